@@ -27,7 +27,7 @@ def graphs() -> Iterator[Result]:
         for cores, budget in BUDGETS.items():
             each = (tuple(range(cores)), tuple(range(GPUS)))
             ranks = (Rank(rank, host, *each) for rank, host in enumerate(hosts))
-            r.write_text(json.dumps(resource_set.encode(ranks)))
+            r.write_text(json.dumps(resource_set.encode_ranks(ranks)))
             yield Result(
                 name=f"dws2jgf of {len(hosts)} nodes, {cores} cores and {GPUS} gpus",
                 value=_seconds(mapping, r),

@@ -223,4 +223,4 @@ def test_what_waits_for_a_server_in_the_middle_of_execve_dies_when_the_server_is
 
 def process_status(process: int) -> str:
     """The state of a process, which does not answer much else."""
-    return processes.status(Path(f"/proc/{process}"))["State"]
+    return processes.process_status(Path(f"/proc/{process}"))["State"]

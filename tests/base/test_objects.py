@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.base.objects import Create, Key, Kind, key_of, merged
+from warren.base.objects import Create, Key, Kind, key_of, merge_patch
 
 WIDGET = Kind("shop.example", "v1", "Widget", "widgets")
 POD = Kind("", "v1", "Pod", "pods")
@@ -42,27 +42,27 @@ values = st.recursive(
 
 @pytest.mark.parametrize(("target", "patch", "result"), APPENDIX)
 def test_the_examples_of_the_rfc_come_out_as_it_says(target: Any, patch: Any, result: Any) -> None:
-    assert merged(target, patch) == result
+    assert merge_patch(target, patch) == result
 
 
 @given(values, values)
 def test_merging_modifies_neither_argument(target: Any, patch: Any) -> None:
     before = copy.deepcopy((target, patch))
-    merged(target, patch)
+    merge_patch(target, patch)
     assert (target, patch) == before
 
 
 @given(values, values)
 def test_merging_twice_is_merging_once(target: Any, patch: Any) -> None:
-    once = merged(target, patch)
-    assert merged(once, patch) == once
+    once = merge_patch(target, patch)
+    assert merge_patch(once, patch) == once
 
 
 @given(values, st.dictionaries(st.sampled_from("abc"), values, max_size=3))
 def test_what_a_patch_says_is_so_afterwards_and_what_it_omits_is_kept(
     target: Any, patch: dict[str, Any]
 ) -> None:
-    result = merged(target, patch)
+    result = merge_patch(target, patch)
     kept = target if isinstance(target, dict) else {}
     for name in "abc":
         if name not in patch:
@@ -75,7 +75,7 @@ def test_what_a_patch_says_is_so_afterwards_and_what_it_omits_is_kept(
 
 def test_unchanged_parts_are_shared() -> None:
     target = {"spec": {"a": 1}, "status": {"b": 2}}
-    assert merged(target, {"status": {"b": 3}})["spec"] is target["spec"]
+    assert merge_patch(target, {"status": {"b": 3}})["spec"] is target["spec"]
 
 
 def test_a_key_shows_its_namespace_when_there_is_one() -> None:

@@ -7,23 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.base.placing import AllocationSet, RabbitRoom, placement, units
+from warren.base.placing import AllocationSet, FreeFlash, placement, units_needed
 
 
 @pytest.mark.parametrize(
     ("wanted", "places", "counts"),
     [
-        (AllocationSet(1, 5), [RabbitRoom(1, 1, 9), RabbitRoom(2, 1, 9)], [0, 1]),
-        (AllocationSet(1, 5), [RabbitRoom(1, 1, 9), RabbitRoom(2, 1, 4)], [1, 0]),
-        (AllocationSet(2, 5), [RabbitRoom(3, 1, 99), RabbitRoom(6, 1, 99)], [1, 1]),
-        (AllocationSet(3, 5), [RabbitRoom(3, 1, 99), RabbitRoom(6, 1, 99)], [1, 2]),
-        (AllocationSet(3, 5), [RabbitRoom(3, 1, 99), RabbitRoom(6, 1, 9)], [2, 1]),
-        (AllocationSet(2, 5), [RabbitRoom(1, 4, 2), RabbitRoom(1, 4, 2)], [1, 1]),
-        (AllocationSet(2, 5), [RabbitRoom(1, 4, 4)], [2]),
+        (AllocationSet(1, 5), [FreeFlash(1, 1, 9), FreeFlash(2, 1, 9)], [0, 1]),
+        (AllocationSet(1, 5), [FreeFlash(1, 1, 9), FreeFlash(2, 1, 4)], [1, 0]),
+        (AllocationSet(2, 5), [FreeFlash(3, 1, 99), FreeFlash(6, 1, 99)], [1, 1]),
+        (AllocationSet(3, 5), [FreeFlash(3, 1, 99), FreeFlash(6, 1, 99)], [1, 2]),
+        (AllocationSet(3, 5), [FreeFlash(3, 1, 99), FreeFlash(6, 1, 9)], [2, 1]),
+        (AllocationSet(2, 5), [FreeFlash(1, 4, 2), FreeFlash(1, 4, 2)], [1, 1]),
+        (AllocationSet(2, 5), [FreeFlash(1, 4, 4)], [2]),
     ],
 )
 def test_allocations_are_shared_out_and_are_where_most_nodes_are(
-    wanted: AllocationSet, places: list[RabbitRoom], counts: list[int]
+    wanted: AllocationSet, places: list[FreeFlash], counts: list[int]
 ) -> None:
     assert placement([wanted], places) == [counts]
 
@@ -32,18 +32,18 @@ def test_allocations_are_shared_out_and_are_where_most_nodes_are(
     ("wanted", "places"),
     [
         (AllocationSet(1, 5), []),
-        (AllocationSet(1, 5), [RabbitRoom(1, 1, 4), RabbitRoom(1, 1, 4)]),
-        (AllocationSet(2, 5), [RabbitRoom(1, 4, 3)]),
-        (AllocationSet(1, 1), [RabbitRoom(1, 1, -3)]),
+        (AllocationSet(1, 5), [FreeFlash(1, 1, 4), FreeFlash(1, 1, 4)]),
+        (AllocationSet(2, 5), [FreeFlash(1, 4, 3)]),
+        (AllocationSet(1, 1), [FreeFlash(1, 1, -3)]),
     ],
 )
-def test_what_does_not_fit_is_not_placed(wanted: AllocationSet, places: list[RabbitRoom]) -> None:
+def test_what_does_not_fit_is_not_placed(wanted: AllocationSet, places: list[FreeFlash]) -> None:
     assert placement([wanted], places) is None
 
 
 def test_larger_allocations_are_placed_first() -> None:
     assert placement(
-        [AllocationSet(1, 2), AllocationSet(1, 8)], [RabbitRoom(2, 1, 8), RabbitRoom(1, 1, 3)]
+        [AllocationSet(1, 2), AllocationSet(1, 8)], [FreeFlash(2, 1, 8), FreeFlash(1, 1, 3)]
     ) == [
         [0, 1],
         [1, 0],
@@ -54,7 +54,7 @@ wanted_ = st.lists(
     st.builds(AllocationSet, st.integers(1, 4), st.integers(1, 9)), min_size=1, max_size=3
 )
 places_ = st.lists(
-    st.builds(RabbitRoom, st.integers(1, 4), st.sampled_from([1, 1, 2, 3]), st.integers(-2, 30)),
+    st.builds(FreeFlash, st.integers(1, 4), st.sampled_from([1, 1, 2, 3]), st.integers(-2, 30)),
     min_size=1,
     max_size=4,
 )
@@ -62,25 +62,25 @@ places_ = st.lists(
 
 @given(wanted_, places_)
 def test_every_allocation_is_placed_and_no_place_holds_more_than_its_room(
-    wanted: list[AllocationSet], places: list[RabbitRoom]
+    wanted: list[AllocationSet], places: list[FreeFlash]
 ) -> None:
     found = placement(wanted, places)
     if found is None:
         return
     assert [sum(counts) for counts in found] == [each.count for each in wanted]
     for place, took in zip(places, taken(wanted, places, found), strict=True):
-        assert took <= max(place.room, 0)
+        assert took <= max(place.units, 0)
 
 
 @given(wanted_, places_)
 def test_who_has_only_what_the_answer_needs_comes_to_the_same_answer(
-    wanted: list[AllocationSet], places: list[RabbitRoom]
+    wanted: list[AllocationSet], places: list[FreeFlash]
 ) -> None:
     found = placement(wanted, places)
     if found is None:
         return
     narrow = [
-        RabbitRoom(place.nodes, place.unit, took)
+        FreeFlash(place.nodes, place.unit_gib, took)
         for place, took in zip(places, taken(wanted, places, found), strict=True)
     ]
     assert placement(wanted, narrow) == found
@@ -88,19 +88,19 @@ def test_who_has_only_what_the_answer_needs_comes_to_the_same_answer(
 
 @given(st.builds(AllocationSet, st.integers(1, 6), st.integers(1, 9)), places_)
 def test_allocations_of_one_size_are_placed_whenever_they_fit(
-    wanted: AllocationSet, places: list[RabbitRoom]
+    wanted: AllocationSet, places: list[FreeFlash]
 ) -> None:
-    room = sum(max(each.room, 0) // units(wanted.gib, each.unit) for each in places)
+    room = sum(max(each.units, 0) // units_needed(wanted.gib, each.unit_gib) for each in places)
     assert (placement([wanted], places) is not None) == (room >= wanted.count)
 
 
 def taken(
-    wanted: list[AllocationSet], places: list[RabbitRoom], found: list[list[int]]
+    wanted: list[AllocationSet], places: list[FreeFlash], found: list[list[int]]
 ) -> list[int]:
     """Return the units that are taken of each place."""
     return [
         sum(
-            counts[number] * units(each.gib, place.unit)
+            counts[number] * units_needed(each.gib, place.unit_gib)
             for each, counts in zip(wanted, found, strict=True)
         )
         for number, place in enumerate(places)
@@ -113,8 +113,8 @@ FAST, SAFE = "tier=fast", "tier=safe"
 KEY, OTHER = ("lustre-mgt",), ("",)
 
 
-def labelled(*labels: str, nodes: int = 1, room: int = 9) -> RabbitRoom:
-    return RabbitRoom(nodes, 1, room, frozenset(labels))
+def labelled(*labels: str, nodes: int = 1, room: int = 9) -> FreeFlash:
+    return FreeFlash(nodes, 1, room, frozenset(labels))
 
 
 def test_a_rabbit_needs_all_labels_that_are_asked_for() -> None:
@@ -127,7 +127,7 @@ def test_a_rabbit_needs_all_labels_that_are_asked_for() -> None:
 
 
 def test_of_a_rabbit_of_which_nothing_is_known_any_label_may_be_expected() -> None:
-    assert placement([AllocationSet(1, 5, (FAST,))], [RabbitRoom(1, 1, 9, None)]) == [[1]]
+    assert placement([AllocationSet(1, 5, (FAST,))], [FreeFlash(1, 1, 9, None)]) == [[1]]
 
 
 def test_sets_with_one_key_are_on_rabbits_of_their_own() -> None:
@@ -165,7 +165,7 @@ def test_a_choice_that_leads_nowhere_is_taken_back() -> None:
 
 def test_the_effort_is_bounded_where_nothing_fits() -> None:
     wanted = [AllocationSet(40, 2), AllocationSet(40, 3), AllocationSet(1, 1, (), KEY)]
-    places = [RabbitRoom(1, 1, 5) for _ in range(40)]
+    places = [FreeFlash(1, 1, 5) for _ in range(40)]
     assert placement(wanted, places) is None
 
 
@@ -182,7 +182,7 @@ constrained_ = st.lists(
 )
 carrying_ = st.lists(
     st.builds(
-        RabbitRoom,
+        FreeFlash,
         st.integers(1, 3),
         st.sampled_from([1, 1, 2]),
         st.integers(0, 9),
@@ -197,7 +197,7 @@ carrying_ = st.lists(
 
 @given(constrained_, carrying_)
 def test_they_are_placed_exactly_where_some_choice_keeps_every_constraint(
-    wanted: list[AllocationSet], places: list[RabbitRoom]
+    wanted: list[AllocationSet], places: list[FreeFlash]
 ) -> None:
     """Statements 002.7, 002.15, 002.16: against all choices there are."""
     found = placement(wanted, places)
@@ -207,7 +207,7 @@ def test_they_are_placed_exactly_where_some_choice_keeps_every_constraint(
     assert [sum(counts) for counts in found] == [each.count for each in wanted]
     assert keeps(wanted, places, found)
     narrow = [
-        RabbitRoom(place.nodes, place.unit, took, place.labels)
+        FreeFlash(place.nodes, place.unit_gib, took, place.labels)
         for place, took in zip(places, taken(wanted, places, found), strict=True)
     ]
     assert placement(wanted, narrow) == found
@@ -221,10 +221,10 @@ def choices(wanted: list[AllocationSet], places: int) -> Iterator[list[list[int]
         yield [[own.count(number) for number in range(places)] for own in made]
 
 
-def keeps(wanted: list[AllocationSet], places: list[RabbitRoom], found: list[list[int]]) -> bool:
+def keeps(wanted: list[AllocationSet], places: list[FreeFlash], found: list[list[int]]) -> bool:
     """Return whether a choice keeps every constraint, read as it is written in the seed."""
     if any(
-        took > max(place.room, 0)
+        took > max(place.units, 0)
         for place, took in zip(places, taken(wanted, places, found), strict=True)
     ):
         return False

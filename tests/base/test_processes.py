@@ -37,7 +37,9 @@ def test_a_process_whose_first_thread_has_ended_is_alive() -> None:
         try:
             assert process.stdout is not None
             process.stdout.readline()
-            eventually(lambda: "Z" in processes.status(Path(f"/proc/{process.pid}"))["State"])
+            eventually(
+                lambda: "Z" in processes.process_status(Path(f"/proc/{process.pid}"))["State"]
+            )
             assert process.pid in processes.parents()
             process.kill()
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

@@ -10,12 +10,14 @@ def test_all_subordinate_ids_of_a_user_count_as_four(tmp_path: Path) -> None:
     table.write_text("# ours\nann:100000:10\nbob:200000:10\nann:300000:10\nann:x\n")
     ids = SubordinateIds(table)
 
-    anns = {ids.account_of(each) for each in (*range(100_000, 100_010), *range(300_000, 300_010))}
+    anns = {
+        ids.accounting_id(each) for each in (*range(100_000, 100_010), *range(300_000, 300_010))
+    }
     assert anns == set(range(100_000, 100_004))
-    assert {ids.account_of(each) for each in range(200_000, 200_010)} == set(
+    assert {ids.accounting_id(each) for each in range(200_000, 200_010)} == set(
         range(200_000, 200_004)
     )
-    assert [ids.account_of(each) for each in (0, 1000, 99_999, 100_010)] == [
+    assert [ids.accounting_id(each) for each in (0, 1000, 99_999, 100_010)] == [
         0,
         1000,
         99_999,
@@ -27,16 +29,16 @@ def test_ids_of_root_may_be_real_users(tmp_path: Path) -> None:
     table = tmp_path / "subuid"
     table.write_text("root:1000000:1000000000\n0:100000:10\n")
 
-    assert SubordinateIds(table).account_of(1_000_005) == 1_000_005
-    assert SubordinateIds(table).account_of(100_005) == 100_005
+    assert SubordinateIds(table).accounting_id(1_000_005) == 1_000_005
+    assert SubordinateIds(table).accounting_id(100_005) == 100_005
 
 
 def test_a_table_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     table = tmp_path / "subuid"
     ids = SubordinateIds(table)
-    assert ids.account_of(100_005) == 100_005
+    assert ids.accounting_id(100_005) == 100_005
 
     table.write_text("ann:100000:10\n")
-    assert ids.account_of(100_005) == 100_001
+    assert ids.accounting_id(100_005) == 100_001
     table.unlink()
-    assert ids.account_of(100_005) == 100_005
+    assert ids.accounting_id(100_005) == 100_005

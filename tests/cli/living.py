@@ -107,7 +107,7 @@ def cluster(
         async with alive(generous=False, seconds=seconds, config=config) as life:
             life.bus.owner = owner
             serving = asyncio.create_task(
-                server.serve(life.bus, state.socket, AccessPolicy(guests=True))
+                server.serve(life.bus, state.socket, AccessPolicy(allow_guests=True))
             )
             await asyncio.sleep(0)
             made.append(Cluster(state, asyncio.get_running_loop(), life))

@@ -149,7 +149,9 @@ def test_nodes_are_printed_as_r(ask: Any) -> None:
     free = json.loads(ask("R", "-s", "free").output)
 
     assert resource_set.nodelist(whole) == ["n0", "n1", "n2", "n3"]
-    assert [(each.host, each.cores) for each in resource_set.decode(free)] == [("n0", (1, 2, 3))]
+    assert [(each.host, each.cores) for each in resource_set.decode_ranks(free)] == [
+        ("n0", (1, 2, 3))
+    ]
 
 
 def test_who_looks_after_the_nodes_sees_what_keeps_them_back(ask: Any) -> None:

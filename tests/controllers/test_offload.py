@@ -13,7 +13,7 @@ from tests.controllers.alone import Api, alone, caught_up, informed
 from tests.dws.builders import meta, raw_workflow
 from tests.dws.test_containerauth import KEY
 from tests.dws.test_offload import BODY, FAST, ON, ON_COMPUTE, ON_RABBIT, token
-from warren.base.objects import Change, Key, Kind, Object, key_of, merged
+from warren.base.objects import Change, Key, Kind, Object, key_of, merge_patch
 from warren.controllers.offload import Offload
 from warren.dws import containerauth, kinds, labels
 from warren.dws.containerauth import TokenSecrets
@@ -260,7 +260,7 @@ def test_what_was_not_asked_for_here_is_no_copy_to_be_told_of() -> None:
     async def story(api: Api, service: Offload) -> None:
         name = await asked(service)
         made = movement(api, name)
-        by_directive = merged(
+        by_directive = merge_patch(
             {**made, "metadata": meta("wf-1-0", "r0", labels=made["metadata"]["labels"])},
             {"metadata": {"labels": {labels.TEARDOWN_STATE: "DataOut"}}},
         )

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tests.directives.rulebook import RULES
-from warren.base.objects import Change, Create, Kind, Object, Remove, Write, merged
+from warren.base.objects import Change, Create, Kind, Object, Remove, Write, merge_patch
 from warren.directives.parse import parse
 from warren.dws import kinds, labels
 from warren.dws.binding import Binding, Phase
@@ -367,5 +367,5 @@ def after(obj: T, writes: Iterable[Write]) -> T:
     raw = msgspec.to_builtins(obj)
     for each in writes:
         if isinstance(each, Change) and each.key == obj.metadata.key:  # type: ignore[attr-defined]
-            raw = merged(raw, each.patch)
+            raw = merge_patch(raw, each.patch)
     return read(raw, type(obj))

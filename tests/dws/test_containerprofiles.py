@@ -9,7 +9,7 @@ import yaml
 from tests.dws import nnf_objects
 from tests.dws.builders import meta
 from tests.rfc.vectors import vector
-from warren.base.objects import Object, merged
+from warren.base.objects import Object, merge_patch
 from warren.dws.containers.containerprofiles import by_name, decode, mistakes
 
 RFC = """
@@ -48,7 +48,7 @@ def profile(changes: Object | None = None) -> Object:
             "spec": {"containers": [{"name": "main", "image": "example/image:1"}]},
         },
     }
-    found: Object = merged(made, changes or {})
+    found: Object = merge_patch(made, changes or {})
     return found
 
 
@@ -286,7 +286,7 @@ def test_a_pinned_profile_is_never_changed() -> None:
     pinned = profile({"data": {"pinned": True}, "metadata": {"namespace": "default"}})
     assert mistakes(pinned) == []
     assert mistakes(pinned, pinned) == []
-    (found,) = mistakes(merged(pinned, {"data": {"retryLimit": 0}}), pinned)
+    (found,) = mistakes(merge_patch(pinned, {"data": {"retryLimit": 0}}), pinned)
     assert str(found) == "data: cannot be changed in a pinned profile"
     (found,) = mistakes(profile({"data": {"pinned": True}}), profile())
     assert str(found) == "data.pinned: cannot be changed: make another profile"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.dws.builders import DELETING, meta
-from warren.base.objects import Change, Object, Write, merged
+from warren.base.objects import Change, Object, Write, merge_patch
 from warren.dws import labels
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
@@ -102,7 +102,7 @@ def test_one_write_settles_it_and_touches_no_volume(
     before = raw(namespaces, known)
     after = before
     for patch in patches(before):
-        after = merged(after, patch)
+        after = merge_patch(after, patch)
     assert decided(after) == []
     told = {
         (name, mode): volume

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.dws.builders import NOW, meta
-from warren.base.objects import Change, Create, Object, Write, merged
+from warren.base.objects import Change, Create, Object, Write, merge_patch
 from warren.base.times import rfc3339
 from warren.dws import kinds
 from warren.dws.objects.decoding import read
@@ -60,7 +60,7 @@ def said(writes: Sequence[Write]) -> dict[str, Any]:
         each for each in writes if isinstance(each, Change) and each.kind == kinds.BATCH_JOB
     ]
     assert change.status
-    found: dict[str, Any] = merged({}, change.patch)["status"]
+    found: dict[str, Any] = merge_patch({}, change.patch)["status"]
     return found
 
 
@@ -219,10 +219,10 @@ def test_a_job_whose_writes_were_made_has_nothing_left_to_write(
         if isinstance(write, Create):
             pods.append(pod("Pending"))
         elif isinstance(write, Change) and write.kind == kinds.BATCH_JOB:
-            status = merged(status, write.patch["status"])
+            status = merge_patch(status, write.patch["status"])
     again, _ = decided(pods, status, **spec)
     assert len([each for each in again if each.kind != kinds.BATCH_JOB]) == 0
     for write in again:  # the new pod is counted
         assert isinstance(write, Change)
-        status = merged(status, write.patch["status"])
+        status = merge_patch(status, write.patch["status"])
     assert decided(pods, status, **spec)[0] == []

@@ -12,7 +12,7 @@ import pytest
 
 from tests.dws.builders import DEEP, lustre, meta, raw_workflow
 from tests.dws.test_containerauth import KEY, secret
-from warren.base.objects import Key, Object, merged
+from warren.base.objects import Key, Object, merge_patch
 from warren.dws import containerauth, labels, offloadtokens
 from warren.dws.containerauth import TokenSecrets
 from warren.dws.objects.decoding import read
@@ -35,9 +35,9 @@ def running(state: str = "PreRun", ready: bool = True, **more: Any) -> Workflow:
 
 
 def test_where_the_service_is_stands_in_an_annotation_of_the_system() -> None:
-    said = merged({"metadata": {"name": "default"}}, copyservice.announce(SERVICE).patch)
+    said = merge_patch({"metadata": {"name": "default"}}, copyservice.announce(SERVICE).patch)
     assert copyservice.of_configuration(said) == SERVICE
-    gone = merged(said, copyservice.announce(None).patch)
+    gone = merge_patch(said, copyservice.announce(None).patch)
     assert copyservice.of_configuration(gone) is None
     assert copyservice.of_configuration(None) is None
     assert copyservice.find_service({labels.COPY_OFFLOAD: '{"launcher": "a"}'}) is None
@@ -344,9 +344,9 @@ def test_lustre_is_copied_by_a_rabbit_that_has_it_mounted_at_the_same_place() ->
 
 
 def test_a_rabbit_does_not_have_others_copy_by_what_it_says_of_its_mounts() -> None:
-    elsewhere = merged(ON_RABBIT[0], {"spec": {"node": "r9"}})
+    elsewhere = merge_patch(ON_RABBIT[0], {"spec": {"node": "r9"}})
     assert become(on_rabbits=[elsewhere])["metadata"]["namespace"] == "r0"
-    others = merged(ON_RABBIT[0], {"metadata": {"name": "default-other-0-servers"}})
+    others = merge_patch(ON_RABBIT[0], {"metadata": {"name": "default-other-0-servers"}})
     with refused(503, "no rabbit has mounted"):
         become(on_rabbits=[others])
 
@@ -455,7 +455,7 @@ def test_what_is_another_jobs_or_a_directives_copy_is_none_that_was_asked_for() 
     # By its labels alone, which a rabbit's agent may change.
     assert not movements.belongs_to(movement(1), running())
     assert not movements.belongs_to(one, running(metadata={"uid": "uid-later"}))
-    by_directive = merged(one, {"metadata": {"labels": {labels.TEARDOWN_STATE: "DataOut"}}})
+    by_directive = merge_patch(one, {"metadata": {"labels": {labels.TEARDOWN_STATE: "DataOut"}}})
     assert not movements.belongs_to(by_directive, running())
 
 
@@ -512,7 +512,7 @@ def test_how_far_a_copy_is_stands_in_the_words_of_nnfs_library(
 
 
 def test_a_copy_that_is_to_be_cancelled_says_so_until_it_has_ended() -> None:
-    asked = merged(become(), {"spec": {"cancel": True}})
+    asked = merge_patch(become(), {"spec": {"cancel": True}})
     going_on = {**asked, "status": {"state": "Running", **STARTED}}
     assert progress.progress_report(going_on)["state"] == "cancelling"
     ended = {**asked, "status": {"state": "Finished", "status": "Success"}}

@@ -220,7 +220,7 @@ def test_each_set_is_met_by_equal_allocations_where_it_may_be(
         HeldFlash(
             f"r{number}",
             nodes,
-            unit=1,
+            unit_gib=1,
             units=gib + nodes * wanted.beside,
             labels=frozenset({"tier=fast"} if fast else ()),
         )

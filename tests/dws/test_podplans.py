@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.dws.builders import meta
-from warren.base.objects import Object, merged
+from warren.base.objects import Object, merge_patch
 from warren.dws.pods import plans
 from warren.dws.pods.plans import Image, MissingReference, References, UnsupportedPod
 
@@ -270,4 +270,4 @@ def test_what_is_not_done_for_containers_is_refused_by_name(said: Object, words:
 def test_the_pods_own_security_context_holds_for_its_containers() -> None:
     obj = pod({"securityContext": {}}, securityContext=IDENTITY)
     assert planned(obj)["containers"][0]["userid"] == 1000
-    assert planned(merged(obj, {"spec": {"terminationGracePeriodSeconds": 3}}))["grace"] == 3
+    assert planned(merge_patch(obj, {"spec": {"terminationGracePeriodSeconds": 3}}))["grace"] == 3

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.dws.builders import NOW, meta, workflow
-from warren.base.objects import Change, Object, merged
+from warren.base.objects import Change, Object, merge_patch
 from warren.dws import kinds
 from warren.dws.containers import ports
 from warren.dws.containers.ports import NnfPortManager, PortSnapshot
@@ -59,7 +59,7 @@ def answered(
         (write,) = writes
         assert isinstance(write, Change)
         assert write.kind == kinds.PORT_MANAGER
-        obj = merged(obj, write.patch)
+        obj = merge_patch(obj, write.patch)
     raise AssertionError("it does not come to rest")
 
 
@@ -89,7 +89,7 @@ def test_the_range_of_the_container_rfc_is_one_of_ports() -> None:
 def test_ports_that_were_given_back_are_kept_from_others_for_a_time() -> None:
     system = configuration("5000-5001")
     found, _ = answered(raw(request("a", 2)), system)
-    found, delay = answered(merged(found, {"spec": {"allocations": [request("b")]}}), system)
+    found, delay = answered(merge_patch(found, {"spec": {"allocations": [request("b")]}}), system)
     # It waits: there will be enough.
     assert given_out(found) == {None: [5000, 5001]}
     assert delay == MINUTE
@@ -100,14 +100,14 @@ def test_ports_that_were_given_back_are_kept_from_others_for_a_time() -> None:
     assert delay is None
     at_once = configuration("5000-5001", portsCooldownInSeconds=0)
     found, _ = answered(raw(request("a", 2)), at_once)
-    found, _ = answered(merged(found, {"spec": {"allocations": [request("b")]}}), at_once)
+    found, _ = answered(merge_patch(found, {"spec": {"allocations": [request("b")]}}), at_once)
     assert given_out(found) == {"b": [5000]}
 
 
 def test_a_clock_that_was_set_back_makes_no_pause_longer() -> None:
     system, back = configuration("5000-5001"), NOW - 3600
     found, _ = answered(raw(request("a", 2)), system)
-    found, _ = answered(merged(found, {"spec": {"allocations": [request("b")]}}), system)
+    found, _ = answered(merge_patch(found, {"spec": {"allocations": [request("b")]}}), system)
     found, delay = answered(found, system, now=back)
     assert (given_out(found), delay) == ({None: [5000, 5001]}, MINUTE)
     found, delay = answered(found, system, now=back + MINUTE - 1)
@@ -152,7 +152,7 @@ def test_no_port_is_ever_of_two_and_none_is_taken_away(
         wanted = [known.get(name) or request(name, count) for name, count in names]
         before = given_out(found) if turn else {}
         found, _ = answered(
-            merged(found, {"spec": {"allocations": wanted}}), system, now=NOW + turn
+            merge_patch(found, {"spec": {"allocations": wanted}}), system, now=NOW + turn
         )
         dealt = [port for each in found["status"]["allocations"] for port in each.get("ports", ())]
         assert len(dealt) == len(set(dealt))
@@ -171,7 +171,7 @@ def test_a_workflow_asks_once_and_gives_back_once() -> None:
     change = ports.request_ports(manager, wf, 2)
     assert change is not None
     assert change.resource_version == manager.metadata.resource_version
-    asked = read(merged(raw(), change.patch), NnfPortManager)
+    asked = read(merge_patch(raw(), change.patch), NnfPortManager)
     assert [each.requester.name for each in asked.spec.allocations] == ["other", "wf"]
     assert ports.request_ports(asked, wf, 2) is None
     assert ports.assigned_ports(asked, wf, 2) == ()
@@ -181,7 +181,7 @@ def test_a_workflow_asks_once_and_gives_back_once() -> None:
     assert not ports.are_released(has, "uid-wf")
     freed = ports.release_ports(has, "uid-wf")
     assert freed is not None
-    obj, _ = answered(merged(obj, freed.patch), configuration("5000-5005"))
+    obj, _ = answered(merge_patch(obj, freed.patch), configuration("5000-5005"))
     manager = read(obj, NnfPortManager)
     assert ports.are_released(manager, "uid-wf")
     assert ports.release_ports(manager, "uid-wf") is None
@@ -221,8 +221,8 @@ def test_all_ports_that_there_can_be_are_numbers_of_ports() -> None:
 def test_it_is_looked_at_again_when_the_first_of_several_is_free() -> None:
     system = configuration("5000-5003")
     found, _ = answered(raw(request("a"), request("b")), system)
-    found, _ = answered(merged(found, {"spec": {"allocations": [request("b")]}}), system)
-    found, delay = answered(merged(found, {"spec": {"allocations": []}}), system, now=NOW + 10)
+    found, _ = answered(merge_patch(found, {"spec": {"allocations": [request("b")]}}), system)
+    found, delay = answered(merge_patch(found, {"spec": {"allocations": []}}), system, now=NOW + 10)
     assert [list(each["ports"]) for each in found["status"]["allocations"]] == [[5000], [5001]]
     assert delay == MINUTE - 10
 
@@ -230,9 +230,9 @@ def test_it_is_looked_at_again_when_the_first_of_several_is_free() -> None:
 def test_a_request_waits_only_for_ports_that_will_do() -> None:
     system = configuration("5000-5002")
     found, _ = answered(raw(request("a", 2)), system)
-    exactly, _ = answered(merged(found, {"spec": {"allocations": [request("b", 3)]}}), system)
+    exactly, _ = answered(merge_patch(found, {"spec": {"allocations": [request("b", 3)]}}), system)
     assert "b" not in given_out(exactly)
-    more, _ = answered(merged(found, {"spec": {"allocations": [request("b", 4)]}}), system)
+    more, _ = answered(merge_patch(found, {"spec": {"allocations": [request("b", 4)]}}), system)
     assert given_out(more)["b"] == "InsufficientResources"
 
 
@@ -250,7 +250,7 @@ def test_ports_are_a_workflows_when_they_are_as_many_as_it_needs() -> None:
     manager = read(found, NnfPortManager)
     assert list(ports.assigned_ports(manager, workflow(), 2)) == [5000, 5001]
     assert ports.assigned_ports(manager, workflow(), 3) == ()
-    free = merged(
+    free = merge_patch(
         found,
         {"status": {"allocations": [{**found["status"]["allocations"][0], "status": "Free"}]}},
     )

@@ -8,7 +8,7 @@ import yaml
 from tests.dws import nnf_objects
 from tests.dws.builders import meta, raw_profile
 from tests.rfc.vectors import vector
-from warren.base.objects import Object, merged
+from warren.base.objects import Object, merge_patch
 from warren.dws import kinds, labels
 from warren.dws.objects.meta import Meta
 from warren.dws.storage.storageprofiles import choices_of, mistakes, pinned_copy
@@ -153,7 +153,7 @@ def test_a_profile_stays_pinned_and_what_it_says_may_change() -> None:
     (mistake,) = mistakes(said({"pinned": True}), free)
     assert mistake.path == "data.pinned"
     padded = {"data": {"xfsStorage": {"allocationPadding": "1GiB"}}}
-    assert mistakes(merged(copy, padded), copy) == []
+    assert mistakes(merge_patch(copy, padded), copy) == []
 
 
 @pytest.mark.parametrize("variable", ["$JOBID", "$LV_SIZE", "$MGS_NID", "$PERCENT_VG"])

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.directives.rulebook import RULES
 from tests.dws.builders import COPY_IN, COPY_OUT, JOBDW, NOW, STAMP, raw_workflow, workflow
-from warren.base.objects import merged
+from warren.base.objects import merge_patch
 from warren.dws.objects.decoding import Malformed, read
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.workflow.states import (
@@ -76,7 +76,7 @@ def test_a_workflow_without_a_status_may_be_created() -> None:
 
 
 def updated(old: dict[str, Any], spec: dict[str, Any] | None = None, **status: Any) -> str | None:
-    return update_refusal(old, merged(old, {"spec": spec or {}, "status": status}))
+    return update_refusal(old, merge_patch(old, {"spec": spec or {}, "status": status}))
 
 
 @pytest.mark.parametrize("state", ORDER)
@@ -348,7 +348,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     def write(self, patch: dict[str, Any]) -> bool:
         """Do what admission lets pass, as the API server does."""
-        new = merged(self.raw, patch)
+        new = merge_patch(self.raw, patch)
         if update_refusal(self.raw, new) is not None:
             return False
         self.raw = new

@@ -39,7 +39,7 @@ class Client(Bus):
 
     async def run(self, instance: Path) -> None:
         self._writer.write(b"\0")
-        frames = wire.Frames(refuse)
+        frames = wire.FrameReader(refuse)
         async with client.connect(instance, self) as handle, asyncio.TaskGroup() as tasks:
             with suppress(ConnectionError):
                 while data := await self._reader.read(2**16):
@@ -80,7 +80,7 @@ class Client(Bus):
                 matchtag=tag,
                 routes=[b"instance"],
                 userid=request.cred.userid,
-                roles=Role.OWNER if request.cred.owner else Role.USER,
+                roles=Role.OWNER if request.cred.is_owner else Role.USER,
             )
         )
         answer = await found

@@ -69,7 +69,7 @@ class _Back(Forwarder):
         self._serving = serving
 
     async def rpc(self, request: Request) -> Payload:
-        return await self._serving.ask(request)
+        return await self._serving.rpc(request)
 
     def stream(self, request: Request) -> AsyncIterator[Payload]:
-        return self._serving.follow(request)
+        return self._serving.stream(request)

@@ -138,16 +138,16 @@ class SeamCommands:
         self._inner, self._seam = inner, seam
 
     async def start(
-        self, argv: Sequence[str], environment: Mapping[str, str], keep_for: str | None = None
+        self, argv: Sequence[str], environment: Mapping[str, str], keep_for_job: str | None = None
     ) -> Command:
         self._seam.check()
-        command = await self._inner.start(argv, environment, keep_for)
+        command = await self._inner.start(argv, environment, keep_for_job)
         self._seam.done(f"command: {argv[0]}")
         return command
 
-    async def clear(self, job: str | None = None) -> None:
+    async def kill_leftovers(self, job: str | None = None) -> None:
         self._seam.check()
-        await self._inner.clear(job)
+        await self._inner.kill_leftovers(job)
 
 
 class SeamLauncher:

@@ -54,7 +54,7 @@ from warren.rfc import eventlog, jobspec, signed_request
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
-from warren.rpc.client import Reconnecting
+from warren.rpc.client import ReconnectingHandle
 from warren.rpc.message import Handle, RpcError
 from warren.wlm.embedded.environment import DwsEnvironment
 
@@ -234,7 +234,7 @@ class World:
 
     def _shell(self, job: JobId, rank: int, host: str) -> Shell:
         serving = Bus(self.owner)
-        reconnecting = Reconnecting(lambda: self._connected(serving), serving)
+        reconnecting = ReconnectingHandle(lambda: self._connected(serving), serving)
         running = self._group.create_task(reconnecting.run())
         node = _Node(host, self)
 

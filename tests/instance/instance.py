@@ -17,7 +17,7 @@ from warren.instance import jobtables, keys
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config
 from warren.instance.exec.execution import JobExec, Launcher
-from warren.instance.exec.perilog import Commands, Perilog, SiteCommands
+from warren.instance.exec.perilog import Commands, Perilog, SitePerilogSteps
 from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo
 from warren.instance.jobs.manager import JobManager
@@ -43,7 +43,7 @@ from warren.rfc import eventlog, jobspec, resource_set, signed_request, stdio
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
-from warren.rpc.client import Reconnecting
+from warren.rpc.client import ReconnectingHandle
 from warren.rpc.message import Handle, RpcError
 
 NODES = [resource_set.Rank(rank, f"node{rank}", (0, 1, 2, 3)) for rank in range(4)]
@@ -169,14 +169,16 @@ class Machine:
         kvs = Kvs(SeamJournal("jobs", self.journal, seam), OWNER)
         bus, barriers = Bus(OWNER), Barriers()
         manager = JobManager(kvs, self.clock, bus.handle())
-        graph = configured_graph(resource_set.encode(NODES), settings)
+        graph = configured_graph(resource_set.encode_ranks(NODES), settings)
         scheduler = JobScheduler(kvs, self.clock, graph, manager.alloc_response)
         chosen = launcher(bus) if launcher is not None else SeamLauncher(self.launcher, seam)
         commands = SeamCommands(self.commands, seam)
         execution = JobExec(
             kvs, self.clock, chosen, barriers, manager.start_response, self._drain, self.config
         )
-        perilog = Perilog(SiteCommands(self.around), commands, self._drain, manager.wait_committed)
+        perilog = Perilog(
+            SitePerilogSteps(self.around), commands, self._drain, manager.wait_committed
+        )
         manager.connect(scheduler, execution)
         manager.load(perilog)
         bus.register("kvs", KvsService(kvs).methods())
@@ -202,7 +204,7 @@ class Machine:
 
     def _shell(self, job: JobId, rank: int, host: str) -> Shell:
         serving = Bus(OWNER)
-        patient = Reconnecting(lambda: self._connected(serving), serving)
+        patient = ReconnectingHandle(lambda: self._connected(serving), serving)
         connected = self._group.create_task(patient.run())
         shell = Shell(
             handle=patient,

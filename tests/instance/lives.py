@@ -13,7 +13,7 @@ from tests.instance.parts import OWNER, living, settle, unkept
 from warren.base.clock import Clock
 from warren.instance import keys, users
 from warren.instance.config import Config
-from warren.instance.configservice import Configuration
+from warren.instance.configservice import LiveConfig
 from warren.instance.ingest import Frobnicator, Ingest, Validator
 from warren.instance.jobinfo import LARGEST, JobInfo
 from warren.instance.joblist import MOST_BYTES, JobList
@@ -40,7 +40,9 @@ PLAIN = [
 ]
 """The events of a job of which there is nothing to tell."""
 
-R = resource_set.encode([resource_set.Rank(0, "node0", (0,))], slots=1, scheduling={"graph": {}})
+R = resource_set.encode_ranks(
+    [resource_set.Rank(0, "node0", (0,))], slots=1, scheduling={"graph": {}}
+)
 
 Reply = Callable[[Message], None]
 
@@ -82,14 +84,14 @@ class PaperScheduler:
     def prioritize(self, jobs: Sequence[tuple[JobId, int]]) -> None:
         self.prioritized += jobs
 
-    def expiration(self, job: JobId, expiration: float) -> None:
+    def set_expiration(self, job: JobId, expiration: float) -> None:
         self.expirations.append((job, expiration))
 
     def free(self, job: JobId, r: Message, final: bool) -> None:
-        ranks = {rank.rank for rank in resource_set.decode(r)}
+        ranks = {rank.rank for rank in resource_set.decode_ranks(r)}
         assert not ranks & self.back.get(job, set()), "a node was given back twice"
         if final:
-            given = {rank.rank for rank in resource_set.decode(self.given.pop(job))}
+            given = {rank.rank for rank in resource_set.decode_ranks(self.given.pop(job))}
             assert ranks == given - self.back.pop(job, set())
         else:
             assert "scheduling" not in r
@@ -146,7 +148,7 @@ class PaperExecution:
         self._ends[message["id"]] = asyncio.get_running_loop().create_future()
         self._starts.put_nowait(message)
 
-    def exception(self, job: JobId, type: str) -> None:
+    def on_exception(self, job: JobId, type: str) -> None:
         self.told.append((job, type))
         self._end(job, 15)
 
@@ -154,7 +156,7 @@ class PaperExecution:
         self.signals.append((job, signum))
         self._end(job, signum)
 
-    def expiration(self, job: JobId, expiration: float) -> None:
+    def set_expiration(self, job: JobId, expiration: float) -> None:
         self.expirations.append((job, expiration))
 
     def end_unclaimed_shells(self) -> None:
@@ -325,7 +327,7 @@ async def alive(
     ingest = Ingest(kvs, manager, clock, config, queues, validators, frobnicators)
     bus.register("job-manager", {**service.methods(), **queues.methods()})
     bus.register("job-ingest", ingest.methods())
-    bus.register("config", Configuration(config, unkept).methods())
+    bus.register("config", LiveConfig(config, unkept).methods())
     bus.register("job-info", JobInfo(kvs, manager, largest=largest_lookup).methods())
     listing = JobList(
         manager,

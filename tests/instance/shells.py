@@ -37,6 +37,6 @@ def info(
     found = {
         "J": signed_request.wrap(orjson.dumps(spec), OWNER),
         "jobspec": orjson.dumps(jobspec.without_environment(spec)).decode(),
-        "R": orjson.dumps(resource_set.encode(ranks, expiration=expiration)).decode(),
+        "R": orjson.dumps(resource_set.encode_ranks(ranks, expiration=expiration)).decode(),
     }
     return shellinfo.read(found, JOB, rank)

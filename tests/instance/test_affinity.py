@@ -8,7 +8,7 @@ from warren.instance.shell import affinity
 from warren.instance.shell.affinity import CpuAffinity, NodeCores
 from warren.rfc.errors import BadFormat
 
-FOUR = NodeCores(ids=range(4), shared=True)
+FOUR = NodeCores(ids=range(4), emulated=True)
 
 
 def chosen(rank: int, cores: Sequence[int], cpus: int, node: NodeCores = FOUR) -> tuple[int, ...]:
@@ -51,7 +51,7 @@ def test_cpus_that_the_shells_may_not_use_are_no_tasks() -> None:
 
 
 def test_in_a_batch_job_cores_are_the_cpus_that_the_job_was_bound_to() -> None:
-    inside = NodeCores(ids=[2, 5, 7], shared=False)
+    inside = NodeCores(ids=[2, 5, 7], emulated=False)
 
     # Nodes of a batch job begin with rank 0, wherever they are.
     for rank in range(3):
@@ -61,11 +61,11 @@ def test_in_a_batch_job_cores_are_the_cpus_that_the_job_was_bound_to() -> None:
 
 
 def test_in_a_batch_job_that_was_not_bound_nothing_is() -> None:
-    assert affinity.choose_cpus(0, [2], NodeCores(ids=[2, 3], shared=False), range(8)) == ()
+    assert affinity.choose_cpus(0, [2], NodeCores(ids=[2, 3], emulated=False), range(8)) == ()
 
 
 def test_a_wide_node_on_a_narrow_machine_has_all_of_it() -> None:
-    wide = NodeCores(ids=range(1000), shared=True)
+    wide = NodeCores(ids=range(1000), emulated=True)
 
     assert set(chosen(7, range(1000), 2, wide)) == {0, 1}
 
@@ -77,9 +77,9 @@ def test_a_wide_node_on_a_narrow_machine_has_all_of_it() -> None:
         ("on", CpuAffinity(kind="on")),
         ("off", CpuAffinity(kind="off")),
         ("per-task", CpuAffinity(kind="per-task")),
-        ("verbose", CpuAffinity(explicit=True)),
-        ("verbose,per-task", CpuAffinity(kind="per-task", explicit=True)),
-        ("dry-run,on", CpuAffinity(explicit=True, applied=False)),
+        ("verbose", CpuAffinity(verbose=True)),
+        ("verbose,per-task", CpuAffinity(kind="per-task", verbose=True)),
+        ("dry-run,on", CpuAffinity(verbose=True, dry_run=True)),
         ("map:0-2,5", CpuAffinity(kind="map", sets=(frozenset({0, 1, 2, 5}),))),
         ("map:0;1", CpuAffinity(kind="map", sets=(frozenset({0}), frozenset({1})))),
         ("map:0x6", CpuAffinity(kind="map", sets=(frozenset({1, 2}),))),

@@ -39,7 +39,7 @@ class Meeting:
 @virtually
 async def test_a_guest_has_only_so_many_barriers_and_those_of_a_job_go_with_it() -> None:
     async with living() as group:
-        meeting = Meeting(group, Barriers(most=2))
+        meeting = Meeting(group, Barriers(most_barriers=2))
         for name in ("f1-init", "f1-end", "f1-init"):
             assert await meeting.enter("0", name, 1, GUEST) == 0
         assert await meeting.enter("0", "f2-init", 1, GUEST) == errno.ENOSPC
@@ -52,7 +52,7 @@ async def test_a_guest_has_only_so_many_barriers_and_those_of_a_job_go_with_it()
 @virtually
 async def test_a_guests_barriers_remember_no_more_names_than_fit_in_them() -> None:
     async with living() as group:
-        meeting = Meeting(group, Barriers(most=1))
+        meeting = Meeting(group, Barriers(most_barriers=1))
         for who in range(100):
             assert await meeting.enter(f"{who}", "f1-init", 1, GUEST) == 0
         for who in range(15):

@@ -171,18 +171,18 @@ def test_a_part_of_a_hierarchy_that_is_mounted_is_enough(tmp_path: Path) -> None
 
 def test_without_hierarchies_there_are_no_cgroups(tmp_path: Path) -> None:
     for proc in (tmp_path / "nowhere", machine(tmp_path, "", "/ /tmp rw - tmpfs tmpfs rw")):
-        assert cgroups.of_this_machine("x", proc) is None
+        assert cgroups.cluster_cgroups("x", proc) is None
         assert cgroups.job_cgroups("x", proc) == []
 
 
 def test_where_none_can_be_made_there_are_none_and_nothing_stays(tmp_path: Path) -> None:
     """A plain directory is no hierarchy: its files do not come by themselves."""
     proc = machine(tmp_path, "0::/\n", f"/ {tmp_path}/c rw - cgroup2 cgroup2 rw")
-    assert cgroups.of_this_machine("x", proc) is None
+    assert cgroups.cluster_cgroups("x", proc) is None
 
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "cgroup.procs").touch()
-    assert cgroups.of_this_machine("x", proc) is None
+    assert cgroups.cluster_cgroups("x", proc) is None
     assert [each.name for each in (tmp_path / "c").iterdir()] == ["cgroup.procs"]
 
 

@@ -93,7 +93,7 @@ def test_what_an_earlier_life_has_left_is_ended(tmp_path: Path) -> None:
         command = await ProcessCommands(("WARREN_CLUSTER", str(tmp_path))).start(
             ("sh", "-c", "setsid sleep 1000 & sleep 1000"), {}
         )
-        await ProcessCommands(("WARREN_CLUSTER", str(tmp_path))).clear()
+        await ProcessCommands(("WARREN_CLUSTER", str(tmp_path))).kill_leftovers()
         return await command.wait()
 
     assert asyncio.run(left()) == signal.SIGKILL
@@ -113,11 +113,11 @@ def test_what_lasts_stays_until_its_own_job_is_cleared(tmp_path: Path) -> None:
             assert await command.wait() == 0
         assert living() == 2
         # A new life ends what was cut short, and lets alone what lasts.
-        await ProcessCommands(mark).clear()
+        await ProcessCommands(mark).kill_leftovers()
         assert living() == 2
-        await ProcessCommands(mark).clear("f1")
+        await ProcessCommands(mark).kill_leftovers("f1")
         assert living() == 1
-        await commands.clear("f2")
+        await commands.kill_leftovers("f2")
         assert living() == 0
 
     asyncio.run(story())

@@ -10,7 +10,7 @@ from tests.instance.parts import GUEST, OWNER, unkept
 from warren.base.errors import UserMistake
 from warren.instance import config
 from warren.instance.config import Config
-from warren.instance.configservice import Configuration
+from warren.instance.configservice import LiveConfig
 from warren.instance.servicetables import Sched
 from warren.rpc.bus import Bus
 
@@ -211,7 +211,7 @@ def test_what_is_not_as_it_would_be_anyway_can_be_read_back() -> None:
 def test_all_users_may_read_the_configuration() -> None:
     site = config.parse("access.allow-guest-user = true")
     bus = Bus(OWNER)
-    bus.register("config", Configuration(site, unkept).methods())
+    bus.register("config", LiveConfig(site, unkept).methods())
 
     told = asyncio.run(bus.handle(GUEST).rpc("config.get"))
 

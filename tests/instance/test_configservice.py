@@ -11,7 +11,7 @@ from tests.harness import virtual
 from tests.instance.parts import GUEST, OWNER
 from warren.instance import config
 from warren.instance.config import Config
-from warren.instance.configservice import Configuration, now_and_later
+from warren.instance.configservice import LiveConfig, split_change
 from warren.rpc.bus import Bus
 from warren.rpc.message import RpcError
 
@@ -38,7 +38,7 @@ def test_what_has_its_effect_at_once_holds_and_the_rest_is_named() -> None:
     queues.b.requires = ["fast"]
     """
     new = config.parse(text)
-    now, later = now_and_later(old, new)
+    now, later = split_change(old, new)
 
     assert later == ["exec.kill-timeout", "storage.busy-timeout"]
     assert (now.rabbit, now.policy, now.sched) == (new.rabbit, new.policy, new.sched)
@@ -60,12 +60,12 @@ def test_what_has_its_effect_at_once_holds_and_the_rest_is_named() -> None:
 def test_other_queues_wait_for_the_next_start(text: str, later: list[str]) -> None:
     old = config.parse(QUEUES)
 
-    assert now_and_later(old, config.parse(text)) == (old, later)
+    assert split_change(old, config.parse(text)) == (old, later)
 
 
 @pytest.mark.parametrize("text", ["", QUEUES, "rabbit.mapping = '/a'"])
 def test_the_same_again_changes_nothing(text: str) -> None:
-    assert now_and_later(config.parse(text), config.parse(text)) == (config.parse(text), [])
+    assert split_change(config.parse(text), config.parse(text)) == (config.parse(text), [])
 
 
 class Lived:
@@ -76,7 +76,7 @@ class Lived:
         self.heard: list[Config] = []
         self.error: OSError | None = None
         self.bus = Bus(OWNER)
-        self.configuration = Configuration(Config(), self.keep)
+        self.configuration = LiveConfig(Config(), self.keep)
         self.configuration.listen(self.heard.append)
         self.bus.register("config", self.configuration.methods())
 
@@ -130,7 +130,7 @@ def test_what_is_wrong_is_refused_with_its_path_and_changes_nothing(text: str, w
         with pytest.raises(RpcError, match=words) as refused:
             await lived.load(text)
         assert refused.value.errnum == errno.EINVAL
-        assert (lived.kept, lived.heard, lived.configuration.now) == ([], [], Config())
+        assert (lived.kept, lived.heard, lived.configuration.current) == ([], [], Config())
 
     virtual.run(main())
 
@@ -142,7 +142,7 @@ def test_where_it_cannot_be_kept_nothing_changes() -> None:
         with pytest.raises(RpcError, match="as it was: No space left") as refused:
             await lived.load("sched.queue-depth = 7")
         assert refused.value.errnum == errno.ENOSPC
-        assert (lived.heard, lived.configuration.now) == ([], Config())
+        assert (lived.heard, lived.configuration.current) == ([], Config())
 
     virtual.run(main())
 

@@ -359,7 +359,7 @@ async def test_a_time_limit_that_is_changed_holds_from_then_on(then: float, took
         job = await instance.submit(duration=30.0)
         began = await instance.until(job, "start")
         await asyncio.sleep(10)
-        instance.execution.expiration(job, began + then)
+        instance.execution.set_expiration(job, began + then)
         await instance.until(job)
 
         assert instance.failures(job) == [("timeout", "resource allocation expired")]
@@ -371,7 +371,7 @@ async def test_a_time_limit_that_is_lifted_holds_no_more() -> None:
     async with machine(TaskBehavior(seconds=50)) as m, m.instance() as instance:
         job = await instance.submit(duration=30.0)
         await instance.until(job, "start")
-        instance.execution.expiration(job, 0.0)
+        instance.execution.set_expiration(job, 0.0)
         await instance.until(job)
 
         assert instance.job(job).result is Result.COMPLETED

@@ -53,7 +53,7 @@ async def test_what_is_kept_in_short_says_what_the_log_says() -> None:
         assert lived == replay(job, life.log(job))
         assert (told.name, told.queue, told.result) == ("a", "batch", Result.COMPLETED)
         assert (told.hosts, told.ranks) == ("node0", "0")
-        assert told.ended == lived.times[State.INACTIVE]
+        assert told.ended_at == lived.times[State.INACTIVE]
     async with alive(journal) as life:
         found = over(life, job)
         assert found.job == lived
@@ -114,7 +114,7 @@ OF_VERSION_1 = (
 
 def test_a_summary_of_the_first_version_says_the_same() -> None:
     written = summary.Summary(
-        version=1, userid=1, ended=5.0, result=Result.CANCELED, waitable=True, name="a",
+        version=1, userid=1, ended_at=5.0, result=Result.CANCELED, waitable=True, name="a",
         queue=None, hosts="", ranks="", job=OF_VERSION_1, quota_bytes=9,
     )  # fmt: skip
     found = summary.decode(msgspec.msgpack.encode(written))
@@ -252,7 +252,7 @@ def test_the_oldest_go_beyond_either_limit(
 
 class _Over:
     def __init__(self, id: JobId, ended: float) -> None:
-        self.id, self.ended = id, ended
+        self.id, self.ended_at = id, ended
 
 
 def test_limits_are_read_as_a_configuration_has_them() -> None:

@@ -276,7 +276,7 @@ async def test_a_plugin_allows_a_change_and_looks_at_what_comes_of_it() -> None:
 
     def allow(tap: Jobtap, job: Job, update: Update) -> Verdict:
         seen.append(update.value)
-        return Verdict(updates={"attributes.system.b": 2}, feasibility=True)
+        return Verdict(updates={"attributes.system.b": 2}, check_feasibility=True)
 
     def validate(tap: Jobtap, job: Job) -> None:
         if tap.jobspec(job.id)["attributes"]["system"].get("a") == "bad":

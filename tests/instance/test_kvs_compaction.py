@@ -45,7 +45,7 @@ class Dying(MemoryJournal):
     """A journal of a process that dies when so many records of a rewrite are taken."""
 
     def __init__(self, records: list[bytes], after: int) -> None:
-        super().__init__(row=1)
+        super().__init__(row_bytes=1)
         self.records = records
         self.after = after
 
@@ -65,11 +65,11 @@ async def test_commits_go_on_during_a_compaction_and_whatever_ends_it_nothing_is
     async with opened(first) as kvs:
         for job in jobs(12):
             await lived(kvs, job)
-    whole = len(compacted(Kvs(first, OWNER, pack=1000)).records)
+    whole = len(compacted(Kvs(first, OWNER, pack_bytes=1000)).records)
     assert whole > 5
     for after in range(whole + 2):
         journal = Dying(list(first.records), after)
-        kvs = Kvs(journal, OWNER, pack=1000, limit=as_much_again)
+        kvs = Kvs(journal, OWNER, pack_bytes=1000, limit=as_much_again)
         running = asyncio.ensure_future(kvs.run())
         expected = ref(kvs)
         for number, job in enumerate(jobs(12)):
@@ -86,11 +86,11 @@ async def test_commits_go_on_during_a_compaction_and_whatever_ends_it_nothing_is
 
 @virtually
 async def test_commits_are_made_while_a_long_compaction_takes_its_time() -> None:
-    journal = MemoryJournal(row=1)
+    journal = MemoryJournal(row_bytes=1)
     async with opened(journal) as kvs:
         for job in jobs(60):
             await lived(kvs, job)
-    kvs = Kvs(journal, OWNER, pack=1000, limit=as_much_again)
+    kvs = Kvs(journal, OWNER, pack_bytes=1000, limit=as_much_again)
     async with living(kvs.run):
         await kvs.commit([put("begin", b"")])
         await asyncio.sleep(0)
@@ -107,20 +107,20 @@ async def test_commits_are_made_while_a_long_compaction_takes_its_time() -> None
 @virtually
 async def test_what_is_not_touched_is_packed_and_opened_by_a_write() -> None:
     journal = MemoryJournal()
-    async with opened(kvs=Kvs(journal, OWNER, pack=4000)) as kvs:
+    async with opened(kvs=Kvs(journal, OWNER, pack_bytes=4000)) as kvs:
         for job in jobs(50):
             await lived(kvs, job)
         before = ref(kvs)
         loud = sum(map(len, journal.records))
     seventh = jobs(50)[7]
-    async with opened(kvs=Kvs(journal, OWNER, pack=4000)) as kvs:
+    async with opened(kvs=Kvs(journal, OWNER, pack_bytes=4000)) as kvs:
         small = compacted(kvs)
         assert packed(kvs) == 50
         assert ref(kvs) == before
         assert sum(map(len, small.records)) < loud / 5
         assert kvs.get(f"{seventh}.guest.output") == b"hello\n"
         assert packed(kvs) == 50
-    async with opened(kvs=Kvs(small, OWNER, pack=4000)) as kvs:
+    async with opened(kvs=Kvs(small, OWNER, pack_bytes=4000)) as kvs:
         assert packed(kvs) == 50
         assert ref(kvs) == before
         await kvs.commit([append(f"{seventh}.eventlog", b"memo\n")])
@@ -135,10 +135,10 @@ async def test_what_is_not_touched_is_packed_and_opened_by_a_write() -> None:
 @virtually
 async def test_what_is_left_of_a_pack_is_packed_anew() -> None:
     journal = MemoryJournal()
-    async with opened(kvs=Kvs(journal, OWNER, pack=4000)) as kvs:
+    async with opened(kvs=Kvs(journal, OWNER, pack_bytes=4000)) as kvs:
         for job in jobs(50):
             await lived(kvs, job)
-    async with opened(kvs=Kvs(journal, OWNER, pack=4000)) as kvs:
+    async with opened(kvs=Kvs(journal, OWNER, pack_bytes=4000)) as kvs:
         compacted(kvs)
         counts = [found.count for found in packs(kvs.root("primary"))]
         await kvs.commit([unlink(job) for index, job in enumerate(jobs(50)) if index % 4])
@@ -188,7 +188,7 @@ async def test_a_journal_is_compacted_when_as_much_has_come_as_it_holds() -> Non
         assert sum(map(len, journal.records)) < 25_000
     again = Kvs(journal, OWNER)
     assert again.version("primary") == 500
-    assert 0 < again._committer._appended < 12_000
+    assert 0 < again._committer._appended_bytes < 12_000
 
 
 # What cannot be read

@@ -251,14 +251,14 @@ def test_a_kvs_says_what_a_dictionary_says_before_and_after_every_restart(
     async def main() -> None:
         journal, oracle = MemoryJournal(), Oracle()
         for transaction, strict in history:
-            async with opened(kvs=Kvs(journal, OWNER, pack=pack)) as kvs:
+            async with opened(kvs=Kvs(journal, OWNER, pack_bytes=pack)) as kvs:
                 agree(kvs, oracle)
                 await do(kvs, oracle, transaction, strict)
                 agree(kvs, oracle)
                 versions = [kvs.version(name) for name in kvs.namespaces()]
             if compact:
                 journal = compacted(kvs)
-            again = Kvs(journal, OWNER, pack=pack)
+            again = Kvs(journal, OWNER, pack_bytes=pack)
             assert [again.version(name) for name in kvs.namespaces()] == versions
         agree(Kvs(journal, OWNER), oracle)
 
@@ -281,7 +281,7 @@ def test_a_snapshot_says_what_was_when_it_began_whatever_changes_meanwhile(
         begun: Iterator[bytes] | None = None
         fewer: list[bytes] = []
         replaced = 0
-        async with opened(kvs=Kvs(journal, OWNER, pack=pack)) as kvs:
+        async with opened(kvs=Kvs(journal, OWNER, pack_bytes=pack)) as kvs:
             for number, ((transaction, strict), records) in enumerate(history):
                 await do(kvs, oracle, transaction, strict)
                 agree(kvs, oracle)
@@ -300,7 +300,7 @@ def test_a_snapshot_says_what_was_when_it_began_whatever_changes_meanwhile(
             if begun is not None:
                 journal.records[:replaced] = [*fewer, *begun]
             version = {name: kvs.version(name) for name in kvs.namespaces()}
-        again = Kvs(journal, OWNER, pack=pack)
+        again = Kvs(journal, OWNER, pack_bytes=pack)
         agree(again, oracle)
         assert {name: again.version(name) for name in again.namespaces()} == version
         agree(Kvs(compacted(again), OWNER), oracle)

@@ -240,7 +240,7 @@ async def test_a_commit_tells_the_version_and_the_root_unless_that_is_not_wanted
         assert one == {"rootseq": two["rootseq"] - 1}
         assert await ask("kvs.wait-version", {"rootseq": two["rootseq"]}) == two
         assert two["rootref"] == (await ask("kvs.getroot"))["rootref"]
-        assert kvs.root("primary").ref is not None
+        assert kvs.root("primary").digest is not None
 
 
 @virtually
@@ -416,7 +416,7 @@ async def test_blobs_go_by_their_digests() -> None:
 
 @virtually
 async def test_the_latest_blobs_are_kept_and_what_was_committed_stays() -> None:
-    async with serving(kvs=Kvs(MemoryJournal(), OWNER, kept=1000)) as (kvs, user):
+    async with serving(kvs=Kvs(MemoryJournal(), OWNER, cache_bytes=1000)) as (kvs, user):
         ask = user(OWNER).rpc
         first = await ask("content.store", blobbed(b"first" * 50))
         kept = [step("kept", treeobj.valref([first["ref"]]))]

@@ -16,7 +16,7 @@ import pytest
 
 from tests.instance.shells import info
 from warren.instance.shell.plugins import RunningShell
-from warren.instance.shell.pmi import LIBRARY, Aborted, Client, KeyValues, Pmi
+from warren.instance.shell.pmi import LIBRARY, Client, JobAborted, KeyValues, Pmi
 from warren.instance.shell.shellinfo import ShellInfo
 
 BUILD = Path(__file__).parents[2] / "tools/pmi"
@@ -85,12 +85,12 @@ def _serve(wire: socket.socket, found: ShellInfo, ended: list[str]) -> None:
         while line := lines.readline():
             try:
                 answer = client.answer(line.removesuffix(b"\n"))
-            except Aborted as error:
+            except JobAborted as error:
                 ended.append(f"{error.code}: {error.words}")
                 return
-            if client.waiting:
-                pairs.learn({**pairs.fresh(), "theirs": "a b=c"})
-                client.waiting, answer = False, "cmd=barrier_out rc=0"
+            if client.in_barrier:
+                pairs.add_exchanged({**pairs.unexchanged(), "theirs": "a b=c"})
+                client.in_barrier, answer = False, "cmd=barrier_out rc=0"
             assert answer is not None
             lines.write(answer.encode() + b"\n")
 

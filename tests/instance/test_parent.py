@@ -19,11 +19,11 @@ from tests.base.test_fuse import USER, Silent, silent  # noqa: F401 - a fixture
 from tests.harness import stuck
 from tests.instance.parts import living, refused
 from tests.instance.test_cgroups import hierarchy
-from warren.base.processes import parents, pids_by_variable, status
+from warren.base.processes import parents, pids_by_variable, process_status
 from warren.instance.exec.execution import ShellsLost, ShellStuck
 from warren.instance.exec.launcher import RemoteLauncher, ShellRefused
 from warren.instance.shell import cgroups
-from warren.instance.shell.parent import Order, ShellParent
+from warren.instance.shell.parent import ShellParent, StartRequest
 from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus, Method
@@ -97,7 +97,7 @@ async def gone(*processes: int) -> None:
 @pytest.fixture(params=["cgroups", "parents"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     """A site of whose shells none is left."""
-    if request.param == "cgroups" and cgroups.of_this_machine(str(tmp_path)) is None:
+    if request.param == "cgroups" and cgroups.cluster_cgroups(str(tmp_path)) is None:
         pytest.skip("this user makes no cgroups here")
     site = Site(tmp_path, f"TOY={uuid.uuid4()}", request.param)
     yield site
@@ -331,7 +331,7 @@ def test_what_waits_in_execve_for_ever_holds_nothing_up(site: Site) -> None:
             (of_shell / "cgroup.procs").write_text(str(hanging))
             os.kill(shell, signal.SIGKILL)
             # It is asked what it waits for, then.
-            await until(lambda: status(Path(f"/proc/{hanging}"))["State"].startswith("D"))
+            await until(lambda: process_status(Path(f"/proc/{hanging}"))["State"].startswith("D"))
             await asyncio.sleep(3.0)
             site.let_end(JOB, 1, 0)
             assert await launcher.wait(JOB, 1) == 0
@@ -409,13 +409,13 @@ def test_where_no_process_can_be_made_the_job_is_told_so(
 class NoShell:
     """A shell that never is."""
 
-    def prepare(self, order: Order) -> bytes | None:
+    def prepare(self, start: StartRequest) -> bytes | None:
         raise AssertionError
 
-    def live(self, order: Order, request: bytes | None) -> int:
+    def run_shell(self, start: StartRequest, request: bytes | None) -> int:
         raise AssertionError
 
-    def clean(self, order: Order) -> int | None:
+    def clean(self, start: StartRequest) -> int | None:
         raise AssertionError
 
 

@@ -260,11 +260,11 @@ class Missing:
     """A command that there is not."""
 
     async def start(
-        self, argv: Sequence[str], environment: Mapping[str, str], keep_for: str | None = None
+        self, argv: Sequence[str], environment: Mapping[str, str], keep_for_job: str | None = None
     ) -> Command:
         raise CommandNotStarted(f"{argv[0]}: No such file or directory")
 
-    async def clear(self, job: str | None = None) -> None:
+    async def kill_leftovers(self, job: str | None = None) -> None:
         return None
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.instance.shells import info
-from warren.instance.shell.pmi import Aborted, Broken, Client, KeyValues
+from warren.instance.shell.pmi import Client, JobAborted, KeyValues, ProtocolError
 from warren.instance.shell.shellinfo import ShellInfo
 
 NODES = ((0, 1), (0, 1))
@@ -27,7 +27,7 @@ class Wire:
         return self.client.answer(line.encode())
 
     def _enter(self, client: Client) -> None:
-        assert client.waiting
+        assert client.in_barrier
         self.entered += 1
 
 
@@ -72,18 +72,18 @@ def test_what_is_put_can_be_read_at_once_on_the_same_node_and_has_blanks_if_it_h
 
     value = wire.ask(f"cmd=get kvsname={NAME} key=card")
     assert value == "cmd=get_result rc=0 msg=success value=a b=c  d"
-    assert wire.pairs.fresh() == {"card": "a b=c  d"}
+    assert wire.pairs.unexchanged() == {"card": "a b=c  d"}
 
 
 def test_what_others_have_put_is_there_after_an_exchange() -> None:
     wire = Wire()
     wire.ask(f"cmd=put kvsname={NAME} key=mine value=1")
-    wire.pairs.learn({"mine": "1", "theirs": "2"})
+    wire.pairs.add_exchanged({"mine": "1", "theirs": "2"})
 
     assert wire.ask(f"cmd=get kvsname={NAME} key=theirs") == (
         "cmd=get_result rc=0 msg=success value=2"
     )
-    assert wire.pairs.fresh() == {}
+    assert wire.pairs.unexchanged() == {}
 
 
 def test_a_mapping_that_is_no_value_is_unknown() -> None:
@@ -99,7 +99,7 @@ def test_a_barrier_is_answered_later() -> None:
 
     assert wire.ask("cmd=barrier_in") is None
     assert wire.entered == 1
-    with pytest.raises(Broken, match="does not wait"):
+    with pytest.raises(ProtocolError, match="does not wait"):
         wire.ask("cmd=get_maxes")
 
 
@@ -120,12 +120,12 @@ def test_a_request_to_spawn_has_an_end() -> None:
         for _ in range(2000):
             wire.ask("arg=" + "x" * 1000)
 
-    with pytest.raises(Broken, match="without an end"):
+    with pytest.raises(ProtocolError, match="without an end"):
         spawning()
 
 
 def test_an_abort_says_what_it_has_to_say() -> None:
-    with pytest.raises(Aborted) as caught:
+    with pytest.raises(JobAborted) as caught:
         Wire().ask("cmd=abort exitcode=7 error_msg=out of luck")
 
     assert (caught.value.code, caught.value.words) == ("7", "out of luck")
@@ -142,12 +142,12 @@ def test_an_abort_says_what_it_has_to_say() -> None:
     ],
 )  # fmt: skip
 def test_who_does_not_keep_to_the_protocol_is_cut_off(line: str) -> None:
-    with pytest.raises(Broken):
+    with pytest.raises(ProtocolError):
         Wire().ask(line)
 
 
 def test_the_first_word_is_init() -> None:
-    with pytest.raises(Broken, match="get_maxes before init"):
+    with pytest.raises(ProtocolError, match="get_maxes before init"):
         Wire(polite=False).ask("cmd=get_maxes")
 
 
@@ -168,6 +168,6 @@ def test_whatever_comes_is_answered_in_one_line_or_cut_off(lines: list[bytes]) -
     for line in lines:
         try:
             answer = wire.client.answer(line)
-        except (Broken, Aborted):
+        except (ProtocolError, JobAborted):
             return
         assert answer is None or "\n" not in answer

@@ -50,7 +50,7 @@ def test_bytes_are_counted_by_user_and_given_back_by_job() -> None:
     assert quota.bytes_of("job-2") == 100
     for job in ("job-1", "job-2", "job-3", "job-4"):
         quota.release(job)
-    assert (quota._users, quota._jobs) == ({}, {})
+    assert (quota._bytes_by_user, quota._charges_by_job) == ({}, {})
 
 
 def test_a_user_takes_no_more_than_half_of_what_the_disk_has_left() -> None:
@@ -67,9 +67,9 @@ def test_a_user_takes_no_more_than_half_of_what_the_disk_has_left() -> None:
     quota.charge("job-2", 2, 2**18)
     room = 0
     # What runs comes to its end.
-    quota.charge("job-1", 1, 2**20, under_way=True)
+    quota.charge("job-1", 1, 2**20, is_running=True)
     with pytest.raises(RpcError):
-        quota.charge("job-1", 1, 2**24, under_way=True)
+        quota.charge("job-1", 1, 2**24, is_running=True)
     room = 2**23
     quota.charge("job-1", 1, 2**20)
 
@@ -81,20 +81,20 @@ def test_many_jobs_of_a_user_fill_a_full_disk_no_more_than_a_few() -> None:
         quota.charge(f"job-{number}", 1, 2**22)  # what they were submitted with
     room = 0
     for number in range(2):
-        quota.charge(f"job-{number}", 1, 2**23, under_way=True)
-    quota.charge("job-2", 1, 2**23, under_way=True)
+        quota.charge(f"job-{number}", 1, 2**23, is_running=True)
+    quota.charge("job-2", 1, 2**23, is_running=True)
     for number in range(3, 8):
-        quota.charge(f"job-{number}", 1, 2**20, under_way=True)
+        quota.charge(f"job-{number}", 1, 2**20, is_running=True)
         with pytest.raises(RpcError):
-            quota.charge(f"job-{number}", 1, 2**22, under_way=True)
+            quota.charge(f"job-{number}", 1, 2**22, is_running=True)
     # Others end theirs, and so does this user, when it has let some be purged.
-    quota.charge("job-9", 2, 2**24, under_way=True)
+    quota.charge("job-9", 2, 2**24, is_running=True)
     for number in range(3):
         quota.release(f"job-{number}")
-    quota.charge("job-7", 1, 2**22, under_way=True)
+    quota.charge("job-7", 1, 2**22, is_running=True)
     for number in range(10):
         quota.release(f"job-{number}")
-    assert quota._under_way == {}
+    assert quota._written_while_running == {}
 
 
 @virtually

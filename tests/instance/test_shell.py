@@ -88,7 +88,7 @@ async def test_the_output_of_all_tasks_is_written_down() -> None:
         log = instance.log(job, "guest.output")
         assert log[0].name == "header"
         assert [event.name for event in log].count("header") == 1
-        assert stdio.streams(log) == (10, 10)
+        assert stdio.count_streams(log) == (10, 10)
 
 
 @virtually
@@ -273,7 +273,7 @@ async def test_a_task_that_cannot_start_is_told_and_its_output_is_closed() -> No
 
         assert instance.complaints(job) == ["app: No such file or directory"]
         assert instance.job(job).wait_status == 127 << 8
-        assert stdio.streams(instance.log(job, "guest.output")) == (2, 2)
+        assert stdio.count_streams(instance.log(job, "guest.output")) == (2, 2)
 
 
 @virtually
@@ -283,7 +283,7 @@ async def test_a_job_of_which_no_task_can_start_ends_at_once_on_all_nodes() -> N
         job = await fails(m, instance, nodes=4)
 
         assert instance.complaints(job) == ["app: No such file or directory"] * 4
-        assert stdio.streams(instance.log(job, "guest.output")) == (8, 8)
+        assert stdio.count_streams(instance.log(job, "guest.output")) == (8, 8)
 
 
 @virtually
@@ -426,7 +426,7 @@ async def test_nothing_is_lost_when_the_instance_restarts_again_and_again() -> N
             expected = "".join(f"{number} " for number in range(100)).encode()
             assert instance.printed(job) == {"0": expected, "1": expected}
             assert instance.names(job, "guest.exec.eventlog").count("shell.start") == 1
-            assert stdio.streams(instance.log(job, "guest.output")) == (4, 4)
+            assert stdio.count_streams(instance.log(job, "guest.output")) == (4, 4)
 
 
 # A shell that cannot go on while its tasks run
@@ -448,7 +448,7 @@ def _job(nodes: int, **attributes: Any) -> Payload:
     return {
         "J": signed_request.wrap(orjson.dumps(spec), OWNER),
         "jobspec": orjson.dumps(spec).decode(),
-        "R": orjson.dumps(resource_set.encode(NODES[:nodes])).decode(),
+        "R": orjson.dumps(resource_set.encode_ranks(NODES[:nodes])).decode(),
     }
 
 
@@ -536,7 +536,7 @@ async def test_a_job_goes_on_without_the_output_that_there_is_no_room_for() -> N
 
     assert await shell.run() == 0
     assert handle.complaints == ["the output of node0 is cut off here: the disk is full"]
-    assert stdio.streams(handle.output) == (2, 2)
+    assert stdio.count_streams(handle.output) == (2, 2)
     told = [event.name for event in handle.output].index("log")
     assert told > 1
     assert not [event for event in handle.output[told:] if "data" in event.context]

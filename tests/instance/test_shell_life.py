@@ -120,7 +120,7 @@ async def test_output_beyond_the_limit_is_dropped_and_told_once() -> None:
         assert sum(map(len, written(instance, job))) == 100
         (told,) = instance.complaints(job)
         assert told.startswith("stdout of node0 is cut off after 100 bytes")
-        assert stdio.streams(instance.log(job, "guest.output")) == (2, 2)
+        assert stdio.count_streams(instance.log(job, "guest.output")) == (2, 2)
         assert instance.job(job).result is Result.COMPLETED
 
 

@@ -22,7 +22,7 @@ from warren.lifecycle.states import Result
 from warren.rfc import idset, stdio
 from warren.rfc.fluid import JobId, f58plain
 from warren.rpc import server
-from warren.rpc.client import Reconnecting, connect
+from warren.rpc.client import ReconnectingHandle, connect
 from warren.rpc.message import RpcError
 
 CLIENT = str(Path(__file__).with_name("pmi_client.py"))
@@ -89,9 +89,9 @@ class Place:
                 await asyncio.wait({serving})
 
     @asynccontextmanager
-    async def user(self) -> AsyncIterator[Reconnecting]:
+    async def user(self) -> AsyncIterator[ReconnectingHandle]:
         """A client that talks to the instance, through its restarts."""
-        patient = Reconnecting(lambda: connect(self.processes.socket), delay=0.02)
+        patient = ReconnectingHandle(lambda: connect(self.processes.socket), delay=0.02)
         running = asyncio.create_task(patient.run())
         try:
             yield patient
@@ -315,7 +315,7 @@ async def test_output_goes_to_files(at: Place) -> None:
         redirected = [event.context for event in log if event.name == "redirect"]
         assert len(redirected) == 6
         assert {"stream": "stdout", "rank": "1", "path": f"{at.directory}/sh.1"} in redirected
-        assert stdio.streams(log) == (6, 6)
+        assert stdio.count_streams(log) == (6, 6)
 
 
 @really
@@ -330,7 +330,7 @@ async def test_all_nodes_may_write_to_one_file(at: Place) -> None:
 
         assert sorted((at.directory / "all").read_text().split()) == [*"012345"]
         assert instance.printed(job, "stderr") == {}
-        assert stdio.streams(instance.log(job, "guest.output")) == (12, 12)
+        assert stdio.count_streams(instance.log(job, "guest.output")) == (12, 12)
         await ran(instance, *command, options={"output": {**output, "mode": "append"}}, **shape)
         assert sorted((at.directory / "all").read_text().split()) == sorted([*"012345"] * 2)
 
@@ -449,10 +449,10 @@ async def test_what_is_printed_on_terminals_is_written_down(at: Place) -> None:
 
         assert instance.printed(job) == {"0": b"name? ", "1": b"5 7\r\nname? bad x\r\n"}
         assert instance.printed(job, "stderr") == {"0": b"bad x\n"}
-        assert stdio.streams(instance.log(job, "guest.output")) == (4, 4)
+        assert stdio.count_streams(instance.log(job, "guest.output")) == (4, 4)
 
 
-async def sent(user: Reconnecting, job: JobId, typed: str) -> None:
+async def sent(user: ReconnectingHandle, job: JobId, typed: str) -> None:
     """Type something, whether the shell is there already or not."""
     while True:
         try:
@@ -465,7 +465,7 @@ async def sent(user: Reconnecting, job: JobId, typed: str) -> None:
             return
 
 
-async def looked(user: Reconnecting, job: JobId, until: bytes = b"") -> bytes:
+async def looked(user: ReconnectingHandle, job: JobId, until: bytes = b"") -> bytes:
     """What a user sees who sits before a job's terminal, up to something, or to its end."""
     seen: bytes = b""
     while True:
@@ -529,7 +529,7 @@ async def test_a_terminal_without_a_user_is_written_down_in_the_end(at: Place) -
         job = await ran(instance, "echo", "unseen", options={"pty": {"interactive": 1}})
 
         assert instance.printed(job) == {"0": b"unseen\r\n"}
-        assert stdio.streams(instance.log(job, "guest.output")) == (2, 2)
+        assert stdio.count_streams(instance.log(job, "guest.output")) == (2, 2)
 
 
 @really

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.instance.parts import OWNER
 from tests.instance.shells import info
 from warren.instance.shell.options import CannotRun
-from warren.instance.shell.shellinfo import cyclic, cyclic_counts
+from warren.instance.shell.shellinfo import cyclic_counts, cyclic_map
 from warren.instance.shell.templates import fill_in, is_shared
 from warren.rfc import taskmap
 
@@ -141,7 +141,7 @@ def test_a_map_that_does_not_fit_is_refused(taskmap_: dict[str, Any], problem: s
 
 @given(counts=st.lists(st.integers(0, 5), min_size=1, max_size=5), stride=st.integers(1, 4))
 def test_a_cyclic_map_keeps_the_counts(counts: list[int], stride: int) -> None:
-    blocks = cyclic(counts, str(stride))
+    blocks = cyclic_map(counts, str(stride))
 
     assert [len(list(taskmap.ranks_of(blocks, node))) for node in range(len(counts))] == counts
 
@@ -249,7 +249,7 @@ def test_terminals_are_asked_for_as_with_flux(
 ) -> None:
     pty = info(options={} if given is None else {"pty": given}).options.pty
 
-    assert {rank for rank in range(3) if pty.has(rank)} == ranks
+    assert {rank for rank in range(3) if pty.includes(rank)} == ranks
     assert (pty.interactive, pty.capture, pty.size) == (interactive, capture, (24, 80))
 
 
@@ -267,4 +267,4 @@ def test_limits_have_units(given_: Any, limit: int | None) -> None:
     if limit is None:
         assert "output.limit" in refusal(options={"output": {"limit": "1.1G"}})
     else:
-        assert info(options={"output": {"limit": given_}}).options.limit == limit
+        assert info(options={"output": {"limit": given_}}).options.output_limit == limit

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from warren.instance.shell.terminal import Terminal, Unseen, WatchedTerminal
+from warren.instance.shell.terminal import Terminal, UnseenOutput, WatchedTerminal
 
 
 def really(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -115,7 +115,7 @@ async def test_a_closed_terminal_leaves_no_descriptor() -> None:
 
 @really
 async def test_who_looks_sees_each_byte_once_and_then_the_end() -> None:
-    unseen = Unseen()
+    unseen = UnseenOutput()
     unseen.add(b"one")
     assert await unseen.read_from(0) == (0, b"one", False)
     assert await unseen.read_from(0) == (0, b"one", False), "an answer that was lost"
@@ -162,7 +162,7 @@ async def test_what_was_seen_is_not_written_down() -> None:
         reading = asyncio.create_task(terminal.read())
         os.write(task, b"seen")
         assert await terminal.unseen.read_from(0) == (0, b"seen", False)
-        terminal.task_ended()
+        terminal.on_task_end()
         os.close(task)
         assert await terminal.unseen.read_from(4) == (4, b"", True)
         assert await reading == b""
@@ -178,7 +178,7 @@ async def test_what_is_never_attached_to_is_written_down_in_the_end(looked: bool
         os.write(task, b"unseen")
         if looked:
             assert await terminal.unseen.read_from(0) == (0, b"unseen", False)
-        terminal.task_ended()
+        terminal.on_task_end()
         os.close(task)
         assert [await reading, await terminal.read()] == [b"unseen", b""]
 
@@ -187,7 +187,7 @@ async def test_what_is_never_attached_to_is_written_down_in_the_end(looked: bool
 async def test_what_an_ended_task_has_left_prints_no_more_than_is_kept() -> None:
     terminal = WatchedTerminal(most=10, drain_timeout=0.01)
     async with opened(terminal) as task:
-        terminal.task_ended()
+        terminal.on_task_end()
         written = await fill(task)
         read = await terminal.read()
         os.close(task)

@@ -17,7 +17,7 @@ from pathlib import Path
 from warren.base.processes import die_with_parent
 from warren.instance.shell.guard import run_guarded
 from warren.instance.shell.imp import IdentityRefused
-from warren.instance.shell.parent import Order, ShellParent
+from warren.instance.shell.parent import ShellParent, StartRequest
 
 socket, marker, directory = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 patience = float(sys.argv[5])
@@ -26,34 +26,34 @@ patience = float(sys.argv[5])
 class ToyShell:
     """Does what the host's name says."""
 
-    def prepare(self, order: Order) -> bytes | None:
-        if order.host == "refusing":
-            raise IdentityRefused(f"not as user {order.userid} by {order.J}")
+    def prepare(self, start: StartRequest) -> bytes | None:
+        if start.host == "refusing":
+            raise IdentityRefused(f"not as user {start.userid} by {start.J}")
         return b"proven"
 
-    def clean(self, order: Order) -> int | None:
-        print("cleaned", order.host, flush=True)
+    def clean(self, start: StartRequest) -> int | None:
+        print("cleaned", start.host, flush=True)
         return None
 
-    def live(self, order: Order, request: bytes | None) -> int:
+    def run_shell(self, start: StartRequest, request: bytes | None) -> int:
         assert request == b"proven"
         die_with_parent()
-        if order.host == "broken":
+        if start.host == "broken":
             raise RuntimeError("a shell with a bug")
-        said = [str(os.getpid()), order.host]
-        if order.host in ("messy", "scrubbed"):
+        said = [str(os.getpid()), start.host]
+        if start.host in ("messy", "scrubbed"):
             name, _, value = marker.partition("=")
-            known = {name: value} if order.host == "messy" else {}
+            known = {name: value} if start.host == "messy" else {}
             task = subprocess.Popen(["sleep", "1000"], start_new_session=True, env=known)
             said.append(str(task.pid))
-        place = directory / f"{order.id}-{order.rank}"
+        place = directory / f"{start.id}-{start.rank}"
         unfinished = place.with_suffix(".new")
         unfinished.write_text(" ".join(said))
         unfinished.rename(place)
-        if order.host == "waiting":
+        if start.host == "waiting":
             look = (directory / "look").read_text()
-            os.setresgid(order.userid, order.userid, order.userid)
-            os.setresuid(order.userid, order.userid, order.userid)
+            os.setresgid(start.userid, start.userid, start.userid)
+            os.setresuid(start.userid, start.userid, start.userid)
             os.stat(look)
         end = place.with_suffix(".end")
         while not end.exists():

@@ -14,19 +14,19 @@ from warren.instance.shell.shell import Shell
 from warren.instance.shell.tasks import ProcessSpawner
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
-from warren.rpc.client import Reconnecting, connect
+from warren.rpc.client import ReconnectingHandle, connect
 
 socket, tmp = Path(sys.argv[1]), Path(sys.argv[4])
 
 
 async def live() -> int:
     serving = Bus(os.geteuid())
-    patient = Reconnecting(lambda: connect(socket, serving), serving, delay=0.02)
+    patient = ReconnectingHandle(lambda: connect(socket, serving), serving, delay=0.02)
     shell = Shell(
         handle=patient,
         spawner=ProcessSpawner(),
         clock=SystemClock(),
-        plugins=builtin(tmp, NodeCores(ids=range(4), shared=True)),
+        plugins=builtin(tmp, NodeCores(ids=range(4), emulated=True)),
         job=JobId(int(sys.argv[2])),
         rank=int(sys.argv[3]),
         uri=f"local://{socket}",

@@ -170,7 +170,9 @@ async def test_who_is_stopped_during_a_rewrite_has_changed_nothing() -> None:
 @virtually
 async def test_a_journal_that_was_there_is_rewritten_when_as_much_again_is() -> None:
     journal = HeldJournal()
-    written = Committer(journal, lambda: [b"all"], held=120, appended=20, limit=least(10))
+    written = Committer(
+        journal, lambda: [b"all"], base_bytes=120, appended_bytes=20, limit=least(10)
+    )
     running = asyncio.ensure_future(written.run())
 
     for number in range(10):
@@ -194,7 +196,7 @@ async def test_on_a_full_disk_a_record_waits_and_is_committed_when_there_is_room
         await asyncio.sleep(60)
         assert not done.done()
         assert numbers.visible == []
-        assert numbers.committer.full == "the disk is full"
+        assert numbers.committer.full_reason == "the disk is full"
         assert numbers.committer.stuck
 
         later = numbers.submit(b"1")
@@ -202,7 +204,7 @@ async def test_on_a_full_disk_a_record_waits_and_is_committed_when_there_is_room
         await later
         assert numbers.visible == journal.records == [b"12345", b"1"]
         await asyncio.sleep(2)
-        assert numbers.committer.full is None
+        assert numbers.committer.full_reason is None
         assert not numbers.committer.stuck
 
 
@@ -220,10 +222,10 @@ async def test_what_is_under_way_is_committed_at_once_in_the_room_that_was_set_a
     journal = SmallJournal(room=12, wanted=8)
     async with committing(journal) as numbers:
         await numbers.submit(b"1234")
-        assert numbers.committer.full is None
+        assert numbers.committer.full_reason is None
 
         await numbers.submit(b"1234")
-        assert numbers.committer.full == "the disk is full"
+        assert numbers.committer.full_reason == "the disk is full"
         assert not numbers.committer.stuck
         await numbers.submit(b"1234")
         assert numbers.visible == [b"1234"] * 3
@@ -236,10 +238,10 @@ async def test_new_work_is_taken_again_only_when_there_is_room_to_set_aside() ->
         await numbers.submit(b"1234")
         journal.room += 1
         await asyncio.sleep(10)
-        assert numbers.committer.full == "the disk is full"
+        assert numbers.committer.full_reason == "the disk is full"
         journal.room += 1
         await asyncio.sleep(10)
-        assert numbers.committer.full is None
+        assert numbers.committer.full_reason is None
         assert journal.aside == 8
 
 
@@ -247,7 +249,7 @@ async def test_new_work_is_taken_again_only_when_there_is_room_to_set_aside() ->
 async def test_a_disk_that_is_full_from_the_start_is_known_to_be() -> None:
     async with committing(SmallJournal(room=3, wanted=8)) as numbers:
         await asyncio.sleep(1)
-        assert numbers.committer.full == "the disk is full"
+        assert numbers.committer.full_reason == "the disk is full"
         await numbers.submit(b"1")
 
 
@@ -259,7 +261,7 @@ async def test_a_rewrite_that_finds_no_room_is_put_off() -> None:
         await asyncio.sleep(1)
         await numbers.submit(b"3")
         assert numbers.visible == journal.records == [b"1234567890ab", b"3"]
-        assert numbers.committer.full is None
+        assert numbers.committer.full_reason is None
 
 
 Steps = list[tuple[str, int]]
@@ -297,6 +299,6 @@ def test_whatever_the_room_all_records_are_committed_once_and_in_order(
             await asyncio.gather(*waits)
             await asyncio.sleep(3)
             assert numbers.visible == journal.records == submitted
-            assert numbers.committer.full is None
+            assert numbers.committer.full_reason is None
 
     virtual.run(story())

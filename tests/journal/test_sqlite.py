@@ -23,7 +23,7 @@ from pathlib import Path
 from warren.journal.sqlite import SqliteJournal
 
 async def main():
-    with SqliteJournal(Path(sys.argv[1]), row=8) as journal:
+    with SqliteJournal(Path(sys.argv[1]), row_bytes=8) as journal:
         count = sum(1 for _ in journal.replay())
         print(count, flush=True)
         rewriting = None
@@ -231,7 +231,7 @@ def test_a_journal_that_is_too_large_for_a_row_is_rewritten_into_several(tmp_pat
     records = [b"%d" % number * 10 for number in range(50)]
 
     async def rewritten() -> None:
-        with SqliteJournal(tmp_path / "journal", row=100) as journal:
+        with SqliteJournal(tmp_path / "journal", row_bytes=100) as journal:
             await journal.append([b"before"])
             await journal.rewrite(records)
             assert list(journal.replay()) == records
@@ -271,7 +271,7 @@ def test_a_rewrite_gives_its_room_back_however_often_it_was_given_up(tmp_path: P
         rewriting.cancel()
         await asyncio.wait({rewriting})
 
-    with SqliteJournal(tmp_path / "journal", row=100) as journal:
+    with SqliteJournal(tmp_path / "journal", row_bytes=100) as journal:
         for _ in range(5):
             asyncio.run(given_up(journal, 20))
         asyncio.run(journal.rewrite([b"all"]))

@@ -33,7 +33,7 @@ def waiting_job(cluster: Cluster) -> str:
 
 def cgroups_of(cluster: Cluster) -> cgroups.Cgroups:
     """Return where the parent of the shells makes the cgroups of this cluster's jobs."""
-    made = cgroups.of_this_machine(str(cluster.state.path))
+    made = cgroups.cluster_cgroups(str(cluster.state.path))
     if made is None:
         pytest.skip("this user makes no cgroups here, and strays are known by those")
     return made

@@ -87,7 +87,7 @@ class User:
         )
         text = json.dumps(spec).encode()
         # The machine of this one may have no munged.
-        found = munge.of_this_machine(str(self.munge))
+        found = munge.system_munge(str(self.munge))
         token = users.acting_as(self.userid, lambda: munge.wrap(text, self.userid, found))
         assert isinstance(token, str)
         return token
@@ -409,7 +409,7 @@ def test_what_was_not_signed_does_not_run(one: User, other: User) -> None:
     # And with the signature of another user over the right words.
     _, theirs, _ = one.signed("touch", "forged").split(".")
     unsigned = f"{header}.{theirs}"
-    found = munge.of_this_machine(str(other.munge))
+    found = munge.system_munge(str(other.munge))
     proof = signed_request.proof(unsigned)
     signature = users.acting_as(other.userid, lambda: found.encode(proof))
     job = fluid.f58(one.asked("job-ingest.submit", {"J": f"{unsigned}.{signature}"})["id"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren.base.objects import Kind, Object, merged
+from warren.base.objects import Kind, Object, merge_patch
 from warren.dws import kinds
 from warren.kube.admission import User
 from warren.kube.client import NotFound
@@ -262,9 +262,9 @@ def test_roles_of_the_cluster_and_of_namespaces_are_not_taken_for_each_other() -
 
 
 def test_objects_that_lost_their_namespace_do_not_reach_the_whole_cluster() -> None:
-    lost = merged(role(READ, namespace="here"), {"metadata": {"namespace": None}})
+    lost = merge_patch(role(READ, namespace="here"), {"metadata": {"namespace": None}})
     assert where_allowed(lost, binding(person("ann"), kind=ROLE)) == []
-    lost = merged(binding(person("ann"), namespace="here"), {"metadata": {"namespace": None}})
+    lost = merge_patch(binding(person("ann"), namespace="here"), {"metadata": {"namespace": None}})
     assert where_allowed(role(READ), lost) == []
 
 
@@ -737,7 +737,7 @@ def test_what_is_held_in_a_namespace_is_handed_out_there_alone() -> None:
 
 
 def test_a_role_that_names_no_namespace_is_written_to_the_default_one() -> None:
-    nowhere = merged(role(READ, namespace="x"), {"metadata": {"namespace": None}})
+    nowhere = merge_patch(role(READ, namespace="x"), {"metadata": {"namespace": None}})
     assert holder(READ, namespace="default").escalated_permissions(ANN, ROLE, nowhere) == []
     assert holder(READ, namespace="here").escalated_permissions(ANN, ROLE, nowhere) != []
 
@@ -815,17 +815,17 @@ def test_only_who_has_everything_has_roles_gather_others() -> None:
 
 
 def test_what_only_is_to_go_is_not_handed_out() -> None:
-    old = merged(role(READ), {"metadata": {"finalizers": ["f"], "managedFields": [1]}})
-    gone = merged(old, {"metadata": {"finalizers": None, "managedFields": [2]}})
-    owned = merged(old, {"metadata": {"ownerReferences": [{"name": "x"}]}})
-    labelled = merged(old, {"metadata": {"labels": {"into": "view"}}})
+    old = merge_patch(role(READ), {"metadata": {"finalizers": ["f"], "managedFields": [1]}})
+    gone = merge_patch(old, {"metadata": {"finalizers": None, "managedFields": [2]}})
+    owned = merge_patch(old, {"metadata": {"ownerReferences": [{"name": "x"}]}})
+    labelled = merge_patch(old, {"metadata": {"labels": {"into": "view"}}})
     assert holder().escalated_permissions(ANN, CLUSTER_ROLE, gone, old) == []
     assert holder().escalated_permissions(ANN, CLUSTER_ROLE, owned, old) == []
     assert holder().escalated_permissions(ANN, CLUSTER_ROLE, labelled, old) != []
 
 
 def test_a_binding_that_only_is_to_go_may_have_lost_its_role() -> None:
-    old = merged(binding(of="nowhere"), {"metadata": {"finalizers": ["f"]}})
+    old = merge_patch(binding(of="nowhere"), {"metadata": {"finalizers": ["f"]}})
     gone = binding(of="nowhere")
     assert holder().escalated_permissions(ANN, CLUSTER_ROLE_BINDING, gone, old) == []
     with pytest.raises(NotFound):
@@ -882,7 +882,7 @@ def test_what_a_user_may_write_gives_him_nothing_that_he_did_not_have(
     where = made["metadata"].get("namespace", "")
     # Under a name of its own, and with labels that are not selected: then all that it could give is
     # what it hands out itself.
-    added = [merged(made, {"metadata": {"name": "new", "labels": None}})]
+    added = [merge_patch(made, {"metadata": {"name": "new", "labels": None}})]
     if "roleRef" not in made:
         role_kind = ROLE if where else CLUSTER_ROLE
         added.append(binding(person(user.name), of="new", kind=role_kind, namespace=where))

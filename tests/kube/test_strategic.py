@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.base.objects import merged
+from warren.base.objects import merge_patch
 from warren.kube.client import Refused
 from warren.kube.server.schemas.strategic import strategic
 
@@ -25,7 +25,7 @@ OBJECTS: st.SearchStrategy[Any] = st.recursive(
 @given(OBJECTS, OBJECTS)
 def test_without_lists_that_merge_it_is_a_merge_patch(old: Any, patch: Any) -> None:
     before = copy.deepcopy((old, patch))
-    assert strategic(old, patch) == merged(old, patch)
+    assert strategic(old, patch) == merge_patch(old, patch)
     assert (old, patch) == before
 
 

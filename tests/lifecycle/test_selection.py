@@ -49,7 +49,7 @@ def sample(
             times={each: 10.0 * (number + 1) for number, each in enumerate(reached)},
         ),
         jobspec.make(["app"], name=name, attributes=attributes),
-        resource_set.encode(has) if has else None,
+        resource_set.encode_ranks(has) if has else None,
     )
 
 
@@ -229,7 +229,9 @@ def oracle(constraint: Mapping[str, Any], each: Sample) -> bool:
         case "results":
             return each.job.result is not None and each.job.result.value in values
         case "ranks":
-            has = [] if each.r is None else [rank.rank for rank in resource_set.decode(each.r)]
+            has = (
+                [] if each.r is None else [rank.rank for rank in resource_set.decode_ranks(each.r)]
+            )
             return any(str(rank) in values for rank in has)
         case _:
             moment = each.job.times.get(list(State)[REACHED[operator]])

@@ -25,7 +25,7 @@ from tests.node.copied import User
 from tests.node.processes import eventually
 from warren.base import fuse
 from warren.base.bytesize import MIB
-from warren.base.processes import status
+from warren.base.processes import process_status
 from warren.dws.node import CannotBeCutOff, InUse, NodeTrouble, Volume
 from warren.node import blocks, usage
 from warren.node.blocks import BlockFlash
@@ -830,5 +830,5 @@ def test_flash_of_a_process_that_was_killed_and_does_not_die_is_taken(
 
 def _is_killed(process: int) -> bool:
     """Return whether a signal that kills has come to a process, which may be deaf to it yet."""
-    pending = status(Path(f"/proc/{process}"))
+    pending = process_status(Path(f"/proc/{process}"))
     return any(int(pending[name], 16) >> signal.SIGKILL - 1 & 1 for name in ("SigPnd", "ShdPnd"))

@@ -77,7 +77,7 @@ VECTORS = ["1", "2", "3_A", "3_B", "3_C"]
 @pytest.mark.parametrize("name", VECTORS)
 def test_the_examples_of_rfc_26_are_accepted_and_read_back(name: str) -> None:
     found = yaml.safe_load(vector(f"rfc/spec_26/example_{name}.yaml").read_text())
-    assert [dependency.encode(each) for each in dependency.check(found)] == found
+    assert [dependency.encode(each) for each in dependency.decode_list(found)] == found
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_the_examples_of_rfc_26_are_accepted_and_read_back(name: str) -> None:
 )
 def test_a_bad_list_is_refused_with_the_place_of_the_mistake(bad: Any, problem: str) -> None:
     with pytest.raises(BadFormat) as refused:
-        dependency.check(bad)
+        dependency.decode_list(bad)
     assert str(refused.value).startswith(problem)
 
 
@@ -158,7 +158,7 @@ openmp = st.lists(st.fixed_dictionaries(
 def test_dependencies_of_the_openmp_kind_are_accepted_as_the_schema_says(value: Any) -> None:
     found = orjson.loads(vector("rfc/spec_26/schema.json").read_bytes())
     try:
-        dependency.check(value)
+        dependency.decode_list(value)
     except BadFormat:
         assert not jsonschema_rs.Draft4Validator(found).is_valid(value)
     else:

@@ -33,7 +33,7 @@ def test_what_is_made_passes_the_check_and_counts_as_it_was_asked(
 ) -> None:
     made = jobspec.check(jobspec.make(["true"], **options))
 
-    found = jobspec.summary(made)
+    found = jobspec.resource_counts(made)
 
     assert (found.nodes, found.slots, found.cores_per_slot, found.exclusive, found.tasks) == counted
 
@@ -178,7 +178,7 @@ def test_a_jobspec_with_anything_anywhere_never_does_worse_than_be_refused(
         accepted = jobspec.check(broken)
     except BadFormat:
         return
-    assert jobspec.summary(accepted).slots >= 1
+    assert jobspec.resource_counts(accepted).slots >= 1
     assert jobspec.name(accepted) is not None
 
 
@@ -198,11 +198,11 @@ def test_a_jobspec_with_flash_beside_each_node_counts_as_before() -> None:
         }
     )
     plain = spec({**NODE, "exclusive": True})
-    assert jobspec.summary(jobspec.check(rewritten)) == jobspec.summary(plain)
+    assert jobspec.resource_counts(jobspec.check(rewritten)) == jobspec.resource_counts(plain)
 
 
 def test_sockets_between_node_and_slot_multiply() -> None:
-    found = jobspec.summary(
+    found = jobspec.resource_counts(
         spec({**NODE, "with": [{"type": "socket", "count": 2, "with": [{**SLOT, "count": 3}]}]})
     )
     assert (found.nodes, found.slots) == (2, 12)
@@ -269,7 +269,7 @@ def test_whatever_can_be_scheduled_is_accepted_and_counted(
             ),
         )
     )
-    found = jobspec.summary(accepted)
+    found = jobspec.resource_counts(accepted)
     assert (found.slots, found.tasks, found.moldable) == counted
 
 

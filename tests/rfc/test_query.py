@@ -10,7 +10,7 @@ from warren.rfc import constraint, query
 from warren.rfc.errors import BadFormat
 from warren.rfc.query import PLAIN, REQUIRES, BadQuery, Dialect
 
-NAMES = Dialect(default="name", aliases={})
+NAMES = Dialect(default_operator="name", aliases={})
 
 
 def name(text: str) -> dict[str, Any]:

@@ -33,12 +33,12 @@ def changed(**execution: Any) -> dict[str, Any]:
 
 def test_nodes_with_the_same_cores_share_an_entry() -> None:
     ranks = [Rank(3, "n3", (1,)), Rank(0, "n0", (0, 1, 2, 3)), Rank(1, "n1", (0, 1, 2, 3))]
-    assert resource_set.encode(ranks) == SMALL
+    assert resource_set.encode_ranks(ranks) == SMALL
 
 
 def test_nodes_with_different_gpus_do_not_share_an_entry() -> None:
     ranks = [Rank(0, "n0", (0,)), Rank(1, "n1", (0,), (0, 1)), Rank(2, "n2", (0,), (0, 1))]
-    assert resource_set.encode(ranks)["execution"]["R_lite"] == [
+    assert resource_set.encode_ranks(ranks)["execution"]["R_lite"] == [
         {"rank": "0", "children": {"core": "0"}},
         {"rank": "1-2", "children": {"core": "0", "gpu": "0-1"}},
     ]
@@ -52,7 +52,7 @@ def test_hosts_are_in_the_order_of_their_ranks() -> None:
         ],
         nodelist=["n[0-1]", "n3"],
     )
-    assert [(each.rank, each.host) for each in resource_set.decode(r)] == [
+    assert [(each.rank, each.host) for each in resource_set.decode_ranks(r)] == [
         (0, "n0"),
         (1, "n1"),
         (3, "n3"),
@@ -62,20 +62,20 @@ def test_hosts_are_in_the_order_of_their_ranks() -> None:
 def test_the_example_of_the_rfc_is_read() -> None:
     r = orjson.loads(vector("rfc/spec_20/example1.json").read_bytes())
 
-    found = resource_set.read(r)
+    found = resource_set.decode_all(r)
 
     cores, gpus = tuple(range(48)), tuple(range(8))
     assert list(found.ranks) == [Rank(n, f"node{n + 167}", cores, gpus) for n in range(19, 23)]
-    assert resource_set.decode(r) == list(found.ranks)
+    assert resource_set.decode_ranks(r) == list(found.ranks)
     assert resource_set.ranks_text(found.ranks) == "19-22"
-    assert resource_set.read(resource_set.write(found)) == found
+    assert resource_set.decode_all(resource_set.encode_all(found)) == found
 
 
 @pytest.mark.parametrize("name", ["expected-compute-01.jgf", "expected-properties.jgf"])
 def test_the_sets_of_flux_coral2_are_read(name: str) -> None:
     r = orjson.loads(vector(f"coral2/dws2jgf/{name}").read_bytes())
-    found = resource_set.read(r)
-    assert resource_set.read(resource_set.write(found)) == found
+    found = resource_set.decode_all(r)
+    assert resource_set.decode_all(resource_set.encode_all(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_sets_of_flux_coral2_are_read(name: str) -> None:
 )
 def test_what_is_no_r_is_refused_with_its_path(r: Any, problem: str) -> None:
     with pytest.raises(BadFormat, match=problem):
-        resource_set.decode(r)
+        resource_set.decode_ranks(r)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ def test_what_is_no_r_is_refused_with_its_path(r: Any, problem: str) -> None:
 def test_what_only_reading_all_of_r_finds_is_refused_with_its_path(
     r: dict[str, Any], problem: str
 ) -> None:
-    resource_set.decode(r)
+    resource_set.decode_ranks(r)
     with pytest.raises(BadFormat, match=problem):
-        resource_set.read(r)
+        resource_set.decode_all(r)
 
 
 def test_slots_times_and_the_graph_are_written_where_they_are_given() -> None:
-    r = resource_set.encode(
+    r = resource_set.encode_ranks(
         [Rank(0, "n0", (0,))], slots=1, starttime=5.0, expiration=9.0, scheduling={"graph": {}}
     )
     assert r["execution"]["nslots"] == 1
@@ -157,7 +157,7 @@ def test_all_of_r_is_read() -> None:
     r = changed(
         nslots=2, starttime=5, expiration=9.5, properties={"+queue": "0", "amd-mi50@gpu": "0-1,3"}
     )
-    found = resource_set.read({**r, "scheduling": {"graph": {}}})
+    found = resource_set.decode_all({**r, "scheduling": {"graph": {}}})
     assert (found.slots, found.starttime, found.expiration) == (2, 5.0, 9.5)
     assert found.properties == {"+queue": (0,), "amd-mi50@gpu": (0, 1, 3)}
     assert found.scheduling == {"graph": {}}
@@ -171,9 +171,9 @@ def test_the_writer_of_the_graph_is_fluxion_if_no_other_is_told() -> None:
 
 def test_no_nodes_are_a_set_too() -> None:
     empty = resource_set.from_ranks([])
-    r = resource_set.write(empty)
+    r = resource_set.encode_all(empty)
     assert r["execution"]["nodelist"] == r["execution"]["R_lite"] == []
-    assert resource_set.read(r) == empty
+    assert resource_set.decode_all(r) == empty
 
 
 def bits(number: int) -> tuple[int, ...]:
@@ -204,9 +204,9 @@ properties = st.sampled_from([(), ("a",), ("b@gpu", "+c")])
 
 @given(resource_sets())
 def test_r_reads_back(resources: ResourceSet) -> None:
-    r = orjson.loads(orjson.dumps(resource_set.write(resources)))
-    assert resource_set.read(r) == resources
-    assert tuple(resource_set.decode(r)) == resources.ranks
+    r = orjson.loads(orjson.dumps(resource_set.encode_all(resources)))
+    assert resource_set.decode_all(r) == resources
+    assert tuple(resource_set.decode_ranks(r)) == resources.ranks
 
 
 # Sets of them
@@ -261,7 +261,7 @@ def test_a_node_of_gpus_alone_may_be_left_over_but_not_be_written() -> None:
     left = resource_set.difference(A, resource_set.from_ranks([Rank(0, "n0", (0, 1))]))
     assert left.ranks[0] == Rank(0, "n0", (), (0,))
     with pytest.raises(BadFormat, match="rank 0 has no core"):
-        resource_set.write(left)
+        resource_set.encode_all(left)
 
 
 def test_ranks_are_removed_with_their_properties() -> None:

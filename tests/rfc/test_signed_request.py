@@ -24,7 +24,7 @@ def token(header: bytes, signature: str = "none") -> str:
 
 GOOD = b"version\0i1\0userid\0i5588\0mechanism\0snone\0"
 MUNGED = GOOD.replace(b"none", b"munge")
-CREDENTIAL = "MUNGE:AwQFAAC3z2Fw:"
+CREDENTIAL_PATTERN = "MUNGE:AwQFAAC3z2Fw:"
 
 
 def test_a_request_is_wrapped_with_the_header_that_flux_writes() -> None:
@@ -72,7 +72,7 @@ def test_a_request_is_wrapped_with_the_header_that_flux_writes() -> None:
         (token(GOOD.replace(b"snone", b"scurve")), "mechanism is unknown: 'curve'"),
         (token(GOOD.replace(b"snone", b"s")), "mechanism is unknown: ''"),
         (token(GOOD.replace(b"snone", b"i1")), "mechanism is unknown: 1"),
-        (token(MUNGED, CREDENTIAL), "a mechanism other than 'none': 'munge'"),
+        (token(MUNGED, CREDENTIAL_PATTERN), "a mechanism other than 'none': 'munge'"),
         (token(MUNGED), "a mechanism other than 'none': 'munge'"),
         (token(GOOD, "forged"), "'none' is not 'none'"),
         (token(GOOD, "none\n"), "'none' is not 'none'"),
@@ -117,13 +117,13 @@ def test_a_changed_character_is_never_read_as_the_same_request(data: st.DataObje
 # Mechanism munge
 
 
-def munged() -> signed_request.Unwrapped:
-    return signed_request.unwrap(token(MUNGED, CREDENTIAL), mechanisms=("none", "munge"))
+def munged() -> signed_request.SignedRequest:
+    return signed_request.unwrap(token(MUNGED, CREDENTIAL_PATTERN), mechanisms=("none", "munge"))
 
 
 def test_what_munge_signs_is_a_digest_of_header_and_payload() -> None:
     request = munged()
-    assert (request.mechanism, request.signature) == ("munge", CREDENTIAL)
+    assert (request.mechanism, request.signature) == ("munge", CREDENTIAL_PATTERN)
     assert request.signed == signed_request.unsigned_part(b"{}", 5588, "munge")
     proof = signed_request.proof(request.signed)
     assert proof == b"\x01" + hashlib.sha256(f"{b64(MUNGED)}.e30=".encode()).digest()
@@ -159,7 +159,16 @@ def test_a_credential_that_does_not_fit_proves_nothing(
 
 
 @pytest.mark.parametrize(
-    "signature", ["", "none", "MUNGE:", "MUNGE::", "MUNGE:a b:", CREDENTIAL + "\n", CREDENTIAL * 2]
+    "signature",
+    [
+        "",
+        "none",
+        "MUNGE:",
+        "MUNGE::",
+        "MUNGE:a b:",
+        CREDENTIAL_PATTERN + "\n",
+        CREDENTIAL_PATTERN * 2,
+    ],
 )
 def test_a_signature_that_is_no_credential_is_refused(signature: str) -> None:
     with pytest.raises(BadFormat, match="is no credential"):

@@ -45,7 +45,7 @@ def test_a_last_word_may_close_its_stream() -> None:
     event = stdio.data(1.0, "stdout", 3, b"bye", eof=True)
     assert event.context == {"stream": "stdout", "rank": "3", "data": "bye", "eof": True}
     assert list(stdio.read([event])) == [Output("stdout", "3", b"bye")]
-    assert stdio.streams([event]) == (0, 1)
+    assert stdio.count_streams([event]) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_what_was_written_several_times_is_given_as_often() -> None:
 
 def test_a_log_knows_how_many_streams_are_still_open() -> None:
     log = [stdio.header(1.0, 2), stdio.data(2.0, "stdout", 0, b"a"), stdio.eof(3.0, "stdout", 0)]
-    assert stdio.streams([]) == (0, 0)
-    assert stdio.streams(log) == (4, 1)
-    assert stdio.streams([*log, stdio.eof(4.0, "stderr", stdio.ALL)]) == (4, 3)
-    assert stdio.streams([*log, stdio.eof(4.0, "stderr", [0, 1])]) == (4, 3)
-    assert stdio.streams([*log, stdio.redirect(4.0, "stdout", 1, "out")]) == (4, 2)
+    assert stdio.count_streams([]) == (0, 0)
+    assert stdio.count_streams(log) == (4, 1)
+    assert stdio.count_streams([*log, stdio.eof(4.0, "stderr", stdio.ALL)]) == (4, 3)
+    assert stdio.count_streams([*log, stdio.eof(4.0, "stderr", [0, 1])]) == (4, 3)
+    assert stdio.count_streams([*log, stdio.redirect(4.0, "stdout", 1, "out")]) == (4, 2)
 
 
 def test_an_end_of_file_is_no_output() -> None:
@@ -175,7 +175,7 @@ def test_a_malformed_event_is_refused_where_streams_are_counted(
     name: str, context: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(BadFormat, match=f"a {name} event .* malformed: {problem}"):
-        stdio.streams([Event(1.0, name, context)])
+        stdio.count_streams([Event(1.0, name, context)])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from warren.rfc import wire
 from warren.rfc.errors import BadFormat
-from warren.rfc.wire import Frames, Message, Role, Type
+from warren.rfc.wire import FrameReader, Message, Role, Type
 
 TOPICS = st.text("abcdefgh-_.0123456789", min_size=1, max_size=300)
 PAYLOADS = st.none() | st.binary(max_size=600).filter(lambda each: not each.endswith(b"\0"))
@@ -59,7 +59,7 @@ def test_messages_come_back_as_they_were_however_their_bytes_are_cut(
     messages: list[Message], size: int
 ) -> None:
     data = b"".join(wire.encode(each) for each in messages)
-    frames = Frames(refuse)
+    frames = FrameReader(refuse)
     found = [
         message
         for start in range(0, len(data), size)
@@ -94,14 +94,14 @@ def test_a_request_has_the_bytes_that_brokers_expect() -> None:
 )
 def test_what_is_no_message_is_passed_over(body: bytes, words: str) -> None:
     told: list[BadFormat] = []
-    found = list(Frames(told.append).feed(framed(body) + wire.encode(NEXT)))
+    found = list(FrameReader(told.append).feed(framed(body) + wire.encode(NEXT)))
     assert found == [NEXT]
     assert [bool(re.search(words, str(each))) for each in told] == [True]
 
 
 def test_what_is_no_frame_is_refused() -> None:
     with pytest.raises(BadFormat, match="begins with"):
-        list(Frames(refuse).feed(b"GET / HTTP/1.1\r\n"))
+        list(FrameReader(refuse).feed(b"GET / HTTP/1.1\r\n"))
 
 
 @given(REQUESTS | RESPONSES, st.integers(1, 7000))
@@ -110,7 +110,7 @@ def test_a_message_that_is_too_long_comes_without_its_payload(message: Message, 
     data = wire.encode(long) + wire.encode(NEXT)
     longest = len(wire.encode(long)) - 9  # the frame begins with eight bytes
     told: list[BadFormat] = []
-    frames = Frames(told.append, longest)
+    frames = FrameReader(told.append, longest)
     parts = [data[start : start + size] for start in range(0, len(data), size)]
     found = [message for part in parts for message in frames.feed(part)]
     assert found == [replace(long, payload=None, truncated=True), NEXT]
@@ -127,7 +127,7 @@ def test_a_message_that_is_too_long_comes_without_its_payload(message: Message, 
 )
 def test_what_is_too_long_and_cannot_be_answered_is_passed_over(body: bytes) -> None:
     told: list[BadFormat] = []
-    found = list(Frames(told.append, 1000).feed(framed(body) + wire.encode(NEXT)))
+    found = list(FrameReader(told.append, 1000).feed(framed(body) + wire.encode(NEXT)))
     assert found == [NEXT]
     assert len(told) == 1
 
@@ -135,7 +135,7 @@ def test_what_is_too_long_and_cannot_be_answered_is_passed_over(body: bytes) -> 
 @given(st.lists(st.binary(max_size=300)), st.integers(100, 300))
 def test_no_frames_do_more_than_to_be_passed_over(bodies: list[bytes], longest: int) -> None:
     data = b"".join(map(framed, bodies)) + wire.encode(NEXT)
-    assert list(Frames(lambda error: None, longest).feed(data))[-1] == NEXT
+    assert list(FrameReader(lambda error: None, longest).feed(data))[-1] == NEXT
 
 
 @given(st.binary(max_size=300))

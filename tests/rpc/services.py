@@ -47,7 +47,7 @@ class Services:
         return request.payload
 
     async def whoami(self, request: Request) -> Payload:
-        return {"userid": request.cred.userid, "owner": request.cred.owner}
+        return {"userid": request.cred.userid, "owner": request.cred.is_owner}
 
     async def fail(self, request: Request) -> Payload:
         raise RpcError(request.payload["errnum"], request.payload.get("text"))
@@ -102,7 +102,10 @@ async def serving(
     """Serve a bus at a path for the length of a block."""
     running = asyncio.ensure_future(
         server.serve(
-            bus, path, AccessPolicy(guests=True), ServerLimits(longest=longest, silence=silence)
+            bus,
+            path,
+            AccessPolicy(allow_guests=True),
+            ServerLimits(longest=longest, silence=silence),
         )
     )
     try:
@@ -129,7 +132,7 @@ async def connected(
 ) -> AsyncIterator[client.Connection]:
     """Connect for the length of a block. What the block raises comes out alone."""
     try:
-        async with client.connect(path, offered, waiting=waiting) as connection:
+        async with client.connect(path, offered, most_waiting=waiting) as connection:
             yield connection
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None

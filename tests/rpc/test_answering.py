@@ -86,8 +86,8 @@ def test_a_connection_that_a_stopped_process_does_not_take_ends(tmp_path: Path) 
     path = tmp_path / "socket"
     with sockets.listen(path) as listener:
         listener.listen(0)
-        with sockets.connect(path, within=0.1), pytest.raises(BlockingIOError):
-            sockets.connect(path, within=0.1)
+        with sockets.connect(path, timeout=0.1), pytest.raises(BlockingIOError):
+            sockets.connect(path, timeout=0.1)
 
 
 def test_a_connection_waits_no_shorter_for_what_comes_later(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class Fake:
 
     def __init__(self, greeting: bytes = b"\0") -> None:
         self._greeting = greeting
-        self.frames = wire.Frames(refuse)
+        self.frames = wire.FrameReader(refuse)
         self.received: asyncio.Queue[wire.Message] = asyncio.Queue()
         self.ended = asyncio.Event()
 

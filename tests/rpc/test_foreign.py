@@ -17,7 +17,7 @@ from tests.rpc.services import GUEST, Services, bus_with, connected, eventually,
 from tests.rpc.test_socket import wired
 from warren.rpc import message, server, sockets
 from warren.rpc.bus import Bus
-from warren.rpc.foreign import REFUSED, Listening
+from warren.rpc.foreign import REFUSED, ServerProtocol
 from warren.rpc.message import NOT_FLUX, Message, RpcError
 
 NEVER: Final = 1e6
@@ -144,7 +144,7 @@ async def test_a_client_that_speaks_in_time_is_heard_however_late_the_server_is(
     attending: list[asyncio.Future[None]] = []
     loop = asyncio.get_running_loop()
     listener = sockets.listen(path)
-    running = await loop.create_unix_server(lambda: Listening(accept, silence), sock=listener)
+    running = await loop.create_unix_server(lambda: ServerProtocol(accept, silence), sock=listener)
     with sockets.connect(path) as client:
         await done.wait()
         assert heard == [b"{}\n"]

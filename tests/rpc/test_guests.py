@@ -17,12 +17,12 @@ from tests.rpc.test_socket import errnum_of, wired
 from warren.base.fairqueue import Fairness
 from warren.rpc import client, guests, server
 from warren.rpc.bus import Bus, Method, StreamingMethod
-from warren.rpc.client import Reconnecting
-from warren.rpc.guests import Guests, Limits
+from warren.rpc.client import ReconnectingHandle
+from warren.rpc.guests import GuestLimits, Guests
 from warren.rpc.message import Payload, Request, RpcError
 from warren.rpc.server import AccessPolicy, ServerLimits
 
-FEW = Limits(connections=2, all_connections=3, requests=4, waiting=100_000)
+FEW = GuestLimits(connections=2, all_connections=3, requests=4, waiting_bytes=100_000)
 AT_ONCE = Fairness(allowance=1e9)
 """So that nothing depends on how fast this machine is."""
 
@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def open_to(bus: Bus, path: Path, access: AccessPolicy) -> AsyncIterator[None]:
     running = asyncio.ensure_future(
-        server.serve(bus, path, access, ServerLimits(guests=FEW, fairness=AT_ONCE))
+        server.serve(bus, path, access, ServerLimits(guest_limits=FEW, fairness=AT_ONCE))
     )
     try:
         await eventually(path.is_socket)
@@ -70,7 +70,7 @@ async def test_a_guest_of_an_instance_that_has_none_is_told_so(path: Path) -> No
 @pytest.mark.parametrize(("guest", "mode"), [(False, 0o600), (True, 0o666)])
 @really
 async def test_the_sockets_permissions_say_who_may_come(path: Path, guest: bool, mode: int) -> None:
-    async with open_to(Bus(OWNER), path, AccessPolicy(guests=guest)):
+    async with open_to(Bus(OWNER), path, AccessPolicy(allow_guests=guest)):
         assert stat.S_IMODE(os.stat(path).st_mode) == mode
 
 
@@ -78,7 +78,7 @@ async def test_the_sockets_permissions_say_who_may_come(path: Path, guest: bool,
 @pytest.mark.parametrize("owns", [True, False])
 @really
 async def test_root_owns_where_the_site_says_so(path: Path, owns: bool) -> None:
-    access = AccessPolicy(guests=True, root_owns=owns)
+    access = AccessPolicy(allow_guests=True, root_is_owner=owns)
     async with open_to(bus_with(Services(), owner=GUEST), path, access), connected(path) as root:
         assert await root.rpc("test.whoami") == {"userid": 0, "owner": owns}
 
@@ -91,7 +91,7 @@ async def test_a_guest_that_is_no_user_of_this_machine_is_told_so(path: Path) ->
     async def is_known(userid: int) -> bool:
         return known[userid]
 
-    access = AccessPolicy(guests=True, is_user=is_known)
+    access = AccessPolicy(allow_guests=True, is_user=is_known)
     async with open_to(bus_with(Services(), owner=GUEST), path, access):
         known[OWNER] = False
         error = await refused(path)
@@ -108,7 +108,7 @@ async def test_a_guest_that_is_no_user_of_this_machine_is_told_so(path: Path) ->
 @really
 async def test_those_who_are_asked_about_are_few(path: Path) -> None:
     answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    access = AccessPolicy(guests=True, is_user=lambda userid: answer)
+    access = AccessPolicy(allow_guests=True, is_user=lambda userid: answer)
     async with (
         open_to(bus_with(Services(), owner=GUEST), path, access),
         connected(path) as first,
@@ -127,7 +127,7 @@ async def test_those_who_are_asked_about_are_few(path: Path) -> None:
 @really
 async def test_one_connection_too_many_is_refused_until_one_ends(path: Path) -> None:
     async with (
-        open_to(bus_with(Services(), owner=GUEST), path, AccessPolicy(guests=True)),
+        open_to(bus_with(Services(), owner=GUEST), path, AccessPolicy(allow_guests=True)),
         connected(path) as first,
         AsyncExitStack() as second,
     ):
@@ -151,7 +151,7 @@ async def test_one_connection_too_many_is_refused_until_one_ends(path: Path) -> 
 @really
 async def test_the_owner_has_as_many_connections_as_it_likes(path: Path) -> None:
     async with (
-        open_to(bus_with(Services()), path, AccessPolicy(guests=True)),
+        open_to(bus_with(Services()), path, AccessPolicy(allow_guests=True)),
         AsyncExitStack() as stack,
     ):
         for _ in range(10):
@@ -186,7 +186,7 @@ def test_a_quarter_of_what_may_be_open_is_the_owners() -> None:
 async def test_one_request_too_many_is_refused_and_the_others_are_answered(path: Path) -> None:
     services = Services()
     async with (
-        open_to(bus_with(services, owner=GUEST), path, AccessPolicy(guests=True)),
+        open_to(bus_with(services, owner=GUEST), path, AccessPolicy(allow_guests=True)),
         connected(path) as handle,
         connected(path) as again,
     ):
@@ -206,7 +206,7 @@ async def test_one_request_too_many_is_refused_and_the_others_are_answered(path:
 @really
 async def test_a_guest_who_is_gone_has_taken_nothing(path: Path) -> None:
     services = Services()
-    async with open_to(bus_with(services, owner=GUEST), path, AccessPolicy(guests=True)):
+    async with open_to(bus_with(services, owner=GUEST), path, AccessPolicy(allow_guests=True)):
         for _ in range(5):
             async with connected(path) as handle:
                 waiting = asyncio.ensure_future(handle.rpc("test.wait"))
@@ -219,7 +219,7 @@ async def test_a_guest_who_is_gone_has_taken_nothing(path: Path) -> None:
 async def test_a_message_that_does_not_end_costs_its_connection(path: Path) -> None:
     services = Services()
     async with (
-        open_to(bus_with(services, owner=GUEST), path, AccessPolicy(guests=True)),
+        open_to(bus_with(services, owner=GUEST), path, AccessPolicy(allow_guests=True)),
         connected(path) as other,
         wired(path) as wire,
     ):
@@ -239,7 +239,7 @@ async def test_answers_that_are_not_read_do_not_pile_up(path: Path) -> None:
 
     bus = Bus(GUEST)
     bus.register("test", {"large": Method(large, guest=True)})
-    async with open_to(bus, path, AccessPolicy(guests=True)), wired(path) as wire:
+    async with open_to(bus, path, AccessPolicy(allow_guests=True)), wired(path) as wire:
         wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
         for tag in range(1, 20_001):
             wire.writer.write(b'{"tag":%d,"topic":"test.large"}\n' % tag)
@@ -256,12 +256,12 @@ async def test_answers_that_are_not_read_do_not_pile_up(path: Path) -> None:
 
 @really
 async def test_the_patient_come_again_when_there_is_no_room(path: Path) -> None:
-    async with open_to(bus_with(Services(), owner=GUEST), path, AccessPolicy(guests=True)):
+    async with open_to(bus_with(Services(), owner=GUEST), path, AccessPolicy(allow_guests=True)):
         async with AsyncExitStack() as others:
             for _ in range(2):
                 handle = await others.enter_async_context(connected(path))
                 await handle.rpc("test.echo")
-            patient = Reconnecting(lambda: client.connect(path), delay=0.01)
+            patient = ReconnectingHandle(lambda: client.connect(path), delay=0.01)
             running = asyncio.ensure_future(patient.run())
             asking = asyncio.ensure_future(patient.rpc("test.echo", {"a": 1}))
             await asyncio.sleep(0.1)
@@ -294,7 +294,7 @@ async def test_answers_of_a_users_service_do_not_pile_up_before_the_one_who_aske
     serving.register(name, {"flood": StreamingMethod(flood, guest=True)})
     guests_bus = Bus(GUEST)
     async with (
-        open_to(guests_bus, path, AccessPolicy(guests=True)),
+        open_to(guests_bus, path, AccessPolicy(allow_guests=True)),
         client.connect(path, serving) as offering,
     ):
         await offering.rpc("service.add", {"service": name})
@@ -312,7 +312,7 @@ async def test_answers_of_a_users_service_do_not_pile_up_before_the_one_who_aske
 @really
 async def test_a_message_of_too_many_values_is_refused_unread(path: Path) -> None:
     async with (
-        open_to(bus_with(Services(), owner=GUEST), path, AccessPolicy(guests=True)),
+        open_to(bus_with(Services(), owner=GUEST), path, AccessPolicy(allow_guests=True)),
         connected(path) as handle,
     ):
         with pytest.raises(RpcError, match="the message has over 32768 values") as failed:
@@ -351,7 +351,9 @@ async def test_guests_requests_are_answered_in_turns_and_the_owners_are_not(
     async def asked(bus: Bus, path: Path) -> int:
         bus.register("test", {"heavy": Method(heavy, guest=True)})
         limits = ServerLimits(fairness=Fairness(allowance=0.0, refill=0.0, rest=10.0))
-        running = asyncio.ensure_future(server.serve(bus, path, AccessPolicy(guests=True), limits))
+        running = asyncio.ensure_future(
+            server.serve(bus, path, AccessPolicy(allow_guests=True), limits)
+        )
         await eventually(path.is_socket)
         async with connected(path) as handle:
             ticking = asyncio.ensure_future(tick())

@@ -18,7 +18,7 @@ from warren.rfc import signed_request
 from warren.rfc.errors import BadFormat
 from warren.rfc.signed_request import NotProven
 from warren.rpc import munge
-from warren.rpc.munge import CannotEncode, Decoded, Munge, NotInstalled, Unreachable
+from warren.rpc.munge import CannotEncode, DecodedCredential, Munge, NotInstalled, Unreachable
 
 NOW = 1_000_000
 LARGEST = 2**20
@@ -29,7 +29,7 @@ class FakeLibrary:
 
     def __init__(self) -> None:
         self.userid = os.getuid()
-        self.issued: dict[bytes, Decoded] = {}
+        self.issued: dict[bytes, DecodedCredential] = {}
         self.status = 0
         """What is answered about every call, if not 0."""
 
@@ -39,16 +39,16 @@ class FakeLibrary:
         if len(payload) > LARGEST:
             return 3, f"length of {len(payload)} exceeds max", b""
         credential = b"MUNGE:%b%d:" % (hashlib.sha1(payload).hexdigest().encode(), len(self.issued))
-        self.issued[credential] = Decoded(
-            status=0, problem="", userid=self.userid, payload=payload, encoded=NOW
+        self.issued[credential] = DecodedCredential(
+            status=0, problem="", userid=self.userid, payload=payload, encoded_at=NOW
         )
         return 0, "", credential
 
-    def decode(self, credential: bytes) -> Decoded:
+    def decode(self, credential: bytes) -> DecodedCredential:
         found = self.issued.get(credential)
         if found is None:
-            return Decoded(
-                status=14, problem="Invalid credential", userid=2**32 - 1, payload=b"", encoded=0
+            return DecodedCredential(
+                status=14, problem="Invalid credential", userid=2**32 - 1, payload=b"", encoded_at=0
             )
         if self.status:
             return replace(found, status=self.status, problem=f"error {self.status}")
@@ -76,7 +76,7 @@ def credentials(request: pytest.FixtureRequest) -> tuple[Munge, float]:
     if request.param == "fake":
         fake = FakeLibrary()
         return Munge(lambda: fake), NOW
-    return munge.of_this_machine(str(request.getfixturevalue("munge_socket"))), time.time()
+    return munge.system_munge(str(request.getfixturevalue("munge_socket"))), time.time()
 
 
 # The contract
@@ -194,7 +194,7 @@ def test_the_library_is_loaded_once_and_not_before_it_is_needed(library: FakeLib
 
 
 def test_a_machine_without_libmunge_is_told_so() -> None:
-    found = munge.of_this_machine(name="libnowhere.so.2")
+    found = munge.system_munge(name="libnowhere.so.2")
     with pytest.raises(
         NotInstalled, match=r"cannot be signed by MUNGE on this machine: libnowhere\.so\.2 cannot"
     ):
@@ -202,6 +202,6 @@ def test_a_machine_without_libmunge_is_told_so() -> None:
 
 
 def test_a_daemon_that_does_not_listen_is_told(credentials: tuple[Munge, float]) -> None:
-    found = munge.of_this_machine("/nowhere/munge.socket")
+    found = munge.system_munge("/nowhere/munge.socket")
     with pytest.raises((Unreachable, NotInstalled), match="MUNGE"):
         found.encode(b"x")

@@ -13,7 +13,7 @@ import pytest
 from tests.journal.running import really, virtually
 from tests.rpc.services import OWNER, Services, bus_with, eventually, serving
 from warren.rpc.bus import Bus
-from warren.rpc.client import Reconnecting, connect
+from warren.rpc.client import ReconnectingHandle, connect
 from warren.rpc.message import Handle, Payload, RpcError
 
 
@@ -69,8 +69,8 @@ class FickleHandle:
 
 
 @asynccontextmanager
-async def patient_of(fickle: Fickle) -> AsyncIterator[Reconnecting]:
-    reconnecting = Reconnecting(fickle.connect)
+async def patient_of(fickle: Fickle) -> AsyncIterator[ReconnectingHandle]:
+    reconnecting = ReconnectingHandle(fickle.connect)
     running = asyncio.ensure_future(reconnecting.run())
     try:
         yield reconnecting
@@ -168,7 +168,7 @@ async def test_what_is_more_than_a_lost_connection_ends_it() -> None:
         raise RpcError(errno.EPERM)
         yield
 
-    reconnecting = Reconnecting(forbidden)
+    reconnecting = ReconnectingHandle(forbidden)
     asked = asyncio.ensure_future(reconnecting.rpc("test.echo"))
     with pytest.raises(RpcError) as failed:
         await reconnecting.run()
@@ -179,7 +179,7 @@ async def test_what_is_more_than_a_lost_connection_ends_it() -> None:
 @really
 async def test_it_outlives_a_real_server(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    reconnecting = Reconnecting(lambda: connect(path), delay=0.01)
+    reconnecting = ReconnectingHandle(lambda: connect(path), delay=0.01)
     running = asyncio.ensure_future(reconnecting.run())
     asked = asyncio.ensure_future(reconnecting.rpc("test.echo", {"n": 1}))
     services = Services()
@@ -200,7 +200,7 @@ async def test_it_outlives_a_real_server(tmp_path: Path) -> None:
 @really
 async def test_what_it_offers_is_on_offer_again_after_a_restart(tmp_path: Path) -> None:
     path, inner = tmp_path / "socket", Bus(OWNER)
-    reconnecting = Reconnecting(lambda: connect(path, inner), inner, delay=0.01)
+    reconnecting = ReconnectingHandle(lambda: connect(path, inner), inner, delay=0.01)
     running = asyncio.ensure_future(reconnecting.run())
     offering = asyncio.ensure_future(
         reconnecting.offer("mine", Services().methods(), asyncio.Event())
@@ -220,7 +220,7 @@ async def test_what_it_offers_is_on_offer_again_after_a_restart(tmp_path: Path) 
 @really
 async def test_what_may_not_be_offered_is_refused(tmp_path: Path) -> None:
     path, inner = tmp_path / "socket", Bus(OWNER)
-    reconnecting = Reconnecting(lambda: connect(path, inner), inner, delay=0.01)
+    reconnecting = ReconnectingHandle(lambda: connect(path, inner), inner, delay=0.01)
     async with serving(Bus(OWNER + 1), path):
         running = asyncio.ensure_future(reconnecting.run())
         try:

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from tests.dws.builders import need
 from tests.scheduling.systems import matched, system, want, written
 from warren.base.bytesize import GIB
-from warren.base.placing import AllocationSet, HeldFlash, Locality, RabbitRoom, placement, units
+from warren.base.placing import (
+    AllocationSet,
+    FreeFlash,
+    HeldFlash,
+    Locality,
+    placement,
+    units_needed,
+)
 from warren.dws.jobs.placement import allocation_sets, reserve
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.rfc import resource_set
@@ -180,14 +187,16 @@ def test_what_is_reserved_on_each_rabbit_holds_what_is_used_there_and_nothing_is
         assert len(sets) == len(needs)
         for each in given_:
             # Exactly what was to be reserved, in units of the rabbit; used in whole GiB of each.
-            reserved = each.nodes * units(wanted.beside, each.unit)
+            reserved = each.nodes * units_needed(wanted.beside, each.unit_gib)
             used = 0
             for one, part in zip(needs, sets, strict=True):
                 count = {at["name"]: at["allocationCount"] for at in part["storage"]}
                 mine = count.get(each.rabbit, 0)
                 used += mine * part["allocationSize"]
                 if _is_shared(one, nodes, floor):
-                    reserved += mine * units(-(-part["allocationSize"] // GIB), each.unit)
+                    reserved += mine * units_needed(
+                        -(-part["allocationSize"] // GIB), each.unit_gib
+                    )
             assert each.units == reserved
             assert used <= each.gib * GIB
             used_by_all[each.rabbit] += used
@@ -235,7 +244,9 @@ def _fits(graph: Graph, nodes: int, beside: int, gib: int, late: set[int]) -> bo
         for index, count in counts.items():
             flash = system_.chassis[index].flash
             free = flash.count(0 if index in late else flash.whole)
-            left.append((free - count * units(beside, flash.unit), units(gib, flash.unit)))
+            left.append(
+                (free - count * units_needed(beside, flash.unit), units_needed(gib, flash.unit))
+            )
         if all(free >= 0 for free, _ in left) and any(free >= more for free, more in left):
             return True
     return False
@@ -392,7 +403,7 @@ def test_what_is_matched_is_what_storage_can_be_placed_on(
     if isinstance(found, Refusal):
         return
     given_ = allocated_flash(orjson.dumps(written(graph, found)))
-    counts = placement(shared, [RabbitRoom(e.nodes, e.unit, e.units, e.labels) for e in given_])
+    counts = placement(shared, [FreeFlash(e.nodes, e.unit_gib, e.units, e.labels) for e in given_])
     assert counts is not None
     for number, each in enumerate(given_):
         there = [one for one, own in zip(shared, counts, strict=True) for _ in range(own[number])]
@@ -487,7 +498,7 @@ def test_flash_of_another_rabbit_is_the_jobs_until_its_end_and_after_a_restart()
     graph = Graph(r)
     allocation = matched(graph, want(1, shared=(anywhere(2, 8),)))
     told = written(graph, allocation)
-    assert [each.rank for each in resource_set.decode(told)] == [0]
+    assert [each.rank for each in resource_set.decode_ranks(told)] == [0]
 
     again = Graph(r)
     assert again.decode(told) == allocation

@@ -24,7 +24,7 @@ CHASSIS = (
 def r(*ranks: tuple[int, str], **properties: list[int]) -> resource_set.ResourceSet:
     """Make R of nodes with two cores each."""
     made = [Rank(rank, host, (0, 3)) for rank, host in ranks]
-    return resource_set.read(resource_set.encode(made, properties=properties))
+    return resource_set.decode_all(resource_set.encode_ranks(made, properties=properties))
 
 
 def drawn(resources: resource_set.ResourceSet, **options: Any) -> Any:
@@ -50,7 +50,7 @@ def test_the_graph_is_that_of_flux_coral2(name: str, cluster: str, r_file: str |
         Chassis(rabbit=each, capacity=mapping.rabbits[each].capacity, hosts=tuple(hosts))
         for each, hosts in mapping.wiring().items()
     ]
-    resources = resource_set.read(resource_set.without_scheduling(given))
+    resources = resource_set.decode_all(resource_set.without_scheduling(given))
 
     made = rabbitgraph.document(cluster, chassis, resources, ssds=36)
     assert orjson.loads(made) == wanted["scheduling"]
@@ -78,7 +78,7 @@ def test_a_chassis_has_ssds_nodes_and_the_rabbit_where_it_is_in_r() -> None:
 
 def test_ranks_are_those_of_r_in_idsets_of_any_form() -> None:
     """What flux-coral2 takes for ranks is the place in the nodelist, and it reads no commas."""
-    resources = resource_set.read(
+    resources = resource_set.decode_all(
         {
             "version": 1,
             "execution": {

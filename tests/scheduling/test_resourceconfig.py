@@ -29,7 +29,7 @@ properties = ["batch", "fast"]
 def test_a_host_has_what_any_table_gives_it() -> None:
     """By `flux R parse-config` of flux-core 0.88."""
     configuration = resourceconfig.read(tomllib.loads(TABLES), "it")
-    found = resource_set.read(resourceconfig.resource_set_of(configuration, "it"))
+    found = resource_set.decode_all(resourceconfig.resource_set_of(configuration, "it"))
 
     assert [(each.rank, each.host) for each in found.ranks] == [
         (0, "n1"), (1, "n2"), (2, "n3"), (3, "r1"), (4, "n4"),

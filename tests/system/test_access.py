@@ -265,7 +265,7 @@ def test_the_socket_gives_each_real_user_the_same() -> None:
             world.clock = SystemClock()
 
             async def life(control: Control) -> Any:
-                access = AccessPolicy(guests=True)
+                access = AccessPolicy(allow_guests=True)
                 serving = asyncio.ensure_future(
                     server.serve(control.instance.bus, place / "local", access)
                 )

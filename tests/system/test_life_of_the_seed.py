@@ -70,15 +70,15 @@ class Trail:
 @pytest.fixture
 def trail(monkeypatch: pytest.MonkeyPatch) -> Trail:
     found = Trail()
-    ask = Bus.ask
+    rpc = Bus.rpc
 
     async def recorded(bus: Bus, request: Request) -> Payload:
         if request.topic.startswith(("dws.", "job-manager.dws.")):
             found.steps.append(f"rpc {request.topic}")
             found.requests.setdefault(request.topic, request.payload)
-        return await ask(bus, request)
+        return await rpc(bus, request)
 
-    monkeypatch.setattr(Bus, "ask", recorded)
+    monkeypatch.setattr(Bus, "rpc", recorded)
     return found
 
 

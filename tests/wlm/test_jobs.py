@@ -208,7 +208,7 @@ def asked(method: str, message: msgspec.Struct, jobs: FluxJobs) -> asyncio.Futur
     """Ask something as the plugin does."""
     served = jobs.methods()[method]
     assert isinstance(served, Method)
-    cred = Cred(userid=os.getuid(), owner=True)
+    cred = Cred(userid=os.getuid(), is_owner=True)
     request = Request(topic=f"dws.{method}", payload=codec.write(message), cred=cred)
     return asyncio.ensure_future(served.answer(request))
 

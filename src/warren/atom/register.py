@@ -20,7 +20,7 @@ class Register:
                     self._jobs.pop(jobid, None)
                 case job:
                     self._jobs[job.registration.jobid] = job
-        self._committer = Committer(journal, self._snapshot, appended=size)
+        self._committer = Committer(journal, self._snapshot, appended_bytes=size)
 
     async def run(self) -> None:
         """Commit until cancelled. Raises JournalBroken."""
@@ -29,7 +29,7 @@ class Register:
     @property
     def full_reason(self) -> str | None:
         """Why no job can be registered: the disk is full, in a sentence. None if it is not."""
-        return self._committer.full
+        return self._committer.full_reason
 
     def get(self, jobid: str) -> RegisteredJob | None:
         return self._jobs.get(jobid)

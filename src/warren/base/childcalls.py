@@ -89,9 +89,9 @@ def call_in_child(
             with child.stdin:
                 child.stdin.write(json.dumps(request).encode())
             lines = _read_lines(child.stdout.fileno(), silence, timeout)
-            for known, line in enumerate(lines, start=1):
+            for count, line in enumerate(lines, start=1):
                 index, answers[index] = json.loads(line)
-                if known == len(answers):
+                if count == len(answers):
                     break
         finally:
             child.kill()
@@ -102,15 +102,15 @@ def call_in_child(
     return answers
 
 
-def _read_lines(reading: int, silence: float, timeout: float) -> Iterator[bytes]:
+def _read_lines(descriptor: int, silence: float, timeout: float) -> Iterator[bytes]:
     """Read what the child says, for as long as it is waited for."""
     end = time.monotonic() + timeout
     line = b""
     wait = timeout  # until it has begun, which depends on no call
     while (left := end - time.monotonic()) > 0:
-        if not select.select([reading], [], [], min(wait, left))[0]:
+        if not select.select([descriptor], [], [], min(wait, left))[0]:
             return
-        chunk = os.read(reading, _CHUNK)
+        chunk = os.read(descriptor, _CHUNK)
         if not chunk:
             raise ChildProcessError("the child that looks at processes has ended too early")
         *lines, line = (line + chunk).split(b"\n")
@@ -138,30 +138,30 @@ class _ChildThreads:
     ) -> None:
         self._function = function
         self._args = args
-        self._waiting = iter(list(enumerate(subjects)))
-        self._left = len(subjects)
+        self._subjects = iter(list(enumerate(subjects)))
+        self._unanswered = len(subjects)
         self._lock = threading.Lock()
 
     def run(self) -> None:
         """Look at everything, and end the process, if need be from within a thread."""
         threads, before = 0, -1
         while True:
-            if before in (-1, self._left):
+            if before in (-1, self._unanswered):
                 with suppress(RuntimeError):  # no more are to be had
                     for _ in range(max(threads, 1)):
                         threading.Thread(target=self._call_each, daemon=True).start()
                         threads += 1
-            before = self._left
+            before = self._unanswered
             time.sleep(_STALLED)
 
     def _call_each(self) -> None:
         try:
-            for index, subject in self._waiting:
+            for index, subject in self._subjects:
                 answer = self._function(subject, *self._args)
                 with self._lock:
                     _write_line(json.dumps([index, answer]).encode())
-                    self._left -= 1
-                    if self._left == 0:
+                    self._unanswered -= 1
+                    if self._unanswered == 0:
                         os._exit(0)
         except BaseException:
             traceback.print_exc()  # nothing else could report it

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from warren.base.childcalls import SILENT, call_in_child
-from warren.base.processes import status
+from warren.base.processes import process_status
 
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _CLOEXEC: Final = 1
@@ -55,7 +55,7 @@ def abort_servers(processes: Iterable[int], userid: int, proc: Path = Path("/pro
     users += [
         each for thread in stuck if (found := _user_namespace_ids(thread)) != own for each in found
     ]
-    with suppress(OSError), _control() as control:
+    with suppress(OSError), _open_control() as control:
         known = sorted(int(each) for each in os.listdir(control))
         return [each for each in known if _abort(control, each, users)]
     return []
@@ -72,7 +72,7 @@ def _threads(process: Path) -> list[Path]:
 def _is_waiting(thread: Path) -> bool:
     """Return whether a thread waits and cannot be killed."""
     try:
-        return status(thread)["State"].startswith("D")
+        return process_status(thread)["State"].startswith("D")
     except (OSError, KeyError):
         return False
 
@@ -96,16 +96,16 @@ def _user_namespace_ids(thread: Path) -> list[range]:
 
 
 @contextmanager
-def _control() -> Iterator[int]:
+def _open_control() -> Iterator[int]:
     """Open the control file system, mounted nowhere. Raises OSError."""
     opened = _call(_FSOPEN, b"fusectl", _CLOEXEC)
     try:
         _call(_FSCONFIG, opened, _CREATE, None, None, 0)
-        place = _call(_FSMOUNT, opened, _CLOEXEC, 0)
+        mount = _call(_FSMOUNT, opened, _CLOEXEC, 0)
         try:
-            root = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
+            root = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=mount)
         finally:
-            os.close(place)
+            os.close(mount)
     finally:
         os.close(opened)
     try:

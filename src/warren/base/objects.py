@@ -89,7 +89,7 @@ def key_of(obj: Object) -> Key:
     return Key(metadata.get("namespace", ""), metadata["name"])
 
 
-def merged(target: Any, patch: Any) -> Any:
+def merge_patch(target: Any, patch: Any) -> Any:
     """Apply a merge patch (RFC 7386). Neither argument is modified; unchanged parts are shared."""
     if not isinstance(patch, Mapping):
         return patch
@@ -98,5 +98,5 @@ def merged(target: Any, patch: Any) -> Any:
         if value is None:
             result.pop(name, None)
         else:
-            result[name] = merged(result.get(name), value)
+            result[name] = merge_patch(result.get(name), value)
     return result

@@ -16,7 +16,7 @@ from warren.base.bytesize import gib
 from warren.base.words import plural
 
 _MOST_TRIES: Final = 4096
-"""How often it is tried whether a place would do, where the first choice did not work out."""
+"""How often it is tried whether a rabbit would do, where the first choice did not work out."""
 
 
 class Locality(Enum):
@@ -52,30 +52,30 @@ class AllocationSet(msgspec.Struct, frozen=True):
 
 
 class HeldFlash(msgspec.Struct, frozen=True):
-    """The flash that a job holds on one rabbit, in `unit`s of so many GiB."""
+    """The flash that a job holds on one rabbit, in units of `unit_gib` each."""
 
     rabbit: str
     nodes: int
     """How many of the job's nodes are wired to the rabbit."""
-    unit: int
+    unit_gib: int
     units: int
     labels: frozenset[str] = frozenset()
     """What the rabbit carried when the job got it."""
 
     @property
     def gib(self) -> int:
-        return self.unit * self.units
+        return self.unit_gib * self.units
 
 
-class RabbitRoom(msgspec.Struct, frozen=True):
-    """A rabbit, as far as its flash is not taken by what is beside the job's nodes."""
+class FreeFlash(msgspec.Struct, frozen=True):
+    """The flash of one rabbit that is not taken by what is beside the job's nodes."""
 
     nodes: int
     """How many of the job's nodes are wired to it."""
-    unit: int
+    unit_gib: int
     """GiB that are given out together."""
-    room: int
-    """In such units."""
+    units: int
+    """How many such units are free."""
     labels: frozenset[str] | None = frozenset()
     """None where it is not known yet what the rabbit carries: it may be anything."""
 
@@ -94,9 +94,9 @@ def description(each: AllocationSet) -> str:
     return said
 
 
-def units(gib: int, unit: int) -> int:
+def units_needed(gib: int, unit_gib: int) -> int:
     """Return how many units hold so many GiB."""
-    return -(-gib // max(unit, 1))
+    return -(-gib // max(unit_gib, 1))
 
 
 def has_labels(labels: Collection[str] | None, wanted: Sequence[str]) -> bool:
@@ -105,30 +105,30 @@ def has_labels(labels: Collection[str] | None, wanted: Sequence[str]) -> bool:
 
 
 def placement(
-    wanted: Sequence[AllocationSet], places: Sequence[RabbitRoom]
+    wanted: Sequence[AllocationSet], rabbits: Sequence[FreeFlash]
 ) -> list[list[int]] | None:
-    """Return for each entry of `wanted` how many of its allocations each place holds.
+    """Return for each entry of `wanted` how many of its allocations each rabbit holds.
 
     None if they do not fit. What may be on any rabbit is placed last, what is constrained first,
-    and of each the larger. An allocation goes where nodes are, if it can; of such places to those
+    and of each the larger. An allocation goes where nodes are, if it can; of such rabbits to those
     with the fewest of its own entry; of these to the one with the most nodes; of those to the
-    first. Places that are not allowed are passed over.
+    first. Rabbits that are not allowed are passed over.
     Where that leads nowhere, the last choices are taken back one by one, for so long as bounded
     effort allows.
 
     Nothing of this looks at how much room there is but whether it is enough, so the answer is
     the same where there is no more room than the answer needs.
     """
-    order = sorted(range(len(wanted)), key=lambda index: precedence(wanted[index]))
+    order = sorted(range(len(wanted)), key=lambda index: placing_order(wanted[index]))
     ordered = [wanted[index] for index in order]
-    if any(_never_fits(each, places) for each in ordered):
+    if any(_never_fits(each, rabbits) for each in ordered):
         return None
-    found = _placed_in_order(ordered, places)
+    found = _place_in_order(ordered, rabbits)
     if found is None and (len(ordered) > 1 or any(each.colocation_keys for each in ordered)):
-        found = _Search(ordered, places).found()
+        found = _Search(ordered, rabbits).first_choice()
     if found is None or any(
         each.locality is Locality.NODE
-        and any(place.nodes and not count for place, count in zip(places, counts, strict=True))
+        and any(rabbit.nodes and not count for rabbit, count in zip(rabbits, counts, strict=True))
         for each, counts in zip(ordered, found, strict=True)
     ):
         return None
@@ -136,50 +136,50 @@ def placement(
     return [by_entry[index] for index in range(len(wanted))]
 
 
-def precedence(each: AllocationSet) -> tuple[bool, bool, int]:
+def placing_order(each: AllocationSet) -> tuple[bool, bool, int]:
     """Return a key that sorts entries by which is placed first."""
     return (each.locality is Locality.ANY, not each.constrained, -each.gib)
 
 
-def _never_fits(each: AllocationSet, places: Sequence[RabbitRoom]) -> bool:
+def _never_fits(each: AllocationSet, rabbits: Sequence[FreeFlash]) -> bool:
     """Return whether an entry would not fit even if it were alone."""
     left = each.count
-    for place in places:
-        if each.allows_rabbit(place.nodes, place.labels):
-            room = max(place.room, 0) // max(units(each.gib, place.unit), 1)
-            left -= min(room, 1) if each.colocation_keys else room
+    for rabbit in rabbits:
+        if each.allows_rabbit(rabbit.nodes, rabbit.labels):
+            fits = max(rabbit.units, 0) // max(units_needed(each.gib, rabbit.unit_gib), 1)
+            left -= min(fits, 1) if each.colocation_keys else fits
             if left <= 0:
                 return False
     return True
 
 
-def _placed_in_order(
-    wanted: Sequence[AllocationSet], places: Sequence[RabbitRoom]
+def _place_in_order(
+    wanted: Sequence[AllocationSet], rabbits: Sequence[FreeFlash]
 ) -> list[list[int]] | None:
     """Place entries in order, without ever taking anything back."""
-    room = [place.room for place in places]
-    kept: list[set[str]] = [set() for _ in places]
-    found = [[0] * len(places) for _ in wanted]
+    free_units = [rabbit.units for rabbit in rabbits]
+    keys_used: list[set[str]] = [set() for _ in rabbits]
+    found = [[0] * len(rabbits) for _ in wanted]
     for each, counts in zip(wanted, found, strict=True):
         heap = [
-            (not place.nodes, 0, -place.nodes, number)
-            for number, place in enumerate(places)
-            if each.allows_rabbit(place.nodes, place.labels)
-            and kept[number].isdisjoint(each.colocation_keys)
+            (not rabbit.nodes, 0, -rabbit.nodes, number)
+            for number, rabbit in enumerate(rabbits)
+            if each.allows_rabbit(rabbit.nodes, rabbit.labels)
+            and keys_used[number].isdisjoint(each.colocation_keys)
         ]
         heapify(heap)
         left = each.count
         while left and heap:
             away, _, nodes, number = heap[0]
-            need = units(each.gib, places[number].unit)
-            if room[number] < need:
+            need = units_needed(each.gib, rabbits[number].unit_gib)
+            if free_units[number] < need:
                 heappop(heap)  # and it will not have more
                 continue
-            room[number] -= need
+            free_units[number] -= need
             counts[number] += 1
             left -= 1
             if each.colocation_keys:
-                kept[number].update(each.colocation_keys)
+                keys_used[number].update(each.colocation_keys)
                 heappop(heap)
             else:
                 heapreplace(heap, (away, counts[number], nodes, number))
@@ -191,15 +191,15 @@ def _placed_in_order(
 class _Search:
     """Goes through choices in the order in which they are preferred, depth first."""
 
-    def __init__(self, wanted: Sequence[AllocationSet], places: Sequence[RabbitRoom]) -> None:
+    def __init__(self, wanted: Sequence[AllocationSet], rabbits: Sequence[FreeFlash]) -> None:
         self._wanted = wanted
-        self._places = places
-        self._room = [place.room for place in places]
-        self._keys_used: list[set[str]] = [set() for _ in places]
-        self._counts = [[0] * len(places) for _ in wanted]
+        self._rabbits = rabbits
+        self._free_units = [rabbit.units for rabbit in rabbits]
+        self._keys_used: list[set[str]] = [set() for _ in rabbits]
+        self._counts = [[0] * len(rabbits) for _ in wanted]
         self._tries_left = _MOST_TRIES
 
-    def found(self) -> list[list[int]] | None:
+    def first_choice(self) -> list[list[int]] | None:
         """Return the first choice that works out, if one does before the effort is spent."""
         entries = [entry for entry, each in enumerate(self._wanted) for _ in range(each.count)]
         tried = [self._choices(entries[0])] if entries else []
@@ -220,14 +220,14 @@ class _Search:
         return self._counts if len(made) == len(entries) else None
 
     def _choices(self, entry: int) -> Iterator[int]:
-        """Yield the places for an allocation of an entry, the preferred ones first."""
+        """Yield the rabbits for an allocation of an entry, the preferred ones first."""
         each, counts = self._wanted[entry], self._counts[entry]
         order = sorted(
-            range(len(self._places)),
+            range(len(self._rabbits)),
             key=lambda number: (
-                not self._places[number].nodes,
+                not self._rabbits[number].nodes,
                 counts[number],
-                -self._places[number].nodes,
+                -self._rabbits[number].nodes,
                 number,
             ),
         )
@@ -235,22 +235,22 @@ class _Search:
             if self._tries_left <= 0:
                 return
             self._tries_left -= 1
-            place = self._places[number]
+            rabbit = self._rabbits[number]
             if (
-                self._room[number] >= units(each.gib, place.unit)
-                and each.allows_rabbit(place.nodes, place.labels)
+                self._free_units[number] >= units_needed(each.gib, rabbit.unit_gib)
+                and each.allows_rabbit(rabbit.nodes, rabbit.labels)
                 and self._keys_used[number].isdisjoint(each.colocation_keys)
             ):
                 yield number
 
     def _take(self, entry: int, number: int) -> None:
         each = self._wanted[entry]
-        self._room[number] -= units(each.gib, self._places[number].unit)
+        self._free_units[number] -= units_needed(each.gib, self._rabbits[number].unit_gib)
         self._keys_used[number].update(each.colocation_keys)
         self._counts[entry][number] += 1
 
     def _take_back(self, entry: int, number: int) -> None:
         each = self._wanted[entry]
-        self._room[number] += units(each.gib, self._places[number].unit)
+        self._free_units[number] += units_needed(each.gib, self._rabbits[number].unit_gib)
         self._keys_used[number].difference_update(each.colocation_keys)
         self._counts[entry][number] -= 1

@@ -31,13 +31,13 @@ def pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
-def status(place: Path) -> dict[str, str]:
-    """Return what /proc says of a process or thread (proc_pid_status(5)), whatever it is doing.
+def process_status(directory: Path) -> dict[str, str]:
+    """Return what the directory of a process or thread in /proc says (proc_pid_status(5)).
 
-    Raises OSError if it has ended.
+    It answers whatever the process is doing. Raises OSError if it has ended.
     """
     # A name that is odd on purpose takes no more than its line: the kernel escapes it.
-    text = (place / "status").read_text(errors="replace")
+    text = (directory / "status").read_text(errors="replace")
     lines = (line.partition(":") for line in text.split("\n"))
     return {name: value.strip() for name, _, value in lines}
 
@@ -47,7 +47,7 @@ def parents() -> dict[int, int]:
     found: dict[int, int] = {}
     for process in pids():
         with suppress(OSError, KeyError, ValueError):
-            known = status(Path(f"/proc/{process}"))
+            known = process_status(Path(f"/proc/{process}"))
             # The first thread may have ended, and others go on.
             if known["State"][0] not in "ZX" or int(known["Threads"]) > 1:
                 found[process] = int(known["PPid"])
@@ -55,7 +55,7 @@ def parents() -> dict[int, int]:
 
 
 def descendants(ancestor: int, excluded: Collection[int] = ()) -> list[int]:
-    """Return the living processes below one, except for `but` and what is below those."""
+    """Return the living processes below one, except for `excluded` and what is below those."""
     known = parents()
     found: list[int] = []
     generation = [ancestor]
@@ -125,21 +125,21 @@ def kill_until_gone(
     return []
 
 
-def pids_by_variable(marker: str) -> list[int]:
+def pids_by_variable(entry: str) -> list[int]:
     """Return the living processes, but for this one, that carry an environment entry `NAME=value`.
 
     What one process knows, any can carry: what is found is to be killed only if the entry is a
     secret of those who start such processes.
     """
     others = [process for process in parents() if process != os.getpid()]
-    answers = call_in_child(has_variable, others, marker)
+    answers = call_in_child(has_variable, others, entry)
     return [process for process, answer in zip(others, answers, strict=True) if answer is True]
 
 
-def has_variable(process: int, marker: str) -> bool:
+def has_variable(process: int, entry: str) -> bool:
     """Return whether a process carries an environment entry. It may never answer."""
     try:
-        return marker.encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+        return entry.encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
 

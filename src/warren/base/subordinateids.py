@@ -8,8 +8,8 @@ from typing import Final
 _TABLE: Final = Path("/etc/subuid")
 _ROOT: Final = ("root", "0")
 
-ACCOUNTS: Final = 4
-"""As how many users all subordinate ids of one user count."""
+ACCOUNTING_IDS_PER_OWNER: Final = 4
+"""How many ids all that one user has as subordinate ids are counted under."""
 
 
 class SubordinateIds:
@@ -17,29 +17,31 @@ class SubordinateIds:
 
     def __init__(self, table: Path = _TABLE) -> None:
         self._table = table
-        self._read: tuple[int, int, int] | None = None
+        self._loaded_state: tuple[int, int, int] | None = None
         """Which state of the table was read last."""
         self._ranges: list[tuple[range, int]] = []
         """Each range with the first id of its owner's first range."""
 
-    def account_of(self, userid: int) -> int:
-        """Return what an id counts as: one of the first `ACCOUNTS` of its owner, or itself.
+    def accounting_id(self, userid: int) -> int:
+        """Return the id under which an id is counted.
 
-        Ids of root count as themselves: they may be all that there are, with users' own among them.
+        A subordinate id counts as one of the first `ACCOUNTING_IDS_PER_OWNER` of its owner, any
+        other as itself. So do ids of root: they may be all that there are, with users' own among
+        them.
         """
-        self._look()
+        self._reload()
         firsts = (first for each, first in self._ranges if userid in each)
         first = next(firsts, None)
-        return userid if first is None else first + userid % ACCOUNTS
+        return userid if first is None else first + userid % ACCOUNTING_IDS_PER_OWNER
 
-    def _look(self) -> None:
+    def _reload(self) -> None:
         try:
             status = os.stat(self._table)
         except OSError:
-            self._ranges, self._read = [], None
+            self._ranges, self._loaded_state = [], None
             return
         state = status.st_ino, status.st_size, status.st_mtime_ns
-        if state == self._read:
+        if state == self._loaded_state:
             return
         self._ranges = []
         firsts: dict[str, int] = {}
@@ -50,4 +52,4 @@ class SubordinateIds:
                     ids = range(int(first), int(first) + int(count))
                     if owner not in _ROOT:
                         self._ranges.append((ids, firsts.setdefault(owner, ids.start)))
-            self._read = state
+            self._loaded_state = state

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 def notify(state: str) -> None:
     """Notify systemd, if it has started us and wants to know. Never blocks."""
-    place = os.environ.get("NOTIFY_SOCKET")
-    if not place:
+    path = os.environ.get("NOTIFY_SOCKET")
+    if not path:
         return
-    address = "\0" + place[1:] if place.startswith("@") else place
+    address = "\0" + path[1:] if path.startswith("@") else path
     # A missing listener must not change whether the service goes on, nor how it ends.
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
         speaker.setblocking(False)

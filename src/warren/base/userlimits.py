@@ -15,10 +15,10 @@ from typing import Final
 OOM_SCORE_ADJ: Final = 500
 """The `oom_score_adj` of what is ended first: as if half of all memory were the process's."""
 
-_SHARES: Final = 8
+_COPIERS: Final = 8
 """Copiers that a rabbit has at a time, mostly: all of them together leave it its memory."""
 
-_LEAST: Final = 2**30
+_MIN_MEMORY: Final = 2**30
 
 _ADJUSTMENT: Final = Path("/proc/self/oom_score_adj")
 
@@ -30,19 +30,22 @@ def raise_oom_score() -> None:
             _ADJUSTMENT.write_text(str(OOM_SCORE_ADJ))
 
 
-def memory() -> int:
+def copier_memory_limit() -> int:
     """Return how many bytes a copier may hold: an eighth of the machine's memory, at least 1 GiB.
 
     What a user has copied may be endless, where a file server of the user's says what there is.
     """
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(there // _SHARES, _LEAST)
+    return max(there // _COPIERS, _MIN_MEMORY)
 
 
-def leave_memory_to_others() -> None:
-    """Hold this process, and each that it starts, to `memory`, or to less where it was so far."""
+def limit_copier_memory() -> None:
+    """Hold this process, and each that it starts, to `copier_memory_limit`.
+
+    Or to less, where it was held to less so far.
+    """
     held = resource.getrlimit(resource.RLIMIT_DATA)
-    most = min([memory(), *(each for each in held if each != resource.RLIM_INFINITY)])
+    most = min([copier_memory_limit(), *(each for each in held if each != resource.RLIM_INFINITY)])
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 

@@ -58,7 +58,7 @@ def dws2jgf(
 
     tables = _read_configuration(state) if config is None else _read_config_file(config)
     r, where = _read_r(tables, config)
-    resources = resource_set.read(r)
+    resources = resource_set.decode_all(r)
     path = file or _configured_mapping(tables)
     chassis = _read_chassis(path)
     if not no_validate:

@@ -278,7 +278,9 @@ def info(
 def r(state: StateDir, states: list[str], queues: tuple[str, ...], include: str | None) -> None:
     """Print nodes as R, which is JSON (RFC 20)."""
     known = _read_node_states(state)
-    print_json(resource_set.write(_in_states(known, states, known.chosen_ranks(queues, include))))
+    print_json(
+        resource_set.encode_all(_in_states(known, states, known.chosen_ranks(queues, include)))
+    )
 
 
 def _in_states(known: NodeStates, states: Sequence[str], ranks: Collection[int]) -> ResourceSet:
@@ -470,7 +472,7 @@ def _read_node_states(state: StateDir) -> NodeStates:
 
 def node_states_from(status: Mapping[str, Any], sched: Mapping[str, Any]) -> NodeStates:
     """Put together what the resource service and the scheduler tell."""
-    sets = {name: resource_set.read(given) for name, given in sched.items()}
+    sets = {name: resource_set.decode_all(given) for name, given in sched.items()}
     taken = resource_set.union(sets["allocated"], sets["down"])
     return NodeStates(
         status=status, sets={**sets, "free": resource_set.difference(sets["all"], taken)}

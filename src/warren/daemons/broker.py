@@ -33,7 +33,7 @@ from warren.instance.exec.launcher import RemoteLauncher, SpreadLauncher
 from warren.instance.shell import tmpdir
 from warren.instance.shell.affinity import NodeCores
 from warren.instance.shell.builtin import builtin
-from warren.instance.shell.parent import LISTENER, Order, ShellParent
+from warren.instance.shell.parent import EXEC_SERVICE, ShellParent, StartRequest
 from warren.journal import MemoryJournal
 from warren.rfc import eventlog, fluid, resource_set, treeobj
 from warren.rfc.resource_set import ResourceSet
@@ -115,20 +115,20 @@ class _BatchShell:
         self._socket = socket
         self._tmp = tmp
         # The CPUs of this process: the job's own shell has bound it to them.
-        self._cores = NodeCores(ids=cores, shared=False)
+        self._cores = NodeCores(ids=cores, emulated=False)
         self._parent = os.getpid()
 
-    def prepare(self, order: Order) -> bytes | None:
+    def prepare(self, start: StartRequest) -> bytes | None:
         return None
 
-    def live(self, order: Order, request: bytes | None) -> int:
+    def run_shell(self, start: StartRequest, request: bytes | None) -> int:
         die_with_parent()
         if os.getppid() != self._parent:
             return 1
-        return run_shell(self._socket, builtin(self._tmp, self._cores), order, request)
+        return run_shell(self._socket, builtin(self._tmp, self._cores), start, request)
 
-    def clean(self, order: Order) -> int | None:
-        return tmpdir.remove(self._tmp, order.id, order.rank)
+    def clean(self, start: StartRequest) -> int | None:
+        return tmpdir.remove(self._tmp, start.id, start.rank)
 
 
 def _start_shells(socket: Path, task: BatchTask, resources: ResourceSet) -> None:
@@ -171,7 +171,7 @@ async def _job_resources(task: BatchTask) -> ResourceSet:
     lookup = {"id": task.job, "keys": ["R"]}
     async with connect(task.enclosing) as enclosing:
         found = await enclosing.rpc("job-info.lookup", lookup)
-    return resource_set.read(orjson.loads(found["R"]))
+    return resource_set.decode_all(orjson.loads(found["R"]))
 
 
 def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
@@ -183,7 +183,7 @@ def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
         nodes = {}
         for rank, host in enumerate(hosts):
             nodes[host] = RemoteLauncher(handle, bus.owner, f"-{rank}")
-            bus.register(f"{LISTENER}-{rank}", nodes[host].methods())
+            bus.register(f"{EXEC_SERVICE}-{rank}", nodes[host].methods())
         return SpreadLauncher(nodes)
 
     dependencies = InstanceDependencies(
@@ -193,7 +193,7 @@ def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
         commands=ProcessCommands((_PROCESS_MARK, secrets.token_hex())),
         owner=os.geteuid(),
     )
-    return assemble(resource_set.write(own), dependencies)
+    return assemble(resource_set.encode_all(own), dependencies)
 
 
 async def _drain_lost(task: BatchTask, enclosing: Handle, flux: Instance) -> None:

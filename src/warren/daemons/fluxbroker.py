@@ -139,7 +139,9 @@ def _brokers(directory: Path, state: StateDir, shape: ClusterShape) -> Iterator[
     asyncio.run(_make(Nodes(state, shape, isolated=True), hosts))
     bare = resource_set.without_scheduling(dict(shape.r()))
     ssds = shape.capacity // _SSD
-    drawn = rabbitgraph.document("warren", shape.chassis(), resource_set.read(bare), ssds=ssds)
+    drawn = rabbitgraph.document(
+        "warren", shape.chassis(), resource_set.decode_all(bare), ssds=ssds
+    )
     r = directory / "R.json"
     r.write_bytes(orjson.dumps({**bare, "scheduling": orjson.loads(drawn)}))
     configuration = directory / "conf"

@@ -10,11 +10,11 @@ from warren.base.clock import Clock
 from warren.daemons.system import Part
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config
-from warren.instance.configservice import Configuration
+from warren.instance.configservice import LiveConfig
 from warren.instance.content import Content
 from warren.instance.exec.draining import drainer
 from warren.instance.exec.execution import JobExec, Launcher
-from warren.instance.exec.perilog import Commands, Perilog, PerilogSteps, SiteCommands
+from warren.instance.exec.perilog import Commands, Perilog, PerilogSteps, SitePerilogSteps
 from warren.instance.ingest import Frobnicator, Ingest, Validator
 from warren.instance.jobinfo import JobInfo
 from warren.instance.joblist import JobList
@@ -70,7 +70,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     manager: JobManager
     scheduler: JobScheduler
     resources: Resources
-    configuration: Configuration
+    configuration: LiveConfig
     parts: dict[str, Part]
 
 
@@ -88,7 +88,7 @@ def assemble(
     The commands of `perilogs` are run besides the site's own.
     """
     clock, config, owner = dependencies.clock, dependencies.config, dependencies.owner
-    configuration = Configuration(config, dependencies.keep_config)
+    configuration = LiveConfig(config, dependencies.keep_config)
     graph = configured_graph(r, config)
     queue_limits = policy.queue_limits(config.queues, config.policy)
     bus = Bus(owner)
@@ -105,10 +105,10 @@ def assemble(
     manager.connect(scheduler, execution)
     perilog_plugins = {
         each.name: Perilog(each, dependencies.commands, drain, manager.wait_committed)
-        for each in (SiteCommands(config.job_manager), *perilogs)
+        for each in (SitePerilogSteps(config.job_manager), *perilogs)
     }
     queues = Queues(kvs, manager, config)
-    site = perilog_plugins[SiteCommands.name]
+    site = perilog_plugins[SitePerilogSteps.name]
     others = [each for each in perilog_plugins.values() if each is not site]
     for plugin in (*builtin(clock, owner), *others, *plugins, site):
         manager.load(plugin)

@@ -121,7 +121,9 @@ def access_policy(settings: Config) -> AccessPolicy:
     """Return the users that may connect to the socket."""
     access = settings.access
     return AccessPolicy(
-        guests=access.allow_guest_user, root_owns=access.allow_root_owner, is_user=user_exists
+        allow_guests=access.allow_guest_user,
+        root_is_owner=access.allow_root_owner,
+        is_user=user_exists,
     )
 
 

@@ -23,7 +23,7 @@ from warren.instance.shell.affinity import NodeCores
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.emulated import EmulatedNode
 from warren.instance.shell.guard import run_guarded
-from warren.instance.shell.parent import Order, ShellParent
+from warren.instance.shell.parent import ShellParent, StartRequest
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.signals import TASK_SIGNALS
@@ -32,7 +32,7 @@ from warren.instance.shell.tmpdir import sweep
 from warren.rfc.fluid import JobId
 from warren.rpc import munge
 from warren.rpc.bus import Bus
-from warren.rpc.client import Reconnecting, connect
+from warren.rpc.client import ReconnectingHandle, connect
 from warren.rpc.munge import NotInstalled
 from warren.wlm.embedded.environment import DwsEnvironment
 
@@ -49,15 +49,15 @@ class NodeShell:
         self._rundir = rundir
         self._limit = limit
         self._nodes = nodes
-        self._cores = NodeCores(ids=range(cores), shared=True)
+        self._cores = NodeCores(ids=range(cores), emulated=True)
         self._owner = os.geteuid()
         self._parent = os.getpid()
 
-    def prepare(self, order: Order) -> bytes | None:
-        if order.userid == self._owner:
+    def prepare(self, start: StartRequest) -> bytes | None:
+        if start.userid == self._owner:
             if self._owner == 0:
-                self._give_directory(order, self._owner, os.getegid())
-            self._nodes.enter(order.host)
+                self._give_directory(start, self._owner, os.getegid())
+            self._nodes.enter(start.host)
             userlimits.raise_oom_score()
             return None
         settings = config.load(self._state.config)
@@ -67,36 +67,36 @@ class NodeShell:
                 "jobs of guests do not run: access.allow-guest-user is not set"
             )
         sign = settings.sign
-        credentials = munge.of_this_machine(sign.munge.socket_path)
+        credentials = munge.system_munge(sign.munge.socket_path)
         request = imp.proven_payload(
-            order.J, order.userid, credentials, now=time.time(), ttl=sign.max_ttl
+            start.J, start.userid, credentials, now=time.time(), ttl=sign.max_ttl
         )
-        user = imp.account(order.userid)
+        user = imp.account(start.userid)
         if user is None:
-            raise imp.IdentityRefused(f"there is no user {order.userid} on this machine")
-        self._give_directory(order, user.userid, user.group)
-        self._nodes.enter(order.host)
+            raise imp.IdentityRefused(f"there is no user {start.userid} on this machine")
+        self._give_directory(start, user.userid, user.group)
+        self._nodes.enter(start.host)
         imp.become(user)
         return request
 
-    def _give_directory(self, order: Order, userid: int, group: int) -> None:
-        tmpdir.make_for_user(self._rundir, order.id, order.rank, userid, group, self._limit)
+    def _give_directory(self, start: StartRequest, userid: int, group: int) -> None:
+        tmpdir.make_for_user(self._rundir, start.id, start.rank, userid, group, self._limit)
 
-    def live(self, order: Order, request: bytes | None) -> int:
+    def run_shell(self, start: StartRequest, request: bytes | None) -> int:
         # Now, since a change of user would undo it.
         die_with_parent()
         if os.getppid() != self._parent:
             return 1
         plugins = [
             *builtin(self._rundir, self._cores),
-            DwsEnvironment(_NodePaths(self._nodes, order.host)),
+            DwsEnvironment(_NodePaths(self._nodes, start.host)),
         ]
         if self._nodes.in_user_namespaces:
             plugins.append(EmulatedNode())
-        return run_shell(self._state.socket, plugins, order, request)
+        return run_shell(self._state.socket, plugins, start, request)
 
-    def clean(self, order: Order) -> int | None:
-        return tmpdir.remove(self._rundir, order.id, order.rank)
+    def clean(self, start: StartRequest) -> int | None:
+        return tmpdir.remove(self._rundir, start.id, start.rank)
 
 
 class _NodePaths(msgspec.Struct, frozen=True):
@@ -113,25 +113,25 @@ class _NodePaths(msgspec.Struct, frozen=True):
 
 
 def run_shell(
-    socket: Path, plugins: Sequence[ShellPlugin], order: Order, request: bytes | None
+    socket: Path, plugins: Sequence[ShellPlugin], start: StartRequest, request: bytes | None
 ) -> int:
     """Run a shell to its end, for the instance at a socket; return its exit code."""
     # Not asyncio.run: what it puts away goes with the process, which ends now.
-    return asyncio.new_event_loop().run_until_complete(_run_shell(socket, plugins, order, request))
+    return asyncio.new_event_loop().run_until_complete(_run_shell(socket, plugins, start, request))
 
 
 async def _run_shell(
-    socket: Path, plugins: Sequence[ShellPlugin], order: Order, request: bytes | None
+    socket: Path, plugins: Sequence[ShellPlugin], start: StartRequest, request: bytes | None
 ) -> int:
     serving = Bus(os.geteuid())
-    reconnecting = Reconnecting(lambda: connect(socket, serving), serving)
+    reconnecting = ReconnectingHandle(lambda: connect(socket, serving), serving)
     shell = Shell(
         handle=reconnecting,
         spawner=ProcessSpawner(),
         clock=SystemClock(),
         plugins=plugins,
-        job=JobId(order.id),
-        rank=order.rank,
+        job=JobId(start.id),
+        rank=start.rank,
         uri=f"local://{socket}",
         request=request,
     )

@@ -43,7 +43,7 @@ from warren.kube.server.local import LocalClient
 from warren.node import loops, namespaces, volumegroup
 from warren.rpc import client as rpc_client
 from warren.rpc import server
-from warren.rpc.client import Reconnecting
+from warren.rpc.client import ReconnectingHandle
 from warren.rpc.message import RpcError
 
 _READY_SECONDS: Final = 15.0
@@ -360,7 +360,7 @@ async def _wait_api_ready(state: StateDir) -> ClusterAccess:
 
 async def _wait_instance_ready(state: StateDir, topic: str) -> None:
     """Wait until the service of a topic answers; not for ever, for it may be broken."""
-    reconnecting = Reconnecting(lambda: rpc_client.connect(state.socket))
+    reconnecting = ReconnectingHandle(lambda: rpc_client.connect(state.socket))
     connecting = asyncio.ensure_future(reconnecting.run())
     try:
         with suppress(TimeoutError):

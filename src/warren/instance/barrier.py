@@ -28,15 +28,15 @@ class _Barrier(msgspec.Struct):
 class Barriers:
     """The `barrier` service. One that enters twice, after a lost connection, counts once."""
 
-    def __init__(self, most: int = _MOST_BARRIERS) -> None:
-        """A guest has no more than `most` barriers."""
-        self._most = most
+    def __init__(self, most_barriers: int = _MOST_BARRIERS) -> None:
+        """A guest has no more than `most_barriers` barriers."""
+        self._most_barriers = most_barriers
         self._barriers: dict[str, _Barrier] = {}
-        self._guests: Counter[str] = Counter()
+        self._barriers_by_user: Counter[str] = Counter()
         """How many of them each guest has, by the name's first word."""
-        self._entered: Counter[str] = Counter()
+        self._entries_by_user: Counter[str] = Counter()
         """How many have entered them, likewise."""
-        self._broken: set[str] = set()
+        self._broken_prefixes: set[str] = set()
         """How the names of barriers begin that will not be complete any more."""
 
     def methods(self) -> Methods:
@@ -49,13 +49,13 @@ class Barriers:
             size, who = int(request.payload["nprocs"]), str(request.payload["who"])
         except (KeyError, TypeError, ValueError):
             raise RpcError(errno.EPROTO, "barrier.enter takes name, nprocs and who") from None
-        if not request.cred.owner:
+        if not request.cred.is_owner:
             self._check_guest(name, size, who)
         if name not in self._barriers:
-            self._guests[_user(name)] += 1
+            self._barriers_by_user[_user(name)] += 1
         barrier = self._barriers.setdefault(name, _Barrier(size))
         if who not in barrier.entered and len(barrier.entered) < barrier.size:
-            self._entered[_user(name)] += 1
+            self._entries_by_user[_user(name)] += 1
             barrier.entered.add(who)
         if len(barrier.entered) >= barrier.size:
             # Kept, not removed: one that comes again passes at once.
@@ -63,7 +63,7 @@ class Barriers:
                 if not waiting.done():
                     waiting.set_result(None)
             return {}
-        if any(name.startswith(broken) for broken in self._broken):
+        if any(name.startswith(prefix) for prefix in self._broken_prefixes):
             raise RpcError(errno.ECANCELED, "the barrier was broken")
         arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         barrier.waiting.append(arrived)
@@ -80,17 +80,25 @@ class Barriers:
                 "characters"
             )
             raise RpcError(errno.EINVAL, words)
-        if name not in self._barriers and self._guests[_user(name)] >= self._most:
-            words = f"there are {self._most} barriers of this user: those of a job go with it"
+        if (
+            name not in self._barriers
+            and self._barriers_by_user[_user(name)] >= self._most_barriers
+        ):
+            words = (
+                f"there are {self._most_barriers} barriers of this user: those of a job go with it"
+            )
             raise RpcError(errno.ENOSPC, words)
         known = name in self._barriers and who in self._barriers[name].entered
-        if not known and self._entered[_user(name)] >= _ENTRIES_PER_BARRIER * self._most:
+        if (
+            not known
+            and self._entries_by_user[_user(name)] >= _ENTRIES_PER_BARRIER * self._most_barriers
+        ):
             words = "too many have entered barriers of this user: those of a job go with it"
             raise RpcError(errno.ENOSPC, words)
 
     def abort(self, userid: int, prefix: str) -> None:
         """A participant has gone: fail those that wait, and those that come later."""
-        self._broken.add(f"{userid} {prefix}")
+        self._broken_prefixes.add(f"{userid} {prefix}")
         for name, barrier in self._barriers.items():
             if name.startswith(f"{userid} {prefix}"):
                 for waiting in barrier.waiting:
@@ -100,11 +108,11 @@ class Barriers:
     def forget(self, userid: int, prefix: str) -> None:
         """Remove barriers that cannot be completed any more; fail those that wait in one."""
         self.abort(userid, prefix)
-        self._broken.remove(f"{userid} {prefix}")
+        self._broken_prefixes.remove(f"{userid} {prefix}")
         for name in [name for name in self._barriers if name.startswith(f"{userid} {prefix}")]:
-            self._entered[_user(name)] -= len(self._barriers[name].entered)
+            self._entries_by_user[_user(name)] -= len(self._barriers[name].entered)
             del self._barriers[name]
-            self._guests[_user(name)] -= 1
+            self._barriers_by_user[_user(name)] -= 1
 
 
 def _user(name: str) -> str:

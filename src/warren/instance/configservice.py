@@ -18,28 +18,30 @@ from warren.lifecycle.policy import Policy, Queue
 from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Payload, Request, RpcError
 
-_TABLES: Final = ("rabbit", "sched", "ingest", "job_list")
+_LIVE_TABLES: Final = ("rabbit", "sched", "ingest", "job_list")
 """The tables that hold at once."""
-_STORAGE: Final = ("scale", "most_allocations", "placement")
+_LIVE_STORAGE_KEYS: Final = ("scale", "most_allocations", "placement")
 """The keys of table `storage` that do."""
 
 Listener = Callable[[Config], None]
 
 
-def now_and_later(old: Config, new: Config) -> tuple[Config, list[str]]:
+def split_change(old: Config, new: Config) -> tuple[Config, list[str]]:
     """Return what holds at once of a new configuration, and the paths of what does later.
 
     Other queues, and all policy with them, wait for the next start: a job's queue is one that is
     there.
     """
-    storage = {name: getattr(new.storage, name) for name in _STORAGE}
-    tables = {name: getattr(new, name) for name in _TABLES}
+    storage = {name: getattr(new.storage, name) for name in _LIVE_STORAGE_KEYS}
+    tables = {name: getattr(new, name) for name in _LIVE_TABLES}
     tables["storage"] = replace(old.storage, **storage)
     if _queues(old) == _queues(new):
         tables |= {"queues": new.queues, "policy": new.policy}
     # What is at its default stays the very default, which is left out where it is written.
-    now = replace(old, **{key: it for key, it in tables.items() if it != getattr(old, key)})
-    return now, sorted(set(_differing(config.to_builtins(now), config.to_builtins(new))))
+    current = replace(old, **{key: it for key, it in tables.items() if it != getattr(old, key)})
+    return current, sorted(
+        set(_differing_paths(config.to_builtins(current), config.to_builtins(new)))
+    )
 
 
 def _queues(settings: Config) -> dict[str, Queue]:
@@ -47,10 +49,10 @@ def _queues(settings: Config) -> dict[str, Queue]:
     return {name: replace(queue, policy=Policy()) for name, queue in settings.queues.items()}
 
 
-def _differing(now: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+def _differing_paths(current: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths, of a table and a key in it, at which two configurations differ."""
-    for table in now.keys() | new.keys():
-        here, there = now.get(table, {}), new.get(table, {})
+    for table in current.keys() | new.keys():
+        here, there = current.get(table, {}), new.get(table, {})
         yield from (
             f"{table}.{key}"
             for key in here.keys() | there.keys()
@@ -58,12 +60,12 @@ def _differing(now: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-class Configuration:
+class LiveConfig:
     """The configuration of a running instance."""
 
     def __init__(self, initial: Config, save: Callable[[str], Awaitable[None]]) -> None:
         """`save` writes a file's text down for the next start, for good."""
-        self.now = initial
+        self.current = initial
         self._save = save
         self._listeners: list[Listener] = []
         self._changed = asyncio.Event()
@@ -82,7 +84,7 @@ class Configuration:
         }
 
     async def _get(self, request: Request) -> Payload:
-        return config.to_builtins(self.now)
+        return config.to_builtins(self.current)
 
     async def _load(self, request: Request) -> Payload:
         """Take a configuration file's text; answer when it is durable, and holds."""
@@ -94,17 +96,17 @@ class Configuration:
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
         async with self._lock:
-            now, later = now_and_later(self.now, new)
+            current, later = split_change(self.current, new)
             try:
                 await self._save(text)
             except OSError as error:
                 why = f"the configuration cannot be kept, and is as it was: {error.strerror}"
                 raise RpcError(error.errno or errno.EIO, why) from error
-            changed = now != self.now
+            changed = current != self.current
             if changed:
-                self.now = now
+                self.current = current
                 for listener in self._listeners:
-                    listener(now)
+                    listener(current)
                 self._changed.set()
                 self._changed = asyncio.Event()
         log.info("configuration is reloaded", changed=changed, later=later)
@@ -114,5 +116,5 @@ class Configuration:
         """Yield the configuration now, and whenever it has changed."""
         while True:
             changed = self._changed
-            yield config.to_builtins(self.now)
+            yield config.to_builtins(self.current)
             await changed.wait()

@@ -58,13 +58,13 @@ class _Submission(msgspec.Struct, frozen=True):
     flags: int = 0
 
 
-class _Submit(_Submission, frozen=True, kw_only=True):
+class _SubmitRequest(_Submission, frozen=True, kw_only=True):
     """A submission: the signed request."""
 
     token: str = msgspec.field(name="J")
 
 
-class _Validate(_Submission, frozen=True, kw_only=True):
+class _CheckRequest(_Submission, frozen=True, kw_only=True):
     """A jobspec of which the user asks whether it would be accepted."""
 
     jobspec: Any
@@ -113,29 +113,29 @@ class Ingest:
         }
 
     async def _submit(self, request: Request) -> Payload:
-        submission, cred = self._read(request, _Submit), request.cred
-        if self._kvs.full is not None:
-            raise RpcError(errno.ENOSPC, self._kvs.full)
+        submission, cred = self._read(request, _SubmitRequest), request.cred
+        if self._kvs.full_reason is not None:
+            raise RpcError(errno.ENOSPC, self._kvs.full_reason)
         spec, _ = await self._check_jobspec(self._unwrap(submission.token, cred), submission, cred)
-        kept = jobspecs.without_environment(spec)
-        text = _encode(kept)
-        job, mark = self._ids.next()
+        stored_spec = jobspecs.without_environment(spec)
+        text = _encode(stored_spec)
+        job, checkpoint = self._ids.next()
         submitted = {
             "userid": cred.userid,
             "urgency": submission.urgency,
             "flags": submission.flags,
             "version": 1,
         }
-        if not cred.owner:
+        if not cred.is_owner:
             count = len(submission.token) + size_read(text) + PER_JOB
             self._kvs.quota.charge(keys.guest_namespace(job), cred.userid, count)
         stored = [
-            *mark,
+            *checkpoint,
             put(keys.job_key(job, "J"), submission.token.encode()),
             put(keys.job_key(job, "jobspec"), text),
         ]
         try:
-            await self._manager.submit(job, submitted, kept, stored)
+            await self._manager.submit(job, submitted, stored_spec, stored)
         except RpcError:
             self._kvs.quota.release(keys.guest_namespace(job))
             raise
@@ -144,8 +144,8 @@ class Ingest:
 
     async def _check(self, request: Request) -> Payload:
         """Refuse what `submit` would; return the jobspec as it would be scheduled."""
-        submission, cred = self._read(request, _Validate), request.cred
-        if not cred.owner:
+        submission, cred = self._read(request, _CheckRequest), request.cred
+        if not cred.is_owner:
             self._check_guest("munge", cred.userid)
         _, scheduled = await self._check_jobspec(submission.jobspec, submission, cred)
         return {"jobspec": scheduled}
@@ -155,11 +155,11 @@ class Ingest:
 
     def _read(self, request: Request, kind: type[S]) -> S:
         """Read a submission, in the order in which Flux does, so that errors are the same."""
-        owner = request.cred.owner
+        owner = request.cred.is_owner
         try:
             submission = msgspec.convert(request.payload, kind)
         except msgspec.ValidationError as error:
-            takes = "jobspec" if kind is _Validate else "J"
+            takes = "jobspec" if kind is _CheckRequest else "J"
             what = f"{request.topic} takes {takes}, urgency and flags: {error}"
             raise RpcError(errno.EPROTO, what) from error
         if submission.flags & ~_FLAGS:
@@ -188,7 +188,7 @@ class Ingest:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
         if signed.userid != cred.userid:
             raise RpcError(errno.EPERM, f"signer={signed.userid} != requestor={cred.userid}")
-        if not cred.owner:
+        if not cred.is_owner:
             self._check_guest(signed.mechanism, cred.userid)
             if too_many_values(signed.payload):
                 raise RpcError(errno.EFBIG, f"the jobspec has more than {MOST_VALUES} values")

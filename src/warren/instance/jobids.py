@@ -28,10 +28,10 @@ class _Checkpoint(msgspec.Struct, frozen=True):
 class JobIdAllocator:
     """Allocates job ids. The job manager must have replayed its jobs before."""
 
-    def __init__(self, kvs: Kvs, clock: Clock, latest: Callable[[], JobId]) -> None:
+    def __init__(self, kvs: Kvs, clock: Clock, max_jobid: Callable[[], JobId]) -> None:
         self._kvs = kvs
         self._clock = clock
-        self._latest = latest
+        self._max_jobid = max_jobid
         self._generator: fluid.Generator | None = None
         self._durable = 0
 
@@ -39,7 +39,7 @@ class JobIdAllocator:
         """Return the next number, and what must be committed before it is told."""
         now = int(self._clock.now() * 1000)
         if self._generator is None:
-            latest = max(self._latest(), self._checkpointed())
+            latest = max(self._max_jobid(), self._checkpointed_jobid())
             self._generator = fluid.Generator(now, latest=latest)
         job = self._generator.next(now)
         if job <= self._durable:
@@ -56,7 +56,7 @@ class JobIdAllocator:
         """The part of the next number that is time: a generator elsewhere may start from it."""
         return self.next()[0] >> 24
 
-    def _checkpointed(self) -> int:
+    def _checkpointed_jobid(self) -> int:
         text = self._kvs.get(_KEY)
         if text is None:
             return 0

@@ -69,7 +69,7 @@ class JobInfo:
 
     async def _lookup(self, request: Request) -> Payload:
         """Return values as texts; bytes that are none are replaced."""
-        job = self._permitted(request)
+        job = self._permitted_job(request)
         wanted = request.payload.get("keys")
         if not isinstance(wanted, list) or not all(isinstance(each, str) for each in wanted):
             raise RpcError(errno.EPROTO, "job-info.lookup takes a list of keys")
@@ -85,7 +85,7 @@ class JobInfo:
                 raise RpcError(errno.EFBIG, words)
             value = self._value(job, key)
             if key in _UPDATES and flags:
-                known = self._current(job, key) if flags & CURRENT else _parsed(value, key)
+                known = self._current(job, key) if flags & CURRENT else _parse(value, key)
                 found[key] = known if flags & JSON_DECODE else orjson.dumps(known).decode()
             else:
                 found[key] = value.decode(errors="replace")
@@ -108,35 +108,35 @@ class JobInfo:
 
     def _current(self, job: JobId, key: str) -> Any:
         """Return jobspec or R with the updates that the job's eventlog tells of."""
-        name, applied = _UPDATES[key]
-        value = _parsed(self._value(job, key), key)
+        name, apply = _UPDATES[key]
+        value = _parse(self._value(job, key), key)
         log = self._kvs.lookup(keys.job_key(job, "eventlog"))
         if name.encode() in log:
             with _refuse_damaged("eventlog"):
                 for event in eventlog.decode(log.decode()):
                     if event.name == name:
-                        value = applied(value, event.context)
+                        value = apply(value, event.context)
         return value
 
     async def _lookup_current(self, request: Request) -> Payload:
-        job = self._permitted(request)
+        job = self._permitted_job(request)
         key = _updated_key(request)
         return {"id": job, key: self._current(job, key)}
 
     async def _watch_updates(self, request: Request) -> AsyncIterator[Payload]:
         """Send jobspec or R as it is, and again after each update, until the job is over."""
-        job = self._permitted(request)
+        job = self._permitted_job(request)
         key = _updated_key(request)
-        name, applied = _UPDATES[key]
-        value = _parsed(self._value(job, key), key)
+        name, apply = _UPDATES[key]
+        value = _parse(self._value(job, key), key)
         sent = False
         async with aclosing(self._lines(job, "eventlog")) as batches:  # type: ignore[type-var]
             async for lines in batches:
                 with _refuse_damaged("eventlog"):
-                    events = map(eventlog.decode_line, _separate(lines))
+                    events = map(eventlog.decode_line, _split_lines(lines))
                     updates = [event for event in events if event.name == name]
                     for update in updates:
-                        value = applied(value, update.context)
+                        value = apply(value, update.context)
                 if updates or not sent:
                     yield {"id": job, key: value}
                     sent = True
@@ -144,11 +144,11 @@ class JobInfo:
     # Logs
 
     async def _watch(self, request: Request) -> AsyncIterator[Payload]:
-        job = self._permitted(request)
+        job = self._permitted_job(request)
         path = request.payload.get("path", "eventlog")
         if not isinstance(path, str):
             raise RpcError(errno.EPROTO, "the path of a log is a key")
-        flags = _flags(request, WAITCREATE | INITIAL_SENTINEL, presumed=WAITCREATE)
+        flags = _flags(request, WAITCREATE | INITIAL_SENTINEL, default=WAITCREATE)
         length = self._length(job, path, waits=bool(flags & WAITCREATE))
         is_end = _end_detector(path)
         sentinel_sent = not flags & INITIAL_SENTINEL
@@ -158,7 +158,7 @@ class JobInfo:
         sent = 0
         async with aclosing(self._lines(job, path)) as batches:  # type: ignore[type-var]
             async for lines in batches:
-                for line in _separate(lines):
+                for line in _split_lines(lines):
                     yield {"event": f"{line}\n"}
                     if _is_last(line, is_end, path):
                         return
@@ -222,17 +222,17 @@ class JobInfo:
         except (BadFormat, UnicodeDecodeError):
             return True  # it is damaged, and nothing comes after it any more
 
-    def _permitted(self, request: Request) -> JobId:
+    def _permitted_job(self, request: Request) -> JobId:
         job = request.payload.get("id")
         found = self._manager.find(JobId(job)) if isinstance(job, int) else None
         if found is None:
             raise RpcError(errno.ENOENT, "unknown job id")
-        if not request.cred.owner and found.job.userid != request.cred.userid:
+        if not request.cred.is_owner and found.job.userid != request.cred.userid:
             raise RpcError(errno.EPERM, "the job is another user's")
         return found.job.id
 
 
-def _separate(lines: bytes) -> Iterator[str]:
+def _split_lines(lines: bytes) -> Iterator[str]:
     """Return lines one after the other, each without its newline: short ones take more room."""
     begin = 0
     while begin < len(lines):
@@ -250,7 +250,7 @@ def _refuse_damaged(key: str) -> Iterator[None]:
         raise RpcError(errno.EPROTO, f"the job's {key} is damaged: {error}") from None
 
 
-def _parsed(value: bytes, key: str) -> Any:
+def _parse(value: bytes, key: str) -> Any:
     with _refuse_damaged(key):
         return orjson.loads(value)
 
@@ -262,9 +262,9 @@ def _key(job: JobId, key: str) -> str:
     return keys.job_key(job, key)
 
 
-def _flags(request: Request, known: int, presumed: int = 0) -> int:
-    flags = request.payload.get("flags", presumed)
-    if not isinstance(flags, int) or flags & ~known:
+def _flags(request: Request, allowed: int, default: int = 0) -> int:
+    flags = request.payload.get("flags", default)
+    if not isinstance(flags, int) or flags & ~allowed:
         raise RpcError(errno.EPROTO, f"{request.topic} knows no flags {flags!r}")
     return flags
 
@@ -307,17 +307,17 @@ def _end_detector(path: str) -> _IsEnd | None:
         return lambda event: event.name == _LAST_EVENTS[path]
     if path == "guest.input":
         return lambda event: event.name == "data" and event.context.get("eof") is True
-    return _AllClosed() if path == "guest.output" else None
+    return _LastClosing() if path == "guest.output" else None
 
 
-class _AllClosed:
+class _LastClosing:
     """Sees the last stream close."""
 
     def __init__(self) -> None:
         self._opened = self._closed = 0
 
     def __call__(self, event: Event) -> bool:
-        opened, closed = stdio.streams([event])
+        opened, closed = stdio.count_streams([event])
         self._opened += opened
         self._closed += closed
         return 0 < self._opened == self._closed

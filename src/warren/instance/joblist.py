@@ -56,7 +56,7 @@ class _OptionalStream(Method, StreamingMethod):
 class _Query(msgspec.Struct, frozen=True, kw_only=True):
     """What `job-list.list` is asked."""
 
-    most: int
+    max_entries: int
     names: list[str]
     since: float
     selection: Selection
@@ -92,8 +92,8 @@ class JobList:
 
     def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
         return {
-            **{f"job.state.{state.lower()}": self._changed for state in State},
-            "job.inactive-remove": self._removed,
+            **{f"job.state.{state.lower()}": self._on_state for state in State},
+            "job.inactive-remove": self._on_removed,
         }
 
     def configure(self, table: JobListTable) -> None:
@@ -108,11 +108,11 @@ class JobList:
             "job-stats": Method(self._stats, guest=True),
         }
 
-    def _changed(self, job: Job) -> None:
+    def _on_state(self, job: Job) -> None:
         for changed in self._waiting.get(job.id, ()):
             changed.set()
 
-    def _removed(self, job: Job) -> None:
+    def _on_removed(self, job: Job) -> None:
         self._purged += 1
 
     # Lists
@@ -120,7 +120,7 @@ class JobList:
     async def _list(self, request: Request) -> Payload:
         query = _query(request, self._most_comparisons)
         found, size = [], 0
-        async with aclosing(self._found(query, request.cred)) as jobs:  # type: ignore[type-var]
+        async with aclosing(self._selected_jobs(query, request.cred)) as jobs:  # type: ignore[type-var]
             async for each in jobs:
                 size += _size(each)
                 if size > self._most_bytes:
@@ -135,7 +135,7 @@ class JobList:
         batch: list[dict[str, Any]] = []
         size = 0
         head: dict[str, Any] = {"version": 1}
-        async with aclosing(self._found(query, request.cred)) as jobs:  # type: ignore[type-var]
+        async with aclosing(self._selected_jobs(query, request.cred)) as jobs:  # type: ignore[type-var]
             async for each in jobs:
                 batch.append(each)
                 size += _size(each)
@@ -145,9 +145,9 @@ class JobList:
         if batch or head:
             yield {**head, "jobs": batch}
 
-    async def _found(self, query: _Query, cred: Cred) -> AsyncIterator[dict[str, Any]]:
+    async def _selected_jobs(self, query: _Query, cred: Cred) -> AsyncIterator[dict[str, Any]]:
         """Describe the selected jobs: waiting ones, then running ones, then those that are over."""
-        left = query.most
+        left = query.max_entries
         compared = query.selection.left
         for number, each in enumerate(map(CachedJob, self._candidates(query)), 1):
             many = compared - query.selection.left > _COMPARISONS_PER_TURN
@@ -185,7 +185,7 @@ class JobList:
     def _inactive(self, since: float) -> Iterator[ListedJob]:
         # What ends or is purged while others have their turn does not disturb it.
         for each in reversed(self._manager.inactive()):
-            if each.ended > since and self._manager.find(each.id) is not None:
+            if each.ended_at > since and self._manager.find(each.id) is not None:
                 yield each
 
     # One job
@@ -233,7 +233,7 @@ class JobList:
                 del self._waiting[job]
 
     def _visible(self, each: ListedJob, cred: Cred) -> bool:
-        return not self._private or cred.owner or each.job.userid == cred.userid
+        return not self._private or cred.is_owner or each.job.userid == cred.userid
 
     async def _list_attributes(self, request: Request) -> Payload:
         return {"attrs": ["id", *attributes.ATTRIBUTES, attributes.ALL]}
@@ -293,8 +293,8 @@ def _count(
 
 def _query(request: Request, most_comparisons: int) -> _Query:
     payload = request.payload
-    most, since = payload.get("max_entries", 0), payload.get("since", 0.0)
-    if type(most) is not int or most < 0:
+    max_entries, since = payload.get("max_entries", 0), payload.get("since", 0.0)
+    if type(max_entries) is not int or max_entries < 0:
         raise RpcError(errno.EPROTO, "max_entries is a number of jobs; 0 is no limit")
     if isinstance(since, bool) or not isinstance(since, int | float):
         raise RpcError(errno.EPROTO, "since is a moment in seconds")
@@ -302,7 +302,7 @@ def _query(request: Request, most_comparisons: int) -> _Query:
         selection = Selection(payload.get("constraint"), most_comparisons)
     except BadFormat as error:
         raise RpcError(errno.EPROTO, str(error)) from None
-    return _Query(most=most, names=_names(request), since=since, selection=selection)
+    return _Query(max_entries=max_entries, names=_names(request), since=since, selection=selection)
 
 
 def _names(request: Request) -> list[str]:

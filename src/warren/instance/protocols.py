@@ -27,7 +27,7 @@ class Scheduler(Protocol):
         """Change the priorities of pending jobs. Unknown ones are ignored."""
         ...
 
-    def expiration(self, job: JobId, expiration: float) -> None:
+    def set_expiration(self, job: JobId, expiration: float) -> None:
         """Set until when a job has its resources; 0 for no end."""
         ...
 
@@ -54,7 +54,7 @@ class Execution(Protocol):
         """Run a job: id, userid, jobspec, R, reattach."""
         ...
 
-    def exception(self, job: JobId, type: str) -> None:
+    def on_exception(self, job: JobId, type: str) -> None:
         """End the tasks of a job that has a fatal exception."""
         ...
 
@@ -62,7 +62,7 @@ class Execution(Protocol):
         """Send a signal to a job's tasks."""
         ...
 
-    def expiration(self, job: JobId, expiration: float) -> None:
+    def set_expiration(self, job: JobId, expiration: float) -> None:
         """Change when a job's time is up; 0 for never."""
         ...
 

@@ -59,7 +59,7 @@ class Queues:
         self._look_up_user = look_up_user
         self._limits = policy.queue_limits(config.queues, config.policy)
         self._default = policy.default_queue(config.queues, config.policy)
-        self._saved = self._states = self._restored()
+        self._saved = self._states = self._load_states()
         """As the next life will find them, and as they are in this one."""
         manager.set_eligibility(self.eligible)
         manager.load(self)
@@ -72,7 +72,7 @@ class Queues:
         self._limits = policy.queue_limits(config.queues, config.policy)
         self._default = policy.default_queue(config.queues, config.policy)
 
-    def _restored(self) -> QueueStates:
+    def _load_states(self) -> QueueStates:
         text = self._kvs.get(_KEY)
         if text is not None:
             try:
@@ -91,19 +91,19 @@ class Queues:
     async def check(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise RpcError where a checked jobspec's queue does not take it now, from this user."""
         try:
-            held = jobqueue.limits_of(spec, self._limits)
+            queue = jobqueue.limits_of(spec, self._limits)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
-        if held.restricted:
+        if queue.restricted:
             try:
                 user = await self._look_up_user(userid)
             except TimeoutError:
                 late = "your groups could not be looked up in time: try again later"
                 raise RpcError(errno.EAGAIN, late) from None
-            closed = limits.user_refusal(held, user.name, user.groups)
+            closed = limits.user_refusal(queue, user.name, user.groups)
             if closed is not None:
                 raise RpcError(errno.EPERM, closed)
-        refusal = queues.refusal(self._states, held.name) or limits.refusal(spec, held)
+        refusal = queues.refusal(self._states, queue.name) or limits.refusal(spec, queue)
         if refusal is not None:
             raise RpcError(errno.EINVAL, refusal)
 
@@ -119,7 +119,7 @@ class Queues:
         try:
             updates = jobqueue.expand_updates(spec, requested, self._limits)
             changed = canonical.check(jobspecs.update(spec, updates))
-            held = jobqueue.limits_of(changed, self._limits)
+            queue = jobqueue.limits_of(changed, self._limits)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
         if owner:
@@ -127,7 +127,7 @@ class Queues:
         if jobqueue.queue_of(changed) != jobqueue.queue_of(spec):
             await self.check(changed, userid)
         # Where it is already, the queue may be closed by now.
-        beyond = limits.refusal(changed, held)
+        beyond = limits.refusal(changed, queue)
         if beyond is not None:
             raise RpcError(errno.EINVAL, beyond)
         return updates
@@ -139,7 +139,7 @@ class Queues:
     def load(self, tap: Jobtap) -> Callbacks:
         """See to jobs after a restart, and let their queues be changed (`resolve_updates`)."""
 
-        def restarted(job: Job) -> None:
+        def on_restart(job: Job) -> None:
             queue = jobqueue.queue_of(tap.jobspec(job.id))
             if job.state not in PENDING or queue in self._limits:
                 return
@@ -150,11 +150,11 @@ class Queues:
             if all(problem.note != note for problem in job.exceptions):
                 tap.raise_exception(job.id, "queue", 4, note)
 
-        def moved(job: Job, update: Update) -> Verdict:
+        def on_move(job: Job, update: Update) -> Verdict:
             # The owner may go beyond the limits that are set for others.
-            return Verdict(validated=update.owner, feasibility=True)
+            return Verdict(validated=update.by_owner, check_feasibility=True)
 
-        return {"job.restart": restarted, **dict.fromkeys(_MOVE_TOPICS, moved)}
+        return {"job.restart": on_restart, **dict.fromkeys(_MOVE_TOPICS, on_move)}
 
     # Of users
 
@@ -177,18 +177,18 @@ class Queues:
 
     async def _enable(self, request: Request) -> Payload:
         enable, reason = _bool(request, "enable"), _text(request, "reason")
-        await self._change(request, queues.set_enabled(enable, reason), keep=True)
+        await self._change(request, queues.set_enabled(enable, reason), persist=True)
         return {}
 
     async def _start(self, request: Request) -> Payload:
         start, reason = _bool(request, "start"), _text(request, "reason")
-        keep = not _bool(request, "nocheckpoint", False)
-        await self._change(request, queues.set_started(start, reason), keep=keep)
+        persist = not _bool(request, "nocheckpoint", False)
+        await self._change(request, queues.set_started(start, reason), persist=persist)
         # What is withdrawn from the scheduler is, when this is answered.
         await self._manager.wait_committed()
         return {}
 
-    async def _change(self, request: Request, change: Change, *, keep: bool) -> None:
+    async def _change(self, request: Request, change: Change, *, persist: bool) -> None:
         """Change queues. It is visible once it is durable, even if the caller is gone."""
         try:
             names = queues.choose(
@@ -197,16 +197,16 @@ class Queues:
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
 
-        def enter() -> None:
+        def apply() -> None:
             self._states = queues.change_states(self._states, names, change)
             self._manager.recheck_eligibility()
 
-        if not keep:
-            enter()
+        if not persist:
+            apply()
             return
         self._saved = queues.change_states(self._saved, names, change)
         durable = self._kvs.commit([put(_KEY, orjson.dumps(queues.encode(self._saved)))])
-        durable.add_done_callback(lambda _: enter())
+        durable.add_done_callback(lambda _: apply())
         await asyncio.shield(durable)
 
     async def _drain(self, request: Request) -> Payload:

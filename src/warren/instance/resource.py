@@ -37,7 +37,7 @@ _Decide = Callable[[Drains, Hosts, Sequence[int], str, str | None], Mapping[str,
 
 _LOG: Final = "resource.eventlog"
 _R: Final = "resource.R"
-_GROUP: Final = "broker.online"
+_ONLINE_GROUP: Final = "broker.online"
 
 
 class Availability(Protocol):
@@ -53,7 +53,7 @@ def configured_graph(r: Mapping[str, Any], config: Config) -> Graph:
 
     Raises UserMistake where nodes are named that are none of the system.
     """
-    hosts = {each.rank: each.host for each in resource_set.decode(r)}
+    hosts = {each.rank: each.host for each in resource_set.decode_ranks(r)}
     named = config.resource.properties
     properties = queues.properties(config.queues, named, frozenset(hosts.values()))
     try:
@@ -84,7 +84,7 @@ class Resources:
         self._scheduler = scheduler
         self._hosts = graph.hosts
         self._ranks = {host: rank for rank, host in self._hosts.items()}
-        self._queues = {
+        self._ranks_by_queue = {
             name: idset.encode(graph.matching_ranks(with_properties({}, held.properties)))
             for name, held in queue_limits.items()
             if name is not None
@@ -109,15 +109,15 @@ class Resources:
 
     async def set_down(self, hosts: Iterable[str]) -> None:
         """Mark nodes as down: jobs get them no more. May be repeated."""
-        await self._post_online("offline", lambda rank: rank not in self._offline, hosts)
+        await self._post_presence("offline", lambda rank: rank not in self._offline, hosts)
 
     async def set_up(self, hosts: Iterable[str]) -> None:
         """Mark nodes as up again."""
-        await self._post_online("online", lambda rank: rank in self._offline, hosts)
+        await self._post_presence("online", lambda rank: rank in self._offline, hosts)
 
     def hosts_of_queues(self, names: Iterable[str]) -> frozenset[str]:
         """Return the nodes that any of some queues has; one that is not there yet has none."""
-        known = [self._queues[name] for name in names if name in self._queues]
+        known = [self._ranks_by_queue[name] for name in names if name in self._ranks_by_queue]
         ranks = {rank for each in known for rank in idset.decode(each)}
         return frozenset(self._hosts[rank] for rank in ranks)
 
@@ -137,28 +137,28 @@ class Resources:
             self._catch_up()
             excluded = self._graph.excluded
             ranks = {host: rank for host in nodes if (rank := self._ranks.get(host)) is not None}
-            gone, back = [], []
+            to_drain, to_undrain = [], []
             for host, rank in ranks.items():
                 known = self._drains.get(rank)
                 if host not in lost:
                     if known is not None and known.reason == reason:
-                        back.append(rank)
+                        to_undrain.append(rank)
                 elif known is None and rank not in excluded:
-                    gone.append(rank)
-            if gone:
-                context = drains.drain(self._drains, self._hosts, sorted(gone), reason, None)
+                    to_drain.append(rank)
+            if to_drain:
+                context = drains.drain(self._drains, self._hosts, sorted(to_drain), reason, None)
                 await self._commit("drain", context)
-            if back:
-                context = drains.undrain(self._drains, self._hosts, sorted(back), "", None)
+            if to_undrain:
+                context = drains.undrain(self._drains, self._hosts, sorted(to_undrain), "", None)
                 await self._commit("undrain", context)
 
-    async def _post_online(
-        self, name: str, moves: Callable[[int], bool], hosts: Iterable[str]
+    async def _post_presence(
+        self, name: str, changes: Callable[[int], bool], hosts: Iterable[str]
     ) -> None:
-        meant = set(hosts)
+        chosen = set(hosts)
         async with self._lock:
             self._catch_up()
-            ranks = [rank for rank, host in self._hosts.items() if host in meant and moves(rank)]
+            ranks = [rank for rank, host in self._hosts.items() if host in chosen and changes(rank)]
             if ranks:
                 await self._commit(name, {"idset": idset.encode(ranks)})
 
@@ -176,7 +176,7 @@ class Resources:
 
     def groups(self) -> Methods:
         """Return the service `groups`, which tells of the nodes that are there."""
-        return {"get": StreamingMethod(self._group, guest=True)}
+        return {"get": StreamingMethod(self._watch_group, guest=True)}
 
     async def _drain(self, request: Request) -> Payload:
         decide = partial(drains.drain, excluded=self._graph.excluded)
@@ -231,15 +231,15 @@ class Resources:
         return {
             "nodes": nodes,
             "R": resource_set.without_scheduling(orjson.loads(self._r)),
-            "drain": self._drained_together(),
+            "drain": self._drains_by_ranks(),
             "online": idset.encode(self._hosts.keys() - self._offline),
             "offline": idset.encode(self._offline),
             "exclude": idset.encode(excluded),
             "torpid": "",
-            "queues": self._queues,
+            "queues": self._ranks_by_queue,
         }
 
-    def _drained_together(self) -> dict[str, Any]:
+    def _drains_by_ranks(self) -> dict[str, Any]:
         """Return the drained nodes by those that were drained together."""
         together: dict[drains.Drain, list[int]] = {}
         for rank, known in self._drains.items():
@@ -255,9 +255,9 @@ class Resources:
             raise RpcError(errno.EBUSY, "the resources are acquired already: there is one acquirer")
         self._acquired = True
         try:
-            up = self._up()
+            up = self._up_ranks()
             yield {"resources": self._without_excluded(), "up": idset.encode(up)}
-            async for now in self._changes(self._up, up):
+            async for now in self._rank_changes(self._up_ranks, up):
                 for key, ranks in (("up", now - up), ("down", up - now)):
                     if ranks:
                         yield {key: idset.encode(ranks)}
@@ -280,36 +280,36 @@ class Resources:
                     begun = True
                     yield {"events": []}
 
-    async def _group(self, request: Request) -> AsyncIterator[Payload]:
+    async def _watch_group(self, request: Request) -> AsyncIterator[Payload]:
         """Return the members of a group, and again whenever they have changed."""
         name = request.payload.get("name")
         if not isinstance(name, str):
             raise RpcError(errno.EPROTO, "groups.get takes the name of a group")
-        if name != _GROUP:
+        if name != _ONLINE_GROUP:
             # It has no other member, and will have none here.
             yield {"members": ""}
             await asyncio.Event().wait()
-        members = self._online()
+        members = self._online_ranks()
         yield {"members": idset.encode(members)}
-        async for online in self._changes(self._online, members):
+        async for online in self._rank_changes(self._online_ranks, members):
             yield {"members": idset.encode(online)}
 
-    async def _changes(
-        self, of: Callable[[], frozenset[int]], known: frozenset[int]
+    async def _rank_changes(
+        self, current: Callable[[], frozenset[int]], known: frozenset[int]
     ) -> AsyncIterator[frozenset[int]]:
         """Return a set of ranks whenever the log has made it another one than is known."""
         async with aclosing(self._kvs.follow(_LOG)) as chunks:  # type: ignore[type-var]
             async for _ in chunks:
                 self._catch_up()
-                if of() != known:
-                    known = of()
+                if current() != known:
+                    known = current()
                     yield known
 
-    def _online(self) -> frozenset[int]:
+    def _online_ranks(self) -> frozenset[int]:
         return frozenset(self._hosts) - self._offline
 
-    def _up(self) -> frozenset[int]:
-        return self._online() - self._drains.keys() - self._graph.excluded
+    def _up_ranks(self) -> frozenset[int]:
+        return self._online_ranks() - self._drains.keys() - self._graph.excluded
 
     def _without_excluded(self) -> Mapping[str, Any]:
         """Return the system as R, without the nodes that are excluded."""
@@ -317,7 +317,9 @@ class Resources:
         excluded = self._graph.excluded
         if not excluded:
             return r
-        rest = resource_set.write(resource_set.without_ranks(resource_set.read(r), excluded))
+        rest = resource_set.encode_all(
+            resource_set.without_ranks(resource_set.decode_all(r), excluded)
+        )
         return {**r, **rest}
 
     # The log

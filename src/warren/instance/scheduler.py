@@ -66,15 +66,15 @@ class JobScheduler:
         self._waiting: dict[JobId, tuple[str, PendingJob]] = {}
         """The jobs that wait, each with its queue."""
         self._queues: dict[str, list[tuple[int, int]]] = {}
-        """The queue places of the jobs that wait, in order. None is empty."""
+        """The positions of the jobs that wait, in order, by queue. None is empty."""
         self._allocated: dict[JobId, RunningJob] = {}
         self._running: list[RunningJob] = []
         """The same by end."""
         self._external = ExternalAllocations()
         self._reasons: dict[JobId, tuple[str, float]] = {}
-        self._graph_read = 0.0
+        self._graph_read_at = 0.0
         """When the graph was taken to be what there is."""
-        self._rabbits_changed: float | None = None
+        self._rabbits_changed_at: float | None = None
         """When the last news of a rabbit came."""
         self._changed = asyncio.Event()
 
@@ -86,7 +86,7 @@ class JobScheduler:
 
     async def run(self) -> None:
         """Look for room whenever there may be some, until cancelled."""
-        self._graph_read = self._clock.now()
+        self._graph_read_at = self._clock.now()
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -134,19 +134,19 @@ class JobScheduler:
             self._changed.set()
 
     def free(self, job: JobId, r: Message, final: bool) -> None:
-        held = self._allocated.get(job)
-        if held is None:
+        running = self._allocated.get(job)
+        if running is None:
             return
         if final:
-            self._remove_running(held)
-            self._graph.give_back(held.allocation)
+            self._remove_running(running)
+            self._graph.give_back(running.allocation)
             # In the same step: what the job leaves on rabbits is not free in between.
             self._take_external(self._external.set_allocated(job, allocated=False))
         else:
-            ranks = {rank.rank for rank in resource_set.decode(r)}
-            kept, freed = _split(held.allocation, ranks)
-            self._remove_running(held)
-            self._add_running(held._replace(allocation=kept))
+            ranks = {rank.rank for rank in resource_set.decode_ranks(r)}
+            kept, freed = _split(running.allocation, ranks)
+            self._remove_running(running)
+            self._add_running(running._replace(allocation=kept))
             self._graph.give_back(freed)
         self._changed.set()
 
@@ -162,11 +162,11 @@ class JobScheduler:
             self._add_running(RunningJob(r["execution"].get("expiration") or inf, job, kept))
         return conflict
 
-    def expiration(self, job: JobId, expiration: float) -> None:
-        held = self._allocated.get(job)
-        if held is not None:
-            self._remove_running(held)
-            self._add_running(held._replace(end=expiration or inf))
+    def set_expiration(self, job: JobId, expiration: float) -> None:
+        running = self._allocated.get(job)
+        if running is not None:
+            self._remove_running(running)
+            self._add_running(running._replace(end=expiration or inf))
             self._changed.set()
 
     # What may be given out
@@ -186,7 +186,7 @@ class JobScheduler:
         that is known.
         """
         self._graph.set_rabbit(rabbit, up=up, state=state, capacity=capacity, labels=labels)
-        self._rabbits_changed = self._clock.now()
+        self._rabbits_changed_at = self._clock.now()
         self._changed.set()
 
     def set_external(
@@ -230,7 +230,7 @@ class JobScheduler:
         operations: list[Operation] = []
         decisions = decide(
             self._graph,
-            [self._in_order(places) for places in self._queues.values()],
+            [self._in_order(positions) for positions in self._queues.values()],
             self._running,
             now,
             backfilling=self._config.policy == "easy",
@@ -268,8 +268,8 @@ class JobScheduler:
             sched = {"resource_summary": hosts, "reason_pending": None, "t_estimate": None}
             self._reply({"id": job, "type": SUCCESS, "R": r, "annotations": {"sched": sched}})
 
-    def _in_order(self, places: Sequence[tuple[int, int]]) -> Iterator[PendingJob]:
-        for _, number in places:
+    def _in_order(self, positions: Sequence[tuple[int, int]]) -> Iterator[PendingJob]:
+        for _, number in positions:
             if JobId(number) in self._waiting:
                 yield self._waiting[JobId(number)][1]
 
@@ -279,19 +279,19 @@ class JobScheduler:
 
     def _dequeue(self, job: JobId) -> tuple[str, PendingJob]:
         queue, waiting = self._waiting.pop(job)
-        places = self._queues[queue]
-        del places[bisect_left(places, waiting.position)]
-        if not places:
+        positions = self._queues[queue]
+        del positions[bisect_left(positions, waiting.position)]
+        if not positions:
             del self._queues[queue]
         return queue, waiting
 
-    def _add_running(self, held: RunningJob) -> None:
-        self._allocated[held.job] = held
-        insort(self._running, held)
+    def _add_running(self, running: RunningJob) -> None:
+        self._allocated[running.job] = running
+        insort(self._running, running)
 
-    def _remove_running(self, held: RunningJob) -> None:
-        del self._allocated[held.job]
-        del self._running[bisect_left(self._running, held)]
+    def _remove_running(self, running: RunningJob) -> None:
+        del self._allocated[running.job]
+        del self._running[bisect_left(self._running, running)]
 
     def _explain(self, job: JobId, reason: str, at: float) -> None:
         # To the second: a job past its limit ends a little later in each cycle.
@@ -324,7 +324,7 @@ class JobScheduler:
         job, expiration = request.payload.get("id"), request.payload.get("expiration")
         if type(job) is not int or not isinstance(expiration, int | float) or expiration < 0:
             raise RpcError(errno.EPROTO, "sched.expiration takes id and expiration")
-        self.expiration(JobId(job), expiration)
+        self.set_expiration(JobId(job), expiration)
         return {}
 
     async def _prioritize(self, request: Request) -> Payload:
@@ -354,7 +354,7 @@ class JobScheduler:
         """Return why a job waits, with the arithmetic; or what one of a jobspec would wait for."""
         number, spec = request.payload.get("id"), request.payload.get("jobspec")
         if spec is not None:
-            queue, waiting = _as_if_submitted(
+            queue, waiting = _hypothetical_job(
                 spec, request.payload.get("priority", urgency.DEFAULT)
             )
         elif type(number) is not int:
@@ -365,14 +365,14 @@ class JobScheduler:
             queue, waiting = self._waiting[JobId(number)]
         more = {queue: waiting} if spec is not None else {}
         ((_, reason),) = self._reasons_of([waiting], more)
-        places = self._queues.get(queue, [])
+        positions = self._queues.get(queue, [])
         told: dict[str, Any] = {
             "kind": reason.kind.value,
             "kinds": [each.value for each in reason.kinds],
             "reason": reason.sentence,
-            "before": bisect_left(places, waiting.position),
+            "before": bisect_left(positions, waiting.position),
             **reason.numbers,
-            "map": {"read": self._graph_read, "heard": self._rabbits_changed},
+            "map": {"read": self._graph_read_at, "heard": self._rabbits_changed_at},
         }
         if reason.at < inf:
             told["t_estimate"] = reason.at
@@ -387,10 +387,10 @@ class JobScheduler:
     ) -> Iterator[tuple[JobId, Reason]]:
         """Yield why jobs wait, with `more` that there might be in the queues."""
         # Of copies: while one client is answered, others come and leave.
-        queues = {queue: self._in_order([*places]) for queue, places in self._queues.items()}
+        queues = {queue: self._in_order([*positions]) for queue, positions in self._queues.items()}
         for queue, waiting in more.items():
-            places = queues.get(queue, iter(()))
-            queues[queue] = iter(merge(places, [waiting], key=lambda each: each.position))
+            positions = queues.get(queue, iter(()))
+            queues[queue] = iter(merge(positions, [waiting], key=lambda each: each.position))
         return wait_reasons(
             self._graph,
             queues.values(),
@@ -412,8 +412,8 @@ class JobScheduler:
         return {}
 
 
-def _as_if_submitted(spec: Any, priority: Any) -> tuple[str, PendingJob]:
-    """Return the queue and the place that a job would have, if it came now. Raises RpcError."""
+def _hypothetical_job(spec: Any, priority: Any) -> tuple[str, PendingJob]:
+    """Return its queue, and how a job would wait there if it came now. Raises RpcError."""
     if type(priority) is not int:
         raise RpcError(errno.EPROTO, "sched.why takes priority as a number")
     try:
@@ -422,10 +422,10 @@ def _as_if_submitted(spec: Any, priority: Any) -> tuple[str, PendingJob]:
         raise RpcError(errno.EINVAL, str(mistake)) from mistake
     system = (spec["attributes"] or {}).get("system") or {}
     job = JobId(_AFTER_ALL_JOBS)
-    place = (-priority, job)
+    position = (-priority, job)
     duration = system.get("duration", 0) or inf
     return str(system.get("queue", "")), PendingJob(
-        position=place, job=job, request=wanted, duration=duration
+        position=position, job=job, request=wanted, duration=duration
     )
 
 

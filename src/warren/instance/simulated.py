@@ -28,9 +28,9 @@ class TaskBehavior(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Task:
-    def __init__(self, play: TaskBehavior) -> None:
-        self._behavior = play
-        self._left = {"stdout": play.output, "stderr": b""}
+    def __init__(self, behavior: TaskBehavior) -> None:
+        self._behavior = behavior
+        self._left = {"stdout": behavior.output, "stderr": b""}
         self._killed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
 
@@ -56,10 +56,12 @@ class _Task:
 
 
 class SimulatedSpawner:
-    """A `Spawner` whose tasks do what `play` says of their command and environment."""
+    """A `Spawner` whose tasks do what `behavior_of` says of their command and environment."""
 
-    def __init__(self, play: Callable[[Sequence[str], Mapping[str, str]], TaskBehavior]) -> None:
-        self._behavior = play
+    def __init__(
+        self, behavior_of: Callable[[Sequence[str], Mapping[str, str]], TaskBehavior]
+    ) -> None:
+        self._behavior_of = behavior_of
 
     def directory_problem(self, directory: str) -> str | None:
         return None
@@ -71,24 +73,26 @@ class SimulatedSpawner:
         cwd: str | None,
         inherited: Inherited = INHERIT_NOTHING,
     ) -> Task:
-        return _Task(self._behavior(command, environment))
+        return _Task(self._behavior_of(command, environment))
 
     async def clean_up(self) -> None:
         return None
 
 
 class SimulatedCommands:
-    """A `Commands` of the site, whose commands do what `play` says."""
+    """A `Commands` of the site, whose commands do what `behavior_of` says."""
 
-    def __init__(self, play: Callable[[Sequence[str], Mapping[str, str]], TaskBehavior]) -> None:
-        self._behavior = play
+    def __init__(
+        self, behavior_of: Callable[[Sequence[str], Mapping[str, str]], TaskBehavior]
+    ) -> None:
+        self._behavior_of = behavior_of
 
     async def start(
-        self, argv: Sequence[str], environment: Mapping[str, str], keep_for: str | None = None
+        self, argv: Sequence[str], environment: Mapping[str, str], keep_for_job: str | None = None
     ) -> Command:
-        return _Task(self._behavior(argv, environment))
+        return _Task(self._behavior_of(argv, environment))
 
-    async def clear(self, job: str | None = None) -> None:
+    async def kill_leftovers(self, job: str | None = None) -> None:
         return None
 
 
@@ -131,6 +135,6 @@ class SimulatedLauncher:
                     shell.deliver(signum)
 
     async def forget(self, job: JobId) -> None:
-        for place in [place for place in self._shells if place[0] == job]:
-            _, running = self._shells.pop(place)
+        for key in [key for key in self._shells if key[0] == job]:
+            _, running = self._shells.pop(key)
             running.cancel()

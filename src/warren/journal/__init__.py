@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from warren.base.errors import Retryable, WarrenError
 
-ROW: Final = 2**20
+ROW_BYTES: Final = 2**20
 """Bytes that a rewrite puts into a row. An append waits for one row at the most."""
 _SLICE: Final = 0.004
 """Seconds for which the event loop makes records of a rewrite before it yields to other tasks."""
@@ -56,9 +56,9 @@ class Journal(Protocol):
 class MemoryJournal:
     """A journal for tests: it outlives the parts that write to it, and nothing else."""
 
-    def __init__(self, row: int = ROW) -> None:
+    def __init__(self, row_bytes: int = ROW_BYTES) -> None:
         self.records: list[bytes] = []
-        self._row = row
+        self._row_bytes = row_bytes
 
     def replay(self) -> Iterable[bytes]:
         return list(self.records)
@@ -71,7 +71,7 @@ class MemoryJournal:
 
     async def rewrite(self, records: Iterable[bytes]) -> None:
         replaced = len(self.records)
-        fewer = [record async for row in rows(records, self._row) for record in row]
+        fewer = [record async for row in rows(records, self._row_bytes) for record in row]
         self.records[:replaced] = fewer
 
 

@@ -4,7 +4,7 @@ The rule of every store: change nothing that readers can see before it is
 durable. A record is submitted together with what makes it visible.
 
 On a full disk what was submitted waits, in its order, until there is room. A store
-takes no new work then (`full`): what is under way comes to its end in the room that
+takes no new work then (`full_reason`): what is under way comes to its end in the room that
 the journal has set aside for it (ADR 030).
 """
 
@@ -18,16 +18,16 @@ import msgspec
 from warren.base import log
 from warren.journal import Journal, JournalFull
 
-_COMPACT_BYTES: Final = 16 * 2**20
+_MIN_REWRITE_LIMIT: Final = 16 * 2**20
 """How much may be appended before the journal is first rewritten."""
 
 
-def rewrite_limit(held: int) -> int:
-    """Return how many bytes may be appended to a journal whose last rewrite had `held`.
+def rewrite_limit(base_bytes: int) -> int:
+    """Return how many bytes may be appended to a journal whose last rewrite had `base_bytes`.
 
     As many again, for a rewrite costs seconds of work.
     """
-    return max(_COMPACT_BYTES, held)
+    return max(_MIN_REWRITE_LIMIT, base_bytes)
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -43,25 +43,25 @@ class Committer:
         self,
         journal: Journal,
         snapshot: Callable[[], Iterable[bytes]],
-        held: int = 0,
-        appended: int = 0,
+        base_bytes: int = 0,
+        appended_bytes: int = 0,
         pause: float = 1.0,
         limit: Callable[[int], int] = rewrite_limit,
     ) -> None:
         """`snapshot` gives records that say the same as all that are visible at the first of them.
 
-        They are taken from it little by little, while commits go on. `held` is how many
-        bytes the journal's last rewrite had, and `appended` how many came since: it is
-        rewritten again when they are more than `limit` gives for `held`. `pause` is how many
+        They are taken from it little by little, while commits go on. `base_bytes` is how many
+        bytes the journal's last rewrite had, and `appended_bytes` how many came since: it is
+        rewritten again when they are more than `limit` gives for `base_bytes`. `pause` is how many
         seconds pass between two looks for room on a full disk.
         """
         self._journal = journal
         self._snapshot = snapshot
         self._entries: list[_Entry] = []
         self._submitted = asyncio.Event()
-        self._appended = appended
+        self._appended_bytes = appended_bytes
         self._rewrite_limit = limit
-        self._limit = limit(held)
+        self._limit = limit(base_bytes)
         self._rewriting: asyncio.Task[None] | None = None
         self._pause = pause
         self._last_look = 0.0
@@ -69,7 +69,7 @@ class Committer:
         self._stuck = False
 
     @property
-    def full(self) -> str | None:
+    def full_reason(self) -> str | None:
         """Why no new work is to be taken: the disk is full, in a sentence. None if it is not."""
         return self._full
 
@@ -95,13 +95,17 @@ class Committer:
             while True:
                 await self._wait_submitted()
                 if self._rewriting is not None and self._rewriting.done():
-                    self._rewritten(self._rewriting)
+                    self._finish_rewrite(self._rewriting)
                     self._rewriting = None
                 await self._commit()
                 if self._full is not None and self._now() - self._last_look >= self._pause:
                     await self._reserve()
-                if self._appended > self._limit and self._rewriting is None and not self._full:
-                    self._compact()
+                if (
+                    self._appended_bytes > self._limit
+                    and self._rewriting is None
+                    and not self._full
+                ):
+                    self._start_rewrite()
         finally:
             if self._rewriting is not None:
                 self._rewriting.cancel()
@@ -126,7 +130,7 @@ class Committer:
             entry.publish()
             if not entry.done.done():
                 entry.done.set_result(None)
-        self._appended += sum(len(entry.record) for entry in entries)
+        self._appended_bytes += sum(len(entry.record) for entry in entries)
 
     async def _append(self, records: Sequence[bytes]) -> None:
         """Append records, now or when there is room."""
@@ -163,12 +167,12 @@ class Committer:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _compact(self) -> None:
+    def _start_rewrite(self) -> None:
         # Not a task group: what the disk refuses is to be raised as it is.
         self._rewriting = asyncio.create_task(self._journal.rewrite(self._snapshot_records()))
         self._rewriting.add_done_callback(lambda _: self._submitted.set())
 
-    def _rewritten(self, rewriting: "asyncio.Task[None]") -> None:
+    def _finish_rewrite(self, rewriting: "asyncio.Task[None]") -> None:
         try:
             rewriting.result()
         except JournalFull as error:
@@ -177,8 +181,8 @@ class Committer:
             log.warning("the journal is not rewritten", why=str(error))
 
     def _snapshot_records(self) -> Iterator[bytes]:
-        self._appended = held = 0
+        self._appended_bytes = base_bytes = 0
         for record in self._snapshot():
-            held += len(record)
+            base_bytes += len(record)
             yield record
-        self._limit = self._rewrite_limit(held)
+        self._limit = self._rewrite_limit(base_bytes)

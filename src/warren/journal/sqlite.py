@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from warren.base.errors import UserMistake
-from warren.journal import ROW, JournalBroken, JournalFull, rows
+from warren.journal import ROW_BYTES, JournalBroken, JournalFull, rows
 
 T = TypeVar("T")
 
@@ -57,13 +57,13 @@ _NO_ROOM_ERRNO: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 class SqliteJournal:
     """A journal in one file. Use it as a context manager."""
 
-    def __init__(self, path: Path, reserve: int = 0, *, row: int = ROW) -> None:
+    def __init__(self, path: Path, reserve: int = 0, *, row_bytes: int = ROW_BYTES) -> None:
         """Open or make the file. Raises UserMistake where it is not ours to read.
 
-        `reserve` is how many bytes are set aside, and `row` how many go into a row of a rewrite.
+        `reserve` is how many bytes are set aside, and `row_bytes` how many a row of a rewrite has.
         """
         self._path = path
-        self._row = row
+        self._row_bytes = row_bytes
         self._reserve_size = reserve
         _check_not_lost(path)
         self._writer = ThreadPoolExecutor(1, f"journal {path.name}")
@@ -124,7 +124,7 @@ class SqliteJournal:
     async def _replace(self, records: Iterable[bytes]) -> None:
         turn = (await self._run_in_writer(self._active_base))[0] + 1
         after = self._last_row
-        async for row in rows(records, self._row):
+        async for row in rows(records, self._row_bytes):
             await self._run_in_writer(partial(self._insert_base_row, turn, _pack(row)))
         await self._run_in_writer(partial(self._activate_base, turn, after))
         with suppress(JournalFull):
@@ -140,10 +140,10 @@ class SqliteJournal:
             return await asyncio.get_running_loop().run_in_executor(self._writer, action)
         except sqlite3.Error as error:
             if error.sqlite_errorcode in _NO_ROOM:
-                raise self._full(error) from error
+                raise self._full_error(error) from error
             raise JournalBroken(f"{self._path} cannot be written: {error}.") from error
 
-    def _full(self, error: Exception) -> JournalFull:
+    def _full_error(self, error: Exception) -> JournalFull:
         return JournalFull(
             f"the file system of {self._path} is full ({getattr(error, 'strerror', error)}): until "
             "there is room, no new work is taken"
@@ -158,7 +158,7 @@ class SqliteJournal:
             if error.errno not in _NO_ROOM_ERRNO:
                 raise JournalBroken(f"{_reserve_path(self._path)}: {error.strerror}.") from error
             release_reserve(self._path)
-            raise self._full(error) from error
+            raise self._full_error(error) from error
 
     def _insert(self, records: Sequence[bytes]) -> int:
         with self._connection as transaction:

@@ -56,7 +56,7 @@ class ConnectionLimits:
 
         Those of one user are let in `interval` seconds after each other. Unknown users count as one
         user, or, `by_address`, as one for each machine. All subordinate ids of one user count as
-        `subordinateids.ACCOUNTS` users.
+        `subordinateids.ACCOUNTING_IDS_PER_OWNER` users.
         """
         self._subordinates = subordinates or SubordinateIds()
         self._by_address = by_address
@@ -89,7 +89,7 @@ class ConnectionLimits:
         if user in (0, os.geteuid()):
             return True
         if user is not None:
-            user = self._subordinates.account_of(user)
+            user = self._subordinates.accounting_id(user)
         self._open = {
             each: left
             for each, sockets in self._open.items()

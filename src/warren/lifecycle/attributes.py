@@ -112,7 +112,7 @@ def ranks(each: ListedJob) -> frozenset[int]:
     """Return the ranks that a job has or had."""
     if each.r is None:
         return frozenset()
-    return frozenset(rank.rank for rank in resource_set.decode(each.r))
+    return frozenset(rank.rank for rank in resource_set.decode_ranks(each.r))
 
 
 def name(each: ListedJob) -> str:
@@ -144,14 +144,14 @@ def _system(each: ListedJob, key: str) -> Any:
 
 def _ncores(each: ListedJob) -> int | None:
     if each.r is not None:
-        return sum(len(rank.cores) for rank in resource_set.decode(each.r))
-    counted = jobspecs.summary(each.jobspec)
+        return sum(len(rank.cores) for rank in resource_set.decode_ranks(each.r))
+    counted = jobspecs.resource_counts(each.jobspec)
     # The cores of whole nodes are not known before they are allocated.
     return None if counted.exclusive else counted.slots * counted.cores_per_slot
 
 
 def _ntasks(each: ListedJob) -> int:
-    counted = jobspecs.summary(each.jobspec)
+    counted = jobspecs.resource_counts(each.jobspec)
     for_each = jobspecs.per_resource(each.jobspec)
     if each.r is None:
         return counted.tasks
@@ -166,7 +166,7 @@ def _ntasks(each: ListedJob) -> int:
 
 
 def _nnodes(each: ListedJob) -> int | None:
-    return len(nodes(each)) if each.r is not None else jobspecs.summary(each.jobspec).nodes
+    return len(nodes(each)) if each.r is not None else jobspecs.resource_counts(each.jobspec).nodes
 
 
 def _expiration(each: ListedJob) -> float | None:
@@ -226,7 +226,7 @@ ATTRIBUTES: Final[Mapping[str, Callable[[ListedJob], Any]]] = {
     "ncores": _ncores,
     "nnodes": _nnodes,
     "ranks": lambda each: (
-        None if each.r is None else resource_set.ranks_text(resource_set.decode(each.r))
+        None if each.r is None else resource_set.ranks_text(resource_set.decode_ranks(each.r))
     ),
     "nodelist": lambda each: None if each.r is None else ",".join(each.r["execution"]["nodelist"]),
     "duration": lambda each: _system(each, "duration"),

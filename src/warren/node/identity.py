@@ -39,7 +39,7 @@ def become_file_user(userid: int, groupid: int) -> None:
     changes = os.geteuid() == 0 and userid != 0 and not _is_only_user()
     # A tree that its user's file server makes up has no end; the memory for it has one.
     userlimits.raise_oom_score()
-    userlimits.leave_memory_to_others()
+    userlimits.limit_copier_memory()
     dropped = 0
     while _prctl(_PR_CAPBSET_DROP, dropped):
         dropped += 1

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from warren.base.childcalls import call_in_child
-from warren.base.processes import pids, status
+from warren.base.processes import pids, process_status
 from warren.dws.node import NodeTrouble
 from warren.node import commands
 from warren.node.openfiles import mount_namespace
@@ -247,7 +247,7 @@ def _holder(directory: Path) -> int | None:
     try:
         process = int((directory / "holder").read_text())
         # Nothing else is asked of another user's that has got the number: it need not answer.
-        userids = set(status(Path(f"/proc/{process}"))["Uid"].split())
+        userids = set(process_status(Path(f"/proc/{process}"))["Uid"].split())
         if userids != {str(os.geteuid())}:
             return None
         command = Path(f"/proc/{process}/cmdline").read_bytes()

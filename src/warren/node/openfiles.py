@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from warren.base.processes import status
+from warren.base.processes import process_status
 from warren.node import unixsockets
 
 _PROC: Final = Path("/proc")
@@ -53,7 +53,7 @@ def facts_and_answer(id: int, question: str, *args: Any) -> tuple[ProcessFacts, 
 def process_facts(id: int) -> ProcessFacts | None:
     """Return what a process is; None if it has ended."""
     try:
-        fields = status(_PROC / str(id))
+        fields = process_status(_PROC / str(id))
         return int(fields["Uid"].split()[0]), fields["Name"], _start_time(id)
     except (OSError, KeyError, ValueError):
         return None

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from warren.base.childcalls import SILENT, call_in_child
-from warren.base.processes import pids, status
+from warren.base.processes import pids, process_status
 from warren.node import openfiles
 
 _NAMED: Final = 3
@@ -209,7 +209,7 @@ def _all_by_status() -> list[Process]:
 def _by_status(id: int) -> Process | None:
     """Return a process, by what /proc tells even of one that hangs; None if it has ended."""
     try:
-        fields = status(_PROC / str(id))
+        fields = process_status(_PROC / str(id))
         return Process(
             id=id, userid=int(fields["Uid"].split()[0]), name=fields["Name"], started_at=None
         )

@@ -12,8 +12,8 @@ from warren.rfc import constraint, counts, dependency
 from warren.rfc.errors import BadFormat
 
 _REQUIRED_KEYS: Final = ("version", "resources", "tasks", "attributes")
-_VERTEX: Final = frozenset({"type", "count", "unit", "exclusive", "with", "label", "id"})
-_TASK: Final = frozenset({"command", "slot", "count", "distribution", "attributes"})
+_VERTEX_KEYS: Final = frozenset({"type", "count", "unit", "exclusive", "with", "label", "id"})
+_TASK_KEYS: Final = frozenset({"command", "slot", "count", "distribution", "attributes"})
 _DEEPEST: Final = 100
 
 
@@ -56,7 +56,7 @@ def is_whole(value: Any) -> bool:
 def _check_vertex(vertex: Any, path: str, labels: set[str], depth: int) -> None:
     require(isinstance(vertex, Mapping), path, "is not an object")
     require(depth <= _DEEPEST, "resources", f"is nested more than {_DEEPEST} deep")
-    _require_known_keys(vertex, _VERTEX, path)
+    _require_known_keys(vertex, _VERTEX_KEYS, path)
     for key in ("type", "count"):
         require(key in vertex, f"{path}.{key}", "is missing")
     for key in ("type", "unit", "label", "id"):
@@ -88,7 +88,7 @@ def _vertices(resources: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, A
 
 def _check_task(task: Any, path: str, slots: Mapping[str, Mapping[str, Any]]) -> None:
     require(isinstance(task, Mapping), path, "is not an object")
-    _require_known_keys(task, _TASK, path)
+    _require_known_keys(task, _TASK_KEYS, path)
     for key in ("command", "slot", "count"):
         require(key in task, f"{path}.{key}", "is missing")
     command = task["command"]
@@ -162,7 +162,7 @@ def _check_attributes(attributes: Any) -> None:
         _check_environment(system["environment"], "attributes.system.environment")
     try:
         if "dependencies" in system:
-            dependency.check(system["dependencies"], "attributes.system.dependencies")
+            dependency.decode_list(system["dependencies"], "attributes.system.dependencies")
         if "constraints" in system:
             constraint.check(system["constraints"], "attributes.system.constraints")
     except BadFormat as error:

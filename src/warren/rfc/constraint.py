@@ -69,7 +69,7 @@ class _NodeBudget(msgspec.Struct):
     left: int = MOST_NODES
 
 
-def _matcher(constraint: Any, path: str, depth: int, room: _NodeBudget) -> Matcher:
+def _matcher(constraint: Any, path: str, depth: int, budget: _NodeBudget) -> Matcher:
     _require(isinstance(constraint, Mapping), path, "is not an object")
     _require(depth < _DEEPEST, path[:60], f"is nested more than {_DEEPEST} deep")
     if not constraint:
@@ -82,11 +82,11 @@ def _matcher(constraint: Any, path: str, depth: int, room: _NodeBudget) -> Match
     _require(isinstance(values, list), path, "is not a list")
     if operator in ("and", "or", "not"):
         parts = [
-            _matcher(value, f"{path}[{index}]", depth + 1, room)
+            _matcher(value, f"{path}[{index}]", depth + 1, budget)
             for index, value in enumerate(values)
         ]
         return _OPERATORS[operator](parts)
-    return _OPERATORS[operator]([_read_value(operator, value, f"{path}[{index}]", room)
+    return _OPERATORS[operator]([_read_value(operator, value, f"{path}[{index}]", budget)
                                  for index, value in enumerate(values)])  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def problem(operator: str, value: str) -> str | None:
     return None
 
 
-def _read_value(operator: str, value: Any, path: str, room: _NodeBudget) -> Any:
+def _read_value(operator: str, value: Any, path: str, budget: _NodeBudget) -> Any:
     _require(isinstance(value, str), path, "is not a string")
     if operator == "properties":
         name = value.removeprefix("^")
@@ -115,8 +115,8 @@ def _read_value(operator: str, value: Any, path: str, room: _NodeBudget) -> Any:
         found = decode(value, limit=MOST_NODES)
     except BadFormat as error:
         raise BadFormat(f"{path} is no {error}") from None
-    room.left -= len(found)
-    _require(room.left >= 0, path, f"is one too many: all together name over {MOST_NODES} nodes")
+    budget.left -= len(found)
+    _require(budget.left >= 0, path, f"is one too many: all together name over {MOST_NODES} nodes")
     return found
 
 

@@ -126,7 +126,7 @@ def encode(dependency: Dependency) -> dict[str, Any]:
     return {"scheme": dependency.scheme, "value": dependency.value, **dependency.options}
 
 
-def check(entries: Any, path: str = "dependencies") -> list[Dependency]:
+def decode_list(entries: Any, path: str = "dependencies") -> list[Dependency]:
     """Read the list in a jobspec. It is left out rather than empty, and has nothing twice.
 
     Raises BadFormat with the path of the mistake, which starts with `path`.
@@ -135,12 +135,12 @@ def check(entries: Any, path: str = "dependencies") -> list[Dependency]:
              "is not a list of at least one dependency")  # fmt: skip
     _require(len(entries) <= MOST, path, f"holds more than {MOST} dependencies")
     found: list[Dependency] = []
-    before: set[str] = set()
+    seen: set[str] = set()
     for index, entry in enumerate(entries):
         one = decode(entry, f"{path}[{index}]")
         spelled = json.dumps(encode(one), sort_keys=True)
-        _require(spelled not in before, f"{path}[{index}]", "is there before")
-        before.add(spelled)
+        _require(spelled not in seen, f"{path}[{index}]", "is there before")
+        seen.add(spelled)
         found.append(one)
     return found
 

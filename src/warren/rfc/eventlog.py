@@ -28,8 +28,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     context: Mapping[str, Any] = {}
 
 
-_encoded = msgspec.json.Encoder().encode
-_decoded = msgspec.json.Decoder(Event).decode
+_encode_event = msgspec.json.Encoder().encode
+_decode_event = msgspec.json.Decoder(Event).decode
 
 
 def encode(event: Event) -> str:
@@ -40,9 +40,9 @@ def encode(event: Event) -> str:
     that JSON cannot hold.
     """
     if not (0 < event.timestamp < inf and event.name.isprintable()):
-        _refuse(event, f"event {event.name!r} cannot be written")
+        _check_closely(event, f"event {event.name!r} cannot be written")
     try:
-        return _encoded(event).decode() + "\n"
+        return _encode_event(event).decode() + "\n"
     except (TypeError, UnicodeEncodeError) as error:
         raise BadFormat(f"event {event.name!r} cannot be written: {error}") from None
 
@@ -57,11 +57,11 @@ def decode_line(line: str) -> Event:
             f"not an eventlog entry: {line[:80]!r} (a newline at {line.index(chr(10))})"
         )
     try:
-        event = _decoded(line)
+        event = _decode_event(line)
     except _NOT_JSON as error:
         raise BadFormat(_not_an_entry(line, error)) from None
     if not event.name.isprintable():
-        _refuse(event, f"eventlog entry {event.name!r}")
+        _check_closely(event, f"eventlog entry {event.name!r}")
     return event
 
 
@@ -75,9 +75,9 @@ def decode(text: str) -> list[Event]:
     lines = text.split("\n")
     try:
         for line in lines[:-1]:
-            event = _decoded(line)
+            event = _decode_event(line)
             if not event.name.isprintable():
-                _refuse(event, f"eventlog entry {event.name!r}")
+                _check_closely(event, f"eventlog entry {event.name!r}")
             events.append(event)
     except _NOT_JSON as error:
         raise BadFormat(f"eventlog, line {len(events) + 1}: {_not_an_entry(line, error)}") from None
@@ -92,11 +92,11 @@ def _not_an_entry(line: str, error: Exception) -> str:
     return f"not an eventlog entry: {line.strip()[:80]!r} ({error})"
 
 
-def _refuse(event: Event, what: str) -> None:
+def _check_closely(event: Event, subject: str) -> None:
     """Look closely, and raise BadFormat if there is a reason."""
     if not 0 < event.timestamp < inf:
-        raise BadFormat(f"{what}: the timestamp is {event.timestamp}, and not positive")
+        raise BadFormat(f"{subject}: the timestamp is {event.timestamp}, and not positive")
     # Not all that cannot be printed is a control character.
     control = _CONTROL.search(event.name)
     if control is not None:
-        raise BadFormat(f"{what}: a control character in the name at {control.start()}")
+        raise BadFormat(f"{subject}: a control character in the name at {control.start()}")

@@ -56,7 +56,7 @@ def _extend(hosts: list[str], match: re.Match[str], limit: int) -> None:
     text = match.string
     prefix, ids, suffix = match.groups()
     place = match.start(2)
-    room = LONGEST - len(prefix) - len(suffix)
+    most_digits = LONGEST - len(prefix) - len(suffix)
     if ids.count(",") >= limit - len(hosts):
         raise _too_many(text, limit)
     width: int | None = None
@@ -64,7 +64,7 @@ def _extend(hosts: list[str], match: re.Match[str], limit: int) -> None:
         if width is None:
             width = _width(element)
         if element.isdigit():
-            if len(element) > room:
+            if len(element) > most_digits:
                 raise _too_long(text, match.start())
             hosts.append(f"{prefix}{element.zfill(width)}{suffix}")
         else:
@@ -79,7 +79,7 @@ def _extend(hosts: list[str], match: re.Match[str], limit: int) -> None:
             if last - first >= limit - len(hosts):
                 raise _too_many(text, limit)
             padded = max(width, _width(element))
-            if max(padded, len(str(last))) > room:
+            if max(padded, len(str(last))) > most_digits:
                 raise _too_long(text, match.start())
             if padded <= len(str(first)):
                 hosts.extend([f"{prefix}{each}{suffix}" for each in range(first, last + 1)])
@@ -140,7 +140,7 @@ def encode(hosts: Iterable[str]) -> str:
     group: _Group | None = None
     for host in hosts:
         prefix, digits = _split(host)
-        if group is None or not group.take(prefix, digits):
+        if group is None or not group.add(prefix, digits):
             if not host or len(prefix) > LONGEST or _PLAIN.fullmatch(prefix) is None:
                 raise BadFormat(f"hostlist: {brief(host)} is no name of a host")
             group = _Group(prefix, digits)
@@ -168,7 +168,7 @@ class _Group:
         self._last = int(digits or -1)
         self._runs = [[digits, digits]]
 
-    def take(self, prefix: str, digits: str) -> bool:
+    def add(self, prefix: str, digits: str) -> bool:
         if not digits or prefix != self._prefix or self._last < 0:
             return False
         # Of a number with zeros in front only one width will do, of others any that is no wider.
@@ -193,9 +193,9 @@ class _Group:
 
 def unique(hosts: Iterable[str]) -> list[str]:
     """Return each host once, by name and then by number: `n2` before `n10`."""
-    return sorted(set(hosts), key=_order)
+    return sorted(set(hosts), key=_sort_key)
 
 
-def _order(host: str) -> tuple[str, int, str]:
+def _sort_key(host: str) -> tuple[str, int, str]:
     prefix, digits = _split(host)
     return prefix, int(digits or -1), digits

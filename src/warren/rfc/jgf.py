@@ -84,7 +84,7 @@ class EncodedVertex(NamedTuple):
     metadata: Mapping[str, Any]
 
 
-class Text(NamedTuple):
+class GraphText(NamedTuple):
     """Vertices as JSON text, and the edges that lead to them: made once, for many graphs."""
 
     nodes: bytes
@@ -106,11 +106,11 @@ def encode_vertex(vertex: Vertex) -> EncodedVertex:
     return EncodedVertex(vertex.path, vertex.parent, metadata)
 
 
-def encode(lines: Iterable[EncodedVertex]) -> dict[str, Any]:
+def encode(vertices: Iterable[EncodedVertex]) -> dict[str, Any]:
     """Write the graph; each parent comes before its children."""
     nodes, edges = [], []
     ids: dict[str, str] = {}
-    for path, parent, metadata in lines:
+    for path, parent, metadata in vertices:
         number = ids[path] = str(len(ids))
         nodes.append({"id": number, "metadata": metadata})
         if parent:
@@ -118,15 +118,17 @@ def encode(lines: Iterable[EncodedVertex]) -> dict[str, Any]:
     return {"graph": {"directed": False, "nodes": nodes, "edges": edges}}
 
 
-def text(vertex: Vertex, number: int, parent: int | None) -> Text:
+def vertex_text(vertex: Vertex, number: int, parent: int | None) -> GraphText:
     """Write one vertex, whose id is its own in all graphs, and the edge from its parent."""
     node = orjson.dumps({"id": str(number), "metadata": encode_vertex(vertex).metadata})
     if parent is None:
-        return Text(node, b"")
-    return Text(node, orjson.dumps({"source": str(parent), "target": str(number)}))
+        return GraphText(node, b"")
+    return GraphText(node, orjson.dumps({"source": str(parent), "target": str(number)}))
 
 
-def leaves(kind: str, ids: Sequence[int], rank: int, path: str, number: int, parent: int) -> Text:
+def leaves_text(
+    kind: str, ids: Sequence[int], rank: int, path: str, number: int, parent: int
+) -> GraphText:
     """Write the cores or gpus of a node, the first as `number`, the others counted on from it.
 
     A large system has a million of them, which differ in numbers alone: nothing is made of each.
@@ -141,18 +143,18 @@ def leaves(kind: str, ids: Sequence[int], rank: int, path: str, number: int, par
         for each, index in enumerate(ids, number)
     ]
     edges = [f'{source}{each}"}}' for each in range(number, number + len(ids))]
-    return Text(",".join(nodes).encode(), ",".join(edges).encode())
+    return GraphText(",".join(nodes).encode(), ",".join(edges).encode())
 
 
-def join(texts: Iterable[Text]) -> Text:
+def join_texts(texts: Iterable[GraphText]) -> GraphText:
     """Put vertices together."""
     nodes, edges = zip(*texts, strict=True)
-    return Text(b",".join(nodes), b",".join(filter(None, edges)))
+    return GraphText(b",".join(nodes), b",".join(filter(None, edges)))
 
 
-def document(texts: Iterable[Text]) -> bytes:
+def encode_texts(texts: Iterable[GraphText]) -> bytes:
     """Write the graph of what was written before."""
-    nodes, edges = join(texts)
+    nodes, edges = join_texts(texts)
     return b'{"graph":{"directed":false,"nodes":[%b],"edges":[%b]}}' % (nodes, edges)
 
 
@@ -225,10 +227,12 @@ def check(scheduling: Mapping[str, Any]) -> None:
     for index, (source, target, *relation) in enumerate(relations):
         if tuple(relation) != _CONTAINS:
             continue
-        holder, held = named[source], named[target]
-        if paths[held] != holder or held in contained:
-            raise _bad(f"graph.edges[{index}]", f"has {held} in {holder}, against its path")
-        contained.add(held)
+        container, contained_path = named[source], named[target]
+        if paths[contained_path] != container or contained_path in contained:
+            raise _bad(
+                f"graph.edges[{index}]", f"has {contained_path} in {container}, against its path"
+            )
+        contained.add(contained_path)
     for path, parent in paths.items():
         if parent and path not in contained:
             raise _bad("graph.edges", f"do not have {path} in {parent}, where its path is")

@@ -116,7 +116,7 @@ def check(spec: Any) -> Jobspec:
     for key in ("project", "bank"):
         _require_short(system.get(key), f"attributes.system.{key}", _LONGEST_NAME)
     _require_short(system.get("cwd"), "attributes.system.cwd", _LONGEST_PATH)
-    summary(spec)
+    resource_counts(spec)
     return spec  # type: ignore[no-any-return]
 
 
@@ -187,8 +187,8 @@ def _require(condition: bool, path: str, problem: str) -> None:
         raise BadFormat(f"jobspec: {path} {problem}")
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a jobspec amounts to, at the least. `nodes` is None where any number will do."""
+class ResourceCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a jobspec asks for, at the least. `nodes` is None where any number will do."""
 
     nodes: int | None
     slots: int
@@ -199,7 +199,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Whether there may be more slots than that."""
 
 
-def summary(spec: Jobspec) -> Summary:
+def resource_counts(spec: Jobspec) -> ResourceCounts:
     """Count nodes, task slots and cores. Raises BadFormat where there is not one task slot."""
     label = spec["tasks"][0]["slot"]
     found = [
@@ -219,7 +219,7 @@ def summary(spec: Jobspec) -> Summary:
     cores = sum(_min_count(child, "resources") for child in slot["with"] if child["type"] == "core")
     if cores < 1:
         raise BadFormat("jobspec: the task slot holds no core")
-    return Summary(
+    return ResourceCounts(
         nodes=nodes,
         slots=slots,
         cores_per_slot=cores,

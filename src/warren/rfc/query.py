@@ -20,24 +20,24 @@ from warren.rfc.errors import BadFormat
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """How terms are to be read.
 
-    `default` is the operator of operands that come without one; without it, all must
-    have one. Operands of operators in `lists` are lists with commas, and neighbours
-    of the same such operator under `and` become one. `known` are all operators, if
+    `default_operator` is the operator of operands that come without one; without it, all must
+    have one. Operands of operators in `list_operators` are lists with commas, and neighbours
+    of the same such operator under `and` become one. `operators` are all operators, if
     they are limited.
     """
 
-    default: str | None = None
+    default_operator: str | None = None
     aliases: Mapping[str, str]
-    lists: frozenset[str] = frozenset()
-    known: frozenset[str] | None = None
+    list_operators: frozenset[str] = frozenset()
+    operators: frozenset[str] | None = None
 
 
 PLAIN: Final = Dialect(aliases={})
 REQUIRES: Final = Dialect(
-    default="properties",
+    default_operator="properties",
     aliases={"host": "hostlist", "hosts": "hostlist", "rank": "ranks"},
-    lists=frozenset({"properties"}),
-    known=frozenset({"properties", "hostlist", "ranks"}),
+    list_operators=frozenset({"properties"}),
+    operators=frozenset({"properties", "hostlist", "ranks"}),
 )
 """Of `flux submit --requires`."""
 
@@ -131,14 +131,14 @@ class _Reader:
             if self._next.kind == "and":
                 self._take()
             parts.append(self._not())
-        parts = self._joined(parts)
+        parts = self._join_lists(parts)
         return parts[0] if len(parts) == 1 else {"and": parts}
 
-    def _joined(self, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _join_lists(self, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
         joined = parts[:1]
         for part in parts[1:]:
             ((operator, values),) = part.items()
-            if operator in self._dialect.lists and operator in joined[-1]:
+            if operator in self._dialect.list_operators and operator in joined[-1]:
                 joined[-1] = {operator: joined[-1][operator] + values}
             else:
                 joined.append(part)
@@ -173,29 +173,29 @@ class _Reader:
         if self._next.kind not in ("word", "quote"):
             self._refuse("a term is missing")
         first = self._take()
-        value, start = _unquoted(first), first.start + (first.kind == "quote")
+        value, start = _unquote(first), first.start + (first.kind == "quote")
         operator, colon, operand = value.partition(":")
         at = start + len(operator) + 1
         if not colon:
-            if self._dialect.default is None:
+            if self._dialect.default_operator is None:
                 raise BadQuery(self._text, first.start, f"{value!r} has no operator")
-            operator, operand, at = self._dialect.default, value, start
+            operator, operand, at = self._dialect.default_operator, value, start
         elif not operand and first.kind == "word":
             if self._next.kind not in ("word", "quote"):
                 self._refuse(f"the operand of {operator!r} is missing")
             second = self._take()
-            operand, at = _unquoted(second), second.start + (second.kind == "quote")
+            operand, at = _unquote(second), second.start + (second.kind == "quote")
         if not _OPERATOR.fullmatch(operator) or operator in ("and", "or", "not"):
             raise BadQuery(self._text, first.start, f"{operator!r} is not an operator")
-        return self._checked(operator, operand, start, at)
+        return self._make_term(operator, operand, start, at)
 
-    def _checked(self, operator: str, operand: str, start: int, at: int) -> dict[str, Any]:
+    def _make_term(self, operator: str, operand: str, start: int, at: int) -> dict[str, Any]:
         operator = self._dialect.aliases.get(operator, operator)
-        known = self._dialect.known
+        known = self._dialect.operators
         if known is not None and operator not in known:
             choice = ", ".join(sorted(known | set(self._dialect.aliases)))
             raise BadQuery(self._text, start, f"{operator!r} is not one of {choice}")
-        values = operand.split(",") if operator in self._dialect.lists else [operand]
+        values = operand.split(",") if operator in self._dialect.list_operators else [operand]
         for value in values:
             # Only limited dialects are about nodes; others may call anything `ranks`.
             wrong = known and constraint.problem(operator, value)
@@ -237,7 +237,7 @@ def _runs_on(last: _Lexeme, next_: _Lexeme) -> bool:
     return not joins and {last.kind, next_.kind} <= {"word", "quote"}
 
 
-def _unquoted(lexeme: _Lexeme) -> str:
+def _unquote(lexeme: _Lexeme) -> str:
     return lexeme.text[1:-1] if lexeme.kind == "quote" else lexeme.text
 
 
@@ -260,16 +260,20 @@ def _write(given: Mapping[str, Any], dialect: Dialect, around: int) -> str:
         own, joint = _SEPARATORS[operator]
         text = joint.join(_write(value, dialect, own) for value in values)
         return f"({text})" if around >= own else text
-    known = dialect.known or {operator}
+    known = dialect.operators or {operator}
     if operator in ("and", "or", "not") or operator not in known or operator in dialect.aliases:
         raise BadFormat(f"constraint {brief(given)}: there is no query for it")
     if not _OPERATOR.fullmatch(operator) or not values:
         raise BadFormat(f"constraint {brief(given)}: there is no query for it")
-    listed = operator in dialect.lists
+    listed = operator in dialect.list_operators
     if any("," in value for value in values) if listed else len(values) > 1:
         raise BadFormat(f"constraint {brief(given)}: its values cannot be told apart in a query")
     operand = ",".join(values)
-    if operator == dialect.default and _BARE.fullmatch(operand) and not _KEYWORD.match(operand):
+    if (
+        operator == dialect.default_operator
+        and _BARE.fullmatch(operand)
+        and not _KEYWORD.match(operand)
+    ):
         return operand
     misread = _KEYWORD.match(operator) is not None
     if not misread and _WORD.fullmatch(operand):

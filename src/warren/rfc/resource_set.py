@@ -1,9 +1,9 @@
 """What a job or a system has: resource sets, version 1 (RFC 20).
 
-`encode` and `decode` know the nodes, which is what most need of R; `read` and `write`
-know all of it. Ranks ascend, and hosts are in the order of their ranks. Times are seconds
-since the epoch, 0 for unset. Set operations give new values; what the scheduler has said
-about a set in `scheduling` holds for no other set, and is left out of their results.
+`encode_ranks` and `decode_ranks` know the nodes, which is what most need of R; `encode_all`
+and `decode_all` know all of it. Ranks ascend, and hosts are in the order of their ranks. Times
+are seconds since the epoch, 0 for unset. Set operations give new values; what the scheduler has
+said about a set in `scheduling` holds for no other set, and is left out of their results.
 """
 
 import re
@@ -33,7 +33,7 @@ class Rank(msgspec.Struct, frozen=True):
 
 
 class ResourceSet(msgspec.Struct, frozen=True, kw_only=True):
-    """All that R says. Make it by `read` or `of`; ranks are unique and ascend."""
+    """All that R says. Make it by `decode_all` or `from_ranks`; ranks are unique and ascend."""
 
     ranks: tuple[Rank, ...]
     properties: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
@@ -48,7 +48,7 @@ class ResourceSet(msgspec.Struct, frozen=True, kw_only=True):
 # The nodes
 
 
-def encode(
+def encode_ranks(
     ranks: Iterable[Rank],
     *,
     slots: int | None = None,
@@ -87,7 +87,7 @@ def _children(cores: tuple[int, ...], gpus: tuple[int, ...]) -> dict[str, str]:
     return {"core": idset.encode(cores), "gpu": idset.encode(gpus)}
 
 
-def decode(r: Mapping[str, Any]) -> list[Rank]:
+def decode_ranks(r: Mapping[str, Any]) -> list[Rank]:
     """Read R's nodes in ascending rank, and nothing else of it.
 
     Raises BadFormat, with the path of the mistake, where R is not RFC 20's.
@@ -102,11 +102,11 @@ def decode(r: Mapping[str, Any]) -> list[Rank]:
         cores = _ids(children, "core", path)
         if not cores:
             raise BadFormat(f"R: {path}.core names no core")
-        what = (cores, _ids(children, "gpu", path) if "gpu" in children else ())
+        resources = (cores, _ids(children, "gpu", path) if "gpu" in children else ())
         for rank in ranks:
             if rank in found:
                 raise BadFormat(f"R: execution.R_lite[{index}].rank names {rank} again")
-            found[rank] = what
+            found[rank] = resources
     hosts = _hosts(execution)
     if len(hosts) != len(found):
         raise BadFormat(
@@ -154,9 +154,9 @@ def from_ranks(ranks: Iterable[Rank]) -> ResourceSet:
     return ResourceSet(ranks=tuple(ordered))
 
 
-def read(r: Mapping[str, Any]) -> ResourceSet:
+def decode_all(r: Mapping[str, Any]) -> ResourceSet:
     """Read and check all of R. Raises BadFormat with the path of the mistake."""
-    ranks = decode(r)
+    ranks = decode_ranks(r)
     execution = r["execution"]
     slots = execution.get("nslots")
     if "nslots" in execution and (type(slots) is not int or slots < 1):
@@ -179,7 +179,7 @@ def read(r: Mapping[str, Any]) -> ResourceSet:
     )
 
 
-def write(resources: ResourceSet) -> dict[str, Any]:
+def encode_all(resources: ResourceSet) -> dict[str, Any]:
     """Write all of R.
 
     Raises BadFormat for a node of gpus alone, which a set operation may leave over and
@@ -188,7 +188,7 @@ def write(resources: ResourceSet) -> dict[str, Any]:
     for rank in resources.ranks:
         if not rank.cores:
             raise BadFormat(f"R: rank {rank.rank} has no core, and R cannot say so")
-    return encode(
+    return encode_ranks(
         resources.ranks,
         slots=resources.slots,
         properties=resources.properties,
@@ -248,10 +248,10 @@ def _typed_value(holder: Any, key: str, kind: type, path: str) -> Any:
         return found
     if not isinstance(holder, dict):
         raise BadFormat(f"R: {path} is not an object")
-    place = f"{path}.{key}" if path else key
+    full_path = f"{path}.{key}" if path else key
     if key not in holder:
-        raise BadFormat(f"R: {place} is missing")
-    raise BadFormat(f"R: {place} is not {_KINDS[kind]}")
+        raise BadFormat(f"R: {full_path} is missing")
+    raise BadFormat(f"R: {full_path} is not {_KINDS[kind]}")
 
 
 def _ids(holder: Any, key: str, path: str) -> tuple[int, ...]:
@@ -346,7 +346,7 @@ def without_local_properties(resources: ResourceSet) -> ResourceSet:
 
 
 def _by_rank(
-    one: ResourceSet, other: ResourceSet, combined: Callable[[set[int], set[int]], set[int]]
+    one: ResourceSet, other: ResourceSet, combine: Callable[[set[int], set[int]], set[int]]
 ) -> dict[int, Rank]:
     """Combine the cores and the gpus of the ranks that both know."""
     others = {rank.rank: rank for rank in other.ranks}
@@ -361,8 +361,8 @@ def _by_rank(
             )
         found[rank.rank] = replace(
             rank,
-            cores=tuple(sorted(combined(set(rank.cores), set(match.cores)))),
-            gpus=tuple(sorted(combined(set(rank.gpus), set(match.gpus)))),
+            cores=tuple(sorted(combine(set(rank.cores), set(match.cores)))),
+            gpus=tuple(sorted(combine(set(rank.gpus), set(match.gpus)))),
         )
     return found
 

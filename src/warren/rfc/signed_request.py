@@ -28,7 +28,7 @@ MAX_HEADER: Final = 4096
 MAX_TOKEN: Final = 16 * 2**20
 """Characters of a request: no message is longer."""
 
-CREDENTIAL: Final = re.compile(r"MUNGE:[A-Za-z0-9+/]+={0,2}:")
+CREDENTIAL_PATTERN: Final = re.compile(r"MUNGE:[A-Za-z0-9+/]+={0,2}:")
 """How a credential of MUNGE looks, from its first to its last character."""
 
 Value = str | int | float | bool | datetime
@@ -49,7 +49,7 @@ class NotProven(UserMistake):
     """The signature does not prove what the request claims."""
 
 
-class Unwrapped(msgspec.Struct, frozen=True, kw_only=True):
+class SignedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a request claims, and what is to prove it."""
 
     userid: int
@@ -90,7 +90,7 @@ def unwrap(
     userid: int | None = None,
     mechanisms: Collection[str] = ("none",),
     longest: int = MAX_TOKEN,
-) -> Unwrapped:
+) -> SignedRequest:
     """Take a request apart, refusing mechanisms other than `mechanisms`.
 
     The caller compares the claimed user with the connection's, or has it done by giving
@@ -108,11 +108,11 @@ def unwrap(
         raise BadFormat(f"the request is signed by a mechanism other than {wanted}: {mechanism!r}")
     if mechanism == "none" and parts[2] != "none":
         raise BadFormat("the signature of a request signed by mechanism 'none' is not 'none'")
-    if mechanism == "munge" and not CREDENTIAL.fullmatch(parts[2]):
+    if mechanism == "munge" and not CREDENTIAL_PATTERN.fullmatch(parts[2]):
         raise BadFormat("the signature of a request signed by mechanism 'munge' is no credential")
     if userid is not None and claimed != userid:
         raise NotProven(f"the request is signed by user {claimed}, not by user {userid}")
-    return Unwrapped(
+    return SignedRequest(
         userid=claimed,
         mechanism=mechanism,
         payload=_decode(parts[1], "payload"),
@@ -150,7 +150,7 @@ def proof(signed: str) -> bytes:
     return _SHA256 + hashlib.sha256(signed.encode()).digest()
 
 
-def prove(request: Unwrapped, credential: Credential, *, now: float, ttl: float) -> None:
+def prove(request: SignedRequest, credential: Credential, *, now: float, ttl: float) -> None:
     """Return if the decoded signature of a request proves it at `now`, else raise NotProven.
 
     `ttl` is how many seconds a request holds, as the site has set it. MUNGE's own, shorter
@@ -180,7 +180,7 @@ def encode_pairs(pairs: Mapping[str, Value]) -> bytes:
     for key, value in pairs.items():
         if not key:
             raise BadFormat("a pair has an empty key")
-        text += key, "\0", _typed(key, value), "\0"
+        text += key, "\0", _encode_value(key, value), "\0"
         if "\0" in key or "\0" in text[-2]:
             raise BadFormat(f"the pair {key!r} holds a NUL")
     try:
@@ -189,7 +189,7 @@ def encode_pairs(pairs: Mapping[str, Value]) -> bytes:
         raise BadFormat(f"the pairs cannot be written: {error}") from None
 
 
-def _typed(key: str, value: Value) -> str:
+def _encode_value(key: str, value: Value) -> str:
     match value:
         case bool():
             return "btrue" if value else "bfalse"
@@ -231,12 +231,12 @@ def decode_pairs(data: bytes, *, limit: int = MAX_HEADER) -> dict[str, Value]:
             raise BadFormat(f"the header's pair at byte {position} has an empty key")
         if key in found:
             raise BadFormat(f"the header's {key} comes again at byte {position}")
-        found[key] = _untyped(typed, f"the header's {key} at byte {key_end + 1}")
+        found[key] = _decode_value(typed, f"the header's {key} at byte {key_end + 1}")
         position = end + 1
     return found
 
 
-def _untyped(typed: str, where: str) -> Value:
+def _decode_value(typed: str, where: str) -> Value:
     kind, text = typed[:1], typed[1:]
     if kind == "s":
         return text

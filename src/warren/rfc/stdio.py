@@ -133,7 +133,7 @@ def read(events: Iterable[Event]) -> Iterator[Output]:
                 yield from repeat(output, context.get("repeat", 1) - 1)
 
 
-def streams(events: Iterable[Event]) -> tuple[int, int]:
+def count_streams(events: Iterable[Event]) -> tuple[int, int]:
     """Return how many streams were opened and how many are closed so far.
 
     A stream that was redirected has no more events, and counts as closed. Each closing is
@@ -183,7 +183,7 @@ def check(event: Event) -> None:
             _check_data(event.context)
         case "redirect":
             _check_streams("redirect", event.context)
-            _optional("redirect", event.context, {"path": str})
+            _check_optional("redirect", event.context, {"path": str})
         case "log":
             _check_log(event.context)
 
@@ -221,7 +221,7 @@ def _check_header(context: Mapping[str, Any]) -> None:
 
 def _check_data(context: Mapping[str, Any]) -> None:
     _check_streams("data", context)
-    _optional("data", context, {"data": str, "eof": bool, "encoding": str, "repeat": int})
+    _check_optional("data", context, {"data": str, "eof": bool, "encoding": str, "repeat": int})
     if "encoding" in context and context["encoding"] not in _ENCODINGS:
         raise _bad("data", "encoding", f"is {context['encoding']!r}, not UTF-8 or base64")
     if context.get("repeat", 1) < 1:
@@ -251,13 +251,13 @@ def _check_log(context: Mapping[str, Any]) -> None:
     if not isinstance(message, str):
         raise _bad("log", "message", "is not a text")
     about = {"rank": int, "program": str, "file": str, "line": int, "component": str}
-    _optional("log", context, about)
+    _check_optional("log", context, about)
     for key in context:
         if key not in about and key not in ("level", "message"):
             raise _bad("log", key, "is unknown")
 
 
-def _optional(name: str, context: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
+def _check_optional(name: str, context: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
     for key, kind in kinds.items():
         if key in context and type(context[key]) is not kind:
             wanted = {str: "a text", int: "a number", bool: "true or false"}[kind]

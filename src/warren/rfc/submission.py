@@ -24,16 +24,16 @@ _ESCAPED_IN_QUOTES: Final = '$`"\\'
 class BadDirective(BadFormat):
     """A mistake in a script's directives, and where. Lines and columns count from 1."""
 
-    def __init__(self, shown: str, line: int, column: int, problem: str) -> None:
+    def __init__(self, source_line: str, line: int, column: int, problem: str) -> None:
         super().__init__(f"line {line}, column {column}: {problem}")
         self.line = line
         self.column = column
-        self._shown = shown
+        self._source_line = source_line
 
     @property
     def shown(self) -> str:
         """Three lines for a person: the script's line, a caret, the sentence."""
-        return f"{self._shown}\n{' ' * (self.column - 1)}^\n{self}"
+        return f"{self._source_line}\n{' ' * (self.column - 1)}^\n{self}"
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ class _Reader:
     def read(self) -> Submission:
         lines = self._directives()
         for number, line, start in lines:
-            words = _Words(number, line, start, lines).read()
+            words = _DirectiveReader(number, line, start, lines).read()
             if words and not words[0].text.startswith("-"):
                 problem = f"{words[0].text!r} is not an option: directives start with '-'"
                 raise BadDirective(self._lines[number - 1], number, words[0].column, problem)
@@ -123,7 +123,7 @@ class _Reader:
 # Words
 
 
-class _Words:
+class _DirectiveReader:
     """Reads one directive: POSIX quotes, comments, and texts in three quotes.
 
     A text in three quotes may go on over the `lines` that follow.

@@ -154,21 +154,21 @@ def check(obj: Any) -> None:
 
 def _envelope(path: str, obj: Any) -> tuple[str, Any]:
     if not isinstance(obj, Mapping):
-        raise _bad(path.rstrip("."), f"is {_shown(obj)}, not an object")
+        raise _bad(path.rstrip("."), f"is {_abbreviate(obj)}, not an object")
     if obj.keys() != {"ver", "type", "data"}:
         raise _bad(
             path.rstrip("."), f"has the keys {', '.join(map(str, obj))}, not ver, type, data"
         )
     if type(obj["ver"]) is not int or obj["ver"] != 1:
-        raise _bad(f"{path}ver", f"is {_shown(obj['ver'])}, not 1")
+        raise _bad(f"{path}ver", f"is {_abbreviate(obj['ver'])}, not 1")
     if obj["type"] not in _TYPES:
-        raise _bad(f"{path}type", f"is {_shown(obj['type'])}, not one of {', '.join(_TYPES)}")
+        raise _bad(f"{path}type", f"is {_abbreviate(obj['type'])}, not one of {', '.join(_TYPES)}")
     return obj["type"], obj["data"]
 
 
 def _entries(data: Any, place: str) -> list[tuple[str, Any]]:
     if not isinstance(data, Mapping):
-        raise _bad(place, f"is {_shown(data)}, not an object")
+        raise _bad(place, f"is {_abbreviate(data)}, not an object")
     for name in data:
         # A dot separates the names of a key: what has one in its name is never found.
         if not isinstance(name, str) or not name or "." in name:
@@ -181,9 +181,9 @@ def _buckets(data: Any, place: str) -> list[tuple[str, Any]]:
         raise _bad(place, "does not hold size, func and bucket")
     size, func, buckets = data["size"], data["func"], data["bucket"]
     if type(size) is not int or size < 1:
-        raise _bad(f"{place}.size", f"is {_shown(size)}, not a positive number")
+        raise _bad(f"{place}.size", f"is {_abbreviate(size)}, not a positive number")
     if not isinstance(func, str) or not func:
-        raise _bad(f"{place}.func", f"is {_shown(func)}, not a name")
+        raise _bad(f"{place}.func", f"is {_abbreviate(func)}, not a name")
     if not isinstance(buckets, list) or len(buckets) > size:
         raise _bad(f"{place}.bucket", f"is not an array of at most {size}")
     found = []
@@ -192,7 +192,7 @@ def _buckets(data: Any, place: str) -> list[tuple[str, Any]]:
             continue
         path = f"{place}.bucket[{index}]."
         if _envelope(path, each)[0] != "dirref":
-            raise _bad(f"{path}type", f"is {_shown(each['type'])}, not dirref")
+            raise _bad(f"{path}type", f"is {_abbreviate(each['type'])}, not dirref")
         found.append((path, each))
     return found
 
@@ -202,12 +202,12 @@ def _link(data: Any, place: str) -> None:
         raise _bad(place, "does not hold a target and at most a namespace")
     for key, each in data.items():
         if not isinstance(each, str) or not each:
-            raise _bad(f"{place}.{key}", f"is {_shown(each)}, not a name")
+            raise _bad(f"{place}.{key}", f"is {_abbreviate(each)}, not a name")
 
 
 def _blobrefs(data: Any, place: str) -> Sequence[str]:
     if not isinstance(data, list):
-        raise _bad(place, f"is {_shown(data)}, not an array of blobrefs")
+        raise _bad(place, f"is {_abbreviate(data)}, not an array of blobrefs")
     return [
         check_blobref(ref, f"tree object at {place}[{index}]") for index, ref in enumerate(data)
     ]
@@ -215,7 +215,7 @@ def _blobrefs(data: Any, place: str) -> Sequence[str]:
 
 def _base64(data: Any, place: str) -> bytes:
     if not isinstance(data, str):
-        raise _bad(place, f"is {_shown(data)}, not base64")
+        raise _bad(place, f"is {_abbreviate(data)}, not base64")
     try:
         return binascii.a2b_base64(data, strict_mode=True)
     except ValueError as error:
@@ -226,5 +226,5 @@ def _bad(place: str, problem: str) -> BadFormat:
     return BadFormat(f"tree object{f' at {place}' if place else ''}: {problem}")
 
 
-def _shown(value: Any) -> str:
+def _abbreviate(value: Any) -> str:
     return repr(value)[:40]

@@ -123,20 +123,22 @@ def encode(message: Message) -> bytes:
         *(_MAGIC, _VERSION, message.type, flags),
         *(message.userid, message.roles, first, message.matchtag),
     )
-    body = b"".join(_length(part) + part for part in (*parts, header))
+    body = b"".join(_with_length(part) for part in (*parts, header))
     return _FRAME.pack(_FRAME_MAGIC, len(body)) + body
 
 
-def _length(part: bytes) -> bytes:
-    return bytes((len(part),)) if len(part) < _LONG_PART else _LONG.pack(_LONG_PART, len(part))
+def _with_length(part: bytes) -> bytes:
+    if len(part) < _LONG_PART:
+        return bytes((len(part),)) + part
+    return _LONG.pack(_LONG_PART, len(part)) + part
 
 
-class Frames:
+class FrameReader:
     """Takes bytes as they come, and returns the messages that they complete."""
 
     def __init__(self, on_bad_frame: Callable[[BadFormat], None], longest: int = LONGEST) -> None:
-        """`passed_over` is told of each frame that holds no message: the next one may."""
-        self._passed_over = on_bad_frame
+        """`on_bad_frame` is told of each frame that holds no message: the next one may."""
+        self._on_bad_frame = on_bad_frame
         self._longest = longest
         self._buffer = bytearray()
         self._too_long: _TooLong | None = None
@@ -169,7 +171,7 @@ class Frames:
                 try:
                     message = read()
                 except BadFormat as error:
-                    self._passed_over(error)
+                    self._on_bad_frame(error)
                     continue
                 yield message
         finally:

@@ -62,11 +62,11 @@ class Broker:
     """A `Handle` over one connection, and the way to serve over it."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, serving: Bus | None
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, bus: Bus | None
     ) -> None:
         self._reader = reader
         self._writer = writer
-        self._serving = serving
+        self._bus = bus
         self._tags = count(1)
         self._pending: dict[int, _Responses] = {}
         self._answering: set[asyncio.Task[None]] = set()
@@ -78,20 +78,20 @@ class Broker:
         raise _connection_lost()
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
-        tag, waiting = self._open()
+        tag, responses = self._open()
         try:
             await self._send(_request(topic, payload, tag))
-            return _payload(await waiting.get())
+            return _payload(await responses.get())
         finally:
             del self._pending[tag]
 
     async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
-        tag, waiting = self._open()
+        tag, responses = self._open()
         ended = False
         try:
             await self._send(replace(_request(topic, payload, tag), streaming=True))
             while True:
-                received = await waiting.get()
+                received = await responses.get()
                 ended = received is None or received.errnum != 0
                 if received is not None and received.errnum == errno.ENODATA:
                     return
@@ -112,17 +112,17 @@ class Broker:
 
     async def run(self) -> None:
         """Read until the broker is gone, and fail then what waits for it."""
-        frames = wire.Frames(_log_bad_frame, wire.LONGEST)
+        frames = wire.FrameReader(_log_bad_frame, wire.LONGEST)
         try:
             while data := await self._reader.read(_CHUNK):
                 for received in frames.feed(data):
-                    self._take(received)
+                    self._receive(received)
         except (ConnectionError, BadFormat) as error:
             log.warning("the connection to the broker ends", reason=str(error))
         finally:
             self._closed.set()
-            for waiting in self._pending.values():
-                waiting.put(None)
+            for responses in self._pending.values():
+                responses.put(None)
             for task in self._answering:
                 task.cancel()
             self._writer.close()
@@ -133,15 +133,15 @@ class Broker:
         tag = next(each for each in self._tags if each not in self._pending)
         if tag >= _LARGEST_TAG:
             self._tags = count(1)
-        waiting = self._pending[tag] = _Responses()
-        return tag, waiting
+        responses = self._pending[tag] = _Responses()
+        return tag, responses
 
-    def _take(self, received: wire.Message) -> None:
+    def _receive(self, received: wire.Message) -> None:
         match received.type:
             case Type.RESPONSE:
-                waiting = self._pending.get(received.matchtag)
-                if waiting is not None:  # else the request was given up
-                    waiting.put(received)
+                responses = self._pending.get(received.matchtag)
+                if responses is not None:  # else the request was given up
+                    responses.put(received)
             case Type.REQUEST:
                 task = asyncio.create_task(self._answer(received))
                 self._answering.add(task)
@@ -151,19 +151,19 @@ class Broker:
 
     async def _answer(self, received: wire.Message) -> None:
         try:
-            if self._serving is None:
+            if self._bus is None:
                 raise RpcError(errno.ENOSYS)
             if len(self._answering) > _MOST_ANSWERING:
                 raise RpcError(errno.EAGAIN, "too many requests wait for an answer")
             cred = Cred(received.userid, Role.OWNER in received.roles)
             if received.truncated:
                 raise _too_long()
-            if not cred.owner and message.too_many_values(received.payload or b""):
+            if not cred.is_owner and message.too_many_values(received.payload or b""):
                 words = f"the message has over {MOST_VALUES} values: send less in one"
                 raise RpcError(errno.EMSGSIZE, words)
             given = message.unpack(msgspec.Raw(received.payload or b"{}"))
             request = Request(topic=received.topic, payload=given, cred=cred)
-            answer = bytes(message.pack(await self._serving.ask(request)))
+            answer = bytes(message.pack(await self._bus.rpc(request)))
             errnum = 0
         except RpcError as error:
             errnum, answer = error.errnum, _error_text(str(error))
@@ -193,10 +193,10 @@ class Broker:
 
 
 @asynccontextmanager
-async def connect(path: Path, serving: Bus | None = None) -> AsyncIterator[Broker]:
+async def connect(path: Path, bus: Bus | None = None) -> AsyncIterator[Broker]:
     """Connect for the length of a block. Raises RpcError where no broker answers, or takes us.
 
-    Requests for services that the block adds with `service.add` go to `serving`.
+    Requests for services that the block adds with `service.add` go to `bus`.
     """
     try:
         opened = sockets.connect(path)
@@ -205,7 +205,7 @@ async def connect(path: Path, serving: Bus | None = None) -> AsyncIterator[Broke
     reader, writer = await asyncio.open_unix_connection(sock=opened)
     try:
         await _wait_greeting(reader, path)
-        broker = Broker(reader, writer, serving)
+        broker = Broker(reader, writer, bus)
         running = asyncio.create_task(broker.run())
         try:
             yield broker

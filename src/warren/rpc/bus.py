@@ -80,7 +80,7 @@ class Bus:
         userid = self.owner if userid is None else userid
         return Loopback(self, Cred(userid, userid == self.owner))
 
-    async def ask(self, request: Request) -> Payload:
+    async def rpc(self, request: Request) -> Payload:
         """Pass on a request that has one answer."""
         service = self._find(request)
         if isinstance(service, Forwarder):
@@ -89,7 +89,7 @@ class Bus:
             raise RpcError(errno.EPROTO, f"{request.topic} is a streaming request")
         return await service.answer(request)
 
-    async def follow(self, request: Request) -> AsyncIterator[Payload]:
+    async def stream(self, request: Request) -> AsyncIterator[Payload]:
         """Pass on a request that has any number of answers."""
         service = self._find(request)
         if isinstance(service, Forwarder):
@@ -116,14 +116,14 @@ class Bus:
         found = service.get(method)
         if found is None:
             raise RpcError(errno.ENOSYS, f"no service answers {request.topic}")
-        if not (found.guest or request.cred.owner):
+        if not (found.guest or request.cred.is_owner):
             raise RpcError(errno.EPERM, f"{request.topic} is for the instance owner")
         return found
 
 
 def may_serve(cred: Cred, service: str) -> bool:
     """Return whether a user may register, and call, a service of this name from outside."""
-    return cred.owner or service.startswith(f"{cred.userid}-")
+    return cred.is_owner or service.startswith(f"{cred.userid}-")
 
 
 class Loopback:
@@ -134,10 +134,10 @@ class Loopback:
         self._cred = cred
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
-        return await self._bus.ask(Request(topic=topic, payload=payload or {}, cred=self._cred))
+        return await self._bus.rpc(Request(topic=topic, payload=payload or {}, cred=self._cred))
 
     async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
         request = Request(topic=topic, payload=payload or {}, cred=self._cred, streaming=True)
-        async with aclosing(self._bus.follow(request)) as answers:  # type: ignore[type-var]
+        async with aclosing(self._bus.stream(request)) as answers:  # type: ignore[type-var]
             async for answer in answers:
                 yield answer

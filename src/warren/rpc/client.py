@@ -38,13 +38,13 @@ class _BusHandler(RequestHandler):
             streaming=received.streaming,
         )
 
-    async def ask(self, request: Request) -> Payload:
-        return await self._found().ask(request)
+    async def rpc(self, request: Request) -> Payload:
+        return await self._bus_or_error().rpc(request)
 
-    def follow(self, request: Request) -> AsyncIterator[Payload]:
-        return self._found().follow(request)
+    def stream(self, request: Request) -> AsyncIterator[Payload]:
+        return self._bus_or_error().stream(request)
 
-    def _found(self) -> Bus:
+    def _bus_or_error(self) -> Bus:
         if self._bus is None:
             raise RpcError(errno.ENOSYS, "this connection serves nothing")
         return self._bus
@@ -74,20 +74,20 @@ class Connection:
 
 @asynccontextmanager
 async def connect(
-    path: Path, serving: Bus | None = None, *, waiting: int = MOST_WAITING
+    path: Path, bus: Bus | None = None, *, most_waiting: int = MOST_WAITING
 ) -> AsyncIterator[Connection]:
     """Connect for the length of a block. Raises RpcError(ECONNRESET) where no server listens.
 
     Where another program's does, such as a Flux broker's, requests fail with EPROTONOSUPPORT.
-    Requests for services that the block adds with `service.add` go to `serving`. A stream of
-    which more than `waiting` answers wait to be read ends with EOVERFLOW.
+    Requests for services that the block adds with `service.add` go to `bus`. A stream of
+    which more than `most_waiting` answers wait to be read ends with EOVERFLOW.
     """
     try:
         opened = sockets.connect(path)
     except OSError as error:
         raise RpcError(errno.ECONNRESET, f"no instance answers at {path}") from error
     reader, writer = await asyncio.open_unix_connection(sock=opened)
-    peer = Peer(reader, writer, _BusHandler(serving, path), waiting=waiting)
+    peer = Peer(reader, writer, _BusHandler(bus, path), most_waiting=most_waiting)
     # Not a task group: what the block raises is to reach its caller as it is.
     running = asyncio.create_task(peer.run())
     try:
@@ -136,7 +136,7 @@ async def fail_unless_alive(
         ) from error
 
 
-class Reconnecting:
+class ReconnectingHandle:
     """A `Handle` for those that outlive the instance's restarts.
 
     Opens a connection whenever the last one is lost; `rpc` asks again until the
@@ -147,12 +147,12 @@ class Reconnecting:
     def __init__(
         self,
         connector: Callable[[], AbstractAsyncContextManager[Handle]],
-        serving: Bus | None = None,
+        bus: Bus | None = None,
         delay: float = 0.2,
     ) -> None:
-        """`serving` is the bus that the connector's connections serve, if they do."""
+        """`bus` is the bus that the connector's connections serve, if they do."""
         self._connector = connector
-        self._serving = serving
+        self._bus = bus
         self._delay = delay
         self._current: Handle | None = None
         self._wanted = asyncio.Event()
@@ -204,8 +204,8 @@ class Reconnecting:
         `offered` is set when it can be asked for the first time. Raises RpcError where the
         service may not be offered.
         """
-        assert self._serving is not None
-        self._serving.register(service, methods)
+        assert self._bus is not None
+        self._bus.register(service, methods)
         while True:
             try:
                 offering = self.stream("service.add", {"service": service})

@@ -23,7 +23,7 @@ _OURS: Final = frozenset((_OUR_FIRST_BYTE, REFUSED, NOT_FLUX))
 _BROKERS: Final = frozenset((b"\0", bytes([errno.EPERM])))
 
 
-class Listening(asyncio.StreamReaderProtocol):
+class ServerProtocol(asyncio.StreamReaderProtocol):
     """A connection to our socket, which tells clients of Flux that this is none of theirs.
 
     A client that says something else is hung up on. One that says nothing may still be one of
@@ -76,12 +76,12 @@ class Listening(asyncio.StreamReaderProtocol):
             self._connection.write(NOT_FLUX)
 
 
-def check_instance(first: bytes, path: Path) -> None:
+def check_instance(first_bytes: bytes, path: Path) -> None:
     """Raise RpcError(EPROTONOSUPPORT) where the first that a server says shows that it is not ours.
 
     `path` is its socket.
     """
-    said = first[:1]
+    said = first_bytes[:1]
     if said in _OURS:
         return
     whose = "a Flux broker's" if said in _BROKERS else "another program's"

@@ -19,40 +19,40 @@ from warren.rpc.message import RpcError
 T = TypeVar("T")
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class GuestLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of each guest, unless a field says otherwise."""
 
     connections: float
     all_connections: float
     """Of all guests together."""
     requests: float = 4096
-    waiting: float = 64 * 2**20
+    waiting_bytes: float = 64 * 2**20
     """Bytes of requests that are not whole or not answered, and of answers that are not read."""
 
 
-UNLIMITED: Final = Limits(
-    connections=math.inf, all_connections=math.inf, requests=math.inf, waiting=math.inf
+UNLIMITED: Final = GuestLimits(
+    connections=math.inf, all_connections=math.inf, requests=math.inf, waiting_bytes=math.inf
 )
 
 
-def default_limits() -> Limits:
+def default_limits() -> GuestLimits:
     """Return the limits that suit what this process may have open; a quarter is the owner's."""
     quarter = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-    return Limits(connections=quarter, all_connections=3 * quarter)
+    return GuestLimits(connections=quarter, all_connections=3 * quarter)
 
 
 class Usage:
     """What one user has taken."""
 
     def __init__(
-        self, userid: int, limits: Limits = UNLIMITED, queue: FairQueue | None = None
+        self, userid: int, limits: GuestLimits = UNLIMITED, queue: FairQueue | None = None
     ) -> None:
         self._userid = userid
         self._limits = limits
         self._queue = queue
         self.connections = 0
         self.requests = 0
-        self.waiting = 0
+        self.waiting_bytes = 0
 
     @property
     def is_limited(self) -> bool:
@@ -81,32 +81,34 @@ class Usage:
     @contextmanager
     def hold(self, count: int) -> Iterator[None]:
         """Have so many more bytes waiting. Raises RpcError(EAGAIN) if that is too many."""
-        self.take(count)
+        self.add_waiting(count)
         try:
             yield
         finally:
-            self.give_back(count)
+            self.remove_waiting(count)
 
     def has_room(self, count: int) -> bool:
         """Return whether so many more bytes may wait."""
-        return self.waiting + count <= self._limits.waiting
+        return self.waiting_bytes + count <= self._limits.waiting_bytes
 
-    def take(self, count: int) -> None:
+    def add_waiting(self, count: int) -> None:
+        """Count so many more bytes that wait. Raises RpcError(EAGAIN) if that is too many."""
         if not self.has_room(count):
             raise RpcError(
                 errno.EAGAIN,
-                f"{self.waiting} bytes of user {self._userid}'s wait already: try again later",
+                f"{self.waiting_bytes} bytes of user {self._userid}'s wait already: "
+                "try again later",
             )
-        self.waiting += count
+        self.waiting_bytes += count
 
-    def give_back(self, count: int) -> None:
-        self.waiting -= count
+    def remove_waiting(self, count: int) -> None:
+        self.waiting_bytes -= count
 
 
 class Guests:
     """All guests that are connected."""
 
-    def __init__(self, limits: Limits, fairness: Fairness = DEFAULT_FAIRNESS) -> None:
+    def __init__(self, limits: GuestLimits, fairness: Fairness = DEFAULT_FAIRNESS) -> None:
         self._limits = limits
         self._queue = FairQueue(fairness)
         self._usages: dict[int, Usage] = {}
@@ -114,7 +116,7 @@ class Guests:
         self._lookups = 0
         """Connections whose users are being looked up on this machine."""
 
-    async def check_known(self, userid: int, known: Callable[[int], Awaitable[bool]]) -> None:
+    async def check_known(self, userid: int, is_user: Callable[[int], Awaitable[bool]]) -> None:
         """Return if a guest is a user of this machine, and remember that.
 
         Raises RpcError(EPERM) for one that is not, and RpcError(EMFILE) where too many are being
@@ -126,7 +128,7 @@ class Guests:
             raise RpcError(errno.EMFILE, "too many users come for the first time: try again later")
         self._lookups += 1
         try:
-            if not await known(userid):
+            if not await is_user(userid):
                 raise RpcError(errno.EPERM, f"there is no user {userid} on this machine")
         finally:
             self._lookups -= 1

@@ -31,7 +31,7 @@ class Cred(msgspec.Struct, frozen=True):
     """The sender: its user id, and whether it is the owner of the instance."""
 
     userid: int
-    owner: bool
+    is_owner: bool
 
 
 class RpcError(WarrenError):

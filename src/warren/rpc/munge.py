@@ -13,7 +13,7 @@ import msgspec
 
 from warren.base.errors import Retryable, WarrenError
 from warren.rfc import signed_request
-from warren.rfc.signed_request import Credential, NotProven, Unwrapped
+from warren.rfc.signed_request import Credential, NotProven, SignedRequest
 
 _LIBRARY: Final = "libmunge.so.2"
 
@@ -38,14 +38,15 @@ class CannotEncode(WarrenError):
     """MUNGE does not make a credential of this."""
 
 
-class Decoded(msgspec.Struct, frozen=True, kw_only=True):
+class DecodedCredential(msgspec.Struct, frozen=True, kw_only=True):
     """What the library answers about a credential."""
 
     status: int
     problem: str
     userid: int
     payload: bytes
-    encoded: int
+    encoded_at: int
+    """Seconds since the epoch."""
 
 
 class Library(Protocol):
@@ -55,7 +56,7 @@ class Library(Protocol):
         """Return the status, what is wrong in words, and the credential."""
         ...
 
-    def decode(self, credential: bytes) -> Decoded:
+    def decode(self, credential: bytes) -> DecodedCredential:
         """Return all that is known of a credential, whatever the status."""
         ...
 
@@ -81,14 +82,14 @@ class Munge:
         Raises NotProven for one that is not valid, else NotInstalled or Unreachable.
         """
         # The library itself would read on to the first end that fits, and pass over the rest.
-        if not signed_request.CREDENTIAL.fullmatch(credential):
+        if not signed_request.CREDENTIAL_PATTERN.fullmatch(credential):
             raise NotProven("the credential is not MUNGE's")
         found = self._loaded().decode(credential.encode("ascii"))
         if found.status not in (_SUCCESS, _EXPIRED, _REPLAYED):
             _check_service(found.status, found.problem)
             raise NotProven(f"MUNGE does not accept the credential: {found.problem}")
         return Credential(
-            userid=found.userid, payload=found.payload, encoded_at=float(found.encoded)
+            userid=found.userid, payload=found.payload, encoded_at=float(found.encoded_at)
         )
 
     def _loaded(self) -> Library:
@@ -105,7 +106,7 @@ def wrap(payload: bytes, userid: int, munge: Munge) -> str:
 
 def unwrap(
     token: str, munge: Munge, *, now: float, ttl: float, userid: int | None = None
-) -> Unwrapped:
+) -> SignedRequest:
     """Take apart a request that is signed by MUNGE, and return only if all of it is proven.
 
     `now` is in seconds since the epoch, `ttl` how many seconds a request holds. Raises
@@ -116,7 +117,7 @@ def unwrap(
     return request
 
 
-def of_this_machine(socket: str | None = None, name: str = _LIBRARY) -> Munge:
+def system_munge(socket: str | None = None, name: str = _LIBRARY) -> Munge:
     """Return MUNGE as it is installed here; `socket` is its daemon's if not the usual one."""
     return Munge(lambda: load(socket, name))
 
@@ -180,7 +181,7 @@ class _Libmunge:
             self._free(text)
             self._munge.munge_ctx_destroy(context)
 
-    def decode(self, credential: bytes) -> Decoded:
+    def decode(self, credential: bytes) -> DecodedCredential:
         context = self._context()
         payload, length = ctypes.c_void_p(), ctypes.c_int(0)
         user, group = ctypes.c_uint32(2**32 - 1), ctypes.c_uint32(2**32 - 1)
@@ -201,8 +202,12 @@ class _Libmunge:
             # Expired and replayed credentials come with a payload, too.
             self._free(payload)
             self._munge.munge_ctx_destroy(context)
-        return Decoded(
-            status=status, problem=problem, userid=user.value, payload=data, encoded=encoded.value
+        return DecodedCredential(
+            status=status,
+            problem=problem,
+            userid=user.value,
+            payload=data,
+            encoded_at=encoded.value,
         )
 
     def _context(self) -> ctypes.c_void_p:

@@ -40,9 +40,9 @@ def _closing_message(error: RpcError) -> Message:
 class _Answers:
     """Answers to one request, which wait for its caller."""
 
-    def __init__(self, usage: Usage, waiting: int) -> None:
+    def __init__(self, usage: Usage, most_waiting: int) -> None:
         self._usage = usage
-        self._waiting = waiting
+        self._most_waiting = most_waiting
         self._held = 0
         self._full = False
         self._queue: asyncio.Queue[tuple[Message | None, int]] = asyncio.Queue()
@@ -50,12 +50,12 @@ class _Answers:
     def put(self, received: Message, size: int) -> None:
         if self._full:
             return
-        if self._queue.qsize() >= self._waiting or not self._usage.has_room(size):
+        if self._queue.qsize() >= self._most_waiting or not self._usage.has_room(size):
             # A reader that does not keep up is told so, after what came before without a
             # gap; it hangs up then.
             self._full = True
             received, size = Message(tag=received.tag, errnum=errno.EOVERFLOW), 0
-        self._usage.take(size)
+        self._usage.add_waiting(size)
         self._held += size
         self._queue.put_nowait((received, size))
 
@@ -65,11 +65,11 @@ class _Answers:
     async def get(self) -> Message | None:
         received, size = await self._queue.get()
         self._held -= size
-        self._usage.give_back(size)
+        self._usage.remove_waiting(size)
         return received
 
     def close(self) -> None:
-        self._usage.give_back(self._held)
+        self._usage.remove_waiting(self._held)
 
 
 class Peer(Forwarder):
@@ -82,14 +82,14 @@ class Peer(Forwarder):
         handler: "RequestHandler",
         *,
         longest: int = LONGEST,
-        waiting: int = MOST_WAITING,
+        most_waiting: int = MOST_WAITING,
         usage: Usage | None = None,
     ) -> None:
         """Messages over `longest` bytes end the connection; `usage` is what a guest has taken.
 
-        A stream ends when more than `waiting` of its answers are unread.
+        A stream ends when more than `most_waiting` of its answers are unread.
         """
-        self._waiting = waiting
+        self._most_waiting = most_waiting
         self._longest = longest
         self._usage = Usage(0) if usage is None else usage
         self._closing_error: Message | None = None
@@ -144,10 +144,10 @@ class Peer(Forwarder):
                 if len(begun) > self._longest:
                     words = f"the message has over {self._longest} bytes: send less in one"
                     raise RpcError(errno.EMSGSIZE, words)
-                self._usage.take(len(begun) - held)
+                self._usage.add_waiting(len(begun) - held)
                 held = len(begun)
         finally:
-            self._usage.give_back(held)
+            self._usage.remove_waiting(held)
 
     def _is_accepted(self, first: bytes) -> bool:
         try:
@@ -192,7 +192,7 @@ class Peer(Forwarder):
         if self._closed:
             self._payload(self._closing_error)
         self._tag += 1
-        answers = self._pending[self._tag] = _Answers(self._usage, self._waiting)
+        answers = self._pending[self._tag] = _Answers(self._usage, self._most_waiting)
         return self._tag, answers
 
     @staticmethod
@@ -203,7 +203,7 @@ class Peer(Forwarder):
             payload=message.pack(request.payload),
             streaming=request.streaming,
             userid=request.cred.userid,
-            owner=request.cred.owner,
+            owner=request.cred.is_owner,
         )
 
     @staticmethod
@@ -260,12 +260,12 @@ class Peer(Forwarder):
 
     async def _answer_with(self, tag: int, request: Request) -> None:
         if request.streaming:
-            async with aclosing(self._handler.follow(request)) as answers:  # type: ignore[type-var]
+            async with aclosing(self._handler.stream(request)) as answers:  # type: ignore[type-var]
                 async for answer in answers:
                     await self._send(_answer_message(tag, answer))
             await self._send(Message(tag=tag, errnum=errno.ENODATA))
         else:
-            answer = await self._handler.ask(request)
+            answer = await self._handler.rpc(request)
             await self._send(_answer_message(tag, answer))
 
     async def _send(self, sent: Message) -> None:
@@ -303,9 +303,9 @@ class RequestHandler(ABC):
         """Return the request that a message holds, with the credentials of its sender."""
 
     @abstractmethod
-    async def ask(self, request: Request) -> Payload:
+    async def rpc(self, request: Request) -> Payload:
         """Answer a request."""
 
     @abstractmethod
-    def follow(self, request: Request) -> AsyncIterator[Payload]:
+    def stream(self, request: Request) -> AsyncIterator[Payload]:
         """Answer a request as long as there are answers."""

@@ -22,12 +22,12 @@ import msgspec
 from warren.base.fairqueue import DEFAULT_FAIRNESS, Fairness
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, may_serve
-from warren.rpc.foreign import Listening
-from warren.rpc.guests import Guests, Limits, default_limits
+from warren.rpc.foreign import ServerProtocol
+from warren.rpc.guests import GuestLimits, Guests, default_limits
 from warren.rpc.message import LONGEST, Cred, Message, Payload, Request, RpcError
 from warren.rpc.peer import Peer, RequestHandler, refuse
 
-ADD: Final = "service.add"
+ADD_TOPIC: Final = "service.add"
 
 _MOST_SERVICES: Final = 16
 
@@ -50,14 +50,14 @@ class _Connection(RequestHandler):
             streaming=received.streaming,
         )
 
-    async def ask(self, request: Request) -> Payload:
-        if request.topic == ADD:
+    async def rpc(self, request: Request) -> Payload:
+        if request.topic == ADD_TOPIC:
             self._offer(request)
             return {}
-        return await self._bus.ask(request)
+        return await self._bus.rpc(request)
 
-    def follow(self, request: Request) -> AsyncIterator[Payload]:
-        return self._offering(request) if request.topic == ADD else self._bus.follow(request)
+    def stream(self, request: Request) -> AsyncIterator[Payload]:
+        return self._offering(request) if request.topic == ADD_TOPIC else self._bus.stream(request)
 
     async def _offering(self, request: Request) -> AsyncIterator[Payload]:
         name = self._offer(request)
@@ -75,7 +75,7 @@ class _Connection(RequestHandler):
         if not may_serve(self._cred, name):
             number = self._cred.userid
             raise RpcError(errno.EPERM, f"this user offers services that are called {number}-...")
-        if not self._cred.owner and len(self.offered) >= _MOST_SERVICES:
+        if not self._cred.is_owner and len(self.offered) >= _MOST_SERVICES:
             raise RpcError(
                 errno.ENOSPC, f"one connection offers no more than {_MOST_SERVICES} services"
             )
@@ -88,8 +88,8 @@ class _Connection(RequestHandler):
 class AccessPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The users besides the owner that may connect."""
 
-    guests: bool = False
-    root_owns: bool = False
+    allow_guests: bool = False
+    root_is_owner: bool = False
     """Whether root may do what the owner may."""
     is_user: Callable[[int], Awaitable[bool]] | None = None
     """Returns whether a guest is a user of this machine; by default all are.
@@ -98,7 +98,7 @@ class AccessPolicy(msgspec.Struct, frozen=True, kw_only=True):
     of thousands, would each have as much, as guests of their own."""
 
 
-_CLOSED: Final = AccessPolicy()
+_OWNER_ONLY: Final = AccessPolicy()
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +106,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     longest: int = LONGEST
     """Bytes of a message."""
-    guests: Limits | None = None
+    guest_limits: GuestLimits | None = None
     """Of all guests, and of each; None for what suits this process."""
     fairness: Fairness = DEFAULT_FAIRNESS
     """How guests share the event loop with each other and with all others."""
@@ -118,11 +118,11 @@ _DEFAULT_LIMITS: Final = ServerLimits()
 
 
 async def serve(
-    bus: Bus, path: Path, access: AccessPolicy = _CLOSED, limits: ServerLimits = _DEFAULT_LIMITS
+    bus: Bus, path: Path, access: AccessPolicy = _OWNER_ONLY, limits: ServerLimits = _DEFAULT_LIMITS
 ) -> None:
     """Serve until cancelled. Raises OSError if the socket cannot be made."""
-    listener = sockets.listen(path, 0o666 if access.guests else 0o600)
-    guests = Guests(limits.guests or default_limits(), limits.fairness)
+    listener = sockets.listen(path, 0o666 if access.allow_guests else 0o600)
+    guests = Guests(limits.guest_limits or default_limits(), limits.fairness)
     try:
         async with asyncio.TaskGroup() as connections:
 
@@ -139,7 +139,7 @@ async def serve(
                     task.add_done_callback(lambda _: writer.transport.abort())
 
             server = await asyncio.get_running_loop().create_unix_server(
-                lambda: Listening(accept, limits.silence), sock=listener
+                lambda: ServerProtocol(accept, limits.silence), sock=listener
             )
             try:
                 # Not serve_forever: from Python 3.12 on that waits for the connections, which
@@ -160,7 +160,7 @@ async def _serve_connection(
     guests: Guests,
 ) -> None:
     user = sockets.peer_userid(_socket(writer))
-    owner = user == bus.owner or (access.root_owns and user == 0)
+    owner = user == bus.owner or (access.root_is_owner and user == 0)
     connection = _Connection(bus, Cred(user, owner))
     try:
         if not owner:
@@ -178,7 +178,7 @@ async def _serve_connection(
 
 async def _check_admitted(user: int, access: AccessPolicy, guests: Guests) -> None:
     """Raise RpcError for a user other than the owner that may not connect."""
-    if not access.guests:
+    if not access.allow_guests:
         raise RpcError(
             errno.EPERM, "this instance is its owner's alone: access.allow-guest-user is not set"
         )

@@ -44,15 +44,15 @@ def remove(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def connect(path: Path, within: float = 30) -> socket.socket:
+def connect(path: Path, timeout: float = 30) -> socket.socket:
     """Connect to the socket at `path`.
 
-    Raises OSError where no server listens, or where one takes no connection for `within` seconds.
+    Raises OSError where no server listens, or where one takes no connection for `timeout` seconds.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # Not settimeout: connect fails at once then where a server's queue is full for a moment.
-        _limit_writes(connection, within)
+        _limit_writes(connection, timeout)
         with _short_name(path) as name:
             connection.connect(name)
         _limit_writes(connection, 0)

@@ -12,7 +12,14 @@ from heapq import heapify, heappop, heapreplace
 
 import msgspec
 
-from warren.base.placing import Locality, RabbitRoom, has_labels, placement, precedence, units
+from warren.base.placing import (
+    FreeFlash,
+    Locality,
+    has_labels,
+    placement,
+    placing_order,
+    units_needed,
+)
 from warren.scheduling.request import Request
 
 
@@ -85,7 +92,9 @@ def _on_fewest_rabbits(
     near = [each for each in request.shared if each.locality is Locality.NODE]
     room: list[tuple[int, int]] = []
     for index, candidate in enumerate(candidates):
-        left = candidate.free_units - sum(units(each.gib, candidate.unit_gib) for each in near)
+        left = candidate.free_units - sum(
+            units_needed(each.gib, candidate.unit_gib) for each in near
+        )
         allowed = all(has_labels(candidate.labels, each.labels) for each in near)
         nodes = (
             min(candidate.max_nodes, left // candidate.units_per_node)
@@ -138,7 +147,7 @@ def _place_shared(
     counts = placement(
         request.shared,
         [
-            RabbitRoom(
+            FreeFlash(
                 nodes,
                 candidate.unit_gib,
                 candidate.free_units - nodes * candidate.units_per_node,
@@ -154,7 +163,7 @@ def _place_shared(
             candidate,
             nodes,
             sum(
-                own[number] * units(each.gib, candidate.unit_gib)
+                own[number] * units_needed(each.gib, candidate.unit_gib)
                 for each, own in zip(request.shared, counts, strict=True)
             ),
         )
@@ -201,11 +210,11 @@ def _follow_allocations(
     most_used = request.chassis or request.node_count
     used: set[int] = set()
     bound = [each for each in request.shared if each.locality is not Locality.ANY]
-    for each in sorted(bound, key=precedence):
+    for each in sorted(bound, key=placing_order):
 
         def cost(index: int, gib: int = each.gib) -> tuple[int, int, int]:
             one = trials[index]
-            lost = one.nodes - one.after(units(gib, one.candidate.unit_gib))
+            lost = one.nodes - one.after(units_needed(gib, one.candidate.unit_gib))
             return (lost, one.shared_units - one.candidate.free_units, index)
 
         heap = [
@@ -218,7 +227,7 @@ def _follow_allocations(
         left = each.count
         while left and heap:
             index = heap[0][2]
-            one, need = trials[index], units(each.gib, trials[index].candidate.unit_gib)
+            one, need = trials[index], units_needed(each.gib, trials[index].candidate.unit_gib)
             after = one.after(need)
             if not after or (index not in used and len(used) == most_used):
                 heappop(heap)

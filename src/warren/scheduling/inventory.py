@@ -13,7 +13,7 @@ import msgspec
 
 from warren.rfc import constraint, jgf, resource_set
 from warren.rfc.errors import BadFormat
-from warren.rfc.jgf import Text, Vertex
+from warren.rfc.jgf import GraphText, Vertex
 from warren.scheduling import flash
 from warren.scheduling.flash import Flash, Pool, Quanta
 
@@ -60,17 +60,17 @@ class Chassis:
     """Its nodes."""
     labels: frozenset[str] | None = None
     """What its rabbit carries, each as `key=value`; None where that is not known yet."""
-    _quanta: dict[int, Text] = field(default_factory=dict)
+    _quanta: dict[int, GraphText] = field(default_factory=dict)
 
     @cached_property
-    def text(self) -> Text:
+    def text(self) -> GraphText:
         properties = {"rabbit": self.rabbit}
         if isinstance(self.flash, Pool):
             properties[flash.KIND_PROPERTY] = flash.POOL
         # With them, so that the storage side decides by what the scheduler has seen.
         pairs = (label.partition("=") for label in sorted(self.labels or ()))
         metadata = {"properties": {key: value for key, _, value in pairs} | properties}
-        return jgf.text(
+        return jgf.vertex_text(
             Vertex(type="chassis", path=self.path, metadata=metadata), self.vertex_id, _ROOT
         )
 
@@ -81,14 +81,14 @@ class Chassis:
             self.labels = known
             self.__dict__.pop("text", None)  # it is written anew
 
-    def texts(self, portion: int) -> Iterator[Text]:
+    def texts(self, portion: int) -> Iterator[GraphText]:
         """Write a portion of its flash. Quanta are written once: they are the same for all jobs."""
         for index, gib in self.flash.ssds(portion):
             known = self._quanta.get(index)
             if known is None:
                 metadata = {"id": index, "unit": "GiB", "size": gib, "exclusive": True}
                 ssd = Vertex(type="ssd", path=f"{self.path}/ssd{index}", metadata=metadata)
-                known = jgf.text(ssd, self.vertex_id + 1 + index, self.vertex_id)
+                known = jgf.vertex_text(ssd, self.vertex_id + 1 + index, self.vertex_id)
                 if isinstance(self.flash, Quanta):
                     self._quanta[index] = known
             yield known
@@ -115,19 +115,19 @@ class Node(msgspec.Struct, kw_only=True, dict=True):
         return constraint.Node(self.rank, self.host, constraint.implied_properties(self.properties))
 
     @cached_property
-    def whole(self) -> Text:
+    def whole(self) -> GraphText:
         """The node as a graph tells of it if all of it is allocated."""
-        return jgf.join(self._texts(self.cores, self.gpus))
+        return jgf.join_texts(self._texts(self.cores, self.gpus))
 
-    def text(self, cores: int, gpus: int) -> Text:
+    def text(self, cores: int, gpus: int) -> GraphText:
         """Write the node as it is in a graph, with some of its cores and gpus."""
         if cores == self.cores and gpus == self.gpus:
             return self.whole
-        return jgf.join(self._texts(cores, gpus))
+        return jgf.join_texts(self._texts(cores, gpus))
 
-    def _texts(self, cores: int, gpus: int) -> Iterator[Text]:
+    def _texts(self, cores: int, gpus: int) -> Iterator[GraphText]:
         metadata: dict[str, Any] = {"name": self.host, "rank": self.rank}
-        yield jgf.text(
+        yield jgf.vertex_text(
             Vertex(type="node", path=self.path, metadata=metadata), self.vertex_id, self.parent_id
         )
         first = self.vertex_id + 1
@@ -135,7 +135,7 @@ class Node(msgspec.Struct, kw_only=True, dict=True):
             for each in ids(chosen):
                 metadata = {"id": each, "rank": self.rank}
                 vertex = Vertex(type=kind, path=f"{self.path}/{kind}{each}", metadata=metadata)
-                yield jgf.text(vertex, first + each, self.vertex_id)
+                yield jgf.vertex_text(vertex, first + each, self.vertex_id)
             first += self.cores.bit_length()
 
 
@@ -150,7 +150,7 @@ class Inventory:
         if r.get("scheduling") is not None:
             known = self._read(r["scheduling"])
         graphed = bool(known)
-        ranks = resource_set.decode(r)
+        ranks = resource_set.decode_ranks(r)
         for rank in ranks:
             node = known.setdefault(rank.rank, Node(rank=rank.rank, host=rank.host))
             if node.host != rank.host:
@@ -174,7 +174,7 @@ class Inventory:
         for index, chassis in enumerate(self.chassis):
             self.rabbits.setdefault(chassis.rabbit, []).append(index)
         self._assign_ids()
-        self._set_properties(resource_set.read(r).properties, properties)
+        self._set_properties(resource_set.decode_all(r).properties, properties)
 
     def _read(self, scheduling: Mapping[str, Any]) -> dict[int, Node]:
         """Read the graph. Raises BadFormat for one that is no tree, or not of what is known here.
@@ -283,7 +283,7 @@ class Inventory:
             for name in node.properties:
                 if local or not name.startswith("+"):
                     properties.setdefault(name, []).append(piece.rank)
-        return resource_set.encode(
+        return resource_set.encode_ranks(
             ranks,
             slots=allocation.slots or None,
             properties=dict(sorted(properties.items())),
@@ -295,10 +295,10 @@ class Inventory:
         """Write the part of the graph that was allocated, as JSON; None if there is no graph."""
         if not self._root.path:
             return None
-        return jgf.document(self._texts(allocation))
+        return jgf.encode_texts(self._texts(allocation))
 
-    def _texts(self, allocation: Allocation) -> Iterator[Text]:
-        yield jgf.text(self._root, _ROOT, None)
+    def _texts(self, allocation: Allocation) -> Iterator[GraphText]:
+        yield jgf.vertex_text(self._root, _ROOT, None)
         flash_portions = self.flash_portions(allocation.pieces)
         written: set[int] = set()
         for rank, cores, _, gpus in allocation.pieces:
@@ -330,7 +330,7 @@ class Inventory:
         """Read an R that was written here. Raises BadFormat if it names what is not here."""
         pieces = []
         ssds = self._ssds(r)
-        for rank in resource_set.decode(r):
+        for rank in resource_set.decode_ranks(r):
             place = self.places.get(rank.rank)
             if place is None:
                 raise BadFormat(f"R names rank {rank.rank}, which the system does not have")

@@ -11,7 +11,7 @@ from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
 from warren.rfc import hostlist, idset, jgf
 from warren.rfc.errors import BadFormat
-from warren.rfc.jgf import Text, Vertex
+from warren.rfc.jgf import GraphText, Vertex
 from warren.rfc.resource_set import Rank, ResourceSet
 from warren.scheduling.topology import Chassis
 
@@ -43,7 +43,7 @@ def document(
 
     Raises UserMistake where R has a host twice, of which a graph could not tell which is which.
     """
-    return jgf.document(_Graph(cluster, chassis, resources, ssds, without).texts())
+    return jgf.encode_texts(_Graph(cluster, chassis, resources, ssds, without).texts())
 
 
 class _Graph:
@@ -62,7 +62,7 @@ class _Graph:
         self._properties = _by_rank(resources.properties)
         self._next = 0
 
-    def texts(self) -> Iterator[Text]:
+    def texts(self) -> Iterator[GraphText]:
         """Write each vertex with the edge to it, parents first."""
         path = f"/{self._cluster}"
         yield self._vertex(Vertex(type="cluster", path=path, metadata={"name": self._cluster}))
@@ -73,7 +73,7 @@ class _Graph:
             if host not in wired:
                 yield from self._node("node", path, rank, 0)
 
-    def _of_chassis(self, number: int, each: Chassis) -> Iterator[Text]:
+    def _of_chassis(self, number: int, each: Chassis) -> Iterator[GraphText]:
         path = f"/{self._cluster}/chassis{number}"
         own = self._next
         properties = {"rabbit": each.rabbit, "ssdcount": str(self._ssds)}
@@ -89,7 +89,7 @@ class _Graph:
         if each.rabbit in self._nodes:
             yield from self._node("storage_node", path, self._nodes[each.rabbit], own)
 
-    def _node(self, kind: str, parent: str, rank: Rank, above: int) -> Iterator[Text]:
+    def _node(self, kind: str, parent: str, rank: Rank, above: int) -> Iterator[GraphText]:
         path = f"{parent}/{rank.host}"
         own = self._next
         metadata: dict[str, object] = {"name": rank.host, "rank": rank.rank}
@@ -100,12 +100,12 @@ class _Graph:
         yield self._vertex(Vertex(type=kind, path=path, metadata=metadata), above)
         for name, ids in (("gpu", rank.gpus), ("core", rank.cores)):
             if ids:
-                yield jgf.leaves(name, ids, rank.rank, path, self._next, own)
+                yield jgf.leaves_text(name, ids, rank.rank, path, self._next, own)
                 self._next += len(ids)
 
-    def _vertex(self, vertex: Vertex, parent: int | None = None) -> Text:
+    def _vertex(self, vertex: Vertex, parent: int | None = None) -> GraphText:
         self._next += 1
-        return jgf.text(vertex, self._next - 1, parent)
+        return jgf.vertex_text(vertex, self._next - 1, parent)
 
 
 def _by_host(resources: ResourceSet, without: Collection[str]) -> dict[str, Rank]:

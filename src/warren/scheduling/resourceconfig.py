@@ -74,7 +74,7 @@ def resource_set_of(configuration: Configuration, name: str) -> dict[str, Any]:
         return alike.setdefault(frozenset(ids), tuple(sorted(ids)))
 
     ranks = {host: rank for rank, host in enumerate(cores)}
-    return resource_set.encode(
+    return resource_set.encode_ranks(
         [
             Rank(rank, host, ordered(cores[host]), ordered(gpus[host]))
             for host, rank in ranks.items()

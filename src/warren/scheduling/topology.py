@@ -34,7 +34,7 @@ def describe(
         resource_set.Rank(rank, host, tuple(range(cores)))
         for rank, host in enumerate(host for each in chassis for host in each.hosts)
     ]
-    return resource_set.encode(
+    return resource_set.encode_ranks(
         ranks,
         scheduling=jgf.encode(map(jgf.encode_vertex, _vertices(cluster, chassis, cores, quantum))),
     )

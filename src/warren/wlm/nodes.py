@@ -9,7 +9,7 @@ from warren.scheduling.drains import Hosts
 
 def hosts(status: Payload) -> Hosts:
     """Return the host of each rank. Raises BadFormat."""
-    return {each.rank: each.host for each in resource_set.decode(status["R"])}
+    return {each.rank: each.host for each in resource_set.decode_ranks(status["R"])}
 
 
 def drain_reasons(status: Payload) -> dict[str, str]:
@@ -25,6 +25,6 @@ def drain_reasons(status: Payload) -> dict[str, str]:
 
 def with_properties(status: Payload, names: Collection[str]) -> frozenset[str]:
     """Return the hosts that have one of some properties. Raises BadFormat."""
-    known = resource_set.read(status["R"])
+    known = resource_set.decode_all(status["R"])
     ranks = {rank for name in names for rank in known.properties.get(name, ())}
     return frozenset(host for rank, host in hosts(status).items() if rank in ranks)

@@ -20,7 +20,7 @@ def methods(
     """Return the topics. Users are told of their own jobs, the owner of all."""
 
     def may_see(cred: Cred, jobid: int) -> bool:
-        return cred.owner or ((found := job(jobid)) is not None and found.userid == cred.userid)
+        return cred.is_owner or ((found := job(jobid)) is not None and found.userid == cred.userid)
 
     async def waits(request: Request) -> Payload:
         ids = request.payload.get("ids")

@@ -83,7 +83,7 @@ def _submitter(userid: int, socket: Path) -> Callable[[Any], int]:
     """
     from warren.rpc import client, munge
 
-    library = munge.of_this_machine(str(socket))
+    library = munge.system_munge(str(socket))
 
     async def submit(instance: Path, spec: Any) -> int:
         token = munge.wrap(json.dumps(spec).encode(), userid, library)

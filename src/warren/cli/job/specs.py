@@ -353,7 +353,7 @@ def _constraints(queries: Iterable[str]) -> dict[str, Any]:
 def dependency_entries(awaited: Iterable[dependency.Dependency]) -> list[dict[str, Any]]:
     """Write dependencies as a jobspec has them. Raises UserMistake where one is there twice."""
     entries = [dependency.encode(each) for each in awaited]
-    dependency.check(entries, "--dependency")
+    dependency.decode_list(entries, "--dependency")
     return entries
 
 

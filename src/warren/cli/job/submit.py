@@ -289,7 +289,7 @@ def _sign(payload: bytes, owner: int) -> str:
 
     # As MUNGE's own programs are told where their daemon is, if it is not where it usually is.
     socket = os.environ.get("MUNGE_SOCKET")
-    return munge.wrap(payload, user, munge.of_this_machine(socket))
+    return munge.wrap(payload, user, munge.system_munge(socket))
 
 
 def _specs_of_copies(

@@ -16,12 +16,12 @@ from msgspec import structs
 from warren.base.bytesize import GIB, gib, whole_gib
 from warren.base.placing import (
     AllocationSet,
+    FreeFlash,
     HeldFlash,
     Locality,
-    RabbitRoom,
     description,
     placement,
-    units,
+    units_needed,
 )
 from warren.base.words import plural
 from warren.dws.breakdown.allocationneeds import (
@@ -354,10 +354,10 @@ def _place_shared(wanted: Reservation, held: Sequence[HeldFlash]) -> list[dict[s
     if not wanted.shared:
         return []
     places = [
-        RabbitRoom(
+        FreeFlash(
             each.nodes,
-            each.unit,
-            each.units - each.nodes * units(wanted.beside, each.unit),
+            each.unit_gib,
+            each.units - each.nodes * units_needed(wanted.beside, each.unit_gib),
             each.labels,
         )
         for each in held

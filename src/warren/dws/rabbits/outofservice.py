@@ -13,7 +13,7 @@ import orjson
 from msgspec.structs import replace
 
 from warren.base.errors import UserMistake
-from warren.base.objects import Change, merged
+from warren.base.objects import Change, merge_patch
 from warren.base.times import rfc3339
 from warren.dws import kinds, labels
 from warren.dws.objects.storages import Storage
@@ -83,7 +83,9 @@ def change(
 
 def annotate(change: Change, annotations: Mapping[str, str]) -> Change:
     """Return the change of a Storage with more annotations."""
-    return replace(change, patch=merged(change.patch, {"metadata": {"annotations": annotations}}))
+    return replace(
+        change, patch=merge_patch(change.patch, {"metadata": {"annotations": annotations}})
+    )
 
 
 def note(annotations: Mapping[str, str], about: str) -> Mapping[str, str]:

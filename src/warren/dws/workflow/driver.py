@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from warren.base.objects import Change, Create, Object, Remove, Write, merged
+from warren.base.objects import Change, Create, Object, Remove, Write, merge_patch
 from warren.base.times import rfc3339_micro
 from warren.directives.parse import Directive
 from warren.dws import children, containerauth, kinds, labels, location, reports
@@ -117,7 +117,7 @@ def _prepare(snapshot: WorkflowSnapshot) -> list[Write]:
     # The finalizer first: without it the Workflow may be gone before its Computes are made,
     # and nothing would ever remove them.
     return [
-        _change(workflow, merged(patch, entered)),
+        _change(workflow, merge_patch(patch, entered)),
         Create(kind=kinds.COMPUTES, object=computes),
     ]
 
@@ -182,7 +182,7 @@ def _drive(snapshot: WorkflowSnapshot, entered: Object | None = None) -> list[Wr
         return writes if silent else [*writes, _change(workflow, patch)]
     # First, so that the time of a state also goes by where its work cannot be asked for; but
     # nothing is called done before it is.
-    change = _change(workflow, merged(entered, patch))
+    change = _change(workflow, merge_patch(entered, patch))
     awaited = all(outcome.waiting is not None for outcome in outcomes if outcome.writes)
     return [change, *writes] if awaited else [*writes, change]
 

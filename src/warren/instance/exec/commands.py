@@ -45,23 +45,23 @@ class ProcessCommands:
     ) -> None:
         """`marker` is a variable that all processes of the cluster have, and its value.
 
-        What carries it is killed by `clear`: it is a secret that no user comes by. `enter_node`
-        returns the words to put before a command that is to run among the mounts of a node; `uri`
-        is where commands find the instance.
+        What carries it is killed by `kill_leftovers`: it is a secret that no user comes by.
+        `enter_node` returns the words to put before a command that is to run among the mounts of a
+        node; `uri` is where commands find the instance.
         """
         self._name, self._secret = marker
         self._environment = {} if uri is None else {"FLUX_URI": uri}
         self._enter_node = enter_node
 
     async def start(
-        self, argv: Sequence[str], environment: Mapping[str, str], keep_for: str | None = None
+        self, argv: Sequence[str], environment: Mapping[str, str], keep_for_job: str | None = None
     ) -> Command:
         program = argv[0]
         markers = {self._name: self._secret}
-        if keep_for is None:
+        if keep_for_job is None:
             markers[_CLUSTER_VARIABLE] = self._secret
         else:
-            markers[_JOB_VARIABLE] = f"{self._secret}.{keep_for}"
+            markers[_JOB_VARIABLE] = f"{self._secret}.{keep_for_job}"
             if shutil.which(program) is None:
                 # Told here: what puts it onto the node would tell it by an exit status.
                 raise CommandNotStarted(f"{program}: there is no such program")
@@ -93,26 +93,26 @@ class ProcessCommands:
         finally:
             os.close(writing)
         about = {"command": program, **environment}
-        return _Process(process, output, about, keeps_children=keep_for is not None)
+        return _Process(process, output, about, keeps_children=keep_for_job is not None)
 
-    async def clear(self, job: str | None = None) -> None:
-        marker = (
+    async def kill_leftovers(self, job: str | None = None) -> None:
+        entry = (
             f"{_CLUSTER_VARIABLE}={self._secret}"
             if job is None
             else f"{_JOB_VARIABLE}={self._secret}.{job}"
         )
 
-        def left() -> list[int]:
-            return pids_by_variable(marker)
+        def leftovers() -> list[int]:
+            return pids_by_variable(entry)
 
-        def any_left() -> bool:
-            if not left():
+        def any_leftovers() -> bool:
+            if not leftovers():
                 return False
             # All at a time, so that none has a last word about the end of another.
-            kill(left)
-            return bool(left())
+            kill(leftovers)
+            return bool(leftovers())
 
-        while await asyncio.to_thread(any_left):  # noqa: ASYNC110 - nothing tells of their ends
+        while await asyncio.to_thread(any_leftovers):  # noqa: ASYNC110 - nothing tells of their ends
             await asyncio.sleep(0.01)
 
 

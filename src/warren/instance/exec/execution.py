@@ -73,7 +73,7 @@ class Launcher(Shells, Protocol):
         ...
 
 
-class _Running(msgspec.Struct, kw_only=True):
+class _RunningJob(msgspec.Struct, kw_only=True):
     """One job at work."""
 
     job: JobId
@@ -137,7 +137,7 @@ class JobExec:
         self._reply = reply
         self._drain = drain
         self._config = config
-        self._running: dict[JobId, _Running] = {}
+        self._running: dict[JobId, _RunningJob] = {}
         self._starts: asyncio.Queue[Message] = asyncio.Queue()
         self._signals: dict[tuple[JobId, int], None] = {}
         """What is to be passed on, in order. The same twice is passed on once."""
@@ -160,8 +160,8 @@ class JobExec:
 
     def start(self, message: Message) -> None:
         job, r = JobId(message["id"]), message["R"]
-        nodes = resource_set.decode(r)
-        self._running[job] = _Running(
+        nodes = resource_set.decode_ranks(r)
+        self._running[job] = _RunningJob(
             job=job,
             userid=message["userid"],
             jobspec=message["jobspec"],
@@ -174,13 +174,13 @@ class JobExec:
         )
         self._starts.put_nowait(message)
 
-    def exception(self, job: JobId, type: str) -> None:
+    def on_exception(self, job: JobId, type: str) -> None:
         running = self._running.get(job)
         if running is not None and running.exception is None:
             running.exception = type
             running.changed.set()
 
-    def expiration(self, job: JobId, expiration: float) -> None:
+    def set_expiration(self, job: JobId, expiration: float) -> None:
         """Set when a job's time is up, in seconds since the epoch; 0 for never."""
         running = self._running.get(job)
         if running is not None:
@@ -223,7 +223,7 @@ class JobExec:
 
     # One job
 
-    async def _run(self, running: _Running, *, reattach: bool) -> None:
+    async def _run(self, running: _RunningJob, *, reattach: bool) -> None:
         history = running.guest.history()
         status = history.status
         if status is None:
@@ -240,7 +240,7 @@ class JobExec:
             await self._forget(running.job)
 
     async def _execute(
-        self, running: _Running, history: ExecutionHistory, *, reattach: bool
+        self, running: _RunningJob, history: ExecutionHistory, *, reattach: bool
     ) -> int | None:
         """Start the shells and wait for them. None if they were not to start any more."""
         try:
@@ -274,14 +274,14 @@ class JobExec:
             self._respond(running, "reattached", {})
         return await self._supervise(running, history, mock, reattach=reattach)
 
-    def _mock_run(self, running: _Running) -> testexec.MockRun | None:
+    def _mock_run(self, running: _RunningJob) -> testexec.MockRun | None:
         """Return how a job is mocked; None for one that is executed. Raises UserMistake."""
         mock = testexec.read_mock_run(running.jobspec)
         if mock is not None and running.userid != self._kvs.owner(PRIMARY):
             raise UserMistake("attributes.system.exec.test is for the instance's owner only.")
         return mock
 
-    async def _end_lost(self, running: _Running, note: str) -> int:
+    async def _end_lost(self, running: _RunningJob, note: str) -> int:
         """End a job that cannot be taken up again."""
         self._report_start(running)
         self._raise_exception(running, note)
@@ -291,7 +291,7 @@ class JobExec:
 
     async def _supervise(
         self,
-        running: _Running,
+        running: _RunningJob,
         history: ExecutionHistory,
         mock: testexec.MockRun | None,
         *,
@@ -325,7 +325,7 @@ class JobExec:
         return status
 
     async def _collect(
-        self, running: _Running, history: ExecutionHistory, exits: _ShellExits
+        self, running: _RunningJob, history: ExecutionHistory, exits: _ShellExits
     ) -> list[LogEntry]:
         """Wait until all shells have ended or are given up; return what is still to be logged."""
         entries: list[LogEntry] = []
@@ -342,7 +342,7 @@ class JobExec:
         return entries
 
     async def _shell(
-        self, running: _Running, index: int, exits: _ShellExits, *, start: bool
+        self, running: _RunningJob, index: int, exits: _ShellExits, *, start: bool
     ) -> None:
         try:
             if start:
@@ -360,7 +360,7 @@ class JobExec:
             self._barriers.abort(running.userid, running.barrier_prefix)
         exits.put_nowait((index, status))
 
-    async def _start_shell(self, running: _Running, index: int) -> None:
+    async def _start_shell(self, running: _RunningJob, index: int) -> None:
         host = running.nodes[index].host
         try:
             await running.shells.start(running.job, index, host, running.userid)
@@ -372,14 +372,14 @@ class JobExec:
             running.shells_started.set()
             self._report_start(running)
 
-    def _report_start(self, running: _Running) -> None:
+    def _report_start(self, running: _RunningJob) -> None:
         if not running.started:
             running.started = True
             self._respond(running, "start", {})
 
     # Ending jobs before their time
 
-    async def _end_early(self, running: _Running, exits: _ShellExits) -> None:
+    async def _end_early(self, running: _RunningJob, exits: _ShellExits) -> None:
         """End a job when it has met an exception or its time is up."""
         type_ = await self._wait_exception(running)
         # Shells that are being started would miss the signal.
@@ -400,7 +400,7 @@ class JobExec:
                 case KillAction.GIVE_UP:
                     exits.put_nowait(None)
 
-    async def _wait_exception(self, running: _Running) -> str:
+    async def _wait_exception(self, running: _RunningJob) -> str:
         """Wait until a job is to end early, and return the type of the exception."""
         while running.exception is None:
             left = running.expiration - self._clock.now() if running.expiration else None
@@ -412,14 +412,14 @@ class JobExec:
                 self._raise_exception(running, "resource allocation expired", "timeout")
         return running.exception
 
-    def _release_others(self, running: _Running) -> None:
+    def _release_others(self, running: _RunningJob) -> None:
         """Release the nodes whose shells have ended: what is stuck on the rest may take long."""
         ended = {node.rank for node in running.nodes} - {*running.active(), *running.released}
         if ended:
             running.released |= ended
             self._respond(running, "release", {"ranks": idset.encode(ended), "final": False})
 
-    async def _kill(self, running: _Running, signum: int) -> None:
+    async def _kill(self, running: _RunningJob, signum: int) -> None:
         await self._send_signal(running.shells, running.job, signum)
 
     async def _send_signal(self, shells: Shells, job: JobId, signum: int) -> None:
@@ -439,22 +439,22 @@ class JobExec:
 
     # Answers
 
-    def _raise_exception(self, running: _Running, note: str, type: str = "exec") -> None:
+    def _raise_exception(self, running: _RunningJob, note: str, type: str = "exec") -> None:
         """Raise a fatal exception, and act on it before its event arrives."""
-        self.exception(running.job, type)
+        self.on_exception(running.job, type)
         self._respond(running, "exception", {"severity": 0, "type": type, "note": note})
 
-    def _respond(self, running: _Running, type_: str, data: Mapping[str, Any]) -> None:
+    def _respond(self, running: _RunningJob, type_: str, data: Mapping[str, Any]) -> None:
         self._reply({"id": running.job, "type": type_, "data": data})
 
 
-def _leader_exit(running: _Running) -> LogEntry:
+def _leader_exit(running: _RunningJob) -> LogEntry:
     context: dict[str, Any] = {"rank": running.nodes[0].rank, "wait_status": running.statuses[0]}
     active = running.active()
     return "shell-exit", context | ({"active_ranks": idset.encode(active)} if active else {})
 
 
-def _log_entry(running: _Running, words: str) -> LogEntry:
+def _log_entry(running: _RunningJob, words: str) -> LogEntry:
     """Return the entry that tells the job's user what execution has to say."""
     rank = str(running.nodes[0].rank)
     return "log", {"component": "job-exec", "stream": "stderr", "rank": rank, "data": words}

@@ -127,19 +127,19 @@ class RemoteLauncher:
 class SpreadLauncher:
     """A `Launcher` over nodes that have a parent of shells each."""
 
-    def __init__(self, nodes: Mapping[str, RemoteLauncher]) -> None:
-        """`nodes` are the launchers by the names of their nodes."""
-        self._nodes = nodes
+    def __init__(self, by_node: Mapping[str, RemoteLauncher]) -> None:
+        """`by_node` are the launchers by the names of their nodes."""
+        self._by_node = by_node
         self._launchers: dict[tuple[JobId, int], RemoteLauncher] = {}
 
     async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:
-        self._launchers[job, rank] = self._nodes[host]
-        await self._nodes[host].start(job, rank, host, userid)
+        self._launchers[job, rank] = self._by_node[host]
+        await self._by_node[host].start(job, rank, host, userid)
 
     async def started_jobs(self) -> Mapping[JobId, frozenset[int]]:
         found: dict[JobId, frozenset[int]] = {}
-        for node in self._nodes.values():
-            for job, ranks in (await node.started_jobs()).items():
+        for launcher in self._by_node.values():
+            for job, ranks in (await launcher.started_jobs()).items():
                 found[job] = found.get(job, frozenset()) | ranks
         return found
 
@@ -147,12 +147,12 @@ class SpreadLauncher:
         return await self._launchers[job, rank].wait(job, rank)
 
     async def kill(self, job: JobId, signum: int) -> None:
-        await asyncio.gather(*(node.kill(job, signum) for node in self._launchers_of(job)))
+        await asyncio.gather(*(launcher.kill(job, signum) for launcher in self._launchers_of(job)))
 
     async def forget(self, job: JobId) -> None:
-        await asyncio.gather(*(node.forget(job) for node in self._launchers_of(job)))
+        await asyncio.gather(*(launcher.forget(job) for launcher in self._launchers_of(job)))
         for key in [key for key in self._launchers if key[0] == job]:
             del self._launchers[key]
 
     def _launchers_of(self, job: JobId) -> set[RemoteLauncher]:
-        return {node for (other, _), node in self._launchers.items() if other == job}
+        return {launcher for (other, _), launcher in self._launchers.items() if other == job}

@@ -77,16 +77,16 @@ class Commands(Protocol):
     """Runs commands of the site, as the owner of the instance."""
 
     async def start(
-        self, argv: Sequence[str], environment: Mapping[str, str], keep_for: str | None = None
+        self, argv: Sequence[str], environment: Mapping[str, str], keep_for_job: str | None = None
     ) -> Command:
         """Start a command, with these variables besides its own. Raises CommandNotStarted.
 
-        With `keep_for`, a job, it runs on the node `WARREN_NODE`, among its mounts, and what it
-        leaves running stays until `clear` is called with the job.
+        With `keep_for_job`, a job, it runs on the node `WARREN_NODE`, among its mounts, and what it
+        leaves running stays until `kill_leftovers` is called with the job.
         """
         ...
 
-    async def clear(self, job: str | None = None) -> None:
+    async def kill_leftovers(self, job: str | None = None) -> None:
         """End what an earlier life of the instance has left running; or what lasts of a job."""
         ...
 
@@ -128,7 +128,7 @@ class PerilogSteps(Protocol):
         ...
 
 
-class SiteCommands:
+class SitePerilogSteps:
     """The `PerilogSteps` of a site: the commands that a site has around every job."""
 
     name: Final = "perilog"
@@ -190,7 +190,7 @@ class Perilog:
         self._drain = drain
         self._wait_committed = wait_committed
         self._running: dict[tuple[JobId, str], _RunningPerilog] = {}
-        self._ended: dict[JobId, int] = {}
+        self._prolog_statuses: dict[JobId, int] = {}
         """Prologs that have ended, until that is written down."""
         self._interrupted: set[JobId] = set()
         """Jobs of which an earlier life may have left a command of a prolog or an epilog."""
@@ -200,12 +200,12 @@ class Perilog:
 
     def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
         self._tap = tap
-        return {**dict.fromkeys(_TOPICS, self._step), "job.restart": self._on_restart}
+        return {**dict.fromkeys(_TOPICS, self._advance), "job.restart": self._on_restart}
 
     async def run(self) -> None:
         """Run commands until cancelled."""
         if not self._steps.keeps_background:
-            await self._commands.clear()
+            await self._commands.kill_leftovers()
         async with asyncio.TaskGroup() as tasks:
             while True:
                 tasks.create_task(self._run_perilog(await self._due.get()))
@@ -214,12 +214,12 @@ class Perilog:
         settings = self._steps.settings(self._tap.jobspec(job.id))
         if settings.prolog_name in job.prologs or settings.epilog_name in job.epilogs:
             self._interrupted.add(job.id)
-        self._step(job)
+        self._advance(job)
 
-    def _step(self, job: Job) -> None:
+    def _advance(self, job: Job) -> None:
         settings = self._steps.settings(self._tap.jobspec(job.id))
-        held = {settings.prolog_name, settings.epilog_name} & (job.prologs | job.epilogs)
-        if not (held or settings.has_prolog or settings.has_epilog):
+        own = {settings.prolog_name, settings.epilog_name} & (job.prologs | job.epilogs)
+        if not (own or settings.has_prolog or settings.has_epilog):
             return
         # As it will be: of two callbacks for one event, the second must see what the first did.
         pending = self._tap.with_pending_events(job.id) or job
@@ -227,7 +227,7 @@ class Perilog:
         under_way = Progress(
             executing=self._tap.executing(job.id),
             running=frozenset(each for each in both if (job.id, each) in self._running),
-            ended=self._ended.get(job.id),
+            ended=self._prolog_statuses.get(job.id),
         )
         for action in decide(pending, settings, under_way):
             match action:
@@ -244,7 +244,7 @@ class Perilog:
                 case Cancel(description):
                     self._running[job.id, description].cancelled.set()
                 case Finish(description, status) if description == settings.prolog_name:
-                    self._ended.pop(job.id, None)
+                    self._prolog_statuses.pop(job.id, None)
                     self._tap.prolog_finish(job.id, description, status)
                 case Finish(description, status):
                     self._tap.epilog_finish(job.id, description, status)
@@ -256,11 +256,11 @@ class Perilog:
         await self._wait_committed()
         ends = perilog.description == perilog.settings.epilog_name
         if self._steps.keeps_background and perilog.job in self._interrupted:
-            await self._commands.clear(fluid.f58(perilog.job))
+            await self._commands.kill_leftovers(fluid.f58(perilog.job))
         self._interrupted.discard(perilog.job)
         outcomes = await self._run_all(perilog)
         if self._steps.keeps_background and ends:
-            await self._commands.clear(fluid.f58(perilog.job))
+            await self._commands.kill_leftovers(fluid.f58(perilog.job))
         failures = [each for each in outcomes if each.problem is not None]
         # First the drain, then the events: should we die in between, all is done once more.
         for outcome in failures:
@@ -278,15 +278,15 @@ class Perilog:
         del self._running[perilog.job, perilog.description]
         if ends or job is None:
             return
-        self._ended[job.id] = status
+        self._prolog_statuses[job.id] = status
         if job.state is State.RUN and status != 0:
             self._tap.raise_exception(job.id, "prolog", 0, _note(failures))
         else:
-            self._step(job)
+            self._advance(job)
 
     async def _run_all(self, perilog: _RunningPerilog) -> list[_Outcome]:
         """Run the commands in order; those of a prolog up to the first that fails."""
-        nodes = resource_set.decode(self._tap.resources(perilog.job) or _NO_NODES)
+        nodes = resource_set.decode_ranks(self._tap.resources(perilog.job) or _NO_NODES)
         spec = self._tap.jobspec(perilog.job)
         environment = {
             "FLUX_JOB_ID": fluid.f58(perilog.job),
@@ -332,12 +332,12 @@ class Perilog:
         environment: Mapping[str, str],
         node: Rank | None,
     ) -> _Outcome:
-        keep_for = fluid.f58(perilog.job) if self._steps.keeps_background else None
+        keep_for_job = fluid.f58(perilog.job) if self._steps.keeps_background else None
         async with self._slots:
             if perilog.cancelled.is_set():
                 return _Outcome(step=step, node=node, status=int(signal.SIGTERM), problem=None)
             try:
-                command = await self._commands.start(step.argv, environment, keep_for)
+                command = await self._commands.start(step.argv, environment, keep_for_job)
             except CommandNotStarted as error:
                 log.error("command cannot be run", command=step.argv[0], reason=str(error))
                 outcome = _Outcome(
@@ -386,8 +386,8 @@ class Perilog:
 _NO_NODES: Final[Mapping[str, Any]] = {"execution": {"R_lite": [], "nodelist": []}}
 
 
-def _step(subject: str, table: jobtables.Perilog, usual: float) -> Step:
-    seconds = usual if table.timeout is None else tables.seconds(table.timeout)
+def _step(subject: str, table: jobtables.Perilog, default_seconds: float) -> Step:
+    seconds = default_seconds if table.timeout is None else tables.seconds(table.timeout)
     return Step(
         subject=subject,
         argv=table.command,

@@ -18,11 +18,11 @@ from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
 
-_SHORTEST: Final = 1e-5
+_DEFAULT_SECONDS: Final = 1e-5
 """Seconds that a job takes by default."""
 
 _PATH: Final = "attributes.system.exec.test"
-_KNOWN: Final = ("run_duration", "wait_status", "mock_exception")
+_KEYS: Final = ("run_duration", "wait_status", "mock_exception")
 _EXCEPTIONS: Final = {
     "init": "mock initialization exception generated",
     "run": "mock run exception generated",
@@ -30,7 +30,7 @@ _EXCEPTIONS: Final = {
 
 
 class MockRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be shown."""
+    """How the execution of a job is mocked."""
 
     seconds: float
     wait_status: int = 0
@@ -50,8 +50,8 @@ def read_mock_run(jobspec: Mapping[str, Any]) -> MockRun | None:
     if not isinstance(test, Mapping):
         raise UserMistake(f"{_PATH} is {test!r}: make it an object.")
     for name in test:
-        if name not in _KNOWN:
-            raise UserMistake(f"{_PATH}.{name} is not offered here: use {', '.join(_KNOWN)}.")
+        if name not in _KEYS:
+            raise UserMistake(f"{_PATH}.{name} is not offered here: use {', '.join(_KEYS)}.")
     exception, status = test.get("mock_exception"), test.get("wait_status", 0)
     if exception is not None and exception not in _EXCEPTIONS:
         raise UserMistake(f"{_PATH}.mock_exception is {exception!r}: make it init or run.")
@@ -59,7 +59,7 @@ def read_mock_run(jobspec: Mapping[str, Any]) -> MockRun | None:
         raise UserMistake(f"{_PATH}.wait_status is {status!r}: make it a number up to 65535.")
     seconds = _seconds(test.get("run_duration"))
     return MockRun(
-        seconds=seconds or float(system.get("duration") or _SHORTEST),
+        seconds=seconds or float(system.get("duration") or _DEFAULT_SECONDS),
         wait_status=status,
         init_exception=_EXCEPTIONS["init"] if exception == "init" else None,
         run_exception=_EXCEPTIONS["run"] if exception == "run" else None,

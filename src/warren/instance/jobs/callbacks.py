@@ -24,8 +24,8 @@ class _Callback(msgspec.Struct, frozen=True):
 class PluginStack:
     """All plugins, in the order in which they were loaded."""
 
-    def __init__(self, failed: OnFailure) -> None:
-        self._on_failure = failed
+    def __init__(self, on_failure: OnFailure) -> None:
+        self._on_failure = on_failure
         self._plugins: dict[str, Plugin] = {}
         self._callbacks: dict[str, list[_Callback]] = {}
         self.current: ActiveJob | None = None

@@ -52,9 +52,9 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 class _Reader:
     """One reader of the journal."""
 
-    def __init__(self, wanted: EventFilter, behind: int) -> None:
+    def __init__(self, wanted: EventFilter, most_behind: int) -> None:
         self.wanted = wanted
-        self.queue: asyncio.Queue[Payload] = asyncio.Queue(behind)
+        self.queue: asyncio.Queue[Payload] = asyncio.Queue(most_behind)
         self.overrun = False
 
     def offer(self, entry: Payload) -> None:
@@ -77,18 +77,18 @@ class EventJournal:
     def readers(self) -> int:
         return len(self._readers)
 
-    def publish(self, entry: ActiveJob, event: Event) -> None:
+    def publish(self, active: ActiveJob, event: Event) -> None:
         """Send an event to all subscribers."""
         record: dict[str, Any] | None = None
         for reader in self._readers:
             if not reader.wanted.allows(event):
                 continue
             if record is None:
-                record = {"id": entry.job.id, "events": [_to_dict(event)]}
+                record = {"id": active.job.id, "events": [_to_dict(event)]}
                 if event.name == "submit":
-                    record["jobspec"] = entry.jobspec
-                if event.name == "alloc" and entry.r is not None:
-                    record["R"] = resource_set.without_scheduling(entry.r)
+                    record["jobspec"] = active.jobspec
+                if event.name == "alloc" and active.r is not None:
+                    record["R"] = resource_set.without_scheduling(active.r)
             reader.offer(record)
 
     async def follow(self, wanted: EventFilter) -> AsyncIterator[Payload]:
@@ -100,7 +100,7 @@ class EventJournal:
         reader = _Reader(wanted, self._most_behind)
         # What is there now is noted now, and written out when its turn comes: the logs that are
         # in memory only grow, and those on disk are done with.
-        backlog = [*self._over(wanted), *self._active(wanted)]
+        backlog = [*self._inactive_backlog(wanted), *self._active_backlog(wanted)]
         self._readers.append(reader)
         try:
             for each in backlog:
@@ -114,18 +114,18 @@ class EventJournal:
             self._readers.remove(reader)
         raise RpcError(errno.EOVERFLOW, "the reader of the journal did not keep up")
 
-    def _over(self, wanted: EventFilter) -> Iterator[Callable[[], Payload | None]]:
+    def _inactive_backlog(self, wanted: EventFilter) -> Iterator[Callable[[], Payload | None]]:
         if wanted.full:
             for each in self._known.inactive.values():
                 if each.id not in self._known.leaving:
                     yield partial(_inactive_entry, each, wanted)
 
-    def _active(self, wanted: EventFilter) -> Iterator[Callable[[], Payload | None]]:
-        for entry in (*self._known.active.values(), *self._known.leaving.values()):
-            if entry.durable:
-                seen = entry.durable
-                spec, r = entry.jobspec, entry.r
-                yield partial(_entry, entry.job.id, entry.events, seen, spec, r, wanted)
+    def _active_backlog(self, wanted: EventFilter) -> Iterator[Callable[[], Payload | None]]:
+        for active in (*self._known.active.values(), *self._known.leaving.values()):
+            if active.durable_count:
+                durable_count = active.durable_count
+                spec, r = active.jobspec, active.r
+                yield partial(_entry, active.job.id, active.events, durable_count, spec, r, wanted)
 
 
 def _inactive_entry(each: InactiveJob, wanted: EventFilter) -> Payload | None:
@@ -139,12 +139,12 @@ def _inactive_entry(each: InactiveJob, wanted: EventFilter) -> Payload | None:
 def _entry(
     job: JobId,
     events: list[Event],
-    durable: int,
+    durable_count: int,
     spec: Mapping[str, Any],
     r: Mapping[str, Any] | None,
     wanted: EventFilter,
 ) -> Payload | None:
-    shown = wanted.select(events[:durable])
+    shown = wanted.select(events[:durable_count])
     if not shown:
         return None
     entry: dict[str, Any] = {

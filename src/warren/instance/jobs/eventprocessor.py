@@ -135,7 +135,7 @@ class EventProcessor:
 
     def publish(self, entry: ActiveJob, event: Event) -> None:
         """Tell the followers of the journal of an event, which is durable."""
-        entry.durable += 1
+        entry.durable_count += 1
         self._journal.publish(entry, event)
 
     # Applying
@@ -176,7 +176,7 @@ class EventProcessor:
         match event.name:
             case "exception" if job.fatal_exception is not None and entry.executing:
                 self._commits.when_durable(
-                    partial(self._execution.exception, job.id, job.fatal_exception.type)
+                    partial(self._execution.on_exception, job.id, job.fatal_exception.type)
                 )
             case "priority" if before.state is State.SCHED and entry.allocating and job.priority:
                 self._commits.when_durable(
@@ -188,10 +188,10 @@ class EventProcessor:
             case "resource-update" if job.expiration is not None and entry.r is not None:
                 entry.r = subset.with_expiration(entry.r, job.expiration)
                 if not job.alloc_bypass:
-                    announce = partial(self._scheduler.expiration, job.id, job.expiration)
+                    announce = partial(self._scheduler.set_expiration, job.id, job.expiration)
                     self._commits.when_durable(announce)
                 self._commits.when_durable(
-                    partial(self._execution.expiration, job.id, job.expiration)
+                    partial(self._execution.set_expiration, job.id, job.expiration)
                 )
 
     def _act(self, entry: ActiveJob) -> None:
@@ -248,7 +248,7 @@ class EventProcessor:
         fatal = entry.job.fatal_exception
         if fatal is not None:
             # It came while the request was waiting for the disk, or before a restart.
-            self._execution.exception(entry.job.id, fatal.type)
+            self._execution.on_exception(entry.job.id, fatal.type)
 
     def _on_plugin_failure(self, entry: ActiveJob, what: str) -> None:
         """End a job that a plugin has failed: what the plugin is there for has not been done."""

@@ -13,7 +13,7 @@ from warren.instance.jobs import summary
 from warren.instance.jobs.archive import Archive, NotArchived
 from warren.instance.jobs.commits import Commits
 from warren.instance.jobs.known import ActiveJob, InactiveJob, KnownJobs
-from warren.instance.jobs.purging import AT_ONCE, RetentionLimits, jobs_to_purge
+from warren.instance.jobs.purging import PURGE_BATCH, RetentionLimits, jobs_to_purge
 from warren.instance.jobs.stored import StoredJobs
 from warren.instance.jobs.waitable import WaitableJobs
 from warren.instance.kvs import put
@@ -30,7 +30,7 @@ ARCHIVE_RETRY_DELAY: Final = 60.0
 
 
 class InactiveJobs:
-    """The inactive jobs of an instance. `removed` is called for each that is purged."""
+    """The inactive jobs of an instance. `on_removed` is called for each that is purged."""
 
     def __init__(
         self,
@@ -39,20 +39,20 @@ class InactiveJobs:
         known: KnownJobs,
         commits: Commits,
         archive: Archive | None,
-        removed: Callable[[InactiveJob], None],
+        on_removed: Callable[[InactiveJob], None],
     ) -> None:
         self._clock = clock
         self._stored = stored
         self._known = known
         self._commits = commits
         self._archive = archive
-        self._removed = removed
+        self._on_removed = on_removed
         self._waitable = WaitableJobs()
         self._removing: set[JobId] = set()
         """Jobs that are being purged, or put aside."""
         self._damaged: set[JobId] = set()
         """Jobs of which something cannot be read, as the log says already."""
-        self._unwritten: dict[JobId, bytes] = {}
+        self._unwritten_summaries: dict[JobId, bytes] = {}
         """Summaries of jobs that ended before there were any."""
         self._changed = asyncio.Event()
 
@@ -72,13 +72,13 @@ class InactiveJobs:
         self._known.leaving[job] = self._known.active.pop(job)
         self._known.inactive[job] = self._inactive(job, summary_bytes)
 
-        def left() -> None:
+        def on_durable() -> None:
             del self._known.leaving[job]
             if entry.job.flags & WAITABLE:
-                self._waitable.ended(job)
+                self._waitable.mark_ended(job)
             self._changed.set()
 
-        self._commits.when_durable(left)
+        self._commits.when_durable(on_durable)
 
     def read(self, job: JobId) -> InactiveJob | None:
         """Return a job that is over from its summary; None if it has none that can be read."""
@@ -90,25 +90,25 @@ class InactiveJobs:
     def summarize(self, entry: ActiveJob) -> InactiveJob:
         """Return a job that was over before there were summaries; its own is written later."""
         job = entry.job.id
-        self._unwritten[job] = summary.encode(entry.job, entry.jobspec, entry.r)
-        return self._inactive(job, self._unwritten[job])
+        self._unwritten_summaries[job] = summary.encode(entry.job, entry.jobspec, entry.r)
+        return self._inactive(job, self._unwritten_summaries[job])
 
-    def restore(self, over: list[InactiveJob]) -> None:
+    def restore(self, inactive: list[InactiveJob]) -> None:
         """Take all jobs that were over before a restart."""
-        over.sort(key=lambda each: each.ended)
-        self._known.inactive.update((each.id, each) for each in over)
-        for each in over:
+        inactive.sort(key=lambda each: each.ended_at)
+        self._known.inactive.update((each.id, each) for each in inactive)
+        for each in inactive:
             if each.summary.waitable:
-                self._waitable.ended(each.id)
+                self._waitable.mark_ended(each.id)
 
     def _inactive(self, job: JobId, summary_bytes: bytes) -> InactiveJob:
         return InactiveJob(job, summary_bytes, self._stored, self._on_damage)
 
     async def write_summaries(self) -> None:
         """Write the summaries that an older store has not."""
-        while self._unwritten:
-            for job in list(islice(self._unwritten, _WRITTEN_AT_ONCE)):
-                summary_bytes = self._unwritten.pop(job)
+        while self._unwritten_summaries:
+            for job in list(islice(self._unwritten_summaries, _WRITTEN_AT_ONCE)):
+                summary_bytes = self._unwritten_summaries.pop(job)
                 if job in self._known.inactive and job not in self._removing:
                     self._commits.add(put(keys.summary(job), summary_bytes))
             await self._commits.wait_durable()
@@ -130,16 +130,16 @@ class InactiveJobs:
         self._removing.add(job)
         self._commits.add(*self._stored.move_to_lost_found(job))
 
-        def gone() -> None:
+        def on_durable() -> None:
             self._forget(job)
 
-        self._commits.when_durable(gone)
+        self._commits.when_durable(on_durable)
 
-    def purgeable(self, kept: RetentionLimits, most: int = AT_ONCE) -> list[JobId]:
+    def purgeable(self, limits: RetentionLimits, most: int = PURGE_BATCH) -> list[JobId]:
         """Return the jobs that are beyond what is to be kept, the oldest first."""
-        over = (each for each in self._known.inactive.values() if self._is_removable(each.id))
+        removable = (each for each in self._known.inactive.values() if self._is_removable(each.id))
         total = len(self._known.inactive) - len(self._removing)
-        return jobs_to_purge(over, total, kept, self._clock.now(), most)
+        return jobs_to_purge(removable, total, limits, self._clock.now(), most)
 
     async def purge(self, jobs: Sequence[JobId]) -> int:
         """Remove jobs that are over, for good; return how many. Others are left alone.
@@ -158,29 +158,31 @@ class InactiveJobs:
                 raise
         self._commits.add(*self._stored.purge(chosen))
 
-        def gone() -> None:
+        def on_durable() -> None:
             for job in chosen:
                 removed = self._forget(job)
                 if removed is not None:
-                    self._removed(removed)
+                    self._on_removed(removed)
 
-        self._commits.when_durable(gone)
+        self._commits.when_durable(on_durable)
         await self._commits.wait_durable()
         return len(chosen)
 
-    async def enforce_limits(self, kept: RetentionLimits) -> None:
+    async def enforce_limits(self, limits: RetentionLimits) -> None:
         """Purge what is beyond the limits, until cancelled."""
         while True:
             self._changed.clear()
             try:
-                while await self.purge(self.purgeable(kept)):
+                while await self.purge(self.purgeable(limits)):
                     pass
             except NotArchived as error:
                 log.error(str(error))
                 await asyncio.sleep(ARCHIVE_RETRY_DELAY)
                 continue
             oldest = next(iter(self._known.inactive.values()), None)
-            wait = None if oldest is None else kept.seconds_left(oldest.ended, self._clock.now())
+            wait = (
+                None if oldest is None else limits.seconds_left(oldest.ended_at, self._clock.now())
+            )
             try:
                 async with asyncio.timeout(wait):
                     await self._changed.wait()

@@ -22,10 +22,10 @@ async def update_jobspec(
     Raises RpcError, and changes nothing, where a plugin objects.
     """
     _check_state(entry, updates, cred)
-    wanted, validated, feasibility = _ask_plugins(manager, entry, updates, cred)
+    wanted, validated, check_feasibility = _ask_plugins(manager, entry, updates, cred)
     seen = entry.jobspec
     spec = _check(manager, entry, wanted, validated=validated)
-    if feasibility:
+    if check_feasibility:
         try:
             await manager.rpc("feasibility.check", {"jobspec": spec})
         except RpcError as error:
@@ -34,7 +34,7 @@ async def update_jobspec(
         if entry.jobspec is not seen or manager.find(entry.job.id) is not entry:
             raise RpcError(errno.EAGAIN, "the job has changed in the meantime")
         _check_state(entry, updates, cred)
-    if cred.owner and entry.job.userid != cred.userid and not entry.job.immutable:
+    if cred.is_owner and entry.job.userid != cred.userid and not entry.job.immutable:
         # What the owner has set, the job's user must not set back.
         manager.processor.post(entry, "set-flags", {"flags": ["immutable"]})
     manager.processor.post(entry, "jobspec-update", wanted)
@@ -43,7 +43,7 @@ async def update_jobspec(
 
 def _check_state(entry: ActiveJob, updates: Mapping[str, Any], cred: Cred) -> None:
     job = entry.with_pending_events()
-    if job.immutable and not cred.owner:
+    if job.immutable and not cred.is_owner:
         raise RpcError(
             errno.EPERM,
             "the instance's owner has changed the job: only the owner may change it again",
@@ -60,9 +60,9 @@ def _ask_plugins(
     """Ask about each key; return all changes, whether they are validated, and to be feasible."""
     stack = manager.processor.stack
     wanted = dict(updates)
-    validated, feasibility = True, False
+    validated, check_feasibility = True, False
     for key, value in updates.items():
-        update = Update(key=key, value=value, userid=cred.userid, owner=cred.owner)
+        update = Update(key=key, value=value, userid=cred.userid, by_owner=cred.is_owner)
         try:
             verdicts = [each for each in stack.collect(f"job.update.{key}", entry, update) if each]
         except Rejected as error:
@@ -70,10 +70,10 @@ def _ask_plugins(
         if not verdicts:
             raise RpcError(errno.EINVAL, f"update of {key} not supported")
         validated = validated and any(each.validated for each in verdicts)
-        feasibility = feasibility or any(each.feasibility for each in verdicts)
+        check_feasibility = check_feasibility or any(each.check_feasibility for each in verdicts)
         for each in verdicts:
             wanted.update(each.updates)
-    return wanted, validated, feasibility
+    return wanted, validated, check_feasibility
 
 
 def _check(

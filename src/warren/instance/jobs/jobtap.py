@@ -64,7 +64,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     value: Any
     userid: int
-    owner: bool
+    by_owner: bool
     """Whether the user is the instance's owner."""
 
 
@@ -73,7 +73,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     validated: bool = False
     """The new jobspec need not be validated."""
-    feasibility: bool = False
+    check_feasibility: bool = False
     """Ask the scheduler whether the new jobspec could ever be met."""
     updates: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """What changes besides."""
@@ -242,7 +242,7 @@ class Jobtap(Protocol):
         """Ask another service, and hear its answer."""
         ...
 
-    def at(self, moment: float, action: Callable[[], None]) -> None:
+    def call_at(self, moment: float, action: Callable[[], None]) -> None:
         """Do something when the clock says so: seconds since the epoch. No restart survives it."""
         ...
 

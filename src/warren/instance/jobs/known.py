@@ -27,7 +27,7 @@ class ActiveJob(msgspec.Struct):
     jobspec: Mapping[str, Any]
     r: Mapping[str, Any] | None = None
     events: list[Event] = msgspec.field(default_factory=list)
-    durable: int = 0
+    durable_count: int = 0
     """How many of the events are on disk."""
     pending_events: deque[Event] = msgspec.field(default_factory=deque)
     paused: bool = False
@@ -64,7 +64,7 @@ class InactiveJob:
         "_on_damage",
         "_stored",
         "_summary_bytes",
-        "ended",
+        "ended_at",
         "id",
         "queue",
         "quota_bytes",
@@ -87,7 +87,7 @@ class InactiveJob:
         assert fields is not None
         self.id = job
         self.userid = fields.userid
-        self.ended = fields.ended
+        self.ended_at = fields.ended_at
         self.quota_bytes = fields.quota_bytes
         self.result = fields.result
         # One string for all of a queue's jobs, of which there are very many.

@@ -134,7 +134,7 @@ class JobManager:
 
     def max_jobid(self) -> JobId:
         """Return the greatest id that there ever was; 0 if there were none."""
-        return max((*self._known.active, *self._known.inactive, self._stored.greatest()))
+        return max((*self._known.active, *self._known.inactive, self._stored.max_removed_jobid()))
 
     def plugins(self) -> list[str]:
         """Return the names of the plugins, in the order in which they are asked."""
@@ -208,7 +208,7 @@ class JobManager:
         if given is None:
             return
         try:
-            dependencies = dependency.check(given, "attributes.system.dependencies")
+            dependencies = dependency.decode_list(given, "attributes.system.dependencies")
         except BadFormat as error:
             raise Rejected(str(error)) from None
         for each in dependencies:
@@ -309,8 +309,8 @@ class JobManager:
 
     def _restart(self) -> None:
         self.restarting = True
-        over: list[InactiveJob] = []
-        lost: dict[JobId, str] = {}
+        inactive: list[InactiveJob] = []
+        lost_reasons: dict[JobId, str] = {}
         """Why the scheduler cannot let jobs keep what they have."""
         for job in self._stored.ids():
             try:
@@ -322,18 +322,18 @@ class JobManager:
                 self._known.active[job] = found
                 self._stored.count_quota(job, found.job.userid)
             else:
-                over.append(found)
+                inactive.append(found)
                 self._stored.count_quota(job, found.userid, found.quota_bytes)
-        self.inactive_jobs.restore(over)
+        self.inactive_jobs.restore(inactive)
         for entry in self.active():
             if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass:
                 why = self._scheduler.hello(entry.job.id, entry.r, sorted(entry.job.freed_ranks))
                 if why is not None:
-                    lost[entry.job.id] = why
+                    lost_reasons[entry.job.id] = why
         for entry in self.active():
             self._restart_job(entry)
-            if entry.job.id in lost:
-                note = lost[entry.job.id]
+            if entry.job.id in lost_reasons:
+                note = lost_reasons[entry.job.id]
                 gone = {"type": SCHEDULER_RESTART, "severity": 0, "note": note}
                 self.processor.post(entry, "exception", gone)
         # Not before all of them are known: what one waits for may be any other.
@@ -355,7 +355,7 @@ class JobManager:
             jobspec=self._stored.jobspec(known),
             r=self._stored.r(known),
             events=events,
-            durable=len(events),
+            durable_count=len(events),
         )
         return entry if known.state is not State.INACTIVE else self.inactive_jobs.summarize(entry)
 
@@ -402,9 +402,9 @@ class JobManager:
 
         self._commits.when_durable(begin_asking)
 
-    def at(self, moment: float, action: Callable[[], None]) -> None:
+    def call_at(self, moment: float, action: Callable[[], None]) -> None:
         """Do something when the clock says so."""
-        self._timers.at(moment, action)
+        self._timers.call_at(moment, action)
 
     def methods(self) -> Methods:
         """Return the methods that plugins and others have registered."""

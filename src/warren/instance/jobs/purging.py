@@ -10,7 +10,7 @@ from warren.instance.jobs.known import InactiveJob
 from warren.rfc import duration
 from warren.rfc.fluid import JobId
 
-AT_ONCE: Final = 100
+PURGE_BATCH: Final = 100
 """Jobs of one commit."""
 
 
@@ -20,15 +20,19 @@ class RetentionLimits(msgspec.Struct, frozen=True):
     age: float | None = None
     number: int | None = None
 
-    def exceeded(self, ended: float, now: float, number: int) -> bool:
+    def exceeded(self, ended_at: float, now: float, number: int) -> bool:
         """Return whether the oldest job of so many is to go."""
         if self.number is not None and number > self.number:
             return True
-        return self.age is not None and now - ended >= self.age
+        return self.age is not None and now - ended_at >= self.age
 
-    def seconds_left(self, oldest: float, now: float) -> float | None:
+    def seconds_left(self, oldest_ended_at: float, now: float) -> float | None:
         """Return the seconds until the oldest job is too old; None if it never will be."""
-        return None if self.age is None or self.age == inf else max(oldest + self.age - now, 0.0)
+        return (
+            None
+            if self.age is None or self.age == inf
+            else max(oldest_ended_at + self.age - now, 0.0)
+        )
 
 
 def read_limits(age: str | float | None, number: int | None) -> RetentionLimits:
@@ -37,16 +41,16 @@ def read_limits(age: str | float | None, number: int | None) -> RetentionLimits:
 
 
 def jobs_to_purge(
-    ended: Iterable[InactiveJob],
+    inactive: Iterable[InactiveJob],
     total: int,
     limits: RetentionLimits,
     now: float,
-    most: int = AT_ONCE,
+    most: int = PURGE_BATCH,
 ) -> list[JobId]:
-    """Return the jobs that are to go, the oldest first; `ended` is in the order of their ends."""
+    """Return the jobs that are to go, the oldest first. `inactive` is in the order of ends."""
     chosen: list[JobId] = []
-    for each in ended:
-        if len(chosen) == most or not limits.exceeded(each.ended, now, total - len(chosen)):
+    for each in inactive:
+        if len(chosen) == most or not limits.exceeded(each.ended_at, now, total - len(chosen)):
             break
         chosen.append(each.id)
     return chosen

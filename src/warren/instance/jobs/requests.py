@@ -145,30 +145,32 @@ def permitted_job(manager: JobManager, request: Request) -> ActiveJob | Inactive
     if found is None:
         raise RpcError(errno.ENOENT, "unknown job id")
     userid = found.job.userid if isinstance(found, ActiveJob) else found.userid
-    if not request.cred.owner and userid != request.cred.userid:
+    if not request.cred.is_owner and userid != request.cred.userid:
         raise RpcError(errno.EPERM, "the job is another user's")
     return found
 
 
 def own_active_job(
-    manager: JobManager, request: Request, inactive: int = errno.ENOENT
+    manager: JobManager, request: Request, inactive_errnum: int = errno.ENOENT
 ) -> ActiveJob:
     """Return the active job that a request is about.
 
-    Raises RpcError: ENOENT, EPERM, or what the field says to the topic for an `inactive` one.
+    Raises RpcError: ENOENT, EPERM, or what the field says to the topic for an inactive one.
     """
     found = permitted_job(manager, request)
     if not isinstance(found, ActiveJob):
-        raise RpcError(inactive, "job is inactive")
+        raise RpcError(inactive_errnum, "job is inactive")
     return found
 
 
-def own_charged_job(manager: JobManager, request: Request, over: int = errno.ENOENT) -> ActiveJob:
+def charge_own_job(
+    manager: JobManager, request: Request, inactive_errnum: int = errno.ENOENT
+) -> ActiveJob:
     """Return the active job that a request adds to the log of.
 
     Raises RpcError as `own_active_job` and `charge_quota` do.
     """
-    entry = own_active_job(manager, request, over)
+    entry = own_active_job(manager, request, inactive_errnum)
     charge_quota(manager, entry, request)
     return entry
 
@@ -179,10 +181,10 @@ def charge_quota(manager: JobManager, entry: ActiveJob, request: Request) -> Non
     Raises RpcError, ENOSPC or EFBIG, for more than may be in a log, which is in memory, and read
     again with every restart; and ENOSPC for more than may be in all of its jobs.
     """
-    if not request.cred.owner and is_log_full(entry):
+    if not request.cred.is_owner and is_log_full(entry):
         raise RpcError(errno.ENOSPC, f"the job's log has {_MOST_EVENTS} events: no more fit")
     size = check_size(request)
-    if not request.cred.owner:
+    if not request.cred.is_owner:
         manager.charge(entry, size)
 
 
@@ -192,7 +194,7 @@ def check_size(request: Request) -> int:
     Raises RpcError(EFBIG) for more than is kept of a guest's.
     """
     text = msgspec.json.encode(request.payload)
-    if not request.cred.owner and len(text) > _LARGEST_REQUEST:
+    if not request.cred.is_owner and len(text) > _LARGEST_REQUEST:
         raise RpcError(errno.EFBIG, f"{request.topic} takes up to {_LARGEST_REQUEST} bytes")
     return size_read(text)
 
@@ -211,7 +213,7 @@ def is_log_full(entry: ActiveJob) -> bool:
     return len(entry.events) + len(entry.pending_events) >= _MOST_EVENTS
 
 
-def own_running_job(manager: JobManager, request: Request) -> ActiveJob:
+def own_changeable_job(manager: JobManager, request: Request) -> ActiveJob:
     """Return the active job that is to change its course. Raises RpcError: EINVAL, or EPERM."""
     try:
         return own_active_job(manager, request, errno.EINVAL)
@@ -221,7 +223,7 @@ def own_running_job(manager: JobManager, request: Request) -> ActiveJob:
         raise
 
 
-def checked_signal(given: int) -> int:
+def check_signal(given: int) -> int:
     """Return a signal that there is. Raises RpcError(EINVAL)."""
     if not 1 <= given <= _GREATEST_SIGNAL:
         raise RpcError(errno.EINVAL, f"{given} is no signal: they are 1 to {_GREATEST_SIGNAL}")
@@ -231,7 +233,7 @@ def checked_signal(given: int) -> int:
 def selected_jobs(manager: JobManager, request: Request, many: ManyJobs) -> list[ActiveJob]:
     """Return the active jobs of the user that a request names. Raises RpcError(EPERM)."""
     userid = request.cred.userid if many.userid is None else many.userid
-    if userid != request.cred.userid and not request.cred.owner:
+    if userid != request.cred.userid and not request.cred.is_owner:
         raise RpcError(errno.EPERM, "guests can only act on their own jobs")
     return [entry for entry in manager.active() if userid in ANY or entry.job.userid == userid]
 

@@ -12,14 +12,14 @@ from warren.instance.jobs.manager import ActiveJob, InactiveJob, JobManager
 from warren.instance.jobs.purging import RetentionLimits
 from warren.instance.jobs.requests import (
     ANY,
+    charge_own_job,
     charge_quota,
     check_memo_size,
+    check_signal,
     check_size,
-    checked_signal,
     is_log_full,
     own_active_job,
-    own_charged_job,
-    own_running_job,
+    own_changeable_job,
     permitted_job,
     read,
     selected_jobs,
@@ -86,7 +86,7 @@ class JobManagerService:
         payload = read(request, requests.Raise)
         check_size(request)
         if not _ends_job(entry, payload):
-            own_charged_job(self._manager, request)
+            charge_own_job(self._manager, request)
         context = _exception(request, payload)
         if payload.wait_status is not None:
             context["wait_status"] = payload.wait_status
@@ -95,22 +95,22 @@ class JobManagerService:
         return {}
 
     async def _kill(self, request: Request) -> Payload:
-        entry = own_running_job(self._manager, request)
-        signum = checked_signal(read(request, requests.Kill).signum)
+        entry = own_changeable_job(self._manager, request)
+        signum = check_signal(read(request, requests.Kill).signum)
         if entry.job.state is not State.RUN:
             raise RpcError(errno.EINVAL, "job is not running")
         self._execution.kill(entry.job.id, signum)
         return {}
 
     async def _urgency(self, request: Request) -> Payload:
-        entry = own_running_job(self._manager, request)
+        entry = own_changeable_job(self._manager, request)
         charge_quota(self._manager, entry, request)
         payload = read(request, requests.Urgency)
         if not urgency.HOLD <= payload.urgency <= urgency.EXPEDITE:
             least, most = urgency.HOLD, urgency.EXPEDITE
             raise RpcError(errno.EINVAL, f"urgency is a number from {least} to {most}")
         before = entry.job.urgency
-        if not request.cred.owner and payload.urgency > urgency.DEFAULT:
+        if not request.cred.is_owner and payload.urgency > urgency.DEFAULT:
             raise RpcError(errno.EPERM, f"guests have an urgency of at most {urgency.DEFAULT}")
         if entry.job.state not in PENDING:
             raise RpcError(errno.EINVAL, "urgency means nothing once a job has its resources")
@@ -120,14 +120,14 @@ class JobManagerService:
         return {"old_urgency": before}
 
     async def _update(self, request: Request) -> Payload:
-        entry = own_charged_job(self._manager, request, errno.EINVAL)
+        entry = charge_own_job(self._manager, request, errno.EINVAL)
         updates: Mapping[str, Any] = read(request, requests.JobspecUpdate).updates
         if not updates:
             return {}
         if self._resolve_updates is not None:
             cred = request.cred
             updates = await self._resolve_updates(
-                entry.jobspec, updates, cred.userid, owner=cred.owner
+                entry.jobspec, updates, cred.userid, owner=cred.is_owner
             )
         await update_jobspec(self._manager, entry, updates, request.cred)
         return {}
@@ -137,7 +137,7 @@ class JobManagerService:
         payload = read(request, requests.Memo)
         if payload.memo:
             self._manager.processor.check(entry, "memo", payload.memo)
-            if not request.cred.owner:
+            if not request.cred.is_owner:
                 check_memo_size(entry, payload.memo)
         charge_quota(self._manager, entry, request)
         if not payload.memo:
@@ -165,7 +165,7 @@ class JobManagerService:
     async def _wait_inactive(self, request: Request) -> InactiveJob:
         given = request.payload.get("id")
         if type(given) is int and given in ANY:
-            if not request.cred.owner:
+            if not request.cred.is_owner:
                 raise RpcError(errno.ECHILD, "guests have no waitable jobs")
             return await self._manager.inactive_jobs.wait(None)
         wanted = read(request, requests.AnyJob).id
@@ -186,11 +186,11 @@ class JobManagerService:
             entry
             for entry in selected_jobs(self._manager, request, payload)
             if entry.job.state.bit & payload.states
-            and (request.cred.owner or not is_log_full(entry) or _ends_job(entry, payload))
+            and (request.cred.is_owner or not is_log_full(entry) or _ends_job(entry, payload))
         ]
         if not payload.dry_run:
             for entry in entries:
-                if not (request.cred.owner or _ends_job(entry, payload)):
+                if not (request.cred.is_owner or _ends_job(entry, payload)):
                     self._manager.charge(entry, size)
             for entry in entries:
                 self._manager.processor.post(entry, "exception", _exception(request, payload))
@@ -199,7 +199,7 @@ class JobManagerService:
 
     async def _kill_all(self, request: Request) -> Payload:
         payload = read(request, requests.KillAll)
-        signum = checked_signal(payload.signum)
+        signum = check_signal(payload.signum)
         entries = [
             entry
             for entry in selected_jobs(self._manager, request, payload)
@@ -219,7 +219,7 @@ class JobManagerService:
             payload.num_limit if payload.num_limit is not None and payload.num_limit >= 0 else None
         )
         jobs = self._manager.inactive_jobs.purgeable(RetentionLimits(age, number), payload.batch)
-        return {"count": await self._purged(jobs) if payload.force else len(jobs)}
+        return {"count": await self._purge_jobs(jobs) if payload.force else len(jobs)}
 
     async def _purge_one(self, request: Request) -> Payload:
         found = permitted_job(self._manager, request)
@@ -227,10 +227,10 @@ class JobManagerService:
         if isinstance(found, ActiveJob):
             raise RpcError(errno.EINVAL, "the job is active: cancel it first")
         if payload.force:
-            await self._purged([found.id])
+            await self._purge_jobs([found.id])
         return {}
 
-    async def _purged(self, jobs: Sequence[JobId]) -> int:
+    async def _purge_jobs(self, jobs: Sequence[JobId]) -> int:
         try:
             return await self._manager.inactive_jobs.purge(jobs)
         except NotArchived as error:

@@ -62,7 +62,7 @@ class StoredJobs:
             except BadFormat:
                 log.error("no job has such a key", key=group)
 
-    def greatest(self) -> JobId:
+    def max_removed_jobid(self) -> JobId:
         """Return the greatest id among the jobs that are not there any more; 0 if all are."""
         purged = self._kvs.get(_GREATEST)
         lost = map(fluid.parse, self._kvs.names(_LOST))
@@ -136,7 +136,7 @@ class StoredJobs:
 
     def purge(self, jobs: list[JobId]) -> Iterator[Operation]:
         """Remove jobs, and remember that their ids are taken."""
-        yield put(_GREATEST, str(max(*jobs, self.greatest())).encode())
+        yield put(_GREATEST, str(max(*jobs, self.max_removed_jobid())).encode())
         for job in jobs:
             yield unlink(fluid.kvs(job))
 

@@ -9,19 +9,23 @@ from warren.rfc.resource_set import Rank, ResourceSet
 
 def only_ranks(r: Mapping[str, Any], ranks: Collection[int]) -> dict[str, Any]:
     """Return these nodes of an R, without what only the scheduler knows. Others are ignored."""
-    return resource_set.encode(rank for rank in resource_set.decode(r) if rank.rank in ranks)
+    return resource_set.encode_ranks(
+        rank for rank in resource_set.decode_ranks(r) if rank.rank in ranks
+    )
 
 
 def without_freed(r: Mapping[str, Any], freed: Collection[int]) -> Mapping[str, Any]:
     """Return an R without the nodes that were given back: the same, if there were none."""
     if not freed:
         return r
-    return resource_set.encode(rank for rank in resource_set.decode(r) if rank.rank not in freed)
+    return resource_set.encode_ranks(
+        rank for rank in resource_set.decode_ranks(r) if rank.rank not in freed
+    )
 
 
 def ranks(r: Mapping[str, Any]) -> frozenset[int]:
     """Return the ranks of an R."""
-    return frozenset(rank.rank for rank in resource_set.decode(r))
+    return frozenset(rank.rank for rank in resource_set.decode_ranks(r))
 
 
 def union(rs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -30,7 +34,7 @@ def union(rs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     gpus: dict[int, set[int]] = {}
     hosts: dict[int, str] = {}
     for r in rs:
-        for rank in resource_set.decode(r):
+        for rank in resource_set.decode_ranks(r):
             hosts[rank.rank] = rank.host
             cores.setdefault(rank.rank, set()).update(rank.cores)
             gpus.setdefault(rank.rank, set()).update(rank.gpus)
@@ -38,7 +42,9 @@ def union(rs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         Rank(rank, host, tuple(sorted(cores[rank])), tuple(sorted(gpus[rank])))
         for rank, host in hosts.items()
     )
-    return resource_set.write(ResourceSet(ranks=tuple(sorted(found, key=lambda each: each.rank))))
+    return resource_set.encode_all(
+        ResourceSet(ranks=tuple(sorted(found, key=lambda each: each.rank)))
+    )
 
 
 def with_expiration(r: Mapping[str, Any], expiration: float) -> dict[str, Any]:

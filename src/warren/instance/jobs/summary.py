@@ -37,7 +37,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=Tr
 
     version: int
     userid: int
-    ended: float
+    ended_at: float
     """Seconds since the epoch."""
     result: Result
     waitable: bool
@@ -70,13 +70,13 @@ def encode(
         Summary(
             version=_VERSION,
             userid=job.userid,
-            ended=max(job.times.values()),
+            ended_at=max(job.times.values()),
             result=result,
             waitable=bool(job.flags & WAITABLE),
             name=_name(spec),
             queue=_queue(spec),
             hosts=",".join(r["execution"]["nodelist"]) if r is not None else "",
-            ranks=resource_set.ranks_text(resource_set.decode(r)) if r is not None else "",
+            ranks=resource_set.ranks_text(resource_set.decode_ranks(r)) if r is not None else "",
             job=_encode_job(job),
             quota_bytes=quota_bytes,
         )

@@ -44,7 +44,7 @@ class Tap:
             jobspec=entry.jobspec,
             r=self.resources(job),
             entry=entry.events[-1],
-            end_event=next(filter(_ends, entry.events), None),
+            end_event=next(filter(_is_end_event, entry.events), None),
         )
 
     def job(self, job: JobId) -> Job | None:
@@ -174,7 +174,7 @@ class Tap:
         return list(self._processor.stack.collect(topic, self._manager.active_job(job), *arguments))
 
     def register(self, methods: Methods) -> None:
-        self.register_ex({name: _owners(method) for name, method in methods.items()})
+        self.register_ex({name: _owner_only(method) for name, method in methods.items()})
 
     def register_ex(self, methods: Methods) -> None:
         self._manager.add_methods(self._plugin, methods)
@@ -182,15 +182,15 @@ class Tap:
     def rpc(self, topic: str, payload: Payload, then: ResponseHandler) -> None:
         self._manager.spawn_rpc(topic, payload, then)
 
-    def at(self, moment: float, action: Callable[[], None]) -> None:
-        self._manager.at(moment, action)
+    def call_at(self, moment: float, action: Callable[[], None]) -> None:
+        self._manager.call_at(moment, action)
 
 
-def _owners(method: Method | StreamingMethod) -> Method | StreamingMethod:
+def _owner_only(method: Method | StreamingMethod) -> Method | StreamingMethod:
     return replace(method, guest=False)
 
 
-def _ends(event: Event) -> bool:
+def _is_end_event(event: Event) -> bool:
     """Return whether an event has brought a job to CLEANUP, as the first of its kind does."""
     return event.name == "finish" or (
         event.name == "exception" and event.context.get("severity") == 0

@@ -21,7 +21,7 @@ class Timers:
         self._numbers = count()
         self._added = asyncio.Event()
 
-    def at(self, moment: float, action: Callable[[], None]) -> None:
+    def call_at(self, moment: float, action: Callable[[], None]) -> None:
         """Do something at a moment, in seconds since the epoch."""
         heappush(self._due, (moment, next(self._numbers), action))
         self._added.set()

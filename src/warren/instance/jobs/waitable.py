@@ -22,7 +22,7 @@ class WaitableJobs:
         """Add a job that may be waited for."""
         self._active.add(job)
 
-    def ended(self, job: JobId) -> None:
+    def mark_ended(self, job: JobId) -> None:
         """Note that it has ended."""
         self._active.discard(job)
         self._ended[job] = None
@@ -39,8 +39,8 @@ class WaitableJobs:
         Raises RpcError(ECHILD) where there is none left for this request.
         """
         if job is None:
-            promised = len(self._callers_for_one) + len(self._callers_for_any)
-            if promised >= len(self._active) + len(self._ended):
+            callers = len(self._callers_for_one) + len(self._callers_for_any)
+            if callers >= len(self._active) + len(self._ended):
                 raise RpcError(errno.ECHILD, "there are no more waitable jobs")
         elif job in self._callers_for_one or not (job in self._active or job in self._ended):
             raise RpcError(errno.ECHILD, "the job cannot be waited for, or not any more")
@@ -55,7 +55,7 @@ class WaitableJobs:
             return await answer
         except asyncio.CancelledError:
             if answer.done() and not answer.cancelled():
-                self.ended(answer.result())  # its caller is gone, and the next one gets it
+                self.mark_ended(answer.result())  # its caller is gone, and the next one gets it
             raise
         finally:
             if job is None:

@@ -10,12 +10,12 @@ import msgspec
 
 from warren.instance.kvs.operations import Operation
 
-ENTRY: Final = 100
+ENTRY_BYTES: Final = 100
 """Bytes that an entry of a directory is counted for, besides its name and its value."""
-DIRECTORY: Final = 300
+DIRECTORY_BYTES: Final = 300
 """Bytes that a directory is counted for, besides what is in it."""
 
-MOST: Final = 2**13
+MOST_ENTRIES: Final = 2**13
 """Entries that one commit of a guest's may make: nothing else is done meanwhile."""
 
 
@@ -31,8 +31,8 @@ def entries(operation: Operation) -> int:
 
 def size(operation: Operation) -> int:
     """Return how many bytes an operation may take: as if all directories were to be made."""
-    others = entries(operation) - 1
-    return len(operation.key) + len(operation.value) + ENTRY + others * DIRECTORY
+    directories = entries(operation) - 1
+    return len(operation.key) + len(operation.value) + ENTRY_BYTES + directories * DIRECTORY_BYTES
 
 
 def _names_below(directory: Mapping[str, Any]) -> Iterator[str]:

@@ -25,7 +25,7 @@ Blobs = Callable[[str], bytes | None]
 """Returns a blob by its blobref."""
 
 
-def operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation:
+def read_operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation:
     """Read one entry of a commit: `{key, flags, dirent}`.
 
     Without `blobs` it is a guest's, which names none, and makes no links: what guests write is
@@ -55,16 +55,16 @@ def operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation:
         return ops.put(key, found, namespace)
     if isinstance(found, dict):
         return ops.tree(key, found, namespace)
-    target, elsewhere = found
-    return ops.symlink(key, target, elsewhere, namespace)
+    target, target_namespace = found
+    return ops.symlink(key, target, target_namespace, namespace)
 
 
 class TreeReader:
-    """What tree objects say, with everything that they name, up to so much."""
+    """Reads tree objects with everything that they name, up to so many bytes."""
 
     def __init__(self, blobs: Blobs | None) -> None:
         self._blobs = blobs
-        self._left = _LARGEST
+        self._bytes_left = _LARGEST
 
     def node(self, obj: Mapping[str, Any], depth: int = DEEPEST) -> Any:
         """Return a value, a link as (target, namespace), or a directory of such."""
@@ -106,7 +106,7 @@ class TreeReader:
         blob = self._blobs(ref)
         if blob is None:
             raise RpcError(errno.ENOENT, f"there is no blob {ref}")
-        self._left -= len(blob)
-        if self._left < 0:
+        self._bytes_left -= len(blob)
+        if self._bytes_left < 0:
             raise RpcError(errno.EFBIG, f"a commit copies at most {_LARGEST} bytes")
         return blob

@@ -58,9 +58,11 @@ def link(key: str, namespace: str) -> Operation:
     return Operation("link", PRIMARY, key, namespace.encode())
 
 
-def symlink(key: str, target: str, elsewhere: str = "", namespace: str = PRIMARY) -> Operation:
-    """Link a key to another one, of the same namespace or of the one in `elsewhere`."""
-    return Operation("symlink", namespace, key, encode((target, elsewhere)))
+def symlink(
+    key: str, target: str, target_namespace: str = "", namespace: str = PRIMARY
+) -> Operation:
+    """Link a key to another one, of the same namespace or of the one in `target_namespace`."""
+    return Operation("symlink", namespace, key, encode((target, target_namespace)))
 
 
 def tree(key: str, entries: Mapping[str, Any], namespace: str = PRIMARY) -> Operation:
@@ -90,7 +92,9 @@ class Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     writer: str = ""
     sequence: int = 0
     strict: bool = False
-    """Whether what is in the way of a step refuses the transaction, or gives way."""
+    """Whether the transaction is refused where something is in the way of a step.
+
+    Otherwise what is in the way gives way."""
 
 
 _encoder = msgspec.msgpack.Encoder()

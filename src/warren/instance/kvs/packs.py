@@ -27,21 +27,21 @@ _RELEASED_BYTES: Final = 16 * 2**20
 class Pack:
     """Some directories by name, compressed. `entries` of the cache decompresses them."""
 
-    __slots__ = ("blob", "count", "in_snapshot", "refs")
+    __slots__ = ("blob", "count", "digests", "last_snapshot")
 
-    def __init__(self, blob: bytes, count: int, in_snapshot: int) -> None:
+    def __init__(self, blob: bytes, count: int, last_snapshot: int) -> None:
         self.blob = blob
         self.count = count
         """How many directories were in it when it was made, or read from the journal."""
-        self.in_snapshot = in_snapshot
+        self.last_snapshot = last_snapshot
         """The last snapshot that has it."""
-        self.refs: Mapping[str, bytes] | None = None
+        self.digests: Mapping[str, bytes] | None = None
         """The digests of its directories, if they were asked for."""
 
 
-def pack(entries: Mapping[str, Any], in_snapshot: int) -> Pack:
-    """Pack directories, which are as `raw` returns them."""
-    return Pack(zlib.compress(encode(entries), _LEVEL), len(entries), in_snapshot)
+def pack(entries: Mapping[str, Any], last_snapshot: int) -> Pack:
+    """Pack directories, which are as `tree.to_plain` returns them."""
+    return Pack(zlib.compress(encode(entries), _LEVEL), len(entries), last_snapshot)
 
 
 class PackCache:
@@ -55,7 +55,7 @@ class PackCache:
 
     def release(self, packed: Pack) -> None:
         """Keep a pack that the tree refers to no more in full, if its digest is known outside."""
-        if packed.refs is None or packed in self.released:
+        if packed.digests is None or packed in self.released:
             return
         self.released[packed] = None
         self._size += len(packed.blob)

@@ -4,7 +4,7 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from warren.instance.kvs.tree import LINKS, split_key
+from warren.instance.kvs.tree import MOST_LINKS, split_key
 from warren.rfc import treeobj
 from warren.rfc.errors import BadFormat
 from warren.rpc.message import RpcError
@@ -23,7 +23,7 @@ class PastRoot:
         self, root: Mapping[str, Any], names: Sequence[str], *, follow: bool
     ) -> Mapping[str, Any]:
         """Return the tree object of a key; a link at its very end is followed if `follow`."""
-        for _ in range(LINKS + 1):
+        for _ in range(MOST_LINKS + 1):
             found = root
             for depth, name in enumerate(names):
                 entries = self.entries(found) if found["type"] in ("dir", "dirref") else {}

@@ -41,57 +41,57 @@ class Quota:
     """Bytes by user, and by the namespace of each job. What the owner writes is not counted."""
 
     def __init__(
-        self, most: float = math.inf, room: Callable[[], float] = lambda: math.inf
+        self, user_limit: float = math.inf, disk_free: Callable[[], float] = lambda: math.inf
     ) -> None:
-        """`most` is how many bytes a user's jobs may hold together.
+        """`user_limit` is how many bytes a user's jobs may hold together.
 
-        They hold no more than half of `room` either, the bytes that the disk has left: what is
+        They hold no more than half of `disk_free` either, the bytes that the disk has left: what is
         written takes as much again while the journal is rewritten.
         """
-        self._most = most
-        self._room = room
-        self._users: dict[int, int] = {}
-        self._jobs: dict[str, tuple[int, int]] = {}
-        self._under_way: dict[str, int] = {}
+        self._user_limit = user_limit
+        self._disk_free = disk_free
+        self._bytes_by_user: dict[int, int] = {}
+        self._charges_by_job: dict[str, tuple[int, int]] = {}
+        self._written_while_running: dict[str, int] = {}
         """What of it jobs have written in this life while they ran."""
 
-    def charge(self, job: str, userid: int, count: int, *, under_way: bool = False) -> None:
+    def charge(self, job: str, userid: int, count: int, *, is_running: bool = False) -> None:
         """Count bytes that are to be written for a job. Raises RpcError(ENOSPC) for too many.
 
-        What a job that is `under_way` needs to come to its end is not refused for want of room.
+        What a job that `is_running` needs to come to its end is not refused for want of room.
         """
-        taken = self._users.get(userid, 0)
-        written = self._under_way.get(job, 0) + count
-        is_reserved = under_way and (
+        taken = self._bytes_by_user.get(userid, 0)
+        written = self._written_while_running.get(job, 0) + count
+        is_reserved = is_running and (
             written <= LEAST_RESERVE
             or (self.bytes_of(job) + count <= END_OF_JOB_RESERVE and taken + count <= USER_RESERVE)
         )
-        room = math.inf if is_reserved else self._room() / 2
-        if taken + count > min(self._most, room):
+        room = math.inf if is_reserved else self._disk_free() / 2
+        if taken + count > min(self._user_limit, room):
             why = (
-                f"{human(int(self._most))} that each user has (kvs.user-limit)"
-                if self._most <= room
+                f"{human(int(self._user_limit))} that each user has (kvs.user-limit)"
+                if self._user_limit <= room
                 else f"{human(int(room))} that each user has while the disk is as full as now"
             )
             words = f"jobs of user {userid} hold {human(taken)} of the {why}"
             raise RpcError(errno.ENOSPC, f"{words}: ask the owner to purge those that are over")
         self.add(job, userid, count)
-        if under_way:
-            self._under_way[job] = written
+        if is_running:
+            self._written_while_running[job] = written
 
     def add(self, job: str, userid: int, count: int) -> None:
         """Count bytes that are there already."""
-        self._users[userid] = self._users.get(userid, 0) + count
-        self._jobs[job] = userid, self.bytes_of(job) + count
+        self._bytes_by_user[userid] = self._bytes_by_user.get(userid, 0) + count
+        self._charges_by_job[job] = userid, self.bytes_of(job) + count
 
     def bytes_of(self, job: str) -> int:
         """Return how many bytes are counted for a job."""
-        return self._jobs.get(job, (0, 0))[1]
+        return self._charges_by_job.get(job, (0, 0))[1]
 
     def release(self, job: str) -> None:
         """Count nothing for a job any more: it is not there."""
-        self._under_way.pop(job, None)
-        userid, count = self._jobs.pop(job, (0, 0))
-        left = self._users.pop(userid, 0) - count
+        self._written_while_running.pop(job, None)
+        userid, count = self._charges_by_job.pop(job, (0, 0))
+        left = self._bytes_by_user.pop(userid, 0) - count
         if left > 0:
-            self._users[userid] = left
+            self._bytes_by_user[userid] = left

@@ -31,7 +31,7 @@ INLINE: Final = 72
 LARGEST_BLOB: Final = 2**20
 """Bytes of the largest blob."""
 
-KEPT: Final = 64 * 2**20
+CACHE_BYTES: Final = 64 * 2**20
 """Bytes of the latest blobs that are kept, of each sort."""
 
 _SLICE: Final = 0.004
@@ -42,8 +42,8 @@ _PASSES: Final = 3
 class _RecentBlobs:
     """The latest blobs, up to so many bytes."""
 
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
+    def __init__(self, cache_bytes: int) -> None:
+        self._cache_bytes = cache_bytes
         self._blobs: OrderedDict[str, bytes] = OrderedDict()
         self._size = 0
 
@@ -53,7 +53,7 @@ class _RecentBlobs:
             return
         self._blobs[ref] = blob
         self._size += len(blob)
-        while self._size > self._kept:
+        while self._size > self._cache_bytes:
             _, oldest = self._blobs.popitem(last=False)
             self._size -= len(oldest)
 
@@ -64,11 +64,13 @@ class _RecentBlobs:
 class Refs:
     """Digests and blobs."""
 
-    def __init__(self, algorithm: Algorithm, packs: PackCache, kept: int = KEPT) -> None:
+    def __init__(
+        self, algorithm: Algorithm, packs: PackCache, cache_bytes: int = CACHE_BYTES
+    ) -> None:
         self.algorithm: Algorithm = algorithm
         self._packs = packs
-        self._made_blobs = _RecentBlobs(kept)
-        self._client_blobs = _RecentBlobs(kept)
+        self._made_blobs = _RecentBlobs(cache_bytes)
+        self._client_blobs = _RecentBlobs(cache_bytes)
 
     # Blobs
 
@@ -94,30 +96,30 @@ class Refs:
         digest = bytes.fromhex(digits)
         waiting = list(roots)
         while waiting:
-            place = waiting.pop()
-            if place.ref == digest:
-                return self._blob(place)
-            for node in place.values():
+            directory = waiting.pop()
+            if directory.digest == digest:
+                return self._blob(directory)
+            for node in directory.values():
                 if isinstance(node, Directory):
                     waiting.append(node)
-            found = self._find_packed(_packs(place), digest)
+            found = self._find_packed(_packs(directory), digest)
             if found is not None:
                 return found
         return self._find_packed(self._packs.released, digest)
 
     def _find_packed(self, packs: Iterable[Pack], digest: bytes) -> bytes | None:
         for packed in packs:
-            for name, each in (packed.refs or {}).items():
+            for name, each in (packed.digests or {}).items():
                 if each == digest:
                     return self._packed_blob(packed, name)
         return None
 
     def _packed_blob(self, packed: Pack, name: str) -> bytes:
         """Return the blob of a directory in a pack, and keep those of all that is below it."""
-        place = unpack(self._packs.entries(packed)[name], 0, 0)
-        assert isinstance(place, Directory)
-        self.ref_now(place)
-        return self._blob(place)
+        directory = unpack(self._packs.entries(packed)[name], 0, 0)
+        assert isinstance(directory, Directory)
+        self.ref_now(directory)
+        return self._blob(directory)
 
     # Tree objects
 
@@ -129,8 +131,8 @@ class Refs:
                 if asyncio.get_running_loop().time() - began > _SLICE:
                     await asyncio.sleep(0)
                     began = asyncio.get_running_loop().time()
-            if root.ref is not None:
-                return self._blobref(root.ref)
+            if root.digest is not None:
+                return self._blobref(root.digest)
         # It changes faster than that: what has changed since the last pass is little.
         return self.ref_now(root)
 
@@ -138,8 +140,8 @@ class Refs:
         """Return the blobref of a directory at once."""
         for _ in self._hash_missing(root):
             pass
-        assert root.ref is not None
-        return self._blobref(root.ref)
+        assert root.digest is not None
+        return self._blobref(root.digest)
 
     async def object(self, node: Any) -> dict[str, Any]:
         """Return the tree object of a node: a directory is a dirref."""
@@ -147,10 +149,10 @@ class Refs:
             return treeobj.dirref(await self.ref(node))
         return self._leaf_object(node)
 
-    async def directory_object(self, place: Directory) -> dict[str, Any]:
+    async def directory_object(self, directory: Directory) -> dict[str, Any]:
         """Return the tree object of a directory with what is in it."""
-        await self.ref(place)
-        return {"ver": 1, "type": "dir", "data": self._entries(place)}
+        await self.ref(directory)
+        return {"ver": 1, "type": "dir", "data": self._entries(directory)}
 
     def _blobref(self, digest: bytes) -> str:
         return f"{self.algorithm}-{digest.hex()}"
@@ -162,33 +164,35 @@ class Refs:
         """
         waiting: list[tuple[Directory, bool]] = [(root, False)]
         while waiting:
-            place, ready = waiting.pop()
-            if place.ref is not None:
+            directory, ready = waiting.pop()
+            if directory.digest is not None:
                 continue
             if not ready:
-                waiting.append((place, True))
-                for packed in _packs(place):
-                    if packed.refs is None:
+                waiting.append((directory, True))
+                for packed in _packs(directory):
+                    if packed.digests is None:
                         self._hash_pack(packed)
                         yield
                 waiting += [
-                    (node, False) for node in list(place.values()) if isinstance(node, Directory)
+                    (node, False)
+                    for node in list(directory.values())
+                    if isinstance(node, Directory)
                 ]
                 continue
             if any(
-                (isinstance(node, Directory) and node.ref is None)
-                or (isinstance(node, Pack) and node.refs is None)
-                for node in place.values()
+                (isinstance(node, Directory) and node.digest is None)
+                or (isinstance(node, Pack) and node.digests is None)
+                for node in directory.values()
             ):  # fmt: skip
                 continue  # changed meanwhile: the next pass does it
-            blob = self._blob(place)
-            place.ref = self._digest(blob)
-            self._made_blobs.keep(self._blobref(place.ref), blob)
+            blob = self._blob(directory)
+            directory.digest = self._digest(blob)
+            self._made_blobs.keep(self._blobref(directory.digest), blob)
             yield
 
     def _hash_pack(self, packed: Pack) -> None:
         # Their blobs are not kept: they can be made again, for packs do not change.
-        packed.refs = {
+        packed.digests = {
             name: self._packed_digest(each) for name, each in self._packs.entries(packed).items()
         }
 
@@ -202,15 +206,15 @@ class Refs:
                 objects[name] = self._leaf_object(unpack(node, 0, 0), keep=False)
         return self._digest(_encode({"ver": 1, "type": "dir", "data": objects}))
 
-    def _blob(self, place: Directory) -> bytes:
-        return _encode({"ver": 1, "type": "dir", "data": self._entries(place)})
+    def _blob(self, directory: Directory) -> bytes:
+        return _encode({"ver": 1, "type": "dir", "data": self._entries(directory)})
 
-    def _entries(self, place: Directory) -> dict[str, Any]:
+    def _entries(self, directory: Directory) -> dict[str, Any]:
         """Return the tree objects in a directory, whose directories have their digests."""
         objects: dict[str, Any] = {}
-        for name, node in place.items():
+        for name, node in directory.items():
             if isinstance(node, Directory | Pack):
-                digest = node.ref if isinstance(node, Directory) else (node.refs or {})[name]
+                digest = node.digest if isinstance(node, Directory) else (node.digests or {})[name]
                 assert digest is not None
                 objects[name] = treeobj.dirref(self._blobref(digest))
             else:
@@ -235,8 +239,8 @@ class Refs:
         return hashlib.new(self.algorithm, blob, usedforsecurity=False).digest()
 
 
-def _packs(place: Directory) -> set[Pack]:
-    return {node for node in place.values() if isinstance(node, Pack)}
+def _packs(directory: Directory) -> set[Pack]:
+    return {node for node in directory.values() if isinstance(node, Pack)}
 
 
 def _encode(obj: Mapping[str, Any]) -> bytes:

@@ -38,10 +38,10 @@ LARGEST: Final = 8 * 2**20
 class KvsService:
     """The `kvs` service."""
 
-    def __init__(self, kvs: Kvs, most: float = math.inf) -> None:
-        """`most` is how many bytes guests may write to one namespace."""
+    def __init__(self, kvs: Kvs, namespace_limit: float = math.inf) -> None:
+        """`namespace_limit` is how many bytes guests may write to one namespace."""
         self._kvs = kvs
-        self._most = most
+        self._namespace_limit = namespace_limit
 
     def methods(self) -> Methods:
         return {
@@ -62,7 +62,7 @@ class KvsService:
         rootdir = request.payload.get("rootdir")
         if rootdir is None:
             return {"val": await lookup.object(lookup.find())}
-        if not request.cred.owner:
+        if not request.cred.is_owner:
             raise RpcError(errno.EPERM, "only the instance owner reads below a rootref")
         return {"val": lookup.read_rootdir(rootdir)}
 
@@ -87,14 +87,14 @@ class KvsService:
         wanted = request.payload.get("rootseq")
         if type(wanted) is not int:
             raise RpcError(errno.EPROTO, "kvs.wait-version takes a namespace and a rootseq")
-        with self._kvs.waiter(recursive=True) as waiter:
+        with self._kvs.watcher(recursive=True) as watcher:
             while True:
-                waiter.watch({(name, ())})
+                watcher.watch({(name, ())})
                 if self._kvs.owner(name) is None:
                     raise RpcError(errno.ENOTSUP, f"the namespace {name} was removed")
                 if self._kvs.version(name) >= wanted:
                     return await self._root_state(request, name)
-                await waiter.wait()
+                await watcher.wait()
 
     # Writing
 
@@ -110,14 +110,16 @@ class KvsService:
             raise RpcError(errno.EPROTO, "kvs.commit takes ops, flags, writer and sequence")
         if flags & ~_COMMIT or (flags & _SYNC and name != PRIMARY):
             raise RpcError(errno.EINVAL, f"kvs.commit does not know the flags {flags} in {name}")
-        blobs = self._kvs.blob if request.cred.owner else None
+        blobs = self._kvs.blob if request.cred.is_owner else None
         operations = [_operation(index, entry, name, blobs) for index, entry in enumerate(entries)]
-        if not request.cred.owner:
-            if sum(map(cost.entries, operations)) > cost.MOST:
-                words = f"the commit makes over {cost.MOST} entries: send less in one"
+        if not request.cred.is_owner:
+            if sum(map(cost.entries, operations)) > cost.MOST_ENTRIES:
+                words = f"the commit makes over {cost.MOST_ENTRIES} entries: send less in one"
                 raise RpcError(errno.EMSGSIZE, words)
             size = sum(map(cost.size, operations))
-            self._kvs.charge(name, size + len(writer), self._most, under_way=bool(writer))
+            self._kvs.charge(
+                name, size + len(writer), self._namespace_limit, is_running=bool(writer)
+            )
         if not writer:
             # What has a writer is a running job's, which has nowhere else to put it: it waits.
             self._check_room()
@@ -133,8 +135,8 @@ class KvsService:
         return {"rootseq": self._kvs.version(name), **answer}
 
     def _check_room(self) -> None:
-        if self._kvs.full is not None:
-            raise RpcError(errno.ENOSPC, self._kvs.full)
+        if self._kvs.full_reason is not None:
+            raise RpcError(errno.ENOSPC, self._kvs.full_reason)
 
     # Namespaces
 
@@ -178,7 +180,7 @@ def _operation(
     index: int, entry: Any, namespace: str, blobs: dirents.Blobs | None
 ) -> ops.Operation:
     try:
-        return dirents.operation(entry, namespace, blobs)
+        return dirents.read_operation(entry, namespace, blobs)
     except RpcError as error:
         raise RpcError(error.errnum, f"operation {index}: {error}") from None
 
@@ -186,19 +188,21 @@ def _operation(
 class Lookup:
     """A request to look up a key: whose it is, where the key is, and in which form to answer."""
 
-    def __init__(self, kvs: Kvs, request: Request, known: int, largest: int = LARGEST) -> None:
+    def __init__(
+        self, kvs: Kvs, request: Request, allowed_flags: int, largest: int = LARGEST
+    ) -> None:
         self._kvs = kvs
         self.namespace = permitted_namespace(kvs, request)
         flags = request.payload.get("flags", 0)
         if type(flags) is not int:
             raise RpcError(errno.EPROTO, "flags is not a number")
-        if flags & ~known or (flags & READLINK and flags & READDIR):
+        if flags & ~allowed_flags or (flags & READLINK and flags & READDIR):
             raise RpcError(errno.EINVAL, f"{request.topic} does not know the flags {flags}")
         self.flags = flags
         self._largest = largest
         key = request.payload.get("key", ".")
         self._names = parse_key(key)
-        self._directory = len(self._names) > 0 and key.endswith(".")
+        self._must_be_directory = len(self._names) > 0 and key.endswith(".")
         self._is_permitted: Callable[[str], bool] = lambda name: _is_permitted(
             request.cred, name, self._kvs.owner(name)
         )
@@ -206,7 +210,7 @@ class Lookup:
     def find(self) -> LookupResult:
         """Look for the key, as things are now."""
         names = resolve(self._kvs, self._names, self.namespace)
-        follow = self._directory or not self.flags & (READLINK | TREEOBJ)
+        follow = self._must_be_directory or not self.flags & (READLINK | TREEOBJ)
         return self._kvs.find(names, self.namespace, follow=follow, permitted=self._is_permitted)
 
     async def object(self, found: LookupResult) -> dict[str, Any]:
@@ -241,7 +245,7 @@ class Lookup:
         """Return the node that was found. Raises RpcError."""
         if found.node is None:
             raise found.refusal or RpcError(errno.ENOENT)
-        if self._directory and not isinstance(found.node, Directory):
+        if self._must_be_directory and not isinstance(found.node, Directory):
             raise RpcError(errno.ENOTDIR)
         return found.node
 
@@ -277,7 +281,7 @@ def permitted_namespace(kvs: Kvs, request: Request) -> str:
 
 
 def _is_permitted(cred: Cred, name: str, owner: int | None) -> bool:
-    return cred.owner or (name != PRIMARY and owner == cred.userid)
+    return cred.is_owner or (name != PRIMARY and owner == cred.userid)
 
 
 def _kind(node: Any) -> str:

@@ -25,7 +25,7 @@ from warren.instance.kvs.tree import (
     Namespace,
     WriteContext,
     directory_entries,
-    raw,
+    to_plain,
     unpack,
 )
 
@@ -45,17 +45,17 @@ class Snapshot:
         self._number = context.snapshot_number
         self._largest = largest
         self._roots = [(space.name, space.root) for space in spaces]
-        self._first = [
+        self._opening = [
             create_namespace(space.name, space.owner) for space in spaces if space.name != PRIMARY
         ]
         # To create what is there does nothing: such a record keeps the writer's number alone.
-        self._last = [
+        self._closing = [
             record((create_namespace(space.name, space.owner),), writer, sequence)
             for space in spaces
             for writer, sequence in space.applied_sequences.items()
         ]
         # The primary namespace last of all: its version ends a snapshot.
-        self._last += [
+        self._closing += [
             record((Operation("at", space.name, owner=space.version),))
             for space in sorted(spaces, key=lambda space: space.name == PRIMARY)
         ]
@@ -65,12 +65,12 @@ class Snapshot:
     def records(self) -> Iterator[bytes]:
         self._context.snapshot = self
         try:
-            yield from (encode(record((operation,))) for operation in self._first)
+            yield from (encode(record((operation,))) for operation in self._opening)
             for name, root in self._roots:
                 for _ in self._visit(name, root):
                     yield from self._take_records()
             yield from self._take_records()
-            yield from map(encode, self._last)
+            yield from map(encode, self._closing)
         finally:
             if self._context.snapshot is self:
                 self._context.snapshot = None
@@ -82,92 +82,92 @@ class Snapshot:
 
     # What is about to change
 
-    def take_entry(self, space: str, path: str, place: Directory, name: str) -> None:
+    def take_entry(self, namespace: str, path: str, directory: Directory, name: str) -> None:
         """Take the entries of a directory, one of which is to change, and all below that one."""
-        self._take(space, path, place)
-        below = place.get(name)
+        self._take(namespace, path, directory)
+        below = directory.get(name)
         if isinstance(below, Directory):
-            self.take_all(space, _join(path, name), below)
+            self.take_all(namespace, _join(path, name), below)
 
-    def take_all(self, space: str, path: str, place: Directory) -> None:
+    def take_all(self, namespace: str, path: str, directory: Directory) -> None:
         """Take a directory, and all that are below it."""
-        self._take(space, path, place)
-        for name, below in place.items():
+        self._take(namespace, path, directory)
+        for name, below in directory.items():
             if isinstance(below, Directory):
-                self.take_all(space, _join(path, name), below)
+                self.take_all(namespace, _join(path, name), below)
 
-    def _take(self, space: str, path: str, place: Directory) -> None:
+    def _take(self, namespace: str, path: str, directory: Directory) -> None:
         """Take what a directory has itself: all but the directories in it."""
-        if place.in_snapshot == self._number:
+        if directory.last_snapshot == self._number:
             return
-        place.in_snapshot = self._number
-        for packed, names in _packs(place).items():
-            self._take_pack(space, path, place, packed, names)
+        directory.last_snapshot = self._number
+        for packed, names in _packs(directory).items():
+            self._take_pack(namespace, path, directory, packed, names)
         filled: dict[str, Any] = {}
         size = 0
-        for name, node in place.items():
+        for name, node in directory.items():
             if not isinstance(node, Directory | Pack):
                 filled[name] = node
                 size += _ENTRY + len(node)
                 if size > self._largest:
-                    self._fill(space, path, filled)
+                    self._fill(namespace, path, filled)
                     filled, size = {}, 0
-        if filled or not place:
-            self._fill(space, path, filled)
+        if filled or not directory:
+            self._fill(namespace, path, filled)
 
-    def _fill(self, space: str, path: str, entries: Mapping[str, Any]) -> None:
-        self._put(Operation("fill", space, path, encode(entries)))
+    def _fill(self, namespace: str, path: str, entries: Mapping[str, Any]) -> None:
+        self._put(Operation("fill", namespace, path, encode(entries)))
 
     def _take_pack(
-        self, space: str, path: str, place: Directory, packed: Pack, names: Iterable[str]
+        self, namespace: str, path: str, directory: Directory, packed: Pack, names: Iterable[str]
     ) -> None:
-        if packed.in_snapshot == self._number:
+        if packed.last_snapshot == self._number:
             return
-        packed.in_snapshot = self._number
-        remaining = [name for name in names if place.get(name) is packed]
-        self._put(Operation("pack", space, path, encode((remaining, packed.blob))))
+        packed.last_snapshot = self._number
+        remaining = [name for name in names if directory.get(name) is packed]
+        self._put(Operation("pack", namespace, path, encode((remaining, packed.blob))))
 
     def _put(self, operation: Operation) -> None:
         self._records.append(encode(record((operation,))))
 
     # Everything else, in the order in which it is found
 
-    def _visit(self, space: str, root: Directory) -> Iterator[None]:
+    def _visit(self, namespace: str, root: Directory) -> Iterator[None]:
         """Take a whole namespace. Between two steps anything may change."""
         waiting: list[tuple[str, Directory]] = [("", root)]
         while waiting:
-            path, place = waiting.pop()
-            for entries in self._packable(place):
+            path, directory = waiting.pop()
+            for entries in self._packable(directory):
                 made = pack(entries, self._number)
-                refs = {name: place[name].ref for name in entries}
-                made.refs = None if None in refs.values() else refs
+                digests = {name: directory[name].digest for name in entries}
+                made.digests = None if None in digests.values() else digests
                 for name in entries:
-                    place[name] = made
-                self._put(Operation("pack", space, path, encode(([*entries], made.blob))))
+                    directory[name] = made
+                self._put(Operation("pack", namespace, path, encode(([*entries], made.blob))))
                 yield
-            for packed, names in _packs(place).items():
-                self._take_pack(space, path, place, packed, names)
+            for packed, names in _packs(directory).items():
+                self._take_pack(namespace, path, directory, packed, names)
                 yield
-            self._take(space, path, place)
+            self._take(namespace, path, directory)
             yield
             waiting += [
                 (_join(path, name), node)
-                for name, node in place.items()
+                for name, node in directory.items()
                 if isinstance(node, Directory)
             ]
 
-    def _packable(self, place: Directory) -> Iterator[dict[str, Any]]:
+    def _packable(self, directory: Directory) -> Iterator[dict[str, Any]]:
         """Return the directories in one that are to be packed, as many as go into a pack."""
-        self._unpack_sparse(place)
+        self._unpack_sparse(directory)
         entries: dict[str, Any] = {}
         room = self._largest
-        for name, node in list(place.items()):
-            if not isinstance(node, Directory) or place.get(name) is not node:
+        for name, node in list(directory.items()):
+            if not isinstance(node, Directory) or directory.get(name) is not node:
                 continue
             left = self._room_left(node, self._largest)
             if left < 0:
                 continue
-            entries[name] = raw(node, self._context.packs)
+            entries[name] = to_plain(node, self._context.packs)
             room -= self._largest - left
             if room < 0:
                 yield entries
@@ -175,19 +175,19 @@ class Snapshot:
         if entries:
             yield entries
 
-    def _unpack_sparse(self, place: Directory) -> None:
+    def _unpack_sparse(self, directory: Directory) -> None:
         """Open packs of which most is gone, so that the rest is packed anew."""
-        for packed, names in _packs(place).items():
-            if 2 * len(names) < packed.count and packed.in_snapshot != self._number:
+        for packed, names in _packs(directory).items():
+            if 2 * len(names) < packed.count and packed.last_snapshot != self._number:
                 entries = self._context.packs.entries(packed)
                 self._context.packs.release(packed)
                 for name in names:
-                    place[name] = unpack(entries[name], 0, 0)
+                    directory[name] = unpack(entries[name], 0, 0)
 
     def _room_left(self, node: Any, room: int) -> int:
-        """Return what is left of some room with a node in it; negative if it is not cold."""
+        """Return what is left of some room with a node in it; negative if any changed lately."""
         if isinstance(node, Directory) and (
-            node.in_snapshot == self._number or node.changed_after >= self._number - 1
+            node.last_snapshot == self._number or node.changed_after >= self._number - 1
         ):
             return -1
         if not isinstance(node, dict):
@@ -208,10 +208,10 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _packs(place: Directory) -> dict[Pack, list[str]]:
+def _packs(directory: Directory) -> dict[Pack, list[str]]:
     """Return the packs that a directory has, with the names for which it has them."""
     found: dict[Pack, list[str]] = {}
-    for name, node in place.items():
+    for name, node in directory.items():
         if isinstance(node, Pack):
             found.setdefault(node, []).append(name)
     return found

@@ -15,10 +15,10 @@ from warren.instance.kvs import operations as ops
 from warren.instance.kvs.operations import PRIMARY, Operation, Record
 from warren.instance.kvs.packs import LARGEST, Pack
 from warren.instance.kvs.quota import Quota
-from warren.instance.kvs.refs import KEPT, Refs
+from warren.instance.kvs.refs import CACHE_BYTES, Refs
 from warren.instance.kvs.snapshot import Snapshot
 from warren.instance.kvs.tree import (
-    LINKS,
+    MOST_LINKS,
     VALUE,
     Directory,
     Link,
@@ -28,7 +28,7 @@ from warren.instance.kvs.tree import (
     split_key,
     unpack,
 )
-from warren.instance.kvs.watches import Place, Waiter, Watches
+from warren.instance.kvs.watches import NamespacedKey, Watcher, Watches
 from warren.journal import Journal
 from warren.journal.committer import Committer, rewrite_limit
 from warren.rfc.treeobj import Algorithm
@@ -36,11 +36,11 @@ from warren.rpc.message import RpcError
 
 
 class LookupResult(NamedTuple):
-    """What a key has, and every place on the way there where a change could change that."""
+    """What a key has, and every key on the way there whose change could change that."""
 
     node: Any
     """A value, a directory or a link; None where there is nothing."""
-    places: list[Place]
+    traversed: list[NamespacedKey]
     refusal: RpcError | None = None
     """Why there is nothing, if it is not that nothing is there."""
 
@@ -55,21 +55,22 @@ class Kvs:
         algorithm: Algorithm = "sha1",
         *,
         limit: Callable[[int], int] = rewrite_limit,
-        pack: int = LARGEST,
-        kept: int = KEPT,
+        pack_bytes: int = LARGEST,
+        cache_bytes: int = CACHE_BYTES,
         quota: Quota | None = None,
     ) -> None:
         """Read the journal. Raises UserMistake where it cannot be read.
 
-        `limit` is that of the committer, `pack` the bytes of the largest pack, and `kept` how many
-        bytes of blobs are kept for their readers. `quota` counts what guests' jobs hold.
+        `limit` is that of the committer, `pack_bytes` the bytes of the largest pack, and
+        `cache_bytes` how many bytes of blobs are kept for their readers. `quota` counts what
+        guests' jobs hold.
         """
         self.quota = quota or Quota()
         self._context = WriteContext()
         self._namespaces = {PRIMARY: Namespace(PRIMARY, owner, self._context)}
         self._watches = Watches()
-        self.refs = Refs(algorithm, self._context.packs, kept)
-        held = appended = 0
+        self.refs = Refs(algorithm, self._context.packs, cache_bytes)
+        base_bytes = appended = 0
         for number, text in enumerate(journal.replay(), 1):
             record = ops.decode(text, number)
             try:
@@ -78,23 +79,23 @@ class Kvs:
                 raise ops.unreadable(number, str(error)) from error
             appended += len(text)
             if record.operations and record.operations[0].action == "at":
-                held, appended = held + appended, 0
-        # What this life has not touched by the time of its first snapshot is cold.
+                base_bytes, appended = base_bytes + appended, 0
+        # What this life has not touched by the time of its first snapshot is packed.
         self._context.snapshot_number = 1
-        self._committer = Committer(journal, self._snapshot, held, appended, limit=limit)
-        self._pack = pack
+        self._committer = Committer(journal, self._snapshot, base_bytes, appended, limit=limit)
+        self._pack_bytes = pack_bytes
 
     async def run(self) -> None:
         """Commit transactions until cancelled."""
         await self._committer.run()
 
     @property
-    def full(self) -> str | None:
+    def full_reason(self) -> str | None:
         """Why nothing new is to be written: the disk is full, in a sentence. None if it is not.
 
         Whatever is written nonetheless waits until there is room.
         """
-        return self._committer.full
+        return self._committer.full_reason
 
     # Writing
 
@@ -180,8 +181,8 @@ class Kvs:
                 raise RpcError(errno.ENOTSUP, f"there is no namespace {name}")
             return  # removed while the writer was writing: it has no reader
         if strict and key:
-            key = space.resolve_writable(key, appended=operation.action == "append")
-        turn = self._context.snapshot_number
+            key = space.resolve_writable(key, for_append=operation.action == "append")
+        snapshot_number = self._context.snapshot_number
         match operation.action:
             case "put":
                 changes.append((name, key, space.set(key, operation.value)))
@@ -197,7 +198,7 @@ class Kvs:
                 space.set(key, found)
                 changes.append((name, key, found))
             case "tree":
-                found = unpack(_decode_value(operation.value), turn, turn)
+                found = unpack(_decode_value(operation.value), snapshot_number, snapshot_number)
                 space.set(key, found)
                 changes.append((name, key, found))
             case "graft":
@@ -207,10 +208,12 @@ class Kvs:
                 release_packs(space.root, self._context.packs)
                 changes.append((name, "", space.root))
             case "fill":
-                space.fill(key, unpack(_decode_value(operation.value), turn, turn))
+                space.fill(
+                    key, unpack(_decode_value(operation.value), snapshot_number, snapshot_number)
+                )
             case "pack":
                 names, blob = _decode_value(operation.value)
-                packed = Pack(blob, len(names), turn)
+                packed = Pack(blob, len(names), snapshot_number)
                 space.fill(key, dict.fromkeys(names, packed))
             case "at":
                 space.version = operation.owner
@@ -223,8 +226,10 @@ class Kvs:
         if name not in self._namespaces:
             space = self._namespaces[name] = Namespace(name, operation.owner, self._context)
             if operation.value:
-                turn = self._context.snapshot_number
-                space.set_root(unpack(_decode_value(operation.value), turn, turn))
+                snapshot_number = self._context.snapshot_number
+                space.set_root(
+                    unpack(_decode_value(operation.value), snapshot_number, snapshot_number)
+                )
             # A client that waits for something in it waits from before there was such a namespace.
             self._watches.wake(name, "", below=True)
         elif strict:
@@ -277,17 +282,20 @@ class Kvs:
         found = self._namespaces.get(namespace)
         return None if found is None else found.owner
 
-    def charge(self, namespace: str, count: int, most: float, *, under_way: bool = False) -> None:
+    def charge(
+        self, namespace: str, count: int, namespace_limit: float, *, is_running: bool = False
+    ) -> None:
         """Count bytes that a guest is to write.
 
-        Raises RpcError: ENOENT, or ENOSPC over `most`, or over what its user's jobs may hold.
+        Raises RpcError: ENOENT, or ENOSPC over `namespace_limit` and over what its user's jobs may
+        hold.
         """
         space = self._space(namespace)
-        if space.guest_bytes + count > most:
+        if space.guest_bytes + count > namespace_limit:
             raise RpcError(
                 errno.ENOSPC, f"{space.guest_bytes} bytes were written to {namespace} already"
             )
-        self.quota.charge(namespace, space.owner, count, under_way=under_way)
+        self.quota.charge(namespace, space.owner, count, is_running=is_running)
         space.guest_bytes += count
 
     def size(self, key: str, namespace: str = PRIMARY) -> int:
@@ -299,11 +307,11 @@ class Kvs:
         while waiting:
             node = waiting.pop()
             if isinstance(node, VALUE):
-                total += len(node) + cost.ENTRY
+                total += len(node) + cost.ENTRY_BYTES
             elif isinstance(node, Pack):
                 total += len(node.blob)
             elif isinstance(node, Directory):
-                total += cost.DIRECTORY
+                total += cost.DIRECTORY_BYTES
                 waiting += node.values()
         return total
 
@@ -319,9 +327,9 @@ class Kvs:
         """Return a blob, or None."""
         return self.refs.load(ref, (space.root for space in self._namespaces.values()))
 
-    def waiter(self, *, recursive: bool = False) -> Waiter:
-        """Return a watcher of places of `find`; `recursive` for all that is below them, too."""
-        return Waiter(self._watches, recursive=recursive)
+    def watcher(self, *, recursive: bool = False) -> Watcher:
+        """Return a watcher of keys that `find` returns; `recursive` for all below them, too."""
+        return Watcher(self._watches, recursive=recursive)
 
     async def follow(
         self,
@@ -341,10 +349,10 @@ class Kvs:
         """
         offset = 0
         names, beside = split_key(key), (PRIMARY, tuple(split_key(also_watch or key)))
-        with self.waiter() as waiter:
+        with self.watcher() as watcher:
             while True:
                 found = self.find(names, namespace)
-                waiter.watch({*found.places, beside})
+                watcher.watch({*found.traversed, beside})
                 grown = isinstance(found.node, VALUE) and len(found.node) > offset
                 end = part_end(found.node, offset) if grown else offset
                 if end > offset:
@@ -353,7 +361,7 @@ class Kvs:
                 elif is_final():
                     return
                 else:
-                    await waiter.wait()
+                    await watcher.wait()
 
     def find(
         self,
@@ -367,14 +375,14 @@ class Kvs:
 
         What is found is not to be changed. `permitted` says into which namespaces links may lead.
         """
-        places: list[Place] = []
-        for _ in range(LINKS + 1):
-            places.append((namespace, tuple(names)))
+        traversed: list[NamespacedKey] = []
+        for _ in range(MOST_LINKS + 1):
+            traversed.append((namespace, tuple(names)))
             space = self._namespaces.get(namespace)
             found: Any = space.root if space else None
             for depth, name in enumerate(names):
                 if type(found) is not Directory:
-                    return LookupResult(None, places)  # below a value there is nothing
+                    return LookupResult(None, traversed)  # below a value there is nothing
                 found = found.get(name)
                 kind = type(found)
                 if kind is Pack:
@@ -382,12 +390,12 @@ class Kvs:
                 elif kind is Link and (follow or depth + 1 < len(names)):
                     break
             else:
-                return LookupResult(found, places)
+                return LookupResult(found, traversed)
             names = [*split_key(found.target), *names[depth + 1 :]]
             namespace = found.namespace or namespace
             if not permitted(namespace):
-                return LookupResult(None, places, RpcError(errno.EPERM))
-        return LookupResult(None, places, RpcError(errno.ELOOP))
+                return LookupResult(None, traversed, RpcError(errno.EPERM))
+        return LookupResult(None, traversed, RpcError(errno.ELOOP))
 
     def _space(self, namespace: str) -> Namespace:
         found = self._namespaces.get(namespace)
@@ -398,7 +406,9 @@ class Kvs:
     # Restarting
 
     def _snapshot(self) -> Iterator[bytes]:
-        yield from Snapshot(list(self._namespaces.values()), self._context, self._pack).records()
+        yield from Snapshot(
+            list(self._namespaces.values()), self._context, self._pack_bytes
+        ).records()
 
 
 def _decode_value(value: bytes) -> Any:

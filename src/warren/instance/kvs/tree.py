@@ -28,23 +28,23 @@ class Link(NamedTuple):
 class Directory(dict[str, Any]):
     """Directories, links and values by name; a directory may be in a `Pack`, which stands here."""
 
-    __slots__ = ("changed_after", "in_snapshot", "ref")
+    __slots__ = ("changed_after", "digest", "last_snapshot")
 
-    def __init__(self, changed_after: int, in_snapshot: int) -> None:
+    def __init__(self, changed_after: int, last_snapshot: int) -> None:
         self.changed_after = changed_after
         """The last snapshot that had begun when its own entries last changed, by its number."""
-        self.in_snapshot = in_snapshot
+        self.last_snapshot = last_snapshot
         """The last snapshot that has its own entries."""
-        self.ref: bytes | None = None
+        self.digest: bytes | None = None
         """Its digest, if it was computed and nothing in it or below has changed since."""
 
 
 class Snapshot(Protocol):
     """A snapshot that is being made: what it does not have yet, it takes before it changes."""
 
-    def take_entry(self, space: str, path: str, place: Directory, name: str) -> None: ...
+    def take_entry(self, namespace: str, path: str, directory: Directory, name: str) -> None: ...
 
-    def take_all(self, space: str, path: str, place: Directory) -> None: ...
+    def take_all(self, namespace: str, path: str, directory: Directory) -> None: ...
 
 
 class WriteContext:
@@ -61,26 +61,26 @@ class WriteContext:
         self.packs = PackCache()
 
 
-def raw(node: Any, packs: PackCache) -> Any:
+def to_plain(node: Any, packs: PackCache) -> Any:
     """Return a node as packs have it: directories are plain, links are pairs."""
     if isinstance(node, Directory):
-        return {name: raw(each, packs) for name, each in directory_entries(node, packs)}
+        return {name: to_plain(each, packs) for name, each in directory_entries(node, packs)}
     return node
 
 
-def directory_entries(place: Directory, packs: PackCache) -> Iterator[tuple[str, Any]]:
+def directory_entries(directory: Directory, packs: PackCache) -> Iterator[tuple[str, Any]]:
     """Return the entries of a directory; of those that are in packs, as packs have them."""
-    for name, node in place.items():
+    for name, node in directory.items():
         yield name, packs.entries(node)[name] if isinstance(node, Pack) else node
 
 
-def unpack(found: Any, changed_after: int, in_snapshot: int) -> Any:
+def unpack(found: Any, changed_after: int, last_snapshot: int) -> Any:
     """Make a node of what a pack has."""
     if isinstance(found, dict):
-        place = Directory(changed_after, in_snapshot)
+        directory = Directory(changed_after, last_snapshot)
         for name, each in found.items():
-            place[name] = unpack(each, changed_after, in_snapshot)
-        return place
+            directory[name] = unpack(each, changed_after, last_snapshot)
+        return directory
     return found if isinstance(found, bytes) else Link(*found)
 
 
@@ -124,20 +124,20 @@ class Namespace:
     def append(self, key: str, value: bytes) -> Any:
         """Add to a value. What is there and no value gives way."""
         path, _, name = key.rpartition(".")
-        place = self._ensure_directory(path)
-        found = place.get(name)
+        directory = self._ensure_directory(path)
+        found = directory.get(name)
         if isinstance(found, bytearray):
             context = self._context
             if context.snapshot is not None:
-                context.snapshot.take_entry(self.name, path, place, name)
+                context.snapshot.take_entry(self.name, path, directory, name)
             if context.undo is not None:
                 context.undo.append(partial(found.__delitem__, slice(len(found), None)))
-            place.changed_after = context.snapshot_number
+            directory.changed_after = context.snapshot_number
             found += value
             return found
         if isinstance(found, bytes):
-            return self._set_entry(path, place, name, bytearray(found + value))
-        return self._set_entry(path, place, name, value)
+            return self._set_entry(path, directory, name, bytearray(found + value))
+        return self._set_entry(path, directory, name, value)
 
     def remove(self, key: str) -> Any:
         """Remove a key, and the directories that are empty without it."""
@@ -150,8 +150,8 @@ class Namespace:
             path.append(following)
         if names[-1] not in path[-1]:
             return None
-        for place in path:
-            place.ref = None
+        for directory in path:
+            directory.digest = None
         removed = self._set_entry(".".join(names[:-1]), path[-1], names[-1], None)
         for depth in range(len(path) - 2, -1, -1):
             if path[depth + 1]:
@@ -170,99 +170,99 @@ class Namespace:
     def _ensure_directory(self, path: str) -> Directory:
         """Return a directory that is to change, which is made if it is not there."""
         context = self._context
-        transaction, last_path, place = self._last_directory
+        transaction, last_path, directory = self._last_directory
         if last_path == path and transaction == context.records:
-            return place
-        place = self.root
-        place.ref = None
+            return directory
+        directory = self.root
+        directory.digest = None
         for depth, name in enumerate(names := split_key(path)):
-            following = place.get(name)
+            following = directory.get(name)
             if type(following) is not Directory:
-                following = self._unpacked_directory(place, name)
+                following = self._unpacked_directory(directory, name)
                 if following is None:
                     following = Directory(context.snapshot_number, context.snapshot_number)
-                    before = self._set_entry(".".join(names[:depth]), place, name, following)
+                    before = self._set_entry(".".join(names[:depth]), directory, name, following)
                     if before is not None:
                         self.replaced.append((".".join(names[: depth + 1]), before))
-            place = following
-            place.ref = None
-        self._last_directory = (context.records, path, place)
-        return place
+            directory = following
+            directory.digest = None
+        self._last_directory = (context.records, path, directory)
+        return directory
 
-    def _unpacked_directory(self, place: Directory, name: str) -> Directory | None:
+    def _unpacked_directory(self, directory: Directory, name: str) -> Directory | None:
         """Return a directory in a directory, out of its pack if it is in one."""
-        found = place.get(name)
+        found = directory.get(name)
         if isinstance(found, Directory):
             return found
         if not isinstance(found, Pack):
             return None
         # Not a change: it says the same as before. A snapshot has it if it has the pack.
         opened = unpack(
-            self._context.packs.entries(found)[name], place.changed_after, found.in_snapshot
+            self._context.packs.entries(found)[name], directory.changed_after, found.last_snapshot
         )
         assert isinstance(opened, Directory)
         self._context.packs.release(found)
-        if found.refs is not None:
-            opened.ref = found.refs[name]
-        place[name] = opened
+        if found.digests is not None:
+            opened.digest = found.digests[name]
+        directory[name] = opened
         return opened
 
-    def _set_entry(self, path: str, place: Directory, name: str, node: Any) -> Any:
+    def _set_entry(self, path: str, directory: Directory, name: str, node: Any) -> Any:
         """Set or remove what a directory has under a name; return what was there."""
         context = self._context
-        before = place.get(name)
+        before = directory.get(name)
         if context.snapshot is not None and not (before is None and isinstance(node, Directory)):
-            context.snapshot.take_entry(self.name, path, place, name)
+            context.snapshot.take_entry(self.name, path, directory, name)
         if context.undo is not None:
-            context.undo.append(partial(_restore, place, name, before))
-        place.changed_after = context.snapshot_number
+            context.undo.append(partial(_restore, directory, name, before))
+        directory.changed_after = context.snapshot_number
         if isinstance(before, Directory | Pack) and before is not node:
             release_packs(before, context.packs)
             self._last_directory = (-1, "", self.root)
         if node is None:
-            del place[name]
+            del directory[name]
         else:
-            place[name] = node
+            directory[name] = node
         return before
 
     # What a strict transaction asks before each step
 
-    def resolve_writable(self, key: str, *, appended: bool = False) -> str:
+    def resolve_writable(self, key: str, *, for_append: bool = False) -> str:
         """Return the key that is to be changed for a key, behind links of the same namespace.
 
         Raises RpcError: EINVAL where a link leads out of the namespace, ELOOP for links in a
         circle; and, where something is to be appended, EISDIR and EOPNOTSUPP for what is no value.
         """
         names = key.split(".")
-        for _ in range(LINKS):
-            place: Any = self.root
+        for _ in range(MOST_LINKS):
+            node: Any = self.root
             for depth, name in enumerate(names[:-1]):
-                above, place = place, place.get(name)
-                if type(place) is Directory:
+                above, node = node, node.get(name)
+                if type(node) is Directory:
                     continue
-                if type(place) is Pack:
-                    place = self._unpacked_directory(above, name)
+                if type(node) is Pack:
+                    node = self._unpacked_directory(above, name)
                     continue
-                if isinstance(place, Link):
-                    if place.namespace:
+                if isinstance(node, Link):
+                    if node.namespace:
                         raise RpcError(
                             errno.EINVAL,
                             f"{'.'.join(names[: depth + 1])} leads to another namespace",
                         )
-                    names = [*split_key(place.target), *names[depth + 1 :]]
+                    names = [*split_key(node.target), *names[depth + 1 :]]
                     break
                 return ".".join(names)
             else:
-                found = place.get(names[-1])
-                if appended and isinstance(found, Directory | Pack):
+                found = node.get(names[-1])
+                if for_append and isinstance(found, Directory | Pack):
                     raise RpcError(errno.EISDIR, "nothing can be appended to a directory")
-                if appended and isinstance(found, Link):
+                if for_append and isinstance(found, Link):
                     raise RpcError(errno.EOPNOTSUPP, "nothing can be appended to a link")
                 return ".".join(names)
         raise RpcError(errno.ELOOP)
 
 
-LINKS: Final = 10
+MOST_LINKS: Final = 10
 """How many links one after the other are followed."""
 
 
@@ -271,8 +271,8 @@ def split_key(key: str) -> list[str]:
     return key.split(".") if key and key != "." else []
 
 
-def _restore(place: Directory, name: str, node: Any) -> None:
+def _restore(directory: Directory, name: str, node: Any) -> None:
     if node is None:
-        del place[name]
+        del directory[name]
     else:
-        place[name] = node
+        directory[name] = node

@@ -39,70 +39,70 @@ from warren.rpc.message import Payload, Request, RpcError
 
 _FORMS: Final = READDIR | READLINK | TREEOBJ
 _WATCH_MODES: Final = WATCH_FULL | WATCH_UNIQ | WATCH_APPEND
-_KNOWN: Final = _FORMS | WATCH | WAITCREATE | _WATCH_MODES | STREAM | WATCH_INITIAL_SENTINEL
+_ALLOWED_FLAGS: Final = _FORMS | WATCH | WAITCREATE | _WATCH_MODES | STREAM | WATCH_INITIAL_SENTINEL
 
 
 class KvsWatch:
     """The `kvs-watch` service."""
 
-    def __init__(self, kvs: Kvs, *, largest: int = LARGEST, part: int = LARGEST_BLOB) -> None:
-        """`largest` is how many bytes a value has in one answer; of a stream, each has `part`."""
+    def __init__(self, kvs: Kvs, *, largest: int = LARGEST, part_bytes: int = LARGEST_BLOB) -> None:
+        """`largest` is how many bytes a value has in one answer; in a stream, `part_bytes`."""
         self._kvs = kvs
         self._largest = largest
-        self._part = part
+        self._part_bytes = part_bytes
 
     def methods(self) -> Methods:
         return {"lookup": StreamingMethod(self._lookup, guest=True)}
 
     async def _lookup(self, request: Request) -> AsyncIterator[Payload]:
         await self._wait_namespace(request)
-        lookup = Lookup(self._kvs, request, _KNOWN, self._largest)
+        lookup = Lookup(self._kvs, request, _ALLOWED_FLAGS, self._largest)
         flags = lookup.flags
         if flags & _WATCH_MODES and not flags & WATCH:
             raise RpcError(errno.EINVAL, "WATCH_FULL, WATCH_UNIQ and WATCH_APPEND need WATCH")
         if flags & (WATCH_APPEND | STREAM) and flags & _FORMS:
             words = "WATCH_APPEND and STREAM do not go with READDIR, READLINK or TREEOBJ"
             raise RpcError(errno.EINVAL, words)
-        sent = _Sent(lookup, self._part)
+        state = _ReaderState(lookup, self._part_bytes)
         # Values are told of by their keys; of a directory, everything below it is a part.
-        with self._kvs.waiter(recursive=bool(flags & _FORMS)) as waiter:
+        with self._kvs.watcher(recursive=bool(flags & _FORMS)) as watcher:
             while True:
                 found = lookup.find()
-                waiter.watch(set(found.places))
+                watcher.watch(set(found.traversed))
                 if self._kvs.owner(lookup.namespace) is None:
                     raise RpcError(errno.ENOTSUP, f"the namespace {lookup.namespace} was removed")
-                if found.node is None and flags & WAITCREATE and not sent.has_sent:
-                    await waiter.wait()
+                if found.node is None and flags & WAITCREATE and not state.has_sent:
+                    await watcher.wait()
                     continue
-                first = not sent.has_sent
-                async for answer in sent.answers(found):
+                first = not state.has_sent
+                async for answer in state.answers(found):
                     yield answer
                 if first and flags & WATCH_INITIAL_SENTINEL:
                     yield {"val": None}
                 if not flags & WATCH:
                     return
-                await waiter.wait()
+                await watcher.wait()
 
     async def _wait_namespace(self, request: Request) -> None:
         """Wait until a namespace is made. Only the owner may: it has no other yet."""
         name, flags = request.payload.get("namespace", PRIMARY), request.payload.get("flags", 0)
         if not (
             isinstance(name, str) and type(flags) is int
-            and flags & WAITCREATE and request.cred.owner
+            and flags & WAITCREATE and request.cred.is_owner
         ):  # fmt: skip
             return
-        with self._kvs.waiter() as waiter:
+        with self._kvs.watcher() as watcher:
             while self._kvs.owner(name) is None:
-                waiter.watch({(name, ())})
-                await waiter.wait()
+                watcher.watch({(name, ())})
+                await watcher.wait()
 
 
-class _Sent:
+class _ReaderState:
     """What a reader has seen: how much of a value, or its digest."""
 
-    def __init__(self, lookup: Lookup, part: int) -> None:
+    def __init__(self, lookup: Lookup, part_bytes: int) -> None:
         self._lookup_request = lookup
-        self._part = part
+        self._part_bytes = part_bytes
         self._offset = 0
         self._digest = b""
         self.has_sent = False
@@ -136,6 +136,6 @@ class _Sent:
         if not node and not self.has_sent:
             yield b""
         while self._offset < len(node):
-            part = bytes(node[self._offset : self._offset + self._part])
+            part = bytes(node[self._offset : self._offset + self._part_bytes])
             self._offset += len(part)
             yield part

@@ -30,9 +30,10 @@ class CpuAffinity(msgspec.Struct, frozen=True, kw_only=True):
     """All cores for each task, none in particular, a share for each, or `sets`."""
     sets: Sequence[frozenset[int]] = ()
     """CPUs for each task of a node; where there are more tasks, from the first set on again."""
-    explicit: bool = False
+    verbose: bool = False
     """Whether the job's author is told where each task is bound."""
-    applied: bool = True
+    dry_run: bool = False
+    """Whether the author is told, and no task is bound."""
 
 
 class NodeCores(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +41,7 @@ class NodeCores(msgspec.Struct, frozen=True, kw_only=True):
 
     ids: Sequence[int]
     """In ascending order."""
-    shared: bool
+    emulated: bool
     """Whether nodes are emulated on the machine, each with as many cores."""
 
 
@@ -48,24 +49,21 @@ def read(given: object) -> CpuAffinity:
     """Read the option, `[verbose|dry-run,]on|off|per-task|map:SET;...`. Raises BadFormat."""
     text = "on" if given in (True, 1) else given
     if not isinstance(text, str):
-        raise _refused(given)
-    explicit = applied = True
+        raise _refusal(given)
     first, comma, rest = text.partition(",")
-    if first in ("verbose", "dry-run"):
-        applied = first == "verbose"
+    verbose, dry_run = first in ("verbose", "dry-run"), first == "dry-run"
+    if verbose:
         text = rest if comma else "on"
-    else:
-        explicit = False
     match text:
         case "on" | "off" | "per-task":
-            return CpuAffinity(kind=text, explicit=explicit, applied=applied)
+            return CpuAffinity(kind=text, verbose=verbose, dry_run=dry_run)
     if not text.startswith("map:"):
-        raise _refused(given)
+        raise _refusal(given)
     sets = tuple(map(_set, text.removeprefix("map:").split(";")))
-    return CpuAffinity(kind="map", sets=sets, explicit=explicit, applied=applied)
+    return CpuAffinity(kind="map", sets=sets, verbose=verbose, dry_run=dry_run)
 
 
-def _refused(given: object) -> BadFormat:
+def _refusal(given: object) -> BadFormat:
     return BadFormat(f"is {given!r}, not one of on, off, per-task, map:LIST")
 
 
@@ -74,7 +72,7 @@ def _set(text: str) -> frozenset[int]:
     if _MASK.fullmatch(text):
         found = _bits(int(text, 16))
     elif _GROUPS.fullmatch(text):
-        found = _bits(int("".join(group[-8:].zfill(8) for group in _bare(text)), 16))
+        found = _bits(int("".join(group[-8:].zfill(8) for group in _without_prefixes(text)), 16))
     else:
         try:
             found = frozenset(idset.decode(text, limit=MOST))
@@ -85,7 +83,7 @@ def _set(text: str) -> frozenset[int]:
     return found
 
 
-def _bare(text: str) -> list[str]:
+def _without_prefixes(text: str) -> list[str]:
     return [group.lower().removeprefix("0x") for group in text.split(",")]
 
 
@@ -102,16 +100,16 @@ def choose_cpus(
     has cores: which of them are its own is not known, and two jobs would have the same.
     """
     count = len(available)
-    if not node.shared and count > len(node.ids):
+    if not node.emulated and count > len(node.ids):
         return ()
-    first = offset(rank, len(node.ids), count) if node.shared else 0
+    first = offset(rank, len(node.ids), count) if node.emulated else 0
     chosen: dict[int, None] = {}
     for core in sorted(cores)[:count]:
-        place = first + bisect_left(node.ids, core)
+        position = first + bisect_left(node.ids, core)
         # Another core of the job may have come to lie on the same CPU, with one beside it free.
-        while available[place % count] in chosen:
-            place += 1
-        chosen[available[place % count]] = None
+        while available[position % count] in chosen:
+            position += 1
+        chosen[available[position % count]] = None
     return tuple(chosen)
 
 

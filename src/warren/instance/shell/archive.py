@@ -107,17 +107,17 @@ def _write(root: int, names: list[str], mode: int, data: bytes) -> None:
 @contextmanager
 def _parent(root: int, names: list[str]) -> Iterator[int]:
     """Enter the directory of a file, which is made if it is not there."""
-    place = os.dup(root)
+    directory = os.dup(root)
     try:
         for name in names:
             with suppress(FileExistsError):
-                os.mkdir(name, 0o700, dir_fd=place)
-            below = _enter(place, name)
-            os.close(place)
-            place = below
-        yield place
+                os.mkdir(name, 0o700, dir_fd=directory)
+            below = _enter(directory, name)
+            os.close(directory)
+            directory = below
+        yield directory
     finally:
-        os.close(place)
+        os.close(directory)
 
 
 def _enter(parent: int, name: str, *, close: bool = False) -> int:

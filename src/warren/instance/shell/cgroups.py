@@ -34,9 +34,9 @@ class Cgroup:
     def processes(self) -> list[int]:
         """Return the processes that are in it, or below it."""
         found: list[int] = []
-        for place in self._below():
+        for directory in self._below():
             with suppress(OSError):
-                found += _processes(place)
+                found += _processes(directory)
         return found
 
     def kill(self) -> None:
@@ -44,8 +44,8 @@ class Cgroup:
         try:
             _write(self._path / "cgroup.kill", "1")
         except FileNotFoundError:
-            for place in self._below():
-                _kill_one(place)
+            for directory in self._below():
+                _kill_one(directory)
 
     def remove(self) -> bool:
         """Remove it if nothing is left in it; return whether it is gone."""
@@ -56,9 +56,9 @@ class Cgroup:
         except OSError:
             if self.processes():
                 return False
-            for place in self._below():
+            for directory in self._below():
                 with suppress(OSError):
-                    os.rmdir(place)
+                    os.rmdir(directory)
             return not self._path.exists()
         return True
 
@@ -71,7 +71,7 @@ class Cgroup:
 
     def _below(self) -> list[Path]:
         """Return the cgroup and those in it, the innermost first."""
-        return [Path(place) for place, _, _ in os.walk(self._path, topdown=False)]
+        return [Path(directory) for directory, _, _ in os.walk(self._path, topdown=False)]
 
 
 class Cgroups:
@@ -96,7 +96,7 @@ class Cgroups:
                 return Cgroup(path)
 
 
-def of_this_machine(cluster: str, proc: Path = Path("/proc/self")) -> Cgroups | None:
+def cluster_cgroups(cluster: str, proc: Path = Path("/proc/self")) -> Cgroups | None:
     """Return the cgroups for a cluster's jobs; None where this process may not make any."""
     for _, ours, needed in _hierarchies(proc):
         base = ours / _name(cluster)
@@ -115,9 +115,9 @@ def of_this_machine(cluster: str, proc: Path = Path("/proc/self")) -> Cgroups | 
 def job_cgroups(cluster: str, proc: Path = Path("/proc/self")) -> list[Cgroup]:
     """Return the cgroups of a cluster's jobs, from wherever in the hierarchies they were made."""
     return [
-        Cgroup(Path(place) / name)
+        Cgroup(Path(directory) / name)
         for top in {top for top, _, _ in _hierarchies(proc)}
-        for place, names, _ in os.walk(top)
+        for directory, names, _ in os.walk(top)
         for name in names
         if name == _name(cluster)
     ]
@@ -163,37 +163,37 @@ def _hierarchies(proc: Path) -> Iterator[tuple[Path, Path, tuple[str, ...]]]:
                     yield Path(mount[4]), Path(mount[4]) / below, needed
 
 
-def _kill_one(place: Path) -> None:
+def _kill_one(directory: Path) -> None:
     """Kill what is in one cgroup, none of which can run or end while it is looked at."""
     stopped, running = {
         True: (("cgroup.freeze", "1"), ("cgroup.freeze", "0")),
         False: (("freezer.state", "FROZEN"), ("freezer.state", "THAWED")),
-    }[(place / "cgroup.freeze").exists()]
+    }[(directory / "cgroup.freeze").exists()]
     with suppress(OSError):
-        _write(place / stopped[0], stopped[1])
+        _write(directory / stopped[0], stopped[1])
     try:
         for _ in range(_FREEZE_CHECKS):
-            if _is_frozen(place):
+            if _is_frozen(directory):
                 break
             time.sleep(_PAUSE)
-        send_signal(lambda: _processes(place), signal.SIGKILL)
+        send_signal(lambda: _processes(directory), signal.SIGKILL)
     except OSError:
         return  # it was removed
     finally:
         with suppress(OSError):
-            _write(place / running[0], running[1])
+            _write(directory / running[0], running[1])
 
 
-def _processes(place: Path) -> list[int]:
+def _processes(directory: Path) -> list[int]:
     # Those of other process namespaces are shown as 0.
-    return list(filter(None, map(int, (place / "cgroup.procs").read_text().split())))
+    return list(filter(None, map(int, (directory / "cgroup.procs").read_text().split())))
 
 
-def _is_frozen(place: Path) -> bool:
+def _is_frozen(directory: Path) -> bool:
     try:
-        return (place / "freezer.state").read_text() == "FROZEN\n"
+        return (directory / "freezer.state").read_text() == "FROZEN\n"
     except FileNotFoundError:
-        return "frozen 1" in (place / "cgroup.events").read_text()
+        return "frozen 1" in (directory / "cgroup.events").read_text()
 
 
 def _write(path: Path, text: str) -> None:

@@ -46,7 +46,7 @@ class FirstExit(ShellPlugin):
             shell.background(self._fail_after(shell, options.exit_timeout))
 
     async def _watch_others(self, shell: RunningShell) -> None:
-        await shell.peers.first_left.wait()
+        await shell.peers.some_node_done.wait()
         timeout = shell.info.options.exit_timeout
         assert timeout is not None
         await self._fail_after(shell, timeout)

@@ -110,9 +110,9 @@ class Stdin(ShellPlugin):
         else:
             work = self._accept_forwarded(request.payload)
         # The sender may go, or lose the connection: what was begun is fed to its end.
-        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        shell.background(_run_and_answer(work, over))
-        await asyncio.shield(over)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        shell.background(_run_and_answer(work, done))
+        await asyncio.shield(done)
         return {}
 
     async def _accept_forwarded(self, payload: Payload) -> None:
@@ -206,7 +206,7 @@ class Stdin(ShellPlugin):
         loop = asyncio.get_running_loop()
         descriptor = self._writers[rank]
         self._room_waits[rank] = room = loop.create_future()
-        loop.add_writer(descriptor, _set, room)
+        loop.add_writer(descriptor, _resolve, room)
         try:
             await room
         finally:
@@ -221,21 +221,21 @@ class Stdin(ShellPlugin):
             os.close(descriptor)
         if rank in self._room_waits:
             # The loop does not look at the pipe any more: it would never say so.
-            _set(self._room_waits[rank])
+            _resolve(self._room_waits[rank])
 
 
-async def _run_and_answer(work: Coroutine[Any, Any, None], over: "asyncio.Future[None]") -> None:
+async def _run_and_answer(work: Coroutine[Any, Any, None], done: "asyncio.Future[None]") -> None:
     """Do something, and answer how it has ended, if the client is there still."""
     try:
         await work
     except RpcError as error:
-        over.set_exception(error)
-        over.exception()  # it may not be asked for any more
+        done.set_exception(error)
+        done.exception()  # it may not be asked for any more
     else:
-        over.set_result(None)
+        done.set_result(None)
 
 
-def _set(ready: "asyncio.Future[None]") -> None:
+def _resolve(ready: "asyncio.Future[None]") -> None:
     if not ready.done():
         ready.set_result(None)
 

@@ -15,7 +15,7 @@ from warren.rfc import idset
 GPUS: Final = "CUDA_VISIBLE_DEVICES"
 
 
-def name_of(number: int) -> str:
+def limit_name(number: int) -> str:
     """Return the name of a limit, as the shell option has it."""
     known = (name for name in dir(resource) if name.startswith("RLIMIT_"))
     found = next((name for name in known if getattr(resource, name) == number), str(number))
@@ -33,7 +33,9 @@ class ResourceLimits(ShellPlugin):
             _, hard = resource.getrlimit(number)
             above = hard != resource.RLIM_INFINITY and not 0 <= wanted <= hard
             if above and wanted >= 0:
-                said = f"the limit {name_of(number)}={wanted} is above the hard limit here, {hard}"
+                said = (
+                    f"the limit {limit_name(number)}={wanted} is above the hard limit here, {hard}"
+                )
                 await shell.log(WARNING, said)
             self._limits[number] = (hard if above else wanted, hard)
 
@@ -55,16 +57,16 @@ class Cpus(ShellPlugin):
         """The CPUs of each task of this node; none where they are not bound."""
 
     async def init(self, shell: RunningShell) -> None:
-        wanted = shell.info.options.cpus
+        wanted = shell.info.options.cpu_affinity
         # What the shell may use is all that the node has: the machine, or what a batch job was
         # bound to.
         available = sorted(os.sched_getaffinity(0))
         sets = _sets(shell.info, self._node, available)
-        if wanted.explicit:
+        if wanted.verbose:
             for rank, cpus in zip(shell.info.ranks, sets, strict=True):
                 words = f"bound to CPUs {idset.encode(cpus)}" if cpus else "not bound to CPUs"
                 await shell.log(NOTICE, f"cpu-affinity: task {rank} on {shell.info.host}: {words}")
-        if wanted.applied and any(sets):
+        if not wanted.dry_run and any(sets):
             self._sets = sets
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
@@ -74,7 +76,7 @@ class Cpus(ShellPlugin):
 
 def _sets(info: ShellInfo, node: NodeCores, available: Sequence[int]) -> list[frozenset[int]]:
     """Choose the CPUs of each task of a node; empty sets where they are not bound."""
-    wanted, tasks = info.options.cpus, len(info.ranks)
+    wanted, tasks = info.options.cpu_affinity, len(info.ranks)
     if wanted.kind == "map":
         missing = frozenset().union(*wanted.sets).difference(available)
         if missing:
@@ -90,7 +92,7 @@ def _sets(info: ShellInfo, node: NodeCores, available: Sequence[int]) -> list[fr
     if not cpus or wanted.kind == "on":
         return [frozenset(cpus)] * tasks
     # More cores than CPUs: each task has as many of these as of those, as far as there are.
-    each = tuple(cpus[place % len(cpus)] for place in range(len(own.cores)))
+    each = tuple(cpus[index % len(cpus)] for index in range(len(own.cores)))
     return [frozenset(those) for those in split_units(each, tasks)]
 
 
@@ -98,11 +100,11 @@ class Gpus(ShellPlugin):
     """Sets which gpus the tasks may see: all of the job's, or each its share (`gpu-affinity`)."""
 
     async def init(self, shell: RunningShell) -> None:
-        if shell.info.options.gpus == "on" and shell.info.gpus:
+        if shell.info.options.gpu_affinity == "on" and shell.info.gpus:
             shell.environment[GPUS] = _comma_list(shell.info.gpus)
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
-        if shell.info.options.gpus == "per-task" and shell.info.gpus:
+        if shell.info.options.gpu_affinity == "per-task" and shell.info.gpus:
             shares = split_units(shell.info.gpus, len(shell.info.ranks))
             task.environment[GPUS] = _comma_list(shares[task.index])
 

@@ -19,9 +19,9 @@ from warren.instance.shell.terminal import SIZE
 from warren.rfc import duration, idset
 from warren.rfc.errors import BadFormat
 
-LIMIT: Final = 10 * 10**6
+OUTPUT_LIMIT: Final = 10 * 10**6
 """Bytes of each stream that a shell writes to the KVS, which is in the instance's memory."""
-HIGHEST_LIMIT: Final = 10**9
+MAX_OUTPUT_LIMIT: Final = 10**9
 EXIT_TIMEOUT: Final = 30.0
 TIME_LEFT: Final = 60.0
 
@@ -41,11 +41,11 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """A template, of a file."""
     label: bool = False
     """Whether lines in a file begin with the rank that wrote them."""
-    lines: bool = True
-    """Whether what is written waits until the line is complete."""
+    line_buffered: bool = True
+    """Whether what a task writes waits until the line is complete."""
 
 
-class Terminals(msgspec.Struct, frozen=True, kw_only=True):
+class PtyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks are on pseudo-terminals, and what becomes of what they print."""
 
     ranks: frozenset[int] | None = frozenset()
@@ -56,13 +56,13 @@ class Terminals(msgspec.Struct, frozen=True, kw_only=True):
     """Whether what that one prints is written down."""
     size: tuple[int, int] = SIZE
 
-    def has(self, rank: int) -> bool:
+    def includes(self, rank: int) -> bool:
         """Return whether a task is on a terminal."""
         return self.ranks is None or rank in self.ranks
 
 
 _KVS: Final = Stream(type="kvs")
-_NO_TERMINALS: Final = Terminals()
+_NO_TERMINALS: Final = PtyOptions()
 _DEFAULT_BINDING: Final = CpuAffinity()
 
 
@@ -72,10 +72,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     verbose: int = 0
     nosetpgrp: bool = False
     stdout: Stream = _KVS
-    stderr: Stream = Stream(type="kvs", lines=False)
+    stderr: Stream = Stream(type="kvs", line_buffered=False)
     append: bool = False
     """Whether files of output are kept and added to."""
-    limit: int = LIMIT
+    output_limit: int = OUTPUT_LIMIT
     stdin: Stream = Stream(type="service")
     exit_timeout: float | None = EXIT_TIMEOUT
     exit_on_error: bool = False
@@ -87,9 +87,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     per_resource: tuple[str, int] | None = None
     """A type of resource, and how many tasks there are for each."""
     pmi: bool = True
-    cpus: CpuAffinity = _DEFAULT_BINDING
-    gpus: Literal["on", "off", "per-task"] = "on"
-    pty: Terminals = _NO_TERMINALS
+    cpu_affinity: CpuAffinity = _DEFAULT_BINDING
+    gpu_affinity: Literal["on", "off", "per-task"] = "on"
+    pty: PtyOptions = _NO_TERMINALS
     variables: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Environment variables whose values are templates."""
 
@@ -106,14 +106,14 @@ def read(given: Any) -> Options:
     output = _object(given, "output")
     stdout = _output(output, "stdout", _KVS)
     # Said of stdout alone, it is said of both.
-    usual = stdout if "type" in _object(output, "stdout", "output.") else _KVS
+    default = stdout if "type" in _object(output, "stdout", "output.") else _KVS
     return Options(
         verbose=_count(given, "verbose"),
         nosetpgrp=_flag(given, "nosetpgrp"),
         stdout=stdout,
-        stderr=_output(output, "stderr", usual),
+        stderr=_output(output, "stderr", default),
         append=_one_of(output, "mode", ("truncate", "append"), "truncate", "output.") == "append",
-        limit=_limit(output.get("limit")),
+        output_limit=_limit(output.get("limit")),
         stdin=_input(_object(given, "input")),
         exit_timeout=_exit_timeout(given.get("exit-timeout")),
         exit_on_error=_flag(given, "exit-on-error"),
@@ -122,8 +122,8 @@ def read(given: Any) -> Options:
         taskmap=_taskmap(given.get("taskmap")),
         per_resource=per_resource(given.get("per-resource"), "shell option per-resource"),
         pmi=_pmi(given.get("pmi")),
-        cpus=_cpus(given.get("cpu-affinity", "on")),
-        gpus=_one_of(given, "gpu-affinity", ("on", "off", "per-task"), "on"),  # type: ignore[arg-type]
+        cpu_affinity=_cpus(given.get("cpu-affinity", "on")),
+        gpu_affinity=_one_of(given, "gpu-affinity", ("on", "off", "per-task"), "on"),  # type: ignore[arg-type]
         pty=_pty(given.get("pty")),
         variables=_texts(given, "env-expand"),
     )
@@ -146,11 +146,11 @@ def per_resource(given: Any, where: str) -> tuple[str, int] | None:
 # Standard I/O
 
 
-def _output(output: Mapping[str, Any], name: str, usual: Stream) -> Stream:
+def _output(output: Mapping[str, Any], name: str, default: Stream) -> Stream:
     given = _object(output, name, "output.")
     where = f"output.{name}."
-    path = _text(given, "path", where) or usual.path
-    implied = "file" if "path" in given else usual.type
+    path = _text(given, "path", where) or default.path
+    implied = "file" if "path" in given else default.type
     type_ = _one_of(given, "type", ("kvs", "file", "none"), implied, where)
     if type_ == "file" and not path:
         _refuse(f"{where}path", "is missing: a file has a path")
@@ -159,8 +159,9 @@ def _output(output: Mapping[str, Any], name: str, usual: Stream) -> Stream:
     return Stream(
         type=type_,  # type: ignore[arg-type]
         path=path if type_ == "file" else "",
-        label=_flag(given, "label", where) if "label" in given else usual.label,
-        lines=_one_of(buffer, "type", ("none", "line"), usually, f"{where}buffer.") == "line",
+        label=_flag(given, "label", where) if "label" in given else default.label,
+        line_buffered=_one_of(buffer, "type", ("none", "line"), usually, f"{where}buffer.")
+        == "line",
     )
 
 
@@ -177,10 +178,10 @@ def _input(given: Mapping[str, Any]) -> Stream:
 
 def _limit(given: Any) -> int:
     if given is None:
-        return LIMIT
+        return OUTPUT_LIMIT
     match = _SIZE.fullmatch(str(given))
     size = int(float(match[1]) * _UNITS[match[2]]) if match is not None else 0
-    if not 0 < size <= HIGHEST_LIMIT:
+    if not 0 < size <= MAX_OUTPUT_LIMIT:
         _refuse("output.limit", f"is {given!r}, not a size up to 1G, as in 10M")
     return size
 
@@ -245,11 +246,11 @@ def _cpus(given: Any) -> CpuAffinity:
         _refuse("cpu-affinity", str(error))
 
 
-def _pty(given: Any) -> Terminals:
+def _pty(given: Any) -> PtyOptions:
     if given is None or given is False or given == 0:
         return _NO_TERMINALS
     if given is True or given == 1:
-        return Terminals(ranks=None)
+        return PtyOptions(ranks=None)
     if not isinstance(given, Mapping):
         _refuse("pty", f"is {given!r}, not a switch, or an object with ranks or interactive")
     interactive = _flag(given, "interactive", "pty.")
@@ -258,7 +259,7 @@ def _pty(given: Any) -> Terminals:
         ranks |= {0}
     capture = _flag(given, "capture", "pty.") if "capture" in given else not interactive
     size = _size(given.get("size"))
-    return Terminals(ranks=ranks, interactive=interactive, capture=capture, size=size)
+    return PtyOptions(ranks=ranks, interactive=interactive, capture=capture, size=size)
 
 
 def _ranks(given: Any) -> frozenset[int] | None:
@@ -323,9 +324,9 @@ def _texts(holder: Mapping[str, Any], key: str) -> Mapping[str, str]:
 
 
 def _one_of(
-    holder: Mapping[str, Any], key: str, known: tuple[str, ...], usual: str, where: str = ""
+    holder: Mapping[str, Any], key: str, known: tuple[str, ...], default: str, where: str = ""
 ) -> str:
-    value = holder.get(key, usual)
+    value = holder.get(key, default)
     if value not in known:
         _refuse(f"{where}{key}", f"is {value!r}, not one of {', '.join(known)}")
     return value  # type: ignore[no-any-return]

@@ -54,7 +54,7 @@ class Output:
         self._info = info
         self._append = append
         self._pending: asyncio.Queue[Event | None] = asyncio.Queue(_PENDING)
-        self._bytes_left = dict.fromkeys(STREAMS, info.options.limit)
+        self._bytes_left = dict.fromkeys(STREAMS, info.options.output_limit)
         self._files: dict[str, _File] = {}
         self._cut_off = False
         """Whether the instance had no room for some of it."""
@@ -70,8 +70,11 @@ class Output:
             if stream.type == "file" and is_shared(stream.path):
                 self._open(self._path(stream, 0), stream)
 
-    def redirections(self) -> list[Event]:
-        """Open the files of this node's tasks, and say which streams they are. Raises CannotRun."""
+    def open_files(self) -> list[Event]:
+        """Open the files of this node's tasks, and return the events that tell of them.
+
+        Raises CannotRun.
+        """
         events = []
         for name in STREAMS:
             stream = self._stream(name)
@@ -117,24 +120,24 @@ class Output:
 
     # From the tasks
 
-    async def read(self, task: Task, name: str, index: int) -> None:
+    async def forward(self, task: Task, name: str, index: int) -> None:
         """Pass on what a task writes to a stream, to its end."""
         stream, rank = self._stream(name), self._info.ranks[index]
         file = self._files[self._path(stream, index)] if stream.type == "file" else None
         # A terminal shows what there is of a line: a user may be asked to go on with it.
-        lines = stream.label or (stream.lines and not self._info.options.pty.has(rank))
-        held = b""
+        lines = stream.label or (stream.line_buffered and not self._info.options.pty.includes(rank))
+        incomplete = b""
         while chunk := await task.read(name):
             if lines:
-                chunk = held + chunk
+                chunk = incomplete + chunk
                 end = chunk.rfind(b"\n") + 1
                 if end == 0 and len(chunk) >= _PIECE:
                     end = len(chunk)
-                chunk, held = chunk[:end], chunk[end:]
+                chunk, incomplete = chunk[:end], chunk[end:]
             if chunk:
                 await self._put(name, rank, chunk, file, stream)
-        if held:
-            await self._put(name, rank, held, file, stream)
+        if incomplete:
+            await self._put(name, rank, incomplete, file, stream)
         if stream.type == "kvs":
             await self._pending.put(stdio.eof(self._clock.now(), name, rank))
 
@@ -163,8 +166,9 @@ class Output:
             await self._pending.put(stdio.data(self._clock.now(), name, rank, piece))
         if len(chunk) > left:
             self._bytes_left[name] = -1
+            limit = self._info.options.output_limit
             words = (
-                f"{name} of {self._info.host} is cut off after {self._info.options.limit} bytes: "
+                f"{name} of {self._info.host} is cut off after {limit} bytes: "
                 "write it to a file, or raise shell option output.limit"
             )
             await self._warn(WARNING, words)

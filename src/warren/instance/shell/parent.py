@@ -36,13 +36,13 @@ from warren.rpc import message, sockets
 from warren.rpc.message import Message, RpcError
 
 SERVICE: Final = "shells"
-LISTENER: Final = "job-exec"
+EXEC_SERVICE: Final = "job-exec"
 """Where it tells what it has."""
 
 _RETRY: Final = 0.2
 _CHUNK: Final = 2**16
 _LARGEST_FD: Final = 2**31 - 1
-_NOTE: Final = 1000
+_LONGEST_NOTE: Final = 1000
 """Characters of the words with which a shell has not started; less than a pipe takes whole."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0
@@ -51,7 +51,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0
 KILL_TIMEOUT: Final = 10.0
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which shell to start, and for which user."""
 
     id: int
@@ -62,21 +62,21 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """The job's signed request, where the user is not the owner."""
 
 
-class Shell(Protocol):
+class ShellLife(Protocol):
     """A shell's life, in a fresh process, which has nothing open but its standard streams."""
 
-    def prepare(self, order: Order) -> bytes | None:
+    def prepare(self, start: StartRequest) -> bytes | None:
         """Become the user of the shell; return what of the request is proven.
 
         Raises WarrenError or OSError where there can be no such shell.
         """
         ...
 
-    def live(self, order: Order, request: bytes | None) -> int:
+    def run_shell(self, start: StartRequest, request: bytes | None) -> int:
         """Run the shell, and return its exit code. TASK_SIGNALS are blocked at first."""
         ...
 
-    def clean(self, order: Order) -> int | None:
+    def clean(self, start: StartRequest) -> int | None:
         """In the parent: remove what a shell that is dead has left on its node.
 
         Gives the process that does it, where that may take long.
@@ -85,32 +85,32 @@ class Shell(Protocol):
 
 
 class _Shell(msgspec.Struct, eq=False):
-    order: Order
+    start: StartRequest
     process: int
     cgroup: Cgroup | None
     status: int | None = None
     reported: bool = False
     """Whether the instance knows of the end."""
     note: str = ""
-    left: list[int] = msgspec.field(default_factory=list)
+    survivors: list[int] = msgspec.field(default_factory=list)
     """What has not died, long after it was killed."""
 
     @property
     def key(self) -> tuple[int, int]:
-        return self.order.id, self.order.rank
+        return self.start.id, self.start.rank
 
     def report(self) -> dict[str, Any]:
         """Return what is said of it."""
         return {
-            "id": self.order.id,
-            "rank": self.order.rank,
+            "id": self.start.id,
+            "rank": self.start.rank,
             "status": self.status if self.reported else None,
             "note": self.note,
-            "left": self.left,
+            "left": self.survivors,
         }
 
 
-class _Dying(msgspec.Struct):
+class _DyingShell(msgspec.Struct):
     """A shell that has ended or was killed, and of which something may be left."""
 
     shell: _Shell
@@ -127,7 +127,7 @@ class ShellParent:
     def __init__(
         self,
         path: Path,
-        shell: Shell,
+        life: ShellLife,
         cluster: str,
         *,
         suffix: str = "",
@@ -141,16 +141,16 @@ class ShellParent:
         `kill_timeout` is how many seconds what has been killed has to die before it is told of.
         """
         self._path = path
-        self._shell = shell
+        self._life = life
         self._cluster = cluster
         self._suffix = suffix
         self._outlives_instance = outlives_instance
         self._kill_timeout = kill_timeout
-        self._cgroups = cgroups.of_this_machine(cluster)
+        self._cgroups = cgroups.cluster_cgroups(cluster)
         self._shells: dict[tuple[int, int], _Shell] = {}
         self._living: dict[int, _Shell] = {}
         """All that have not ended, by their processes."""
-        self._dying: list[_Dying] = []
+        self._dying: list[_DyingShell] = []
         self._cleaning: set[int] = set()
         """Processes that remove what shells have left."""
         self._connection: socket.socket | None = None
@@ -212,7 +212,7 @@ class ShellParent:
         self._connection, self._buffer = connection, b""
         shells = [shell.report() for shell in self._shells.values()]
         self._ask("service.add", {"service": f"{SERVICE}{self._suffix}"})
-        self._ask(f"{LISTENER}{self._suffix}.hello", {"shells": shells})
+        self._ask(f"{EXEC_SERVICE}{self._suffix}.hello", {"shells": shells})
 
     def _ask(self, topic: str, payload: dict[str, Any]) -> None:
         self._tag += 1
@@ -272,21 +272,21 @@ class ShellParent:
     # Shells
 
     def _start(self, payload: dict[str, Any]) -> None:
-        order = msgspec.convert(payload, Order)
-        key = (order.id, order.rank)
+        start = msgspec.convert(payload, StartRequest)
+        key = (start.id, start.rank)
         if key in self._shells:
             return
         cgroup, process = None, -1
         try:
             if self._cgroups is not None:
-                cgroup = self._cgroups.make(f"{order.id}-{order.rank}")
+                cgroup = self._cgroups.make(f"{start.id}-{start.rank}")
             # They would kill a shell that has no handlers yet.
             signal.pthread_sigmask(signal.SIG_BLOCK, TASK_SIGNALS)
             process = os.fork()
         except OSError as error:
             if cgroup is not None:
                 cgroup.remove()
-            shell = _Shell(order, 0, None, status=1 << 8)
+            shell = _Shell(start, 0, None, status=1 << 8)
             shell.note = f"the shell cannot be started: {error.strerror}"
             self._shells[key] = shell
             self._report(shell)
@@ -295,10 +295,10 @@ class ShellParent:
             if process != 0:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, TASK_SIGNALS)
         if process == 0:
-            self._become_shell(order, cgroup)
-        self._shells[key] = self._living[process] = _Shell(order, process, cgroup)
+            self._become_shell(start, cgroup)
+        self._shells[key] = self._living[process] = _Shell(start, process, cgroup)
 
-    def _become_shell(self, order: Order, cgroup: Cgroup | None) -> None:
+    def _become_shell(self, start: StartRequest, cgroup: Cgroup | None) -> None:
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -311,21 +311,21 @@ class ShellParent:
             try:
                 if cgroup is not None:
                     cgroup.enter()
-                request = self._shell.prepare(order)
+                request = self._life.prepare(start)
             except (WarrenError, OSError) as error:
-                self._write_note(order, str(error))
+                self._write_note(start, str(error))
             else:
                 os.close(self._notes_writer)
-                code = self._shell.live(order, request)
+                code = self._life.run_shell(start, request)
         except Exception:
             traceback.print_exc()  # nothing else could report it
         finally:
             # Not sys.exit: what the parent has set up is not the child's to unwind.
             os._exit(code)
 
-    def _write_note(self, order: Order, words: str) -> None:
+    def _write_note(self, start: StartRequest, words: str) -> None:
         """In a shell that cannot be: tell the parent why."""
-        line = msgspec.json.encode([order.id, order.rank, words[:_NOTE]])
+        line = msgspec.json.encode([start.id, start.rank, words[:_LONGEST_NOTE]])
         os.write(self._notes_writer, line + b"\n")
 
     def _read_notes(self) -> None:
@@ -347,7 +347,7 @@ class ShellParent:
                 if shell is not None:  # not an orphan that another process has left behind
                     shell.status = status
                     self._dying = [each for each in self._dying if each.shell is not shell]
-                    self._dying.append(_Dying(shell, time.monotonic()))
+                    self._dying.append(_DyingShell(shell, time.monotonic()))
 
     def _check_dying(self) -> None:
         """Forget shells of which nothing is left, and kill what is left of the others."""
@@ -356,8 +356,8 @@ class ShellParent:
             shell = dying.shell
             if shell.status is not None and self._is_gone(shell):
                 self._dying.remove(dying)
-                shell.left = []
-                cleaning = self._shell.clean(shell.order)
+                shell.survivors = []
+                cleaning = self._life.clean(shell.start)
                 if cleaning is not None:
                     self._cleaning.add(cleaning)
                 self._report(shell)
@@ -368,10 +368,10 @@ class ShellParent:
             dying.next = now + dying.pause
             dying.pause = min(dying.pause * 2, _LONGEST_PAUSE)
             if shell.status is not None and now - dying.since > self._kill_timeout:
-                shell.left = self._leftovers(shell)
+                shell.survivors = self._leftovers(shell)
                 self._report(shell)
 
-    def _abort_servers(self, dying: "_Dying") -> None:
+    def _abort_servers(self, dying: "_DyingShell") -> None:
         """Have a process abort what the rest of a shell waits for, as that may take long."""
         if dying.aborting in self._cleaning:
             return
@@ -383,7 +383,7 @@ class ShellParent:
         if process == 0:
             try:
                 signal.set_wakeup_fd(-1)
-                fuse.abort_servers(left, dying.shell.order.userid)
+                fuse.abort_servers(left, dying.shell.start.userid)
             except Exception:
                 traceback.print_exc()  # nothing else could report it
             finally:
@@ -394,11 +394,11 @@ class ShellParent:
     def _report(self, shell: _Shell) -> None:
         if not shell.reported and self._shells.get(shell.key) is shell:
             shell.reported = True
-            if shell.left:
+            if shell.survivors:
                 job, rank = shell.key
-                words = f"job {job}, shell {rank}: processes do not die: {shell.left}"
+                words = f"job {job}, shell {rank}: processes do not die: {shell.survivors}"
                 print(words, file=sys.stderr, flush=True)
-            self._ask(f"{LISTENER}{self._suffix}.exited", shell.report())
+            self._ask(f"{EXEC_SERVICE}{self._suffix}.exited", shell.report())
 
     def _is_gone(self, shell: _Shell) -> bool:
         if shell.cgroup is not None:
@@ -423,7 +423,7 @@ class ShellParent:
 
     def _kill_job(self, payload: dict[str, Any]) -> None:
         for shell in self._shells.values():
-            if shell.order.id == payload["id"]:
+            if shell.start.id == payload["id"]:
                 self._kill(shell, payload["signum"])
 
     def _kill(self, shell: _Shell, signum: int) -> None:
@@ -434,7 +434,7 @@ class ShellParent:
             # It may wait for a file server itself, as for the job's directory.
             if all(each.shell is not shell for each in self._dying):
                 now = time.monotonic()
-                self._dying.append(_Dying(shell, now, next=now + _FIRST_PAUSE))
+                self._dying.append(_DyingShell(shell, now, next=now + _FIRST_PAUSE))
         # Also then: it may have been too early for it to be in its cgroup.
         with suppress(ProcessLookupError):
             os.kill(shell.process, signum)

@@ -36,7 +36,7 @@ class Connection(Handle, Protocol):
 class Peers(Protocol):
     """The shells of a job among themselves."""
 
-    first_left: asyncio.Event
+    some_node_done: asyncio.Event
     """Set at the leader when all tasks of some other node have ended."""
 
     def service(self, rank: int) -> str:

@@ -40,12 +40,12 @@ _NOT_OFFERED: Final = {
 }
 
 
-class Broken(Exception):
+class ProtocolError(Exception):
     """A client does not keep to the protocol."""
 
 
 @dataclass(frozen=True)
-class Aborted(Exception):
+class JobAborted(Exception):
     """A client wants the whole job to end."""
 
     code: str
@@ -58,7 +58,7 @@ class KeyValues:
     def __init__(self, info: ShellInfo) -> None:
         self.name = fluid.f58plain(info.job)
         mapping = taskmap.to_pmi(info.taskmap)
-        self._known = {MAPPING: mapping if len(mapping) < VALUE_MAX else ""}
+        self._exchanged = {MAPPING: mapping if len(mapping) < VALUE_MAX else ""}
         self._unexchanged: dict[str, str] = {}
 
     def put(self, key: str, value: str) -> bool:
@@ -69,19 +69,19 @@ class KeyValues:
         return True
 
     def get(self, key: str) -> str | None:
-        return self._unexchanged.get(key, self._known.get(key))
+        return self._unexchanged.get(key, self._exchanged.get(key))
 
-    def at(self, index: int) -> tuple[str, str] | None:
+    def pair_at(self, index: int) -> tuple[str, str] | None:
         """Return a pair by its place, of those that were exchanged."""
-        return next(islice(self._known.items(), index, None), None)
+        return next(islice(self._exchanged.items(), index, None), None)
 
-    def fresh(self) -> dict[str, str]:
+    def unexchanged(self) -> dict[str, str]:
         """Return what was put here since the last exchange."""
         return dict(self._unexchanged)
 
-    def learn(self, everything: Mapping[str, str]) -> None:
+    def add_exchanged(self, everything: Mapping[str, str]) -> None:
         """Take what all nodes have put."""
-        self._known.update(everything)
+        self._exchanged.update(everything)
         self._unexchanged.clear()
 
 
@@ -97,35 +97,35 @@ class Client:
         self._enter = enter
         self._initialized = False
         self._spawning = 0
-        self.waiting = False
+        self.in_barrier = False
         """Whether it is in a barrier."""
-        self.over = False
+        self.finalized = False
 
     def answer(self, line: bytes) -> str | None:
         """Return the answer to a line, without its newline, if there is one now.
 
-        Raises Broken, or Aborted.
+        Raises ProtocolError, or JobAborted.
         """
         text = _text(line)
         if self._spawning:
             return self._spawn(text)
-        if self.waiting or self.over:
-            raise Broken("a request that does not wait for its answer")
+        if self.in_barrier or self.finalized:
+            raise ProtocolError("a request that does not wait for its answer")
         if text.strip() == "mcmd=spawn":
             self._spawning = 1
             return None
         words = dict(_pairs(text))
         command = words.get("cmd")
         if command is None:
-            raise Broken(f"a line without a command: {text[:80]!r}")
+            raise ProtocolError(f"a line without a command: {text[:80]!r}")
         if not self._initialized and command != "init":
-            raise Broken(f"{command} before init")
+            raise ProtocolError(f"{command} before init")
         return self._command(command, words, text)
 
     def _spawn(self, text: str) -> str | None:
         self._spawning += len(text) + 1
         if self._spawning > _SPAWN_MAX:
-            raise Broken("a request to spawn without an end")
+            raise ProtocolError("a request to spawn without an end")
         if text.strip() != "endcmd":
             return None
         self._spawning = 0
@@ -153,23 +153,23 @@ class Client:
             case "getbyidx":
                 return self._get_by_index(words)
             case "barrier_in":
-                self.waiting = True
+                self.in_barrier = True
                 self._enter(self)
                 return None
             case "finalize":
-                self.over = True
+                self.finalized = True
                 return "cmd=finalize_ack rc=0"
             case "abort":
-                raise Aborted(words.get("exitcode", "1"), text.partition("error_msg=")[2])
+                raise JobAborted(words.get("exitcode", "1"), text.partition("error_msg=")[2])
         result = _NOT_OFFERED.get(command)
         if result is None:
-            raise Broken(f"an unknown command: {command[:80]!r}")
+            raise ProtocolError(f"an unknown command: {command[:80]!r}")
         return f"cmd={result} rc=-1 msg=not_offered"
 
     def _init(self, words: Mapping[str, str]) -> str:
         version, subversion = words.get("pmi_version"), words.get("pmi_subversion")
         if version is None or subversion is None or not (version + subversion).isdecimal():
-            raise Broken("init without the client's version")
+            raise ProtocolError("init without the client's version")
         if int(version) < 1:
             return "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1"
         self._initialized = True
@@ -180,7 +180,7 @@ class Client:
         # A value is the rest of the line: it may have blanks in it.
         value = text.partition(" value=")[2]
         if name is None or key is None or " value=" not in text:
-            raise Broken("put takes kvsname, key and value")
+            raise ProtocolError("put takes kvsname, key and value")
         if name != self._pairs.name:
             return "cmd=put_result rc=-1 msg=unknown_kvsname"
         if not self._pairs.put(key, value):
@@ -190,7 +190,7 @@ class Client:
     def _get(self, words: Mapping[str, str]) -> str:
         name, key = words.get("kvsname"), words.get("key")
         if name is None or key is None:
-            raise Broken("get takes kvsname and key")
+            raise ProtocolError("get takes kvsname and key")
         value = self._pairs.get(key) if name == self._pairs.name else None
         if value is None:
             return "cmd=get_result rc=-1 msg=unknown_key"
@@ -199,8 +199,8 @@ class Client:
     def _get_by_index(self, words: Mapping[str, str]) -> str:
         index = words.get("idx", "")
         if not index.isdecimal() or len(index) > 9:
-            raise Broken("getbyidx takes idx")
-        found = self._pairs.at(int(index))
+            raise ProtocolError("getbyidx takes idx")
+        found = self._pairs.pair_at(int(index))
         if found is None:
             return "cmd=getbyidx_results rc=-2 reason=no_more_keyvals"
         key, value = found
@@ -211,9 +211,9 @@ def _text(line: bytes) -> str:
     try:
         text = line.decode("ascii")
     except UnicodeDecodeError:
-        raise Broken("a line that is not ASCII") from None
+        raise ProtocolError("a line that is not ASCII") from None
     if not text.replace("\t", " ").isprintable():
-        raise Broken("a line with control characters")
+        raise ProtocolError("a line with control characters")
     return text
 
 
@@ -305,11 +305,11 @@ class Pmi(ShellPlugin):
                 if answer is not None:
                     self._send(client, answer)
             if len(held) > _LINE_MAX:
-                raise Broken("a line without an end")
-        except Broken as error:
+                raise ProtocolError("a line without an end")
+        except ProtocolError as error:
             self._close(rank)
             shell.background(shell.fail(f"task {rank} breaks the PMI protocol: {error}"))
-        except Aborted as error:
+        except JobAborted as error:
             self._close(rank)
             words = f": {error.words}" if error.words else ""
             note = f"task {rank} aborts the job with code {error.code[:10]}{words[:200]}"
@@ -324,7 +324,7 @@ class Pmi(ShellPlugin):
         except OSError:
             return  # the task is gone; its end will be told
         if sent != len(line):
-            raise Broken("answers that it does not read")
+            raise ProtocolError("answers that it does not read")
 
     # Barriers
 
@@ -338,16 +338,16 @@ class Pmi(ShellPlugin):
         assert self._pairs is not None
         self._exchanges += 1
         try:
-            everything = await shell.peers.meet(f"pmi-{self._exchanges}", self._pairs.fresh())
+            everything = await shell.peers.meet(f"pmi-{self._exchanges}", self._pairs.unexchanged())
         except RpcError:
             # A shell has failed: its tasks will not come, and these are told so.
             answer = "cmd=barrier_out rc=-1"
         else:
-            self._pairs.learn(everything)
+            self._pairs.add_exchanged(everything)
             answer = "cmd=barrier_out rc=0"
         for client in entered:
-            client.waiting = False
+            client.in_barrier = False
             try:
                 self._send(client, answer)
-            except Broken as error:
+            except ProtocolError as error:
                 await shell.fail(f"a task breaks the PMI protocol: {error}")

@@ -20,7 +20,7 @@ from warren.rpc.message import Payload, Request, RpcError
 
 OUTPUT: Final = "pty-output"
 RESIZE: Final = "pty-resize"
-INTERACTIVE: Final = 0
+INTERACTIVE_RANK: Final = 0
 """The rank of the task to which a client may be attached."""
 
 _LARGEST: Final = 2**16 - 1
@@ -40,7 +40,7 @@ class Pty(ShellPlugin):
         info = shell.info
         if not info.options.pty.interactive or info.rank != 0:
             return
-        if INTERACTIVE not in info.ranks:
+        if INTERACTIVE_RANK not in info.ranks:
             raise CannotRun("shell option pty.interactive: task 0 is not on the job's first node")
         shell.init_context["pty"] = {"capture": info.options.pty.capture}
         shell.serve(RESIZE, Method(lambda request: self._resize(shell, request), guest=True))
@@ -49,9 +49,9 @@ class Pty(ShellPlugin):
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
         wanted = shell.info.options.pty
-        if not wanted.has(task.rank):
+        if not wanted.includes(task.rank):
             return
-        is_interactive = wanted.interactive and task.rank == INTERACTIVE
+        is_interactive = wanted.interactive and task.rank == INTERACTIVE_RANK
         try:
             if is_interactive and not wanted.capture:
                 task.terminal = WatchedTerminal(wanted.size, drain_timeout=self._drain_timeout)
@@ -70,7 +70,7 @@ class Pty(ShellPlugin):
 
     async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
         if task.terminal is not None:
-            task.terminal.task_ended()
+            task.terminal.on_task_end()
 
     def exit(self, shell: RunningShell) -> None:
         for terminal in self._terminals.values():
@@ -84,22 +84,22 @@ class Pty(ShellPlugin):
         if not isinstance(seen, int):
             raise RpcError(errno.EPROTO, f"{OUTPUT} takes how much was seen")
         await self._terminal_ready.wait()
-        terminal = self._terminals[INTERACTIVE]
+        terminal = self._terminals[INTERACTIVE_RANK]
         assert isinstance(terminal, WatchedTerminal)
         offset, chunk, end = await terminal.unseen.read_from(seen)
-        context = stdio.data(1, "stdout", INTERACTIVE, chunk).context
+        context = stdio.data(1, "stdout", INTERACTIVE_RANK, chunk).context
         encoding = context.get("encoding", "UTF-8")
         return {"offset": offset, "data": context["data"], "encoding": encoding, "end": end}
 
     async def _resize(self, shell: RunningShell, request: Request) -> Payload:
         shell.check_permitted(request)
-        rows, columns = (_length(request.payload.get(name)) for name in ("rows", "columns"))
+        rows, columns = (_read_length(request.payload.get(name)) for name in ("rows", "columns"))
         await self._terminal_ready.wait()
-        self._terminals[INTERACTIVE].resize(rows, columns)
+        self._terminals[INTERACTIVE_RANK].resize(rows, columns)
         return {}
 
 
-def _length(given: object) -> int:
+def _read_length(given: object) -> int:
     if not isinstance(given, int) or not 0 < given <= _LARGEST:
         raise RpcError(errno.EPROTO, f"{RESIZE} takes rows and columns")
     return given

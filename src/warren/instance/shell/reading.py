@@ -21,7 +21,7 @@ class Reader:
             try:
                 chunk = os.read(self._descriptor, _CHUNK)
             except BlockingIOError:
-                await _readable(self._descriptor)
+                await _wait_readable(self._descriptor)
                 continue
             except OSError as error:
                 if error.errno != errno.EIO:  # the other end of a pseudo-terminal is closed
@@ -39,7 +39,7 @@ class Reader:
             self._descriptor = None
 
 
-async def _readable(descriptor: int) -> None:
+async def _wait_readable(descriptor: int) -> None:
     """Wait until something can be read, or until all writers have closed it."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()

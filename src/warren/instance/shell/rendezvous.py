@@ -43,7 +43,7 @@ class _Meeting(msgspec.Struct):
         return everything
 
 
-class Shells:
+class ShellPeers:
     """One shell's view of the job's other shells. Alone, it does not wait."""
 
     def __init__(self, handle: Handle, info: ShellInfo) -> None:
@@ -54,8 +54,8 @@ class Shells:
         self._size = len(info.hosts)
         self._meetings: dict[str, _Meeting] = {}
         self._gathered = asyncio.Event()
-        self._left = {rank: asyncio.Event() for rank in range(1, self._size)}
-        self.first_left = asyncio.Event()
+        self._left_events = {rank: asyncio.Event() for rank in range(1, self._size)}
+        self.some_node_done = asyncio.Event()
         """Set at the leader when all tasks of some other node have ended."""
 
     def service(self, rank: int) -> str:
@@ -132,7 +132,7 @@ class Shells:
                 await _first(self._wait_all_left(), self._wait_broken())
 
     async def _wait_all_left(self) -> None:
-        for left in self._left.values():
+        for left in self._left_events.values():
             await left.wait()
 
     async def ask(self, rank: int, method: str, payload: Payload) -> Payload | None:
@@ -141,7 +141,7 @@ class Shells:
         return await _first(asked, self._wait_left(rank), self._wait_hopeless())  # type: ignore[no-any-return]
 
     async def _wait_left(self, rank: int) -> None:
-        await self._left[rank].wait()
+        await self._left_events[rank].wait()
 
     async def _wait_hopeless(self) -> None:
         """Wait until there is no hope for the answer of a shell that has not left.
@@ -165,12 +165,12 @@ class Shells:
     # The leader answers
 
     async def _serve_gathered(self, request: Request) -> Payload:
-        self._permit(request)
+        self._check_permitted(request)
         await self._gathered.wait()
         return {}
 
     async def _serve_meet(self, request: Request) -> Payload:
-        rank = self._permit(request)
+        rank = self._check_permitted(request)
         name, given = request.payload.get("name"), request.payload.get("given")
         if not isinstance(name, str) or not isinstance(given, Mapping) or rank is None:
             raise RpcError(errno.EPROTO, "meet takes name, rank and given")
@@ -178,17 +178,17 @@ class Shells:
         return {"given": await self._join(name, rank, given)}
 
     async def _serve_leave(self, request: Request) -> Payload:
-        rank = self._permit(request)
+        rank = self._check_permitted(request)
         if rank is None:
             raise RpcError(errno.EPROTO, "leave takes a rank")
         self._gathered.set()
-        self._left[rank].set()
-        self.first_left.set()
+        self._left_events[rank].set()
+        self.some_node_done.set()
         return {}
 
-    def _permit(self, request: Request) -> int | None:
+    def _check_permitted(self, request: Request) -> int | None:
         """Return the rank of the shell that asks, if it says a rank that there is."""
-        if not request.cred.owner and request.cred.userid != self._userid:
+        if not request.cred.is_owner and request.cred.userid != self._userid:
             raise RpcError(errno.EPERM, "the job is another user's")
         rank = request.payload.get("rank")
         known = isinstance(rank, int) and 0 < rank < self._size

@@ -23,7 +23,7 @@ from warren.instance.shell import output, plugins, shellinfo, usershell
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.output import Output
 from warren.instance.shell.plugins import ERROR, NOTICE, WARNING, Connection, ShellPlugin, TaskStart
-from warren.instance.shell.rendezvous import Shells
+from warren.instance.shell.rendezvous import ShellPeers
 from warren.instance.shell.shellinfo import ShellInfo
 from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.instance.shell.tasks import CannotStart, Inherited, Spawner, Task
@@ -58,7 +58,7 @@ class Shell(msgspec.Struct, kw_only=True):
     init_context: dict[str, Any] = msgspec.field(default_factory=dict)
     ending: bool = False
     _info: ShellInfo | None = None
-    _peers: Shells | None = None
+    _peers: ShellPeers | None = None
     _group: asyncio.TaskGroup | None = None
     _background: list[asyncio.Task[None]] = msgspec.field(default_factory=list)
     _methods: dict[str, Method] = msgspec.field(default_factory=dict)
@@ -97,22 +97,22 @@ class Shell(msgspec.Struct, kw_only=True):
         self.signal(signal.SIGKILL if signum == signal.SIGUSR1 else signum)
 
     async def _run(self) -> int:
-        await self._call("connect")
+        await self._call_plugins("connect")
         found = await self.handle.rpc(
             "job-info.lookup", {"id": self.job, "keys": ["J", "jobspec", "R"]}
         )
         self._info = info = shellinfo.read(found, self.job, self.rank, self.request)
         self.environment.update(info.environment)
-        theirs = jobspec.system(info.jobspec).get("exec", {}).get("job_shell")
-        if theirs is not None:
-            return await usershell.run(self, self.spawner, self._add_task, theirs, self.uri)
-        self._peers = Shells(self.handle, info)
-        written = await self._prepare()
+        user_shell = jobspec.system(info.jobspec).get("exec", {}).get("job_shell")
+        if user_shell is not None:
+            return await usershell.run(self, self.spawner, self._add_task, user_shell, self.uri)
+        self._peers = ShellPeers(self.handle, info)
+        task_output = await self._prepare()
         try:
-            code = await self._run_tasks(written)
+            code = await self._run_tasks(task_output)
         finally:
-            written.close()
-        await self._call("finish")
+            task_output.close()
+        await self._call_plugins("finish")
         await self._peers.leave(wait_for_all=info.options.exit_timeout is not None)
         return code
 
@@ -128,12 +128,12 @@ class Shell(msgspec.Struct, kw_only=True):
             FLUX_JOB_NNODES=str(len(info.hosts)),
             FLUX_KVS_NAMESPACE=keys.guest_namespace(info.job),
         )
-        await self._call("init")
+        await self._call_plugins("init")
         self._info = info = replace(info, environment=self.environment)
         await self._choose_cwd()
-        written = Output(self.clock, self.info, self._append_text)
+        task_output = Output(self.clock, self.info, self._append_text)
         if info.rank == 0:
-            written.truncate()
+            task_output.truncate()
         if self._methods or len(info.hosts) > 1:
             # Before the log says that there is such a service: its readers ask at once.
             await self._offer()
@@ -142,9 +142,9 @@ class Shell(msgspec.Struct, kw_only=True):
         if len(info.hosts) > 1:
             await self.peers.gather()
         early, self._early_log = self._early_log, None
-        await self.append("output", [*(early or ()), *written.redirections()])
-        await self._call("post_init")
-        return written
+        await self.append("output", [*(early or ()), *task_output.open_files()])
+        await self._call_plugins("post_init")
+        return task_output
 
     async def _choose_cwd(self) -> None:
         """Choose a working directory that exists, and log it if it is another one."""
@@ -178,37 +178,37 @@ class Shell(msgspec.Struct, kw_only=True):
 
     # Running
 
-    async def _run_tasks(self, written: Output) -> int:
+    async def _run_tasks(self, task_output: Output) -> int:
         async with asyncio.TaskGroup() as work:
-            writing = work.create_task(written.run())
-            statuses = await self._run_to_exit(written)
-            await written.end()
+            writing = work.create_task(task_output.run())
+            statuses = await self._run_to_exit(task_output)
+            await task_output.end()
             await writing
         return max((_exit_code(status) for status in statuses), default=0)
 
-    async def _run_to_exit(self, written: Output) -> list[int]:
+    async def _run_to_exit(self, task_output: Output) -> list[int]:
         """Start the tasks of this node, pass on what they print, and return their wait statuses."""
         info = self.info
         async with asyncio.TaskGroup() as work:
-            tended = []
+            waits = []
             for index in range(len(info.ranks)):
-                start, task = await self._start(index, written)
-                tended.append(work.create_task(self._wait_task(start, task)))
+                start, task = await self._start(index, task_output)
+                waits.append(work.create_task(self._wait_task(start, task)))
                 if task is not None:
                     for stream in output.STREAMS:
-                        work.create_task(written.read(task, stream, index))
-            await self._call("start")
+                        work.create_task(task_output.forward(task, stream, index))
+            await self._call_plugins("start")
             await self.peers.meet("start", {})
             if info.rank == 0:
                 started = {"taskmap": taskmap.wrap(info.taskmap)}
                 event = Event(self.clock.now(), "shell.start", started)
                 await self.append("exec.eventlog", [event])
-            statuses = [await each for each in tended]
+            statuses = [await each for each in waits]
             # What tasks have left behind may hold their output open.
             await self.spawner.clean_up()
         return statuses
 
-    async def _start(self, index: int, written: Output) -> tuple[TaskStart, Task | None]:
+    async def _start(self, index: int, task_output: Output) -> tuple[TaskStart, Task | None]:
         info = self.info
         rank = info.ranks[index]
         start = TaskStart(
@@ -221,7 +221,7 @@ class Shell(msgspec.Struct, kw_only=True):
                 "FLUX_TASK_LOCAL_ID": str(index),
             },
         )
-        await self._call("task_init", start)
+        await self._call_plugins("task_init", start)
         inherited = Inherited(
             stdin=start.stdin,
             descriptors=start.descriptors,
@@ -236,14 +236,14 @@ class Shell(msgspec.Struct, kw_only=True):
             self._add_task(rank, task)
         except CannotStart as error:
             await self._log_now(ERROR, str(error))
-            await written.close_unstarted(index)
-        await self._call("task_fork", start)
+            await task_output.close_unstarted(index)
+        await self._call_plugins("task_fork", start)
         return start, task
 
     async def _wait_task(self, start: TaskStart, task: Task | None) -> int:
         """Wait for the end of a task, and return its wait status."""
         status = 127 << 8 if task is None else await task.wait()
-        await self._call("task_exit", start, status)
+        await self._call_plugins("task_exit", start, status)
         return status
 
     # What plugins may call
@@ -254,7 +254,7 @@ class Shell(msgspec.Struct, kw_only=True):
         return self._info
 
     @property
-    def peers(self) -> Shells:
+    def peers(self) -> ShellPeers:
         assert self._peers is not None
         return self._peers
 
@@ -262,7 +262,7 @@ class Shell(msgspec.Struct, kw_only=True):
         self._methods[name] = method
 
     def check_permitted(self, request: Request) -> None:
-        if not request.cred.owner and request.cred.userid != self.info.userid:
+        if not request.cred.is_owner and request.cred.userid != self.info.userid:
             raise RpcError(errno.EPERM, "the job is another user's")
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
@@ -303,9 +303,9 @@ class Shell(msgspec.Struct, kw_only=True):
             if ranks is None or rank in ranks:
                 task.signal(signum)
 
-    async def _call(self, point: str, *about: Any) -> None:
-        for called in plugins.callbacks_at(point, self.plugins):
-            await called(self, *about)
+    async def _call_plugins(self, point: str, *about: Any) -> None:
+        for callback in plugins.callbacks_at(point, self.plugins):
+            await callback(self, *about)
 
     def _task_group(self) -> asyncio.TaskGroup:
         assert self._group is not None

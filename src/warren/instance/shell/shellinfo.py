@@ -54,7 +54,7 @@ class ShellInfo(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def resources(self) -> Rank:
         """What of this node is the job's."""
-        return resource_set.decode(self.r)[self.rank]
+        return resource_set.decode_ranks(self.r)[self.rank]
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -69,15 +69,17 @@ class ShellInfo(msgspec.Struct, frozen=True, kw_only=True):
         return float(self.r["execution"].get("expiration") or 0.0)
 
 
-def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None = None) -> ShellInfo:
+def read(
+    found: Mapping[str, Any], job: JobId, rank: int, proven_payload: bytes | None = None
+) -> ShellInfo:
     """Read what a shell is to know from a job's J, jobspec and R. Raises CannotRun.
 
-    `proven` is the payload of J where that was proven; else the instance answers for it.
+    `proven_payload` is the payload of J where that was proven; else the instance answers for it.
     """
     try:
         request = signed_request.unwrap(found["J"], mechanisms=signed_request.MECHANISMS)
-        signed = orjson.loads(request.payload if proven is None else proven)
-        spec = as_signed(orjson.loads(found["jobspec"]), signed)
+        signed = orjson.loads(request.payload if proven_payload is None else proven_payload)
+        spec = with_signed_parts(orjson.loads(found["jobspec"]), signed)
         r = orjson.loads(found["R"])
         hosts = resource_set.nodelist(r)
         system = jobspecs.system(spec)
@@ -113,7 +115,7 @@ def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None =
         raise CannotRun(f"the job cannot be read: {error}") from error
 
 
-def as_signed(spec: Mapping[str, Any], signed: Mapping[str, Any]) -> dict[str, Any]:
+def with_signed_parts(spec: Mapping[str, Any], signed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the instance's jobspec with all that is the author's alone as it was signed.
 
     Resources and the other attributes are the instance's to change. Raises CannotRun where
@@ -146,29 +148,29 @@ def tasks_per_node(
         type_, number = for_each
         if type_ == "node":
             return [number] * len(hosts)
-        return [number * len(node.cores) for node in resource_set.decode(r)]
-    summary = jobspecs.summary(spec)
-    slots = r["execution"].get("nslots", summary.slots) if summary.moldable else summary.slots
+        return [number * len(node.cores) for node in resource_set.decode_ranks(r)]
+    counts = jobspecs.resource_counts(spec)
+    slots = r["execution"].get("nslots", counts.slots) if counts.moldable else counts.slots
     tasks = jobspecs.tasks_in_slots(spec, slots)
     if len(hosts) == 1:
         return [tasks]
-    return cyclic_counts(tasks, [len(node.cores) for node in resource_set.decode(r)],
-                  summary.cores_per_slot)  # fmt: skip
+    return cyclic_counts(tasks, [len(node.cores) for node in resource_set.decode_ranks(r)],
+                  counts.cores_per_slot)  # fmt: skip
 
 
 def cyclic_counts(tasks: int, cores: Sequence[int], cores_per_task: int) -> list[int]:
     """Return the tasks of each node, dealt in turn while it has cores, and then regardless."""
     given = [0] * len(cores)
-    room = [max(number // cores_per_task, 0) for number in cores]
+    free_slots = [max(number // cores_per_task, 0) for number in cores]
     left = tasks
-    while left and any(room):
-        open_nodes = [node for node, free in enumerate(room) if free]
+    while left and any(free_slots):
+        open_nodes = [node for node, free in enumerate(free_slots) if free]
         # As many rounds at once as the fullest of the open nodes still takes.
-        rounds = min(min(room[node] for node in open_nodes), left // len(open_nodes)) or 1
+        rounds = min(min(free_slots[node] for node in open_nodes), left // len(open_nodes)) or 1
         for node in open_nodes:
             taken = min(rounds, left)
             given[node] += taken
-            room[node] -= taken
+            free_slots[node] -= taken
             left -= taken
     for node in range(len(cores)):
         given[node] += left // len(cores) + (node < left % len(cores))
@@ -184,13 +186,13 @@ def task_map(per_node: Sequence[int], spec: Mapping[str, Any], options: Options)
     if scheme == "block":
         return [Block(*block) for block in taskmap.encode(per_node)]
     if scheme == "cyclic":
-        return cyclic(per_node, value)
+        return cyclic_map(per_node, value)
     if scheme == "manual":
-        return _manual(per_node, value)
+        return _manual_map(per_node, value)
     raise CannotRun(f"taskmap scheme {scheme!r} is not one of block, cyclic, manual")
 
 
-def cyclic(per_node: Sequence[int], value: str) -> list[Block]:
+def cyclic_map(per_node: Sequence[int], value: str) -> list[Block]:
     """Number the tasks in turns of `value` for each node. Raises CannotRun."""
     stride = int(value) if value.isdecimal() else 0 if value else 1
     if stride < 1:
@@ -206,7 +208,7 @@ def cyclic(per_node: Sequence[int], value: str) -> list[Block]:
     raise AssertionError  # pragma: no cover - a job has a node
 
 
-def _manual(per_node: Sequence[int], value: str) -> list[Block]:
+def _manual_map(per_node: Sequence[int], value: str) -> list[Block]:
     try:
         text = value.lstrip()
         blocks = (

@@ -41,7 +41,7 @@ class Terminal:
             termios.tcsetattr(self._task_end, termios.TCSANOW, modes)
         self.resize(*size)
         self._reader = Reader(os.dup(self._ours))
-        self._typed = b"\n"
+        self._last_typed = b"\n"
         """The last byte that the task was given to read."""
 
     @property
@@ -55,7 +55,7 @@ class Terminal:
             os.close(self._task_end)
             self._task_end = -1
 
-    def task_ended(self) -> None:
+    def on_task_end(self) -> None:
         """Note that the task has ended. What it has printed may still be read."""
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Terminal:
         A terminal has no end by itself. Where lines are typed, a character says so: at the
         beginning of a line, and once more where the line before it is not complete.
         """
-        self._typed = chunk[-1:] or self._typed
+        self._last_typed = chunk[-1:] or self._last_typed
         if not eof:
             return chunk
         try:
@@ -98,10 +98,10 @@ class Terminal:
         if not modes[_LOCAL_MODES] & termios.ICANON:
             return chunk
         end: bytes = modes[_CHARACTERS][termios.VEOF]
-        return chunk + (end if self._typed == b"\n" else end * 2)
+        return chunk + (end if self._last_typed == b"\n" else end * 2)
 
 
-class Unseen:
+class UnseenOutput:
     """What was printed and not seen yet. Its bytes are counted from the first that ever was."""
 
     def __init__(self) -> None:
@@ -167,26 +167,26 @@ class WatchedTerminal(Terminal):
         drain_timeout: float = DRAIN_TIMEOUT,
     ) -> None:
         super().__init__(size, echo=True)
-        self.unseen = Unseen()
+        self.unseen = UnseenOutput()
         self._most = most
         self._drain_timeout = drain_timeout
         self._ended = asyncio.Event()
-        self._left = False
+        self._viewer_gone = False
         """Whether no client is attached any more."""
 
-    def task_ended(self) -> None:
+    def on_task_end(self) -> None:
         self._ended.set()
 
     async def read(self) -> bytes:
         while chunk := await self._reader.read():
-            if self._left:
+            if self._viewer_gone:
                 return chunk
             self.unseen.add(chunk)
             if not await self._wait_seen(self._most):
                 # The task has ended, and has left a process that prints on.
-                self._left = True
+                self._viewer_gone = True
                 return self.unseen.take()
-        self._left = self._left or not await self._wait_seen(1)
+        self._viewer_gone = self._viewer_gone or not await self._wait_seen(1)
         rest = self.unseen.take()
         if not rest:
             self.unseen.end()

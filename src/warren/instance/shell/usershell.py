@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from warren.instance import keys
-from warren.instance.shell.options import LIMIT, CannotRun
+from warren.instance.shell.options import OUTPUT_LIMIT, CannotRun
 from warren.instance.shell.plugins import RunningShell
 from warren.instance.shell.tasks import CannotStart, Spawner, Task
 from warren.rfc import fluid, stdio
@@ -63,7 +63,7 @@ async def run(
 
 async def _log_output(shell: RunningShell, task: Task, stream: str) -> None:
     """Log what a shell prints, up to a limit and while there is room; drop the rest."""
-    left = LIMIT
+    left = OUTPUT_LIMIT
     while chunk := await task.read(stream):
         kept, left = chunk[:left], left - len(chunk[:left])
         if kept:

@@ -17,7 +17,7 @@ import orjson
 from msgspec.structs import replace
 
 from warren.base.clock import Clock
-from warren.base.objects import Change, Key, Kind, Object, Remove, key_of, merged
+from warren.base.objects import Change, Key, Kind, Object, Remove, key_of, merge_patch
 from warren.base.times import rfc3339
 from warren.journal import Journal
 from warren.journal.committer import Committer, rewrite_limit
@@ -107,7 +107,7 @@ class Store:
 
         Whatever is written nonetheless waits until there is room.
         """
-        return self._committer.full
+        return self._committer.full_reason
 
     @property
     def stuck(self) -> bool:
@@ -260,7 +260,7 @@ class Store:
         return await self.modify(
             change.kind,
             change.key,
-            lambda old: merged(old, change.patch),
+            lambda old: merge_patch(old, change.patch),
             WriteOptions(resource_version=change.resource_version, status=change.status),
         )
 

@@ -102,7 +102,7 @@ class PersistentService:
             if shared.groups and groups is None:
                 groups = self._groups(request.cred.userid)
             user = request.cred.userid
-            if request.cred.owner or may_use(obj.spec.user_id, shared, user, groups or ()):
+            if request.cred.is_owner or may_use(obj.spec.user_id, shared, user, groups or ()):
                 servers = self._servers.get(obj.metadata.key)
                 found.append(summary(obj, servers))
         return {"persistent": sorted(found, key=lambda each: str(each["name"]))}
@@ -184,7 +184,7 @@ class PersistentService:
                     kinds.PERSISTENT_INSTANCE, Key(kinds.DEFAULT_NAMESPACE, name)
                 )
                 obj = read(raw, PersistentStorageInstance)
-                if not cred.owner and obj.spec.user_id != cred.userid:
+                if not cred.is_owner and obj.spec.user_id != cred.userid:
                     raise RpcError(
                         errno.EPERM,
                         f"The persistent storage {name!r} is {user_name(obj.spec.user_id)}'s: only "

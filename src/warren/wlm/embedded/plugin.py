@@ -109,7 +109,7 @@ class DwsPlugin:
     def _start_epilog_timer(self, job: JobId, since: float) -> None:
         """Have an epilog end that takes too long."""
         if self._epilog_timeout is not None:
-            self._tap.at(since + self._epilog_timeout, partial(self._epilog_timed_out, job))
+            self._tap.call_at(since + self._epilog_timeout, partial(self._epilog_timed_out, job))
 
     def _epilog_timed_out(self, job: JobId) -> None:
         found = self._tap.with_pending_events(job)
@@ -209,7 +209,7 @@ class DwsPlugin:
         if job is not None and EPILOG in job.epilogs and r is not None:
             named = set(hostlist.decode(message.nodelist))
             self._tap.release(
-                job.id, [each.rank for each in resource_set.decode(r) if each.host in named]
+                job.id, [each.rank for each in resource_set.decode_ranks(r) if each.host in named]
             )
         return {}
 

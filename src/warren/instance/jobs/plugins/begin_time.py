@@ -36,7 +36,7 @@ class BeginTime:
         moment = float(wanted.value)
         self._moments.setdefault(job.id, {})[description] = moment
         self._tap.dependency_add(job.id, description)
-        self._tap.at(moment, partial(self._on_moment, job.id))
+        self._tap.call_at(moment, partial(self._on_moment, job.id))
 
     def _on_moment(self, job: JobId) -> None:
         found = self._tap.with_pending_events(job)

@@ -30,7 +30,7 @@ class AllocBypass:
             "job.state.sched": self._allocate,
         }
 
-    def _given(self, job: Job) -> Any:
+    def _requested_r(self, job: Job) -> Any:
         attribute = jobspecs.system(self._tap.jobspec(job.id)).get(_ATTRIBUTE)
         return None if attribute is None else attribute.get("R")
 
@@ -41,14 +41,14 @@ class AllocBypass:
         if job.userid != self._owner:
             raise Rejected("only the instance owner can bring its own resources")
         try:
-            resource_set.read(attribute["R"])
+            resource_set.decode_all(attribute["R"])
         except (BadFormat, KeyError, TypeError) as error:
             raise Rejected(f"attributes.system.{_ATTRIBUTE}.R cannot be read: {error}") from None
 
     def _flag(self, job: Job) -> None:
-        if self._given(job) is not None and not job.alloc_bypass:
+        if self._requested_r(job) is not None and not job.alloc_bypass:
             self._tap.set_flag(job.id, _ATTRIBUTE)
 
     def _allocate(self, job: Job) -> None:
         if job.alloc_bypass:
-            self._tap.allocate(job.id, self._given(job))
+            self._tap.allocate(job.id, self._requested_r(job))

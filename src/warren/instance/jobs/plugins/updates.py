@@ -31,13 +31,13 @@ class Updates:
         if not isfinite(value) or value < 0:
             raise Rejected(f"{DURATION} is not a number of seconds from 0 on")
         if job.state is State.RUN:
-            if not update.owner:
+            if not update.by_owner:
                 raise Rejected("only the instance owner can change the duration of a running job")
             end = expiration(self._tap.resources(job.id) or {}, value)
             if end and end <= self._clock.now():
                 raise Rejected(f"with {DURATION} {value} the job's time would be over already")
         # The owner may go beyond the limits that are set for others.
-        return Verdict(validated=update.owner)
+        return Verdict(validated=update.by_owner)
 
     def _job_name(self, job: Job, update: Update) -> Verdict:
         if not isinstance(update.value, str) or not update.value:

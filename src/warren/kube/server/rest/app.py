@@ -14,7 +14,7 @@ from multidict import CIMultiDict
 
 from warren.base import log
 from warren.base.clock import Clock
-from warren.base.objects import Key, Kind, Object, Remove, key_of, merged
+from warren.base.objects import Key, Kind, Object, Remove, key_of, merge_patch
 from warren.kube.admission import User
 from warren.kube.client import NotFound
 from warren.kube.server import logs
@@ -60,7 +60,7 @@ def _merged(old: Object, patch: Any) -> Object:
         return json_patch(old, patch)
     if not isinstance(patch, dict):
         raise RequestError(400, "BadRequest", "the body is not an object")
-    new: Object = merged(old, patch)
+    new: Object = merge_patch(old, patch)
     return new
 
 

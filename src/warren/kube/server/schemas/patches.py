@@ -1,7 +1,7 @@
 """JSON Patch (RFC 6902): a list of operations, done to an object one after the other.
 
 What the operations do is the library's; this module numbers the refusals and sets bounds.
-Merge patches are `warren.base.objects.merged`.
+Merge patches are `warren.base.objects.merge_patch`.
 """
 
 from collections.abc import Mapping
