@@ -45,7 +45,7 @@ def test_a_jobspec_with_flash_asks_for_it_beside_each_node() -> None:
 
 def test_flash_next_to_the_nodes_is_asked_for_as_allocations() -> None:
     asked = asking(node(2, slot(1, core())), chassis(1, ssd(5)), chassis(2, ssd(40)))
-    wanted = want(2, shared=(AllocationSet(1, 5), AllocationSet(2, 40)))
+    wanted = want(2, shared_flash=(AllocationSet(1, 5), AllocationSet(2, 40)))
     assert from_jobspec(asked) == wanted
 
 
@@ -54,7 +54,7 @@ def test_what_the_storage_side_has_rewritten_is_what_the_scheduler_reads() -> No
     needs = [need("xfs", 3 * GIB), need("mgt", 5 * GIB, "AllocateSingleServer")]
     changed = resources.rewrite(plain["resources"], needs, 4 * GIB)
     found = from_jobspec({**plain, "resources": changed.resources})
-    assert found == want(2, 4, ssd=4, shared=(AllocationSet(1, 5),))
+    assert found == want(2, 4, ssd=4, shared_flash=(AllocationSet(1, 5),))
 
 
 def chassis(count: Any, *inside: dict[str, Any]) -> dict[str, Any]:
@@ -267,7 +267,7 @@ def test_what_flash_demands_of_rabbits_is_read_by_the_labels_of_the_resources() 
     }
     found = from_jobspec(demanding(demands, outer, named, chassis(1, ssd(7))))
     assert found.labels == ("tier=fast",)
-    assert found.shared == (AllocationSet(1, 5, ("a=1",), ("k",)), AllocationSet(1, 7))
+    assert found.shared_flash == (AllocationSet(1, 5, ("a=1",), ("k",)), AllocationSet(1, 7))
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_in_which_ways_flash_is_reached_says_which_rabbits_may_hold_it(
     told = [{"type": kind, "priority": priority} for kind, priority in access]
     named = {**chassis(1, ssd(5)), "label": "a"}
     spec = demanding({"a": {"access": told}}, node(1, slot(1, core())), named)
-    assert from_jobspec(spec).shared == (AllocationSet(1, 5, locality=locality),)
+    assert from_jobspec(spec).shared_flash == (AllocationSet(1, 5, locality=locality),)
 
 
 @pytest.mark.parametrize(

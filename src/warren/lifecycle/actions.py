@@ -57,7 +57,7 @@ class Execute:
 
 
 @dataclass(frozen=True)
-class FreePart:
+class PartialFree:
     """Free these nodes, and not yet the rest."""
 
     ranks: frozenset[int]
@@ -68,7 +68,7 @@ class Free:
     """Free the resources that are left."""
 
 
-Action = Post | Prioritize | RequestAllocation | WithdrawAllocation | Execute | FreePart | Free
+Action = Post | Prioritize | RequestAllocation | WithdrawAllocation | Execute | PartialFree | Free
 
 
 def decide(job: Job, outstanding: OutstandingRequests) -> list[Action]:
@@ -138,4 +138,4 @@ def _partial_free(
     left = ranks - job.freed_ranks
     if not left or not job.allocated or "partial-free" in outstanding.events:
         return []
-    return [FreePart(left), Post("partial-free", {"ranks": idset.encode(left)})]
+    return [PartialFree(left), Post("partial-free", {"ranks": idset.encode(left)})]
