@@ -98,7 +98,7 @@ def test_a_document_has_the_same_address_while_it_is_the_same(one: bytes, other:
     [("", "v1", "api/v1"), ("g.example", "v1beta1", "apis/g.example/v1beta1")],
 )
 def test_a_group_has_its_place(group: str, version: str, place: str) -> None:
-    assert openapi.place(group, version) == place
+    assert openapi.group_version_path(group, version) == place
 
 
 # Operations

@@ -27,7 +27,7 @@ from warren.kube.client import Refused
 
 log = structlog.get_logger()
 
-_LARGEST: Final = 8 * 2**20
+_MAX_BODY_BYTES: Final = 8 * 2**20
 """Bytes of an AdmissionReview: it holds an object twice, before and after."""
 
 _GRACE: Final = 3.0
@@ -41,7 +41,7 @@ def path(action: Literal["mutate", "validate"], kind: Kind) -> str:
 
 async def serve(listener: socket.socket, tls: ssl.SSLContext, admission: Admission) -> None:
     """Answer on a bound socket until cancelled."""
-    app = web.Application(client_max_size=_LARGEST)
+    app = web.Application(client_max_size=_MAX_BODY_BYTES)
     handlers = _Handlers(admission)
     app.router.add_post("/mutate-{what}", handlers.mutate)
     app.router.add_post("/validate-{what}", handlers.validate)
