@@ -79,7 +79,7 @@ class Followers:
 
     @contextmanager
     def admit(self, asked: LogRequest) -> Iterator[None]:
-        """Count a client that wants to follow, for a block. Raises RequestError for one too many."""
+        """Count a client that follows, for a block. Raises RequestError for one too many."""
         if not asked.follow:
             yield
             return
