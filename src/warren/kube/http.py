@@ -191,8 +191,8 @@ async def connect(
 
 def _path(kind: Kind, namespace: str, name: str = "") -> str:
     root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
-    place = f"/namespaces/{namespace}" if kind.namespaced and namespace else ""
-    return f"{root}{place}/{kind.plural}" + (f"/{name}" if name else "")
+    namespace_path = f"/namespaces/{namespace}" if kind.namespaced and namespace else ""
+    return f"{root}{namespace_path}/{kind.plural}" + (f"/{name}" if name else "")
 
 
 def _as_asked_for(kind: Kind, obj: dict[str, Any]) -> Object:

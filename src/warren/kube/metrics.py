@@ -126,7 +126,7 @@ class Metrics:
         return lambda leads: gauge.set(leads)
 
     def counting_client(self, client: Client) -> Client:
-        """Return a client that does what `counting_client` does, and counts it."""
+        """Return a client that does what `client` does, and counts it."""
         return _CountingClient(client, self._requests, self._latencies)
 
 

@@ -199,8 +199,8 @@ def _with_key(obj: dict[str, Any] | None, key: Key) -> Object | None:
     """Return an object with a name and a namespace, where it waits for the API to give them."""
     if obj is None:
         return None
-    place = {"namespace": key.namespace} if key.namespace else {}
-    return {**obj, "metadata": {"name": key.name, **place, **obj["metadata"]}}
+    namespace = {"namespace": key.namespace} if key.namespace else {}
+    return {**obj, "metadata": {"name": key.name, **namespace, **obj["metadata"]}}
 
 
 # The certificate

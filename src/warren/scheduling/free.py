@@ -496,7 +496,7 @@ def _node_indexes(nodes: int) -> Iterator[int]:
 
 
 def _bits_of(node_indexes: list[int]) -> int:
-    """Return the bits of some places: of many without going over all bits for each."""
+    """Return some nodes as bits: of many without going over all bits for each."""
     if len(node_indexes) < 8:
         found = 0
         for node_index in node_indexes:

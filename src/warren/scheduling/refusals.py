@@ -248,16 +248,16 @@ def _flash_text(request: Request) -> str:
 
 
 def _missing_per_node(
-    request: Request, view: SystemView, cores: int, gpus: int, place: str
+    request: Request, view: SystemView, cores: int, gpus: int, where: str
 ) -> str | None:
     meets = f" that meets {_constraint_text(request)}" if request.constraint else ""
     widest, most_gpus = view.whole.largest_per_node(view.ever_usable)
     if cores > widest:
-        asked = number_asked_for(cores, "core", f" {place}")
+        asked = number_asked_for(cores, "core", f" {where}")
         return f"{asked}, and the widest node{meets} has {widest}."
     if gpus > most_gpus:
         more = f"more than {most_gpus}" if most_gpus else "one"
-        return f"{number_asked_for(gpus, 'gpu', f' {place}')}, and no node{meets} has {more}."
+        return f"{number_asked_for(gpus, 'gpu', f' {where}')}, and no node{meets} has {more}."
     return None
 
 

@@ -263,8 +263,8 @@ class _Scope:
         return self._allows_resource(verb, part.api_groups[0], resource, subresource, name)
 
     def _index(self, rule: Rule) -> None:
-        for resource_name in product(rule.api_groups, rule.resources):
-            verbs = self._resources.setdefault(resource_name, _Verbs())
+        for group_resource in product(rule.api_groups, rule.resources):
+            verbs = self._resources.setdefault(group_resource, _Verbs())
             if not rule.resource_names:
                 verbs.all.update(rule.verbs)
             for name in rule.resource_names:

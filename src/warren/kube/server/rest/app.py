@@ -207,8 +207,11 @@ class ApiServer:
         match path:
             case ["apis", group, "v1", plural] if (group, plural) in _REVIEWS:
                 return await self._review(request, group, plural, "")
-            case ["apis", group, "v1", "namespaces", place, plural] if (group, plural) in _REVIEWS:
-                return await self._review(request, group, plural, place)
+            case ["apis", group, "v1", "namespaces", namespace, plural] if (
+                group,
+                plural,
+            ) in _REVIEWS:
+                return await self._review(request, group, plural, namespace)
             case ["api", "v1", *rest] if rest:
                 return await self._serve(request, self._target("", "v1", rest))
             case ["apis", group, version, *rest] if rest:
@@ -247,7 +250,7 @@ class ApiServer:
         return [*self._store.resources(), *REVIEWS]
 
     def _documents(self) -> Mapping[str, bytes]:
-        """Return the OpenAPI documents by place, written anew when what is served has changed."""
+        """Return the OpenAPI documents by path, written anew when what is served has changed."""
         resources = self._store.resources()
         if self._documented != resources:
             self._documented = resources

@@ -68,7 +68,7 @@ def resources_of(resources: Iterable[Resource], group: str, version: str) -> dic
 
 
 def documents(resources: Sequence[Resource]) -> dict[str, bytes]:
-    """Return the OpenAPI documents of all groups and versions (`/openapi/v3/PLACE`), by place."""
+    """Return the OpenAPI documents of all groups and versions (`/openapi/v3/PATH`), by path."""
     group_versions = {(each.group, version) for each in resources for version in each.versions}
     found = {}
     for group, version in sorted(group_versions):

@@ -55,7 +55,7 @@ def group_version_path(group: str, version: str) -> str:
 
 
 def index(documents: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return the index (`/openapi/v3`) of encoded documents, which are named by their places.
+    """Return the index (`/openapi/v3`) of encoded documents, which are named by their paths.
 
     Clients keep a document for as long as its address is the same: the hash is in it.
     """

@@ -88,7 +88,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, _Value]]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read a number at a place, and return it with the place after it."""
+    """Read a number at a position, and return it with the position after it."""
     if position < len(data) and data[position] < 0x80:  # nearly all of them, and quickly
         return data[position], position + 1
     value = 0

@@ -9,7 +9,7 @@ _RULES: Final = "x-kubernetes-validations"
 _SINGLE: Final = ("items", "additionalProperties", "not")
 _LISTED: Final = ("allOf", "anyOf", "oneOf")
 _MAX_PATHS: Final = 3
-"""How many places a warning names: definitions of others have hundreds."""
+"""How many paths a warning names: definitions of others have hundreds."""
 
 
 def warnings(crd: Object) -> list[str]:
@@ -31,7 +31,7 @@ def _rule_paths(crd: Object) -> Iterator[str]:
 
 
 def _paths_below(schema: Any, path: str) -> Iterator[str]:
-    """Return the places of rules in a schema, which is known to be one that can be served."""
+    """Return the paths of rules in a schema, which is known to be one that can be served."""
     if not isinstance(schema, Mapping):
         return
     if schema.get(_RULES):
