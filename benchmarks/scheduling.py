@@ -22,7 +22,7 @@ from warren.scheduling.allocatedflash import allocated_flash
 from warren.scheduling.backfill import PendingJob, RunningJob, decide
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.request import Request
-from warren.scheduling.topology import Chassis, describe
+from warren.scheduling.topology import Chassis, resource_set_with_graph
 from warren.scheduling.waitreasons import earliest_reservation, wait_reasons
 
 BUDGET_MS = {1: 0.5, 16: 1.0, 256: 5.0, 4096: 80.0}
@@ -38,7 +38,7 @@ def described() -> dict[str, Any]:
         )
         for number in range(720)
     ]
-    return describe("elcap", chassis, cores=8)
+    return resource_set_with_graph("elcap", chassis, cores=8)
 
 
 def match() -> Iterator[Result]:
@@ -206,7 +206,7 @@ def whys() -> Iterator[Result]:
         )
         for number in range(696)
     ]
-    graph = Graph(describe("elcap", chassis, cores=8))
+    graph = Graph(resource_set_with_graph("elcap", chassis, cores=8))
     running = []
     for number in range(10_000):
         held = graph.match(Request(nodes=1, slots=1, cores=1, exclusive=True, ssd_gib=900))

@@ -13,7 +13,7 @@ from warren.scheduling import flash, inventory
 from warren.scheduling.flash import Pool
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.request import Request
-from warren.scheduling.topology import Chassis, describe
+from warren.scheduling.topology import Chassis, resource_set_with_graph
 
 
 def system(
@@ -31,7 +31,7 @@ def system(
         )
         for number, (nodes, gib) in enumerate(chassis)
     ]
-    described = describe("c", made, cores, quantum)
+    described = resource_set_with_graph("c", made, cores, quantum)
     if not gpus:
         return described
     ranks = resource_set.decode(described)

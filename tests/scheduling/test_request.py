@@ -15,7 +15,7 @@ from warren.dws.jobs import resources
 from warren.rfc import jgf, jobspec, resource_set
 from warren.rfc.errors import BadFormat
 from warren.scheduling.request import Request, from_jobspec
-from warren.scheduling.topology import Chassis, describe
+from warren.scheduling.topology import Chassis, resource_set_with_graph
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,9 @@ def test_flash_is_one_pool_or_as_many_quanta_as_there_is_room_for() -> None:
 def test_the_rabbits_of_flux_coral2_are_described_as_it_does() -> None:
     worker = Chassis(rabbit="kind-worker2", capacity=39582418599936, hosts=("compute-01",))
 
-    vertices = list(jgf.decode(describe("ElCapitan", [worker], 1, quantum=1024)["scheduling"]))
+    vertices = list(
+        jgf.decode(resource_set_with_graph("ElCapitan", [worker], 1, quantum=1024)["scheduling"])
+    )
 
     assert [vertex.path for vertex in vertices if vertex.type != "ssd"] == [
         "/ElCapitan",
@@ -255,7 +257,12 @@ def test_the_rabbits_of_flux_coral2_are_described_as_it_does() -> None:
 
 
 def test_less_than_a_gib_is_no_flash() -> None:
-    assert ssds(describe("c", [Chassis(rabbit="r", capacity=GIB - 1, hosts=())], cores=1)) == []
+    assert (
+        ssds(
+            resource_set_with_graph("c", [Chassis(rabbit="r", capacity=GIB - 1, hosts=())], cores=1)
+        )
+        == []
+    )
 
 
 def test_what_flash_demands_of_rabbits_is_read_by_the_labels_of_the_resources() -> None:

@@ -17,7 +17,7 @@ from warren.scheduling.allocatedflash import allocated_flash
 from warren.scheduling.flash import Pool, Quanta
 from warren.scheduling.graph import Graph, Refusal
 from warren.scheduling.request import Request
-from warren.scheduling.topology import Chassis, describe
+from warren.scheduling.topology import Chassis, resource_set_with_graph
 
 
 def vertices(r: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -253,7 +253,7 @@ def of_sizes(*sizes: int) -> Graph:
         Chassis(rabbit=f"r{n}", capacity=gib * GIB, hosts=(f"n{2 * n}", f"n{2 * n + 1}"))
         for n, gib in enumerate(sizes)
     ]
-    return Graph(describe("c", chassis, 4, None))
+    return Graph(resource_set_with_graph("c", chassis, 4, None))
 
 
 def test_an_allocation_that_no_rabbit_has_room_for_is_told_with_the_largest_rabbit() -> None:

@@ -41,7 +41,7 @@ UNAUTHENTICATED: Final = "system:unauthenticated"
 _MAX_USERS: Final = 1024
 """Users whose grants are kept compiled. Any user may be asked about, so there must be an end."""
 
-Reader = Callable[[Kind], Iterable[Object]]
+Lister = Callable[[Kind], Iterable[Object]]
 """Returns all stored objects of a kind."""
 
 
@@ -79,7 +79,7 @@ _EVERYTHING: Final = (
 class Authorizer:
     """Answers for the roles and bindings that are stored."""
 
-    def __init__(self, read: Reader) -> None:
+    def __init__(self, read: Lister) -> None:
         self._policy = cache(lambda: _policy(read))
         self._scopes = lru_cache(maxsize=_MAX_USERS)(self._compile)
 
@@ -300,7 +300,7 @@ class _Scope:
         )
 
 
-def _policy(read: Reader) -> Policy:
+def _policy(read: Lister) -> Policy:
     return Policy(
         roles=read(ROLE),
         cluster_roles=read(CLUSTER_ROLE),
