@@ -352,7 +352,7 @@ async def lived(told: Told) -> None:
 def told() -> Told:
     """Live all stories once, in a store that tells what it drops."""
     seen = Told()
-    conformed = Resource.prune_and_default
+    prune_and_default = Resource.prune_and_default
 
     def overheard(
         self: Resource,
@@ -365,12 +365,12 @@ def told() -> Told:
             seen.dropped.update(f"{self.name}: {path}" for path in unknown)
             told(unknown)
 
-        whole = conformed(self, version, obj, hear, old)
+        whole = prune_and_default(self, version, obj, hear, old)
         seen.written.append(whole)
         return whole
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Resource, "conformed", overheard)
+        patch.setattr(Resource, "prune_and_default", overheard)
         virtual.run(lived(seen))
     return seen
 

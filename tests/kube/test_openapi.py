@@ -37,7 +37,7 @@ def resource(kind: Kind, **more: Any) -> Resource:
         "name": kind.name,
         "versions": (kind.version,),
         "namespaced": kind.namespaced,
-        "status": kind.status,
+        "has_status": kind.status,
     }
     return Resource(**{**about, **more})
 
