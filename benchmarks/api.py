@@ -380,11 +380,11 @@ def schemas() -> Iterator[Result]:
         name="compile all schemas", value=median_ms(compile_all, 3), unit="ms", budget=1500
     )
     its = schema.compile(crds["Workflow"][-1]["schema"]["openAPIV3Schema"])
-    whole = its.defaulted(its.pruned(_workflow("w"))[0])
+    whole = its.apply_defaults(its.prune(_workflow("w"))[0])
 
     def write() -> None:
-        its.pruned(whole)
-        its.defaulted(whole)
+        its.prune(whole)
+        its.apply_defaults(whole)
         its.violations(whole)
 
     yield Result(

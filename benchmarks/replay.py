@@ -17,7 +17,7 @@ from warren.scheduling.backfill import PendingJob, RunningJob, Start, decide
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.matching import MatchPolicy
 from warren.scheduling.request import Request
-from warren.scheduling.topology import Chassis, describe
+from warren.scheduling.topology import Chassis, resource_set_with_graph
 
 CHASSIS, NODES = 24, 16
 JOBS, DAYS = 1300, 30
@@ -64,7 +64,7 @@ def system() -> Graph:
         Chassis(rabbit=f"rabbit{number}", capacity=CAPACITY, hosts=tuple(mine))
         for number, mine in enumerate(hosts)
     ]
-    return Graph(describe("month", chassis, cores=8))
+    return Graph(resource_set_with_graph("month", chassis, cores=8))
 
 
 def month(seed: int = 20) -> list[Arrival]:

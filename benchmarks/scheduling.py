@@ -22,8 +22,8 @@ from warren.scheduling.allocatedflash import allocated_flash
 from warren.scheduling.backfill import PendingJob, RunningJob, decide
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.request import Request
-from warren.scheduling.topology import Chassis, describe
-from warren.scheduling.waitreasons import earliest, wait_reasons
+from warren.scheduling.topology import Chassis, resource_set_with_graph
+from warren.scheduling.waitreasons import earliest_reservation, wait_reasons
 
 BUDGET_MS = {1: 0.5, 16: 1.0, 256: 5.0, 4096: 80.0}
 NODES = 720 * 16
@@ -38,7 +38,7 @@ def described() -> dict[str, Any]:
         )
         for number in range(720)
     ]
-    return describe("elcap", chassis, cores=8)
+    return resource_set_with_graph("elcap", chassis, cores=8)
 
 
 def match() -> Iterator[Result]:
@@ -107,7 +107,7 @@ def placements(graph: Graph) -> Iterator[Result]:
         exclusive=True,
         ssd_gib=wanted.beside,
         labels=wanted.labels,
-        shared=wanted.shared,
+        shared_flash=wanted.shared,
     )
     yield Result(
         name=f"match {nodes} nodes with shared flash",
@@ -206,7 +206,7 @@ def whys() -> Iterator[Result]:
         )
         for number in range(696)
     ]
-    graph = Graph(describe("elcap", chassis, cores=8))
+    graph = Graph(resource_set_with_graph("elcap", chassis, cores=8))
     running = []
     for number in range(10_000):
         held = graph.match(Request(nodes=1, slots=1, cores=1, exclusive=True, ssd_gib=900))
@@ -245,7 +245,7 @@ def whys() -> Iterator[Result]:
                 )
             )
             if not graph.fits(asked.request):
-                earliest(graph, running, 0.0, asked.request)
+                earliest_reservation(graph, running, 0.0, asked.request)
 
         yield Result(
             name=f"why a job waits for {name}", value=median_ms(once), unit="ms", budget=100

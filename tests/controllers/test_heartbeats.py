@@ -12,7 +12,7 @@ from warren.dws import kinds
 from warren.kube.client import Forbidden
 from warren.kube.leader import LEASE
 
-KEY = heartbeats.key("r0")
+KEY = heartbeats.lease_key("r0")
 Story = Callable[[Api, Heartbeats, list[str]], Awaitable[None]]
 
 

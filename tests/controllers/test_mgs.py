@@ -35,7 +35,7 @@ def lived(story: Story) -> None:
     async def main(api: Api) -> None:
         machine = Hanging("r0")
         mgs = MgsReconciler(api, api.informers, machine)
-        async with running(api, mgs.reconciler.run(), mgs.commands.run()):
+        async with running(api, mgs.reconciler.run(), mgs.command_reconciler.run()):
             await story(api, machine)
 
     alone(main)

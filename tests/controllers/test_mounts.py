@@ -405,7 +405,7 @@ def test_of_commands_that_earlier_controllers_wrote_a_node_runs_those_of_its_sid
 
     async def story(api: Api) -> None:
         machine = Carrying()
-        mounts = MountReconciler(api, api.informers, machine, rabbit=rabbit)
+        mounts = MountReconciler(api, api.informers, machine, on_rabbit=rabbit)
         for desired in ("mounted", "unmounted"):
             obj = carrying(desired, "mountCompute", "mountRabbit", *both)
             obj["metadata"]["name"] = desired
@@ -434,7 +434,7 @@ def test_mounts_of_one_job_that_hang_hold_up_no_other_job() -> None:
         for number, _ in enumerate(PATHS):
             kept: dict[str, Any] = {"size": 1, "file_system": "xfs", "userid": 0, "groupid": 0}
             await machine.make(Volume(group="r0", name=f"v{number}", **kept))
-        mounts = MountReconciler(api, api.informers, machine, limit=2000)
+        mounts = MountReconciler(api, api.informers, machine, timeout=2000)
         wide = {"mgsAddresses": "mgs@tcp", "fileSystemName": "wide"}
         for number in range(MAX_DIRECTIVES):
             device = {"type": "lustre", "lustre": wide}

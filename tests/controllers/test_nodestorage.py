@@ -10,7 +10,7 @@ from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.controllers.machines import CAPACITY, Noting
 from tests.dws.builders import STAMP, meta
 from warren.base.objects import Key
-from warren.controllers.nodestorage import AT_ONCE, NodeStorageReconciler
+from warren.controllers.nodestorage import WORKERS, NodeStorageReconciler
 from warren.dws import commandlines, kinds, labels
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
@@ -373,7 +373,7 @@ def is_made(api: Api, name: str) -> bool:
 def test_shares_whose_commands_hang_hold_up_no_other_users() -> None:
     async def story(api: Api) -> None:
         rabbit = NodeStorageReconciler(api, api.informers, Hanging("r0"), "r0")
-        await shares_of(1, AT_ONCE - 1, api)
+        await shares_of(1, WORKERS - 1, api)
         async with running(api, rabbit.reconciler.run()):
             await shares_of(2, 1, api)
             assert is_made(api, "u2-0")
@@ -384,7 +384,7 @@ def test_shares_whose_commands_hang_hold_up_no_other_users() -> None:
 def test_after_as_many_hanging_shares_as_there_may_be_another_users_is_the_next() -> None:
     async def story(api: Api) -> None:
         rabbit = NodeStorageReconciler(api, api.informers, Hanging("r0"), "r0")
-        await shares_of(1, 5 * AT_ONCE, api)
+        await shares_of(1, 5 * WORKERS, api)
         async with running(api, rabbit.reconciler.run()):
             await shares_of(2, 1, api)
             assert not is_made(api, "u2-0")

@@ -105,12 +105,12 @@ def test_a_copy_is_asked_for_told_of_and_cancelled() -> None:
         name = await asked(service)
         assert movement(api, name)["spec"]["source"]["path"] == "/mnt/nnf/uid-wf-0/r0-1/out"
         async with service.authenticate(HEADER) as workflow:
-            assert await service.names(workflow) == [name]
+            assert await service.running_names(workflow) == [name]
             assert await service.status(workflow, name) == movement(api, name)
             await service.cancel(workflow, name)
             assert movement(api, name)["spec"]["cancel"] is True
             await end(api, name, "Cancelled")
-            assert await service.names(workflow) == []
+            assert await service.running_names(workflow) == []
             writes = len(api.written)
             await service.cancel(workflow, name)
             assert len(api.written) == writes
@@ -223,7 +223,7 @@ def test_a_token_of_another_job_that_runs_too_finds_nothing_of_this_one() -> Non
         header = f"Bearer {token('default/other', b'its own key')}"
         async with service.authenticate(header) as workflow:
             assert workflow.metadata.name == "other"
-            assert await service.names(workflow) == []
+            assert await service.running_names(workflow) == []
             with refused(404, "^request not found$"):
                 await service.status(workflow, name)
             with refused(404, "^unable to cancel request: request not found$"):
@@ -268,7 +268,7 @@ def test_what_was_not_asked_for_here_is_no_copy_to_be_told_of() -> None:
         carried = made["metadata"]["labels"]
         await api.add(KIND, {**made, "metadata": meta("mine", "r0", labels=carried)})
         async with service.authenticate(HEADER) as workflow:
-            assert await service.names(workflow) == [name]
+            assert await service.running_names(workflow) == [name]
             for other in ("r0--wf-1-0", "r0--mine", "r0--nothing", "no name at all"):
                 with refused(404, "request not found"):
                     await service.status(workflow, other)

@@ -33,7 +33,7 @@ def told(story: Story) -> None:
 
     async def main() -> None:
         registry, news = Registry(), list[str]()
-        pulls = Pulls(registry.fetch, news.append, longest=20)
+        pulls = Pulls(registry.fetch, news.append, max_retry_delay=20)
         async with alongside(pulls.run()):
             await story(pulls, registry, news)
 

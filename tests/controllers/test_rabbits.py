@@ -468,7 +468,7 @@ def test_a_configuration_of_another_name_says_that_it_has_no_effect() -> None:
 async def lease(api: Api, rabbit: str, holder: str, moment: float = 0.0) -> None:
     """Renew or release the Lease of a rabbit, as its agent or who has seen that one end."""
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 40, "renewTime": str(moment)}
-    await api.change(LEASE, heartbeats.key(rabbit), {"spec": spec})
+    await api.change(LEASE, heartbeats.lease_key(rabbit), {"spec": spec})
 
 
 async def two_ready(api: Api) -> None:
@@ -549,8 +549,8 @@ def test_an_agent_renews_its_lease_through_refusals_and_what_is_gone() -> None:
         async with running(api, controller.reconciler.run()):
             await two_ready(api)
             await asyncio.sleep(5.0)
-            assert api.find(LEASE, heartbeats.key("r0"))["spec"]["holderIdentity"] == "r0"
-            await api.remove(LEASE, heartbeats.key("r0"))
+            assert api.find(LEASE, heartbeats.lease_key("r0"))["spec"]["holderIdentity"] == "r0"
+            await api.remove(LEASE, heartbeats.lease_key("r0"))
             for error in (Unavailable("away"), Forbidden("no role")):
                 api.refusals[("patch", LEASE)] = error
                 await asyncio.sleep(15.0)

@@ -19,7 +19,7 @@ from warren.kube.leader import LEASE
 from warren.kube.server.local import LocalClient
 
 NODE = Key("", "r0")
-LEASE_KEY = heartbeats.key("r0")
+LEASE_KEY = heartbeats.lease_key("r0")
 
 
 class Rabbit:
@@ -29,13 +29,15 @@ class Rabbit:
         self.reason = reason
         self.can_run_pods = False
 
-    async def unable(self) -> str | None:
+    async def why_cannot_run_pods(self) -> str | None:
         return self.reason
 
     @asynccontextmanager
     async def agent(self, api: Api) -> AsyncIterator[None]:
         informers = Informers(LocalClient(api.store))
-        made = NodeRegistration(api, informers, api.clock, "r0", "127.9.0.1", self.unable)
+        made = NodeRegistration(
+            api, informers, api.clock, "r0", "127.9.0.1", self.why_cannot_run_pods
+        )
         async with alongside(informers.run()):
             await informers.wait_synced()
             async with alongside(made.reconciler.run()):

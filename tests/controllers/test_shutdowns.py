@@ -259,7 +259,7 @@ async def container(
     runner = web.AppRunner(app)
     await runner.setup()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        context: ssl.SSLContext = tls.ensure(tmp_path)
+        context: ssl.SSLContext = tls.server_context(tmp_path)
         await web.SockSite(runner, listener, ssl_context=context).start()
         yield listener.getsockname()[1], tls.authority(tmp_path).decode()
         await runner.cleanup()
@@ -304,7 +304,7 @@ def test_no_token_is_told_to_what_no_certificate_vouches_for(tmp_path: Path) -> 
 
     async def main() -> None:
         async with container(tmp_path / "one", said) as (port, authority):
-            tls.ensure(tmp_path / "other")
+            tls.server_context(tmp_path / "other")
             other = tls.authority(tmp_path / "other").decode()
             asking = HttpsShutdownClient(seconds=30)
             await asking.request_shutdowns([ask(port)], other, "a.b.c")
@@ -327,9 +327,9 @@ def test_no_more_are_asked_at_once_than_a_workflow_may(tmp_path: Path) -> None:
             now -= 1
 
         tasks: set[int] = set()
-        asking = HttpsShutdownClient(at_once=2)
+        asking = HttpsShutdownClient(max_concurrent=2)
         asking._post = silent  # type: ignore[method-assign, assignment]
-        tls.ensure(tmp_path)
+        tls.server_context(tmp_path)
         await asking.request_shutdowns([ask(1)] * 50, tls.authority(tmp_path).decode(), None)
         assert most == 2
         assert max(tasks) == 3
@@ -364,7 +364,7 @@ def test_no_connection_is_kept_open_for_another_request(tmp_path: Path) -> None:
             return web.Response()
 
         async with container(tmp_path, [], answer) as (port, authority):
-            await HttpsShutdownClient(seconds=30, at_once=1).request_shutdowns(
+            await HttpsShutdownClient(seconds=30, max_concurrent=1).request_shutdowns(
                 [ask(port)] * 3, authority, None
             )
 
@@ -376,7 +376,7 @@ def test_one_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
     async def main() -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
-            tls.ensure(tmp_path)
+            tls.server_context(tmp_path)
             authority = tls.authority(tmp_path).decode()
             await HttpsShutdownClient(seconds=0.05).request_shutdowns(
                 [ask(port)] * 3, authority, None

@@ -352,7 +352,7 @@ async def lived(told: Told) -> None:
 def told() -> Told:
     """Live all stories once, in a store that tells what it drops."""
     seen = Told()
-    conformed = Resource.conformed
+    prune_and_default = Resource.prune_and_default
 
     def overheard(
         self: Resource,
@@ -365,12 +365,12 @@ def told() -> Told:
             seen.dropped.update(f"{self.name}: {path}" for path in unknown)
             told(unknown)
 
-        whole = conformed(self, version, obj, hear, old)
+        whole = prune_and_default(self, version, obj, hear, old)
         seen.written.append(whole)
         return whole
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Resource, "conformed", overheard)
+        patch.setattr(Resource, "prune_and_default", overheard)
         virtual.run(lived(seen))
     return seen
 
@@ -406,7 +406,7 @@ def test_a_field_that_no_schema_has_would_be_missed() -> None:
                 assert resource is not None
                 dropped: list[str] = []
                 obj = {"metadata": {"name": "s"}, "spec": {"size": 1}}
-                resource.conformed("v1alpha7", obj, dropped.extend)
+                resource.prune_and_default("v1alpha7", obj, dropped.extend)
                 assert dropped == ["spec.size"]
 
             await world.live(action)
@@ -455,7 +455,9 @@ def test_every_definition_is_taken_by_the_server_with_its_schemas() -> None:
                     spec = crd["spec"]
                     resource = control.api.store.resource(spec["group"], spec["names"]["plural"])
                     assert resource is not None
-                    assert list(resource.compiled) == [each["name"] for each in spec["versions"]]
+                    assert list(resource.compiled_schemas) == [
+                        each["name"] for each in spec["versions"]
+                    ]
 
             await world.live(action)
 
@@ -597,9 +599,11 @@ def test_what_jobs_write_of_the_real_file_systems_the_real_definitions_take(told
     for obj in told.written:
         one = compiled.get((obj["kind"], obj["apiVersion"].partition("/")[2]))
         if one is not None and not OUR_WORDS & set(_words(obj)):
-            whole, unknown = one.pruned(obj)
+            whole, unknown = one.prune(obj)
             wrong.update(f"{obj['kind']}: {path} is unknown" for path in unknown)
-            wrong.update(f"{obj['kind']}: {each}" for each in one.violations(one.defaulted(whole)))
+            wrong.update(
+                f"{obj['kind']}: {each}" for each in one.violations(one.apply_defaults(whole))
+            )
 
     assert wrong == set()
 
@@ -612,8 +616,8 @@ def test_our_rules_and_profile_are_taken_beside_the_real_definitions() -> None:
     }
     for obj in manifests("rules.yaml"):
         one = compiled[obj["kind"], obj["apiVersion"].partition("/")[2]]
-        whole, unknown = one.pruned(obj)
-        assert (unknown, one.violations(one.defaulted(whole))) == ([], [])
+        whole, unknown = one.prune(obj)
+        assert (unknown, one.violations(one.apply_defaults(whole))) == ([], [])
 
 
 def without_ext4(spec: Mapping[str, Any]) -> Mapping[str, Any]:

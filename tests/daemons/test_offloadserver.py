@@ -235,7 +235,7 @@ def test_what_the_api_refuses_or_does_not_answer_is_told_in_words() -> None:
 def test_on_one_machine_it_shows_a_certificate_and_keeps_its_port(tmp_path: Path) -> None:
     state = StateDir(tmp_path / "state")
     state.prepare()
-    tls.ensure(state.pki)
+    tls.server_context(state.pki)
     first = offload.open_endpoint(state)
     with closing(first.listener):
         assert state.offload_authority.stat().st_mode & 0o777 == 0o644
@@ -266,7 +266,7 @@ def test_on_one_machine_it_shows_a_certificate_and_keeps_its_port(tmp_path: Path
 def test_a_node_without_a_mount_namespace_has_its_paths_understood(tmp_path: Path) -> None:
     state = StateDir(tmp_path / "state")
     state.prepare()
-    tls.ensure(state.pki)
+    tls.server_context(state.pki)
     endpoint = offload.open_endpoint(state)
     with closing(endpoint.listener):
         own = f"{state.nodes}/compute-00/root{state.mounts}/uid-0/a"

@@ -11,7 +11,7 @@ from warren.kube.server.access.authorization import (
     Attributes,
     Authorizer,
 )
-from warren.kube.server.access.roles import defaults
+from warren.kube.server.access.roles import default_roles
 
 SITE = ClusterShape(rabbits=1, computes_per_rabbit=1)
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -19,13 +19,13 @@ VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update
 
 def may(user: User, namespace: str = "default") -> set[str]:
     """Return what a user may do with Secrets."""
-    objects = [*defaults(), *roles.objects(SITE)]
+    objects = [*default_roles(), *roles.objects(SITE)]
     found = Authorizer(lambda kind: [each for each in objects if each["kind"] == kind.name])
 
     def asked(verb: str) -> Attributes:
         return Attributes(verb=verb, group="", resource="secrets", namespace=namespace)
 
-    return {verb for verb in VERBS if found.allowed(user, asked(verb))}
+    return {verb for verb in VERBS if found.allows(user, asked(verb))}
 
 
 def known(name: str) -> User:

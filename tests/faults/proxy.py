@@ -31,7 +31,7 @@ from warren.base.errors import WarrenError
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.dws import kinds
 from warren.kube.client import Client, Conflict, Event, Expired, Forbidden, Listing, Unavailable
-from warren.kube.transport import SECONDS
+from warren.kube.transport import REQUEST_TIMEOUT
 
 T = TypeVar("T")
 Action = Callable[[], Coroutine[Any, Any, T]]
@@ -264,8 +264,8 @@ class FaultyClient:
             case Late(there, back):
                 return await _late(action, there, back)
             case Belated(seconds):
-                self._faults.do_later(SECONDS + seconds, action)
-                await asyncio.sleep(SECONDS)
+                self._faults.do_later(REQUEST_TIMEOUT + seconds, action)
+                await asyncio.sleep(REQUEST_TIMEOUT)
                 raise Unavailable("no answer in time")
             case Twice():
                 with suppress(WarrenError):
@@ -275,7 +275,7 @@ class FaultyClient:
 
 async def _late(action: Action[T], there: float, back: float) -> T:
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(REQUEST_TIMEOUT):
             await asyncio.sleep(there)
             answer = await action()
             await asyncio.sleep(back)

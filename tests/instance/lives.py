@@ -27,7 +27,7 @@ from warren.instance.queues import Queues
 from warren.instance.users import UserLookup
 from warren.journal import Journal, MemoryJournal
 from warren.lifecycle.job import Job
-from warren.lifecycle.selection import MOST_COMPARISONS
+from warren.lifecycle.selection import MAX_COMPARISONS
 from warren.lifecycle.states import State
 from warren.rfc import eventlog, jobspec, resource_set, signed_request
 from warren.rfc.eventlog import Event
@@ -308,7 +308,7 @@ async def alive(
     generous: bool = True,
     seconds: float = 1.0,
     largest_lookup: int = LARGEST,
-    most_comparisons: int = MOST_COMPARISONS,
+    max_comparisons: int = MAX_COMPARISONS,
     most_bytes: int = MOST_BYTES,
 ) -> AsyncIterator[Life]:
     """One life. What it does not leave in the journal, the next one does not know."""
@@ -333,7 +333,7 @@ async def alive(
         manager,
         queues=bool(config.queues),
         private=config.job_list.private,
-        most_comparisons=most_comparisons,
+        max_comparisons=max_comparisons,
         most_bytes=most_bytes,
     )
     bus.register("job-list", listing.methods())

@@ -301,7 +301,7 @@ async def test_a_stream_tells_many_jobs_in_several_answers() -> None:
 @pytest.mark.parametrize("most", [8, 7])
 @virtually
 async def test_a_search_that_takes_too_long_is_refused(most: int) -> None:
-    async with alive(generous=False, most_comparisons=most) as life:
+    async with alive(generous=False, max_comparisons=most) as life:
         for number in range(1, 5):
             await life.accept(JobId(number << 24), GUEST)
         search = {"and": [{"userid": [GUEST]}, {"name": ["nobody"]}]}

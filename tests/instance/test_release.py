@@ -202,7 +202,7 @@ def test_cores_that_come_back_early_are_free_and_the_rest_is_not(restarted: bool
     else:
         scheduler.hello(JobId(1), whole, ())
         scheduler.free(JobId(1), subset.only_ranks(whole, {1}), final=False)
-    assert [use.taken for use in graph.node_use()] == [2, 0, 2, 2]
+    assert [use.cores_taken for use in graph.node_use()] == [2, 0, 2, 2]
 
     scheduler.free(JobId(1), subset.without_freed(whole, {1}), final=True)
-    assert [use.taken for use in graph.node_use()] == [0, 0, 0, 0]
+    assert [use.cores_taken for use in graph.node_use()] == [0, 0, 0, 0]

@@ -28,7 +28,7 @@ from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
 from warren.rpc.message import Payload, RpcError
-from warren.scheduling.topology import Chassis, describe
+from warren.scheduling.topology import Chassis, resource_set_with_graph
 
 HOSTS = ("node0", "node1", "node2", "node3")
 LOG = "resource.eventlog"
@@ -43,7 +43,9 @@ class Desk:
     def __init__(
         self, journal: Journal, hosts: tuple[str, ...] = HOSTS, config: Config = INHERIT_NOTHING
     ) -> None:
-        self.r = describe("test", [Chassis(rabbit="rabbit0", capacity=GIB, hosts=hosts)], cores=2)
+        self.r = resource_set_with_graph(
+            "test", [Chassis(rabbit="rabbit0", capacity=GIB, hosts=hosts)], cores=2
+        )
         self.answers: list[Message] = []
         self.kvs = Kvs(journal, OWNER)
         self.bus = Bus(OWNER)

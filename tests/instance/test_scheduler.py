@@ -23,10 +23,12 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
 from warren.scheduling.graph import Graph
 from warren.scheduling.matching import MatchPolicy
-from warren.scheduling.topology import Chassis, describe
+from warren.scheduling.topology import Chassis, resource_set_with_graph
 
 HOSTS = ("node0", "node1", "node2", "node3")
-SYSTEM = describe("test", [Chassis(rabbit="rabbit0", capacity=4 * GIB, hosts=HOSTS)], cores=2)
+SYSTEM = resource_set_with_graph(
+    "test", [Chassis(rabbit="rabbit0", capacity=4 * GIB, hosts=HOSTS)], cores=2
+)
 
 
 class Desk:
@@ -425,7 +427,7 @@ async def test_another_policy_holds_for_jobs_that_start_from_now_on() -> None:
            for each in range(2)]  # fmt: skip
     answers: list[Message] = []
     kvs = Kvs(MemoryJournal(), OWNER)
-    graph = Graph(describe("test", two, cores=2))
+    graph = Graph(resource_set_with_graph("test", two, cores=2))
     scheduler = JobScheduler(kvs, VirtualClock(), graph, answers.append)
     async with living(kvs.run, scheduler.run):
         for job, policy in ((1, MatchPolicy.FIRST), (2, MatchPolicy.SPREAD)):

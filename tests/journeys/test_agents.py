@@ -238,7 +238,7 @@ async def _refused_to_the_rabbit(cluster: Cluster) -> None:
         await _refused(user, client.list(kinds.STORAGE))
         storage = Change(kind=kinds.STORAGE, key=Key("default", "rabbit-0"), patch={})
         await _refused(user, client.patch(storage))
-        other = Change(kind=LEASE, key=heartbeats.key("rabbit-1"), patch={})
+        other = Change(kind=LEASE, key=heartbeats.lease_key("rabbit-1"), patch={})
         await _refused(user, client.patch(other))
         await _refused(user, client.list(kinds.NODE))
         await _refused(user, client.get(kinds.SECRET, Key("default", "x")))
@@ -266,7 +266,7 @@ async def _refused_to_the_compute_node(cluster: Cluster) -> None:
         of_rabbit = Change(kind=kinds.NNF_NODE, key=Key("rabbit-0", NODE_NAME), patch={})
         await _refused(user, client.patch(of_rabbit))
         await _refused(user, client.list(kinds.WORKFLOW))
-        lease = Change(kind=LEASE, key=heartbeats.key("rabbit-0"), patch={})
+        lease = Change(kind=LEASE, key=heartbeats.lease_key("rabbit-0"), patch={})
         await _refused(user, client.patch(lease))
 
 

@@ -377,7 +377,7 @@ def test_an_application_is_asked_to_end_when_the_tasks_have_ended(
     # It does not know TLS: a connection that is given up after a second is its sign.
     ports = {"ports": [{"name": "https", "containerPort": 443}]}
     name = profile(cluster, "nc -l -p 443 > /dev/null; true", ports)
-    tls.ensure(tmp_path / "pki")
+    tls.server_context(tmp_path / "pki")
     certificate = base64.b64encode(tls.authority(tmp_path / "pki")).decode()
     secret = {
         "metadata": {"name": containerauth.TLS, "namespace": "default"},

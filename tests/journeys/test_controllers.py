@@ -161,7 +161,7 @@ def _get(url: str) -> str:
 def test_the_webhook_of_the_controllers_judges_workflows(site: Site, tmp_path: Path) -> None:
     site.api("--plain")
     site.do(_install)
-    tls.ensure(tmp_path / "webhook")
+    tls.server_context(tmp_path / "webhook")
     port = _port()
     site.controllers(
         "one", "--webhook-port", str(port),

@@ -32,7 +32,7 @@ from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.access import tls
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import MASTERS, Authorizer
-from warren.kube.server.access.roles import defaults
+from warren.kube.server.access.roles import default_roles
 from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.embedded import EmbeddedApi
 from warren.kube.server.history import History
@@ -148,7 +148,10 @@ async def served(
     users = Authenticator({TOKEN: User("admin", frozenset({MASTERS}))})
 
     def roles(kind: Kind) -> list[Object]:
-        return [*store.objects_of(kind), *(obj for obj in defaults() if obj["kind"] == kind.name)]
+        return [
+            *store.objects_of(kind),
+            *(obj for obj in default_roles() if obj["kind"] == kind.name),
+        ]
 
     authorizer = Authorizer(roles)
     store.listen(lambda _: authorizer.forget_policy())
@@ -156,7 +159,7 @@ async def served(
         store, SystemClock(), users, authorizer, bookmark_interval=quiet, pod_logs=logs
     )
     url = f"https://{HOST}:{listener.getsockname()[1]}"
-    context = tls.ensure(pki)
+    context = tls.server_context(pki)
     async with alongside(server.run(listener, context)):
         yield ClusterAccess(server=url, authority=tls.authority(pki), token=TOKEN)
 

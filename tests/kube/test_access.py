@@ -75,13 +75,13 @@ def contents(directory: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
 def test_the_server_is_trusted_on_loopback(pki: Path, name: str) -> None:
-    server = tls.ensure(pki)
+    server = tls.server_context(pki)
     access = ClusterAccess(server="", authority=tls.authority(pki), token="")
     shaken(server, access.tls(), name)
 
 
 def test_the_server_is_trusted_under_no_other_name(pki: Path) -> None:
-    server = tls.ensure(pki)
+    server = tls.server_context(pki)
     access = ClusterAccess(server="", authority=tls.authority(pki), token="")
     with pytest.raises(ssl.SSLCertVerificationError):
         shaken(server, access.tls(), "example.org")
@@ -93,7 +93,10 @@ CBC = ["ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA384"]
 
 def servers(pki: Path) -> list[ssl.SSLContext]:
     """Return the contexts of the API server, and of a webhook with the same keys."""
-    return [tls.ensure(pki), webhook.rotating_context(pki / "server.crt", pki / "server.key")]
+    return [
+        tls.server_context(pki),
+        webhook.rotating_context(pki / "server.crt", pki / "server.key"),
+    ]
 
 
 def limited(pki: Path, version: ssl.TLSVersion, ciphers: str) -> ssl.SSLContext:
@@ -126,9 +129,9 @@ def test_tls_1_3_is_spoken(pki: Path) -> None:
 
 def test_keys_are_made_once_and_only_their_owner_reads_them(tmp_path: Path) -> None:
     directory = tmp_path / "state" / "pki"
-    tls.ensure(directory)
+    tls.server_context(directory)
     before = contents(directory)
-    tls.ensure(directory)
+    tls.server_context(directory)
 
     assert contents(directory) == before
     assert stat.S_IMODE((directory / "server.key").stat().st_mode) == 0o600
@@ -142,9 +145,9 @@ def test_a_certificate_that_ends_soon_or_has_ended_is_signed_anew(
     tmp_path: Path, later: datetime.timedelta
 ) -> None:
     now = datetime.datetime.now(datetime.UTC)
-    tls.ensure(tmp_path / "pki", now=now - later)
+    tls.server_context(tmp_path / "pki", now=now - later)
     before = contents(tmp_path / "pki")
-    server = tls.ensure(tmp_path / "pki", now=now)
+    server = tls.server_context(tmp_path / "pki", now=now)
 
     renewed = [old != new for old, new in zip(before, contents(tmp_path / "pki"), strict=True)]
     assert renewed == [True, True, False]
@@ -153,19 +156,19 @@ def test_a_certificate_that_ends_soon_or_has_ended_is_signed_anew(
 
 
 def test_a_client_that_knows_the_authority_trusts_what_it_has_signed_anew(tmp_path: Path) -> None:
-    tls.ensure(tmp_path / "pki")
+    tls.server_context(tmp_path / "pki")
     known = ClusterAccess(server="", authority=tls.authority(tmp_path / "pki"), token="").tls()
-    server = tls.ensure(tmp_path / "pki", renew=YEAR * 11)
+    server = tls.server_context(tmp_path / "pki", renew_before=YEAR * 11)
 
     shaken(server, known, "localhost")
 
 
 def test_a_certificate_of_the_future_is_refused_by_the_clock(tmp_path: Path) -> None:
     pki = tmp_path / "pki"
-    tls.ensure(pki)
+    tls.server_context(pki)
 
     with pytest.raises(UserMistake, match=f"{pki}/ca.crt is not valid before .*: set the clock"):
-        tls.ensure(pki, now=datetime.datetime.now(datetime.UTC) - YEAR)
+        tls.server_context(pki, now=datetime.datetime.now(datetime.UTC) - YEAR)
 
 
 def halved(path: Path) -> None:
@@ -174,7 +177,7 @@ def halved(path: Path) -> None:
 
 def another(path: Path) -> None:
     """Put the file of another authority in the place of one."""
-    tls.ensure(path.parent.parent / "another")
+    tls.server_context(path.parent.parent / "another")
     path.write_bytes((path.parent.parent / "another" / path.name).read_bytes())
 
 
@@ -199,11 +202,11 @@ def test_a_damaged_file_is_refused_by_its_name_and_what_to_do(
     tmp_path: Path, name: str, damage: str
 ) -> None:
     pki = tmp_path / "pki"
-    tls.ensure(pki)
+    tls.server_context(pki)
     DAMAGES[damage](pki / name)
 
     with pytest.raises(UserMistake) as refused:
-        tls.ensure(pki)
+        tls.server_context(pki)
     # Of a key and a certificate that do not belong together, the key is named.
     stem = name.partition(".")[0] if damage == "is not (the key of|signed by)" else name
     told = rf"{pki}/{stem}\S* {damage}.*: restore it from a copy; or remove {pki} and start again, "
@@ -213,12 +216,12 @@ def test_a_damaged_file_is_refused_by_its_name_and_what_to_do(
 
 def test_certificates_of_two_authorities_are_refused(tmp_path: Path) -> None:
     pki = tmp_path / "pki"
-    tls.ensure(pki)
+    tls.server_context(pki)
     another(pki / "ca.crt")
     another(pki / "ca.key")
 
     with pytest.raises(UserMistake, match=f"{pki}/server.crt is not signed by ca.crt"):
-        tls.ensure(pki)
+        tls.server_context(pki)
 
 
 def test_what_a_crash_left_half_made_is_made_again(tmp_path: Path) -> None:
@@ -226,15 +229,15 @@ def test_what_a_crash_left_half_made_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "pki.new" / "ca.crt").write_text("-----BEGIN")
     (tmp_path / "pki").mkdir()
 
-    tls.ensure(tmp_path / "pki")
+    tls.server_context(tmp_path / "pki")
     assert [path.name for path in tmp_path.iterdir()] == ["pki"]
 
 
 def test_keys_that_are_removed_as_a_whole_are_made_anew(tmp_path: Path) -> None:
-    tls.ensure(tmp_path / "pki")
+    tls.server_context(tmp_path / "pki")
     before = contents(tmp_path / "pki")
     shutil.rmtree(tmp_path / "pki")
-    tls.ensure(tmp_path / "pki")
+    tls.server_context(tmp_path / "pki")
 
     assert not set(before) & set(contents(tmp_path / "pki"))
 
@@ -346,16 +349,16 @@ def test_without_an_authority_the_machines_own_are_asked(tmp_path: Path, pki: Pa
 
     assert context.verify_mode is ssl.CERT_REQUIRED
     with pytest.raises(ssl.SSLCertVerificationError):
-        shaken(tls.ensure(pki), context, "localhost")
+        shaken(tls.server_context(pki), context, "localhost")
 
 
 def test_a_server_that_need_not_be_known_is_not_asked_who_it_is(pki: Path) -> None:
     access = ClusterAccess(server="https://localhost", insecure=True)
-    shaken(tls.ensure(pki), access.tls(), "example.org")
+    shaken(tls.server_context(pki), access.tls(), "example.org")
 
 
 def test_a_client_shows_its_certificate(pki: Path) -> None:
-    server = tls.ensure(pki)
+    server = tls.server_context(pki)
     server.verify_mode = ssl.CERT_REQUIRED
     certificate, key = tls.issue(pki, "agent")
     access = ClusterAccess(

@@ -28,7 +28,7 @@ from warren.kube.server.access.authorization import (
     service_account,
 )
 from warren.kube.server.access.grants import RBAC, Rule
-from warren.kube.server.access.roles import defaults
+from warren.kube.server.access.roles import default_roles
 
 ANN = User("ann", frozenset({AUTHENTICATED, "wlm"}))
 BOB = User("bob")
@@ -168,7 +168,7 @@ RULES: list[tuple[Object, Attributes, bool]] = [
 def test_a_rule_allows_what_it_allows_in_kubernetes(
     one: Object, asked: Attributes, allowed: bool
 ) -> None:
-    assert authorizer(role(one), binding(person("ann"))).allowed(ANN, asked) is allowed
+    assert authorizer(role(one), binding(person("ann"))).allows(ANN, asked) is allowed
 
 
 def test_rules_do_not_add_up_to_more_than_each_of_them() -> None:
@@ -180,11 +180,11 @@ def test_rules_do_not_add_up_to_more_than_each_of_them() -> None:
     ]
     found = authorizer(role(*rules), binding(person("ann")))
 
-    assert not found.allowed(ANN, to("list", "servers"))
-    assert not found.allowed(ANN, to("get", "workflows"))
-    assert not found.allowed(ANN, to("patch", "computes", name="b"))
-    assert found.allowed(ANN, to("patch", "computes", name="a"))
-    assert found.allowed(ANN, to("get", "computes", name="b"))
+    assert not found.allows(ANN, to("list", "servers"))
+    assert not found.allows(ANN, to("get", "workflows"))
+    assert not found.allows(ANN, to("patch", "computes", name="b"))
+    assert found.allows(ANN, to("patch", "computes", name="a"))
+    assert found.allows(ANN, to("get", "computes", name="b"))
 
 
 # To whom, and where
@@ -218,13 +218,13 @@ def test_a_subject_means_whom_it_means_in_kubernetes(
     subject: Object, user: User, meant: bool
 ) -> None:
     found = authorizer(role(rule("get", on=["servers"])), binding(subject))
-    assert found.allowed(user, to("get", "servers")) is meant
+    assert found.allows(user, to("get", "servers")) is meant
 
 
 def test_an_account_is_of_its_bindings_namespace_where_it_names_none() -> None:
     subject = {"kind": "ServiceAccount", "name": "dm"}
     found = authorizer(role(rule("get", on=["servers"])), binding(subject, namespace="nnf"))
-    assert found.allowed(service_account("nnf", "dm"), to("get", "servers", "nnf"))
+    assert found.allows(service_account("nnf", "dm"), to("get", "servers", "nnf"))
 
 
 SERVERS = {
@@ -236,7 +236,7 @@ SERVERS = {
 
 def where_allowed(*objects: Object) -> list[str]:
     found = authorizer(*objects)
-    return [where for where, asked in SERVERS.items() if found.allowed(ANN, asked)]
+    return [where for where, asked in SERVERS.items() if found.allows(ANN, asked)]
 
 
 def test_a_binding_of_the_cluster_reaches_everywhere() -> None:
@@ -271,35 +271,35 @@ def test_objects_that_lost_their_namespace_do_not_reach_the_whole_cluster() -> N
 def test_a_path_is_in_no_namespace() -> None:
     everything = role(urls("*", verbs=["*"]))
     found = authorizer(everything, binding(person("ann"), namespace="here"))
-    assert not found.allowed(ANN, at("/healthz"))
+    assert not found.allows(ANN, at("/healthz"))
 
 
 def test_a_role_that_is_missing_grants_nothing_until_it_is_there() -> None:
     objects = [binding(person("ann"))]
     found = Authorizer(lambda kind: [each for each in objects if each["kind"] == kind.name])
-    assert not found.allowed(ANN, to("get", "servers"))
+    assert not found.allows(ANN, to("get", "servers"))
 
     objects.append(role(READ))
     found.forget_policy()
-    assert found.allowed(ANN, to("get", "servers"))
+    assert found.allows(ANN, to("get", "servers"))
 
     objects.pop()
     found.forget_policy()
-    assert not found.allowed(ANN, to("get", "servers"))
+    assert not found.allows(ANN, to("get", "servers"))
 
 
 def test_masters_may_do_everything_without_any_role() -> None:
     found = authorizer()
-    assert found.allowed(ROOT, to("delete", "servers", "here", "a"))
-    assert found.allowed(ROOT, at("/x", "post"))
-    assert not found.allowed(User(MASTERS), at("/x"))
+    assert found.allows(ROOT, to("delete", "servers", "here", "a"))
+    assert found.allows(ROOT, at("/x", "post"))
+    assert not found.allows(User(MASTERS), at("/x"))
 
 
 def test_what_is_stored_is_read_once_for_many_questions_and_many_users() -> None:
     reads: list[Kind] = []
     found = Authorizer(lambda kind: reads.append(kind) or [])  # type: ignore[func-returns-value]
     for user, verb in product((ANN, BOB), ("get", "list")):
-        found.allowed(user, to(verb, "servers"))
+        found.allows(user, to(verb, "servers"))
     assert sorted(reads, key=KINDS.index) == [*KINDS]
 
 
@@ -343,7 +343,7 @@ def test_a_role_gathers_by_any_of_its_selectors_and_through_others() -> None:
         binding(person("ann")),
     ]
     found = authorizer(*objects)
-    allowed = [verb for verb in ("get", "list", "patch") if found.allowed(ANN, to(verb, "servers"))]
+    allowed = [verb for verb in ("get", "list", "patch") if found.allows(ANN, to(verb, "servers"))]
     assert allowed == ["get", "list"]
 
 
@@ -434,7 +434,7 @@ USERS = st.sampled_from([ANN, BOB, service_account("here", "dm"), User("x", froz
 
 
 def allowed_by(found: Authorizer, user: User) -> set[int]:
-    return {number for number, asked in enumerate(ASKED) if found.allowed(user, asked)}
+    return {number for number, asked in enumerate(ASKED) if found.allows(user, asked)}
 
 
 def oracle(roles: list[Object], bindings: list[Object], user: User) -> set[int]:
@@ -583,7 +583,7 @@ def test_what_is_not_of_its_form_grants_no_more_and_spoils_nothing_for_others(
     others += [role(READ, name="own"), binding(person("bob"), of="own")]
     found = authorizer(*others, replaced(whole, path, value))
 
-    assert found.allowed(BOB, to("get", "servers"))
+    assert found.allows(BOB, to("get", "servers"))
     for user in (ANN, BOB):
         allowed_by(found, user)
         found.reason(user, to("get", "pods"))
@@ -1039,12 +1039,12 @@ def in_a_bare_cluster(user: User, *asked: Attributes) -> list[bool]:
     made = [binding(person("viewer"), of="view", namespace="here", name="viewer")]
     made += [binding(person("editor"), of="edit", namespace="here", name="editor")]
     made += [binding(person("admin"), of="admin", namespace="here", name="admin")]
-    found = authorizer(*defaults(), *made)
-    return [found.allowed(user, each) for each in asked]
+    found = authorizer(*default_roles(), *made)
+    return [found.allows(user, each) for each in asked]
 
 
 def test_every_default_is_there_once_and_refers_to_what_is_there() -> None:
-    found = defaults()
+    found = default_roles()
     places = [(each["kind"], each["metadata"]["name"]) for each in found]
     assert len({*places}) == len(places)
     for each in found:
@@ -1100,13 +1100,13 @@ def test_a_kind_joins_the_viewers_by_a_label() -> None:
     labels = {f"{RBAC}/aggregate-to-view": "true"}
     for name, verb in product(("view", "edit", "admin"), ("get", "patch")):
         found = authorizer(
-            *defaults(), role(READ, name="dws", labels=labels), binding(person("ann"), of=name)
+            *default_roles(), role(READ, name="dws", labels=labels), binding(person("ann"), of=name)
         )
-        assert found.allowed(ANN, to(verb, "servers")) is (verb == "get")
+        assert found.allows(ANN, to(verb, "servers")) is (verb == "get")
 
 
 def test_an_admin_of_a_namespace_hands_out_what_he_has_there() -> None:
-    found = authorizer(*defaults(), binding(person("ann"), of="admin", namespace="here"))
+    found = authorizer(*default_roles(), binding(person("ann"), of="admin", namespace="here"))
     made = {of: binding(person("bob"), of=of, namespace="here") for of in ("edit", "cluster-admin")}
     assert found.escalated_permissions(ANN, ROLE_BINDING, made["edit"]) == []
     assert found.escalated_permissions(ANN, ROLE_BINDING, made["cluster-admin"]) != []

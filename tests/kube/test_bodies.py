@@ -31,13 +31,13 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def read(text: str | bytes, deepest: int = 20) -> Any:
-    return yamltext.load(text.encode() if isinstance(text, str) else text, deepest=deepest)
+def read(text: str | bytes, max_depth: int = 20) -> Any:
+    return yamltext.load(text.encode() if isinstance(text, str) else text, max_depth=max_depth)
 
 
-def refused(text: str | bytes, deepest: int = 20) -> str:
+def refused(text: str | bytes, max_depth: int = 20) -> str:
     with pytest.raises(yamltext.Malformed) as caught:
-        read(text, deepest)
+        read(text, max_depth)
     return str(caught.value)
 
 
@@ -168,7 +168,7 @@ def test_the_event_loop_goes_on_while_a_long_body_is_read() -> None:
 
 
 def test_yaml_has_a_bound_of_its_own_and_what_is_json_has_not() -> None:
-    bodies = Bodies(largest_yaml=100)
+    bodies = Bodies(max_yaml_bytes=100)
 
     async def main() -> None:
         with pytest.raises(RequestError) as caught:

@@ -128,7 +128,7 @@ def test_machines_whose_users_are_not_known_have_a_few_each(listener: socket.soc
 
 @really
 async def test_who_says_nothing_is_hung_up_on(listener: socket.socket, tmp_path: Path) -> None:
-    context = tls.ensure(tmp_path / "pki")
+    context = tls.server_context(tmp_path / "pki")
     async with alongside(serving.serve(web.Application(), listener, context, client_timeout=0.05)):
         silent, writer = await asyncio.open_connection(*listener.getsockname())
         assert await silent.read() == b""

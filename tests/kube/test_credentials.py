@@ -21,9 +21,9 @@ from warren.kube.client import Unavailable
 from warren.kube.credentials import (
     FixedCredentials,
     Identity,
+    IdentitySource,
     PluginSource,
     RenewedCredentials,
-    Source,
     bearer,
 )
 from warren.kube.kubeconfig import ClusterAccess
@@ -210,7 +210,7 @@ def configured(path: Path, **user: Any) -> ClusterAccess:
     return kubeconfig.load(path)
 
 
-def source_of(access: ClusterAccess) -> Source:
+def source_of(access: ClusterAccess) -> IdentitySource:
     assert access.source is not None
     return access.source
 
@@ -260,7 +260,7 @@ async def test_a_token_file_that_is_being_written_is_asked_for_again(
 async def test_a_certificate_whose_key_is_not_written_yet_does_not_replace_the_one_before(
     tmp_path: Path, pki: Path
 ) -> None:
-    tls.ensure(pki)
+    tls.server_context(pki)
     certificate, key = tmp_path / "client.crt", tmp_path / "client.key"
     pairs = [tls.issue(pki, name) for name in ("one", "two")]
     certificate.write_bytes(pairs[0][0])
@@ -287,7 +287,7 @@ async def test_a_certificate_whose_key_is_not_written_yet_does_not_replace_the_o
 async def test_a_certificate_with_another_ones_key_is_the_users_to_mend_at_first(
     tmp_path: Path, pki: Path
 ) -> None:
-    tls.ensure(pki)
+    tls.server_context(pki)
     (tmp_path / "client.crt").write_bytes(tls.issue(pki, "one")[0])
     (tmp_path / "client.key").write_bytes(tls.issue(pki, "two")[1])
     fields = {"client-certificate": "client.crt", "client-key": "client.key"}

@@ -715,7 +715,7 @@ async def seen_through_tls(pki: Path, seen: list[tuple[str, str]]) -> AsyncItera
         seen.append(([*name.values()][-1], request.headers["User-Agent"]))
         return web.json_response(workflow())
 
-    context = tls.ensure(pki)
+    context = tls.server_context(pki)
     context.verify_mode = ssl.CERT_OPTIONAL
     async with listening(answer, context) as url:
         yield ClusterAccess(server=url, authority=tls.authority(pki))
@@ -766,7 +766,7 @@ async def test_the_name_that_a_server_must_have_may_be_given(pki: Path) -> None:
 
 @really
 async def test_a_server_that_is_not_there_is_unavailable(pki: Path) -> None:
-    tls.ensure(pki)
+    tls.server_context(pki)
     url = f"https://{HOST}:{closed_port()}"
     access = ClusterAccess(server=url, authority=tls.authority(pki), token="x")
     async with connect(access, seconds=0.1) as client:
@@ -782,8 +782,8 @@ async def test_a_server_that_is_not_there_is_unavailable(pki: Path) -> None:
 async def test_a_server_that_another_authority_vouches_for_is_not_trusted_nor_asked_again(
     pki: Path, tmp_path: Path
 ) -> None:
-    tls.ensure(tmp_path)
-    context, greeted = tls.ensure(pki), []
+    tls.server_context(tmp_path)
+    context, greeted = tls.server_context(pki), []
     context.sni_callback = lambda *arguments: greeted.append(arguments)
 
     async def answer(request: web.Request) -> web.StreamResponse:

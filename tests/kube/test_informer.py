@@ -603,7 +603,7 @@ async def test_events_in_any_order_and_any_number_lead_to_the_truth(
             events.append(Event("DELETED", life(name, version, truth.pop(name)["metadata"]["uid"])))
     told = [each for each in events for _ in range(chance.choice([1, 1, 2, 3]))]
     chance.shuffle(told)
-    informer, _ = await following(Script(Listing([], "1"), told), most_deletions=gone)
+    informer, _ = await following(Script(Listing([], "1"), told), max_deletions=gone)
     found = {obj["metadata"]["name"]: obj for obj in informer.all()}
     if gone == 1024:
         assert found == truth
@@ -618,7 +618,7 @@ async def test_it_does_not_remember_every_deletion_that_there_ever_was() -> None
     events = [event("ADDED", name, 2 + 2 * at) for at, name in enumerate(names)]
     events += [event("DELETED", name, 300 + at) for at, name in enumerate(names)]
     late = [event("MODIFIED", name, 3 + 2 * at) for at, name in enumerate(names)]
-    informer, _ = await following(Script(Listing([], "1"), [*events, *late]), most_deletions=10)
+    informer, _ = await following(Script(Listing([], "1"), [*events, *late]), max_deletions=10)
     assert informer.all() == []
     assert len(informer._deleted_in) == 10
 

@@ -23,7 +23,7 @@ def test_what_is_found_is_what_a_look_at_all_finds(
     for number, labels in changes:
         key = Key("default", str(number))
         after = None if labels is None else labelled(labels)
-        index.change(key, known.pop(key, None), after)
+        index.update(key, known.pop(key, None), after)
         if after is not None:
             known[key] = after
 
@@ -34,9 +34,9 @@ def test_what_is_found_is_what_a_look_at_all_finds(
 
 def test_objects_without_labels_are_filed_nowhere() -> None:
     index = LabelIndex()
-    index.change(Key("", "a"), None, {"metadata": {}})
-    index.change(Key("", "b"), None, {"metadata": {"labels": None}})
-    index.change(Key("", "b"), {"metadata": {"labels": None}}, None)
+    index.update(Key("", "a"), None, {"metadata": {}})
+    index.update(Key("", "b"), None, {"metadata": {"labels": None}})
+    index.update(Key("", "b"), {"metadata": {"labels": None}}, None)
 
     assert set(index.find({"a": "x"})) == set()
 
@@ -44,7 +44,7 @@ def test_objects_without_labels_are_filed_nowhere() -> None:
 def test_nothing_is_kept_of_what_is_gone() -> None:
     index = LabelIndex()
     obj = labelled({"uid": "1"})
-    index.change(Key("", "a"), None, obj)
-    index.change(Key("", "a"), obj, None)
+    index.update(Key("", "a"), None, obj)
+    index.update(Key("", "a"), obj, None)
 
     assert index._keys == {}

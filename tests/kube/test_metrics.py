@@ -67,7 +67,7 @@ async def test_passes_are_counted_by_how_they_ended() -> None:
         return await passes(made)
 
     reconciler = Reconciler[str]("test", act, workers=3)
-    page.metrics.reconciler(reconciler)
+    page.metrics.register_reconciler(reconciler)
     assert page.value("controller_runtime_reconcile_total", controller="test", result="error") == 0
     reconciler.add("a")
     with capture_logs():
@@ -94,7 +94,7 @@ async def test_a_queue_shows_what_waits_and_for_how_long() -> None:
 
     queue = WorkQueue[str](jitter=lambda: 0.0)
     reconciler = Reconciler[str]("test", act, workers=1, queue=queue)
-    page.metrics.reconciler(reconciler)
+    page.metrics.register_reconciler(reconciler)
     for name in "abc":
         reconciler.add(name)
     async with alongside(reconciler.run()):
@@ -120,7 +120,7 @@ async def test_informers_show_how_far_they_are_also_those_that_come_later() -> N
     page = Page()
     async with stored() as store:
         informers = Informers(LocalClient(store), namespace="aside")
-        page.metrics.informers(informers)
+        page.metrics.register_informers(informers)
         informers.of(WORKFLOW)
         labels = {"name": str(WORKFLOW), "namespace": "aside"}
         assert page.value("informer_synced", **labels) == 0
@@ -144,7 +144,7 @@ async def test_informers_show_how_far_they_are_also_those_that_come_later() -> N
 @virtually
 async def test_it_shows_who_leads() -> None:
     page = Page()
-    told = page.metrics.leading(Key("default", "controllers"))
+    told = page.metrics.leading_callback(Key("default", "controllers"))
     shown = []
     for leads in (None, True, False):
         if leads is not None:
@@ -172,7 +172,7 @@ class SlowClient(LocalClient):
 async def test_requests_are_counted_by_method_and_answer_and_done_all_the_same() -> None:
     page = Page()
     async with stored() as store:
-        client = page.metrics.client(SlowClient(store))
+        client = page.metrics.counting_client(SlowClient(store))
         made = await client.create(WORKFLOW, workflow())
         assert await client.get(WORKFLOW, key("w")) == made
         changed = await client.patch(change(WORKFLOW, made, {"spec": {"jobID": 1}}))
@@ -208,7 +208,7 @@ async def test_errors_are_counted_as_what_they_are_on_the_wire(error: Exception,
         slow = SlowClient(store)
         slow.error = error
         with pytest.raises(type(error)) as caught:
-            await page.metrics.client(slow).get(WORKFLOW, key("w"))
+            await page.metrics.counting_client(slow).get(WORKFLOW, key("w"))
     assert caught.value is error
     assert page.value("rest_client_requests_total", method="GET", code=code) == 1
     assert page.value("rest_client_request_duration_seconds_sum", verb="GET") == 2
@@ -241,14 +241,14 @@ async def test_a_watch_is_counted_when_it_is_over_and_its_length_is_no_latency(
 
         inner = Old(store) if code == "410" else LocalClient(store)
         await store.create(WORKFLOW, workflow())
-        await action(page.metrics.client(inner), store)
+        await action(page.metrics.counting_client(inner), store)
     assert page.value("rest_client_requests_total", method="GET", code=code) == 1
     assert page.value("rest_client_request_duration_seconds_count", verb="GET") is None
 
 
 def test_a_registry_shows_only_what_was_put_into_it() -> None:
     one, two = Page(), Page()
-    one.metrics.leading(Key("", "one"))
+    one.metrics.leading_callback(Key("", "one"))
     assert two.value("leader_election_master_status", name="one") is None
     assert exposition(CollectorRegistry()) == b""
 

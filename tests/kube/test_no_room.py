@@ -56,7 +56,7 @@ async def served(journal: SmallJournal, pki: Path) -> AsyncIterator[Served]:
     server = ApiServer(
         embedded.store, SystemClock(), Authenticator(users), embedded.authorizer, {"part"}
     )
-    async with alongside(embedded.run()), alongside(server.run(listener, tls.ensure(pki))):
+    async with alongside(embedded.run()), alongside(server.run(listener, tls.server_context(pki))):
         await embedded.create_defaults()
         yield Served(embedded, f"https://127.0.0.1:{listener.getsockname()[1]}", pki)
 
@@ -95,7 +95,7 @@ def test_writes_are_refused_with_a_status_and_reads_and_deletions_go_on(pki: Pat
             assert (await api.ask("part", "POST", MAPS, named("part")))[0] == 201
 
             journal.room = 2 * ROOM
-            while api.embedded.store.full is not None:  # noqa: ASYNC110
+            while api.embedded.store.full_reason is not None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             assert (await api.ask("person", "POST", MAPS, named("again")))[0] == 201
 

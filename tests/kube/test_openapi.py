@@ -37,7 +37,7 @@ def resource(kind: Kind, **more: Any) -> Resource:
         "name": kind.name,
         "versions": (kind.version,),
         "namespaced": kind.namespaced,
-        "status": kind.status,
+        "has_status": kind.status,
     }
     return Resource(**{**about, **more})
 
@@ -98,7 +98,7 @@ def test_a_document_has_the_same_address_while_it_is_the_same(one: bytes, other:
     [("", "v1", "api/v1"), ("g.example", "v1beta1", "apis/g.example/v1beta1")],
 )
 def test_a_group_has_its_place(group: str, version: str, place: str) -> None:
-    assert openapi.place(group, version) == place
+    assert openapi.group_version_path(group, version) == place
 
 
 # Operations
@@ -141,7 +141,7 @@ def test_a_namespaced_resource_has_its_paths() -> None:
 
 
 def test_a_status_that_is_apart_has_a_path() -> None:
-    paths = document(status=True)["paths"]
+    paths = document(has_status=True)["paths"]
 
     assert set(paths[f"{WORKFLOWS}/{{name}}/status"]) == {"parameters", "get", "put", "patch"}
 
@@ -155,14 +155,14 @@ def test_a_cluster_wide_resource_is_in_no_namespace() -> None:
 
 
 def test_every_step_of_a_path_is_a_parameter() -> None:
-    for told in (document(status=True), document(NAMESPACE), document(CRD)):
+    for told in (document(has_status=True), document(NAMESPACE), document(CRD)):
         for path, item in told["paths"].items():
             named = {one["name"] for one in item.get("parameters", []) if one["required"]}
             assert named == {step[1:-1] for step in path.split("/") if step.startswith("{")}
 
 
 def test_operations_say_their_kind_and_have_names_of_their_own() -> None:
-    told = list(operations(document(status=True)))
+    told = list(operations(document(has_status=True)))
 
     assert {tuple(one["x-kubernetes-group-version-kind"].values()) for _, _, one in told} == {
         (WORKFLOW.group, WORKFLOW.version, WORKFLOW.name)
@@ -211,7 +211,7 @@ def test_a_kind_without_a_schema_may_have_any_fields() -> None:
 
 
 def test_every_reference_leads_somewhere() -> None:
-    for told in (document(status=True), document(NAMESPACE), document(CRD)):
+    for told in (document(has_status=True), document(NAMESPACE), document(CRD)):
         schemas = told["components"]["schemas"]
         for reference in references(told):
             assert reference.removeprefix("#/components/schemas/") in schemas

@@ -145,7 +145,7 @@ def test_copies_do_not_grow_beyond_bounds() -> None:
 
 
 def test_a_patch_is_not_endless() -> None:
-    most = [op("add", "/a", 1)] * patches._OPERATIONS
+    most = [op("add", "/a", 1)] * patches._MAX_OPERATIONS
     assert json_patch({}, most) == {"a": 1}
     with pytest.raises(Refused, match="at most 10000 operations"):
         json_patch({}, [*most, op("add", "/a", 1)])

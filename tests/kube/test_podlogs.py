@@ -196,12 +196,12 @@ async def test_a_log_is_left_when_its_follower_has_gone(caller: Caller) -> None:
 async def test_only_so_many_clients_follow_at_one_time(caller: Caller) -> None:
     await caller.running(b"one\n")
     async with AsyncExitStack() as following:
-        for _ in range(podlogs.FOLLOWERS):
+        for _ in range(podlogs.MAX_FOLLOWERS):
             told = await following.enter_async_context(caller.follow())
             assert await told.readline() == b"one\n"
         code, reason, message = await caller.fails("follow=true")
         assert (code, reason) == (429, "TooManyRequests")
-        assert message.startswith(f"{podlogs.FOLLOWERS} clients follow logs already")
+        assert message.startswith(f"{podlogs.MAX_FOLLOWERS} clients follow logs already")
         assert await caller.ask() == (200, "one\n")
         await caller.status("Running", app={"terminated": {"exitCode": 0}})
         assert await told.read() == b""

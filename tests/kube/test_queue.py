@@ -243,7 +243,7 @@ async def test_failures_are_counted_until_one_succeeds() -> None:
         assert await queue.take() == "a"
         queue.done("a")
     assert now() == 2 + 4 + 8
-    queue.succeeded("a")
+    queue.forget_failures("a")
     assert queue.failures("a") == 0
 
 
@@ -321,10 +321,10 @@ def test_a_budget_is_never_exceeded_and_never_left_unused(
         time += pause
         tokens = min(burst, tokens + pause * rate)
         if tokens > 1 + 1e-6:
-            assert budget.wait(time) == 0
+            assert budget.delay(time) == 0
         elif tokens < 1 - 1e-6:
-            assert budget.wait(time) == pytest.approx((1 - tokens) / rate, abs=1e-5)
-        if budget.wait(time) == 0:
+            assert budget.delay(time) == pytest.approx((1 - tokens) / rate, abs=1e-5)
+        if budget.delay(time) == 0:
             budget.spend(time)
             tokens -= 1
 

@@ -90,7 +90,7 @@ async def cluster(pki: Path) -> AsyncIterator[Cluster]:
     listener = socket.create_server(("127.0.0.1", 0))
     users = Authenticator({"admins-token": User("admin", frozenset({MASTERS}))})
     server = ApiServer(embedded.store, SystemClock(), users, embedded.authorizer)
-    context = tls.ensure(pki)
+    context = tls.server_context(pki)
     async with alongside(embedded.run()), alongside(server.run(listener, context)):
         await embedded.create_defaults()
         yield Cluster(embedded, f"https://127.0.0.1:{listener.getsockname()[1]}", pki)

@@ -111,12 +111,12 @@ async def test_a_pass_that_is_refused_comes_again_without_a_traceback(heard: Log
 def test_what_is_refused_for_the_same_reason_is_told_once(heard: Logged) -> None:
     refusals = RefusalLog()
     for name in ("a", "b", "a"):
-        refusals.refused(name, f'workflows.dws "{name}" is forbidden: {WHO}')
-    refusals.accepted("a")
-    refusals.accepted("a")
+        refusals.note_refusal(name, f'workflows.dws "{name}" is forbidden: {WHO}')
+    refusals.note_success("a")
+    refusals.note_success("a")
     assert len(told(heard)) == 1
-    refusals.refused("b", "another reason")
-    refusals.accepted("b")
+    refusals.note_refusal("b", "another reason")
+    refusals.note_success("b")
     assert [event for _, event, _ in told(heard)] == [TOLD, TOLD, OVER]
     assert not refusals.is_refused
 

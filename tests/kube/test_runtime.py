@@ -209,7 +209,7 @@ async def test_a_pass_without_a_limit_may_take_as_long_as_it_does() -> None:
         await asyncio.sleep(10_000)
         return None
 
-    async with reconciling(act, limit=None) as (reconciler, passes):
+    async with reconciling(act, timeout=None) as (reconciler, passes):
         reconciler.add("a")
         await asyncio.sleep(9_999)
         assert passes.running == 1
@@ -342,7 +342,7 @@ async def test_a_pass_without_a_limit_is_not_waited_for() -> None:
         await asyncio.sleep(1e6)
         return None
 
-    async with reconciling(act, limit=None) as (reconciler, passes):
+    async with reconciling(act, timeout=None) as (reconciler, passes):
         reconciler.add("a")
         await asyncio.sleep(1)
     assert passes.running == 0
@@ -426,7 +426,7 @@ async def writing(
             for version in news:
                 reconciler.add(key, state(version))
             await asyncio.sleep(seconds)
-            reconciler.wrote(key, [state("2")])
+            reconciler.note_written(key, [state("2")])
 
     reconciler = Reconciler[str]("test", reconcile, queue=lucky())
     async with alongside(reconciler.run()):
@@ -493,7 +493,7 @@ async def test_what_a_reconcile_has_heard_that_fails_is_news() -> None:
 async def test_of_many_keys_the_last_ones_writes_are_known() -> None:
     reconciler = Reconciler[int]("test", Passes(content))  # type: ignore[arg-type]
     for key in range(3000):
-        reconciler.wrote(key, [state("2")])
+        reconciler.note_written(key, [state("2")])
     reconciler.add(0, state("2"))
     reconciler.add(2999, state("2"))
 
@@ -503,7 +503,7 @@ async def test_of_many_keys_the_last_ones_writes_are_known() -> None:
 @virtually
 async def test_what_has_no_version_is_always_news() -> None:
     reconciler = Reconciler[str]("test", Passes(content))
-    reconciler.wrote("a", [{"metadata": {}}])
+    reconciler.note_written("a", [{"metadata": {}}])
     reconciler.add("a", {"metadata": {}})
 
     assert reconciler.load().depth == 1

@@ -58,7 +58,7 @@ def test_unknown_fields_are_pruned_and_told() -> None:
     compiled = spec(known=STRING, inner=objects(properties={"a": STRING}))
     obj = {"spec": {"known": "k", "bogus": {"a": 1}, "inner": {"a": "a", "b": "b"}}, "other": 1}
 
-    pruned, unknown = compiled.pruned(obj)
+    pruned, unknown = compiled.prune(obj)
 
     assert pruned == {"spec": {"known": "k", "inner": {"a": "a"}}}
     assert sorted(unknown) == ["other", "spec.bogus", "spec.inner.b"]
@@ -67,7 +67,7 @@ def test_unknown_fields_are_pruned_and_told() -> None:
 def test_unknown_fields_of_items_are_told_with_their_index() -> None:
     compiled = field(listed(objects(properties={"a": STRING})))
 
-    pruned, unknown = compiled.pruned({"spec": {"x": [{"a": "1"}, {"a": "2", "b": 3}]}})
+    pruned, unknown = compiled.prune({"spec": {"x": [{"a": "1"}, {"a": "2", "b": 3}]}})
 
     assert pruned == {"spec": {"x": [{"a": "1"}, {"a": "2"}]}}
     assert unknown == ["spec.x[1].b"]
@@ -77,7 +77,7 @@ def test_what_every_object_has_stays_at_the_root_alone() -> None:
     compiled = schema.compile(objects(properties={"metadata": objects(), "spec": objects()}))
     own = {"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "n", "labels": {"a": "b"}}}
 
-    pruned, unknown = compiled.pruned({**own, "spec": {"kind": "K", "metadata": {}}})
+    pruned, unknown = compiled.prune({**own, "spec": {"kind": "K", "metadata": {}}})
 
     assert pruned == {**own, "spec": {}}
     assert unknown == ["spec.kind", "spec.metadata"]
@@ -89,7 +89,7 @@ def test_an_embedded_object_keeps_what_every_object_has() -> None:
     )
     own = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "n"}}
 
-    pruned, unknown = compiled.pruned({"spec": {"x": {**own, "spec": {}, "bogus": 1}}})
+    pruned, unknown = compiled.prune({"spec": {"x": {**own, "spec": {}, "bogus": 1}}})
 
     assert pruned == {"spec": {"x": {**own, "spec": {}}}}
     assert unknown == ["spec.x.bogus"]
@@ -108,7 +108,7 @@ def test_unknown_fields_stay_where_they_are_to_be_preserved() -> None:
     )
     obj = {"spec": {"x": {"free": {"deep": [1]}, "known": {"a": "a", "b": "b"}}}}
 
-    pruned, unknown = compiled.pruned(obj)
+    pruned, unknown = compiled.prune(obj)
 
     assert pruned == {"spec": {"x": {"free": {"deep": [1]}, "known": {"a": "a"}}}}
     assert unknown == ["spec.x.known.b"]
@@ -121,13 +121,13 @@ def test_unknown_fields_stay_where_they_are_to_be_preserved() -> None:
 def test_a_map_keeps_all_its_names(values: Any, kept: Any) -> None:
     compiled = field(objects(additionalProperties=values))
 
-    assert compiled.pruned({"spec": {"x": {"any": {"a": "1", "b": 2}}}})[0] == {"spec": {"x": kept}}
+    assert compiled.prune({"spec": {"x": {"any": {"a": "1", "b": 2}}}})[0] == {"spec": {"x": kept}}
 
 
 def test_an_object_without_unknown_fields_is_itself() -> None:
     obj = {"spec": {"x": [{"a": "1"}]}}
 
-    assert field(listed(objects(properties={"a": STRING}))).pruned(obj)[0] is obj
+    assert field(listed(objects(properties={"a": STRING}))).prune(obj)[0] is obj
 
 
 # Defaulting
@@ -169,17 +169,19 @@ def test_an_object_without_unknown_fields_is_itself() -> None:
 def test_defaults_stand_where_fields_are_missing(
     definition: dict[str, Any], given: Any, after: Any
 ) -> None:
-    assert field(definition).defaulted({"spec": given}) == {"spec": after}
+    assert field(definition).apply_defaults({"spec": given}) == {"spec": after}
 
 
 def test_defaults_make_no_objects_that_are_missing() -> None:
-    assert field({**COUNT, "default": 3}).defaulted({}) == {}
+    assert field({**COUNT, "default": 3}).apply_defaults({}) == {}
 
 
 def test_an_object_that_lacks_nothing_is_itself() -> None:
     obj = {"spec": {"x": [{"a": 1}]}}
 
-    assert field(listed(objects(properties={"a": {**COUNT, "default": 1}}))).defaulted(obj) is obj
+    assert (
+        field(listed(objects(properties={"a": {**COUNT, "default": 1}}))).apply_defaults(obj) is obj
+    )
 
 
 # What is wrong
@@ -588,8 +590,8 @@ def fitting(definition: dict[str, Any]) -> st.SearchStrategy[Any]:
 @given(SCHEMAS, OBJECTS)
 def test_pruning_twice_is_pruning_once(definition: dict[str, Any], obj: dict[str, Any]) -> None:
     compiled = schema.compile(definition)
-    once, _ = compiled.pruned(obj)
-    twice, unknown = compiled.pruned(once)
+    once, _ = compiled.prune(obj)
+    twice, unknown = compiled.prune(once)
 
     assert twice is once
     assert unknown == []
@@ -600,24 +602,24 @@ def test_defaulting_twice_is_defaulting_once(
     definition: dict[str, Any], obj: dict[str, Any]
 ) -> None:
     compiled = schema.compile(definition)
-    once = compiled.defaulted(obj)
+    once = compiled.apply_defaults(obj)
 
-    assert compiled.defaulted(once) is once
+    assert compiled.apply_defaults(once) is once
 
 
 @given(SCHEMAS, OBJECTS)
 def test_defaults_are_never_pruned(definition: dict[str, Any], obj: dict[str, Any]) -> None:
     compiled = schema.compile(definition)
-    defaulted = compiled.defaulted(compiled.pruned(obj)[0])
+    defaulted = compiled.apply_defaults(compiled.prune(obj)[0])
 
-    assert compiled.pruned(defaulted) == (defaulted, [])
+    assert compiled.prune(defaulted) == (defaulted, [])
 
 
 @given(SCHEMAS, OBJECTS)
 def test_something_is_pruned_exactly_when_something_is_unknown(
     definition: dict[str, Any], obj: dict[str, Any]
 ) -> None:
-    pruned, unknown = schema.compile(definition).pruned(obj)
+    pruned, unknown = schema.compile(definition).prune(obj)
 
     assert (pruned is obj) == (not unknown)
     assert [path for path in unknown if path in set(paths(pruned))] == []
@@ -638,8 +640,8 @@ def paths(value: Any, path: str = "") -> Iterator[str]:
 def test_nothing_modifies_its_argument(definition: dict[str, Any], obj: dict[str, Any]) -> None:
     schema_before, before = copy.deepcopy(definition), copy.deepcopy(obj)
     compiled = schema.compile(definition)
-    compiled.pruned(obj)
-    compiled.defaulted(obj)
+    compiled.prune(obj)
+    compiled.apply_defaults(obj)
     compiled.violations(obj)
 
     assert obj == before
@@ -652,9 +654,9 @@ def test_what_a_schema_admits_is_neither_pruned_nor_wrong(data: st.DataObject) -
     obj = data.draw(fitting(definition))
     compiled = schema.compile(definition)
 
-    assert compiled.pruned(obj)[0] is obj
+    assert compiled.prune(obj)[0] is obj
     assert compiled.violations(obj) == []
-    assert compiled.violations(compiled.defaulted(obj)) == []
+    assert compiled.violations(compiled.apply_defaults(obj)) == []
 
 
 # Real definitions
@@ -720,8 +722,8 @@ def test_every_real_definition_can_be_served() -> None:
 @real
 def test_a_real_workflow_is_defaulted_and_nothing_is_wrong_with_it() -> None:
     compiled = served("Workflow")
-    pruned, unknown = compiled.pruned(WORKFLOW)
-    defaulted = compiled.defaulted(pruned)
+    pruned, unknown = compiled.prune(WORKFLOW)
+    defaulted = compiled.apply_defaults(pruned)
 
     assert pruned is WORKFLOW
     assert unknown == []
@@ -734,7 +736,7 @@ def test_what_is_wrong_with_a_real_workflow_is_told() -> None:
     compiled = served("Workflow")
     bad = {**WORKFLOW["spec"], "desiredState": "Bogus", "userID": "me", "dwDirectives": None}
 
-    wrong = compiled.violations(compiled.defaulted({**WORKFLOW, "spec": bad}))
+    wrong = compiled.violations(compiled.apply_defaults({**WORKFLOW, "spec": bad}))
 
     assert [str(one) for one in wrong] == [
         'spec.desiredState: Unsupported value: "Bogus": supported values: "Proposal", "Setup", '
@@ -754,8 +756,8 @@ def test_what_is_shared_with_a_known_object_is_not_looked_at_again() -> None:
     known = {"spec": {"kept": "a", "unknown": "b"}, "status": {"of": "c"}}
     new = {"spec": known["spec"], "status": {"of": "d", "also": "e"}}
 
-    assert compiled.pruned(new, known) == ({**new, "status": {"of": "d"}}, ["status.also"])
-    assert compiled.pruned(new)[1] == ["spec.unknown", "status.also"]
+    assert compiled.prune(new, known) == ({**new, "status": {"of": "d"}}, ["status.also"])
+    assert compiled.prune(new)[1] == ["spec.unknown", "status.also"]
 
 
 def test_defaults_are_filled_into_what_is_not_shared() -> None:
@@ -764,4 +766,4 @@ def test_defaults_are_filled_into_what_is_not_shared() -> None:
     known: dict[str, Any] = {"one": {}, "other": {}}
     new = {"one": known["one"], "other": {}}
 
-    assert compiled.defaulted(new, known) == {"one": {}, "other": {"a": "x"}}
+    assert compiled.apply_defaults(new, known) == {"one": {}, "other": {"a": "x"}}

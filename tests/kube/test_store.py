@@ -35,7 +35,7 @@ from warren.journal.sqlite import SqliteJournal
 from warren.kube.admission import AdmitAll
 from warren.kube.client import AlreadyExists, Conflict, Expired, NotFound, Refused
 from warren.kube.server.builtin import CRD, NAMESPACE
-from warren.kube.server.history import History, counted_size
+from warren.kube.server.history import History, estimated_size
 from warren.kube.server.local import LocalClient
 from warren.kube.server.store import Store
 
@@ -406,7 +406,7 @@ async def test_one_change_is_sent_however_large_it_is() -> None:
 
 
 def test_what_takes_more_memory_than_its_record_is_counted_for_that() -> None:
-    assert counted_size(b'{"a": [' + b"{}," * 10_000 + b"{}]}") > 64 * 10_000
+    assert estimated_size(b'{"a": [' + b"{}," * 10_000 + b"{}]}") > 64 * 10_000
 
 
 @virtually

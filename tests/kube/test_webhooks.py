@@ -858,7 +858,7 @@ async def test_webhooks_are_asked_over_https(pki: Path) -> None:
         told = patching(put("/data", {"by": asked["userInfo"]["username"]}))
         return web.json_response(answer({"uid": asked["uid"], **told}))
 
-    context = tls.ensure(pki)
+    context = tls.server_context(pki)
     async with (
         listening(handler, context) as port,
         asking(Webhooks(), clock=SystemClock()) as store,
@@ -888,7 +888,7 @@ async def test_a_server_that_answers_otherwise_gives_no_answer(pki: Path) -> Non
             case _:
                 return good
 
-    context = tls.ensure(pki)
+    context = tls.server_context(pki)
     async with (
         listening(handler, context) as port,
         asking(Webhooks(), clock=SystemClock()) as store,
@@ -916,7 +916,7 @@ async def test_only_who_shows_a_certificate_of_the_bundle_is_asked(
         return web.Response(status=500)
 
     other, _ = signed(tmp_path, "127.0.0.1")
-    context = tls.ensure(pki)
+    context = tls.server_context(pki)
     async with (
         listening(handler, context) as port,
         asking(Webhooks(), clock=SystemClock()) as store,

@@ -11,8 +11,8 @@ from tests.lifecycle.stories import ID, LIFE, SUBMIT, event, job
 from warren.lifecycle.actions import (
     Execute,
     Free,
-    FreePart,
     OutstandingRequests,
+    PartialFree,
     Post,
     Prioritize,
     RequestAllocation,
@@ -75,7 +75,7 @@ CASES: list[tuple[str, list[Any], OutstandingRequests, list[Any]]] = [
         "nodes that execution is done with go back early",
         [*RUN, "start", event("finish"), event("release", ranks="1-2", final=False)],
         EXECUTING,
-        [FreePart(frozenset({1, 2})), Post("partial-free", {"ranks": "1-2"})],
+        [PartialFree(frozenset({1, 2})), Post("partial-free", {"ranks": "1-2"})],
     ),
     (
         "they go back once",
@@ -154,7 +154,7 @@ class Manager:
                         self.post(name, **context)
                     case Prioritize():
                         self.post("priority", priority=self.job.urgency)
-                    case FreePart(ranks):
+                    case PartialFree(ranks):
                         assert self.job.allocated
                         assert not ranks & self.job.freed_ranks
                     case RequestAllocation():

@@ -13,7 +13,7 @@ from warren.lifecycle.job import (
     update,
 )
 from warren.lifecycle.states import State
-from warren.lifecycle.urgency import DEFAULT, EXPEDITE, GREATEST_PRIORITY, HOLD
+from warren.lifecycle.urgency import DEFAULT, EXPEDITE, HOLD, MAX_PRIORITY
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.rfc.jobflags import DEBUG, NOVALIDATE, WAITABLE
@@ -29,7 +29,7 @@ def test_flags_and_urgencies_are_those_of_flux() -> None:
     flagged = from_submit(ID, submitted(flags=2 | 4 | 8, urgency=16))
     assert flagged.flags == DEBUG | WAITABLE | NOVALIDATE
     assert (DEBUG, WAITABLE, NOVALIDATE) == (2, 4, 8)
-    assert (HOLD, DEFAULT, EXPEDITE, GREATEST_PRIORITY) == (0, 16, 31, 4294967295)
+    assert (HOLD, DEFAULT, EXPEDITE, MAX_PRIORITY) == (0, 16, 31, 4294967295)
 
 
 def test_a_submission_without_flags_has_none() -> None:
@@ -54,9 +54,7 @@ def test_numbers_of_32_bits_are_the_greatest(field: str) -> None:
 
 def test_the_greatest_priority_and_wait_status_are_taken_and_none_that_are_greater() -> None:
     queued = job("validate", "depend")
-    assert (
-        update(queued, event("priority", priority=GREATEST_PRIORITY)).priority == GREATEST_PRIORITY
-    )
+    assert update(queued, event("priority", priority=MAX_PRIORITY)).priority == MAX_PRIORITY
     running = job(*UPTO_ALLOC, "start")
     assert update(running, event("finish", status=2**31 - 1)).wait_status == 2**31 - 1
     met = update(running, event("exception", wait_status=2**31 - 1))
@@ -65,7 +63,7 @@ def test_the_greatest_priority_and_wait_status_are_taken_and_none_that_are_great
         with pytest.raises(BadFormat, match="bad context"):
             update(running, late)
     with pytest.raises(BadFormat, match="bad context"):
-        update(queued, event("priority", priority=GREATEST_PRIORITY + 1))
+        update(queued, event("priority", priority=MAX_PRIORITY + 1))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from warren.lifecycle.job import (
     update,
 )
 from warren.lifecycle.states import Result, State
-from warren.lifecycle.urgency import GREATEST_PRIORITY, priority
+from warren.lifecycle.urgency import MAX_PRIORITY, priority
 from warren.rfc import eventlog
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
@@ -220,12 +220,12 @@ def test_a_fatal_exception_has_the_last_word_on_the_status(
 @pytest.mark.parametrize(
     ("urgency", "answered", "wanted"),
     [
-        *[(16, None, 16), (16, 5, 5), (16, -5, 0), (16, 2**40, GREATEST_PRIORITY)],
+        *[(16, None, 16), (16, 5, 5), (16, -5, 0), (16, 2**40, MAX_PRIORITY)],
         *[
             (0, None, 0),
             (0, 50, 0),
-            (31, None, GREATEST_PRIORITY),
-            (31, 5, GREATEST_PRIORITY),
+            (31, None, MAX_PRIORITY),
+            (31, 5, MAX_PRIORITY),
             (30, None, 30),
         ],
     ],

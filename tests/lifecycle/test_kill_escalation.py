@@ -5,7 +5,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.lifecycle.kill_escalation import LONGEST, SHELLS_AFTER, KillAction, escalation
+from warren.lifecycle.kill_escalation import KILL_SHELLS_AFTER, MAX_PAUSE, KillAction, escalation
 
 
 def test_tasks_are_killed_before_shells_and_shells_before_it_is_given_up() -> None:
@@ -26,5 +26,5 @@ def test_whatever_a_site_wants_no_job_is_held_for_ever(kill_timeout: float, atte
 
     assert [action for _, action in steps].count(KillAction.KILL_SHELLS) == attempts
     assert steps[-1][1] is KillAction.GIVE_UP
-    longest = max(LONGEST, SHELLS_AFTER * kill_timeout)
+    longest = max(MAX_PAUSE, KILL_SHELLS_AFTER * kill_timeout)
     assert all(0 < wait <= longest for wait, _ in steps)

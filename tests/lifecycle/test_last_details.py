@@ -10,10 +10,10 @@ from tests.lifecycle.test_perilog import BOTH, FREED, after
 from warren.lifecycle.job import update
 from warren.lifecycle.jobqueue import expand_updates, with_properties, without_properties
 from warren.lifecycle.limits import refusal, size
-from warren.lifecycle.perilog import EPILOG, Cancel, Finish, Progress, Run, Settings, decide
+from warren.lifecycle.perilog import EPILOG, Cancel, PostFinish, Progress, Run, Settings, decide
 from warren.lifecycle.policy import QueueLimits
-from warren.lifecycle.queues import QueueState, eligible, find, status
-from warren.lifecycle.selection import ALL_STATES, MOST_COMPARISONS, Selection
+from warren.lifecycle.queues import QueueState, is_eligible, require_queue, status
+from warren.lifecycle.selection import ALL_STATES, MAX_COMPARISONS, Selection
 from warren.lifecycle.states import State
 from warren.rfc import jobspec
 from warren.rfc.errors import BadFormat
@@ -61,17 +61,17 @@ def test_a_queue_is_shown_with_what_keeps_its_jobs(
 
     assert status(states, LIMITS, "c") == told
     assert "parent" not in status(states, LIMITS, "p")
-    assert eligible(states, LIMITS, "c") is (parent.start and child.start)
-    assert eligible(states, LIMITS, "p") is parent.start
-    assert eligible(states, LIMITS, "gone") is False
+    assert is_eligible(states, LIMITS, "c") is (parent.start and child.start)
+    assert is_eligible(states, LIMITS, "p") is parent.start
+    assert is_eligible(states, LIMITS, "gone") is False
 
 
 def test_the_anonymous_queue_is_named_by_nothing_where_it_is_there() -> None:
-    assert find({None: UP}, None) is None
+    assert require_queue({None: UP}, None) is None
     with pytest.raises(Exception, match="There are named queues"):
-        find({"a": UP}, None)
+        require_queue({"a": UP}, None)
     with pytest.raises(Exception, match="There is no queue 'b'"):
-        find({"a": UP}, "b")
+        require_queue({"a": UP}, "b")
 
 
 # Limits
@@ -209,7 +209,7 @@ def test_an_epilog_is_cut_short_by_a_fatal_exception_of_its_own_time_alone() -> 
             job = update(job, meanwhile)
         assert decide(job, cancelling, running) == ([Cancel(EPILOG)] if unwanted else [])
         assert decide(job, cancelling, Progress()) == (
-            [Finish(EPILOG, 1)] if unwanted else [Run(EPILOG)]
+            [PostFinish(EPILOG, 1)] if unwanted else [Run(EPILOG)]
         )
         assert decide(job, BOTH, running) == []
 
@@ -252,7 +252,7 @@ def test_constraints_are_nested_less_than_100_deep() -> None:
 
 def test_what_is_left_of_the_comparisons_is_counted() -> None:
     chosen = Selection({"userid": [1]}, 2)
-    assert chosen.left == 2
+    assert chosen.comparisons_left == 2
     chosen.selects(Listed())
-    assert chosen.left == 1
-    assert MOST_COMPARISONS == 1000000
+    assert chosen.comparisons_left == 1
+    assert MAX_COMPARISONS == 1000000

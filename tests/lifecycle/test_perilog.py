@@ -12,11 +12,11 @@ from warren.lifecycle.perilog import (
     PROLOG,
     Action,
     Cancel,
-    Finish,
+    PostFinish,
+    PostStart,
     Progress,
     Run,
     Settings,
-    Start,
     decide,
 )
 from warren.lifecycle.states import State
@@ -35,19 +35,19 @@ def after(job: Job, *events: str) -> Job:
 
 
 def test_a_job_with_nodes_is_held_for_its_prolog_once() -> None:
-    assert decide(BEFORE, BOTH, Progress()) == [Start(PROLOG)]
+    assert decide(BEFORE, BOTH, Progress()) == [PostStart(PROLOG)]
     assert decide(HELD, BOTH, Progress()) == [Run(PROLOG)]
     assert decide(HELD, BOTH, Progress(running=frozenset({PROLOG}))) == []
-    assert decide(HELD, BOTH, Progress(ended=0)) == [Finish(PROLOG, 0)]
+    assert decide(HELD, BOTH, Progress(prolog_status=0)) == [PostFinish(PROLOG, 0)]
     assert decide(FREED, BOTH, Progress()) == []
 
 
 def test_a_prolog_behind_another_holds_the_job_at_once_and_is_run_when_that_one_is_over() -> None:
-    settings = replace(BOTH, waits_for_prolog="other")
+    settings = replace(BOTH, earlier_prolog="other")
     other = stories.event("prolog-start", description="other")
     over = stories.event("prolog-finish", description="other", status=0)
 
-    assert decide(BEFORE, settings, Progress()) == [Start(PROLOG)]
+    assert decide(BEFORE, settings, Progress()) == [PostStart(PROLOG)]
     assert decide(HELD, settings, Progress()) == []
     assert decide(update(HELD, other), settings, Progress()) == []
     assert decide(update(update(HELD, other), over), settings, Progress()) == [Run(PROLOG)]
@@ -56,11 +56,11 @@ def test_a_prolog_behind_another_holds_the_job_at_once_and_is_run_when_that_one_
 def test_commands_of_other_names_have_holds_of_their_own() -> None:
     settings = replace(BOTH, prolog_name="start", epilog_name="stop")
 
-    assert decide(HELD, settings, Progress()) == [Start("start")]
+    assert decide(HELD, settings, Progress()) == [PostStart("start")]
     held = update(HELD, stories.event("prolog-start", description="start"))
     assert decide(held, settings, Progress()) == [Run("start")]
     ended = after(update(FREED, stories.event("start")), "finish")
-    assert decide(ended, settings, Progress()) == [Start("stop")]
+    assert decide(ended, settings, Progress()) == [PostStart("stop")]
 
 
 def test_a_job_that_came_to_its_nodes_before_there_was_a_prolog_is_not_held() -> None:
@@ -73,7 +73,7 @@ def test_a_job_whose_tasks_have_ended_is_held_for_its_epilog_once() -> None:
     held = update(ended, stories.event("epilog-start", description=EPILOG))
     let_go = update(held, stories.event("epilog-finish", description=EPILOG, status=0))
 
-    assert decide(ended, BOTH, Progress(executing=True)) == [Start(EPILOG)]
+    assert decide(ended, BOTH, Progress(executing=True)) == [PostStart(EPILOG)]
     assert decide(held, BOTH, Progress()) == [Run(EPILOG)]
     assert decide(held, BOTH, Progress(running=frozenset({EPILOG}))) == []
     assert decide(let_go, BOTH, Progress()) == []
@@ -85,7 +85,7 @@ def test_tasks_are_waited_for_though_the_job_has_failed() -> None:
 
     assert decide(failed, BOTH, Progress(executing=True)) == []
     assert decide(being_started, BOTH, Progress(executing=True)) == []
-    assert decide(being_started, BOTH, Progress()) == [Start(EPILOG)]
+    assert decide(being_started, BOTH, Progress()) == [PostStart(EPILOG)]
 
 
 def test_a_job_that_fails_in_its_prolog_has_its_epilog_announced_before_it_is_let_go() -> None:
@@ -94,18 +94,20 @@ def test_a_job_that_fails_in_its_prolog_has_its_epilog_announced_before_it_is_le
 
     assert decide(failed, BOTH, running) == [Cancel(PROLOG)]
     assert decide(failed, replace(BOTH, cancel_prolog=False), running) == []
-    assert decide(failed, BOTH, Progress(ended=15)) == [Start(EPILOG)]
+    assert decide(failed, BOTH, Progress(prolog_status=15)) == [PostStart(EPILOG)]
     announced = update(failed, stories.event("epilog-start", description=EPILOG))
-    assert decide(announced, BOTH, Progress(ended=15)) == [Finish(PROLOG, 15)]
-    assert decide(failed, Settings(has_prolog=True), Progress(ended=15)) == [Finish(PROLOG, 15)]
+    assert decide(announced, BOTH, Progress(prolog_status=15)) == [PostFinish(PROLOG, 15)]
+    assert decide(failed, Settings(has_prolog=True), Progress(prolog_status=15)) == [
+        PostFinish(PROLOG, 15)
+    ]
 
 
 def test_a_prolog_that_was_cut_short_and_is_wanted_no_more_is_not_run_again() -> None:
     failed = update(HELD, CANCELLED)
 
-    assert decide(failed, BOTH, Progress()) == [Start(EPILOG)]
+    assert decide(failed, BOTH, Progress()) == [PostStart(EPILOG)]
     announced = update(failed, stories.event("epilog-start", description=EPILOG))
-    assert decide(announced, BOTH, Progress()) == [Finish(PROLOG, 1)]
+    assert decide(announced, BOTH, Progress()) == [PostFinish(PROLOG, 1)]
 
 
 def test_an_epilog_is_ended_by_an_exception_only_where_the_site_wants_that() -> None:
@@ -117,7 +119,7 @@ def test_an_epilog_is_ended_by_an_exception_only_where_the_site_wants_that() -> 
     assert decide(failed, BOTH, running) == []
     assert decide(failed, BOTH, Progress()) == [Run(EPILOG)]
     assert decide(failed, impatient, running) == [Cancel(EPILOG)]
-    assert decide(failed, impatient, Progress()) == [Finish(EPILOG, 1)]
+    assert decide(failed, impatient, Progress()) == [PostFinish(EPILOG, 1)]
     assert decide(held, impatient, running) == []
 
 
@@ -125,8 +127,8 @@ def test_what_a_job_is_held_for_by_a_command_that_there_is_no_more_lets_it_go() 
     ended = after(FREED, "start", "finish")
     held = update(ended, stories.event("epilog-start", description=EPILOG))
 
-    assert decide(HELD, Settings(), Progress()) == [Finish(PROLOG, 0)]
-    assert decide(held, Settings(), Progress()) == [Finish(EPILOG, 0)]
+    assert decide(HELD, Settings(), Progress()) == [PostFinish(PROLOG, 0)]
+    assert decide(held, Settings(), Progress()) == [PostFinish(EPILOG, 0)]
 
 
 def test_without_commands_nothing_is_done() -> None:
@@ -165,18 +167,18 @@ def test_whatever_happens_and_however_often_it_is_forgotten_a_job_ends(seed: int
     if settings.has_epilog and (job.wait_status is not None or PROLOG in job.ever_prologs):
         assert EPILOG in job.ever_epilogs
     names = [type(action) for action in order]
-    assert names.count(Start) == len(job.ever_prologs) + len(job.ever_epilogs)
+    assert names.count(PostStart) == len(job.ever_prologs) + len(job.ever_epilogs)
 
 
 def done(job: Job, under_way: Progress, action: Action) -> tuple[Job, Progress]:
     """Do as the plugin does."""
     match action:
-        case Start(description):
+        case PostStart(description):
             kind = "prolog" if description == PROLOG else "epilog"
             return update(job, stories.event(f"{kind}-start", description=description)), under_way
         case Run(description):
             return job, replace(under_way, running=under_way.running | {description})
-        case Finish(description, status):
+        case PostFinish(description, status):
             kind = "prolog" if description == PROLOG else "epilog"
             event = stories.event(f"{kind}-finish", description=description, status=status)
             return update(job, event), under_way
@@ -192,4 +194,4 @@ def command_ended(job: Job, under_way: Progress, status: int) -> tuple[Job, Prog
         return update(job, event), under_way
     if status and job.state is State.RUN:
         job = update(job, stories.event("exception", type="prolog"))
-    return job, replace(under_way, ended=status)
+    return job, replace(under_way, prolog_status=status)

@@ -33,18 +33,18 @@ def open_() -> QueueStates:
 
 def test_named_queues_take_jobs_at_first_and_serve_none() -> None:
     assert all(state.enable and not state.start for state in first().values())
-    assert not any(queues.eligible(first(), TERMS, name) for name in TERMS)
+    assert not any(queues.is_eligible(first(), TERMS, name) for name in TERMS)
 
 
 def test_the_anonymous_queue_serves_its_jobs_at_first() -> None:
     assert first(ALONE) == {None: QueueState()}
-    assert queues.eligible(first(ALONE), ALONE, None)
+    assert queues.is_eligible(first(ALONE), ALONE, None)
 
 
 def test_a_virtual_queue_waits_for_its_parent() -> None:
     stopped = queues.change_states(open_(), ["batch"], queues.set_started(False, "repair"))
 
-    assert not queues.eligible(stopped, TERMS, "short")
+    assert not queues.is_eligible(stopped, TERMS, "short")
     assert queues.status(stopped, TERMS, "short") == {
         "enable": True,
         "start": False,
@@ -52,13 +52,13 @@ def test_a_virtual_queue_waits_for_its_parent() -> None:
         "parent": "batch",
         "stop_reason": "repair",
     }
-    assert queues.eligible(stopped, TERMS, "debug")
+    assert queues.is_eligible(stopped, TERMS, "debug")
 
 
 def test_jobs_of_a_queue_that_is_no_more_are_not_served() -> None:
-    assert not queues.eligible(open_(), TERMS, "gone")
-    assert not queues.eligible(open_(), TERMS, None)
-    assert not queues.eligible(first(ALONE), ALONE, "gone")
+    assert not queues.is_eligible(open_(), TERMS, "gone")
+    assert not queues.is_eligible(open_(), TERMS, None)
+    assert not queues.is_eligible(first(ALONE), ALONE, "gone")
 
 
 def test_a_closed_queue_says_why() -> None:
@@ -181,7 +181,7 @@ class Restarts(RuleBasedStateMachine):
     def jobs_are_served_where_nobody_has_stopped(self) -> None:
         for name, stopped in self.stopped.items():
             waits = stopped or (name == "short" and self.stopped["batch"])
-            assert queues.eligible(self.now, TERMS, name) is not waits
+            assert queues.is_eligible(self.now, TERMS, name) is not waits
             assert queues.status(self.now, TERMS, name)["start"] is not waits
 
 

@@ -13,7 +13,7 @@ from warren.scheduling import flash, inventory
 from warren.scheduling.flash import Pool
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.request import Request
-from warren.scheduling.topology import Chassis, describe
+from warren.scheduling.topology import Chassis, resource_set_with_graph
 
 
 def system(
@@ -31,7 +31,7 @@ def system(
         )
         for number, (nodes, gib) in enumerate(chassis)
     ]
-    described = describe("c", made, cores, quantum)
+    described = resource_set_with_graph("c", made, cores, quantum)
     if not gpus:
         return described
     ranks = resource_set.decode_ranks(described)
@@ -89,10 +89,10 @@ def taken(graph: Graph) -> Bits:
     found: Bits = {}
     system_, room = graph._inventory, graph._free
     for place, node in enumerate(system_.nodes):
-        found["core", node.rank], found["gpu", node.rank] = room.taken(place)
-    for each, free in zip(system_.chassis, room._ssds, strict=True):
+        found["core", node.rank], found["gpu", node.rank] = room.taken_cores_and_gpus(place)
+    for each, free in zip(system_.chassis, room._free_flash, strict=True):
         assert free >= 0
-        found[_flash(each)] = each.flash.subtract(each.flash.whole, free)
+        found[_flash(each)] = each.flash.subtract(each.flash.whole_portion, free)
     return {key: bits for key, bits in found.items() if bits}
 
 
@@ -100,11 +100,11 @@ def parts(graph: Graph, allocation: Allocation) -> Bits:
     """Return what an allocation consists of."""
     found: Bits = {}
     for piece in allocation.pieces:
-        node = graph._inventory.nodes[graph._inventory.places[piece.rank]]
+        node = graph._inventory.nodes[graph._inventory.node_index_by_rank[piece.rank]]
         found["core", piece.rank], found["gpu", piece.rank] = piece.cores, piece.gpus
-        if piece.ssds:
+        if piece.portion:
             assert node.chassis is not None
-            _add(found, _flash(graph._inventory.chassis[node.chassis]), piece.ssds)
+            _add(found, _flash(graph._inventory.chassis[node.chassis]), piece.portion)
     return {key: bits for key, bits in found.items() if bits}
 
 

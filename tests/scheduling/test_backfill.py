@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.scheduling.systems import Oracle, matched, parts, system, together, want
 from warren.base.placing import AllocationSet
 from warren.rfc.fluid import JobId
-from warren.scheduling.backfill import PendingJob, Refused, RunningJob, Start, decide
+from warren.scheduling.backfill import Blocked, PendingJob, RunningJob, Start, decide
 from warren.scheduling.graph import Graph, Refusal
 from warren.scheduling.request import Request
 
@@ -48,7 +48,9 @@ def decided(
         decide(graph, [queue], running, NOW, **{"backfilling": True, "depth": 32, **options})
     )
     starts = [each.pending.job for each in found if isinstance(each, Start)]
-    return starts, {each.pending.job: each.at for each in found if isinstance(each, Refused)}
+    return starts, {
+        each.pending.job: each.t_estimate for each in found if isinstance(each, Blocked)
+    }
 
 
 WHOLE = want(1, exclusive=True)
@@ -111,7 +113,7 @@ def test_a_job_for_other_nodes_passes_one_whose_moment_is_not_known(
 def test_flash_that_is_promised_on_one_rabbit_is_left_alone() -> None:
     graph = Graph(system((4, 64), quantum=None))
     running = have(graph, (want(1, ssd=50), NOW + 60))
-    large = want(1, shared=(AllocationSet(1, 50),))
+    large = want(1, shared_flash=(AllocationSet(1, 50),))
     queue = waiting((large, 10), (want(1, ssd=14), 1000), (want(1, ssd=10), 1000), (large, 10))
 
     assert decided(graph, queue, running) == ([2], {1: NOW + 60})
@@ -354,20 +356,22 @@ def test_what_is_promised_is_true_and_those_who_pass_do_not_put_it_off(
     graph, oracle = Graph(r), Oracle(r)
     running = begun(graph, before)
     queue = waiting(*(each for each in wanted if graph.infeasibility(each[0]) is None))
-    blocked: list[Refused] = []
+    blocked: list[Blocked] = []
     for each in decide(graph, [queue], list(running), NOW, backfilling=backfilling, depth=32):
-        if isinstance(each, Refused):
-            assert each.at == moment(oracle, graph, running, each.pending.request)
+        if isinstance(each, Blocked):
+            assert each.t_estimate == moment(oracle, graph, running, each.pending.request)
             blocked.append(each)
             continue
         running.append(RunningJob(NOW + each.pending.duration, each.pending.job, each.allocation))
         for other in blocked:
-            if other.at == inf or not backfilling:
+            if other.t_estimate == inf or not backfilling:
                 possible = graph.possible_nodes(other.pending.request)
-                places = [graph._inventory.places[p.rank] for p in each.allocation.pieces]
+                places = [
+                    graph._inventory.node_index_by_rank[p.rank] for p in each.allocation.pieces
+                ]
                 assert not any(possible >> place & 1 for place in places)
     for other in blocked:
-        assert moment(oracle, graph, running, other.pending.request) <= other.at
+        assert moment(oracle, graph, running, other.pending.request) <= other.t_estimate
 
 
 @settings(deadline=None, max_examples=200)
@@ -384,7 +388,10 @@ def test_so_does_every_job_that_wants_flash_on_any_of_its_nodes_rabbits(
     r: dict[str, Any], wanted: list[tuple[Request, float]], gib: list[int], backfilling: bool
 ) -> None:
     shared = [
-        (replace(one, shared=(AllocationSet(1, more),)) if more and one.nodes else one, duration)
+        (
+            replace(one, shared_flash=(AllocationSet(1, more),)) if more and one.nodes else one,
+            duration,
+        )
         for (one, duration), more in zip(wanted, gib, strict=False)
     ]
     all_begin_in_time(r, shared, backfilling)
@@ -401,9 +408,9 @@ def all_begin_in_time(
     while True:
         for each in decide(graph, [list(queue)], running, now, backfilling=backfilling, depth=32):
             job = each.pending.job
-            if isinstance(each, Refused):
-                assert each.at <= told.get(job, inf)
-                told[job] = each.at
+            if isinstance(each, Blocked):
+                assert each.t_estimate <= told.get(job, inf)
+                told[job] = each.t_estimate
             else:
                 assert now <= told.get(job, inf)
                 queue.remove(each.pending)

@@ -74,7 +74,7 @@ def test_a_system_that_lies_is_refused_in_a_sentence(
     lie: Callable[[dict[str, Any]], None], sentence: str
 ) -> None:
     r = fresh()
-    assert Graph(r).nodes == 3
+    assert Graph(r).node_count == 3
     lie(r)
     with pytest.raises(BadFormat, match=sentence) as mistake:
         Graph(r)

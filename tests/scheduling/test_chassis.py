@@ -64,9 +64,9 @@ def test_nodes_are_as_many_on_each_of_so_many_chassis() -> None:
 
 def test_shared_flash_is_on_chassis_that_have_all_their_nodes() -> None:
     graph = Graph(system((3, 9), (3, 9), (3, 20), **POOLS))
-    request = want(3, ssd=3, chassis=1, shared=(AllocationSet(1, 5),))
+    request = want(3, ssd=3, chassis=1, shared_flash=(AllocationSet(1, 5),))
     assert given_to(graph, request) == [("r2", 3, 14)]
-    request = want(6, ssd=3, chassis=2, shared=(AllocationSet(1, 5),))
+    request = want(6, ssd=3, chassis=2, shared_flash=(AllocationSet(1, 5),))
     assert given_to(graph, request) == [("r0", 3, 9), ("r2", 3, 14)]
 
 
@@ -105,7 +105,7 @@ def test_a_jobspec_of_chassis_gets_its_flash_there() -> None:
     ssd = {"type": "ssd", "count": 15, "exclusive": True}
     assert found[0] == {"type": "chassis", "count": 2, "with": [node, ssd]}
     assert from_jobspec({**plain, "resources": found}) == want(
-        6, chassis=2, ssd=5, shared=(AllocationSet(1, 2),)
+        6, chassis=2, ssd=5, shared_flash=(AllocationSet(1, 2),)
     )
     assert rewrite(found, needs, 0).resources == found
     with pytest.raises(Fault, match="leave its ssds out"):
@@ -127,7 +127,7 @@ def test_chassis_are_found_whenever_there_are_such(
     """With one allocation more, or none, against every choice of chassis."""
     graph = Graph(system(*shape, **POOLS))
     shared = (AllocationSet(1, alone),) if alone else ()
-    found = graph.match(want(count * nodes, ssd=beside, chassis=count, shared=shared))
+    found = graph.match(want(count * nodes, ssd=beside, chassis=count, shared_flash=shared))
     fits = any(
         all(n >= nodes and gib >= nodes * beside for n, gib in chosen)
         and (not alone or any(gib - nodes * beside >= alone for _, gib in chosen))

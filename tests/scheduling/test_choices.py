@@ -45,7 +45,7 @@ def test_nodes_are_taken_in_order_or_follow_the_allocations(
     chassis: list[tuple[int, int]],
     chosen: list[tuple[int, int, int]] | None,
 ) -> None:
-    request = want(nodes, ssd=beside, shared=tuple(AllocationSet(*each) for each in shared))
+    request = want(nodes, ssd=beside, shared_flash=tuple(AllocationSet(*each) for each in shared))
     found = choose(request, iter(reaches(*chassis, beside=beside)))
 
     told = (

@@ -204,11 +204,11 @@ def test_nodes_go_and_come_back_and_a_restart_tells_of_all_of_them_anew() -> Non
         ("restart", {"ranks": "0-3,9", "online": "0-2", "nodelist": "n[0-3,9]"}, {3}),
         ("restart", {"ranks": "0-3", "online": "0-3", "nodelist": "n[0-3]"}, set()),
     ):
-        gone = drains.offline_after(gone, Event(1.0, name, context), HOSTS)
+        gone = drains.update_offline(gone, Event(1.0, name, context), HOSTS)
         assert gone == after
 
 
 @pytest.mark.parametrize("context", [{}, {"idset": 1}, {"idset": "x"}])
 def test_an_event_that_does_not_say_who_is_gone_is_malformed(context: dict[str, Any]) -> None:
     with pytest.raises(BadFormat):
-        drains.offline_after(frozenset(), Event(1.0, "offline", context), HOSTS)
+        drains.update_offline(frozenset(), Event(1.0, "offline", context), HOSTS)

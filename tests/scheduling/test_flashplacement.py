@@ -37,9 +37,12 @@ def given_to(graph: Graph, request: Any) -> list[tuple[str, int, int]]:
 
 def test_an_allocation_is_on_one_rabbit_of_the_jobs_nodes() -> None:
     graph = Graph(system((2, 64), (2, 64), **POOLS))
-    assert given_to(graph, want(2, shared=(AllocationSet(1, 50),))) == [("r0", 2, 50)]
-    assert given_to(graph, want(4, shared=(AllocationSet(1, 50),))) == [("r0", 2, 50), ("r1", 2, 0)]
-    assert given_to(graph, want(4, ssd=10, shared=(AllocationSet(1, 40),))) == [
+    assert given_to(graph, want(2, shared_flash=(AllocationSet(1, 50),))) == [("r0", 2, 50)]
+    assert given_to(graph, want(4, shared_flash=(AllocationSet(1, 50),))) == [
+        ("r0", 2, 50),
+        ("r1", 2, 0),
+    ]
+    assert given_to(graph, want(4, ssd=10, shared_flash=(AllocationSet(1, 40),))) == [
         ("r0", 2, 60),
         ("r1", 2, 20),
     ]
@@ -47,11 +50,11 @@ def test_an_allocation_is_on_one_rabbit_of_the_jobs_nodes() -> None:
 
 def test_allocations_are_shared_out_between_the_rabbits_of_the_jobs_nodes() -> None:
     graph = Graph(system((2, 64), (2, 64), **POOLS))
-    assert given_to(graph, want(4, shared=(AllocationSet(2, 50),))) == [
+    assert given_to(graph, want(4, shared_flash=(AllocationSet(2, 50),))) == [
         ("r0", 2, 50),
         ("r1", 2, 50),
     ]
-    assert given_to(graph, want(4, shared=(AllocationSet(3, 20),))) == [
+    assert given_to(graph, want(4, shared_flash=(AllocationSet(3, 20),))) == [
         ("r0", 2, 40),
         ("r1", 2, 20),
     ]
@@ -59,9 +62,12 @@ def test_allocations_are_shared_out_between_the_rabbits_of_the_jobs_nodes() -> N
 
 def test_nodes_follow_an_allocation_to_the_rabbit_that_has_room() -> None:
     graph = Graph(system((4, 20), (4, 64), **POOLS))
-    assert given_to(graph, want(2, shared=(AllocationSet(1, 50),))) == [("r0", 1, 0), ("r1", 1, 50)]
-    assert given_to(graph, want(1, shared=(AllocationSet(1, 50),))) == [("r1", 1, 50)]
-    assert given_to(graph, want(3, ssd=7, shared=(AllocationSet(1, 50),))) == [
+    assert given_to(graph, want(2, shared_flash=(AllocationSet(1, 50),))) == [
+        ("r0", 1, 0),
+        ("r1", 1, 50),
+    ]
+    assert given_to(graph, want(1, shared_flash=(AllocationSet(1, 50),))) == [("r1", 1, 50)]
+    assert given_to(graph, want(3, ssd=7, shared_flash=(AllocationSet(1, 50),))) == [
         ("r0", 2, 14),
         ("r1", 1, 57),
     ]
@@ -69,11 +75,11 @@ def test_nodes_follow_an_allocation_to_the_rabbit_that_has_room() -> None:
 
 def test_flash_that_is_given_in_quanta_holds_whole_quanta_of_each_allocation() -> None:
     graph = Graph(system((2, 12), (2, 12), quantum=4))
-    assert given_to(graph, want(4, ssd=1, shared=(AllocationSet(1, 3),))) == [
+    assert given_to(graph, want(4, ssd=1, shared_flash=(AllocationSet(1, 3),))) == [
         ("r0", 2, 12),
         ("r1", 2, 8),
     ]
-    refusal = graph.match(want(4, ssd=1, shared=(AllocationSet(1, 5),)))
+    refusal = graph.match(want(4, ssd=1, shared_flash=(AllocationSet(1, 5),)))
     assert isinstance(refusal, Refusal)
     assert refusal.never
 
@@ -81,8 +87,11 @@ def test_flash_that_is_given_in_quanta_holds_whole_quanta_of_each_allocation() -
 def test_a_rabbit_that_is_not_ready_holds_nothing_for_its_nodes() -> None:
     graph = Graph(system((2, 64), (2, 64), **POOLS))
     graph.set_rabbit("r0", up=False, state="Disabled")
-    assert given_to(graph, want(3, shared=(AllocationSet(1, 50),))) == [("r0", 2, 0), ("r1", 1, 50)]
-    refusal = graph.match(want(3, shared=(AllocationSet(2, 50),)))
+    assert given_to(graph, want(3, shared_flash=(AllocationSet(1, 50),))) == [
+        ("r0", 2, 0),
+        ("r1", 1, 50),
+    ]
+    refusal = graph.match(want(3, shared_flash=(AllocationSet(2, 50),)))
     assert refusal == Refusal(
         "waits for 2 allocations of 50 GiB, on rabbits of 3 nodes; not ready: r0 (Disabled)"
     )
@@ -90,7 +99,7 @@ def test_a_rabbit_that_is_not_ready_holds_nothing_for_its_nodes() -> None:
 
 def test_what_is_reserved_is_kept_from_others_until_it_is_given_back() -> None:
     graph = Graph(system((2, 64), **POOLS))
-    found = matched(graph, want(1, shared=(AllocationSet(1, 50),)))
+    found = matched(graph, want(1, shared_flash=(AllocationSet(1, 50),)))
     graph.take(found)
     refusal = graph.match(want(1, ssd=20))
     assert isinstance(refusal, Refusal)
@@ -107,23 +116,23 @@ def test_what_is_reserved_is_kept_from_others_until_it_is_given_back() -> None:
     ("request_", "words"),
     [
         (
-            want(1, shared=(AllocationSet(1, 65),)),
+            want(1, shared_flash=(AllocationSet(1, 65),)),
             "The job's storage cannot be placed because an allocation of 65 GiB is on one rabbit, "
             "and the largest has 64 GiB.",
         ),
         (
-            want(2, ssd=20, shared=(AllocationSet(1, 50),)),
+            want(2, ssd=20, shared_flash=(AllocationSet(1, 50),)),
             "The job's storage cannot be placed because an allocation of 50 GiB is on one rabbit, "
             "and the largest has 64 GiB, 20 GiB of it beside a node.",
         ),
         (
-            want(3, shared=(AllocationSet(3, 60),)),
+            want(3, shared_flash=(AllocationSet(3, 60),)),
             "The job's storage cannot be placed because it is 3 allocations of 60 GiB, 180 GiB "
             "together, on rabbits of the job's own nodes, and 3 nodes can have no more than "
             "2 rabbits with 128 GiB together, of which each allocation is on one.",
         ),
         (
-            want(1, ssd=1, shared=(AllocationSet(2, 40),)),
+            want(1, ssd=1, shared_flash=(AllocationSet(2, 40),)),
             "The job's storage cannot be placed because it is 2 allocations of 40 GiB and 1 GiB "
             "beside each node, 81 GiB together, on rabbits of the job's own nodes, and 1 node "
             "can have no more than 1 rabbit with 64 GiB together, of which each allocation is on "
@@ -175,7 +184,9 @@ def test_what_is_reserved_on_each_rabbit_holds_what_is_used_there_and_nothing_is
     for needs, nodes, where in jobs:
         places = [where] * len(needs)
         wanted = reserve(needs, nodes, floor, localities=places)
-        found = graph.match(want(nodes, exclusive=True, ssd=wanted.beside, shared=wanted.shared))
+        found = graph.match(
+            want(nodes, exclusive=True, ssd=wanted.beside, shared_flash=wanted.shared)
+        )
         if isinstance(found, Refusal):
             continue
         graph.take(found)
@@ -224,7 +235,7 @@ def test_one_allocation_is_placed_whenever_some_choice_of_nodes_has_room_for_it(
     graph = Graph(r)
     for number in late:
         graph.set_rabbit(f"r{number}", up=False)
-    request = want(nodes, ssd=beside, shared=(AllocationSet(1, gib),))
+    request = want(nodes, ssd=beside, shared_flash=(AllocationSet(1, gib),))
     found = graph.match(request)
     assert isinstance(found, Allocation) == _fits(graph, nodes, beside, gib, late)
     assert graph.fits(request) == isinstance(found, Allocation)
@@ -243,7 +254,7 @@ def _fits(graph: Graph, nodes: int, beside: int, gib: int, late: set[int]) -> bo
         left = []
         for index, count in counts.items():
             flash = system_.chassis[index].flash
-            free = flash.count(0 if index in late else flash.whole)
+            free = flash.count(0 if index in late else flash.whole_portion)
             left.append(
                 (free - count * units_needed(beside, flash.unit), units_needed(gib, flash.unit))
             )
@@ -295,9 +306,9 @@ def test_flash_beside_nodes_is_on_rabbits_with_all_labels() -> None:
 def test_nodes_follow_allocations_to_the_rabbits_that_carry_their_labels() -> None:
     """Statement 002.15: labels of rabbits."""
     graph = carrying(set(), {FAST}, {FAST})
-    request = want(2, shared=(AllocationSet(1, 5, (FAST,)),))
+    request = want(2, shared_flash=(AllocationSet(1, 5, (FAST,)),))
     assert given_to(graph, request) == [("r0", 1, 0), ("r1", 1, 5)]
-    assert given_to(graph, want(2, shared=(AllocationSet(2, 5, (FAST,), KEY),))) == [
+    assert given_to(graph, want(2, shared_flash=(AllocationSet(2, 5, (FAST,), KEY),))) == [
         ("r1", 1, 5),
         ("r2", 1, 5),
     ]
@@ -307,12 +318,12 @@ def test_sets_with_one_key_get_rabbits_of_their_own_and_nodes_there() -> None:
     """Statement 002.16: exclusive keys."""
     graph = carrying(set(), set())
     pair = (AllocationSet(1, 5, (), KEY), AllocationSet(1, 3, (), KEY))
-    assert given_to(graph, want(2, shared=pair)) == [("r0", 1, 5), ("r1", 1, 3)]
+    assert given_to(graph, want(2, shared_flash=pair)) == [("r0", 1, 5), ("r1", 1, 3)]
     # Though the first one has much more room than the second.
     uneven = Graph(system((2, 64), (2, 8), **POOLS))
-    assert given_to(uneven, want(2, shared=pair)) == [("r0", 1, 5), ("r1", 1, 3)]
+    assert given_to(uneven, want(2, shared_flash=pair)) == [("r0", 1, 5), ("r1", 1, 3)]
     other = (AllocationSet(1, 5, (), KEY), AllocationSet(1, 3, (), ("another",)))
-    assert given_to(graph, want(2, shared=other)) == [("r0", 2, 8)]
+    assert given_to(graph, want(2, shared_flash=other)) == [("r0", 2, 8)]
 
 
 @pytest.mark.parametrize(
@@ -324,17 +335,17 @@ def test_sets_with_one_key_get_rabbits_of_their_own_and_nodes_there() -> None:
             "nodes that would do has that.",
         ),
         (
-            want(2, shared=(AllocationSet(1, 5, ("tier=cheap",)),)),
+            want(2, shared_flash=(AllocationSet(1, 5, ("tier=cheap",)),)),
             "it is 1 allocation of 5 GiB on rabbits with tier=cheap, and there is no such rabbit "
             "of its nodes.",
         ),
         (
-            want(4, shared=(AllocationSet(2, 5, (FAST,), KEY),)),
+            want(4, shared_flash=(AllocationSet(2, 5, (FAST,), KEY),)),
             "it is 2 allocations of 5 GiB each on a rabbit of its own (colocation key "
             "'lustre-mgt') on rabbits with tier=fast, and there is no more than 1 such rabbit.",
         ),
         (
-            want(1, shared=(AllocationSet(1, 5, (), KEY), AllocationSet(1, 3, (), KEY))),
+            want(1, shared_flash=(AllocationSet(1, 5, (), KEY), AllocationSet(1, 3, (), KEY))),
             "2 allocations with the colocation key 'lustre-mgt' are each on a rabbit of its own, "
             "and 1 node can have no more than 1 rabbit.",
         ),
@@ -399,7 +410,7 @@ def test_what_is_matched_is_what_storage_can_be_placed_on(
     graph = Graph(system(*((n, gib) for n, gib, _ in shape), **POOLS))
     for number, (_, _, labels) in enumerate(shape):
         graph.set_rabbit(f"r{number}", up=True, labels=labels)
-    found = graph.match(want(nodes, shared=tuple(shared)))
+    found = graph.match(want(nodes, shared_flash=tuple(shared)))
     if isinstance(found, Refusal):
         return
     given_ = allocated_flash(orjson.dumps(written(graph, found)))
@@ -422,11 +433,11 @@ def near(count: int, gib: int, **more: Any) -> AllocationSet:
 
 def test_nodes_are_gathered_on_rabbits_that_hold_what_they_must_be_wired_to() -> None:
     graph = Graph(system((2, 64), (4, 64), (4, 64), **POOLS))
-    assert given_to(graph, want(2, shared=(near(1, 5),))) == [("r0", 2, 5)]
-    assert given_to(graph, want(4, shared=(near(1, 5),))) == [("r1", 4, 5)]
-    assert given_to(graph, want(6, shared=(near(2, 5),))) == [("r0", 2, 5), ("r1", 4, 5)]
-    assert given_to(graph, want(8, shared=(near(2, 5),))) == [("r1", 4, 5), ("r2", 4, 5)]
-    refusal = graph.match(want(5, shared=(near(1, 5),)))
+    assert given_to(graph, want(2, shared_flash=(near(1, 5),))) == [("r0", 2, 5)]
+    assert given_to(graph, want(4, shared_flash=(near(1, 5),))) == [("r1", 4, 5)]
+    assert given_to(graph, want(6, shared_flash=(near(2, 5),))) == [("r0", 2, 5), ("r1", 4, 5)]
+    assert given_to(graph, want(8, shared_flash=(near(2, 5),))) == [("r1", 4, 5), ("r2", 4, 5)]
+    refusal = graph.match(want(5, shared_flash=(near(1, 5),)))
     assert isinstance(refusal, Refusal)
     assert refusal.never
     assert refusal.reason.startswith(
@@ -446,7 +457,7 @@ def test_nodes_are_gathered_whenever_there_is_such_a_choice(
     shape: list[tuple[int, int]], nodes: int, beside: int, count: int, gib: int
 ) -> None:
     graph = Graph(system(*shape, **POOLS))
-    found = graph.match(want(nodes, ssd=beside, shared=(near(count, gib),)))
+    found = graph.match(want(nodes, ssd=beside, shared_flash=(near(count, gib),)))
     ways = [
         all(flash >= n * beside + gib for (_, flash), n in zip(shape, taken, strict=True) if n)
         and 0 < sum(map(bool, taken)) <= count
@@ -475,17 +486,20 @@ def anywhere(
 def test_what_may_be_anywhere_is_on_rabbits_of_the_jobs_nodes_while_these_have_room() -> None:
     """Statement 002.20: bestEffort access is as near as can be."""
     graph = Graph(system((2, 64), (2, 64), (2, 64), **POOLS))
-    assert given_to(graph, want(2, shared=(anywhere(2, 30),))) == [("r0", 2, 60)]
-    assert given_to(graph, want(2, shared=(anywhere(3, 30),))) == [("r0", 2, 60), ("r1", 0, 30)]
-    assert given_to(graph, want(1, ssd=10, shared=(anywhere(2, 60),))) == [
+    assert given_to(graph, want(2, shared_flash=(anywhere(2, 30),))) == [("r0", 2, 60)]
+    assert given_to(graph, want(2, shared_flash=(anywhere(3, 30),))) == [
+        ("r0", 2, 60),
+        ("r1", 0, 30),
+    ]
+    assert given_to(graph, want(1, ssd=10, shared_flash=(anywhere(2, 60),))) == [
         ("r0", 1, 10),
         ("r1", 0, 60),
         ("r2", 0, 60),
     ]
     # Nodes that are taken, or would not do, keep no flash from it.
     low = '{"ranks":["0"]}'
-    request = want(1, constraint=low, shared=(anywhere(1, 64),))
-    assert given_to(graph, want(1, constraint=low, ssd=1, shared=(anywhere(1, 64),))) == [
+    request = want(1, constraint=low, shared_flash=(anywhere(1, 64),))
+    assert given_to(graph, want(1, constraint=low, ssd=1, shared_flash=(anywhere(1, 64),))) == [
         ("r0", 1, 1),
         ("r1", 0, 64),
     ]
@@ -496,7 +510,7 @@ def test_what_may_be_anywhere_is_on_rabbits_of_the_jobs_nodes_while_these_have_r
 def test_flash_of_another_rabbit_is_the_jobs_until_its_end_and_after_a_restart() -> None:
     r = system((1, 8), (1, 8), **POOLS)
     graph = Graph(r)
-    allocation = matched(graph, want(1, shared=(anywhere(2, 8),)))
+    allocation = matched(graph, want(1, shared_flash=(anywhere(2, 8),)))
     told = written(graph, allocation)
     assert [each.rank for each in resource_set.decode_ranks(told)] == [0]
 
@@ -515,20 +529,20 @@ def test_flash_of_another_rabbit_is_the_jobs_until_its_end_and_after_a_restart()
     ("request_", "refusal"),
     [
         (
-            want(1, shared=(anywhere(1, 70),)),
+            want(1, shared_flash=(anywhere(1, 70),)),
             "an allocation of 70 GiB is on one rabbit, and the largest has 64 GiB.",
         ),
         (
-            want(1, ssd=4, shared=(anywhere(2, 62),)),
+            want(1, ssd=4, shared_flash=(anywhere(2, 62),)),
             "it is 2 allocations of 62 GiB and 4 GiB beside each node, 128 GiB together, and the "
             "cluster has 2 rabbits with 80 GiB together, of which each allocation is on one.",
         ),
         (
-            want(1, shared=(anywhere(1, 5, (FAST,)),)),
+            want(1, shared_flash=(anywhere(1, 5, (FAST,)),)),
             "it is 1 allocation of 5 GiB on rabbits with tier=fast, and there is no such rabbit.",
         ),
         (
-            want(1, shared=(anywhere(3, 5, (), KEY),)),
+            want(1, shared_flash=(anywhere(3, 5, (), KEY),)),
             "3 allocations with the colocation key 'lustre-mgt' are each on a rabbit of its own, "
             "and the cluster has 2 rabbits.",
         ),
@@ -547,7 +561,7 @@ def test_what_has_no_room_anywhere_is_told_with_the_numbers_of_the_cluster(
 def test_what_may_be_anywhere_waits_for_rabbits_that_are_not_ready() -> None:
     graph = Graph(system((1, 8), (1, 64), **POOLS))
     graph.set_rabbit("r1", up=False, state="Offline")
-    assert graph.match(want(1, shared=(anywhere(1, 20),))) == Refusal(
+    assert graph.match(want(1, shared_flash=(anywhere(1, 20),))) == Refusal(
         "waits for 1 allocation of 20 GiB, on any rabbits, and 1 node; not ready: r1 (Offline)"
     )
 
@@ -566,5 +580,5 @@ def test_one_allocation_is_placed_whenever_a_rabbit_has_room_and_there_are_nodes
         graph.set_rabbit(f"r{number}", up=False)
     room = any(flash >= gib for number, (_, flash) in enumerate(shape) if number not in late)
     enough = sum(n for n, _ in shape) >= nodes
-    found = graph.match(want(nodes, shared=(anywhere(1, gib),)))
+    found = graph.match(want(nodes, shared_flash=(anywhere(1, gib),)))
     assert isinstance(found, Allocation) == (room and enough)

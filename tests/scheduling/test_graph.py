@@ -416,7 +416,7 @@ def test_a_job_on_a_drained_node_is_known_again_after_a_restart(graph: Graph) ->
     again.set_drained([0])
     again.take(again.decode(r))
 
-    assert again.node_use()[0] == NodeUse(0, "n0", cores=4, taken=4)
+    assert again.node_use()[0] == NodeUse(0, "n0", cores=4, cores_taken=4)
 
 
 def test_what_only_drained_nodes_could_do_is_feasible(graph: Graph) -> None:
@@ -486,7 +486,7 @@ def test_flash_that_is_not_ready_and_drained_nodes_are_both_named(graph: Graph) 
 
 def test_the_use_of_each_node_is_told_in_cores(graph: Graph) -> None:
     graph.take(matched(graph, want(slots=5)))
-    assert [(each.rank, each.host, each.taken) for each in graph.node_use()] == [
+    assert [(each.rank, each.host, each.cores_taken) for each in graph.node_use()] == [
         (0, "n0", 4),
         (1, "n1", 1),
         (2, "n2", 0),
@@ -550,7 +550,7 @@ def test_the_graph_of_a_job_is_itself_a_system(graph: Graph) -> None:
 
     inner = Graph(r)
 
-    assert inner.nodes == 2
+    assert inner.node_count == 2
     assert [each.cores for each in matched(inner, want(2, ssd=6)).pieces] == [1, 1]
     assert isinstance(inner.match(want(2, ssd=7)), Refusal)
 
@@ -615,7 +615,7 @@ def test_flash_that_was_cut_otherwise_is_part_of_a_pool_and_no_quantum() -> None
     r = written(before, matched(before, want(2, ssd=3)))
 
     held = Graph(system((2, 9), quantum=None)).decode(r)
-    assert sum(piece.ssds for piece in held.pieces) == 8
+    assert sum(piece.portion for piece in held.pieces) == 8
     with pytest.raises(BadFormat, match="R names 8 GiB of flash of /c/chassis0, which has 7"):
         Graph(system((2, 7), quantum=None)).decode(r)
     with pytest.raises(BadFormat, match="R names /c/chassis0/ssd0 of 2 GiB, which has 1 here"):
@@ -625,7 +625,7 @@ def test_flash_that_was_cut_otherwise_is_part_of_a_pool_and_no_quantum() -> None
 def test_the_graph_of_flux_coral2_is_understood() -> None:
     graph = Graph(orjson.loads(vector("coral2/dws2jgf/expected-compute-01.jgf").read_bytes()))
 
-    assert graph.nodes == 1
+    assert graph.node_count == 1
     assert graph.match(want(1, ssd=2000)) == Refusal(
         "waits for 2000 GiB of flash beside 1 node; not ready: kind-worker2"
     )

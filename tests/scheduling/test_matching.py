@@ -13,16 +13,18 @@ from tests.scheduling.test_properties import requests, systems
 from warren.base.placing import AllocationSet
 from warren.rfc import jgf
 from warren.scheduling.graph import Allocation, Graph
-from warren.scheduling.matching import Group, MatchPolicy, node_counts
+from warren.scheduling.matching import ChassisNodes, MatchPolicy, node_counts
 from warren.scheduling.request import Request
 
 policies = st.sampled_from(MatchPolicy)
-groups = st.lists(st.builds(Group, st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=6)
+groups = st.lists(
+    st.builds(ChassisNodes, st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=6
+)
 
 
 @given(policies, groups, st.data())
 def test_as_many_nodes_are_shared_out_as_are_wanted_and_no_group_gives_what_it_lacks(
-    policy: MatchPolicy, given_: list[Group], data: st.DataObject
+    policy: MatchPolicy, given_: list[ChassisNodes], data: st.DataObject
 ) -> None:
     wanted = data.draw(st.integers(1, sum(each.max_nodes for each in given_)))
     counts = node_counts(policy, given_, wanted)
@@ -102,16 +104,16 @@ def test_flash_is_counted_as_given_out_though_it_is_back() -> None:
 
 
 def test_an_allocation_that_is_shared_goes_where_the_policy_has_room_for_its_nodes() -> None:
-    one = want(2, shared=(AllocationSet(2, 4),))
+    one = want(2, shared_flash=(AllocationSet(2, 4),))
     graph = Graph(THREE)
     assert ranks(graph, one) == [0, 1]
     graph.set_policy(MatchPolicy.SPREAD)
     assert ranks(graph, one) == [4, 8]
     # Where the nodes of the policy's choice have no room, others do.
-    assert len(ranks(graph, want(3, shared=(AllocationSet(1, 16),)))) == 3
+    assert len(ranks(graph, want(3, shared_flash=(AllocationSet(1, 16),)))) == 3
     graph.take(matched(graph, want(2, ssd=8, constraint='{"ranks":["8-11"]}')))
     graph.take(matched(graph, want(2, ssd=8, constraint='{"ranks":["4-7"]}')))
-    assert ranks(graph, want(1, shared=(AllocationSet(1, 16),))) == [0]
+    assert ranks(graph, want(1, shared_flash=(AllocationSet(1, 16),))) == [0]
 
 
 def test_nodes_on_no_chassis_are_taken_first_where_no_flash_is_wanted() -> None:
@@ -145,7 +147,9 @@ def test_the_policy_changes_where_jobs_are_and_not_whether_there_is_room(
     held: list[Allocation] = []
     for request, gib in wanted:
         each = (
-            replace(request, shared=(AllocationSet(1, gib),)) if gib and request.nodes else request
+            replace(request, shared_flash=(AllocationSet(1, gib),))
+            if gib and request.nodes
+            else request
         )
         by_rank = graph.copy()
         by_rank.set_policy(MatchPolicy.FIRST)

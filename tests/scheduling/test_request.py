@@ -15,7 +15,7 @@ from warren.dws.jobs import resources
 from warren.rfc import jgf, jobspec, resource_set
 from warren.rfc.errors import BadFormat
 from warren.scheduling.request import Request, from_jobspec
-from warren.scheduling.topology import Chassis, describe
+from warren.scheduling.topology import Chassis, resource_set_with_graph
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_jobspec_with_flash_asks_for_it_beside_each_node() -> None:
 
 def test_flash_next_to_the_nodes_is_asked_for_as_allocations() -> None:
     asked = asking(node(2, slot(1, core())), chassis(1, ssd(5)), chassis(2, ssd(40)))
-    wanted = want(2, shared=(AllocationSet(1, 5), AllocationSet(2, 40)))
+    wanted = want(2, shared_flash=(AllocationSet(1, 5), AllocationSet(2, 40)))
     assert from_jobspec(asked) == wanted
 
 
@@ -54,7 +54,7 @@ def test_what_the_storage_side_has_rewritten_is_what_the_scheduler_reads() -> No
     needs = [need("xfs", 3 * GIB), need("mgt", 5 * GIB, "AllocateSingleServer")]
     changed = resources.rewrite(plain["resources"], needs, 4 * GIB)
     found = from_jobspec({**plain, "resources": changed.resources})
-    assert found == want(2, 4, ssd=4, shared=(AllocationSet(1, 5),))
+    assert found == want(2, 4, ssd=4, shared_flash=(AllocationSet(1, 5),))
 
 
 def chassis(count: Any, *inside: dict[str, Any]) -> dict[str, Any]:
@@ -239,7 +239,9 @@ def test_flash_is_one_pool_or_as_many_quanta_as_there_is_room_for() -> None:
 def test_the_rabbits_of_flux_coral2_are_described_as_it_does() -> None:
     worker = Chassis(rabbit="kind-worker2", capacity=39582418599936, hosts=("compute-01",))
 
-    vertices = list(jgf.decode(describe("ElCapitan", [worker], 1, quantum=1024)["scheduling"]))
+    vertices = list(
+        jgf.decode(resource_set_with_graph("ElCapitan", [worker], 1, quantum=1024)["scheduling"])
+    )
 
     assert [vertex.path for vertex in vertices if vertex.type != "ssd"] == [
         "/ElCapitan",
@@ -255,7 +257,12 @@ def test_the_rabbits_of_flux_coral2_are_described_as_it_does() -> None:
 
 
 def test_less_than_a_gib_is_no_flash() -> None:
-    assert ssds(describe("c", [Chassis(rabbit="r", capacity=GIB - 1, hosts=())], cores=1)) == []
+    assert (
+        ssds(
+            resource_set_with_graph("c", [Chassis(rabbit="r", capacity=GIB - 1, hosts=())], cores=1)
+        )
+        == []
+    )
 
 
 def test_what_flash_demands_of_rabbits_is_read_by_the_labels_of_the_resources() -> None:
@@ -267,7 +274,7 @@ def test_what_flash_demands_of_rabbits_is_read_by_the_labels_of_the_resources() 
     }
     found = from_jobspec(demanding(demands, outer, named, chassis(1, ssd(7))))
     assert found.labels == ("tier=fast",)
-    assert found.shared == (AllocationSet(1, 5, ("a=1",), ("k",)), AllocationSet(1, 7))
+    assert found.shared_flash == (AllocationSet(1, 5, ("a=1",), ("k",)), AllocationSet(1, 7))
 
 
 @pytest.mark.parametrize(
@@ -285,7 +292,7 @@ def test_in_which_ways_flash_is_reached_says_which_rabbits_may_hold_it(
     told = [{"type": kind, "priority": priority} for kind, priority in access]
     named = {**chassis(1, ssd(5)), "label": "a"}
     spec = demanding({"a": {"access": told}}, node(1, slot(1, core())), named)
-    assert from_jobspec(spec).shared == (AllocationSet(1, 5, locality=locality),)
+    assert from_jobspec(spec).shared_flash == (AllocationSet(1, 5, locality=locality),)
 
 
 @pytest.mark.parametrize(

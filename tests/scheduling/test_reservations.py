@@ -184,7 +184,7 @@ def test_after_a_restart_the_same_is_decided(
     def said(one: Graph, jobs: Sequence[RunningJob]) -> list[Any]:
         found = decide(one, [queue], jobs, NOW, backfilling=True, depth=32)
         return [
-            (each.pending.job, each.allocation if isinstance(each, Start) else each.at)
+            (each.pending.job, each.allocation if isinstance(each, Start) else each.t_estimate)
             for each in found
         ]
 
@@ -213,7 +213,7 @@ def test_what_is_kept_for_a_request_is_excluded_with_its_flash() -> None:
 
 def test_flash_of_all_rabbits_is_kept_for_what_may_be_on_any() -> None:
     graph = Graph(system((2, 8), (2, 8)))
-    graph.reserve(want(1, constraint=LOW, shared=(ANYWHERE,)))
+    graph.reserve(want(1, constraint=LOW, shared_flash=(ANYWHERE,)))
 
     assert graph.fits(want(2))
     assert not graph.fits(want(1, ssd=1))
@@ -242,10 +242,10 @@ def at(ranks: str, **options: Any) -> Request:
         (at("0", ssd=1), at("1", ssd=1), True),
         (at("0", ssd=1), at("1"), False),
         (at("0"), at("1", ssd=1), False),
-        (at("0", shared=(AllocationSet(1, 1),)), at("1", ssd=1), True),
-        (at("0", shared=(AllocationSet(1, 1),)), at("2", ssd=1), False),
-        (at("0", shared=(ANYWHERE,)), at("2", ssd=1), True),
-        (at("0", shared=(ANYWHERE,)), at("2"), False),
+        (at("0", shared_flash=(AllocationSet(1, 1),)), at("1", ssd=1), True),
+        (at("0", shared_flash=(AllocationSet(1, 1),)), at("2", ssd=1), False),
+        (at("0", shared_flash=(ANYWHERE,)), at("2", ssd=1), True),
+        (at("0", shared_flash=(ANYWHERE,)), at("2"), False),
     ],
 )
 def test_two_requests_overlap_by_nodes_or_by_flash_of_one_chassis(

@@ -11,7 +11,7 @@ from warren.rfc import constraint
 from warren.rfc import jobspec as jobspecs
 from warren.scheduling.graph import Graph, Piece, Refusal
 from warren.scheduling.request import from_jobspec
-from warren.scheduling.tags import TAG, UNTAGGED, split
+from warren.scheduling.tags import TAG, UNTAGGED, strip_untagged
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def graph() -> Graph:
 
 
 def untagged(nodes: int, **asked: Any) -> Any:
-    return want(nodes, **asked, untagged=True)
+    return want(nodes, **asked, needs_untagged=True)
 
 
 def test_a_tagged_node_is_given_to_others_and_waited_for_by_those_who_do_not_want_it(
@@ -75,7 +75,7 @@ def test_a_constraint_without_the_exclusion_means_what_it_has_meant(
 ) -> None:
     properties = frozenset(["a"] * has + [TAG] * tagged)
     node = constraint.Node(0, host, properties)
-    rest, excluded = split(given_)
+    rest, excluded = strip_untagged(given_)
 
     meets = constraint.matches(given_, node)
     assert meets == (constraint.matches(rest, node) and not (excluded and tagged))
@@ -100,4 +100,4 @@ def test_the_exclusion_is_read_out_of_what_a_job_asks_for(
 ) -> None:
     spec = jobspecs.make(["app"], nodes=1, attributes={"constraints": constraints})
     request = from_jobspec(spec)
-    assert (request.constraint, request.untagged) == (rest, excluded)
+    assert (request.constraint, request.needs_untagged) == (rest, excluded)

@@ -16,9 +16,9 @@ from warren.rfc.fluid import JobId, f58
 from warren.scheduling import tags
 from warren.scheduling.backfill import PendingJob, RunningJob, Start, decide
 from warren.scheduling.graph import Graph
-from warren.scheduling.reasons import WITHHELD, Reason, ReasonKind
+from warren.scheduling.reasons import WITHHELD_KINDS, Reason, ReasonKind
 from warren.scheduling.request import Request
-from warren.scheduling.waitreasons import earliest, wait_reasons
+from warren.scheduling.waitreasons import earliest_reservation, wait_reasons
 
 
 def why(
@@ -57,7 +57,7 @@ def test_nodes_that_running_jobs_have_are_counted(graph: Graph) -> None:
     assert reason.sentence == (
         "waits for 2 more of 4 nodes; of 8 that would do, 2 free, 5 taken and 1 drained"
     )
-    assert reason.at == NOW + 60
+    assert reason.t_estimate == NOW + 60
     counts = {"wanted": 4, "would_do": 8, "free": 2, "taken": 5, "drained": 1}
     assert reason.numbers["nodes"].items() >= counts.items()
     graph.give_back(running[0].allocation)
@@ -113,7 +113,7 @@ def test_flash_that_no_node_count_brings_is_never_there(graph: Graph) -> None:
 
 def test_one_allocation_waits_for_a_rabbit_with_room(graph: Graph) -> None:
     running = have(graph, (want(1, ssd=2), inf), (want(1, ssd=4, constraint=HIGH), inf))
-    reason = alone(graph, want(2, shared=(AllocationSet(1, 8),)), running)
+    reason = alone(graph, want(2, shared_flash=(AllocationSet(1, 8),)), running)
 
     assert reason.kinds == (ReasonKind.FLASH,)
     assert reason.sentence == (
@@ -121,7 +121,7 @@ def test_one_allocation_waits_for_a_rabbit_with_room(graph: Graph) -> None:
         "of that, the rabbits have 6 GiB, 4 GiB free"
     )
     graph.give_back(running[0].allocation)
-    assert graph.fits(want(2, shared=(AllocationSet(1, 8),)))
+    assert graph.fits(want(2, shared_flash=(AllocationSet(1, 8),)))
 
 
 def test_a_rabbit_that_is_down_is_named_with_its_state(graph: Graph) -> None:
@@ -185,7 +185,7 @@ def test_nodes_that_are_drained_offline_or_cut_off_are_each_named(graph: Graph) 
     graph.set_drained([0])
     graph.set_offline([1])
     graph.set_tagged("r0", ["n2"])
-    everything = want(8, untagged=True)
+    everything = want(8, needs_untagged=True)
     reason = alone(graph, everything)
 
     assert reason.kinds == (ReasonKind.DRAINED, ReasonKind.OFFLINE, ReasonKind.TAGGED)
@@ -274,13 +274,13 @@ def test_a_job_behind_a_reservation_is_told_whose_it_is(graph: Graph) -> None:
 def test_flash_that_is_reserved_is_told_as_nodes_are() -> None:
     graph = Graph(system((4, 64), quantum=None))
     running = have(graph, (want(1, ssd=50), NOW + 60))
-    queue = waiting((want(1, shared=(AllocationSet(1, 50),)), 10), (want(1, ssd=14), inf),
+    queue = waiting((want(1, shared_flash=(AllocationSet(1, 50),)), 10), (want(1, ssd=14), inf),
                     (want(1, ssd=15), inf))  # fmt: skip
 
     assert why(graph, queue, running, job=2).kinds == (ReasonKind.TURN,)
     assert why(graph, [queue[0], queue[2]], running).kinds == (ReasonKind.FLASH,)
     queue[1] = replace(queue[1], request=want(1, ssd=14), duration=inf)
-    late = waiting((want(1, shared=(AllocationSet(1, 60),)), 10), (want(1, ssd=14), inf))
+    late = waiting((want(1, shared_flash=(AllocationSet(1, 60),)), 10), (want(1, ssd=14), inf))
     assert why(graph, late, running).numbers == {"behind": [1], "reserved_at": NOW + 60}
 
 
@@ -355,14 +355,14 @@ def test_only_reservations_that_are_in_the_way_are_named(graph: Graph) -> None:
 
 def test_when_there_will_be_room_is_told_with_the_job_that_makes_it(graph: Graph) -> None:
     running = have(graph, (whole(3), NOW + 10), (whole(4), NOW + 60))
-    found = earliest(graph, running, NOW, whole(5))
+    found = earliest_reservation(graph, running, NOW, whole(5))
 
     assert found is not None
-    assert (found.at, found.freed_by) == (NOW + 60, 101)
+    assert (found.t_estimate, found.freed_by) == (NOW + 60, 101)
     endless = have(graph, (whole(1), inf))
-    last = earliest(graph, [*running, *endless], NOW, whole(8))
+    last = earliest_reservation(graph, [*running, *endless], NOW, whole(8))
     assert last is not None
-    assert (last.at, last.freed_by) == (inf, None)
+    assert (last.t_estimate, last.freed_by) == (inf, None)
 
 
 def test_asking_changes_nothing(graph: Graph) -> None:
@@ -383,7 +383,7 @@ systems = st.sampled_from(
 )
 requests = st.builds(
     lambda nodes, exclusive, ssd, constraint, untagged: want(
-        nodes, exclusive=exclusive, ssd=ssd, constraint=constraint, untagged=untagged
+        nodes, exclusive=exclusive, ssd=ssd, constraint=constraint, needs_untagged=untagged
     ),
     st.integers(1, 4),
     st.booleans(),
@@ -421,7 +421,7 @@ class Cluster:
                 held = matched(self.graph, each)
                 self.graph.take(held)
                 self.running.append(RunningJob(inf, JobId(number), held))
-        for kind in WITHHELD:
+        for kind in WITHHELD_KINDS:
             self.set(kind, kept[kind])
 
     def set(self, kind: ReasonKind, kept: Any) -> None:
@@ -439,7 +439,7 @@ class Cluster:
     def without(self, kinds: Iterable[ReasonKind]) -> "Cluster":
         """Return the same cluster, if some obstacles are undone."""
         undone: dict[ReasonKind, Any] = {
-            kind: type(self.kept[kind])() for kind in kinds if kind in WITHHELD
+            kind: type(self.kept[kind])() for kind in kinds if kind in WITHHELD_KINDS
         }
         other = Cluster(self.r, (), {**self.kept, **undone})
         if not {ReasonKind.NODES, ReasonKind.FLASH, ReasonKind.CORES, ReasonKind.CHASSIS} & {

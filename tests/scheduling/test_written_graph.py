@@ -17,7 +17,7 @@ from warren.scheduling.allocatedflash import allocated_flash
 from warren.scheduling.flash import Pool, Quanta
 from warren.scheduling.graph import Graph, Refusal
 from warren.scheduling.request import Request
-from warren.scheduling.topology import Chassis, describe
+from warren.scheduling.topology import Chassis, resource_set_with_graph
 
 
 def vertices(r: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -89,7 +89,7 @@ def test_what_a_job_has_cannot_be_given_again_and_what_is_lacking_is_named(
 def test_flash_of_two_pieces_is_counted_together() -> None:
     graph = Graph(system((2, 8), quantum=None))
     one = matched(graph, want(1, ssd=5)).pieces[0]
-    other = one._replace(rank=1, ssds=5)
+    other = one._replace(rank=1, portion=5)
     assert graph.conflict(type(matched(graph, want(1)))((one, other))) is not None
 
 
@@ -100,7 +100,7 @@ def test_any_number_of_nodes_is_taken_in_order_and_given_back(nodes: int) -> Non
         found = matched(graph, want(wanted, exclusive=True))
         assert [piece.rank for piece in found.pieces] == list(range(wanted))
         graph.take(found)
-        assert sum(each.taken for each in graph.node_use()) == 2 * wanted
+        assert sum(each.cores_taken for each in graph.node_use()) == 2 * wanted
         rest = graph.match(want(nodes - wanted, exclusive=True)) if wanted < nodes else None
         if rest is not None:
             assert [p.rank for p in rest.pieces] == list(range(wanted, nodes))  # type: ignore[union-attr]
@@ -133,18 +133,24 @@ def test_the_status_counts_whole_nodes_and_no_tasks() -> None:
     ("quanta", "gib", "units"), [(2, 0, 0), (2, 1, 1), (2, 2, 1), (2, 3, 2), (0, 3, 0)]
 )
 def test_quanta_are_rounded_up(quanta: int, gib: int, units: int) -> None:
-    assert Quanta(size=quanta, whole=15, up=15).units(gib) == units
+    assert Quanta(size=quanta, whole_portion=15, up_portion=15).units(gib) == units
 
 
 def test_a_pool_of_nothing_has_no_units() -> None:
     assert (Pool().units(3), Pool(gib=8).units(3), Pool(gib=8).units(0)) == (0, 3, 0)
-    assert (Pool().gib, Pool().up, Quanta().gib, Quanta().whole, Quanta().up) == (0, 0, 0, 0, 0)
+    assert (
+        Pool().gib,
+        Pool().up_portion,
+        Quanta().gib,
+        Quanta().whole_portion,
+        Quanta().up_portion,
+    ) == (0, 0, 0, 0, 0)
     assert Quanta().units(5) == 0
 
 
 @given(st.integers(0, 255), st.integers(0, 255))
 def test_a_share_of_quanta_is_free_if_all_of_it_is(free: int, share: int) -> None:
-    quanta = Quanta(size=2, whole=255, up=255)
+    quanta = Quanta(size=2, whole_portion=255, up_portion=255)
     assert quanta.contains(free, share) is (share & free == share)
     assert dict(quanta.ssds(share)) == {n: 2 for n in range(8) if share >> n & 1}
 
@@ -158,7 +164,7 @@ def ssd(number: int, size: int = 2, up: bool = True) -> Any:
 
 
 def test_shares_are_read_back_and_those_of_another_system_refused() -> None:
-    quanta, pool = Quanta(size=2, whole=7, up=7), Pool(gib=6, up=6)
+    quanta, pool = Quanta(size=2, whole_portion=7, up_portion=7), Pool(gib=6, up_portion=6)
     assert quanta.read([]) == 0
     assert quanta.read([ssd(0), ssd(2)]) == 0b101
     with pytest.raises(BadFormat, match="ssd3, which the system does not have"):
@@ -176,7 +182,7 @@ def test_shares_are_read_back_and_those_of_another_system_refused() -> None:
 @given(st.integers(0, 2**20), st.integers(0, 20))
 def test_the_lowest_bits_are_kept(bits: int, count: int) -> None:
     count = min(count, bits.bit_count())
-    kept = flash.lowest(bits, count)
+    kept = flash.lowest_bits(bits, count)
     assert kept.bit_count() == count
     assert kept & ~bits == 0
     assert all(bit > kept.bit_length() - 1 for bit in range(21) if (bits & ~kept) >> bit & 1)
@@ -187,7 +193,7 @@ def test_the_lowest_bits_are_kept(bits: int, count: int) -> None:
 )
 def test_ssds_that_are_down_are_there_and_not_ready(properties: dict[str, str], up: int) -> None:
     found = flash.from_vertices("/c/chassis0", properties, [ssd(0), ssd(1, up=False), ssd(2)])
-    assert (found.gib, found.up, found.whole) == (6, up, 6 if properties else 0b111)
+    assert (found.gib, found.up_portion, found.whole_portion) == (6, up, 6 if properties else 0b111)
     assert flash.from_vertices("/c/chassis0", properties, []).gib == 0
     assert flash.from_vertices("/c/chassis0", {}, []).units(5) == 0
 
@@ -256,31 +262,33 @@ def of_sizes(*sizes: int) -> Graph:
         Chassis(rabbit=f"r{n}", capacity=gib * GIB, hosts=(f"n{2 * n}", f"n{2 * n + 1}"))
         for n, gib in enumerate(sizes)
     ]
-    return Graph(describe("c", chassis, 4, None))
+    return Graph(resource_set_with_graph("c", chassis, 4, None))
 
 
 def test_an_allocation_that_no_rabbit_has_room_for_is_told_with_the_largest_rabbit() -> None:
     graph = of_sizes(8, 16)
 
-    assert graph.fits(want(1, shared=(AllocationSet(1, 16),)))
-    reason = refused(graph, want(2, shared=(AllocationSet(1, 4), AllocationSet(1, 17))))
+    assert graph.fits(want(1, shared_flash=(AllocationSet(1, 16),)))
+    reason = refused(graph, want(2, shared_flash=(AllocationSet(1, 4), AllocationSet(1, 17))))
     assert "an allocation of 17 GiB is on one rabbit, and the largest has 16 GiB." in reason
-    reason = refused(graph, want(2, ssd=2, shared=(AllocationSet(1, 15),)))
+    reason = refused(graph, want(2, ssd=2, shared_flash=(AllocationSet(1, 15),)))
     assert "the largest has 16 GiB, 2 GiB of it beside a node." in reason
 
 
 def test_allocations_that_have_no_room_together_are_told_with_all_rabbits() -> None:
-    reason = refused(of_sizes(8, 16), want(2, shared=(AllocationSet(3, 9),)))
+    reason = refused(of_sizes(8, 16), want(2, shared_flash=(AllocationSet(3, 9),)))
 
     assert "3 allocations of 9 GiB, 27 GiB together" in reason
     assert "2 nodes can have no more than 2 rabbits with 24 GiB together" in reason
-    reason = refused(of_sizes(8, 16), want(1, shared=(AllocationSet(2, 9),)))
+    reason = refused(of_sizes(8, 16), want(1, shared_flash=(AllocationSet(2, 9),)))
     assert "1 node can have no more than 1 rabbit with 16 GiB together" in reason
 
 
 def test_only_rabbits_of_nodes_that_would_do_are_counted() -> None:
     where = '{"hostlist":["n[0-1]"]}'
-    reason = refused(of_sizes(8, 16), want(1, constraint=where, shared=(AllocationSet(1, 9),)))
+    reason = refused(
+        of_sizes(8, 16), want(1, constraint=where, shared_flash=(AllocationSet(1, 9),))
+    )
     assert "the largest has 8 GiB." in reason
 
 

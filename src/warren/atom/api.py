@@ -67,7 +67,7 @@ class Api:
         self._on_answered = on_answered
 
     def application(self) -> web.Application:
-        app = web.Application(middlewares=[self._log], client_max_size=_MAX_BODY_BYTES)
+        app = web.Application(middlewares=[self._answer], client_max_size=_MAX_BODY_BYTES)
         app.router.add_post(JOBS, self._post)
         app.router.add_get(JOBS, self._list)
         app.router.add_get(JOBS + "/{jobid}", self._get)
@@ -75,7 +75,7 @@ class Api:
         return app
 
     @web.middleware
-    async def _log(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Refuse users that are not allowed, and give every refusal a sentence."""
         began = time.perf_counter()
         try:

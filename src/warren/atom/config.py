@@ -22,7 +22,7 @@ class Action(Table, frozen=True):
 
     command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     timeout: Duration = 20.0
-    """FSD or seconds. All of a start, and the wait for a place, must be less than the hook's."""
+    """FSD or seconds. All of a start, and the wait for a slot, must be less than the hook's."""
 
     @property
     def seconds(self) -> float:

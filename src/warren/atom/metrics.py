@@ -29,7 +29,7 @@ class Metrics:
             registry=registry,
         )
         self.jobs = Gauge("atomd_jobs", "Jobs that are registered.", registry=registry)
-        self.unclean = Gauge(
+        self.unclean_jobs = Gauge(
             "atomd_unclean_jobs",
             "Jobs whose cleaning up has failed and will be tried again.",
             registry=registry,

@@ -8,14 +8,14 @@ import msgspec
 from warren.base.errors import UserMistake
 from warren.lifecycle import tables
 
-JOBID: Final = r"^[A-Za-z0-9][A-Za-z0-9._\[\]-]{0,254}\Z"
+JOBID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._\[\]-]{0,254}\Z"
 """How job ids look: `2.pbshost`, and `21[1].pbshost` for a part of an array."""
 
 
 class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """What a workload manager says of a job when it begins."""
 
-    jobid: Annotated[str, msgspec.Meta(pattern=JOBID)]
+    jobid: Annotated[str, msgspec.Meta(pattern=JOBID_PATTERN)]
     uid: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 2)]
     exclusive: bool
     """Whether no other job has this node."""
@@ -65,8 +65,8 @@ def read_request(body: bytes) -> Registration:
     try:
         return _registration.decode(body)
     except msgspec.ValidationError as error:
-        problem, place = tables.explain(error, Registration)
-        raise UserMistake(f"{place}: {problem}" if place else problem) from error
+        problem, path = tables.explain(error, Registration)
+        raise UserMistake(f"{path}: {problem}" if path else problem) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserMistake(f"the body is not JSON: {error}") from error
 

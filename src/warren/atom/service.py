@@ -53,7 +53,7 @@ class Service:
         self._starting: dict[str, tuple[Registration, asyncio.Task[str | None]]] = {}
         self._ending: dict[str, asyncio.Task[str | None]] = {}
         self._retries: dict[str, asyncio.TimerHandle] = {}
-        self._delays: dict[str, float] = {}
+        self._retry_delays: dict[str, float] = {}
         self._group = asyncio.TaskGroup()
 
     async def run(self) -> None:
@@ -70,9 +70,9 @@ class Service:
                 timer.cancel()
 
     @property
-    def unclean(self) -> int:
+    def unclean_jobs(self) -> int:
         """How many jobs' ends have failed and wait for another attempt."""
-        return len(self._delays)
+        return len(self._retry_delays)
 
     async def wait_idle(self, seconds: float) -> None:
         """Wait until nothing is under way, but no longer than so many seconds."""
@@ -194,13 +194,13 @@ class Service:
             try:
                 await self._actions.perform("end", job.registration)
             except NodeTrouble as trouble:
-                delay = self._delays.get(jobid, _FIRST_RETRY_DELAY)
-                self._delays[jobid] = min(2 * delay, _MAX_RETRY_DELAY)
+                delay = self._retry_delays.get(jobid, _FIRST_RETRY_DELAY)
+                self._retry_delays[jobid] = min(2 * delay, _MAX_RETRY_DELAY)
                 log.warning("end failed", jobid=jobid, why=str(trouble), again_in=delay)
                 loop = asyncio.get_running_loop()
                 self._retries[jobid] = loop.call_later(delay, self._end_in_background, job)
                 return str(trouble)
-        self._delays.pop(jobid, None)
+        self._retry_delays.pop(jobid, None)
         await self._register.drop(jobid)
         return None
 
@@ -222,11 +222,11 @@ def _check_same(job: Registration, known: Registration) -> None:
         )
 
 
-async def _wait_done(task: "asyncio.Task[str | None]", cut_short: str) -> None:
+async def _wait_done(task: "asyncio.Task[str | None]", reason_if_cancelled: str) -> None:
     """Wait for a task, which goes on even if it is not waited for any more. Raises Failed."""
     await asyncio.wait({task})
     if task.cancelled():
-        raise Failed(cut_short)
+        raise Failed(reason_if_cancelled)
     why = task.result()
     if why is not None:
         raise Failed(why)

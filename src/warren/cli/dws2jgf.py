@@ -69,7 +69,7 @@ def dws2jgf(
         chassis,
         resources,
         ssds=ssds,
-        without=() if exclude is None else rabbitgraph.excluded_hosts(exclude, resources),
+        excluded=() if exclude is None else rabbitgraph.excluded_hosts(exclude, resources),
     )
     if only_sched:
         click.echo(graph)

@@ -24,7 +24,7 @@ from warren.cli.common import (
 from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 from warren.lifecycle import policy as policies
-from warren.lifecycle.policy import SIZES, Policy, Queue, QueueLimits
+from warren.lifecycle.policy import SIZE_KEYS, Policy, Queue, QueueLimits
 from warren.rfc import duration
 from warren.rfc.errors import BadFormat
 
@@ -115,7 +115,7 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
     for name in names:
         if name not in statuses:
             known = [each for each in statuses if each is not None]
-            raise UserMistake(f"There is no queue {name!r}: {policies.queue_names(known)}.")
+            raise UserMistake(f"There is no queue {name!r}: {policies.queue_choices(known)}.")
     rows = queue_rows(config, {n: s for n, s in statuses.items() if not names or n in names})
     if as_json:
         print_json({"queues": rows})
@@ -142,7 +142,7 @@ def queue_rows(
             },
             **{
                 what: {"min": limits.min_sizes.get(what, 0), "max": limits.max_sizes.get(what)}
-                for what in SIZES
+                for what in SIZE_KEYS
             },
         }
         for name, status in statuses.items()
@@ -161,7 +161,7 @@ def _table(
         "ST": lambda row: symbols[_start_symbol(row)],
         "TDEFAULT": lambda row: _fsd(row["timelimit"]["default"]),
         "TLIMIT": lambda row: _fsd(row["timelimit"]["max"]),
-        **{what.upper(): _range(what) for what in SIZES},
+        **{what.upper(): _range(what) for what in SIZE_KEYS},
     }
     for header in ("QUEUE", "PARENT"):
         if not any(columns[header](row) for row in rows):

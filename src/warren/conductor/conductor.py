@@ -166,7 +166,7 @@ class Conductor:
             mistake = str(error)
             if known.phase in (Phase.ENDING, Phase.OVER):
                 # Its author can do nothing about it any more, and its storage must go all the same.
-                self._refusals.refused(job, mistake)
+                self._refusals.note_refusal(job, mistake)
                 delay = _REFUSED_RETRY_DELAY
             else:
                 log.info("job refused", job=job, reason=mistake)
@@ -174,7 +174,7 @@ class Conductor:
                     type_ = known.binding.exception_type(known.phase)
                     delay = await self._jobs.fail(known, type_, mistake)
         else:
-            self._refusals.accepted(job)
+            self._refusals.note_success(job)
         self._jobs.answer_requests(known, mistake)
         if known.phase is Phase.OVER:
             self._shown_memos.pop(job, None)

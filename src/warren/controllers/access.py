@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from warren.base.objects import Key, Object, key_of
-from warren.controllers.live import REQUEUE_DELAY, orphans, read_live
-from warren.controllers.users import user_by
+from warren.controllers.live import REQUEUE_DELAY, orphan_removals, read_live
+from warren.controllers.users import user_getter
 from warren.dws import changes, kinds, labels, reports
 from warren.dws.access import clientmounts, nnfaccess, outofreach, storagelock
 from warren.dws.access.accesssnapshot import AccessSnapshot, names_clients
@@ -63,7 +63,7 @@ class AccessController:
         """Since when nodes are seen to be out of reach that an access waits for. A controller that
         starts anew gives them the time once more."""
         self.reconciler: Reconciler[Key] = Reconciler(
-            "access", self.reconcile, user=user_by(self._accesses)
+            "access", self.reconcile, user=user_getter(self._accesses)
         )
         self._accesses.listen(self._changed)
         self._mounts.listen_to_changes(self._mount_changed)
@@ -81,7 +81,9 @@ class AccessController:
         mounts = self._mounts.by_index("owner", f"{kinds.NNF_ACCESS.name} {key}")
         if raw is None:
             self._out_of_reach_since.pop(key, None)
-            gone = await orphans(self._client, kinds.NNF_ACCESS, key, kinds.CLIENT_MOUNT, mounts)
+            gone = await orphan_removals(
+                self._client, kinds.NNF_ACCESS, key, kinds.CLIENT_MOUNT, mounts
+            )
             await perform(self._client, gone)
             if not _own_mounts(key, mounts):
                 await self._release_deleted(key)
@@ -105,7 +107,7 @@ class AccessController:
                 await perform(self._client, left)
                 return None
             writes = nnfaccess.decide(snapshot)
-            self.reconciler.wrote(key, await perform(self._client, writes))
+            self.reconciler.note_written(key, await perform(self._client, writes))
             again = again or self._seconds_until_left_behind(key)
         return again
 
@@ -150,7 +152,7 @@ class AccessController:
     ) -> list[Holding]:
         """Return what other accesses hold of persistent storage that this one is to mount."""
         found = []
-        has_parts = storagelock.has_exclusive_allocations(storage)
+        has_exclusive = storagelock.has_exclusive_allocations(storage)
         for key in storagelock.rivals(current, storage):
             raw = self._accesses.get(key) or await read_live(self._client, kinds.NNF_ACCESS, key)
             if raw is None:
@@ -162,7 +164,7 @@ class AccessController:
             computes = self._computes.get(clients.key) if clients else None
             if clients and not (computes and computes.get("data")):
                 computes = await read_live(self._client, kinds.COMPUTES, clients.key)
-            mounts = await self._mounts_of(other) if has_parts else []
+            mounts = await self._mounts_of(other) if has_exclusive else []
             found.append(
                 storagelock.holding(other, read(computes, Computes) if computes else None, mounts)
             )

@@ -5,7 +5,7 @@ from functools import partial
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.filesystemtypes import is_made_by_some_only
 from warren.controllers.live import read_live
-from warren.controllers.users import user_by
+from warren.controllers.users import user_getter
 from warren.dws import kinds
 from warren.dws.breakdown import directivebreakdown
 from warren.dws.breakdown.breakdownsnapshot import BreakdownSnapshot
@@ -31,7 +31,7 @@ class BreakdownController:
         self._servers = informers.of(kinds.SERVERS)
         self._rabbits = informers.of(kinds.STORAGE)
         self.reconciler: Reconciler[Key] = Reconciler(
-            "breakdown", self.reconcile, user=user_by(self._breakdowns)
+            "breakdown", self.reconcile, user=user_getter(self._breakdowns)
         )
         self._breakdowns.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._maybe_gone: set[Key] = set()
@@ -60,12 +60,12 @@ class BreakdownController:
 
     def _snapshot(self, raw: Object, current: DirectiveBreakdown) -> BreakdownSnapshot:
         named = instance_of(raw)
-        place = Key.parse(named[0]) if named else current.metadata.key
-        instance, servers = self._instances.get(place), self._servers.get(place)
+        named_key = Key.parse(named[0]) if named else current.metadata.key
+        instance, servers = self._instances.get(named_key), self._servers.get(named_key)
         return BreakdownSnapshot(
             breakdown=current,
             profiles=self._profiles.by_index("profiles", kinds.PROFILES_NAMESPACE),
-            pinned_profile=self._profiles.get(place),
+            pinned_profile=self._profiles.get(named_key),
             instance=read(instance, PersistentStorageInstance) if named and instance else None,
             servers=read(servers, Servers) if named and servers else None,
             is_made_by_some_only=partial(is_made_by_some_only, self._rabbits),

@@ -38,15 +38,15 @@ class ExportReconciler:
     """Makes what one rabbit offers what its NnfNodeBlockStorages say."""
 
     def __init__(
-        self, informers: Informers, exports: Exports, *, limit: float = RECONCILE_SECONDS
+        self, informers: Informers, exports: Exports, *, timeout: float = RECONCILE_SECONDS
     ) -> None:
-        """`limit` is in seconds: more than the commands take by which volumes are made ready."""
+        """`timeout` is in seconds: more than the commands take by which volumes are made ready."""
         self._exports = exports
         self._shares = informers.of(kinds.NNF_NODE_STORAGE)
         self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         # One at a time: an export is not withdrawn by a reconcile that has not seen its reason.
         self.reconciler: Reconciler[Key] = Reconciler(
-            "exports", self.reconcile, workers=1, limit=limit
+            "exports", self.reconcile, workers=1, timeout=timeout
         )
         for informer in (self._shares, self._blocks):
             informer.listen(lambda obj: self.reconciler.add(key_of(obj)))
@@ -55,13 +55,13 @@ class ExportReconciler:
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfNodeBlockStorage and the NnfNodeStorage of the same name."""
         if key == _ALL or self._shares.get(key) is None:
-            await self._exports.withdraw_others(self._wanted())
+            await self._exports.withdraw_others(self._wanted_volumes())
             return None
         for volume, nodes in self._offers(key).items():
             await self._exports.offer(volume, nodes)
         return None
 
-    def _wanted(self) -> list[str]:
+    def _wanted_volumes(self) -> list[str]:
         found = []
         for obj in self._shares.all():
             found += [volume for volume, nodes in self._offers(key_of(obj)).items() if nodes]

@@ -39,14 +39,14 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_TIMING: Final = Timing()
 
 
-def key(rabbit: str) -> Key:
+def lease_key(rabbit: str) -> Key:
     """Return the key of the Lease of a rabbit."""
     return Key(NAMESPACE, rabbit)
 
 
-def orphans(storages: Iterable[Remove]) -> list[Remove]:
+def lease_removals(storages: Iterable[Remove]) -> list[Remove]:
     """Return the removals of the Leases of rabbits whose Storages are removed."""
-    return [Remove(kind=LEASE, key=key(each.key.name)) for each in storages]
+    return [Remove(kind=LEASE, key=lease_key(each.key.name)) for each in storages]
 
 
 async def renew(client: Client, clock: Clock, rabbit: str, timing: Timing = DEFAULT_TIMING) -> None:
@@ -63,14 +63,14 @@ async def renew(client: Client, clock: Clock, rabbit: str, timing: Timing = DEFA
         }
         try:
             async with asyncio.timeout(timing.renew_period):
-                await client.patch(Change(kind=LEASE, key=key(rabbit), patch={"spec": spec}))
+                await client.patch(Change(kind=LEASE, key=lease_key(rabbit), patch={"spec": spec}))
         except Refused as error:
-            refusals.refused(rabbit, str(error))
+            refusals.note_refusal(rabbit, str(error))
         except (WarrenError, TimeoutError) as error:
             # The controllers make it, and may not be there yet.
             log.info("lease not renewed", rabbit=rabbit, reason=str(error))
         else:
-            refusals.accepted(rabbit)
+            refusals.note_success(rabbit)
             await asyncio.sleep(timing.renew_period)
             continue
         await asyncio.sleep(_RETRY_DELAY)
@@ -80,7 +80,7 @@ async def release(client: Client, clock: Clock, rabbit: str) -> None:
     """Report that a rabbit's agent has ended: for its supervisor, which has seen it end."""
     spec = {"holderIdentity": "", "renewTime": rfc3339_micro(clock.now())}
     try:
-        await client.patch(Change(kind=LEASE, key=key(rabbit), patch={"spec": spec}))
+        await client.patch(Change(kind=LEASE, key=lease_key(rabbit), patch={"spec": spec}))
     except WarrenError as error:
         # It runs out by itself.
         log.info("lease not released", rabbit=rabbit, reason=str(error))
@@ -98,16 +98,16 @@ class _LeaseSnapshot(msgspec.Struct, frozen=True):
 class Heartbeats:
     """What the Leases of all rabbits say."""
 
-    def __init__(self, informers: Informers, changed: Callable[[str], None]) -> None:
-        """`changed` is told of rabbits whose agent has come or gone, and whose Lease is new."""
+    def __init__(self, informers: Informers, on_change: Callable[[str], None]) -> None:
+        """`on_change` is told of rabbits whose agent has come or gone, and whose Lease is new."""
         self._leases = informers.of(LEASE, NAMESPACE)
-        self._changed = changed
+        self._on_change = on_change
         self._seen: dict[str, _LeaseSnapshot] = {}
         self._leases.listen(self._lease_changed)
 
-    def missing(self, rabbit: str) -> list[Create]:
+    def missing_lease(self, rabbit: str) -> list[Create]:
         """Return the Lease that is to be made for a rabbit, if it has none."""
-        if self._leases.get(key(rabbit)) is not None:
+        if self._leases.get(lease_key(rabbit)) is not None:
             return []
         # Its agent will hold it.
         return [
@@ -144,22 +144,22 @@ class Heartbeats:
 
     def _lease_changed(self, obj: Object) -> None:
         rabbit = key_of(obj).name
-        known: Any = self._leases.get(key(rabbit))
+        known: Any = self._leases.get(lease_key(rabbit))
         if known is None:
             self._seen.pop(rabbit, None)
-            self._changed(rabbit)
+            self._on_change(rabbit)
             return
         spec = known.get("spec") or {}
         before = self._seen.get(rabbit)
         if before is not None and before.spec == spec:
             return
-        was = self.seconds_left(rabbit)
+        left_before = self.seconds_left(rabbit)
         now = asyncio.get_running_loop().time()
         renewed_since = None
         if before is not None:
-            in_time = bool(was) and before.renewed_since is not None
+            in_time = bool(left_before) and before.renewed_since is not None
             renewed_since = before.renewed_since if in_time else now
         self._seen[rabbit] = _LeaseSnapshot(spec, now, renewed_since)
-        if not was or not self.seconds_left(rabbit):
+        if not left_before or not self.seconds_left(rabbit):
             # A renewal in time is no event to look at: that is looked at when the time is over.
-            self._changed(rabbit)
+            self._on_change(rabbit)

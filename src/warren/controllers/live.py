@@ -23,7 +23,7 @@ async def read_live(client: Client, kind: Kind, key: Key) -> Object | None:
         return None
 
 
-async def orphans(
+async def orphan_removals(
     client: Client, owner: Kind, key: Key, kind: Kind, objects: Sequence[Object]
 ) -> list[Remove]:
     """Return the removals of an owner's objects, where no owner is seen, and there is none.

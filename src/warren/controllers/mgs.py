@@ -21,7 +21,7 @@ from warren.kube.runtime import RECONCILE_SECONDS, Reconciler
 Request = tuple[Key, Requester]
 """An NnfLustreMGT, and what asks it for commands."""
 
-_AT_ONCE: Final = 16
+_WORKERS: Final = 16
 """Of how many file systems commands are run side by side: some of them may hang."""
 
 
@@ -38,9 +38,9 @@ class MgsReconciler:
         informers: Informers,
         machine: Machine,
         *,
-        limit: float = RECONCILE_SECONDS,
+        timeout: float = RECONCILE_SECONDS,
     ) -> None:
-        """`limit` is in seconds: more than the commands take."""
+        """`timeout` is in seconds: more than the commands take."""
         self._client = client
         self._machine = machine
         self._mgts = informers.of(kinds.LUSTRE_MGT)
@@ -48,8 +48,8 @@ class MgsReconciler:
         """Whose commands run, were run or are to be run again, until that is seen to be said."""
         self._results: dict[Key, dict[Requester, NodeTrouble | None]] = {}
         """What came of them."""
-        self.commands: Reconciler[Request] = Reconciler(
-            "mgs commands", self.run_commands, workers=_AT_ONCE, limit=limit
+        self.command_reconciler: Reconciler[Request] = Reconciler(
+            "mgs commands", self.run_commands, workers=_WORKERS, timeout=timeout
         )
         self.reconciler: Reconciler[Key] = Reconciler("mgs", self.reconcile)
         self._mgts.listen(lambda obj: self.reconciler.add(key_of(obj), obj))
@@ -68,7 +68,7 @@ class MgsReconciler:
         begun = self._queued.get(key, ())
         for requester in due:
             if requester not in begun:
-                self.commands.add((key, requester))
+                self.command_reconciler.add((key, requester))
         self._queued[key] = due
         ran = self._results[key] = {
             each: trouble for each, trouble in self._results.get(key, {}).items() if each in due

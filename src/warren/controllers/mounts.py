@@ -18,7 +18,7 @@ from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import RECONCILE_SECONDS, Reconciler
 
-AT_ONCE: Final = 80
+WORKERS: Final = 80
 """Mounts that are worked on at a time: more than the 64 directives of one job have on a node, so
 that where all of them hang, for minutes with a server of Lustre, no other job waits for them."""
 
@@ -33,23 +33,23 @@ class MountReconciler:
         machine: Machine,
         detach: Callable[[str, str], Awaitable[None]] | None = None,
         *,
-        rabbit: bool = False,
+        on_rabbit: bool = False,
         on_failure: Callable[[], None] = lambda: None,
-        limit: float = RECONCILE_SECONDS,
+        timeout: float = RECONCILE_SECONDS,
     ) -> None:
         """`detach` lets go of a volume that is reached over a network; it may be mounted still.
 
         `on_failure` is called when a mount, or an unmount, has failed.
-        `limit` is in seconds: more than the commands take that mount and unmount.
+        `timeout` is in seconds: more than the commands take that mount and unmount.
         """
-        self._side = "rabbit" if rabbit else "compute"
+        self._side = "rabbit" if on_rabbit else "compute"
         self._client = client
         self._detach = detach
         self._on_failure = on_failure
         self._machine = machine
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
         self.reconciler: Reconciler[Key] = Reconciler(
-            "mounts", self.reconcile, workers=AT_ONCE, limit=limit
+            "mounts", self.reconcile, workers=WORKERS, timeout=timeout
         )
         self._mounts.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
@@ -111,8 +111,8 @@ class MountReconciler:
             if lvm is None:
                 raise NodeTrouble(f"{mount.mount_path}: the device is not a volume", fatal=True)
             file_system = "raw" if mount.type == "none" else mount.type
-            place = (lvm.volume_group, lvm.logical_volume)
-            await self._machine.mount(*place, file_system, mount.mount_path, shared, commands)
+            volume = (lvm.volume_group, lvm.logical_volume)
+            await self._machine.mount(*volume, file_system, mount.mount_path, shared, commands)
 
     async def _unmount(self, current: ClientMount) -> None:
         commands = commands_of(current.metadata)

@@ -27,7 +27,7 @@ from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
-_REFUSED_SECONDS: Final = 30.0
+_REFUSED_RETRY_DELAY: Final = 30.0
 """Before a status is reported again that the API has refused."""
 
 
@@ -108,7 +108,7 @@ class MovementReconciler:
     async def _copy(self, key: Key) -> None:
         # A task, and what is bound here is bound in its own context, as in a reconcile.
         log.bind(reconciler=self.reconciler.name, key=str(key))
-        while (current := self._movement_to_begin(key)) is not None:
+        while (current := self._due_movement(key)) is not None:
             try:
                 await self._report_begun(key, current)
             except Retryable as error:
@@ -122,7 +122,7 @@ class MovementReconciler:
             else:
                 return await self._report_until_accepted(key, await self._try_copy(key, current))
 
-    def _movement_to_begin(self, key: Key) -> NnfDataMovement | None:
+    def _due_movement(self, key: Key) -> NnfDataMovement | None:
         """Return a movement whose copy is to begin now; None if it is not wanted now."""
         current = self._snapshot(key)
         if (
@@ -162,28 +162,30 @@ class MovementReconciler:
         if current.spec.user_config.dryrun:
             return {"status": "Success", "message": "nothing is copied: this was a dry run"}
         progress = None
-        most: object = None
-        moved = self._clock.now()
-        showing: asyncio.Task[None] | None = None
+        last_position: object = None
+        progressed_at = self._clock.now()
+        reporting: asyncio.Task[None] | None = None
         try:
             work = _copy_of(current, _restarts(current))
             async with aclosing(self._machine.copy(work)) as copying:  # type: ignore[type-var]
                 async for progress in copying:
                     # A copy that hangs tells how far it is all the same: it has not gone on.
                     at = _position(progress)
-                    if at != most:
-                        most = at
-                        moved = self._clock.now()
+                    if at != last_position:
+                        last_position = at
+                        progressed_at = self._clock.now()
                     # Not waited for: a slow API does not make a slow copy.
-                    if showing is None or showing.done():
-                        showing = asyncio.create_task(self._report_progress(key, progress, moved))
+                    if reporting is None or reporting.done():
+                        reporting = asyncio.create_task(
+                            self._report_progress(key, progress, progressed_at)
+                        )
         finally:
-            if showing is not None:
-                showing.cancel()
-                await asyncio.wait({showing})
+            if reporting is not None:
+                reporting.cancel()
+                await asyncio.wait({reporting})
         if progress is None:
             return {"status": "Success", "message": ""}
-        shown = _command_status(progress) | {"lastMessageTime": rfc3339_micro(moved)}
+        shown = _command_status(progress) | {"lastMessageTime": rfc3339_micro(progressed_at)}
         return {"status": "Success", "message": shown["lastMessage"], "commandStatus": shown}
 
     def _internal_failure(self, current: NnfDataMovement, error: Exception) -> Object:
@@ -205,9 +207,9 @@ class MovementReconciler:
                 "message": f"try {restarts + 1} has failed: {trouble}",
             }
         message = f"{trouble} (tried {restarts + 1} times)" if restarts else trouble
-        return self._failed_for_good(message, "User" if by_copier else "Internal")
+        return self._fatal_status(message, "User" if by_copier else "Internal")
 
-    def _failed_for_good(self, message: str, type: str) -> Object:
+    def _fatal_status(self, message: str, type: str) -> Object:
         """Return the status of a copy that has failed for good."""
         error = {
             "debugMessage": message,
@@ -217,16 +219,16 @@ class MovementReconciler:
         }
         return self._finished_status({"status": "Failed", "message": message, "error": error})
 
-    def _finished_status(self, how: Object) -> Object:
-        return {**how, "state": "Finished", "endTime": rfc3339_micro(self._clock.now())}
+    def _finished_status(self, outcome: Object) -> Object:
+        return {**outcome, "state": "Finished", "endTime": rfc3339_micro(self._clock.now())}
 
-    async def _report_progress(self, key: Key, progress: Progress, moved: float) -> None:
+    async def _report_progress(self, key: Key, progress: Progress, progressed_at: float) -> None:
         """Report how far a copy is, and when it last went on.
 
         If it is not heard, the next word comes soon.
         """
         try:
-            shown = _command_status(progress) | {"lastMessageTime": rfc3339_micro(moved)}
+            shown = _command_status(progress) | {"lastMessageTime": rfc3339_micro(progressed_at)}
             await self._report(key, {"commandStatus": shown})
         except Retryable:
             pass
@@ -250,9 +252,9 @@ class MovementReconciler:
             except Exception as error:  # an error would end the agent, and begin the copy again
                 log.error("report refused", reason=repr(error))
                 await asyncio.sleep(delay)
-                delay = _REFUSED_SECONDS
+                delay = _REFUSED_RETRY_DELAY
                 words = f"what has become of the copy cannot be reported: {error}"
-                status = self._failed_for_good(words, "Internal")
+                status = self._fatal_status(words, "Internal")
 
     async def _report(self, key: Key, status: Object, *, version: str | None = None) -> None:
         await self._write(key, {"status": status}, status=True, version=version)
@@ -275,7 +277,7 @@ def _copy_of(current: NnfDataMovement, restarts: int) -> Copy:
     """Return what is to be copied. Raises CopyFailed for a command that cannot be run."""
     made = current.metadata.creation_timestamp
     try:
-        means = copyprofiles.copy_options(current.metadata)
+        options = copyprofiles.copy_options(current.metadata)
     except UserMistake as error:
         raise CopyFailed(str(error)) from error
     return Copy(
@@ -288,7 +290,7 @@ def _copy_of(current: NnfDataMovement, restarts: int) -> Copy:
         groupid=current.spec.group_id,
         movement=current.metadata.uid,
         since=parse_rfc3339(made) if restarts and made is not None else 0.0,
-        **means,
+        **options,
     )
 
 
@@ -299,11 +301,11 @@ def _source(current: NnfDataMovement) -> str:
     """
     path = current.spec.source.path
     is_root = path == current.metadata.annotations.get(labels.SOURCE_STORAGE)
-    is_allocation = re.fullmatch(_allocations(current), posixpath.basename(path)) is not None
+    is_allocation = re.fullmatch(_allocation_pattern(current), posixpath.basename(path)) is not None
     return f"{path}/" if is_root and not is_allocation else path
 
 
-def _allocations(current: NnfDataMovement) -> str:
+def _allocation_pattern(current: NnfDataMovement) -> str:
     """Return the pattern of a rabbit's allocations: `<rabbit>-<n>`."""
     return rf"{re.escape(current.metadata.namespace)}-\d+"
 
@@ -324,7 +326,7 @@ def _allocation(current: NnfDataMovement, end: MovementEnd) -> str:
     """Return the path of the allocation that an end is in, `.../<rabbit>-<n>`, if it is in one."""
     if end.storage_reference.kind != "NnfStorage":
         return ""
-    form = re.compile(_allocations(current))
+    form = re.compile(_allocation_pattern(current))
     parts = end.path.split(posixpath.sep)
     found = [number for number, part in enumerate(parts) if form.fullmatch(part)]
     return posixpath.sep.join(parts[: found[0] + 1]) if found else ""
@@ -356,11 +358,11 @@ def _command_status(progress: Progress) -> dict[str, object]:
         "links": min(progress.links, commands.INT32_MAX),
         "data": human(progress.bytes),
         "rate": f"{human(int(progress.rate))}/s",
-        "lastMessage": "; ".join(_sentences(progress)),
+        "lastMessage": "; ".join(_message_parts(progress)),
     }
 
 
-def _sentences(progress: Progress) -> Iterator[str]:
+def _message_parts(progress: Progress) -> Iterator[str]:
     yield (
         f"copied {human(progress.bytes)} of {human(progress.total_bytes)} "
         f"in {progress.files} of {progress.total_files} files"

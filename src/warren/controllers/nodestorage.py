@@ -6,7 +6,7 @@ from typing import Final
 from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
-from warren.controllers.users import user_by
+from warren.controllers.users import user_getter
 from warren.dws import kinds, labels, reports
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble, Target, Volume
@@ -23,7 +23,7 @@ from warren.kube.runtime import RECONCILE_SECONDS, Reconciler
 _PROBE_SECONDS: Final = 60.0
 """Seconds after which a rabbit looks again whether its flash can be used."""
 
-AT_ONCE: Final = 16
+WORKERS: Final = 16
 """Shares that are worked on at a time, so that a few whose commands hang hold up no others. One
 costs 2 KiB; but all volumes of each are made at a time, and wait for the lock of their disk, for
 so long. Where one user's shares are all of them, other users' are the next."""
@@ -44,11 +44,11 @@ class NodeStorageReconciler:
         rabbit: str,
         *,
         over_network: bool = False,
-        limit: float = RECONCILE_SECONDS,
+        timeout: float = RECONCILE_SECONDS,
     ) -> None:
         """`over_network` says that compute nodes reach its volumes so.
 
-        `limit` is in seconds: more than the commands take that make and release volumes, and
+        `timeout` is in seconds: more than the commands take that make and release volumes, and
         those that tell what the rabbit has.
         """
         self._client = client
@@ -59,10 +59,14 @@ class NodeStorageReconciler:
         self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         self._nodes = informers.of(kinds.NNF_NODE)
         self.reconciler: Reconciler[Key] = Reconciler(
-            "rabbit", self.reconcile, workers=AT_ONCE, limit=limit, user=user_by(self._shares)
+            "rabbit",
+            self.reconcile,
+            workers=WORKERS,
+            timeout=timeout,
+            user=user_getter(self._shares),
         )
         self.announcer: Reconciler[Key] = Reconciler(
-            "rabbit node", self.announce, workers=1, limit=limit
+            "rabbit node", self.announce, workers=1, timeout=timeout
         )
         self._making: dict[Key, asyncio.Future[NodeTrouble | None]] = {}
         self._shares.listen(self._share_changed)

@@ -46,7 +46,7 @@ ApiPath = Callable[[str, str], str]
 class _Job(msgspec.Struct, weakref=True):
     """The requests of one job."""
 
-    answering: int = 0
+    open_requests: int = 0
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     """By which its copies are counted for one request after the other."""
 
@@ -75,11 +75,11 @@ class Offload:
 
         Raises Refusal.
         """
-        workflow = await self._authenticated(authorization)
-        with self._limited(workflow):
+        workflow = await self._check_token(authorization)
+        with self._count_request(workflow):
             yield workflow
 
-    async def _authenticated(self, authorization: str) -> Workflow:
+    async def _check_token(self, authorization: str) -> Workflow:
         token = offloadtokens.of_header(authorization)
         key = offloadtokens.workflow_of(token) if token is not None else None
         # In the same words whatever is wrong: they tell nothing of which Workflows there are.
@@ -102,15 +102,15 @@ class Offload:
         return workflow
 
     @contextmanager
-    def _limited(self, workflow: Workflow) -> Iterator[None]:
+    def _count_request(self, workflow: Workflow) -> Iterator[None]:
         job = self._job(workflow)
-        if job.answering >= self._max_requests:
+        if job.open_requests >= self._max_requests:
             raise Refusal(TOO_MANY, f"{self._max_requests} requests of this job are being answered")
-        job.answering += 1
+        job.open_requests += 1
         try:
             yield
         finally:
-            job.answering -= 1
+            job.open_requests -= 1
 
     def _job(self, workflow: Workflow) -> _Job:
         return self._jobs.setdefault(workflow.metadata.uid, _Job())
@@ -133,7 +133,7 @@ class Offload:
             done = [Remove(kind=kind, key=key) for key in movements.surplus(asked)]
             await perform(self._client, done)
             await self._client.create(kind, made)
-        await self._check_awaited(workflow, key_of(made))
+        await self._check_still_running(workflow, key_of(made))
         return movements.name_of(made)
 
     async def _movement(self, workflow: Workflow, request: Request) -> Object:
@@ -151,7 +151,7 @@ class Offload:
         suffix = secrets.token_hex(5)
         return movements.movement(request, ends, workflow, on_rabbits, named, suffix)
 
-    async def _check_awaited(self, workflow: Workflow, made: Key) -> None:
+    async def _check_still_running(self, workflow: Workflow, made: Key) -> None:
         """Raise Refusal, and take a copy back, where its job has ended before it was written.
 
         PostRun looks for copies once it is asked for. If that is still to come, it finds this one.
@@ -165,7 +165,7 @@ class Offload:
                 await asyncio.shield(self._client.delete(removal))
             raise
 
-    async def names(self, workflow: Workflow) -> list[str]:
+    async def running_names(self, workflow: Workflow) -> list[str]:
         """Return the names of a job's copies that go on."""
         asked = await self._list_movements(workflow)
         return sorted(movements.name_of(each) for each in asked if not movements.is_finished(each))

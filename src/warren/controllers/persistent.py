@@ -35,7 +35,7 @@ class InstanceReader:
         self._client = client
         self._informers = {kind: informers.of(kind) for kind in (kinds.PERSISTENT_INSTANCE, *PARTS)}
 
-    def cached(self, key: Key) -> InstanceSnapshot | None:
+    def read_cached(self, key: Key) -> InstanceSnapshot | None:
         """Return an instance as it was seen, and None where none was."""
         return _instance({kind: each.get(key) for kind, each in self._informers.items()})
 
@@ -88,7 +88,7 @@ class PersistentController:
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile a PersistentStorageInstance."""
-        found = self._reader.cached(key)
+        found = self._reader.read_cached(key)
         if found is None:
             return None
         lost = await self._lost_consumers(found.object)

@@ -36,7 +36,7 @@ _FOLLOW_RETRY_DELAY: Final = 5.0
 """Seconds until a pod that could not be followed is followed again."""
 
 
-class Item(NamedTuple):
+class PodId(NamedTuple):
     """A pod, and not its namesakes."""
 
     key: Key
@@ -52,9 +52,10 @@ class NotBegun(NodeTrouble):
 class _PodSnapshot(NamedTuple):
     """What is compared of a pod, as the informer saw it last."""
 
-    own: Object
-    """What is to be done follows from it. Its status is not in it, which is written here."""
-    to_siblings: Object
+    own_fields: Object
+    """Those from which follows what is to be done. Not its status, which is written here."""
+    sibling_fields: Object
+    """Those that other pods of its subdomain know of it."""
 
 
 class Runner(Protocol):
@@ -65,7 +66,7 @@ class Runner(Protocol):
         """The address of the node."""
         ...
 
-    async def unable(self) -> str | None:
+    async def why_cannot_run_pods(self) -> str | None:
         """Return why no pods can be run here; None if they can."""
         ...
 
@@ -85,8 +86,8 @@ class Runner(Protocol):
         """Return an image, fetched and unpacked if it must be."""
         ...
 
-    async def start(self, uid: str, make: Callable[[str], Object]) -> None:
-        """Begin a pod, unless it has begun. `make` makes its plan, with the address that it has."""
+    async def start(self, uid: str, make_plan: Callable[[str], Object]) -> None:
+        """Begin a pod, unless it has begun. `make_plan` makes its plan, for the address it has."""
         ...
 
     def follow(self, uid: str) -> AsyncIterator[PodState]:
@@ -117,23 +118,25 @@ class PodReconciler:
         clock: Clock,
         node: str,
         *,
-        longest: float = MAX_RETRY_DELAY,
+        max_retry_delay: float = MAX_RETRY_DELAY,
     ) -> None:
         """`informers` have the index `subdomain` of pods (`podstatus.subdomain_of`).
 
-        What has failed is tried again after `longest` seconds at most.
+        What has failed is tried again after `max_retry_delay` seconds at most.
         """
         self._client = client
         self._runner = runner
         self._clock = clock
         self._node = node
         self._pods = informers.of(kinds.POD, kinds.DEFAULT_NAMESPACE)
-        self._followed: set[Item] = set()
-        self._to_follow: asyncio.Queue[Item] = asyncio.Queue()
-        self.reconciler: Reconciler[Item] = Reconciler(
-            "pods", self.reconcile, queue=WorkQueue(max_delay=longest)
+        self._followed: set[PodId] = set()
+        self._to_follow: asyncio.Queue[PodId] = asyncio.Queue()
+        self.reconciler: Reconciler[PodId] = Reconciler(
+            "pods", self.reconcile, queue=WorkQueue(max_delay=max_retry_delay)
         )
-        self._pulls: Pulls[Item] = Pulls(runner.image, self.reconciler.add, longest=longest)
+        self._pulls: Pulls[PodId] = Pulls(
+            runner.image, self.reconciler.add, max_retry_delay=max_retry_delay
+        )
         self._pods.listen_to_changes(self._changed)
 
     async def run(self) -> None:
@@ -142,14 +145,14 @@ class PodReconciler:
         here = {obj["metadata"]["uid"] for obj in self._pods.all()}
         for uid in self._runner.uids():
             if uid not in here:  # it went while there was no agent
-                self.reconciler.add(Item(Key(kinds.DEFAULT_NAMESPACE, uid), uid))
+                self.reconciler.add(PodId(Key(kinds.DEFAULT_NAMESPACE, uid), uid))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pulls.run(), name="images")
             while True:
                 item = await self._to_follow.get()
                 tasks.create_task(self._follow(item), name=f"pod {item.key}")
 
-    async def reconcile(self, item: Item) -> float | None:
+    async def reconcile(self, item: PodId) -> float | None:
         """Reconcile a pod."""
         raw = self._pods.get(item.key)
         if raw is None or raw["metadata"]["uid"] != item.uid:
@@ -186,7 +189,7 @@ class PodReconciler:
         await self._report(pod, raw, found)
         return None if overdue else left
 
-    async def _begin(self, item: Item, pod: Pod, raw: Object) -> PodState | None:
+    async def _begin(self, item: PodId, pod: Pod, raw: Object) -> PodState | None:
         """Begin a pod; None where it has not, and the reason is told."""
         now = self._clock.now()
         try:
@@ -199,14 +202,14 @@ class PodReconciler:
         if images is None:
             await self._report(pod, raw, podstatus.waiting_status(raw, now, "Pulling", _PULLING))
             return None  # there is an event of their end
-        space = pod.metadata.namespace
-        maps = await self._read_named(kinds.CONFIG_MAP, space, plans.config_maps_of(raw))
-        secrets = await self._read_named(kinds.SECRET, space, plans.secrets_of(raw))
+        namespace = pod.metadata.namespace
+        maps = await self._read_named(kinds.CONFIG_MAP, namespace, plans.config_maps_of(raw))
+        secrets = await self._read_named(kinds.SECRET, namespace, plans.secrets_of(raw))
 
-        # Not in `make`, which may be in a thread. What changes later is told when it has begun.
+        # Not in `make_plan`, which may be in a thread. What changes later is told when it runs.
         siblings = self._siblings(raw)
 
-        def make(address: str) -> Object:
+        def make_plan(address: str) -> Object:
             found = References(
                 images=images,
                 config_maps=maps,
@@ -218,7 +221,7 @@ class PodReconciler:
             return {**plans.plan(raw, found), "hosts": hosts}
 
         try:
-            await self._runner.start(item.uid, make)
+            await self._runner.start(item.uid, make_plan)
         except UnsupportedPod as unfit:
             await self._report(pod, raw, podstatus.refused_status(raw, now, "Unfit", str(unfit)))
             return None
@@ -232,7 +235,7 @@ class PodReconciler:
             raise NotBegun(str(trouble), fatal=trouble.fatal) from trouble
         return self._runner.state(item.uid)
 
-    async def _end_pod(self, item: Item, pod: Pod) -> float | None:
+    async def _end_pod(self, item: PodId, pod: Pod) -> float | None:
         """End what runs of a pod that is to go, and let go of it."""
         state = self._runner.state(item.uid)
         if state is not None and state.alive:
@@ -269,22 +272,22 @@ class PodReconciler:
     def _changed(self, before: Object | None, after: Object | None) -> None:
         was, now = _pod_snapshot(before), _pod_snapshot(after)
         there = [obj for obj in (before, after) if obj is not None]
-        touched = there if was.own != now.own else []
-        if was.to_siblings != now.to_siblings:
+        touched = there if was.own_fields != now.own_fields else []
+        if was.sibling_fields != now.sibling_fields:
             touched = [*touched, *(each for obj in there for each in self._siblings(obj))]
         for each in touched:
             if self._is_here(each):
-                self.reconciler.add(Item(key_of(each), each["metadata"]["uid"]))
+                self.reconciler.add(PodId(key_of(each), each["metadata"]["uid"]))
 
     def _is_here(self, obj: Object) -> bool:
         return bool((obj.get("spec") or {}).get("nodeName") == self._node)
 
-    def _ensure_followed(self, item: Item) -> None:
+    def _ensure_followed(self, item: PodId) -> None:
         if item not in self._followed:
             self._followed.add(item)
             self._to_follow.put_nowait(item)
 
-    async def _follow(self, item: Item) -> None:
+    async def _follow(self, item: PodId) -> None:
         try:
             async with aclosing(self._runner.follow(item.uid)) as states:  # type: ignore[type-var]
                 async for _ in states:

@@ -22,7 +22,7 @@ class NotPulled(NodeTrouble):
     """An image cannot be had, as of now. It is asked for again."""
 
 
-class _Wanted(msgspec.Struct, Generic[K]):
+class _WantedImage(msgspec.Struct, Generic[K]):
     """An image that is waited for."""
 
     waiters: set[K] = msgspec.field(default_factory=set)
@@ -38,16 +38,16 @@ class Pulls(Generic[K]):
         fetch: Callable[[str], Awaitable[Image]],
         on_end: Callable[[K], None],
         *,
-        longest: float,
+        max_retry_delay: float,
     ) -> None:
-        """`fetch` raises NodeTrouble, and is asked again after `longest` seconds at most.
+        """`fetch` raises NodeTrouble, and is asked again after `max_retry_delay` seconds at most.
 
         `on_end` is called with each key that waits, when a try has ended.
         """
         self._fetch = fetch
         self._on_end = on_end
-        self._longest = longest
-        self._wanted: dict[str, _Wanted[K]] = {}
+        self._max_retry_delay = max_retry_delay
+        self._wanted: dict[str, _WantedImage[K]] = {}
         self._found: dict[K, dict[str, Image]] = {}
         self._pulling: set[str] = set()
         """The images that have a task, or will."""
@@ -68,7 +68,7 @@ class Pulls(Generic[K]):
         found = self._found.setdefault(key, {})
         missing = [each for each in references if each not in found]
         for reference in missing:
-            self._wanted.setdefault(reference, _Wanted()).waiters.add(key)
+            self._wanted.setdefault(reference, _WantedImage()).waiters.add(key)
             if reference not in self._pulling:
                 self._pulling.add(reference)
                 self._to_pull.put_nowait(reference)
@@ -104,15 +104,17 @@ class Pulls(Generic[K]):
             if reference in self._wanted:
                 self._wanted[reference].trouble = why
                 self._notify(self._wanted[reference])
-            await asyncio.sleep(backoff(_RETRY_DELAY, failures, random.random(), self._longest))
+            await asyncio.sleep(
+                backoff(_RETRY_DELAY, failures, random.random(), self._max_retry_delay)
+            )
         self._pulling.discard(reference)
 
     def _deliver(self, reference: str, image: Image) -> None:
-        wanted: _Wanted[K] = self._wanted.pop(reference, _Wanted())
+        wanted: _WantedImage[K] = self._wanted.pop(reference, _WantedImage())
         for key in wanted.waiters:
             self._found[key][reference] = image
         self._notify(wanted)
 
-    def _notify(self, wanted: _Wanted[K]) -> None:
+    def _notify(self, wanted: _WantedImage[K]) -> None:
         for key in wanted.waiters:
             self._on_end(key)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from warren.base.objects import Key, Object, Write, key_of
-from warren.controllers.heartbeats import Heartbeats, orphans
+from warren.controllers.heartbeats import Heartbeats, lease_removals
 from warren.dws import kinds
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import NnfNode, Storage
@@ -37,7 +37,7 @@ class SystemController:
         self._configuration: SystemConfiguration | None = None
         self._rabbits: Mapping[Key, StorageNode] = {}
         """Those of the configuration, by the keys of their NnfNodes."""
-        self._nodes_known: Mapping[str, None] = {}
+        self._node_names: Mapping[str, None] = {}
         self._heartbeats = Heartbeats(informers, self._lease_changed)
         self._without_namespace: set[str] = set()
         """The nodes whose namespaces are still to be made."""
@@ -55,7 +55,7 @@ class SystemController:
             await self._ensure_namespace(key)
         elif self._configuration is not None and key in self._rabbits:
             writes = self._rabbit_writes(self._configuration, key)
-            await perform(self._client, [*self._heartbeats.missing(key.namespace), *writes])
+            await perform(self._client, [*self._heartbeats.missing_lease(key.namespace), *writes])
             if not writes:
                 # After all else, which does not depend on it.
                 await perform(
@@ -79,21 +79,21 @@ class SystemController:
         before, found = self._configuration, read(raw, SystemConfiguration) if raw else None
         self._configuration = found
         if found is None:
-            self._rabbits, self._nodes_known, self._without_namespace = {}, {}, set()
+            self._rabbits, self._node_names, self._without_namespace = {}, {}, set()
             return []
         if before is None or (before.spec, before.metadata.uid) != (found.spec, found.metadata.uid):
             self._rabbits = {_rabbit_key(each.name): each for each in found.spec.storage_nodes}
             for key in self._rabbits:
                 self.reconciler.add(key)
-            self._nodes_known = found.nodes()
+            self._node_names = found.nodes()
             there = {key.name for key in self._namespaces.keys()}  # noqa: SIM118
-            self._without_namespace = {*self._nodes_known} - there
+            self._without_namespace = {*self._node_names} - there
             for name in sorted(self._without_namespace):
                 self.reconciler.add(Key("", name))
         owner = f"{kinds.SYSTEM_CONFIGURATION.name} {kinds.CONFIGURATION_KEY}"
         own = [read(obj, Storage) for obj in self._storages.by_index("owner", owner)]
         storages = rabbitstorages.remove_unknown(found, own)
-        dismissed = [*orphans(storages), *storages]
+        dismissed = [*lease_removals(storages), *storages]
         at_work = not found.status.ready and (
             bool(self._without_namespace)
             or any(self._rabbit_writes(found, key) for key in self._rabbits)
@@ -104,7 +104,7 @@ class SystemController:
 
     async def _ensure_namespace(self, key: Key) -> None:
         """Make the namespace of a node that has none."""
-        if self._configuration is None or key.name not in self._nodes_known:
+        if self._configuration is None or key.name not in self._node_names:
             return
         if self._namespaces.get(key) is None:
             await perform(
@@ -117,7 +117,7 @@ class SystemController:
 
     def _namespace_changed(self, obj: Object) -> None:
         key = key_of(obj)
-        if key.name not in self._nodes_known:
+        if key.name not in self._node_names:
             return
         if self._namespaces.get(key) is None:
             self.reconciler.add(key)

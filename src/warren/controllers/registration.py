@@ -27,14 +27,14 @@ class NodeRegistration:
         clock: Clock,
         name: str,
         address: str,
-        why_not_able: Callable[[], Awaitable[str | None]],
+        why_cannot_run_pods: Callable[[], Awaitable[str | None]],
     ) -> None:
-        """`why_not_able` returns why no pods can be run; None if they can."""
+        """`why_cannot_run_pods` returns why no pods can be run; None if they can."""
         self._client = client
         self._clock = clock
         self._key = Key("", name)
         self._address = address
-        self._why_not_able = why_not_able
+        self._why_cannot_run_pods = why_cannot_run_pods
         self._nodes = informers.of(kinds.NODE)
         self.can_run_pods = asyncio.Event()
         """Set when pods can be run, from then on."""
@@ -44,7 +44,7 @@ class NodeRegistration:
 
     async def reconcile(self, key: Key) -> float | None:
         """Make the Node if it is not there, and update its status."""
-        why_not = await self._why_not_able()
+        why_not = await self._why_cannot_run_pods()
         node = self._nodes.get(key)
         if node is None or not nodestatus.is_reported(node, self._address, why_not):
             status = nodestatus.report(key.name, self._address, why_not, self._clock.now())

@@ -26,10 +26,10 @@ from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
 
-_SECONDS: Final = 1.0
+_TIMEOUT: Final = 1.0
 """How long a container is waited for."""
 
-_AT_ONCE: Final = 16
+_MAX_CONCURRENT: Final = 16
 """How many of one Workflow are asked at once."""
 
 
@@ -37,7 +37,7 @@ class ShutdownClient(Protocol):
     """The way to containers."""
 
     async def request_shutdowns(
-        self, asks: Sequence[ShutdownRequest], authority: str, token: str | None
+        self, requests: Sequence[ShutdownRequest], authority: str, token: str | None
     ) -> None:
         """Ask containers whose certificates an authority vouches for. Failures are told alone."""
         ...
@@ -46,12 +46,12 @@ class ShutdownClient(Protocol):
 class HttpsShutdownClient:
     """A `ShutdownClient` over HTTPS."""
 
-    def __init__(self, seconds: float = _SECONDS, at_once: int = _AT_ONCE) -> None:
+    def __init__(self, seconds: float = _TIMEOUT, max_concurrent: int = _MAX_CONCURRENT) -> None:
         self._timeout = aiohttp.ClientTimeout(total=seconds)
-        self._at_once = at_once
+        self._max_concurrent = max_concurrent
 
     async def request_shutdowns(
-        self, asks: Sequence[ShutdownRequest], authority: str, token: str | None
+        self, requests: Sequence[ShutdownRequest], authority: str, token: str | None
     ) -> None:
         # As strict as other users of such certificates, which trust one that signed itself.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -70,8 +70,8 @@ class HttpsShutdownClient:
             ) as session,
             asyncio.TaskGroup() as tasks,
         ):
-            left = iter(asks)
-            for _ in range(min(self._at_once, len(asks))):
+            left = iter(requests)
+            for _ in range(min(self._max_concurrent, len(requests))):
                 tasks.create_task(self._post_all(session, left))
 
     async def _post_all(
@@ -80,30 +80,30 @@ class HttpsShutdownClient:
         for each in left:
             await self._post(session, each)
 
-    async def _post(self, session: aiohttp.ClientSession, ask: ShutdownRequest) -> None:
+    async def _post(self, session: aiohttp.ClientSession, request: ShutdownRequest) -> None:
         try:
             # What it answers is not read: any application may be there.
             async with session.post(
-                shutdowns.url(ask),
+                shutdowns.url(request),
                 json=shutdowns.BODY,
-                server_hostname=ask.rabbit,
+                server_hostname=request.rabbit,
                 allow_redirects=False,
             ) as answer:
                 said = str(answer.status)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             said = repr(error)  # that of a timeout has no words of its own
-        log.debug("asked to end", rabbit=ask.rabbit, port=ask.port, answer=said)
+        log.debug("asked to end", rabbit=request.rabbit, port=request.port, answer=said)
 
 
 class ShutdownController:
     """Has the containers of every Workflow asked for whose end it waits."""
 
     def __init__(
-        self, client: Client, informers: Informers, asking: ShutdownClient | None = None
+        self, client: Client, informers: Informers, shutdown_client: ShutdownClient | None = None
     ) -> None:
         self._client = client
         self._informers = informers
-        self._asking = asking or HttpsShutdownClient()
+        self._shutdown_client = shutdown_client or HttpsShutdownClient()
         self._next_index: dict[Key, int] = {}
         """Where the next turn begins, of Workflows with more containers than one turn has."""
         self.reconciler: Reconciler[Key] = Reconciler("shutdown", self.reconcile)
@@ -121,19 +121,19 @@ class ShutdownController:
         """Ask the containers of a Workflow to end; return when to ask again."""
         raw = self._informers.of(kinds.WORKFLOW).get(key)
         workflow = read(raw, Workflow) if raw is not None else None
-        asks = self._requests(workflow) if workflow is not None else []
-        if workflow is None or not asks:
+        requests = self._requests(workflow) if workflow is not None else []
+        if workflow is None or not requests:
             self._next_index.pop(key, None)
             return None
-        authority = await self._entry(
+        authority = await self._read_secret(
             Key(key.namespace, containerauth.TLS), containerauth.authority_of
         )
         if authority is None:
             return None  # without an admin's certificate no container has one to show
         where = workflow.status.workflow_token
-        token = await self._entry(where.key, containerauth.token_of) if where else None
-        having, self._next_index[key] = shutdowns.next_batch(asks, self._next_index.get(key, 0))
-        await self._asking.request_shutdowns(having, authority, token)
+        token = await self._read_secret(where.key, containerauth.token_of) if where else None
+        batch, self._next_index[key] = shutdowns.next_batch(requests, self._next_index.get(key, 0))
+        await self._shutdown_client.request_shutdowns(batch, authority, token)
         return shutdowns.RETRY_DELAY
 
     def _requests(self, workflow: Workflow) -> list[ShutdownRequest]:
@@ -147,7 +147,7 @@ class ShutdownController:
             return []
         try:
             profile = containerprofiles.decode(copy)
-            given = port_managers.assigned_ports(
+            assigned = port_managers.assigned_ports(
                 read(manager, NnfPortManager), workflow, profile.ports
             )
         except (Fault, Malformed):  # told by the Workflow's own reconciles
@@ -158,12 +158,14 @@ class ShutdownController:
         jobs = [read(obj, BatchJob) for obj in of_workflow]
         nodes = self._informers.of(kinds.NODE)
         return shutdowns.decide(
-            workflow, profile, jobs, given, lambda name: nodes.get(Key("", name))
+            workflow, profile, jobs, assigned, lambda name: nodes.get(Key("", name))
         )
 
-    async def _entry(self, key: Key, entry: Callable[[Object], str | None]) -> str | None:
+    async def _read_secret(
+        self, key: Key, read_entry: Callable[[Object], str | None]
+    ) -> str | None:
         try:
-            return entry(await self._client.get(kinds.SECRET, key))
+            return read_entry(await self._client.get(kinds.SECRET, key))
         except NotFound:
             return None
         except ValueError as error:  # an admin has written what is no text

@@ -5,8 +5,8 @@ from functools import partial
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, Write, key_of
-from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.controllers.users import user_by
+from warren.controllers.live import REQUEUE_DELAY, orphan_removals
+from warren.controllers.users import user_getter
 from warren.dws import changes, kinds, labels, reports
 from warren.dws.breakdown import servers
 from warren.dws.node import LUSTRE
@@ -41,7 +41,7 @@ class StorageController:
         self._nodes = informers.of(kinds.NNF_NODE)
         self._instances = informers.of(kinds.PERSISTENT_INSTANCE)
         self.reconciler: Reconciler[Key] = Reconciler(
-            "storage", self.reconcile, user=user_by(self._storages)
+            "storage", self.reconcile, user=user_getter(self._storages)
         )
         self._storages.listen_to_changes(self._storage_changed)
         self._node_storages.listen_to_changes(
@@ -69,12 +69,14 @@ class StorageController:
                     (kinds.NNF_NODE_STORAGE, found),
                     (kinds.NNF_NODE_BLOCK_STORAGE, blocks),
                 )
-                for removal in await orphans(self._client, kinds.NNF_STORAGE, key, kind, objects)
+                for removal in await orphan_removals(
+                    self._client, kinds.NNF_STORAGE, key, kind, objects
+                )
             ]
             gone += await self._orphaned_mgts(key, owner)
             released = await self._release_servers(key)
             written = await perform(self._client, [*gone, *released, *self._report_assigned(key)])
-            self.reconciler.wrote(key, written)
+            self.reconciler.note_written(key, written)
         else:
             current = read(raw, NnfStorage)
             if current.metadata.deleting and not (found or blocks):
@@ -96,7 +98,7 @@ class StorageController:
             written = await perform(self._client, writes)
             # What is next of Lustre may be decided on what was just written.
             if current.spec.file_system_type != LUSTRE:
-                self.reconciler.wrote(key, written)
+                self.reconciler.note_written(key, written)
         return again
 
     def _lustre_snapshot(
@@ -149,7 +151,7 @@ class StorageController:
         found = self._mgts.by_index("owner", owner)
         metas = [read(obj, NnfLustreMGT).metadata for obj in found]
         return [
-            *await orphans(self._client, kinds.NNF_STORAGE, key, kinds.LUSTRE_MGT, found),
+            *await orphan_removals(self._client, kinds.NNF_STORAGE, key, kinds.LUSTRE_MGT, found),
             *(
                 reports.remove_finalizer(kinds.LUSTRE_MGT, meta, labels.LUSTRE_MGT_FINALIZER)
                 for meta in metas

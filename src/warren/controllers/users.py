@@ -6,7 +6,7 @@ from warren.base.objects import Key
 from warren.kube.informer import Informer
 
 
-def user_by(informer: Informer) -> Callable[[Key], int | None]:
+def user_getter(informer: Informer) -> Callable[[Key], int | None]:
     """Return what returns the user of an object by its key; None where there is none.
 
     It is the one that the objects of a Workflow have in their spec.

@@ -10,11 +10,11 @@ from warren.base.accounts import groups_of
 from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.filesystemtypes import why_not_made
-from warren.controllers.live import REQUEUE_DELAY, orphans
+from warren.controllers.live import REQUEUE_DELAY, orphan_removals
 from warren.controllers.newkeys import new_ssh_key
 from warren.controllers.persistent import InstanceReader
 from warren.controllers.tokens import Tokens
-from warren.controllers.users import user_by
+from warren.controllers.users import user_getter
 from warren.dws import changes, containerauth, kinds, labels, nodelocal, reports
 from warren.dws.containerauth import TokenSecrets
 from warren.dws.containers import ports
@@ -70,7 +70,7 @@ class WorkflowController:
         self._positions: Mapping[str, int] = {}
         self._offload: OffloadService | None = None
         self.reconciler: Reconciler[Key] = Reconciler(
-            "workflow", self.reconcile, user=user_by(informers.of(kinds.WORKFLOW))
+            "workflow", self.reconcile, user=user_getter(informers.of(kinds.WORKFLOW))
         )
         informers.of(kinds.WORKFLOW).listen(self._changed)
         informers.of(kinds.LUSTRE_FILE_SYSTEM)
@@ -85,7 +85,7 @@ class WorkflowController:
         informers.of(kinds.PERSISTENT_INSTANCE).listen(
             lambda obj: self._instance_changed(str(key_of(obj)))
         )
-        informers.of(kinds.SERVERS).listen(self._part_changed)
+        informers.of(kinds.SERVERS).listen(self._servers_changed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile a Workflow."""
@@ -93,7 +93,7 @@ class WorkflowController:
         if raw is None:
             kind = kinds.NNF_DATA_MOVEMENT
             movements = self._informers.of(kind).by_index("workflow", str(key))
-            gone = await orphans(self._client, kinds.WORKFLOW, key, kind, movements)
+            gone = await orphan_removals(self._client, kinds.WORKFLOW, key, kind, movements)
             await perform(self._client, gone)
             return None
         workflow = read(raw, Workflow)
@@ -101,7 +101,7 @@ class WorkflowController:
             kind: self._informers.of(kind).by_index("workflow", str(key)) for kind in _CHILDREN
         }
         named = [Key(key.namespace, name) for name in named_in(workflow.spec.dw_directives)]
-        instances = {each.name: self._instances.cached(each) for each in named}
+        instances = {each.name: self._instances.read_cached(each) for each in named}
         rabbits = _Rabbits(self._informers.of(kinds.STORAGE))
         token = await self._tokens.find(workflow)
         snapshot = self._snapshot(workflow, children, rabbits, instances, token)
@@ -114,10 +114,10 @@ class WorkflowController:
             if driver.is_final(snapshot):
                 uid = workflow.metadata.uid
                 own = [each for each in written if each["metadata"].get("uid") == uid]
-                self.reconciler.wrote(key, own)
+                self.reconciler.note_written(key, own)
             return REQUEUE_DELAY if unmade else containersteps.deadline(snapshot)
         asked = _GONE_AFTER_TEARDOWN if live and not workflow.metadata.deleting else _CHILDREN
-        children |= await self._live(workflow, asked, has_containers=snapshot.has_containers)
+        children |= await self._list_live(workflow, asked, has_containers=snapshot.has_containers)
         instances = {each.name: await self._instances.read_live(each) for each in named}
         if not live:
             rabbits = await self._rabbits(children[kinds.SERVERS], instances.values())
@@ -125,7 +125,7 @@ class WorkflowController:
         await perform(self._client, driver.decide(found))
         return REQUEUE_DELAY if unmade or self._has_unseen(children) else None
 
-    async def _live(
+    async def _list_live(
         self, workflow: Workflow, asked: Iterable[Kind], *, has_containers: bool
     ) -> Mapping[Kind, Sequence[Object]]:
         """Return children of a Workflow as they are by now. All kinds are asked for at once."""
@@ -174,7 +174,7 @@ class WorkflowController:
             if found is not None and not (found.get("status") or {}).get("ready"):
                 self.reconciler.add(key)
 
-    def _part_changed(self, obj: Object) -> None:
+    def _servers_changed(self, obj: Object) -> None:
         for instance in labels.persistent_of(obj):
             self._instance_changed(instance)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from warren.base.clock import SystemClock
 from warren.controllers.machine import Machine
-from warren.controllers.mounts import AT_ONCE
+from warren.controllers.mounts import WORKERS
 from warren.daemons import clustershape, users
 from warren.daemons.agents import build_agent
 from warren.daemons.child import run_child
@@ -25,7 +25,7 @@ from warren.node.faulty import FaultyMachine
 
 async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     """Run the agents of these nodes until cancelled."""
-    threads.size_pool(AT_ONCE * len(names))
+    threads.size_pool(WORKERS * len(names))
     shape = clustershape.load(state.shape)
     assert shape is not None
     storage = config.load(state.config).storage

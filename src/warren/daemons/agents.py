@@ -72,9 +72,9 @@ def build_agent(
         informers,
         machine,
         detach,
-        rabbit=rabbit,
+        on_rabbit=rabbit,
         on_failure=link.test_now if link is not None else lambda: None,
-        limit=worktime.SECONDS,
+        timeout=worktime.SECONDS,
     )
     reconcilers: list[Reconciler[Any]] = [mounts.reconciler]
     if rabbit:
@@ -84,13 +84,13 @@ def build_agent(
             machine,
             node,
             over_network=exports is not None,
-            limit=worktime.SECONDS,
+            timeout=worktime.SECONDS,
         )
         movements = MovementReconciler(client, informers, machine, clock)
         # Apart from all else, too: an older role says nothing of these.
         mgs_informers = Informers(client, namespace=node)
-        mgs = MgsReconciler(client, mgs_informers, machine, limit=worktime.SECONDS)
-        mgs_reconcilers: list[Reconciler[Any]] = [mgs.reconciler, mgs.commands]
+        mgs = MgsReconciler(client, mgs_informers, machine, timeout=worktime.SECONDS)
+        mgs_reconcilers: list[Reconciler[Any]] = [mgs.reconciler, mgs.command_reconciler]
         own_parts = {
             "informers": mgs_informers.run,
             **parts_after_sync(mgs_informers, mgs_reconcilers),
@@ -104,7 +104,7 @@ def build_agent(
         ]
         if exports is not None:
             reconcilers.append(
-                ExportReconciler(informers, exports, limit=worktime.SECONDS).reconciler
+                ExportReconciler(informers, exports, timeout=worktime.SECONDS).reconciler
             )
         parts[f"{node} copies"] = movements.copies.run
         if runner is not None:
@@ -123,7 +123,9 @@ def build_agent(
 async def _kubelet(client: Client, clock: Clock, node: str, runner: Runner) -> None:
     """Run the pods of a node, as soon as that is possible."""
     nodes = Informers(client)
-    registration = NodeRegistration(client, nodes, clock, node, runner.host_address, runner.unable)
+    registration = NodeRegistration(
+        client, nodes, clock, node, runner.host_address, runner.why_cannot_run_pods
+    )
     parts = {"informers": nodes.run, **parts_after_sync(nodes, [registration.reconciler])}
 
     async def run_pods() -> None:

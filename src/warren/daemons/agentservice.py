@@ -20,7 +20,7 @@ from warren.base import log, systemd
 from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
 from warren.controllers.machine import Machine
-from warren.controllers.mounts import AT_ONCE
+from warren.controllers.mounts import WORKERS
 from warren.daemons import agentconfig, monitoring
 from warren.daemons.agentconfig import AgentNode, Config
 from warren.daemons.agents import build_agent
@@ -115,7 +115,7 @@ def hold_state_directory(state: AgentState) -> Iterator[None]:
 
 async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
     """Run an agent until cancelled; `ready` is called when it knows what it is to do."""
-    threads.size_pool(AT_ONCE)
+    threads.size_pool(WORKERS)
     files.replace(settings.state.path / "node", settings.config.name.encode())
     name, value = settings.state.process_mark
     os.environ[name] = value

@@ -188,7 +188,7 @@ def open_endpoint(state: StateDir, port: int | None, names: Collection[str] = ()
     Raises UserMistake where the port cannot be had.
     """
     listener = _listen(state, port)
-    context = tls.ensure(state.pki)
+    context = tls.server_context(state.pki)
     url = f"https://{HOST}:{listener.getsockname()[1]}"
     authority = tls.authority(state.pki)
     admin = ClusterAccess(server=url, authority=authority, token=_token(state))

@@ -63,11 +63,11 @@ async def _serve(
     register = Register(journal)
     service = Service(register, actions, SystemClock(), config.max_jobs)
     metrics.jobs.set_function(lambda: len(register))
-    metrics.unclean.set_function(lambda: service.unclean)
+    metrics.unclean_jobs.set_function(lambda: service.unclean_jobs)
     app = Api(service, register, config.users, metrics.count_request).application()
 
     def clean() -> bool:
-        return service.unclean == 0
+        return service.unclean_jobs == 0
 
     monitoring.add_routes(app, metrics.exposition, clean)
     async with asyncio.TaskGroup() as parts:

@@ -9,7 +9,7 @@ import msgspec
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
 from warren.journal import files
-from warren.scheduling.topology import Chassis, describe
+from warren.scheduling.topology import Chassis, resource_set_with_graph
 
 CAPACITY: Final = 144 * GIB
 CORES: Final = 4
@@ -61,7 +61,7 @@ class ClusterShape(msgspec.Struct, frozen=True, kw_only=True):
 
     def r(self, quantum: int | None = None) -> Mapping[str, Any]:
         """Return the system as R with its resource graph, flash in quanta of GiB, if any."""
-        return describe("warren", self.chassis(), self.cores, quantum)
+        return resource_set_with_graph("warren", self.chassis(), self.cores, quantum)
 
 
 def load(path: Path) -> ClusterShape | None:

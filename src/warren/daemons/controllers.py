@@ -99,12 +99,12 @@ def _controlling(settings: Settings, client: Client, clock: Clock) -> System:
 
     registry, listener = CollectorRegistry(), settings.metrics_socket
     metrics = Metrics(registry)
-    controllers = _Controllers(settings, metrics.client(client), clock)
-    metrics.informers(controllers.informers)
+    controllers = _Controllers(settings, metrics.counting_client(client), clock)
+    metrics.register_informers(controllers.informers)
     for each in controllers.reconcilers:
-        metrics.reconciler(each)
+        metrics.register_reconciler(each)
     if settings.identity is not None:
-        controllers.on_change = metrics.leading(LEASE)
+        controllers.on_change = metrics.leading_callback(LEASE)
     return System(
         parts={
             "controllers": controllers.run,

@@ -31,19 +31,19 @@ class ControlMetrics:
 
     def client(self, client: Client) -> Client:
         """Return a client that does what `client` does, and is counted."""
-        return self._metrics.client(client)
+        return self._metrics.counting_client(client)
 
     def watch_controllers(
         self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]
     ) -> None:
         """Count what controllers do, and what they know."""
-        self._metrics.informers(informers)
+        self._metrics.register_informers(informers)
         for each in reconcilers:
-            self._metrics.reconciler(each)
+            self._metrics.register_reconciler(each)
 
     def watch_conductor(self, conductor: Conductor) -> None:
         """Count what a conductor does, and how long states take."""
-        self._metrics.reconciler(conductor.reconciler)
+        self._metrics.register_reconciler(conductor.reconciler)
         states = self._states
         conductor.on_state = lambda state, seconds: states.labels(state).observe(seconds)
 

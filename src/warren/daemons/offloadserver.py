@@ -105,7 +105,7 @@ class OffloadServer:
         return _text(f"name={made}")
 
     async def _list(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
-        names = await self._offload.names(workflow)
+        names = await self._offload.running_names(workflow)
         return _text(",".join(names)) if names else web.Response()
 
     async def _status(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
@@ -122,7 +122,7 @@ class OffloadServer:
 
     async def _shutdown(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
         """End nothing: the service is other jobs', too."""
-        if await self._offload.names(workflow):
+        if await self._offload.running_names(workflow):
             raise Refusal(CONFLICT, "unable to shutdown server: requests in progress")
         return _text("nothing is left to be done")
 

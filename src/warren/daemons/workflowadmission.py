@@ -9,7 +9,7 @@ from warren.directives.diagnostics import MOST_SHOWN, Finding
 from warren.directives.rules import Rule
 from warren.dws import kinds
 from warren.dws.workflow import states
-from warren.kube.admission import Denied, Operation, Reader, Review
+from warren.kube.admission import Denied, Lister, Operation, Review
 
 WEBHOOK = "vworkflow.kb.io"
 """The webhook by which a real cluster asks for these rules."""
@@ -19,9 +19,9 @@ class WorkflowAdmission:
     """Admits Workflows by the installed directive rules, and all other objects unchanged."""
 
     def __init__(self) -> None:
-        self._reader: Reader = lambda kind: []
+        self._reader: Lister = lambda kind: []
 
-    def connect(self, reader: Reader) -> None:
+    def connect(self, reader: Lister) -> None:
         """Set where the rules are read: in the store that asks for admission."""
         self._reader = reader
 

@@ -23,7 +23,7 @@ from warren.instance.servicetables import JobList as JobListTable
 from warren.lifecycle import attributes
 from warren.lifecycle.attributes import CachedJob, ListedJob
 from warren.lifecycle.job import Job
-from warren.lifecycle.selection import MOST_COMPARISONS, Selection, TooManyComparisons
+from warren.lifecycle.selection import MAX_COMPARISONS, Selection, TooManyComparisons
 from warren.lifecycle.states import PENDING, RUNNING, Result, State
 from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
@@ -73,16 +73,16 @@ class JobList:
         *,
         queues: bool = False,
         private: bool = False,
-        most_comparisons: int = MOST_COMPARISONS,
+        max_comparisons: int = MAX_COMPARISONS,
         most_bytes: int = MOST_BYTES,
     ) -> None:
         """Hide other users' jobs from guests if `private`; count by queue if `queues`.
 
-        A search that compares more often than `most_comparisons` is refused, and an answer of over
+        A search that compares more often than `max_comparisons` is refused, and an answer of over
         `most_bytes` that is no stream.
         """
         self._most_bytes = most_bytes
-        self._most_comparisons = most_comparisons
+        self._most_comparisons = max_comparisons
         self._manager = manager
         self._queues = queues
         self._private = private
@@ -148,11 +148,11 @@ class JobList:
     async def _selected_jobs(self, query: _Query, cred: Cred) -> AsyncIterator[dict[str, Any]]:
         """Describe the selected jobs: waiting ones, then running ones, then those that are over."""
         left = query.max_entries
-        compared = query.selection.left
+        compared = query.selection.comparisons_left
         for number, each in enumerate(map(CachedJob, self._candidates(query)), 1):
-            many = compared - query.selection.left > _COMPARISONS_PER_TURN
+            many = compared - query.selection.comparisons_left > _COMPARISONS_PER_TURN
             if many or number % _JOBS_PER_TURN == 0:
-                compared = query.selection.left
+                compared = query.selection.comparisons_left
                 await asyncio.sleep(0)
             try:
                 if not self._visible(each, cred) or not query.selection.selects(each):
@@ -291,7 +291,7 @@ def _count(
     }
 
 
-def _query(request: Request, most_comparisons: int) -> _Query:
+def _query(request: Request, max_comparisons: int) -> _Query:
     payload = request.payload
     max_entries, since = payload.get("max_entries", 0), payload.get("since", 0.0)
     if type(max_entries) is not int or max_entries < 0:
@@ -299,7 +299,7 @@ def _query(request: Request, most_comparisons: int) -> _Query:
     if isinstance(since, bool) or not isinstance(since, int | float):
         raise RpcError(errno.EPROTO, "since is a moment in seconds")
     try:
-        selection = Selection(payload.get("constraint"), most_comparisons)
+        selection = Selection(payload.get("constraint"), max_comparisons)
     except BadFormat as error:
         raise RpcError(errno.EPROTO, str(error)) from None
     return _Query(max_entries=max_entries, names=_names(request), since=since, selection=selection)

@@ -134,7 +134,7 @@ class Queues:
 
     def eligible(self, spec: Mapping[str, Any]) -> bool:
         """Return whether a job is for the scheduler now."""
-        return queues.eligible(self._states, self._limits, jobqueue.queue_of(spec))
+        return queues.is_eligible(self._states, self._limits, jobqueue.queue_of(spec))
 
     def load(self, tap: Jobtap) -> Callbacks:
         """See to jobs after a restart, and let their queues be changed (`resolve_updates`)."""
@@ -241,7 +241,7 @@ class Queues:
 
     def _queue_name(self, request: Request) -> str | None:
         try:
-            return queues.find(self._states, _text(request, "name"))
+            return queues.require_queue(self._states, _text(request, "name"))
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
 

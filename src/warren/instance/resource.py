@@ -218,10 +218,10 @@ class Resources:
                     excluded=each.rank in excluded,
                     drained=known is not None,
                     offline=each.rank in self._offline,
-                    used=each.taken > 0,
+                    used=each.cores_taken > 0,
                 ),
                 "cores": each.cores,
-                "allocated": each.taken,
+                "allocated": each.cores_taken,
                 "gpus": each.gpus,
                 "gpus_allocated": each.gpus_taken,
             }
@@ -343,7 +343,7 @@ class Resources:
         for event in _events(new):
             try:
                 self._drains = drains.update(self._drains, event, self._hosts)
-                self._offline = drains.offline_after(self._offline, event, self._hosts)
+                self._offline = drains.update_offline(self._offline, event, self._hosts)
             except BadFormat as error:
                 # It was changed by hand. The rest of it still holds.
                 log.error("event cannot be read", key=_LOG, reason=str(error))

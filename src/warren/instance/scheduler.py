@@ -27,12 +27,12 @@ from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError
-from warren.scheduling.backfill import PendingJob, Refused, RunningJob, Start, decide
+from warren.scheduling.backfill import Blocked, PendingJob, RunningJob, Start, decide
 from warren.scheduling.external import ExternalAllocations, ExternalStorage
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.reasons import Reason
 from warren.scheduling.request import from_jobspec
-from warren.scheduling.waitreasons import earliest, wait_reasons
+from warren.scheduling.waitreasons import earliest_reservation, wait_reasons
 
 _ALLOCATIONS_PER_COMMIT: Final = 32
 """Allocations of one commit: what else there is to do waits while they are matched."""
@@ -256,7 +256,7 @@ class JobScheduler:
                     if len(given) == _ALLOCATIONS_PER_COMMIT:
                         self._changed.set()
                         break
-                case Refused(waiting, reason, at):
+                case Blocked(waiting, reason, at):
                     self._explain(waiting.job, reason, at)
         for job, _ in given:
             self._dequeue(job)
@@ -374,12 +374,14 @@ class JobScheduler:
             **reason.numbers,
             "map": {"read": self._graph_read_at, "heard": self._rabbits_changed_at},
         }
-        if reason.at < inf:
-            told["t_estimate"] = reason.at
+        if reason.t_estimate < inf:
+            told["t_estimate"] = reason.t_estimate
         if not self._graph.fits(waiting.request):
-            found = earliest(self._graph, self._running, self._clock.now(), waiting.request)
+            found = earliest_reservation(
+                self._graph, self._running, self._clock.now(), waiting.request
+            )
             if found is not None and found.freed_by is not None:
-                told["earliest"], told["ends"] = found.at, found.freed_by
+                told["earliest"], told["ends"] = found.t_estimate, found.freed_by
         return told
 
     def _reasons_of(
@@ -441,8 +443,8 @@ def _split(allocation: Allocation, ranks: Collection[int]) -> tuple[Allocation, 
     kept, freed = [], []
     for piece in allocation.pieces:
         if piece.rank in ranks:
-            freed.append(piece._replace(ssds=0))
-            if piece.ssds:
+            freed.append(piece._replace(portion=0))
+            if piece.portion:
                 kept.append(piece._replace(cores=0, gpus=0))
         else:
             kept.append(piece)

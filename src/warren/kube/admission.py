@@ -92,5 +92,5 @@ class AdmissionChain:
         return review.new
 
 
-Reader = Callable[[Kind], list[Object]]
+Lister = Callable[[Kind], list[Object]]
 """What admission may look at: all stored objects of a kind."""

@@ -61,7 +61,7 @@ class ConnectionLimits:
         self._subordinates = subordinates or SubordinateIds()
         self._by_address = by_address
         self._interval = interval
-        self._next: dict[int, float] = {}
+        self._next_accept: dict[int, float] = {}
         self._per_user = per_user
         self._total = total
         self._open: dict[int | str | None, list[socket.socket]] = {}
@@ -74,9 +74,11 @@ class ConnectionLimits:
 
     def next_delay(self, guest: int, now: float) -> float:
         """Return after how many seconds the next connection of a guest is accepted."""
-        self._next = {each: moment for each, moment in self._next.items() if moment > now}
-        moment = self._next.get(guest, now)
-        self._next[guest] = moment + self._interval
+        self._next_accept = {
+            each: moment for each, moment in self._next_accept.items() if moment > now
+        }
+        moment = self._next_accept.get(guest, now)
+        self._next_accept[guest] = moment + self._interval
         return moment - now
 
     def admit(self, connection: socket.socket) -> bool:

@@ -35,7 +35,7 @@ _RENEWED_AFTER: Final = 0.8
 
 _PLUGIN_SECONDS: Final = 60.0
 _WAIT_SECONDS: Final = 20.0
-_LONGEST_REASON: Final = 300
+_MAX_REASON_LENGTH: Final = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Identity:
     """When it expires, in seconds since the epoch."""
 
 
-class Source(Protocol):
+class IdentitySource(Protocol):
     """Where identities come from. Asking may block."""
 
     @property
@@ -103,7 +103,7 @@ class RenewedCredentials:
 
     def __init__(
         self,
-        source: Source,
+        source: IdentitySource,
         clock: Clock,
         seconds: float = _WAIT_SECONDS,
         check: Callable[[Identity], object] = lambda identity: None,
@@ -196,7 +196,7 @@ class RenewedCredentials:
 
 
 def _fetch_into(
-    source: Source, check: Callable[[Identity], object], future: Future[Identity]
+    source: IdentitySource, check: Callable[[Identity], object], future: Future[Identity]
 ) -> None:
     try:
         answer = source.fetch()
@@ -286,7 +286,7 @@ class PluginSource:
             )
         except (ConfigException, TypeError, ValueError) as error:
             raise UserMistake(f"{self.origin}: {_one_line(error)}.") from error
-        self._require(provider.args[0], provider.env)
+        self._check_installed(provider.args[0], provider.env)
         # The package waits for ever. This ends the program, and what it has started.
         provider.args = ["timeout", "--kill-after=5", f"{self.seconds:g}", *provider.args]
         try:
@@ -295,7 +295,7 @@ class PluginSource:
             raise Unavailable(f"{self.origin}: {_one_line(error)}.") from error
         return self._identity_of(answer, static)
 
-    def _require(self, command: Any, environment: Mapping[str, str]) -> None:
+    def _check_installed(self, command: Any, environment: Mapping[str, str]) -> None:
         """Check that the program is installed. Raises UserMistake with its install hint."""
         where = str(self.directory / command) if "/" in str(command) else str(command)
         if shutil.which(where, path=environment.get("PATH")) is None:
@@ -368,4 +368,4 @@ def bearer(token: str, origin: str) -> str:
 
 
 def _one_line(words: object) -> str:
-    return " ".join(str(words).split())[:_LONGEST_REASON].rstrip(".")
+    return " ".join(str(words).split())[:_MAX_REASON_LENGTH].rstrip(".")

@@ -15,15 +15,15 @@ from warren.base.clock import Clock, SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.kube.client import Event, Expired, Listing, Unavailable
 from warren.kube.kubeconfig import ClusterAccess
-from warren.kube.transport import SECONDS, Transport, failure
+from warren.kube.transport import REQUEST_TIMEOUT, Transport, failure
 
-_PAGE: Final = 500
+_PAGE_SIZE: Final = 500
 """How many objects of a list to ask for at a time."""
 
 _WATCH_SECONDS: Final = 300.0
 """For at least how long a watch is asked for, and at most for twice as long."""
 
-_EVENTS: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
+_EVENT_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
 
 class HttpClient:
@@ -61,7 +61,7 @@ class HttpClient:
         selector = ",".join(f"{name}={value}" for name, value in (labels or {}).items())
         query = {"labelSelector": selector} if selector else {}
         try:
-            return await self._pages(kind, namespace, {**query, "limit": str(_PAGE)})
+            return await self._pages(kind, namespace, {**query, "limit": str(_PAGE_SIZE)})
         except Expired:
             # The pages took longer than the API remembers what they are pages of.
             return await self._pages(kind, namespace, query)
@@ -69,9 +69,9 @@ class HttpClient:
     async def _pages(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Listing:
         path = _path(self._in_served_version(kind), namespace)
         items: list[Object] = []
-        version, more = "", ""
+        version, continue_token = "", ""
         while True:
-            asked = {**query, "continue": more} if more else query
+            asked = {**query, "continue": continue_token} if continue_token else query
             found = await self._transport.request("GET", path, query=asked)
             for item in found.get("items") or ():
                 # A list leaves out what it says once for all.
@@ -81,8 +81,8 @@ class HttpClient:
             # A watch from the first page's version misses nothing, whatever the
             # pages after it were made of.
             version = version or str(metadata.get("resourceVersion", ""))
-            more = metadata.get("continue") or ""
-            if not more:
+            continue_token = metadata.get("continue") or ""
+            if not continue_token:
                 return Listing(items, version)
 
     async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
@@ -168,7 +168,7 @@ async def connect(
     component: str = "client",
     versions: Mapping[str, str] | None = None,
     clock: Clock | None = None,
-    seconds: float = SECONDS,
+    seconds: float = REQUEST_TIMEOUT,
 ) -> AsyncIterator[HttpClient]:
     """Return a client for the length of a block.
 
@@ -191,8 +191,8 @@ async def connect(
 
 def _path(kind: Kind, namespace: str, name: str = "") -> str:
     root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
-    place = f"/namespaces/{namespace}" if kind.namespaced and namespace else ""
-    return f"{root}{place}/{kind.plural}" + (f"/{name}" if name else "")
+    namespace_path = f"/namespaces/{namespace}" if kind.namespaced and namespace else ""
+    return f"{root}{namespace_path}/{kind.plural}" + (f"/{name}" if name else "")
 
 
 def _as_asked_for(kind: Kind, obj: dict[str, Any]) -> Object:
@@ -205,11 +205,11 @@ def _event(kind: Kind, line: bytes) -> Event:
     """Read one line of a watch. Raises what it tells of, and Unavailable where it is none."""
     try:
         event = orjson.loads(line)
-        sort, obj = event["type"], event["object"]
-        if sort == "ERROR":
+        type_, obj = event["type"], event["object"]
+        if type_ == "ERROR":
             raise failure(int(obj.get("code", 500)), orjson.dumps(obj))
-        if sort not in _EVENTS or "metadata" not in obj:
-            raise ValueError(f"no event is of the type {sort!r}")
-        return Event(sort, _as_asked_for(kind, obj))
+        if type_ not in _EVENT_TYPES or "metadata" not in obj:
+            raise ValueError(f"no event is of the type {type_!r}")
+        return Event(type_, _as_asked_for(kind, obj))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Unavailable(f"the watch of {kind} tells what is no event: {error!r}.") from error

@@ -40,10 +40,10 @@ and so may definitions of kinds."""
 _STABLE_WATCH: Final = 10.0
 """Seconds after which a watch has been a good one, whether it had anything to tell or not."""
 
-_DELETIONS: Final = 1024
+_MAX_DELETIONS: Final = 1024
 """How many deletions are remembered one by one."""
 
-_MOST_STALE_LISTS: Final = 3
+_MAX_STALE_LISTS: Final = 3
 """How often in a row a list must be older than what is known, to be the truth after all."""
 
 
@@ -80,13 +80,13 @@ class Informer:
         namespace: str = "",
         indexes: Mapping[str, Indexer] | None = None,
         jitter: Callable[[], float] = random.random,
-        most_deletions: int = _DELETIONS,
+        max_deletions: int = _MAX_DELETIONS,
     ) -> None:
         """`jitter` returns a random number from 0 to 1.
 
-        `most_deletions` is how many are remembered one by one.
+        `max_deletions` is how many are remembered one by one.
         """
-        self._most_deletions = most_deletions
+        self._max_deletions = max_deletions
         self.kind = kind
         self.namespace = namespace
         self._client = client
@@ -115,7 +115,7 @@ class Informer:
 
         What it raises is logged, and costs it that one event.
         """
-        self.listen_to_changes(lambda before, after: listener(_one_of(before, after)))
+        self.listen_to_changes(lambda before, after: listener(_last_known(before, after)))
 
     def listen_to_changes(self, change_listener: ChangeListener) -> None:
         """Call `change_listener` as `listen` does, with what was known before each change, too."""
@@ -181,7 +181,7 @@ class Informer:
                 delay = error.delay if isinstance(error, Retryable) else _REFUSED_DELAY
                 reason = str(error)
                 if not isinstance(error, Retryable) or isinstance(error, Forbidden):
-                    self._refusals.refused(self._watching if listed else self._listing, reason)
+                    self._refusals.note_refusal(self._watching if listed else self._listing, reason)
                 listed = False
             # The first time at once, or when the error says: servers end watches in peace from
             # time to time. One that does so over and over gets nowhere, and is left alone.
@@ -194,13 +194,13 @@ class Informer:
 
     async def _list(self) -> None:
         listing = await self._client.list(self.kind, self.namespace)
-        self._refusals.accepted(self._listing)
+        self._refusals.note_success(self._listing)
         self._lists += 1
         self._last_heard = asyncio.get_running_loop().time()
-        if _older(listing.version, self._version):
+        if _is_older(listing.version, self._version):
             self._stale_lists += 1
             # Believed at last: the server was set back, and its versions begin anew.
-            if self._stale_lists < _MOST_STALE_LISTS:
+            if self._stale_lists < _MAX_STALE_LISTS:
                 raise _StaleList(f"the list is of {listing.version}, before {self._version}")
         self._stale_lists = 0
         fresh = {key_of(obj): obj for obj in listing.items}
@@ -225,7 +225,7 @@ class Informer:
             async with aclosing(watch) as events:  # type: ignore[type-var]
                 async for event in events:
                     self._last_heard = loop.time()
-                    self._refusals.accepted(self._watching)
+                    self._refusals.note_success(self._watching)
                     self._apply(event)
         finally:
             if loop.time() - began >= _STABLE_WATCH:
@@ -233,7 +233,7 @@ class Informer:
 
     def _apply(self, event: Event) -> None:
         version = _version(event.object)
-        if version not in ("", self._version) and not _older(version, self._version):
+        if version not in ("", self._version) and not _is_older(version, self._version):
             self._version = version
             self._failures = 0
         if event.type == "BOOKMARK":
@@ -254,17 +254,17 @@ class Informer:
         if known is None:
             return 0 <= _number(version) <= max(self._complete_until, self._deleted_in.get(key, -1))
         if event.type != "DELETED":
-            return version == _version(known) or _older(version, _version(known))
+            return version == _version(known) or _is_older(version, _version(known))
         # An object that was deleted never is again: its namesake has another uid.
         uid = known["metadata"].get("uid")
         same = uid is not None and uid == event.object["metadata"].get("uid")
-        return not same and _older(version, _version(known))
+        return not same and _is_older(version, _version(known))
 
     def _tombstone(self, key: Key, version: int) -> None:
         """Remember that an object was deleted, for as long as older events of it may come."""
         self._deleted_in.pop(key, None)
         self._deleted_in[key] = version
-        if len(self._deleted_in) > self._most_deletions:
+        if len(self._deleted_in) > self._max_deletions:
             _, forgotten = self._deleted_in.popitem(last=False)
             self._complete_until = max(self._complete_until, forgotten)
 
@@ -297,11 +297,11 @@ def _notify(
     try:
         change_listener(before, after)
     except Exception:  # a bug of one listener may cost neither the copy nor the others
-        key = key_of(_one_of(before, after))
+        key = key_of(_last_known(before, after))
         log.exception("listener failed", kind=kind.plural, key=str(key))
 
 
-def _one_of(before: Object | None, after: Object | None) -> Object:
+def _last_known(before: Object | None, after: Object | None) -> Object:
     """Return an object in its last known form."""
     found = before if after is None else after
     assert found is not None  # there was one, or there is
@@ -325,7 +325,7 @@ def _number(version: str) -> int:
     return int(version) if version.isdecimal() else -1
 
 
-def _older(version: str, than: str) -> bool:
+def _is_older(version: str, than: str) -> bool:
     """Return whether a version is certainly older than another one."""
     return 0 <= _number(version) < _number(than)
 

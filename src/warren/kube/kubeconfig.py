@@ -21,10 +21,10 @@ from warren.kube.credentials import (
     Credentials,
     FixedCredentials,
     Identity,
+    IdentitySource,
     KubernetesPackageSource,
     PluginSource,
     RenewedCredentials,
-    Source,
     StaticSource,
     bearer,
 )
@@ -48,7 +48,7 @@ class ClusterAccess:
     token: str = field(default="", repr=False)
     certificate: bytes = field(default=b"", repr=False)
     key: bytes = field(default=b"", repr=False)
-    source: Source | None = field(default=None, repr=False, compare=False)
+    source: IdentitySource | None = field(default=None, repr=False, compare=False)
     """What tells token, certificate and key instead, where they do not last."""
     server_name: str = ""
     """The name in the server's certificate, where it is not the host of `server`."""
@@ -232,10 +232,10 @@ class _Section(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"{self.path}: {self.name}"
 
-    def read(self, shape: type[T]) -> T:
+    def read(self, struct_type: type[T]) -> T:
         """Return what it says, in its shape. Raises UserMistake."""
         try:
-            return msgspec.convert(self.fields, shape)
+            return msgspec.convert(self.fields, struct_type)
         except msgspec.ValidationError as error:
             raise UserMistake(f"{self}: {error}.") from error
 
@@ -321,63 +321,63 @@ def _section(documents: _Documents, section: str, name: str) -> _Section:
     raise UserMistake(f"{documents[0][0]}: {section}/{name}: there is none of this name.")
 
 
-def _cluster_access(place: _Section) -> ClusterAccess:
+def _cluster_access(section: _Section) -> ClusterAccess:
     """Return how to reach a cluster, without credentials."""
-    cluster = place.read(_Cluster)
+    cluster = section.read(_Cluster)
     if not cluster.server.startswith(("https://", "http://")):
-        raise UserMistake(f"{place}/server: {cluster.server!r} does not begin with https://.")
+        raise UserMistake(f"{section}/server: {cluster.server!r} does not begin with https://.")
     if cluster.proxy_url:
-        raise UserMistake(f"{place}/proxy-url: Warren cannot go through a proxy.")
-    authority = place.data_or_path("certificate-authority")
+        raise UserMistake(f"{section}/proxy-url: Warren cannot go through a proxy.")
+    authority = section.data_or_path("certificate-authority")
     if authority and cluster.insecure_skip_tls_verify:
         raise UserMistake(
-            f"{place}/insecure-skip-tls-verify: it contradicts certificate-authority."
+            f"{section}/insecure-skip-tls-verify: it contradicts certificate-authority."
         )
     return ClusterAccess(
         server=cluster.server,
-        authority=place.content("certificate-authority", authority),
+        authority=section.content("certificate-authority", authority),
         server_name=cluster.tls_server_name,
         insecure=cluster.insecure_skip_tls_verify,
-        origin=str(place),
+        origin=str(section),
     )
 
 
 def _credential_sources(
-    place: _Section, cluster: _Section, paths: tuple[Path, ...], context: str
-) -> tuple[StaticSource, Source | None]:
+    section: _Section, cluster: _Section, paths: tuple[Path, ...], context: str
+) -> tuple[StaticSource, IdentitySource | None]:
     """Return what a user says plainly, and where the rest comes from if that is not all."""
-    user = place.read(_User)
+    user = section.read(_User)
     for name in _IMPERSONATION:
-        if place.fields.get(name):
-            raise UserMistake(f"{place}/{name}: Warren does not impersonate.")
+        if section.fields.get(name):
+            raise UserMistake(f"{section}/{name}: Warren does not impersonate.")
     given = StaticSource(
-        origin=str(place),
+        origin=str(section),
         # kubectl takes a token's file before the token, but what is embedded before any other file.
-        token=place.file(user.token_file) if user.token_file else user.token,
-        certificate=place.data_or_path("client-certificate"),
-        key=place.data_or_path("client-key"),
+        token=section.file(user.token_file) if user.token_file else user.token,
+        certificate=section.data_or_path("client-certificate"),
+        key=section.data_or_path("client-key"),
     )
     if bool(given.certificate) != bool(given.key):
         missing = "client-key" if given.certificate else "client-certificate"
-        raise UserMistake(f"{place}/{missing}: it is missing.")
+        raise UserMistake(f"{section}/{missing}: it is missing.")
     if given.token:
         return given, None
     if user.exec is not None:
         return given, PluginSource(
-            origin=f"{place}/exec",
+            origin=f"{section}/exec",
             settings=user.exec,
             cluster=cluster.fields,
-            directory=place.path.parent.absolute(),
+            directory=section.path.parent.absolute(),
             static=given,
         )
     if user.auth_provider is not None or user.username:
         way = "auth-provider" if user.auth_provider is not None else "username"
-        origin = f"{place}/{way}"
+        origin = f"{section}/{way}"
         return given, KubernetesPackageSource(
             origin=origin, paths=paths, context=context, static=given
         )
     if not given.certificate and cluster.fields["server"].startswith("https://"):
-        raise UserMistake(f"{place}: it says neither a token nor a client certificate.")
+        raise UserMistake(f"{section}: it says neither a token nor a client certificate.")
     return given, None
 
 

@@ -125,7 +125,7 @@ class _Candidate:
         self._deadline = 0.0
         """When we must not lead any more, unless it is renewed before."""
         self._seen: Mapping[str, Any] = {}
-        self._changed = 0.0
+        self._changed_at = 0.0
         """When the Lease became what was seen last."""
 
     async def acquire(self, jitter: Callable[[], float]) -> None:
@@ -154,10 +154,10 @@ class _Candidate:
         try:
             async with asyncio.timeout(self._timing.renew_deadline):
                 ours = await self._attempt()
-            self._refusals.accepted(str(self._name))
+            self._refusals.note_success(str(self._name))
             return ours
         except Forbidden as error:
-            self._refusals.refused(str(self._name), str(error))
+            self._refusals.note_refusal(str(self._name), str(error))
             return False
         except (Retryable, NotFound, AlreadyExists, TimeoutError) as error:
             log.info("no word about the lease", lease=str(self._name), reason=str(error))
@@ -203,17 +203,17 @@ class _Candidate:
             return False
         return await self._write(spec, lease["metadata"]["resourceVersion"])
 
-    async def _write(self, spec: Object, seen: str | None) -> bool:
+    async def _write(self, spec: Object, seen_version: str | None) -> bool:
         # From here on, and not from the answer: others count from when they see the write,
         # which is later than this, however long the answer takes.
         sent = asyncio.get_running_loop().time()
         # Without an answer, it may have been written all the same: then look first.
         self._own_version = None
-        if seen is None:
+        if seen_version is None:
             metadata = {"name": self._name.name, "namespace": self._name.namespace}
             written = await self._client.create(LEASE, {"metadata": metadata, "spec": spec})
         else:
-            written = await self._client.patch(self._change(spec, seen))
+            written = await self._client.patch(self._change(spec, seen_version))
         self._own_version = written["metadata"]["resourceVersion"]
         self._seen = written["spec"]
         self._deadline = sent + self._timing.renew_deadline
@@ -224,12 +224,12 @@ class _Candidate:
             if _holder(spec) != _holder(self._seen):
                 log.info("another leads", lease=str(self._name), holder=_holder(spec))
             self._seen = spec
-            self._changed = asyncio.get_running_loop().time()
+            self._changed_at = asyncio.get_running_loop().time()
 
     def _is_available(self) -> bool:
         lasts = self._seen.get("leaseDurationSeconds") or self._timing.lease_duration
         now = asyncio.get_running_loop().time()
-        return not _holder(self._seen) or now >= self._changed + lasts
+        return not _holder(self._seen) or now >= self._changed_at + lasts
 
     def _is_held_by_another(self) -> bool:
         return _holder(self._seen) != self._identity
@@ -245,8 +245,10 @@ class _Candidate:
             "renewTime": rfc3339_micro(self._clock.now()),
         }
 
-    def _change(self, spec: Object, seen: str) -> Change:
-        return Change(kind=LEASE, key=self._name, patch={"spec": spec}, resource_version=seen)
+    def _change(self, spec: Object, seen_version: str) -> Change:
+        return Change(
+            kind=LEASE, key=self._name, patch={"spec": spec}, resource_version=seen_version
+        )
 
 
 def _holder(spec: Mapping[str, Any]) -> str:

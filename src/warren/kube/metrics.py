@@ -31,7 +31,7 @@ from warren.kube.informer import Informer, Informers
 from warren.kube.queue import Load
 from warren.kube.runtime import Outcome, Reconciler
 
-_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_BUCKETS: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 _CODES: Final[Mapping[type[Exception], str]] = {
     NotFound: "404",
@@ -60,7 +60,7 @@ class Metrics:
             "workqueue_queue_duration_seconds",
             "How long keys waited for a worker.",
             ["name"],
-            buckets=_SECONDS,
+            buckets=_BUCKETS,
             registry=registry,
         )
         self._reconciles = Counter(
@@ -79,7 +79,7 @@ class Metrics:
             "controller_runtime_reconcile_time_seconds",
             "How long reconciles took.",
             ["controller"],
-            buckets=_SECONDS,
+            buckets=_BUCKETS,
             registry=registry,
         )
         self._requests = Counter(
@@ -92,7 +92,7 @@ class Metrics:
             "rest_client_request_duration_seconds",
             "How long the API took to answer; watches are not counted.",
             ["verb"],
-            buckets=_SECONDS,
+            buckets=_BUCKETS,
             registry=registry,
         )
         self._leading = Gauge(
@@ -102,7 +102,7 @@ class Metrics:
             registry=registry,
         )
 
-    def reconciler(self, reconciler: Reconciler[Any]) -> None:
+    def register_reconciler(self, reconciler: Reconciler[Any]) -> None:
         """Register a reconciler and its queue."""
         name = reconciler.name
         self._state.reconcilers.append(reconciler)
@@ -115,17 +115,17 @@ class Metrics:
             )
         )
 
-    def informers(self, informers: Informers) -> None:
+    def register_informers(self, informers: Informers) -> None:
         """Register all informers of a client, those that are yet to come included."""
         self._state.informers.append(informers)
 
-    def leading(self, name: Key) -> Callable[[bool], None]:
+    def leading_callback(self, name: Key) -> Callable[[bool], None]:
         """Return what `leader.lead` is to tell about the Lease `name`."""
         gauge = self._leading.labels(str(name))
         gauge.set(0)
         return lambda leads: gauge.set(leads)
 
-    def client(self, client: Client) -> Client:
+    def counting_client(self, client: Client) -> Client:
         """Return a client that does what `client` does, and counts it."""
         return _CountingClient(client, self._requests, self._latencies)
 
@@ -152,7 +152,7 @@ class _ReconcileObserver:
             self._errors.inc()
 
 
-_LOADS: Final[Mapping[str, tuple[str, Callable[[Load], float]]]] = {
+_QUEUE_GAUGES: Final[Mapping[str, tuple[str, Callable[[Load], float]]]] = {
     "workqueue_depth": (
         "Keys that wait for a worker.",
         lambda load: load.depth,
@@ -188,7 +188,7 @@ class _ScrapedMetrics(Collector):
 
     def _queues(self) -> Iterator[Metric]:
         loads = [(each, each.load()) for each in self.reconcilers]
-        for name, (meaning, value) in _LOADS.items():
+        for name, (meaning, value) in _QUEUE_GAUGES.items():
             gauge = GaugeMetricFamily(name, meaning, labels=["name"])
             for each, load in loads:
                 gauge.add_metric([each.name], value(load))

@@ -47,7 +47,7 @@ class Budget:
         self._next = 0.0
         """When the next action would be due if they were spaced evenly."""
 
-    def wait(self, now: float) -> float:
+    def delay(self, now: float) -> float:
         """Return the seconds until one more is allowed."""
         return max(0.0, self._next - self._slack - now)
 
@@ -162,7 +162,7 @@ class WorkQueue(Generic[K]):
         delay = backoff(delay, failures, self._jitter(), self._max_delay)
         self._schedule(key, delay, self._add_retry if unbudgeted else self._add_retry_within_budget)
 
-    def succeeded(self, key: K) -> None:
+    def forget_failures(self, key: K) -> None:
         """Forget the failures of `key`."""
         if self._failures:
             self._failures.pop(key, None)
@@ -235,7 +235,7 @@ class WorkQueue(Generic[K]):
         # come back by an event before that, and would have taken from the budget for nothing.
         del self._timers[key]
         now = asyncio.get_running_loop().time()
-        if not self._budget.wait(now):
+        if not self._budget.delay(now):
             self._budget.spend(now)
             self._add_retry(key)
         else:
@@ -245,8 +245,8 @@ class WorkQueue(Generic[K]):
     def _release_later(self) -> None:
         if self._due_retries and self._release_timer is None:
             loop = asyncio.get_running_loop()
-            wait = self._budget.wait(loop.time())
-            self._release_timer = loop.call_later(wait, self._release_first)
+            delay = self._budget.delay(loop.time())
+            self._release_timer = loop.call_later(delay, self._release_first)
 
     def _release_first(self) -> None:
         self._release_timer = None

@@ -21,7 +21,7 @@ class RefusalLog:
         """Whether anything is refused, as far as is known."""
         return bool(self._reasons)
 
-    def refused(self, about: Hashable, why: str) -> None:
+    def note_refusal(self, about: Hashable, why: str) -> None:
         """Log a refusal, unless it is the one that was logged last, of this or of another."""
         # Which object it was about comes first, and is no news if others were refused alike.
         news = why.partition("forbidden: ")[2] or why
@@ -29,7 +29,7 @@ class RefusalLog:
             log.warning("the API refuses, and is asked again", about=str(about), reason=why)
         self._reasons[about] = news
 
-    def accepted(self, about: Hashable) -> None:
+    def note_success(self, about: Hashable) -> None:
         """Note that a request was not refused, and log it if no other is refused any more."""
         if about not in self._reasons:
             return

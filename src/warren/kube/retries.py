@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-_FIRST: Final = 0.25
-_LONGEST: Final = 4.0
-_TRIES: Final = 6
+_FIRST_PAUSE: Final = 0.25
+_MAX_PAUSE: Final = 4.0
+_MAX_TRIES: Final = 6
 """About four seconds in all, as a rule: callers are reconcilers, which retry by themselves."""
 
-_LONGEST_AFTER: Final = 60.0
+_MAX_RETRY_AFTER: Final = 60.0
 """Seconds: the longest Retry-After that is followed."""
 
 
@@ -25,7 +25,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """What the server answered; 0 if it did not."""
     sent: bool = True
     """Whether the server may have seen the request."""
-    after: float | None = None
+    retry_after: float | None = None
     """The seconds after which the server wants to be asked again, if it said so."""
     final: bool = False
     """Whether a retry by any client would fail as well."""
@@ -37,10 +37,10 @@ def pause(method: str, failure: Failure, attempts: int, rng: random.Random) -> f
     Waits double with each try, and each is a random part of that ("full jitter"), so
     that clients that failed together do not retry together.
     """
-    if failure.final or attempts >= _TRIES or not _may_be_repeated(method, failure):
+    if failure.final or attempts >= _MAX_TRIES or not _may_be_repeated(method, failure):
         return None
-    jitter = rng.uniform(0.0, min(_LONGEST, _FIRST * 2.0 ** (attempts - 1)))
-    return (failure.after or 0.0) + jitter
+    jitter = rng.uniform(0.0, min(_MAX_PAUSE, _FIRST_PAUSE * 2.0 ** (attempts - 1)))
+    return (failure.retry_after or 0.0) + jitter
 
 
 def _may_be_repeated(method: str, failure: Failure) -> bool:
@@ -63,4 +63,4 @@ def retry_after(header: str | None, now: float) -> float | None:
             seconds = parsedate_to_datetime(text).timestamp() - now
         except (ValueError, OverflowError):
             return None
-    return min(max(seconds, 0.0), _LONGEST_AFTER)
+    return min(max(seconds, 0.0), _MAX_RETRY_AFTER)

@@ -33,7 +33,7 @@ _Version = tuple[str, str]
 
 _NO_VERSION: Final = ("", "")
 
-_MOST_NOTED: Final = 1024
+_MAX_NOTED_KEYS: Final = 1024
 """Of how many keys it is known what they have written. Each that is forgotten costs a reconcile."""
 
 
@@ -69,7 +69,7 @@ class Reconciler(Generic[K]):
         reconcile: Callable[[K], Awaitable[float | None]],
         *,
         workers: int = 4,
-        limit: float | None = RECONCILE_SECONDS,
+        timeout: float | None = RECONCILE_SECONDS,
         queue: WorkQueue[K] | None = None,
         user: Callable[[K], Hashable] | None = None,
     ) -> None:
@@ -80,9 +80,9 @@ class Reconciler(Generic[K]):
         self.name = name
         self.workers = workers
         self._reconcile = reconcile
-        self._limit = limit
+        self._timeout = timeout
         # What may take hours is not waited for: it must bear to be cut off.
-        self._grace = GRACE_SECONDS if limit is not None else 0.0
+        self._grace = GRACE_SECONDS if timeout is not None else 0.0
         self._queue = queue or (WorkQueue() if user is None else WorkQueue(user=user))
         self._refusals = RefusalLog()
         self._observer: Observer | None = None
@@ -103,7 +103,7 @@ class Reconciler(Generic[K]):
         elif _version_of(changed) not in self._written.get(key, ()):
             self._queue.add(key)
 
-    def wrote(self, key: K, objects: Iterable[Object]) -> None:
+    def note_written(self, key: K, objects: Iterable[Object]) -> None:
         """Note what the reconcile of `key` that goes on has written as it had seen it.
 
         With these objects as they are now, and all else as it was, there must be nothing to
@@ -113,7 +113,7 @@ class Reconciler(Generic[K]):
         # it forgets this, and is followed by another one when they are seen.
         self._written[key] = frozenset(map(_version_of, objects)) - {_NO_VERSION}
         self._written.move_to_end(key)
-        if len(self._written) > _MOST_NOTED:
+        if len(self._written) > _MAX_NOTED_KEYS:
             self._written.popitem(last=False)
 
     def observe(self, observer: Observer) -> None:
@@ -176,10 +176,10 @@ class Reconciler(Generic[K]):
     async def _reconcile_once(self, key: K) -> Outcome:
         """Reconcile once, and see to it that another follows if one must."""
         try:
-            async with asyncio.timeout(self._limit) as limit:
+            async with asyncio.timeout(self._timeout) as timeout:
                 delay = await self._reconcile(key)
         except Forbidden as error:
-            self._refusals.refused(key, str(error))
+            self._refusals.note_refusal(key, str(error))
             self._queue.retry(key, error.delay)
             return Outcome.REQUEUE
         except Retryable as error:
@@ -190,14 +190,14 @@ class Reconciler(Generic[K]):
             self._queue.retry(key, error.delay, unbudgeted=first and isinstance(error, Conflict))
             return Outcome.REQUEUE
         except Exception:  # a bug may cost one key, not all
-            if limit.expired():
-                log.exception("reconcile took too long", seconds=self._limit)
+            if timeout.expired():
+                log.exception("reconcile took too long", seconds=self._timeout)
             else:
                 log.exception("reconcile failed")
             self._queue.retry(key, _BUG_DELAY)
             return Outcome.ERROR
-        self._queue.succeeded(key)
-        self._refusals.accepted(key)
+        self._queue.forget_failures(key)
+        self._refusals.note_success(key)
         if delay is None:
             return Outcome.SUCCESS
         self._queue.add_after(key, delay)

@@ -25,7 +25,7 @@ _BACKLOG: Final = 128
 _RETRY_DELAY: Final = 1.0
 """Seconds until it is tried again to accept a connection, where there was no room."""
 
-_DRAINED: Final = 2**18
+_MAX_DRAINED_BYTES: Final = 2**18
 """Bytes of a body that are read although its request has been answered without them.
 
 The client of a refused request is to read why, and not that its connection was reset; but a
@@ -74,7 +74,7 @@ async def serve(
     """
     limits = limits or ConnectionLimits()
     silent = _SilentConnections(client_timeout)
-    app.middlewares[:0] = [silent.note_requests, _drain_body, _shared_fairly(limits)]
+    app.middlewares[:0] = [silent.note_requests, _drain_body, _fair_middleware(limits)]
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -89,7 +89,7 @@ async def serve(
     try:
         async with asyncio.TaskGroup() as handshakes:
             while True:
-                connection = await _accepted(listener, retry_delay)
+                connection = await _accept_next(listener, retry_delay)
                 if limits.admit(connection):
                     guest = limits.guest(connection.fileno())
                     delay = 0.0 if guest is None else limits.next_delay(guest, loop.time())
@@ -109,7 +109,7 @@ async def serve(
         await runner.cleanup()
 
 
-async def _accepted(listener: socket.socket, retry_delay: float) -> socket.socket:
+async def _accept_next(listener: socket.socket, retry_delay: float) -> socket.socket:
     """Wait for the next connection, also where there is no room for one at first."""
     loop = asyncio.get_running_loop()
     while True:
@@ -131,7 +131,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def _drain_body(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Read a little of a body that the handler has left; the connection ends where more comes."""
     answer = await handler(request)
-    left = _DRAINED
+    left = _MAX_DRAINED_BYTES
     # What is wrong with the body changes nothing about the answer.
     with suppress(Exception):
         async with asyncio.timeout(_DRAIN_SECONDS):
@@ -140,7 +140,7 @@ async def _drain_body(request: web.Request, handler: Handler) -> web.StreamRespo
     return answer
 
 
-def _shared_fairly(limits: ConnectionLimits) -> Middleware:
+def _fair_middleware(limits: ConnectionLimits) -> Middleware:
     """Return what has requests of guests share the event loop with all others."""
     queue = FairQueue(_FAIR)
 
@@ -214,7 +214,7 @@ async def _accept_when_due(
 async def serve_limited(
     app: web.Application,
     listener: socket.socket,
-    most_connections: int,
+    max_connections: int,
     closing: asyncio.Event | None = None,
     *,
     client_timeout: float = CLIENT_TIMEOUT,
@@ -233,8 +233,8 @@ async def serve_limited(
     assert server is not None
 
     def protocol_factory() -> asyncio.BaseProtocol:
-        if len(server.connections) >= most_connections:
-            return _Closed()
+        if len(server.connections) >= max_connections:
+            return _RefusedConnection()
         return silent.new_protocol(server)
 
     listening = await loop.create_server(protocol_factory, sock=listener)
@@ -247,6 +247,6 @@ async def serve_limited(
         await runner.cleanup()
 
 
-class _Closed(asyncio.Protocol):
+class _RefusedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

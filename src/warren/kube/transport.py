@@ -33,11 +33,11 @@ from warren.kube.credentials import Identity
 from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.retries import Failure, pause, retry_after
 
-SECONDS: Final = 30.0
+REQUEST_TIMEOUT: Final = 30.0
 """The longest that a request may take, with all its tries and waits."""
 
 _CONNECT_SECONDS: Final = 10.0
-_MOST_AT_ONCE: Final = 64
+_MAX_CONCURRENT_REQUESTS: Final = 64
 """How many requests may be under way; watches are not counted."""
 
 _SILENCE: Final = 150.0
@@ -52,8 +52,8 @@ _NO_ROLE: Final = re.compile(r'forbidden: User ".*" cannot ')
 _TLS: Final = re.compile(r" ssl:(<[^>]*>|\S+)")
 """What aiohttp says of how it was to be connected: an object's address, of no use to a reader."""
 
-_LONGEST_LINE: Final = 8 * 2**20
-_LONGEST_WORDS: Final = 300
+_MAX_LINE_BYTES: Final = 8 * 2**20
+_MAX_REASON_LENGTH: Final = 300
 
 
 class _FailedTry(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Transport:
         access: ClusterAccess,
         clock: Clock,
         *,
-        seconds: float = SECONDS,
+        seconds: float = REQUEST_TIMEOUT,
         silence: float = _SILENCE,
         rng: random.Random | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class Transport:
         self._seconds = seconds
         self._rng = rng or random.Random()
         self._credentials = access.credentials(clock)
-        self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
         self._tls_identity: Identity | None = None
         self._tls: ssl.SSLContext | None = None
 
@@ -100,19 +100,19 @@ class Transport:
     ) -> dict[str, Any]:
         """Ask, and return the answer. Raises every error of the port."""
         loop = asyncio.get_running_loop()
-        ends = loop.time() + self._seconds
+        deadline = loop.time() + self._seconds
         options: dict[str, Any] = {"params": query}
         if body is not None:
             options["data"] = orjson.dumps(body)
             options["headers"] = {"Content-Type": content}
         try:
-            async with asyncio.timeout_at(ends):
+            async with asyncio.timeout_at(deadline):
                 for tried in itertools.count(1):
                     outcome = await self._try(method, path, options)
                     if not isinstance(outcome, _FailedTry):
                         return outcome
                     seconds = pause(method, outcome.failure, tried, self._rng)
-                    if seconds is None or loop.time() + seconds >= ends:
+                    if seconds is None or loop.time() + seconds >= deadline:
                         raise outcome.error
                     await asyncio.sleep(seconds)
         except TimeoutError as error:
@@ -232,7 +232,7 @@ class Transport:
             error = Refused(f"{self._server} points to {where}: it is not an API server.")
         if after is not None and isinstance(error, Unavailable):
             error.delay = max(after, error.delay)
-        return _FailedTry(Failure(status=status, after=after), error)
+        return _FailedTry(Failure(status=status, retry_after=after), error)
 
 
 async def _split(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -247,8 +247,8 @@ async def _split(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             begun, size = [], 0
         begun.append(rest)
         size += len(rest)
-        if size > _LONGEST_LINE:
-            raise Unavailable(f"the watch tells a line of more than {_LONGEST_LINE} bytes.")
+        if size > _MAX_LINE_BYTES:
+            raise Unavailable(f"the watch tells a line of more than {_MAX_LINE_BYTES} bytes.")
     if size:
         yield b"".join(begun)
 
@@ -295,4 +295,4 @@ def _sentence(status: Mapping[str, Any]) -> str:
 def _one_line(error: object) -> str:
     """Return what an error says, on one line."""
     said = _TLS.sub("", " ".join(str(error).split())) or type(error).__name__
-    return said[:_LONGEST_WORDS]
+    return said[:_MAX_REASON_LENGTH]

@@ -34,7 +34,7 @@ async def choose(api: Api, supported: Mapping[str, Sequence[str]]) -> dict[str, 
     `supported` has the versions that we speak, the one we like best first. Raises
     UnsupportedVersions for all groups together that have none, and what the API raises.
     """
-    served = {group: await _served(api, group) for group in supported}
+    served = {group: await _served_versions(api, group) for group in supported}
     chosen = {
         group: next((each for each in versions if each in served[group]), None)
         for group, versions in supported.items()
@@ -73,12 +73,12 @@ async def choose_when_allowed(
             delay = backoff(error.delay, failures, jitter())
             if loop.time() + delay > ends:
                 raise
-            refusals.refused("versions", str(error))
+            refusals.note_refusal("versions", str(error))
             await asyncio.sleep(delay)
     raise AssertionError("it is asked until there is an end")
 
 
-async def _served(api: Api, group: str) -> list[str]:
+async def _served_versions(api: Api, group: str) -> list[str]:
     try:
         listed = await api.read(f"/apis/{group}")
     except NotFound:

@@ -25,7 +25,7 @@ from warren.kube import serving
 from warren.kube.admission import Admission, Denied, Operation, Review, User
 from warren.kube.client import Refused
 
-_LARGEST: Final = 8 * 2**20
+_MAX_BODY_BYTES: Final = 8 * 2**20
 """Bytes of an AdmissionReview: it holds an object twice, before and after."""
 
 _GRACE: Final = 3.0
@@ -39,7 +39,7 @@ def path(action: Literal["mutate", "validate"], kind: Kind) -> str:
 
 async def serve(listener: socket.socket, tls: ssl.SSLContext, admission: Admission) -> None:
     """Answer on a bound socket until cancelled."""
-    app = web.Application(client_max_size=_LARGEST)
+    app = web.Application(client_max_size=_MAX_BODY_BYTES)
     handlers = _Handlers(admission)
     app.router.add_post("/mutate-{what}", handlers.mutate)
     app.router.add_post("/validate-{what}", handlers.validate)
@@ -197,8 +197,8 @@ def _with_key(obj: dict[str, Any] | None, key: Key) -> Object | None:
     """Return an object with a name and a namespace, where it waits for the API to give them."""
     if obj is None:
         return None
-    place = {"namespace": key.namespace} if key.namespace else {}
-    return {**obj, "metadata": {"name": key.name, **place, **obj["metadata"]}}
+    namespace = {"namespace": key.namespace} if key.namespace else {}
+    return {**obj, "metadata": {"name": key.name, **namespace, **obj["metadata"]}}
 
 
 # The certificate

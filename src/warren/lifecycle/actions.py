@@ -51,7 +51,7 @@ class Execute(msgspec.Struct, frozen=True):
     reattach: bool
 
 
-class FreePart(msgspec.Struct, frozen=True):
+class PartialFree(msgspec.Struct, frozen=True):
     """Free these nodes, and not yet the rest."""
 
     ranks: frozenset[int]
@@ -61,7 +61,7 @@ class Free(msgspec.Struct, frozen=True):
     """Free the resources that are left."""
 
 
-Action = Post | Prioritize | RequestAllocation | WithdrawAllocation | Execute | FreePart | Free
+Action = Post | Prioritize | RequestAllocation | WithdrawAllocation | Execute | PartialFree | Free
 
 
 def decide(job: Job, outstanding: OutstandingRequests) -> list[Action]:
@@ -131,4 +131,4 @@ def _partial_free(
     left = ranks - job.freed_ranks
     if not left or not job.allocated or "partial-free" in outstanding.events:
         return []
-    return [FreePart(left), Post("partial-free", {"ranks": idset.encode(left)})]
+    return [PartialFree(left), Post("partial-free", {"ranks": idset.encode(left)})]

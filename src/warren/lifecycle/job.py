@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from warren.base.errors import UserMistake
 from warren.lifecycle.states import ACTIVE, ALLOWED, ON_FATAL_EXCEPTION, TRANSITIONS, Result, State
-from warren.lifecycle.urgency import EXPEDITE, GREATEST_PRIORITY
+from warren.lifecycle.urgency import EXPEDITE, MAX_PRIORITY
 from warren.rfc import idset
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
@@ -26,8 +26,8 @@ SCHEDULER_RESTART: Final = "scheduler-restart"
 SETTABLE_FLAGS: Final = frozenset({"debug", "alloc-bypass", "immutable"})
 """What `set-flags` may name."""
 
-_DEEPEST: Final = 32
-"""Of objects in annotations and memos."""
+_MAX_DEPTH: Final = 32
+"""Levels of objects in one another, in annotations and memos."""
 
 
 class IllegalEvent(UserMistake):
@@ -46,8 +46,8 @@ class JobException(msgspec.Struct, frozen=True, kw_only=True):
     during_epilog: bool = False
     """Whether it came after an epilog had begun."""
 
-    def is_of(self, owner: int) -> bool:
-        """Return whether the instance or its owner has raised it, and no guest."""
+    def raised_by_owner(self, owner: int) -> bool:
+        """Return whether the instance's owner, or the instance, has raised it, and no guest."""
         return self.userid in (None, owner)
 
 
@@ -75,9 +75,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """When its time is up, where that was changed since it got its resources; 0 for never."""
     started: bool = False
     released_ranks: frozenset[int] = frozenset()
-    """Ranks that execution is done with, before its last word."""
+    """Ranks that execution has released so far, before the `release` that is final."""
     all_released: bool = False
-    """Whether execution has said its last word."""
+    """Whether execution has released all ranks: its `release` that is final has come."""
     freed_ranks: frozenset[int] = frozenset()
     """Ranks that were given back before the rest."""
     wait_status: int | None = None
@@ -150,7 +150,7 @@ def update(job: Job, event: Event) -> Job:
         changed = _apply(job, event)
     except (KeyError, TypeError, ValueError, AttributeError, BadFormat) as error:
         raise BadFormat(f"event {event.name!r} has a bad context: {error!r}") from None
-    following = _next(job, event)
+    following = _next_state(job, event)
     if following is job.state:
         return changed
     return replace(changed, state=following, times={**changed.times, following: event.timestamp})
@@ -183,7 +183,7 @@ def finish_status(job: Job, wait_status: int) -> int:
     return wait_status or 1 << 8
 
 
-def _next(job: Job, event: Event) -> State:
+def _next_state(job: Job, event: Event) -> State:
     if event.name == "exception":
         if event.context["severity"] == 0:
             return ON_FATAL_EXCEPTION.get(job.state, job.state)
@@ -197,7 +197,7 @@ def _apply(job: Job, event: Event) -> Job:
     context = event.context
     match event.name:
         case "set-flags":
-            return _flagged(job, context["flags"])
+            return _apply_flags(job, context["flags"])
         case "dependency-add":
             name = _name(context)
             if name in job.ever_dependencies:
@@ -211,7 +211,7 @@ def _apply(job: Job, event: Event) -> Job:
         case "dependency-remove":
             return replace(job, dependencies=_without(job.dependencies, _name(context)))
         case "priority":
-            return replace(job, priority=_whole_number(context["priority"], GREATEST_PRIORITY))
+            return replace(job, priority=_whole_number(context["priority"], MAX_PRIORITY))
         case "urgency":
             return replace(job, urgency=_whole_number(context["urgency"], EXPEDITE))
         case "flux-restart":
@@ -247,7 +247,7 @@ def _apply(job: Job, event: Event) -> Job:
         case "finish":
             return replace(job, wait_status=_whole_number(context["status"], 2**31 - 1))
         case "release":
-            return _released(job, context["ranks"], final=context["final"])
+            return _apply_release(job, context["ranks"], final=context["final"])
         case "partial-free":
             ranks = frozenset(idset.decode(context["ranks"]))
             if ranks & job.freed_ranks:
@@ -279,7 +279,7 @@ def _apply(job: Job, event: Event) -> Job:
             return job
 
 
-def _flagged(job: Job, flags: Iterable[str]) -> Job:
+def _apply_flags(job: Job, flags: Iterable[str]) -> Job:
     named = set(flags)
     if named - SETTABLE_FLAGS:
         raise ValueError(f"there are no flags {sorted(named - SETTABLE_FLAGS)}")
@@ -291,11 +291,11 @@ def _flagged(job: Job, flags: Iterable[str]) -> Job:
     )
 
 
-def _released(job: Job, ranks: str, *, final: bool) -> Job:
+def _apply_release(job: Job, ranks: str, *, final: bool) -> Job:
     if final:
         return replace(job, all_released=True)
     if ranks == "all":
-        return job  # which ranks that are is not known here, and the last word comes
+        return job  # which ranks that are is not known here, and the final one comes
     return replace(job, released_ranks=job.released_ranks | frozenset(idset.decode(ranks)))
 
 
@@ -305,10 +305,10 @@ def _without(names: frozenset[str], name: str) -> frozenset[str]:
     return names - {name}
 
 
-def _merged(old: Mapping[str, Any], new: Mapping[str, Any], depth: int = _DEEPEST) -> Any:
+def _merged(old: Mapping[str, Any], new: Mapping[str, Any], depth: int = _MAX_DEPTH) -> Any:
     """Change objects in objects key by key. Null takes a key away, and so does becoming empty."""
     if depth == 0:
-        raise ValueError(f"objects are nested more than {_DEEPEST} deep")
+        raise ValueError(f"objects are nested more than {_MAX_DEPTH} deep")
     merged = dict(old)
     for name, value in new.items():
         if isinstance(value, Mapping):

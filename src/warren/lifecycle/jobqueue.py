@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
-from warren.lifecycle.policy import QueueLimits, queue_names
+from warren.lifecycle.policy import QueueLimits, queue_choices
 from warren.rfc import constraint
 from warren.rfc.canonical import is_whole, require
 from warren.rfc.constraint import Constraint
@@ -84,18 +84,23 @@ def expand_updates(
     require(queue is None or isinstance(queue, str), QUEUE, "is not a string")
     if own is not None:
         constraint.check(own, f"jobspec: {CONSTRAINTS}")
-    was = system.get("constraints") or {}
-    old, new = queue_limits.get(queue_of(spec)), _limits_of(queue, queue_limits)
-    alone = without_properties(
-        was if own is None else own, old.properties if old is not None else ()
+    old_constraints = system.get("constraints") or {}
+    old_limits, new_limits = queue_limits.get(queue_of(spec)), _limits_of(queue, queue_limits)
+    own_constraints = without_properties(
+        old_constraints if own is None else own,
+        old_limits.properties if old_limits is not None else (),
     )
-    changed = with_properties(alone, new.properties)
-    return {**updates, CONSTRAINTS: changed} if own is not None or changed != was else dict(updates)
+    changed = with_properties(own_constraints, new_limits.properties)
+    return (
+        {**updates, CONSTRAINTS: changed}
+        if own is not None or changed != old_constraints
+        else dict(updates)
+    )
 
 
 def with_properties(own: Constraint, properties: Sequence[str]) -> Constraint:
     """Return a constraint that also requires `properties`; the same one if it does already."""
-    known = _required(own)
+    known = _required_properties(own)
     missing = [name for name in properties if name not in known]
     if not missing:
         return own
@@ -108,7 +113,7 @@ def with_properties(own: Constraint, properties: Sequence[str]) -> Constraint:
 
 def without_properties(own: Constraint, properties: Sequence[str]) -> Constraint:
     """Take from a constraint what `with_properties` has added: the same properties, anded to it."""
-    if _required(own).isdisjoint(properties):
+    if _required_properties(own).isdisjoint(properties):
         return own
     if "properties" in own:
         left = [name for name in own["properties"] if name not in properties]
@@ -117,11 +122,11 @@ def without_properties(own: Constraint, properties: Sequence[str]) -> Constraint
     return {"and": parts} if len(parts) > 1 else parts[0] if parts else {}
 
 
-def _required(own: Constraint) -> frozenset[str]:
+def _required_properties(own: Constraint) -> frozenset[str]:
     """Return the properties without which no node meets a constraint, as far as one sees it."""
     if "properties" in own:
         return frozenset(own["properties"])
-    return frozenset().union(*map(_required, own.get("and", ())))
+    return frozenset().union(*map(_required_properties, own.get("and", ())))
 
 
 def _limits_of(queue: str | None, queue_limits: Mapping[str | None, QueueLimits]) -> QueueLimits:
@@ -130,5 +135,5 @@ def _limits_of(queue: str | None, queue_limits: Mapping[str | None, QueueLimits]
         return limits
     names = [name for name in queue_limits if name is not None]
     if queue is None:
-        raise UserMistake(f"The job names no queue: {queue_names(names)}.")
-    raise UserMistake(f"There is no queue {queue!r}: {queue_names(names)}.")
+        raise UserMistake(f"The job names no queue: {queue_choices(names)}.")
+    raise UserMistake(f"There is no queue {queue!r}: {queue_choices(names)}.")

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Final
 
-SHELLS_AFTER: Final = 5
+KILL_SHELLS_AFTER: Final = 5
 """After so many kill timeouts the shells are killed, and not their tasks alone."""
 
-LONGEST: Final = 300.0
+MAX_PAUSE: Final = 300.0
 """Seconds that pass between two attempts at most."""
 
 
@@ -26,10 +26,10 @@ def escalation(kill_timeout: float, attempts: int) -> Iterator[tuple[float, Kill
 
     The shells are killed `attempts` times, with pauses that double.
     """
-    for _ in range(1, SHELLS_AFTER):
+    for _ in range(1, KILL_SHELLS_AFTER):
         yield kill_timeout, KillAction.KILL_TASKS
-    wait, pause = kill_timeout, SHELLS_AFTER * kill_timeout
+    wait, pause = kill_timeout, KILL_SHELLS_AFTER * kill_timeout
     for _ in range(attempts):
         yield wait, KillAction.KILL_SHELLS
-        wait = pause = min(2 * pause, LONGEST)
+        wait = pause = min(2 * pause, MAX_PAUSE)
     yield wait, KillAction.GIVE_UP

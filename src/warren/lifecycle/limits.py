@@ -7,7 +7,7 @@ from typing import Any
 from warren.lifecycle.policy import QueueLimits
 from warren.rfc import counts, duration, ranges
 
-_COUNTED = {"nnodes": "node", "ncores": "core", "ngpus": "gpu"}
+_VERTEX_TYPES = {"nnodes": "node", "ncores": "core", "ngpus": "gpu"}
 
 
 def refusal(spec: Mapping[str, Any], limits: QueueLimits) -> str | None:
@@ -20,18 +20,20 @@ def refusal(spec: Mapping[str, Any], limits: QueueLimits) -> str | None:
     limit = spec["attributes"]["system"].get("duration", 0)
     if limits.max_duration < (limit or math.inf):
         asked = f"a time limit of {duration.format_fsd(limit)}" if limit else "no time limit"
-        return f"The job has {asked}, and {_where(limits)} allows {_fsd(limits.max_duration)}."
+        return f"The job has {asked}, and {_queue_text(limits)} allows {_fsd(limits.max_duration)}."
     if not (limits.min_sizes or limits.max_sizes):
         return None
     for what, greatest in size(spec, greatest=True).items():
         most = limits.max_sizes.get(what)
         if most is not None and greatest > most:
-            return f"The job asks for {greatest} {what}, and {_where(limits)} allows {most}."
+            return f"The job asks for {greatest} {what}, and {_queue_text(limits)} allows {most}."
     for what, count in size(spec).items():
         least = limits.min_sizes.get(what)
-        whole = what != "nnodes" and _whole_nodes(spec["resources"])
+        whole = what != "nnodes" and _has_whole_nodes(spec["resources"])
         if least is not None and count < least and not whole:
-            return f"The job asks for {count} {what}, and {_where(limits)} takes {least} or more."
+            return (
+                f"The job asks for {count} {what}, and {_queue_text(limits)} takes {least} or more."
+            )
     return None
 
 
@@ -45,7 +47,7 @@ def size(spec: Mapping[str, Any], *, greatest: bool = False) -> dict[str, int]:
         totals[type_] = totals.get(type_, 0) + count
     return {
         what: totals.get(type_, 0)
-        for what, type_ in _COUNTED.items()
+        for what, type_ in _VERTEX_TYPES.items()
         if type_ != "node" or type_ in totals
     }
 
@@ -57,7 +59,7 @@ def user_refusal(limits: QueueLimits, user: str | None, groups: Collection[str])
     """
     if not limits.restricted or user in limits.users or not limits.groups.isdisjoint(groups):
         return None
-    return f"{_where(limits).capitalize()} is not open to {user or 'a user without a name'}."
+    return f"{_queue_text(limits).capitalize()} is not open to {user or 'a user without a name'}."
 
 
 def _vertices(
@@ -76,15 +78,15 @@ def _number(count: Any, greatest: bool) -> int:
     return (read.greatest(ranges.LARGEST) if greatest else None) or read.min
 
 
-def _whole_nodes(vertices: Sequence[Mapping[str, Any]]) -> bool:
+def _has_whole_nodes(vertices: Sequence[Mapping[str, Any]]) -> bool:
     return any(
         (vertex["type"] == "node" and vertex.get("exclusive", False))
-        or _whole_nodes(vertex.get("with", ()))
+        or _has_whole_nodes(vertex.get("with", ()))
         for vertex in vertices
     )
 
 
-def _where(limits: QueueLimits) -> str:
+def _queue_text(limits: QueueLimits) -> str:
     return "the instance" if limits.name is None else f"queue {limits.name}"
 
 

@@ -23,8 +23,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What holds the job for its prolog, as its eventlog names it."""
     epilog_name: str = EPILOG
     """What holds it for its epilog."""
-    waits_for_prolog: str | None = None
-    """Another prolog, which is to be over before this one is run; the job is held at once."""
+    earlier_prolog: str | None = None
+    """The prolog that is to be over before this one is run; the job is held at once."""
     has_prolog: bool = False
     has_epilog: bool = False
     cancel_prolog: bool = True
@@ -39,12 +39,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Whether execution has been asked to run the job, and has not let go of it."""
     running: frozenset[str] = frozenset()
     """Which of the commands are running."""
-    ended: int | None = None
+    prolog_status: int | None = None
     """The wait status of a prolog that has ended."""
 
 
-class Start(msgspec.Struct, frozen=True):
-    """Write down that the job is held for a command."""
+class PostStart(msgspec.Struct, frozen=True):
+    """Append the event that the job is held for a command: `prolog-start`, `epilog-start`."""
 
     description: str
 
@@ -61,16 +61,16 @@ class Cancel(msgspec.Struct, frozen=True):
     description: str
 
 
-class Finish(msgspec.Struct, frozen=True):
-    """Write down that the job is held no longer."""
+class PostFinish(msgspec.Struct, frozen=True):
+    """Append the event that the job is held no longer: `prolog-finish`, `epilog-finish`."""
 
     description: str
     status: int
 
 
-Action = Start | Run | Cancel | Finish
+Action = PostStart | Run | Cancel | PostFinish
 
-_UNKNOWN: Final = 1
+_UNKNOWN_STATUS: Final = 1
 """The status of a command that was cut short together with the process that ran it."""
 
 
@@ -78,31 +78,31 @@ def decide(job: Job, settings: Settings, progress: Progress) -> list[Action]:
     """Return what is to be done for a job, in whatever state it is found."""
     match job.state:
         case State.RUN:
-            return _before(job, settings, progress)
+            return _decide_in_run(job, settings, progress)
         case State.CLEANUP:
-            return _after(job, settings, progress)
+            return _decide_in_cleanup(job, settings, progress)
         case _:
             return []
 
 
-def _before(job: Job, settings: Settings, progress: Progress) -> list[Action]:
+def _decide_in_run(job: Job, settings: Settings, progress: Progress) -> list[Action]:
     prolog = settings.prolog_name
     if prolog in job.prologs:
         if prolog in progress.running:
             return []
-        if not settings.has_prolog or progress.ended is not None:
-            return [Finish(prolog, progress.ended or 0)]
-        return [Run(prolog)] if _is_over(settings.waits_for_prolog, job) else []
+        if not settings.has_prolog or progress.prolog_status is not None:
+            return [PostFinish(prolog, progress.prolog_status or 0)]
+        return [Run(prolog)] if _is_over(settings.earlier_prolog, job) else []
     # Not for a job that is on its nodes already: the site had no prolog when it came there.
     new = prolog not in job.ever_prologs and not (job.started or progress.executing)
-    return [Start(prolog)] if settings.has_prolog and new else []
+    return [PostStart(prolog)] if settings.has_prolog and new else []
 
 
 def _is_over(prolog: str | None, job: Job) -> bool:
     return prolog is None or (prolog in job.ever_prologs and prolog not in job.prologs)
 
 
-def _after(job: Job, settings: Settings, progress: Progress) -> list[Action]:
+def _decide_in_cleanup(job: Job, settings: Settings, progress: Progress) -> list[Action]:
     prolog, epilog = settings.prolog_name, settings.epilog_name
     if prolog in job.prologs:
         if prolog in progress.running:
@@ -110,8 +110,13 @@ def _after(job: Job, settings: Settings, progress: Progress) -> list[Action]:
         # What the prolog has begun the epilog undoes. It is announced before the prolog is
         # over, or the job would be free to end in between.
         if settings.has_epilog and epilog not in job.ever_epilogs:
-            return [Start(epilog)]
-        return [Finish(prolog, _UNKNOWN if progress.ended is None else progress.ended)]
+            return [PostStart(epilog)]
+        return [
+            PostFinish(
+                prolog,
+                _UNKNOWN_STATUS if progress.prolog_status is None else progress.prolog_status,
+            )
+        ]
     if epilog in job.epilogs:
         unwanted = settings.cancel_epilog and any(
             problem.severity == 0 and problem.during_epilog for problem in job.exceptions
@@ -119,7 +124,7 @@ def _after(job: Job, settings: Settings, progress: Progress) -> list[Action]:
         if epilog in progress.running:
             return [Cancel(epilog)] if unwanted else []
         if unwanted or not settings.has_epilog:
-            return [Finish(epilog, _UNKNOWN if unwanted else 0)]
+            return [PostFinish(epilog, _UNKNOWN_STATUS if unwanted else 0)]
         return [Run(epilog)]
     if job.started:
         gone = job.wait_status is not None
@@ -127,4 +132,4 @@ def _after(job: Job, settings: Settings, progress: Progress) -> list[Action]:
         # It was to be started, and has failed before: execution lets go of it first.
         gone = prolog in job.ever_prologs and not progress.executing
     new = settings.has_epilog and epilog not in job.ever_epilogs
-    return [Start(epilog)] if new and gone else []
+    return [PostStart(epilog)] if new and gone else []

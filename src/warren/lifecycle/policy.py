@@ -20,7 +20,7 @@ T = TypeVar("T")
 UNLIMITED: Final = -1
 """A limit that is none, where a queue lifts one of the whole instance."""
 
-SIZES: Final = ("nnodes", "ncores", "ngpus")
+SIZE_KEYS: Final = ("nnodes", "ncores", "ngpus")
 """What the size of a job is counted in."""
 
 
@@ -114,7 +114,7 @@ class Queue(Table, frozen=True):
             check_property("requires", name)
 
 
-def own_property(queue: str) -> str:
+def queue_property(queue: str) -> str:
     """Return the property that the nodes of a queue with `hosts` have."""
     return f"+{queue}"
 
@@ -159,7 +159,7 @@ def queue_limits(queues: Mapping[str, Queue], policy: Policy) -> dict[str | None
             policies.insert(1, parent.policy)
         properties = parent.requires
         if parent.hosts is not None:
-            properties = (own_property(queue.parent or name),)
+            properties = (queue_property(queue.parent or name),)
         found[name] = _queue_limits(policies, name, queue.parent, properties)
     return found
 
@@ -196,7 +196,7 @@ def _queue_limits(
 
 
 def _limits(sizes: Sequence[Sizes]) -> dict[str, int]:
-    found = {what: _first(getattr(each, what) for each in sizes) for what in SIZES}
+    found = {what: _first(getattr(each, what) for each in sizes) for what in SIZE_KEYS}
     return {
         what: limit for what, limit in found.items() if limit is not None and limit != UNLIMITED
     }
@@ -217,7 +217,7 @@ def check(queues: Mapping[str, Queue], policy: Policy) -> None:
     if default is not None and default not in queues:
         raise UserMistake(
             f"policy.jobspec.defaults.system.queue names {default!r}, which is no queue: "
-            f"{queue_names(queues)}."
+            f"{queue_choices(queues)}."
         )
     if default is None and len(queues) > 1:
         raise UserMistake(
@@ -226,7 +226,7 @@ def check(queues: Mapping[str, Queue], policy: Policy) -> None:
         )
     for limits in queue_limits(queues, policy).values():
         where = "policy" if limits.name is None else f"queues.{limits.name}.policy"
-        for what in SIZES:
+        for what in SIZE_KEYS:
             least, most = limits.min_sizes.get(what, 0), limits.max_sizes.get(what, math.inf)
             if least > most:
                 raise UserMistake(
@@ -254,7 +254,7 @@ def _check_queue(name: str, queue: Queue, queues: Mapping[str, Queue]) -> None:
         raise UserMistake(f"{path}.parent names {queue.parent!r}, which has a parent itself.")
 
 
-def queue_names(queues: Iterable[str]) -> str:
+def queue_choices(queues: Iterable[str]) -> str:
     """Return which queues there are, for an error about an unknown one."""
     names = ", ".join(queues)
     return f"name one of {names}" if names else "there are none"

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from warren.base.errors import UserMistake
-from warren.lifecycle.policy import Queue, QueueLimits, own_property, queue_names
+from warren.lifecycle.policy import Queue, QueueLimits, queue_choices, queue_property
 from warren.rfc import hostlist
 from warren.rfc.errors import BadFormat
 
@@ -60,19 +60,19 @@ def change_states(states: QueueStates, names: Iterable[str | None], change: Chan
 def choose(states: QueueStates, name: str | None, *, all_: bool) -> list[str | None]:
     """Return the queues that a request is about. Raises UserMistake where it is not clear."""
     if name is not None:
-        return [find(states, name)]
+        return [require_queue(states, name)]
     if None not in states and not all_:
-        raise UserMistake(f"There are named queues: {_names(states)}, or say all of them.")
+        raise UserMistake(f"There are named queues: {_choices(states)}, or say all of them.")
     return list(states)
 
 
-def find(states: QueueStates, name: str | None) -> str | None:
-    """Return a queue's name back if there is such a queue. Raises UserMistake otherwise."""
+def require_queue(states: QueueStates, name: str | None) -> str | None:
+    """Return the name of a queue that must be there. Raises UserMistake where it is not."""
     if name in states:
         return name
     if name is None:
-        raise UserMistake(f"There are named queues: {_names(states)}.")
-    raise UserMistake(f"There is no queue {name!r}: {_names(states)}.")
+        raise UserMistake(f"There are named queues: {_choices(states)}.")
+    raise UserMistake(f"There is no queue {name!r}: {_choices(states)}.")
 
 
 def refusal(states: QueueStates, queue: str | None) -> str | None:
@@ -84,7 +84,7 @@ def refusal(states: QueueStates, queue: str | None) -> str | None:
     return f"{where} is disabled: {state.disable_reason or 'no reason was given'}"
 
 
-def eligible(
+def is_eligible(
     states: QueueStates, queue_limits: Mapping[str | None, QueueLimits], queue: str | None
 ) -> bool:
     """Return whether a queue's jobs are for the scheduler now.
@@ -179,7 +179,7 @@ def properties(
     lists = {f"resource.properties.{name}": (name, text) for name, text in given.items()}
     for name, queue in queues.items():
         if queue.hosts is not None:
-            lists[f"queues.{name}.hosts"] = (own_property(name), queue.hosts)
+            lists[f"queues.{name}.hosts"] = (queue_property(name), queue.hosts)
     made: dict[str, frozenset[str]] = {}
     for path, (name, text) in lists.items():
         wanted = hostlist.decode(text)
@@ -190,5 +190,5 @@ def properties(
     return made
 
 
-def _names(states: QueueStates) -> str:
-    return queue_names(name for name in states if name is not None)
+def _choices(states: QueueStates) -> str:
+    return queue_choices(name for name in states if name is not None)

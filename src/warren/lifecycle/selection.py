@@ -21,17 +21,17 @@ from warren.rfc.errors import BadFormat
 ALL_STATES: Final = sum(state.bit for state in State)
 """The bits of all states."""
 
-MOST_COMPARISONS: Final = 1_000_000
+MAX_COMPARISONS: Final = 1_000_000
 """Checks of single values that one listing may take."""
 
-_MOST_NODES: Final = 4096
+_MAX_NODES: Final = 4096
 """Of all `hostlist` and `ranks` of a constraint together."""
 
-_DEEPEST: Final = 100
+_MAX_DEPTH: Final = 100
 
 _WITH_RESOURCES: Final = State.RUN.bit | State.CLEANUP.bit | State.INACTIVE.bit
 
-_GROUPS: Final[Mapping[str, int]] = {
+_STATE_GROUPS: Final[Mapping[str, int]] = {
     "pending": sum(state.bit for state in PENDING),
     "running": sum(state.bit for state in RUNNING),
     "active": sum(state.bit for state in PENDING | RUNNING),
@@ -58,11 +58,11 @@ class _Part(msgspec.Struct, frozen=True):
 class Selection:
     """A constraint, and how many comparisons are left to it."""
 
-    def __init__(self, constraint: Any, most_comparisons: int) -> None:
+    def __init__(self, constraint: Any, max_comparisons: int) -> None:
         """Read a constraint; None selects all jobs. Raises BadFormat with the mistake's path."""
-        self._left = most_comparisons
-        self._most = most_comparisons
-        self._nodes = _MOST_NODES
+        self._comparisons_left = max_comparisons
+        self._max_comparisons = max_comparisons
+        self._nodes_left = _MAX_NODES
         part = self._read({} if constraint is None else constraint, "constraint", 0)
         self._test = part.test
         self.states = part.possible_states
@@ -74,7 +74,7 @@ class Selection:
 
     def _read(self, constraint: Any, path: str, depth: int) -> _Part:
         _require(isinstance(constraint, Mapping), path, "is not an object")
-        _require(depth < _DEEPEST, path[:60], f"is nested more than {_DEEPEST} deep")
+        _require(depth < _MAX_DEPTH, path[:60], f"is nested more than {_MAX_DEPTH} deep")
         if not constraint:
             return _Part(lambda each: True, certain_states=ALL_STATES)
         _require(len(constraint) == 1, path, "holds several operators: join them with and")
@@ -90,43 +90,43 @@ class Selection:
             ]
             return _CONNECTIVES[operator](parts)
         if operator in _NODES:
-            return self._counted(self._of_nodes(operator, values, path))
+            return self._counted(self._read_nodes(operator, values, path))
         return self._counted(_LEAVES[operator](operator, values, path))
 
-    def _of_nodes(self, operator: str, values: list[Any], path: str) -> _Part:
+    def _read_nodes(self, operator: str, values: list[Any], path: str) -> _Part:
         decode, of_job = _NODES[operator]
         wanted: set[Any] = set()
         for index, value in enumerate(values):
             _require(isinstance(value, str), f"{path}[{index}]", "is not a string")
             try:
-                named = decode(value, limit=self._nodes)
+                named = decode(value, limit=self._nodes_left)
             except BadFormat as error:
                 raise BadFormat(f"{path}[{index}]: {error}") from None
-            self._nodes -= len(named)
+            self._nodes_left -= len(named)
             wanted.update(named)
         return _Part(
             lambda each: not wanted.isdisjoint(of_job(each)), possible_states=_WITH_RESOURCES
         )
 
     @property
-    def left(self) -> int:
+    def comparisons_left(self) -> int:
         """How many comparisons are left."""
-        return self._left
+        return self._comparisons_left
 
     def _counted(self, part: _Part) -> _Part:
         def test(each: ListedJob) -> bool:
-            if self._left <= 0:
+            if self._comparisons_left <= 0:
                 raise TooManyComparisons(
-                    f"the search takes more than {self._most} comparisons: limit it to states, "
-                    "or to jobs that ended since a moment"
+                    f"the search takes more than {self._max_comparisons} comparisons: limit it to "
+                    "states, or to jobs that ended since a moment"
                 )
-            self._left -= 1
+            self._comparisons_left -= 1
             return attributes.passes(each, part.test)
 
         return _Part(test, part.possible_states, part.certain_states)
 
 
-# Joints
+# Connectives
 
 
 def _and(parts: list[_Part]) -> _Part:
@@ -277,12 +277,12 @@ def state_bits(name: str) -> int:
 
     Raises BadFormat for a name of none.
     """
-    if name.lower() in _GROUPS:
-        return _GROUPS[name.lower()]
+    if name.lower() in _STATE_GROUPS:
+        return _STATE_GROUPS[name.lower()]
     for state in State:
         if name.upper() in (state.value, state.letter):
             return state.bit
-    known = ", ".join([*(state.lower() for state in State), *_GROUPS])
+    known = ", ".join([*(state.lower() for state in State), *_STATE_GROUPS])
     raise BadFormat(f"{name!r} is no state of a job: they are {known}")
 
 

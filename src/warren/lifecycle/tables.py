@@ -21,8 +21,8 @@ from warren.rfc.errors import BadFormat
 
 T = TypeVar("T")
 
-_PLACED: Final = re.compile(r"(.*) - at (`key` in )?`\$\.(.*)`", re.DOTALL)
-_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_PROBLEM_AT_PATH: Final = re.compile(r"(.*) - at (`key` in )?`\$\.(.*)`", re.DOTALL)
+_UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
 class Table(
@@ -77,14 +77,14 @@ def check_absolute(name: str, path: str | None) -> None:
         raise ValueError(f"{name}: {path!r} is not an absolute path")
 
 
-def parse(text: str, shape: type[T], name: str) -> T:
+def parse(text: str, table_type: type[T], name: str) -> T:
     """Read a configuration of a shape. Raises UserMistake with `name` and the path."""
     tables = decode(text, name)
     try:
-        return msgspec.convert(tables, shape)
+        return msgspec.convert(tables, table_type)
     except msgspec.ValidationError as error:
-        problem, place = explain(error, shape, tables)
-        raise UserMistake(f"{name}: {place}: {problem}." if place else f"{name}: {problem}.") from (
+        problem, path = explain(error, table_type, tables)
+        raise UserMistake(f"{name}: {path}: {problem}." if path else f"{name}: {problem}.") from (
             error
         )
 
@@ -100,71 +100,77 @@ def decode(text: str, name: str) -> Mapping[str, Any]:
 
 
 def explain(
-    error: msgspec.ValidationError, shape: Any, tables: Mapping[str, Any] | None = None
+    error: msgspec.ValidationError, table_type: Any, tables: Mapping[str, Any] | None = None
 ) -> tuple[str, str]:
     """Return the problem, and the path, which msgspec names last and with a `$`.
 
     Of keys that a site chooses it says no more than `[...]`: they are found in the `tables`.
     """
-    said = str(error)
-    placed = _PLACED.fullmatch(said)
-    if placed is None:
-        problem, place, of_key = said, "", False
+    message = str(error)
+    match = _PROBLEM_AT_PATH.fullmatch(message)
+    if match is None:
+        problem, path, of_key = message, "", False
     else:
-        problem, place, of_key = placed[1], placed[3], placed[2] is not None
-    unknown = _UNKNOWN.fullmatch(problem)
+        problem, path, of_key = match[1], match[3], match[2] is not None
+    unknown = _UNKNOWN_FIELD.fullmatch(problem)
     if unknown is not None:
-        known = _keys(shape, place)
+        known = _keys(table_type, path)
         near = get_close_matches(unknown[1], known, n=1)
         instead = f", but there is {near[0]!r}" if near else f": it is one of {alternatives(known)}"
         problem = f"there is no key {unknown[1]!r} here{instead}"
     if of_key:
         problem = f"the key: {problem}"
     if tables is not None:
-        place = _name_key(f"{place}[...]" if of_key else place, said, tables, shape)
-    return problem, place
+        path = _name_key(f"{path}[...]" if of_key else path, message, tables, table_type)
+    return problem, path
 
 
-def _name_key(place: str, said: str, tables: Any, shape: Any) -> str:
+def _name_key(path: str, message: str, tables: Any, table_type: Any) -> str:
     """Return a path with the first key of which msgspec says that, in place of `[...]`.
 
     `[...]` comes once at most: tables under keys of a site have no keys of a site.
     """
-    before, some, after = place.partition("[...]")
+    before, some, after = path.partition("[...]")
     if not some:
-        return place
-    path = before.split(".")
-    keys = reduce(getitem, path, tables)
-    key = next(key for key in keys if _complaint(_only(tables, path, key), shape) == said)
+        return path
+    keys_before = before.split(".")
+    site_keys = reduce(getitem, keys_before, tables)
+    key = next(
+        key
+        for key in site_keys
+        if _complaint(_keep_one_key(tables, keys_before, key), table_type) == message
+    )
     return f"{before}.{key}{after}"
 
 
-def _only(tables: Mapping[str, Any], path: Sequence[str], key: str) -> Mapping[str, Any]:
+def _keep_one_key(tables: Mapping[str, Any], keys: Sequence[str], key: str) -> Mapping[str, Any]:
     """Return tables of which the one at a path has but one of its keys."""
-    if not path:
+    if not keys:
         return {key: tables[key]}
-    head, *rest = path
-    return {**tables, head: _only(tables[head], rest, key)}
+    head, *rest = keys
+    return {**tables, head: _keep_one_key(tables[head], rest, key)}
 
 
-def _complaint(tables: Any, shape: Any) -> str | None:
+def _complaint(tables: Any, table_type: Any) -> str | None:
     try:
-        msgspec.convert(tables, shape)
+        msgspec.convert(tables, table_type)
     except msgspec.ValidationError as error:
         return str(error)
     return None
 
 
-def _keys(shape: Any, place: str) -> list[str]:
+def _keys(table_type: Any, path: str) -> list[str]:
     """Return the keys that a table may have, at a path as msgspec writes it."""
     # Of several in a row, `[0]` or `[...]`, each is of the same kind.
-    for name in filter(None, re.sub(r"\[[^]]*\]", "", place).split(".")):
-        shape = next(field.type for field in fields(_table(shape)) if field.encode_name == name)
-    return [field.encode_name for field in fields(_table(shape))]
+    for name in filter(None, re.sub(r"\[[^]]*\]", "", path).split(".")):
+        table_type = next(
+            field.type for field in fields(_table(table_type)) if field.encode_name == name
+        )
+    return [field.encode_name for field in fields(_table(table_type))]
 
 
-def _table(shape: Any) -> Any:
+def _table(table_type: Any) -> Any:
     """Find the table in a type, which may be a list or a mapping of tables, or one or None."""
-    if isinstance(shape, type) and issubclass(shape, msgspec.Struct):
-        return shape
-    return next(filter(None, map(_table, get_args(shape))), None)
+    if isinstance(table_type, type) and issubclass(table_type, msgspec.Struct):
+        return table_type
+    return next(filter(None, map(_table, get_args(table_type))), None)

@@ -9,7 +9,7 @@ DEFAULT: Final = 16
 EXPEDITE: Final = 31
 """The urgency of a job that goes before all others."""
 
-GREATEST_PRIORITY: Final = 2**32 - 1
+MAX_PRIORITY: Final = 2**32 - 1
 """The greatest priority."""
 
 
@@ -21,5 +21,5 @@ def priority(urgency: int, plugin_priority: int | None) -> int:
     if urgency == HOLD:
         return 0
     if urgency == EXPEDITE:
-        return GREATEST_PRIORITY
-    return urgency if plugin_priority is None else max(0, min(plugin_priority, GREATEST_PRIORITY))
+        return MAX_PRIORITY
+    return urgency if plugin_priority is None else max(0, min(plugin_priority, MAX_PRIORITY))

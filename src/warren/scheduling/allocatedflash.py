@@ -66,7 +66,7 @@ class _R(msgspec.Struct, frozen=True):
 _READER: Final = msgspec.json.Decoder(_R)
 
 
-class _Found(msgspec.Struct):
+class _AllocatedChassis(msgspec.Struct):
     rabbit: str
     pool: bool
     labels: frozenset[str]
@@ -84,7 +84,7 @@ def allocated_flash(r: bytes | str) -> list[HeldFlash]:
         scheduling = _READER.decode(r).scheduling
     except (msgspec.MsgspecError, ValueError) as error:
         raise BadFormat(f"R cannot be read: {error}") from None
-    found: dict[str, _Found] = {}
+    found: dict[str, _AllocatedChassis] = {}
     for vertex in scheduling.graph.nodes if scheduling is not None else ():
         match vertex.metadata:
             case _Core():  # most of them
@@ -94,20 +94,22 @@ def allocated_flash(r: bytes | str) -> list[HeldFlash]:
                 labels = frozenset(
                     f"{key}={value}"
                     for key, value in properties.items()
-                    if key not in flash.RESERVED
+                    if key not in flash.RESERVED_PROPERTIES
                 )
-                found[paths.containment] = _Found(properties.get("rabbit", ""), pool, labels)
+                found[paths.containment] = _AllocatedChassis(
+                    properties.get("rabbit", ""), pool, labels
+                )
             case _Ssd(paths=paths, size=size) if paths.parent in found:
                 found[paths.parent].sizes.append(size)
             case _Node(paths=paths, rank=rank) if paths.parent in found:
                 found[paths.parent].ranks.append(rank)
-    mine = sorted(
+    allocated = sorted(
         (each for each in found.values() if each.ranks or each.sizes),
         key=lambda each: (not each.ranks, min(each.ranks, default=0)),
     )
-    return [_new_held(each) for each in mine]
+    return [_held_flash(each) for each in allocated]
 
 
-def _new_held(one: _Found) -> HeldFlash:
+def _held_flash(one: _AllocatedChassis) -> HeldFlash:
     unit = 1 if one.pool else max(one.sizes, default=1)
     return HeldFlash(one.rabbit, len(one.ranks), unit, sum(one.sizes) // unit, one.labels)

@@ -66,30 +66,30 @@ class Start(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Refused:
+class Blocked:
     """A job is the first to wait for its nodes."""
 
     pending: PendingJob
     reason: str
-    at: float
+    t_estimate: float
     """When it will be its turn at the latest; `inf` where that is not known."""
 
 
 class Reservation(msgspec.Struct, frozen=True):
     """When a request will fit at the latest."""
 
-    at: float
+    t_estimate: float
     """`inf` where that is not known."""
     allocation: Allocation | None = None
     """None where the moment is not known."""
-    remaining: Graph | None = None
+    remaining_graph: Graph | None = None
     """What there will be beside it, then."""
     freed_by: JobId | None = None
     """The job whose end makes room for it, where the moment is known."""
 
 
-class ReservedFor(NamedTuple):
-    """What is kept from later jobs, and for which."""
+class JobReservation(NamedTuple):
+    """The reservation of a pending job; None where all that it could ever get is kept for it."""
 
     pending: PendingJob
     reservation: Reservation | None
@@ -103,7 +103,7 @@ def decide(
     *,
     backfilling: bool,
     depth: int,
-) -> Iterator[Start | Refused]:
+) -> Iterator[Start | Blocked]:
     """Return, one after the other, which jobs get what, and which wait for what.
 
     Each of the `queues` is in order, and looked at until `depth` of it are left waiting for
@@ -122,7 +122,7 @@ def consider(
     queues: Iterable[Iterable[PendingJob]],
     depth: int,
     reached: MutableMapping[int, DepthLimit] | None = None,
-) -> Iterator[tuple[PendingJob, Start | Refused | None]]:
+) -> Iterator[tuple[PendingJob, Start | Blocked | None]]:
     """Yield the jobs that are looked at, each with what becomes of it; None if it just waits.
 
     For queues that are looked at no further, `reached` is told by their number which limit it is.
@@ -167,10 +167,10 @@ class Plan:
         self._running = list(running)
         self._now = now
         self._backfilling = backfilling
-        self._reserved: list[ReservedFor] = []
+        self._reserved: list[JobReservation] = []
         self._pending_requests: list[Request] = []
         """What waiting jobs asked for, be it reserved or not."""
-        self._earliest = inf
+        self._earliest_reservation = inf
         """Jobs that have ended by then delay no reservation."""
         self._unreserved = graph
         """What there is beside all that is reserved."""
@@ -183,13 +183,17 @@ class Plan:
         """Return whether a request that was refused waits for an administrator alone."""
         return request in self._needing_admin
 
-    def consider(self, pending: PendingJob) -> Start | Refused | None:
+    def consider(self, pending: PendingJob) -> Start | Blocked | None:
         """Return what becomes of a waiting job, after all that come before it."""
         request = pending.request
         if request in self._refused:
             return None
         end = self._now + pending.duration
-        graph = self._graph if not self._reserved or end <= self._earliest else self._unreserved
+        graph = (
+            self._graph
+            if not self._reserved or end <= self._earliest_reservation
+            else self._unreserved
+        )
         if graph.fits(request):
             return self._start(pending, graph, end)
         if graph is not self._graph and self._graph.fits(request):
@@ -204,12 +208,14 @@ class Plan:
             return None
         reservation = None if needs_admin else self.reservation(request)
         if reservation is not None or not self._backfilling:
-            self._reserve(ReservedFor(pending, reservation))
+            self._reserve(JobReservation(pending, reservation))
         else:
             self._needing_admin.add(request)
         refusal = self._graph.match(request)
         assert isinstance(refusal, Refusal)
-        return Refused(pending, refusal.reason, inf if reservation is None else reservation.at)
+        return Blocked(
+            pending, refusal.reason, inf if reservation is None else reservation.t_estimate
+        )
 
     def _start(self, pending: PendingJob, graph: Graph, end: float) -> Start:
         found = graph.match(pending.request)
@@ -219,27 +225,29 @@ class Plan:
             self._unreserved.take(found)
         elif self._unreserved is not self._graph:
             # It will have ended when what is reserved is due: nothing beside that is taken.
-            self._unreserved.take_but_flash_free_in(found, self._graph)
+            self._unreserved.take_and_limit_flash(found, self._graph)
         insort(self._running, RunningJob(end, pending.job, found))
         return Start(pending, found)
 
-    def _reserve(self, reserved: ReservedFor) -> None:
+    def _reserve(self, reserved: JobReservation) -> None:
         """Keep from later jobs what is reserved."""
         if not self._reserved:
             self._unreserved = self._graph.copy()
         self._reserved.append(reserved)
         self._pending_requests.append(reserved.pending.request)
-        self._earliest = min(self._earliest, self._withhold(self._unreserved, reserved))
+        self._earliest_reservation = min(
+            self._earliest_reservation, self._withhold(self._unreserved, reserved)
+        )
 
-    def _withhold(self, unreserved: Graph, reserved: ReservedFor) -> float:
+    def _withhold(self, unreserved: Graph, reserved: JobReservation) -> float:
         """Take from a graph what is reserved; return by when jobs have ended that may have it."""
         reservation = reserved.reservation
         if reservation is None or reservation.allocation is None or not self._backfilling:
             unreserved.reserve(reserved.pending.request)
             return -inf
-        assert reservation.remaining is not None
-        unreserved.take_but_flash_free_in(reservation.allocation, reservation.remaining)
-        return reservation.at
+        assert reservation.remaining_graph is not None
+        unreserved.take_and_limit_flash(reservation.allocation, reservation.remaining_graph)
+        return reservation.t_estimate
 
     # Looking closer
 
@@ -255,7 +263,7 @@ class Plan:
         """Return when a request that does not fit will, if no other comes before it."""
         return _reservation(self._graph, request, self._running, self._now)
 
-    def blocking_reservations(self, pending: PendingJob) -> list[ReservedFor]:
+    def blocking_reservations(self, pending: PendingJob) -> list[JobReservation]:
         """Return for which jobs that is reserved which another would have: without them it starts.
 
         None of them can be left out. Empty where it starts beside what is reserved.

@@ -106,7 +106,7 @@ def drain(
     Raises AlreadyInState where nodes are drained already, and no mode says what becomes of them;
     UserMistake for nodes that no job gets anyway.
     """
-    _check(mode, _OVERWRITE)
+    _check_mode(mode, _OVERWRITE)
     outside = [rank for rank in ranks if rank in excluded]
     if outside:
         raise UserMistake(
@@ -129,7 +129,7 @@ def undrain(
 
     Raises AlreadyInState where nodes are not drained, unless the mode is `force`.
     """
-    _check(mode, (None, "force"))
+    _check_mode(mode, (None, "force"))
     others = [rank for rank in ranks if rank not in drains]
     if others and mode is None:
         raise AlreadyInState(
@@ -139,7 +139,7 @@ def undrain(
     return _context(ranks, hosts, reason)
 
 
-def _check(mode: str | None, modes: Iterable[str | None]) -> None:
+def _check_mode(mode: str | None, modes: Iterable[str | None]) -> None:
     if mode not in modes:
         known = ", ".join(each for each in modes if each is not None)
         raise UserMistake(f"There is no mode {mode!r}: leave it out, or name one of {known}.")
@@ -163,7 +163,7 @@ def update(drains: Drains, event: Event, hosts: Hosts) -> Drains:
     return changed
 
 
-def offline_after(offline_ranks: frozenset[int], event: Event, hosts: Hosts) -> frozenset[int]:
+def update_offline(offline_ranks: frozenset[int], event: Event, hosts: Hosts) -> frozenset[int]:
     """Return the nodes that are gone after an event of the log, of those that were before.
 
     Their ranks are those of this life: with `restart`, all is told anew. Raises BadFormat.

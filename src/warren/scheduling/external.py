@@ -13,7 +13,7 @@ from warren.rfc.fluid import JobId
 
 
 class ExternalStorage(msgspec.Struct, frozen=True, kw_only=True):
-    """Storage that is there: its bytes by rabbit, and the job in whose R it is, if in one's."""
+    """Storage that exists: its bytes by rabbit, and the job in whose R it is, if in one's."""
 
     sizes: Mapping[str, int] = msgspec.field(default_factory=dict)
     job: JobId | None = None
@@ -24,10 +24,10 @@ class ExternalAllocations:
 
     def __init__(self) -> None:
         self._storages: dict[str, ExternalStorage] = {}
-        self._of_job: dict[JobId, set[str]] = {}
-        self._allocated: set[JobId] = set()
+        self._names_by_job: dict[JobId, set[str]] = {}
+        self._allocated_jobs: set[JobId] = set()
         """The jobs that have resources, and have made storage."""
-        self._taken: dict[str, int] = {}
+        self._external_bytes: dict[str, int] = {}
         """Bytes by rabbit."""
 
     def set(
@@ -46,24 +46,24 @@ class ExternalAllocations:
         if storage is not None:
             self._storages[name] = storage
             if storage.job is not None:
-                self._of_job.setdefault(storage.job, set()).add(name)
+                self._names_by_job.setdefault(storage.job, set()).add(name)
                 if allocated:
-                    self._allocated.add(storage.job)
+                    self._allocated_jobs.add(storage.job)
             changed += self._count(storage, 1)
         return self._in_gib(changed)
 
     def set_allocated(self, job: JobId, *, allocated: bool) -> Mapping[str, int]:
         """Set whether a job has its resources. Returns what `set` does."""
-        names = self._of_job.get(job)
-        if names is None or (job in self._allocated) == allocated:
+        names = self._names_by_job.get(job)
+        if names is None or (job in self._allocated_jobs) == allocated:
             return {}
         changed: list[str] = []
         if allocated:
             for name in names:
                 changed += self._count(self._storages[name], -1)
-            self._allocated.add(job)
+            self._allocated_jobs.add(job)
         else:
-            self._allocated.discard(job)
+            self._allocated_jobs.discard(job)
             for name in names:
                 changed += self._count(self._storages[name], 1)
         return self._in_gib(changed)
@@ -71,21 +71,21 @@ class ExternalAllocations:
     def _forget(self, name: str, storage: ExternalStorage) -> None:
         if storage.job is None:
             return
-        names = self._of_job[storage.job]
+        names = self._names_by_job[storage.job]
         names.discard(name)
         if not names:
-            del self._of_job[storage.job]
-            self._allocated.discard(storage.job)
+            del self._names_by_job[storage.job]
+            self._allocated_jobs.discard(storage.job)
 
     def _count(self, storage: ExternalStorage, sign: int) -> Iterator[str]:
         """Count storage that is in no job's R."""
-        if storage.job is not None and storage.job in self._allocated:
+        if storage.job is not None and storage.job in self._allocated_jobs:
             return
         for rabbit, size in storage.sizes.items():
-            self._taken[rabbit] = self._taken.get(rabbit, 0) + sign * size
-            if not self._taken[rabbit]:
-                del self._taken[rabbit]
+            self._external_bytes[rabbit] = self._external_bytes.get(rabbit, 0) + sign * size
+            if not self._external_bytes[rabbit]:
+                del self._external_bytes[rabbit]
             yield rabbit
 
     def _in_gib(self, rabbits: Iterable[str]) -> Mapping[str, int]:
-        return {rabbit: whole_gib(self._taken.get(rabbit, 0)) for rabbit in rabbits}
+        return {rabbit: whole_gib(self._external_bytes.get(rabbit, 0)) for rabbit in rabbits}

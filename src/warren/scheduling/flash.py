@@ -18,7 +18,7 @@ KIND_PROPERTY: Final = "flash"
 
 POOL: Final = "pool"
 
-RESERVED: Final = frozenset(("rabbit", "ssdcount", KIND_PROPERTY))
+RESERVED_PROPERTIES: Final = frozenset(("rabbit", "ssdcount", KIND_PROPERTY))
 """Properties of a chassis that are not labels of its rabbit."""
 
 
@@ -26,12 +26,12 @@ class Flash(Protocol):
     """The flash of one rabbit."""
 
     @property
-    def whole(self) -> int:
+    def whole_portion(self) -> int:
         """The portion that is all of it."""
         ...
 
     @property
-    def up(self) -> int:
+    def up_portion(self) -> int:
         """The portion that the graph says can be used."""
         ...
 
@@ -91,10 +91,10 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Flash of which each job has as many GiB as it asks for."""
 
     gib: int = 0
-    up: int = 0
+    up_portion: int = 0
 
     @property
-    def whole(self) -> int:
+    def whole_portion(self) -> int:
         return self.gib
 
     @property
@@ -144,16 +144,16 @@ class Quanta(msgspec.Struct, frozen=True, kw_only=True):
 
     size: int = 0
     """GiB of each."""
-    whole: int = 0
-    up: int = 0
+    whole_portion: int = 0
+    up_portion: int = 0
 
     @property
     def gib(self) -> int:
-        return self.whole.bit_count() * self.size
+        return self.whole_portion.bit_count() * self.size
 
     @property
     def id_count(self) -> int:
-        return self.whole.bit_length()
+        return self.whole_portion.bit_length()
 
     @property
     def unit(self) -> int:
@@ -169,7 +169,7 @@ class Quanta(msgspec.Struct, frozen=True, kw_only=True):
         return portion.bit_count()
 
     def first_units(self, portion: int, units: int) -> int:
-        return lowest(portion, units)
+        return lowest_bits(portion, units)
 
     def contains(self, free: int, portion: int) -> bool:
         return not portion & ~free
@@ -204,15 +204,17 @@ class Quanta(msgspec.Struct, frozen=True, kw_only=True):
 def from_vertices(path: str, properties: dict[str, str], ssds: Sequence[Vertex]) -> Flash:
     """Return the flash of a chassis whose graph has these ssds. Raises BadFormat."""
     if properties.get(KIND_PROPERTY) == POOL:
-        return Pool(gib=sum(ssd.size for ssd in ssds), up=sum(ssd.size for ssd in ssds if ssd.up))
+        return Pool(
+            gib=sum(ssd.size for ssd in ssds), up_portion=sum(ssd.size for ssd in ssds if ssd.up)
+        )
     sizes = {ssd.size for ssd in ssds}
     if len(sizes) > 1:
         raise BadFormat(f"the ssds of {path} are not of one size")
     ready = sum(1 << index for index, ssd in enumerate(ssds) if ssd.up)
-    return Quanta(size=max(sizes, default=0), whole=(1 << len(ssds)) - 1, up=ready)
+    return Quanta(size=max(sizes, default=0), whole_portion=(1 << len(ssds)) - 1, up_portion=ready)
 
 
-def lowest(bits: int, count: int) -> int:
+def lowest_bits(bits: int, count: int) -> int:
     """Keep the lowest `count` bits."""
     if bits.bit_count() == count:
         return bits

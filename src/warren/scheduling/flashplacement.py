@@ -50,14 +50,14 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def choose(
-    request: Request, candidates: Iterator[Candidate], flash: Iterable[Candidate] = ()
+    request: Request, candidates: Iterator[Candidate], flash_candidates: Iterable[Candidate] = ()
 ) -> list[Choice] | None:
     """Return what a request gets of each chassis; None where it does not fit.
 
-    Of `candidates`, which are in order, no more are looked at than it takes. `flash` is that of all
-    chassis, for what may be on any; it is looked at only if there is such. Where one allocation is
-    shared, it is found if there is any such choice. Of several, some that would fit may be
-    missed, if only a roundabout choice of nodes made room for them.
+    Of `candidates`, which are in order, no more are looked at than it takes. `flash_candidates`
+    are all chassis with their flash, for what may be on any; they are looked at only if there is
+    such. Where one allocation is shared, it is found if there is any such choice. Of several, some
+    that would fit may be missed, if only a roundabout choice of nodes made room for them.
     """
     seen: list[Candidate] = []
     there = 0
@@ -68,7 +68,7 @@ def choose(
             break
     else:
         return None
-    all_chassis = [*flash] if request.any_rabbit else []
+    all_chassis = [*flash_candidates] if request.any_rabbit else []
     found = _place_shared(
         request,
         _take_in_order(seen, [candidate.max_nodes for candidate in seen], request),
@@ -77,7 +77,7 @@ def choose(
     if found is not None:
         return found
     rest = [*seen, *candidates]
-    gather = any(each.locality is Locality.NODE for each in request.shared)
+    gather = any(each.locality is Locality.NODE for each in request.shared_flash)
     found = (_on_fewest_rabbits if gather else _follow_allocations)(request, rest, all_chassis)
     each = request.nodes_per_chassis
     if found is not None and each and any(choice.nodes not in (0, each) for choice in found):
@@ -89,7 +89,7 @@ def _on_fewest_rabbits(
     request: Request, candidates: Sequence[Candidate], all_chassis: Sequence[Candidate]
 ) -> list[Choice] | None:
     """Choose nodes on as few rabbits as there are allocations that all nodes must be beside."""
-    near = [each for each in request.shared if each.locality is Locality.NODE]
+    near = [each for each in request.shared_flash if each.locality is Locality.NODE]
     room: list[tuple[int, int]] = []
     for index, candidate in enumerate(candidates):
         left = candidate.free_units - sum(
@@ -145,7 +145,7 @@ def _place_shared(
     taken = {candidate.chassis for candidate, _ in chosen}
     ordered += [(candidate, 0) for candidate in all_chassis if candidate.chassis not in taken]
     counts = placement(
-        request.shared,
+        request.shared_flash,
         [
             FreeFlash(
                 nodes,
@@ -164,7 +164,7 @@ def _place_shared(
             nodes,
             sum(
                 own[number] * units_needed(each.gib, candidate.unit_gib)
-                for each, own in zip(request.shared, counts, strict=True)
+                for each, own in zip(request.shared_flash, counts, strict=True)
             ),
         )
         for number, (candidate, nodes) in enumerate(ordered)
@@ -178,17 +178,17 @@ class _TrialChassis:
 
     candidate: Candidate
     shared_units: int = 0
-    apart: set[str] = field(default_factory=set)
-    """The keys of the allocations that must be with no other of such a key."""
+    colocation_keys: set[str] = field(default_factory=set)
+    """Those of the allocations on it: no other allocation with one of them may be there."""
     nodes: int = field(init=False)
     """How many can have flash beside them still."""
-    least: int = 0
+    min_nodes: int = 0
     """How many there must be, if any."""
 
     def __post_init__(self) -> None:
         self.nodes = self.candidate.max_nodes
 
-    def after(self, need: int) -> int:
+    def nodes_after(self, need: int) -> int:
         """Return how many nodes could be there beside so much more."""
         left = self.candidate.free_units - self.shared_units - need
         if left < 0:
@@ -199,37 +199,39 @@ class _TrialChassis:
             if candidate.units_per_node
             else self.nodes
         )
-        return nodes if nodes >= self.least else 0
+        return nodes if nodes >= self.min_nodes else 0
 
 
 def _follow_allocations(
     request: Request, candidates: Sequence[Candidate], all_chassis: Sequence[Candidate]
 ) -> list[Choice] | None:
     """Place each allocation where it costs the fewest nodes, and choose the nodes after it."""
-    trials = [_TrialChassis(candidate, least=request.nodes_per_chassis) for candidate in candidates]
-    most_used = request.chassis or request.node_count
+    trials = [
+        _TrialChassis(candidate, min_nodes=request.nodes_per_chassis) for candidate in candidates
+    ]
+    max_rabbits = request.chassis or request.node_count
     used: set[int] = set()
-    bound = [each for each in request.shared if each.locality is not Locality.ANY]
+    bound = [each for each in request.shared_flash if each.locality is not Locality.ANY]
     for each in sorted(bound, key=placing_order):
 
         def cost(index: int, gib: int = each.gib) -> tuple[int, int, int]:
             one = trials[index]
-            lost = one.nodes - one.after(units_needed(gib, one.candidate.unit_gib))
+            lost = one.nodes - one.nodes_after(units_needed(gib, one.candidate.unit_gib))
             return (lost, one.shared_units - one.candidate.free_units, index)
 
         heap = [
             cost(index)
             for index, one in enumerate(trials)
             if has_labels(one.candidate.labels, each.labels)
-            and one.apart.isdisjoint(each.colocation_keys)
+            and one.colocation_keys.isdisjoint(each.colocation_keys)
         ]
         heapify(heap)
         left = each.count
         while left and heap:
             index = heap[0][2]
             one, need = trials[index], units_needed(each.gib, trials[index].candidate.unit_gib)
-            after = one.after(need)
-            if not after or (index not in used and len(used) == most_used):
+            after = one.nodes_after(need)
+            if not after or (index not in used and len(used) == max_rabbits):
                 heappop(heap)
                 continue
             used.add(index)
@@ -237,7 +239,7 @@ def _follow_allocations(
             one.nodes = after
             left -= 1
             if each.colocation_keys:
-                one.apart.update(each.colocation_keys)
+                one.colocation_keys.update(each.colocation_keys)
                 heappop(heap)
             else:
                 heapreplace(heap, cost(index))

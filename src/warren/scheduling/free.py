@@ -2,7 +2,7 @@
 
 Nodes are kept together by how much of them is free, so that it costs little to see that
 something does not fit, however many nodes there are. Which nodes may be given out is for
-the caller to say, as bits by place (`inventory`).
+the caller to say, as bits by node index (`inventory`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from warren.base.placing import has_labels
 from warren.scheduling import flashplacement
-from warren.scheduling.flash import lowest
+from warren.scheduling.flash import lowest_bits
 from warren.scheduling.flashplacement import Candidate, Choice
 from warren.scheduling.inventory import Inventory, Piece
-from warren.scheduling.matching import Group, MatchPolicy, node_counts
+from warren.scheduling.matching import ChassisNodes, MatchPolicy, node_counts
 from warren.scheduling.request import Part, Request
 
 _BITS: Final = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))
@@ -28,8 +28,8 @@ class FreeResources:
         self._inventory = inventory
         self._cores = [node.cores for node in inventory.nodes]
         self._gpus = [node.gpus for node in inventory.nodes]
-        self._ssds = [chassis.flash.whole for chassis in inventory.chassis]
-        self._ready = [chassis.flash.up for chassis in inventory.chassis]
+        self._free_flash = [chassis.flash.whole_portion for chassis in inventory.chassis]
+        self._ready_flash = [chassis.flash.up_portion for chassis in inventory.chassis]
         self._withheld = [0] * len(inventory.chassis)
         """Units of flash that jobs do not get, whichever these are."""
         self._given_gib = [0] * len(inventory.chassis)
@@ -39,18 +39,18 @@ class FreeResources:
         """The nodes with so many free cores and gpus. Only those with any at all are here."""
         self._idle = (1 << len(inventory.nodes)) - 1
         counted: dict[tuple[int, int], list[int]] = {}
-        for place, node in enumerate(inventory.nodes):
+        for node_index, node in enumerate(inventory.nodes):
             count = (node.cores.bit_count(), node.gpus.bit_count())
-            counted.setdefault(count, []).append(place)
+            counted.setdefault(count, []).append(node_index)
         self._nodes_by_free = {
-            count: _bits_of(places) for count, places in counted.items() if any(count)
+            count: _bits_of(node_indexes) for count, node_indexes in counted.items() if any(count)
         }
 
     def copy(self) -> "FreeResources":
         other = FreeResources.__new__(FreeResources)
         other._inventory = self._inventory
         other._cores, other._gpus = self._cores.copy(), self._gpus.copy()
-        other._ssds, other._ready = self._ssds.copy(), self._ready.copy()
+        other._free_flash, other._ready_flash = self._free_flash.copy(), self._ready_flash.copy()
         other._withheld, other._given_gib = self._withheld.copy(), self._given_gib.copy()
         other.policy = self.policy
         other._nodes_by_free, other._idle = self._nodes_by_free.copy(), self._idle
@@ -60,65 +60,67 @@ class FreeResources:
 
     def take(self, pieces: Iterable[Piece]) -> None:
         """Take what is free of some pieces."""
-        places, nodes = self._inventory.places, self._inventory.nodes
+        node_indexes, nodes = self._inventory.node_index_by_rank, self._inventory.nodes
         changed: dict[int, tuple[int, int]] = {}
-        for rank, cores, ssds, gpus in pieces:
-            place = places[rank]
+        for rank, cores, portion, gpus in pieces:
+            node_index = node_indexes[rank]
             if cores or gpus:
-                had = changed.get(place) or (self._cores[place], self._gpus[place])
-                changed[place] = (had[0] & ~cores, had[1] & ~gpus)
-            if ssds:
-                index = nodes[place].chassis
+                had = changed.get(node_index) or (self._cores[node_index], self._gpus[node_index])
+                changed[node_index] = (had[0] & ~cores, had[1] & ~gpus)
+            if portion:
+                index = nodes[node_index].chassis
                 assert index is not None
                 flash = self._inventory.chassis[index].flash
-                self._ssds[index] = flash.subtract(self._ssds[index], ssds)
-                self._given_gib[index] += flash.count(ssds) * flash.unit
-        self._change(changed)
+                self._free_flash[index] = flash.subtract(self._free_flash[index], portion)
+                self._given_gib[index] += flash.count(portion) * flash.unit
+        self._update_nodes(changed)
 
-    def take_but_flash_free_in(self, pieces: Iterable[Piece], other: "FreeResources") -> None:
-        """Take some pieces, but of flash only what is not free in another system any more.
+    def take_and_limit_flash(self, pieces: Iterable[Piece], other: "FreeResources") -> None:
+        """Take the cores and gpus of pieces, and keep only the free flash that `other` has, too.
 
-        That may be other flash than is free here: of a pool it does not matter which.
+        That may be other flash than the pieces have: of a pool it does not matter which.
         """
         pieces = tuple(pieces)
-        self.take(piece._replace(ssds=0) for piece in pieces)
+        self.take(piece._replace(portion=0) for piece in pieces)
         for index in self._inventory.flash_portions(pieces):
             flash = self._inventory.chassis[index].flash
-            self._ssds[index] = flash.intersect(self._ssds[index], other._ssds[index])
+            self._free_flash[index] = flash.intersect(
+                self._free_flash[index], other._free_flash[index]
+            )
 
     def give_back(self, pieces: Iterable[Piece]) -> None:
-        places, nodes = self._inventory.places, self._inventory.nodes
+        node_indexes, nodes = self._inventory.node_index_by_rank, self._inventory.nodes
         changed: dict[int, tuple[int, int]] = {}
-        for rank, cores, ssds, gpus in pieces:
-            place = places[rank]
+        for rank, cores, portion, gpus in pieces:
+            node_index = node_indexes[rank]
             if cores or gpus:
-                had = changed.get(place) or (self._cores[place], self._gpus[place])
-                changed[place] = (had[0] | cores, had[1] | gpus)
-            if ssds:
-                index = nodes[place].chassis
+                had = changed.get(node_index) or (self._cores[node_index], self._gpus[node_index])
+                changed[node_index] = (had[0] | cores, had[1] | gpus)
+            if portion:
+                index = nodes[node_index].chassis
                 assert index is not None
                 flash = self._inventory.chassis[index].flash
-                self._ssds[index] = flash.add(self._ssds[index], ssds)
-        self._change(changed)
+                self._free_flash[index] = flash.add(self._free_flash[index], portion)
+        self._update_nodes(changed)
 
-    def _change(self, changed: Mapping[int, tuple[int, int]]) -> None:
+    def _update_nodes(self, changed: Mapping[int, tuple[int, int]]) -> None:
         moved: dict[tuple[tuple[int, int], tuple[int, int]], list[int]] = {}
         idle: list[int] = []
         busy: list[int] = []
-        for place, (cores, gpus) in changed.items():
-            had_cores, had_gpus = self._cores[place], self._gpus[place]
+        for node_index, (cores, gpus) in changed.items():
+            had_cores, had_gpus = self._cores[node_index], self._gpus[node_index]
             before = (had_cores.bit_count(), had_gpus.bit_count())
             after = (cores.bit_count(), gpus.bit_count())
-            self._cores[place], self._gpus[place] = cores, gpus
+            self._cores[node_index], self._gpus[node_index] = cores, gpus
             if before != after:
-                moved.setdefault((before, after), []).append(place)
-            node = self._inventory.nodes[place]
+                moved.setdefault((before, after), []).append(node_index)
+            node = self._inventory.nodes[node_index]
             if cores == node.cores and gpus == node.gpus:
-                idle.append(place)
+                idle.append(node_index)
             else:
-                busy.append(place)
-        for (before, after), places in moved.items():
-            nodes = _bits_of(places)
+                busy.append(node_index)
+        for (before, after), node_indexes in moved.items():
+            nodes = _bits_of(node_indexes)
             if any(before):
                 left = self._nodes_by_free[before] & ~nodes
                 if left:
@@ -134,11 +136,13 @@ class FreeResources:
 
     def set_ready(self, chassis: int, *, ready: bool) -> None:
         """Set whether the flash of a chassis can be used."""
-        self._ready[chassis] = self._inventory.chassis[chassis].flash.whole if ready else 0
+        self._ready_flash[chassis] = (
+            self._inventory.chassis[chassis].flash.whole_portion if ready else 0
+        )
 
     def copy_readiness(self, other: "FreeResources") -> None:
         """Have as much flash ready as there is somewhere else."""
-        self._ready = other._ready.copy()
+        self._ready_flash = other._ready_flash.copy()
 
     def set_withheld(self, chassis: int, units: int) -> None:
         """Set how many units of a chassis' flash jobs do not get."""
@@ -146,34 +150,36 @@ class FreeResources:
 
     def not_ready(self, chassis: int) -> bool:
         """Return whether there is flash of which nothing can be used."""
-        return not self._ready[chassis] and bool(self._inventory.chassis[chassis].flash.whole)
+        return not self._ready_flash[chassis] and bool(
+            self._inventory.chassis[chassis].flash.whole_portion
+        )
 
-    def down(self, chassis: int) -> int:
+    def unready_units(self, chassis: int) -> int:
         """Return how many units of a chassis' flash cannot be used."""
         flash = self._inventory.chassis[chassis].flash
-        return flash.count(flash.whole) - flash.count(self._ready[chassis])
+        return flash.count(flash.whole_portion) - flash.count(self._ready_flash[chassis])
 
     # Looking
 
-    def first_taken(self, pieces: Iterable[Piece]) -> Piece | None:
+    def first_conflict(self, pieces: Iterable[Piece]) -> Piece | None:
         """Return the first of the pieces that is not free together with those before it."""
         taken: dict[int, int] = {}
         for piece in pieces:
-            place = self._inventory.places[piece.rank]
-            if piece.cores & ~self._cores[place] or piece.gpus & ~self._gpus[place]:
+            node_index = self._inventory.node_index_by_rank[piece.rank]
+            if piece.cores & ~self._cores[node_index] or piece.gpus & ~self._gpus[node_index]:
                 return piece
-            index = self._inventory.nodes[place].chassis
-            if piece.ssds and index is not None:
+            index = self._inventory.nodes[node_index].chassis
+            if piece.portion and index is not None:
                 flash = self._inventory.chassis[index].flash
-                taken[index] = flash.add(taken.get(index, 0), piece.ssds)
-                if not flash.contains(self._ssds[index], taken[index]):
+                taken[index] = flash.add(taken.get(index, 0), piece.portion)
+                if not flash.contains(self._free_flash[index], taken[index]):
                     return piece
         return None
 
-    def taken(self, place: int) -> tuple[int, int]:
+    def taken_cores_and_gpus(self, node_index: int) -> tuple[int, int]:
         """Return the cores and gpus of a node that are taken, as bits."""
-        node = self._inventory.nodes[place]
-        return node.cores & ~self._cores[place], node.gpus & ~self._gpus[place]
+        node = self._inventory.nodes[node_index]
+        return node.cores & ~self._cores[node_index], node.gpus & ~self._gpus[node_index]
 
     def largest_per_node(self, usable: int) -> tuple[int, int]:
         """Return the most cores that are free on a node, and the most gpus."""
@@ -205,7 +211,7 @@ class FreeResources:
         found &= usable
         return found & self._idle if request.exclusive else found
 
-    def slots(self, request: Request, usable: int) -> int:
+    def max_slots(self, request: Request, usable: int) -> int:
         """Return how many slots there is room for, where nodes do not matter."""
         return sum(
             (nodes & usable).bit_count() * each
@@ -216,12 +222,12 @@ class FreeResources:
     def fits(self, request: Request, usable: int) -> bool:
         """Return whether there is room for the least that is asked for."""
         if request.nodes is None:
-            return self.slots(request, usable) >= request.slots
+            return self.max_slots(request, usable) >= request.slots
         suitable_nodes = self.suitable_nodes(request, usable)
         if not (request.wants_flash or request.chassis):
             return suitable_nodes.bit_count() >= request.node_count
-        if request.shared or request.chassis:
-            return self._choice(request, suitable_nodes) is not None
+        if request.shared_flash or request.chassis:
+            return self._choices(request, suitable_nodes) is not None
         wanted = request.node_count
         for nodes, _, _ in self._beside_flash(suitable_nodes, request):
             wanted -= nodes.bit_count()
@@ -235,14 +241,16 @@ class FreeResources:
         From the outside in: rather more nodes than more slots on each. The least must fit.
         """
         for part, count in request.open_counts:
-            low, high = count.min, self._bound(part)
+            low, high = count.min, self._upper_bound(part)
             while low < high:
                 middle = (low + high + 1) // 2
-                if self.fits(_with(request, part, count.greatest(middle) or count.min), usable):
+                if self.fits(
+                    _with_count(request, part, count.greatest(middle) or count.min), usable
+                ):
                     low = middle
                 else:
                     high = middle - 1
-            request = _with(request, part, count.greatest(low) or count.min)
+            request = _with_count(request, part, count.greatest(low) or count.min)
         return replace(request, open_counts=()) if request.open_counts else request
 
     def pieces(self, request: Request, usable: int) -> tuple[Piece, ...]:
@@ -250,7 +258,7 @@ class FreeResources:
         if request.nodes is None:
             return tuple(self._slot_pieces(request, usable))
         suitable_nodes = self.suitable_nodes(request, usable)
-        if request.shared or request.chassis:
+        if request.shared_flash or request.chassis:
             pieces = self._shared_pieces(request, suitable_nodes)
         elif request.ssd_gib:
             pieces = self._flash_pieces(request, self._beside_flash(suitable_nodes, request))
@@ -265,13 +273,13 @@ class FreeResources:
         """Return the nodes that the policy takes, of those that would do."""
         if self.policy is MatchPolicy.FIRST:
             return suitable_nodes
-        groups: list[tuple[int, Group]] = []
+        groups: list[tuple[int, ChassisNodes]] = []
         rest = suitable_nodes
         for index, chassis in enumerate(self._inventory.chassis):
-            nodes = suitable_nodes & chassis.places
+            nodes = suitable_nodes & chassis.node_mask
             rest &= ~nodes
             if nodes:
-                groups.append((nodes, Group(nodes.bit_count(), self._given_gib[index])))
+                groups.append((nodes, ChassisNodes(nodes.bit_count(), self._given_gib[index])))
         # A node on no chassis is in the way of no flash.
         left = max(request.node_count - rest.bit_count(), 0)
         counts = node_counts(self.policy, [group for _, group in groups], left)
@@ -282,14 +290,14 @@ class FreeResources:
 
     def _slot_pieces(self, request: Request, usable: int) -> Iterator[Piece]:
         nodes, slots = self._inventory.nodes, request.slots
-        for place in _places(self.suitable_nodes(request, usable)):
-            cores, gpus = self._cores[place], self._gpus[place]
+        for node_index in _node_indexes(self.suitable_nodes(request, usable)):
+            cores, gpus = self._cores[node_index], self._gpus[node_index]
             count = min(slots, _slots_of(cores.bit_count(), gpus.bit_count(), request))
             yield Piece(
-                nodes[place].rank,
-                lowest(cores, count * request.cores),
+                nodes[node_index].rank,
+                lowest_bits(cores, count * request.cores),
                 0,
-                lowest(gpus, count * request.gpus),
+                lowest_bits(gpus, count * request.gpus),
             )
             slots -= count
             if not slots:
@@ -297,9 +305,9 @@ class FreeResources:
 
     def _node_pieces(self, request: Request, suitable_nodes: int, wanted: int) -> Iterator[Piece]:
         nodes = self._inventory.nodes
-        for place in _places(suitable_nodes):
-            cores, gpus = self._resources_of_node(request, place)
-            yield Piece(nodes[place].rank, cores, 0, gpus)
+        for node_index in _node_indexes(suitable_nodes):
+            cores, gpus = self._resources_of_node(request, node_index)
+            yield Piece(nodes[node_index].rank, cores, 0, gpus)
             wanted -= 1
             if not wanted:
                 return
@@ -310,7 +318,9 @@ class FreeResources:
         nodes, wanted = self._inventory.nodes, request.node_count
         if self.policy is not MatchPolicy.FIRST:
             found = [*beside]
-            groups = [Group(each.bit_count(), self._given_gib[index]) for each, index, _ in found]
+            groups = [
+                ChassisNodes(each.bit_count(), self._given_gib[index]) for each, index, _ in found
+            ]
             counts = node_counts(self.policy, groups, wanted)
             beside = [
                 (_lowest_nodes(each, count), index, units)
@@ -319,12 +329,12 @@ class FreeResources:
             ]
         for chosen, index, units in beside:
             flash = self._inventory.chassis[index].flash
-            free = self._available(index)
-            for place in _places(chosen):
-                cores, gpus = self._resources_of_node(request, place)
+            free = self._available_portion(index)
+            for node_index in _node_indexes(chosen):
+                cores, gpus = self._resources_of_node(request, node_index)
                 own = flash.first_units(free, units)
                 free = flash.subtract(free, own)
-                yield Piece(nodes[place].rank, cores, own, gpus)
+                yield Piece(nodes[node_index].rank, cores, own, gpus)
                 wanted -= 1
                 if not wanted:
                     return
@@ -332,10 +342,10 @@ class FreeResources:
     def _shared_pieces(self, request: Request, suitable_nodes: int) -> Iterator[Piece]:
         """Yield the pieces of nodes; what is shared of a rabbit is with the first of its nodes."""
         nodes = self._inventory.nodes
-        for choice in self._choice(request, suitable_nodes) or ():
+        for choice in self._choices(request, suitable_nodes) or ():
             candidate = choice.candidate
             flash = self._inventory.chassis[candidate.chassis].flash
-            free, more = self._available(candidate.chassis), choice.shared_units
+            free, more = self._available_portion(candidate.chassis), choice.shared_units
             if not choice.nodes:
                 yield Piece(
                     self._inventory.representative_rank(candidate.chassis),
@@ -347,29 +357,37 @@ class FreeResources:
             chosen = candidate.node_mask
             if choice.nodes < chosen.bit_count():
                 chosen = _lowest_nodes(chosen, choice.nodes)
-            for place in _places(chosen):
-                cores, gpus = self._resources_of_node(request, place)
+            for node_index in _node_indexes(chosen):
+                cores, gpus = self._resources_of_node(request, node_index)
                 own = flash.first_units(free, candidate.units_per_node + more)
                 free, more = flash.subtract(free, own), 0
-                yield Piece(nodes[place].rank, cores, own, gpus)
+                yield Piece(nodes[node_index].rank, cores, own, gpus)
 
-    def _choice(self, request: Request, suitable_nodes: int) -> list[Choice] | None:
+    def _choices(self, request: Request, suitable_nodes: int) -> list[Choice] | None:
         candidates = self._candidates(suitable_nodes, request)
         if self.policy is not MatchPolicy.FIRST:
-            every = [*candidates]
-            found = flashplacement.choose(request, self._preferred(request, every), self._flash())
+            all_candidates = [*candidates]
+            found = flashplacement.choose(
+                request,
+                self._preferred_candidates(request, all_candidates),
+                self._flash_candidates(),
+            )
             if found is not None:
                 return found
-            candidates = iter(every)
-        return flashplacement.choose(request, candidates, self._flash())
+            candidates = iter(all_candidates)
+        return flashplacement.choose(request, candidates, self._flash_candidates())
 
-    def _preferred(self, request: Request, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+    def _preferred_candidates(
+        self, request: Request, candidates: Sequence[Candidate]
+    ) -> Iterator[Candidate]:
         """Yield what the policy would take. Of so many chassis with so many nodes each, all."""
-        groups = [Group(each.max_nodes, self._given_gib[each.chassis]) for each in candidates]
+        groups = [
+            ChassisNodes(each.max_nodes, self._given_gib[each.chassis]) for each in candidates
+        ]
         if request.chassis:
-            by = self.policy is MatchPolicy.LEVEL
+            by_wear = self.policy is MatchPolicy.LEVEL
             order = sorted(
-                range(len(candidates)), key=lambda index: groups[index].given_gib if by else 0
+                range(len(candidates)), key=lambda index: groups[index].given_gib if by_wear else 0
             )
             return (candidates[index] for index in order)
         wanted = min(request.node_count, sum(each.max_nodes for each in groups))
@@ -380,22 +398,22 @@ class FreeResources:
             if count
         )
 
-    def _flash(self) -> Iterator[Candidate]:
+    def _flash_candidates(self) -> Iterator[Candidate]:
         """Yield the flash of each chassis, whatever its nodes do."""
         for index, chassis in enumerate(self._inventory.chassis):
-            free = chassis.flash.count(self._available(index))
-            if free and chassis.places:
+            free = chassis.flash.count(self._available_portion(index))
+            if free and chassis.node_mask:
                 yield Candidate(index, 0, 0, 0, free, chassis.flash.unit, chassis.labels)
 
     def _candidates(self, suitable_nodes: int, request: Request) -> Iterator[Candidate]:
         """Yield what a request could have of each chassis that has nodes for it."""
         gib = request.ssd_gib
         for index, chassis in enumerate(self._inventory.chassis):
-            nodes = suitable_nodes & chassis.places
+            nodes = suitable_nodes & chassis.node_mask
             units = chassis.flash.units(gib)
             if not nodes or (gib and not units) or not has_labels(chassis.labels, request.labels):
                 continue
-            free = chassis.flash.count(self._available(index))
+            free = chassis.flash.count(self._available_portion(index))
             most = nodes.bit_count()
             if units:
                 most = min(most, free // units)
@@ -404,12 +422,12 @@ class FreeResources:
             if most:
                 yield Candidate(index, nodes, most, units, free, chassis.flash.unit, chassis.labels)
 
-    def _resources_of_node(self, request: Request, place: int) -> tuple[int, int]:
+    def _resources_of_node(self, request: Request, node_index: int) -> tuple[int, int]:
         """Return the cores and gpus of one node that are to be allocated."""
-        cores, gpus = self._cores[place], self._gpus[place]
+        cores, gpus = self._cores[node_index], self._gpus[node_index]
         if request.exclusive:
             return cores, gpus
-        return lowest(cores, request.node_cores), lowest(gpus, request.node_gpus)
+        return lowest_bits(cores, request.node_cores), lowest_bits(gpus, request.node_gpus)
 
     def _beside_flash(
         self, suitable_nodes: int, request: Request
@@ -417,27 +435,27 @@ class FreeResources:
         """Return nodes that can have flash, the number of their chassis, and each node's units."""
         for index, chassis in enumerate(self._inventory.chassis):
             units = chassis.flash.units(request.ssd_gib)
-            nodes = suitable_nodes & chassis.places
+            nodes = suitable_nodes & chassis.node_mask
             if not units or not nodes or not has_labels(chassis.labels, request.labels):
                 continue
-            enough = chassis.flash.count(self._available(index)) // units
+            enough = chassis.flash.count(self._available_portion(index)) // units
             if enough < nodes.bit_count():
                 nodes = _lowest_nodes(nodes, enough)
             if nodes:
                 yield nodes, index, units
 
-    def units(self, index: int) -> int:
+    def available_units(self, index: int) -> int:
         """Return how many units of a chassis' flash jobs can have now."""
-        return self._inventory.chassis[index].flash.count(self._available(index))
+        return self._inventory.chassis[index].flash.count(self._available_portion(index))
 
-    def _available(self, index: int) -> int:
+    def _available_portion(self, index: int) -> int:
         """Return the flash of a chassis that is free and ready, and not kept from jobs."""
         flash = self._inventory.chassis[index].flash
-        free = flash.intersect(self._ssds[index], self._ready[index])
+        free = flash.intersect(self._free_flash[index], self._ready_flash[index])
         withheld = self._withheld[index]
         return flash.first_units(free, max(flash.count(free) - withheld, 0)) if withheld else free
 
-    def _bound(self, part: Part) -> int:
+    def _upper_bound(self, part: Part) -> int:
         """Return what no number of such parts exceeds here."""
         if part == "nodes":
             return len(self._cores)
@@ -447,7 +465,7 @@ class FreeResources:
         return most * len(self._cores) if part == "slots" else most
 
 
-def _with(request: Request, part: Part, number: int) -> Request:
+def _with_count(request: Request, part: Part, number: int) -> Request:
     match part:
         case "nodes":
             return replace(request, nodes=number)
@@ -465,7 +483,7 @@ def _slots_of(cores: int, gpus: int, request: Request) -> int:
     return min(slots, gpus // request.gpus) if request.gpus else slots
 
 
-def _places(nodes: int) -> Iterator[int]:
+def _node_indexes(nodes: int) -> Iterator[int]:
     """Return the numbers that many bits stand for, ascending."""
     if not nodes:
         return
@@ -478,16 +496,16 @@ def _places(nodes: int) -> Iterator[int]:
                 yield base + bit
 
 
-def _bits_of(places: list[int]) -> int:
-    """Return the bits of some places: of many without going over all bits for each."""
-    if len(places) < 8:
+def _bits_of(node_indexes: list[int]) -> int:
+    """Return some nodes as bits: of many without going over all bits for each."""
+    if len(node_indexes) < 8:
         found = 0
-        for place in places:
-            found |= 1 << place
+        for node_index in node_indexes:
+            found |= 1 << node_index
         return found
-    data = bytearray(max(places) // 8 + 1)
-    for place in places:
-        data[place >> 3] |= 1 << (place & 7)
+    data = bytearray(max(node_indexes) // 8 + 1)
+    for node_index in node_indexes:
+        data[node_index >> 3] |= 1 << (node_index & 7)
     return int.from_bytes(data, "little")
 
 
@@ -495,8 +513,8 @@ def _lowest_nodes(nodes: int, count: int) -> int:
     """Keep the first so many nodes."""
     if not count:
         return 0
-    for place in _places(nodes):
+    for node_index in _node_indexes(nodes):
         count -= 1
         if not count:
-            return nodes & ((2 << place) - 1)
+            return nodes & ((2 << node_index) - 1)
     return nodes

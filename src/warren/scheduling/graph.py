@@ -14,13 +14,13 @@ from warren.scheduling import refusals, shortage
 from warren.scheduling.free import FreeResources
 from warren.scheduling.inventory import Allocation, Inventory, Piece, Properties, bits, ids
 from warren.scheduling.matching import MatchPolicy
-from warren.scheduling.reasons import WITHHELD, Reason, ReasonKind
+from warren.scheduling.reasons import WITHHELD_KINDS, Reason, ReasonKind
 from warren.scheduling.refusals import Refusal, SystemView
 from warren.scheduling.request import Request
 
 __all__ = ["Allocation", "Graph", "NodeUse", "Piece", "Refusal"]
 
-_CONSTRAINTS: Final = 256
+_MAX_CONSTRAINTS: Final = 256
 """How many constraints are kept with the nodes that meet them."""
 
 
@@ -30,7 +30,7 @@ class NodeUse(msgspec.Struct, frozen=True):
     rank: int
     host: str
     cores: int
-    taken: int
+    cores_taken: int
     gpus: int = 0
     gpus_taken: int = 0
 
@@ -51,12 +51,12 @@ class Graph:
             # Flash that is not ready will be, with time.
             self._whole.set_ready(chassis, ready=True)
         self._free = FreeResources(self._inventory)
-        self._excluded = self._places(excluded)
+        self._excluded = self._node_mask(excluded)
         self._drained = 0
         self._offline = 0
         self._tagged: dict[str, int] = {}
         """The nodes that are tagged, by the source that says so."""
-        self._everything = (1 << self.nodes) - 1
+        self._all_nodes = (1 << self.node_count) - 1
         self._idle = self._free.copy()
         """What there is when all jobs have ended."""
         self._external: dict[str, int] = {}
@@ -72,7 +72,7 @@ class Graph:
         return other
 
     @property
-    def nodes(self) -> int:
+    def node_count(self) -> int:
         return len(self._inventory.nodes)
 
     @property
@@ -84,10 +84,10 @@ class Graph:
     def excluded(self) -> frozenset[int]:
         """The ranks of the nodes that are never given out."""
         nodes = self._inventory.nodes
-        return frozenset(nodes[place].rank for place in ids(self._excluded))
+        return frozenset(nodes[node_index].rank for node_index in ids(self._excluded))
 
-    def _places(self, ranks: Iterable[int]) -> int:
-        known = self._inventory.places
+    def _node_mask(self, ranks: Iterable[int]) -> int:
+        known = self._inventory.node_index_by_rank
         return bits(known[rank] for rank in ranks if rank in known)
 
     # What may be given out
@@ -108,7 +108,7 @@ class Graph:
         are what it carries, each as `key=value`, where that is known.
         """
         self._states[rabbit] = state
-        for index in self._inventory.rabbits.get(rabbit, ()):
+        for index in self._inventory.chassis_by_rabbit.get(rabbit, ()):
             self._idle.set_ready(index, ready=up)  # no job's end makes it ready
             self._free.set_ready(index, ready=up)
             if labels is not None:
@@ -133,18 +133,18 @@ class Graph:
         self, rabbit: str, returned: Collection[ReasonKind] = ()
     ) -> Iterator[tuple[int, int]]:
         """Yield how many units of which chassis are kept, but for what is given `returned`."""
-        numbers = self._inventory.rabbits.get(rabbit, ())
-        has = None if ReasonKind.CAPACITY in returned else self._capacity.get(rabbit)
+        numbers = self._inventory.chassis_by_rabbit.get(rabbit, ())
+        capacity = None if ReasonKind.CAPACITY in returned else self._capacity.get(rabbit)
         external = 0 if ReasonKind.EXTERNAL in returned else self._external.get(rabbit, 0)
         for index in numbers:
             flash = self._inventory.chassis[index].flash
-            there = flash.count(flash.whole)
-            if has is not None and len(numbers) == 1:
+            there = flash.count(flash.whole_portion)
+            if capacity is not None and len(numbers) == 1:
                 # A part of a unit is none.
-                there = min(there, has // flash.unit if flash.unit else 0)
+                there = min(there, capacity // flash.unit if flash.unit else 0)
             taken = min(flash.units(external), there)
             external -= taken * flash.unit
-            yield index, flash.count(flash.whole) - there + taken
+            yield index, flash.count(flash.whole_portion) - there + taken
 
     def set_policy(self, policy: MatchPolicy) -> None:
         """Set which nodes are taken, of those that would do."""
@@ -155,18 +155,18 @@ class Graph:
 
         Jobs keep what they have of them, and give it back. Unknown ranks are ignored.
         """
-        self._drained = self._places(ranks)
+        self._drained = self._node_mask(ranks)
 
     def set_offline(self, ranks: Iterable[int]) -> None:
         """Set which nodes are down, in place of those set before."""
-        self._offline = self._places(ranks)
+        self._offline = self._node_mask(ranks)
 
     def set_tagged(self, source: str, hosts: Iterable[str]) -> None:
         """Set which nodes are tagged, as one source has it, in place of what that has said before.
 
         Requests that want no tagged nodes do not get them, and wait. Unknown nodes are ignored.
         """
-        known = self._inventory.by_host
+        known = self._inventory.node_index_by_host
         nodes = bits(known[host] for host in hosts if host in known)
         others = {name: held for name, held in self._tagged.items() if name != source}
         self._tagged = {**others, source: nodes} if nodes else others
@@ -177,7 +177,7 @@ class Graph:
         self._excluded |= nodes
         if request.wants_flash:
             for index, chassis in enumerate(self._inventory.chassis):
-                if request.any_rabbit or chassis.places & nodes:
+                if request.any_rabbit or chassis.node_mask & nodes:
                     self._free.set_ready(index, ready=False)
 
     # What is there
@@ -185,14 +185,14 @@ class Graph:
     def node_use(self) -> list[NodeUse]:
         """Return all nodes by rank, with how much of each is taken."""
         found = []
-        for place, node in enumerate(self._inventory.nodes):
-            cores, gpus = self._free.taken(place)
+        for node_index, node in enumerate(self._inventory.nodes):
+            cores, gpus = self._free.taken_cores_and_gpus(node_index)
             found.append(
                 NodeUse(
                     rank=node.rank,
                     host=node.host,
                     cores=node.cores.bit_count(),
-                    taken=cores.bit_count(),
+                    cores_taken=cores.bit_count(),
                     gpus=node.gpus.bit_count(),
                     gpus_taken=gpus.bit_count(),
                 )
@@ -203,14 +203,14 @@ class Graph:
         """Return what there is for jobs, what they have, and what is kept from them, each as R."""
         nodes = self._inventory.nodes
         there, down, taken = [], [], []
-        for place, node in enumerate(nodes):
-            cores, gpus = self._free.taken(place)
+        for node_index, node in enumerate(nodes):
+            cores, gpus = self._free.taken_cores_and_gpus(node_index)
             if cores:
                 taken.append(Piece(node.rank, cores, 0, gpus))
-            if node.cores and not self._excluded >> place & 1:
+            if node.cores and not self._excluded >> node_index & 1:
                 whole = Piece(node.rank, node.cores, 0, node.gpus)
                 there.append(whole)
-                if (self._drained | self._offline) >> place & 1:
+                if (self._drained | self._offline) >> node_index & 1:
                     down.append(whole)
         parts = {"all": there, "allocated": taken, "down": down}
         return {
@@ -221,7 +221,9 @@ class Graph:
     def matching_ranks(self, constraint: Mapping[str, Any]) -> list[int]:
         """Return the ranks of the nodes that meet a constraint. Raises BadFormat."""
         nodes = self._inventory.nodes
-        return [nodes[place].rank for place in ids(self._inventory.matching_nodes(constraint))]
+        return [
+            nodes[node_index].rank for node_index in ids(self._inventory.matching_nodes(constraint))
+        ]
 
     @property
     def largest_chassis_gib(self) -> int:
@@ -230,7 +232,7 @@ class Graph:
 
     def possible_nodes(self, request: Request) -> int:
         """Return the nodes that a request could ever get, as bits."""
-        return self._whole.suitable_nodes(request, self._view(request).offered)
+        return self._whole.suitable_nodes(request, self._view(request).ever_usable)
 
     def overlap(self, one: Request, other: Request) -> bool:
         """Return whether two requests may ever want the same."""
@@ -240,7 +242,8 @@ class Graph:
         if not (one.wants_flash and other.wants_flash):
             return False
         return (one.any_rabbit or other.any_rabbit) or any(
-            chassis.places & mine and chassis.places & others for chassis in self._inventory.chassis
+            chassis.node_mask & mine and chassis.node_mask & others
+            for chassis in self._inventory.chassis
         )
 
     # Matching
@@ -270,7 +273,7 @@ class Graph:
         A node that is drained or offline counts: it will be given out again.
         """
         view = self._view(request)
-        if self._whole.fits(request, view.offered):
+        if self._whole.fits(request, view.ever_usable):
             return None
         return Refusal(refusals.never_reason(request, view), never=True)
 
@@ -281,33 +284,33 @@ class Graph:
         if never is not None:
             kind = refusals.never_kind(request, view)
             return Reason(kinds=(kind,), sentence=f"can never start: {never.reason}")
-        forever = self.blockers(request, ended=True) or ()
+        needed_when_idle = self.blockers(request, when_idle=True) or ()
         # Where jobs will end, that is what it waits for; and it may start sooner all the same.
-        now = self.blockers(request, ended=False)
-        return shortage.explain(request, view, forever, now)
+        needed_now = self.blockers(request, when_idle=False)
+        return shortage.explain(request, view, needed_when_idle, needed_now)
 
-    def blockers(self, request: Request, *, ended: bool) -> tuple[ReasonKind, ...] | None:
+    def blockers(self, request: Request, *, when_idle: bool) -> tuple[ReasonKind, ...] | None:
         """Return what must be given back for a request to fit, or to fit when all jobs have ended.
 
         No part of that would do. None if all of it would not.
         """
-        returned = set(WITHHELD)
-        if not self._would_fit(request, returned, ended=ended):
+        returned = set(WITHHELD_KINDS)
+        if not self._would_fit(request, returned, when_idle=when_idle):
             return None
         needed = []
-        for kind in WITHHELD:
-            if self._would_fit(request, returned - {kind}, ended=ended):
+        for kind in WITHHELD_KINDS:
+            if self._would_fit(request, returned - {kind}, when_idle=when_idle):
                 returned.discard(kind)
             else:
                 needed.append(kind)
         return tuple(reversed(needed))
 
     def _would_fit(
-        self, request: Request, returned: Collection[ReasonKind], *, ended: bool
+        self, request: Request, returned: Collection[ReasonKind], *, when_idle: bool
     ) -> bool:
         """Return whether there would be room if some of what is kept from jobs were given back."""
         view = self._view(request)
-        nodes = view.offered
+        nodes = view.ever_usable
         kept = {
             ReasonKind.DRAINED: view.drained,
             ReasonKind.OFFLINE: view.offline,
@@ -316,7 +319,7 @@ class Graph:
         for kind, held in kept.items():
             if kind not in returned:
                 nodes &= ~held
-        room = self._whole if ended else self._free
+        room = self._whole if when_idle else self._free
         if request.wants_flash:
             room = room.copy()
             room.copy_readiness(self._whole if ReasonKind.RABBITS in returned else self._free)
@@ -329,9 +332,9 @@ class Graph:
         """Mark an allocation as taken."""
         self._free.take(allocation.pieces)
 
-    def take_but_flash_free_in(self, allocation: Allocation, other: "Graph") -> None:
-        """Mark an allocation as taken, but for the flash that is free in another graph, too."""
-        self._free.take_but_flash_free_in(allocation.pieces, other._free)
+    def take_and_limit_flash(self, allocation: Allocation, other: "Graph") -> None:
+        """Mark an allocation as taken, and as free flash only what is free in `other`, too."""
+        self._free.take_and_limit_flash(allocation.pieces, other._free)
 
     def give_back(self, *allocations: Allocation) -> None:
         """Mark allocations as free again."""
@@ -339,7 +342,7 @@ class Graph:
 
     def conflict(self, allocation: Allocation) -> str | None:
         """Return which part of an allocation is not free; None if all of it is."""
-        piece = self._free.first_taken(allocation.pieces)
+        piece = self._free.first_conflict(allocation.pieces)
         return f"some of {self.hosts[piece.rank]} is another job's" if piece else None
 
     # R
@@ -370,7 +373,7 @@ class Graph:
             excluded=self._excluded,
             drained=self._drained,
             offline=self._offline,
-            tagged=self._all_tagged() if request.untagged else 0,
+            tagged=self._all_tagged() if request.needs_untagged else 0,
             states=self._states,
             external=self._external,
             capacity=self._capacity,
@@ -384,9 +387,9 @@ class Graph:
 
     def _matching(self, constraint: str) -> int:
         if not constraint:
-            return self._everything
+            return self._all_nodes
         if constraint not in self._matching_by_constraint:
-            if len(self._matching_by_constraint) == _CONSTRAINTS:
+            if len(self._matching_by_constraint) == _MAX_CONSTRAINTS:
                 del self._matching_by_constraint[next(iter(self._matching_by_constraint))]
             self._matching_by_constraint[constraint] = self._inventory.matching_nodes(
                 orjson.loads(constraint)

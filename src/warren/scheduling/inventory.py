@@ -1,7 +1,8 @@
 """What a system consists of, and how parts of it are written as R and read again.
 
-Nodes have places: 0 is that of the lowest rank. Sets of nodes are bits of integers by place;
-sets of cores, of gpus and of ssds are bits by id. Nothing here knows what is taken.
+Nodes have indexes: 0 is that of the lowest rank. Sets of nodes are bits of integers by node
+index; sets of cores and of gpus are bits by id, and portions of flash are what `flash` says.
+Nothing here knows what is taken.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -23,7 +24,7 @@ Properties = Mapping[str, Container[str]]
 _ROOT: Final = 0
 """The id of the cluster in graphs."""
 
-_LARGEST_ID: Final = 65535
+_MAX_ID: Final = 65535
 """Of cores and gpus on one node: sets of them are kept as bits."""
 
 
@@ -35,7 +36,7 @@ class Piece(NamedTuple):
 
     rank: int
     cores: int
-    ssds: int = 0
+    portion: int = 0
     gpus: int = 0
 
 
@@ -56,11 +57,11 @@ class Chassis:
     vertex_id: int = 0
     """Its id in graphs; its ssds have the next ones."""
     flash: Flash = field(default_factory=Quanta)
-    places: int = 0
-    """Its nodes."""
+    node_mask: int = 0
+    """Its nodes, as bits by node index."""
     labels: frozenset[str] | None = None
     """What its rabbit carries, each as `key=value`; None where that is not known yet."""
-    _quanta: dict[int, GraphText] = field(default_factory=dict)
+    _quantum_texts: dict[int, GraphText] = field(default_factory=dict)
 
     @cached_property
     def text(self) -> GraphText:
@@ -76,21 +77,23 @@ class Chassis:
 
     def set_labels(self, labels: Iterable[str]) -> None:
         """Set what its rabbit carries. What has the name of a property here is left out."""
-        known = frozenset(each for each in labels if each.partition("=")[0] not in flash.RESERVED)
+        known = frozenset(
+            each for each in labels if each.partition("=")[0] not in flash.RESERVED_PROPERTIES
+        )
         if known != self.labels:
             self.labels = known
             self.__dict__.pop("text", None)  # it is written anew
 
-    def texts(self, portion: int) -> Iterator[GraphText]:
+    def ssd_texts(self, portion: int) -> Iterator[GraphText]:
         """Write a portion of its flash. Quanta are written once: they are the same for all jobs."""
         for index, gib in self.flash.ssds(portion):
-            known = self._quanta.get(index)
+            known = self._quantum_texts.get(index)
             if known is None:
                 metadata = {"id": index, "unit": "GiB", "size": gib, "exclusive": True}
                 ssd = Vertex(type="ssd", path=f"{self.path}/ssd{index}", metadata=metadata)
                 known = jgf.vertex_text(ssd, self.vertex_id + 1 + index, self.vertex_id)
                 if isinstance(self.flash, Quanta):
-                    self._quanta[index] = known
+                    self._quantum_texts[index] = known
             yield known
 
 
@@ -101,7 +104,7 @@ class Node(msgspec.Struct, kw_only=True, dict=True):
     host: str
     chassis: int | None = None
     parent_id: int = _ROOT
-    """The id in graphs of what it stands in."""
+    """The id in graphs of its parent: its chassis, or the cluster."""
     path: str = ""
     vertex_id: int = 0
     """Its own id in graphs; its cores have the next ones, and then its gpus."""
@@ -115,14 +118,14 @@ class Node(msgspec.Struct, kw_only=True, dict=True):
         return constraint.Node(self.rank, self.host, constraint.implied_properties(self.properties))
 
     @cached_property
-    def whole(self) -> GraphText:
+    def whole_text(self) -> GraphText:
         """The node as a graph tells of it if all of it is allocated."""
         return jgf.join_texts(self._texts(self.cores, self.gpus))
 
     def text(self, cores: int, gpus: int) -> GraphText:
         """Write the node as it is in a graph, with some of its cores and gpus."""
         if cores == self.cores and gpus == self.gpus:
-            return self.whole
+            return self.whole_text
         return jgf.join_texts(self._texts(cores, gpus))
 
     def _texts(self, cores: int, gpus: int) -> Iterator[GraphText]:
@@ -140,7 +143,7 @@ class Node(msgspec.Struct, kw_only=True, dict=True):
 
 
 class Inventory:
-    """All nodes by place, and all chassis. Made from the system's R and its graph."""
+    """All nodes by index, and all chassis. Made from the system's R and its graph."""
 
     def __init__(self, r: Mapping[str, Any], properties: Properties) -> None:
         """`properties` are told beside those in R. Raises BadFormat."""
@@ -148,8 +151,8 @@ class Inventory:
         self._root = Vertex(type="cluster", path="")
         known: dict[int, Node] = {}
         if r.get("scheduling") is not None:
-            known = self._read(r["scheduling"])
-        graphed = bool(known)
+            known = self._read_graph(r["scheduling"])
+        has_graph = bool(known)
         ranks = resource_set.decode_ranks(r)
         for rank in ranks:
             node = known.setdefault(rank.rank, Node(rank=rank.rank, host=rank.host))
@@ -157,26 +160,30 @@ class Inventory:
                 raise BadFormat(
                     f"R names {rank.host} as rank {rank.rank}, and its graph {node.host}"
                 )
-            if max((*rank.cores, *rank.gpus)) > _LARGEST_ID:
-                raise BadFormat(f"R names cores or gpus of {rank.host} beyond {_LARGEST_ID}")
+            if max((*rank.cores, *rank.gpus)) > _MAX_ID:
+                raise BadFormat(f"R names cores or gpus of {rank.host} beyond {_MAX_ID}")
             node.cores, node.gpus = bits(rank.cores), bits(rank.gpus)
-        if graphed and len(known) > len(ranks):
-            stray = min(known.keys() - {rank.rank for rank in ranks})
+        if has_graph and len(known) > len(ranks):
+            extra_rank = min(known.keys() - {rank.rank for rank in ranks})
             raise BadFormat(
-                f"the graph has {known[stray].host} as rank {stray}, and R_lite has not"
+                f"the graph has {known[extra_rank].host} as rank {extra_rank}, and R_lite has not"
             )
         self.nodes = [known[rank] for rank in sorted(known)]
-        self.places = {node.rank: place for place, node in enumerate(self.nodes)}
-        self.by_host = {node.host: place for place, node in enumerate(self.nodes)}
-        self.rabbits: dict[str, list[int]] = {}
+        self.node_index_by_rank = {
+            node.rank: node_index for node_index, node in enumerate(self.nodes)
+        }
+        self.node_index_by_host = {
+            node.host: node_index for node_index, node in enumerate(self.nodes)
+        }
+        self.chassis_by_rabbit: dict[str, list[int]] = {}
         """The numbers of the chassis by the names of their rabbits."""
-        self._paths = {chassis.path: index for index, chassis in enumerate(self.chassis)}
+        self._chassis_by_path = {chassis.path: index for index, chassis in enumerate(self.chassis)}
         for index, chassis in enumerate(self.chassis):
-            self.rabbits.setdefault(chassis.rabbit, []).append(index)
+            self.chassis_by_rabbit.setdefault(chassis.rabbit, []).append(index)
         self._assign_ids()
         self._set_properties(resource_set.decode_all(r).properties, properties)
 
-    def _read(self, scheduling: Mapping[str, Any]) -> dict[int, Node]:
+    def _read_graph(self, scheduling: Mapping[str, Any]) -> dict[int, Node]:
         """Read the graph. Raises BadFormat for one that is no tree, or not of what is known here.
 
         Vertices of other types are passed over: Fluxion's graphs may have them.
@@ -231,13 +238,13 @@ class Inventory:
         for chassis in self.chassis:
             chassis.vertex_id = number
             number += 1 + chassis.flash.id_count
-        for place, node in enumerate(self.nodes):
+        for node_index, node in enumerate(self.nodes):
             node.vertex_id = number
             number += 1 + node.cores.bit_length() + node.gpus.bit_length()
             if node.chassis is not None:
                 chassis = self.chassis[node.chassis]
                 node.parent_id = chassis.vertex_id
-                chassis.places |= 1 << place
+                chassis.node_mask |= 1 << node_index
 
     def _set_properties(
         self, ranks_by_name: Mapping[str, Iterable[int]], properties: Properties
@@ -253,9 +260,11 @@ class Inventory:
                 node.properties = frozenset(mine)
 
     def matching_nodes(self, wanted: Mapping[str, Any]) -> int:
-        """Return the places of the nodes that meet a constraint."""
+        """Return the nodes that meet a constraint, as bits."""
         meets = constraint.matcher(wanted)
-        return bits(place for place, node in enumerate(self.nodes) if meets(node.constraint_node))
+        return bits(
+            node_index for node_index, node in enumerate(self.nodes) if meets(node.constraint_node)
+        )
 
     # R
 
@@ -276,7 +285,7 @@ class Inventory:
         for piece in allocation.pieces:
             if not (piece.cores or piece.gpus):
                 continue
-            node = self.nodes[self.places[piece.rank]]
+            node = self.nodes[self.node_index_by_rank[piece.rank]]
             ranks.append(
                 resource_set.Rank(piece.rank, node.host, _ids(piece.cores), _ids(piece.gpus))
             )
@@ -302,53 +311,53 @@ class Inventory:
         flash_portions = self.flash_portions(allocation.pieces)
         written: set[int] = set()
         for rank, cores, _, gpus in allocation.pieces:
-            node = self.nodes[self.places[rank]]
+            node = self.nodes[self.node_index_by_rank[rank]]
             if node.chassis is not None and node.chassis not in written:
                 written.add(node.chassis)
                 chassis = self.chassis[node.chassis]
                 yield chassis.text
-                yield from chassis.texts(flash_portions.get(node.chassis, 0))
+                yield from chassis.ssd_texts(flash_portions.get(node.chassis, 0))
             if cores or gpus:
                 yield node.text(cores, gpus)
 
     def representative_rank(self, chassis: int) -> int:
         """Return the rank that stands for a chassis of which only flash is allocated."""
-        places = self.chassis[chassis].places
-        return self.nodes[(places & -places).bit_length() - 1].rank
+        node_mask = self.chassis[chassis].node_mask
+        return self.nodes[(node_mask & -node_mask).bit_length() - 1].rank
 
     def flash_portions(self, pieces: Iterable[Piece]) -> dict[int, int]:
         """Put together the flash of some pieces, by the numbers of the chassis."""
         found: dict[int, int] = {}
         for piece in pieces:
-            if piece.ssds:
-                index = self.nodes[self.places[piece.rank]].chassis
+            if piece.portion:
+                index = self.nodes[self.node_index_by_rank[piece.rank]].chassis
                 assert index is not None
-                found[index] = self.chassis[index].flash.add(found.get(index, 0), piece.ssds)
+                found[index] = self.chassis[index].flash.add(found.get(index, 0), piece.portion)
         return found
 
     def decode(self, r: Mapping[str, Any]) -> Allocation:
         """Read an R that was written here. Raises BadFormat if it names what is not here."""
         pieces = []
-        ssds = self._ssds(r)
+        portions = self._portions_in(r)
         for rank in resource_set.decode_ranks(r):
-            place = self.places.get(rank.rank)
-            if place is None:
+            node_index = self.node_index_by_rank.get(rank.rank)
+            if node_index is None:
                 raise BadFormat(f"R names rank {rank.rank}, which the system does not have")
-            node = self.nodes[place]
+            node = self.nodes[node_index]
             if node.host != rank.host:
                 raise BadFormat(f"R names {rank.host} as rank {rank.rank}, which is {node.host}")
-            cores, gpus = _bits(rank.cores, node.cores), _bits(rank.gpus, node.gpus)
+            cores, gpus = _bits_within(rank.cores, node.cores), _bits_within(rank.gpus, node.gpus)
             if cores is None or gpus is None:
                 raise BadFormat(f"R names cores or gpus of {node.host} that it does not have")
-            own = 0 if node.chassis is None else ssds.pop(node.chassis, 0)
+            own = 0 if node.chassis is None else portions.pop(node.chassis, 0)
             pieces.append(Piece(rank.rank, cores, own, gpus))
-        for index, own in ssds.items():
-            if not self.chassis[index].places:
+        for index, own in portions.items():
+            if not self.chassis[index].node_mask:
                 raise BadFormat(f"R names flash of {self.chassis[index].path}, which has no nodes")
             pieces.append(Piece(self.representative_rank(index), 0, own))
         return Allocation(tuple(pieces), r["execution"].get("nslots", 1))
 
-    def _ssds(self, r: Mapping[str, Any]) -> dict[int, int]:
+    def _portions_in(self, r: Mapping[str, Any]) -> dict[int, int]:
         """Return the portions of flash of an R by chassis."""
         found: dict[int, list[Vertex]] = {}
         vertices = jgf.decode(r["scheduling"]) if "scheduling" in r else ()
@@ -356,14 +365,14 @@ class Inventory:
             if vertex.type != "ssd":
                 continue
             jgf.check_vertex(vertex, index)
-            place = self._paths.get(vertex.parent)
-            if place is None:
+            chassis = self._chassis_by_path.get(vertex.parent)
+            if chassis is None:
                 raise BadFormat(f"R names {vertex.path}, which the system does not have")
-            found.setdefault(place, []).append(vertex)
-        return {place: self.chassis[place].flash.read(ssds) for place, ssds in found.items()}
+            found.setdefault(chassis, []).append(vertex)
+        return {chassis: self.chassis[chassis].flash.read(ssds) for chassis, ssds in found.items()}
 
 
-def _bits(numbers: Iterable[int], there: int) -> int | None:
+def _bits_within(numbers: Iterable[int], there: int) -> int | None:
     """Return numbers as bits, if all of them are there."""
     length = there.bit_length()
     found = bits(number for number in numbers if number < length)

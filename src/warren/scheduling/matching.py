@@ -18,8 +18,8 @@ class MatchPolicy(StrEnum):
     """Those on chassis of whose flash the least has been given out: for even wear."""
 
 
-class Group(NamedTuple):
-    """What one chassis could give to a request."""
+class ChassisNodes(NamedTuple):
+    """The nodes of one chassis that a request could have."""
 
     max_nodes: int
     """How many nodes."""
@@ -27,7 +27,7 @@ class Group(NamedTuple):
     """GiB of its flash that have been given out so far."""
 
 
-def node_counts(policy: MatchPolicy, groups: Sequence[Group], wanted: int) -> list[int]:
+def node_counts(policy: MatchPolicy, groups: Sequence[ChassisNodes], wanted: int) -> list[int]:
     """Return how many of the wanted nodes each group gives.
 
     There are as many as that: the caller has seen that the request fits.
@@ -44,7 +44,7 @@ def node_counts(policy: MatchPolicy, groups: Sequence[Group], wanted: int) -> li
             return _spread(groups, wanted)
 
 
-def _in_turn(groups: Sequence[Group], order: Sequence[int], wanted: int) -> list[int]:
+def _in_turn(groups: Sequence[ChassisNodes], order: Sequence[int], wanted: int) -> list[int]:
     counts = [0] * len(groups)
     for index in order:
         counts[index] = min(groups[index].max_nodes, wanted)
@@ -54,13 +54,13 @@ def _in_turn(groups: Sequence[Group], order: Sequence[int], wanted: int) -> list
     return counts
 
 
-def _packed(groups: Sequence[Group], wanted: int) -> list[int]:
+def _packed(groups: Sequence[ChassisNodes], wanted: int) -> list[int]:
     """Take the largest groups, and for what is then left the smallest one that has it."""
     counts = [0] * len(groups)
     order = sorted(range(len(groups)), key=lambda index: (-groups[index].max_nodes, index))
-    for place, index in enumerate(order):
+    for position, index in enumerate(order):
         if groups[index].max_nodes >= wanted:
-            enough = (each for each in order[place:] if groups[each].max_nodes >= wanted)
+            enough = (each for each in order[position:] if groups[each].max_nodes >= wanted)
             counts[min(enough, key=lambda each: (groups[each].max_nodes, each))] = wanted
             break
         counts[index] = groups[index].max_nodes
@@ -68,7 +68,7 @@ def _packed(groups: Sequence[Group], wanted: int) -> list[int]:
     return counts
 
 
-def _spread(groups: Sequence[Group], wanted: int) -> list[int]:
+def _spread(groups: Sequence[ChassisNodes], wanted: int) -> list[int]:
     """Fill groups evenly: those that have less give all, and the others as many each."""
     counts = [0] * len(groups)
     order = sorted(range(len(groups)), key=lambda index: (groups[index].max_nodes, index))

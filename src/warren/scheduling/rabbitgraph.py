@@ -37,13 +37,13 @@ def document(
     resources: ResourceSet,
     *,
     ssds: int,
-    without: Collection[str] = (),
+    excluded: Collection[str] = (),
 ) -> bytes:
-    """Write the graph, with each rabbit's flash as so many `ssds`, and nodes `without` some.
+    """Write the graph, with each rabbit's flash as so many `ssds`, and nodes `excluded` some.
 
     Raises UserMistake where R has a host twice, of which a graph could not tell which is which.
     """
-    return jgf.encode_texts(_Graph(cluster, chassis, resources, ssds, without).texts())
+    return jgf.encode_texts(_Graph(cluster, chassis, resources, ssds, excluded).texts())
 
 
 class _Graph:
@@ -53,62 +53,64 @@ class _Graph:
         chassis: Sequence[Chassis],
         resources: ResourceSet,
         ssds: int,
-        without: Collection[str],
+        excluded: Collection[str],
     ) -> None:
         self._cluster = cluster
         self._chassis = chassis
         self._ssds = ssds
-        self._nodes = _by_host(resources, without)
+        self._nodes = _by_host(resources, excluded)
         self._properties = _by_rank(resources.properties)
-        self._next = 0
+        self._next_id = 0
 
     def texts(self) -> Iterator[GraphText]:
         """Write each vertex with the edge to it, parents first."""
         path = f"/{self._cluster}"
         yield self._vertex(Vertex(type="cluster", path=path, metadata={"name": self._cluster}))
         for number, each in enumerate(self._chassis):
-            yield from self._of_chassis(number, each)
+            yield from self._chassis_texts(number, each)
         wired = {name for each in self._chassis for name in (each.rabbit, *each.hosts)}
         for host, rank in self._nodes.items():
             if host not in wired:
-                yield from self._node("node", path, rank, 0)
+                yield from self._node_texts("node", path, rank, 0)
 
-    def _of_chassis(self, number: int, each: Chassis) -> Iterator[GraphText]:
+    def _chassis_texts(self, number: int, each: Chassis) -> Iterator[GraphText]:
         path = f"/{self._cluster}/chassis{number}"
-        own = self._next
+        vertex_id = self._next_id
         properties = {"rabbit": each.rabbit, "ssdcount": str(self._ssds)}
         metadata = {"id": number, "properties": properties}
         yield self._vertex(Vertex(type="chassis", path=path, metadata=metadata), 0)
         size = each.capacity // self._ssds // GIB
         ssd = {"unit": "GiB", "size": size, "status": 1}
         for index in range(self._ssds):
-            yield self._vertex(Vertex(type="ssd", path=f"{path}/ssd{index}", metadata=ssd), own)
+            yield self._vertex(
+                Vertex(type="ssd", path=f"{path}/ssd{index}", metadata=ssd), vertex_id
+            )
         for host in each.hosts:
             if host in self._nodes:
-                yield from self._node("node", path, self._nodes[host], own)
+                yield from self._node_texts("node", path, self._nodes[host], vertex_id)
         if each.rabbit in self._nodes:
-            yield from self._node("storage_node", path, self._nodes[each.rabbit], own)
+            yield from self._node_texts("storage_node", path, self._nodes[each.rabbit], vertex_id)
 
-    def _node(self, kind: str, parent: str, rank: Rank, above: int) -> Iterator[GraphText]:
+    def _node_texts(self, kind: str, parent: str, rank: Rank, parent_id: int) -> Iterator[GraphText]:
         path = f"{parent}/{rank.host}"
-        own = self._next
+        vertex_id = self._next_id
         metadata: dict[str, object] = {"name": rank.host, "rank": rank.rank}
         if kind == "storage_node":
             metadata["exclusive"] = True
         if rank.rank in self._properties:
             metadata["properties"] = self._properties[rank.rank]
-        yield self._vertex(Vertex(type=kind, path=path, metadata=metadata), above)
+        yield self._vertex(Vertex(type=kind, path=path, metadata=metadata), parent_id)
         for name, ids in (("gpu", rank.gpus), ("core", rank.cores)):
             if ids:
-                yield jgf.leaves_text(name, ids, rank.rank, path, self._next, own)
-                self._next += len(ids)
+                yield jgf.leaves_text(name, ids, rank.rank, path, self._next_id, vertex_id)
+                self._next_id += len(ids)
 
     def _vertex(self, vertex: Vertex, parent: int | None = None) -> GraphText:
-        self._next += 1
-        return jgf.vertex_text(vertex, self._next - 1, parent)
+        self._next_id += 1
+        return jgf.vertex_text(vertex, self._next_id - 1, parent)
 
 
-def _by_host(resources: ResourceSet, without: Collection[str]) -> dict[str, Rank]:
+def _by_host(resources: ResourceSet, excluded: Collection[str]) -> dict[str, Rank]:
     found: dict[str, Rank] = {}
     for rank in resources.ranks:
         if found.setdefault(rank.host, rank) is not rank:
@@ -116,7 +118,7 @@ def _by_host(resources: ResourceSet, without: Collection[str]) -> dict[str, Rank
                 f"R has {rank.host} as rank {found[rank.host].rank} and as rank {rank.rank}: a "
                 "graph has one node of a name."
             )
-    return {host: rank for host, rank in found.items() if host not in without}
+    return {host: rank for host, rank in found.items() if host not in excluded}
 
 
 def _by_rank(properties: Mapping[str, Sequence[int]]) -> dict[int, dict[str, str]]:

@@ -43,7 +43,7 @@ class ReasonKind(StrEnum):
     """There is room, and the scheduler is about to give it."""
 
 
-WITHHELD: Final = (
+WITHHELD_KINDS: Final = (
     ReasonKind.EXTERNAL,
     ReasonKind.CAPACITY,
     ReasonKind.TAGGED,
@@ -63,7 +63,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     """For its author, going on from the job's id."""
     numbers: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """The arithmetic, as values of JSON."""
-    at: float = inf
+    t_estimate: float = inf
     """When its turn will have come at the latest, if what it waits for is reserved for it."""
 
     @property

@@ -25,7 +25,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class SystemView(msgspec.Struct, frozen=True, kw_only=True):
-    """A system as a request finds it. Nodes are bits by place."""
+    """A system as a request finds it. Nodes are bits by node index."""
 
     inventory: Inventory
     whole: FreeResources
@@ -47,12 +47,14 @@ class SystemView(msgspec.Struct, frozen=True, kw_only=True):
     """GiB that rabbits say they have, where they do."""
 
     @property
-    def offered(self) -> int:
+    def ever_usable(self) -> int:
+        """The nodes that the request may get at some time: drained ones come back."""
         return self.matching & ~self.excluded
 
     @property
     def usable(self) -> int:
-        return self.offered & ~self.drained & ~self.offline & ~self.tagged
+        """The nodes that the request may get now, if they are free."""
+        return self.ever_usable & ~self.drained & ~self.offline & ~self.tagged
 
     @property
     def withheld(self) -> Mapping[ReasonKind, int]:
@@ -86,44 +88,44 @@ def _missing(request: Request, view: SystemView) -> str:
 
 
 def _missing_slots(request: Request, view: SystemView) -> str:
-    those = _those(request)
+    those = _constraint_clause(request)
     where = f" on nodes{those}" if those else ""
-    here = "they have" if those and view.offered else "the cluster has"
-    cores, gpus = view.whole.total(view.offered)
+    here = "they have" if those and view.ever_usable else "the cluster has"
+    cores, gpus = view.whole.total(view.ever_usable)
     for wanted, there, noun in (
         (request.slots * request.cores, cores, "core"),
         (request.slots * request.gpus, gpus, "gpu"),
     ):
         if wanted > there:
             return f"{number_asked_for(wanted, noun, where)}, and {here} {there or 'none'}."
-    narrow = _too_narrow(request, view, request.cores, request.gpus, "in a slot")
+    narrow = _missing_per_node(request, view, request.cores, request.gpus, "in a slot")
     if narrow is not None:
         return narrow
-    room = view.whole.slots(request, view.offered)
+    room = view.whole.max_slots(request, view.ever_usable)
     slots = number_asked_for(
-        request.slots, "slot", f" with {_each(request.slots, request.cores, request.gpus)}"
+        request.slots, "slot", f" with {_slot_text(request.slots, request.cores, request.gpus)}"
     )
     return f"{slots}, and there is room for {room or 'none'}{where}."
 
 
 def _missing_nodes(request: Request, view: SystemView) -> str:
-    wanted, those = request.node_count, _those(request, wanted=request.node_count)
-    there = view.offered.bit_count()
+    wanted, those = request.node_count, _constraint_clause(request, wanted=request.node_count)
+    there = view.ever_usable.bit_count()
     if wanted > there:
         return f"{number_asked_for(wanted, 'node', those)}, and the cluster has {there or 'none'}."
     cores, gpus = request.node_cores, request.node_gpus
-    narrow = _too_narrow(request, view, cores, gpus, "on a node")
+    narrow = _missing_per_node(request, view, cores, gpus, "on a node")
     if narrow is not None:
         return narrow
-    able = view.whole.suitable_nodes(request, view.offered).bit_count()
+    able = view.whole.suitable_nodes(request, view.ever_usable).bit_count()
     if able < wanted:
-        each = f"{those} with {_each(wanted, cores, gpus)}"
+        each = f"{those} with {_slot_text(wanted, cores, gpus)}"
         return f"{number_asked_for(wanted, 'node', each)}, and the cluster has {able or 'none'}."
-    on_chassis = _few_chassis(request, view)
+    on_chassis = _missing_chassis(request, view)
     if on_chassis is not None:
         return on_chassis
-    if request.shared or request.labels:
-        return _unplaced(request, view)
+    if request.shared_flash or request.labels:
+        return _missing_flash(request, view)
     largest = max((each.flash.gib for each in view.inventory.chassis), default=0)
     flash = f"{those} with {gib(request.ssd_gib, up=True)} of flash{_apiece(wanted)}"
     return (
@@ -132,15 +134,15 @@ def _missing_nodes(request: Request, view: SystemView) -> str:
     )
 
 
-def _few_chassis(request: Request, view: SystemView) -> str | None:
+def _missing_chassis(request: Request, view: SystemView) -> str | None:
     """Return why nodes are not on as many chassis as is asked for, flash left out."""
     if not request.chassis:
         return None
-    able, each = view.whole.suitable_nodes(request, view.offered), request.nodes_per_chassis
-    there = sum((one.places & able).bit_count() >= each for one in view.inventory.chassis)
+    able, each = view.whole.suitable_nodes(request, view.ever_usable), request.nodes_per_chassis
+    there = sum((one.node_mask & able).bit_count() >= each for one in view.inventory.chassis)
     if there >= request.chassis:
         return None
-    those = f"{plural(each, 'node')}{_apiece(request.chassis)}{_those(request, each)}"
+    those = f"{plural(each, 'node')}{_apiece(request.chassis)}{_constraint_clause(request, each)}"
     are = "is" if request.chassis == 1 else "are"
     return (
         f"{request.chassis} chassis with {those} {are} asked for, "
@@ -148,13 +150,13 @@ def _few_chassis(request: Request, view: SystemView) -> str | None:
     )
 
 
-def _unplaced(request: Request, view: SystemView) -> str:
+def _missing_flash(request: Request, view: SystemView) -> str:
     """Return why flash that is not only beside each node cannot be placed."""
     wanted = request.node_count
-    able = view.whole.suitable_nodes(request, view.offered)
+    able = view.whole.suitable_nodes(request, view.ever_usable)
     chassis = [view.inventory.chassis[index] for index in reachable_chassis(request, view, able)]
     bound = len(chassis) if request.any_rabbit else wanted
-    lacking = _unlabelled(request, [each.labels for each in chassis], bound)
+    lacking = _missing_rabbits(request, [each.labels for each in chassis], bound)
     if lacking:
         return lacking
     there = [
@@ -162,7 +164,7 @@ def _unplaced(request: Request, view: SystemView) -> str:
         for each in chassis
         if request.any_rabbit or has_labels(each.labels, request.labels)
     ]
-    largest = max(request.shared, key=lambda each: each.gib, default=None)
+    largest = max(request.shared_flash, key=lambda each: each.gib, default=None)
     beside = 0 if request.any_rabbit else request.ssd_gib
     if largest is not None and largest.gib > max(there, default=0) - beside:
         less = f", {gib(beside, up=True)} of it beside a node" if beside else ""
@@ -171,46 +173,46 @@ def _unplaced(request: Request, view: SystemView) -> str:
             f"The job's storage cannot be placed because an allocation of "
             f"{gib(largest.gib, up=True)} is on one rabbit, and the largest has {most}{less}."
         )
-    asked_for = sum(each.count * each.gib for each in request.shared)
+    asked_for = sum(each.count * each.gib for each in request.shared_flash)
     total = asked_for + wanted * request.ssd_gib
     rabbits = sorted(there, reverse=True)[:bound]
     if request.any_rabbit:
         return (
-            f"The job's storage cannot be placed because it is {_parts(request)}, "
+            f"The job's storage cannot be placed because it is {_flash_text(request)}, "
             f"{gib(total, up=True)} together, and the cluster has {plural(len(rabbits), 'rabbit')} "
             f"with {gib(sum(rabbits), up=False)} together, of which each allocation is on one."
         )
     carrying = f" with {' and '.join(request.labels)}" if request.labels else ""
     return (
-        f"The job's storage cannot be placed because it is {_parts(request)}, "
+        f"The job's storage cannot be placed because it is {_flash_text(request)}, "
         f"{gib(total, up=True)} together, on rabbits of the job's own nodes{carrying}, and "
         f"{plural(wanted, 'node')} can have no more than {plural(len(rabbits), 'rabbit')} "
         f"with {gib(sum(rabbits), up=False)} together, of which each allocation is on one."
     )
 
 
-def _unlabelled(
+def _missing_rabbits(
     request: Request, carried: Sequence[frozenset[str] | None], wanted: int
 ) -> str | None:
     """Return why labels and colocation alone cannot be met, by the rabbits of the nodes."""
-    what = "The job's storage cannot be placed because"
+    beginning = "The job's storage cannot be placed because"
     if not any(has_labels(each, request.labels) for each in carried):
         words = " and ".join(request.labels)
         return (
-            f"{what} each of its nodes is to have flash of a rabbit with {words}, "
+            f"{beginning} each of its nodes is to have flash of a rabbit with {words}, "
             "and no rabbit of nodes that would do has that."
         )
     kept: dict[str, int] = {}
-    for each in request.shared:
+    for each in request.shared_flash:
         there = sum(
             has_labels(one, each.labels) and has_labels(one, request.labels) for one in carried
         )
         if not there:
             whose = "" if request.any_rabbit else " of its nodes"
-            return f"{what} it is {description(each)}, and there is no such rabbit{whose}."
+            return f"{beginning} it is {description(each)}, and there is no such rabbit{whose}."
         if each.colocation_keys and each.labels and each.count > there:
             those = plural(there, "such rabbit")
-            return f"{what} it is {description(each)}, and there is no more than {those}."
+            return f"{beginning} it is {description(each)}, and there is no more than {those}."
         for key in each.colocation_keys:
             kept[key] = kept.get(key, 0) + each.count
     for key, count in kept.items():
@@ -220,8 +222,8 @@ def _unlabelled(
             have = "the cluster has"
         if count > rabbits:
             return (
-                f"{what} {plural(count, 'allocation')} with the colocation key {key!r} are each on "
-                f"a rabbit of its own, and {have} {plural(rabbits, 'rabbit')}."
+                f"{beginning} {plural(count, 'allocation')} with the colocation key {key!r} are "
+                f"each on a rabbit of its own, and {have} {plural(rabbits, 'rabbit')}."
             )
     return None
 
@@ -231,35 +233,35 @@ def reachable_chassis(request: Request, view: SystemView, able: int) -> list[int
     return [
         index
         for index, each in enumerate(view.inventory.chassis)
-        if each.places & (-1 if request.any_rabbit else able)
+        if each.node_mask & (-1 if request.any_rabbit else able)
     ]
 
 
-def _parts(request: Request) -> str:
+def _flash_text(request: Request) -> str:
     """Write the flash of a request that is not only beside each node."""
-    parts = [description(each) for each in request.shared]
+    parts = [description(each) for each in request.shared_flash]
     if request.ssd_gib:
         parts.append(f"{gib(request.ssd_gib, up=True)} beside each node")
     return " and ".join(parts)
 
 
-def _too_narrow(
-    request: Request, view: SystemView, cores: int, gpus: int, place: str
+def _missing_per_node(
+    request: Request, view: SystemView, cores: int, gpus: int, where: str
 ) -> str | None:
-    meets = f" that meets {_words(request)}" if request.constraint else ""
-    widest, most_gpus = view.whole.largest_per_node(view.offered)
+    meets = f" that meets {_constraint_text(request)}" if request.constraint else ""
+    widest, most_gpus = view.whole.largest_per_node(view.ever_usable)
     if cores > widest:
-        asked = number_asked_for(cores, "core", f" {place}")
+        asked = number_asked_for(cores, "core", f" {where}")
         return f"{asked}, and the widest node{meets} has {widest}."
     if gpus > most_gpus:
         more = f"more than {most_gpus}" if most_gpus else "one"
-        return f"{number_asked_for(gpus, 'gpu', f' {place}')}, and no node{meets} has {more}."
+        return f"{number_asked_for(gpus, 'gpu', f' {where}')}, and no node{meets} has {more}."
     return None
 
 
 def busy_reason(request: Request, view: SystemView) -> str:
     """Return what a request waits for, without a close look: for that see `shortage`."""
-    also = f"{_also(request, view)}{_withheld_nodes(request, view)}"
+    also = f"{_withheld_flash_text(request, view)}{_withheld_nodes_text(request, view)}"
     return f"waits for {shortage_text(request, view)}{also}"
 
 
@@ -267,17 +269,17 @@ def shortage_text(request: Request, view: SystemView) -> str:
     """Write what a request that does not fit now is short of."""
     if request.nodes is None:
         gpus = f" and {plural(request.slots * request.gpus, 'gpu')}" if request.gpus else ""
-        where = f" on nodes{_those(request)}" if request.constraint else ""
+        where = f" on nodes{_constraint_clause(request)}" if request.constraint else ""
         return f"{plural(request.slots * request.cores, 'core')}{gpus}{where}"
-    wanted, those = request.node_count, _those(request, wanted=request.node_count)
+    wanted, those = request.node_count, _constraint_clause(request, wanted=request.node_count)
     lacking = node_shortage(request, view)
     if lacking > 0:
         more = f"{lacking} more of " if wanted > 1 else ""
         return f"{more}{plural(wanted, 'node')}{those}"
     if request.any_rabbit:
-        return f"{_parts(request)}, on any rabbits, and {plural(wanted, 'node')}{those}"
-    if request.shared:
-        return f"{_parts(request)}, on rabbits of {plural(wanted, 'node')}{those}"
+        return f"{_flash_text(request)}, on any rabbits, and {plural(wanted, 'node')}{those}"
+    if request.shared_flash:
+        return f"{_flash_text(request)}, on rabbits of {plural(wanted, 'node')}{those}"
     if not request.wants_flash:
         each = plural(request.nodes_per_chassis, "node")
         return f"{each} on each of {request.chassis} chassis{those}"
@@ -292,7 +294,7 @@ def node_shortage(request: Request, view: SystemView) -> int:
     return request.node_count - view.free.suitable_nodes(request, view.usable).bit_count()
 
 
-def _also(request: Request, view: SystemView) -> str:
+def _withheld_flash_text(request: Request, view: SystemView) -> str:
     """Tell of flash that no job's end will bring, where nodes are not lacking."""
     if not request.wants_flash or node_shortage(request, view) > 0:
         return ""
@@ -313,7 +315,7 @@ def list_withheld(kind: ReasonKind, view: SystemView, nodes: int, chassis: Seque
     match kind:
         case ReasonKind.RABBITS:
             by_state: dict[str, list[str]] = {}
-            for each in filter(view.free.down, chassis):
+            for each in filter(view.free.unready_units, chassis):
                 name = view.inventory.chassis[each].rabbit
                 by_state.setdefault(_unready_state(view, each), []).append(name)
             said = [f"{hostlist.encode(names)}{state}" for state, names in by_state.items()]
@@ -343,12 +345,12 @@ def _unready_state(view: SystemView, index: int) -> str:
     chassis = view.inventory.chassis[index]
     state = view.states.get(chassis.rabbit)
     if not view.free.not_ready(index):
-        size = gib(view.free.down(index) * chassis.flash.unit, up=True)
+        size = gib(view.free.unready_units(index) * chassis.flash.unit, up=True)
         state = f"{size} of {gib(chassis.flash.gib, up=True)} down"
     return f" ({state})" if state else ""
 
 
-def _withheld_nodes(request: Request, view: SystemView) -> str:
+def _withheld_nodes_text(request: Request, view: SystemView) -> str:
     """Name the nodes that are kept from jobs where they matter.
 
     They do if a request would fit at once with them, or would not fit without them however
@@ -357,18 +359,18 @@ def _withheld_nodes(request: Request, view: SystemView) -> str:
     if not (view.drained or view.offline or view.tagged):
         return ""
     needless = view.whole.fits(request, view.usable)
-    useless = not view.free.fits(request, view.offered)
+    useless = not view.free.fits(request, view.ever_usable)
     if needless and useless:
         return ""
     return "".join(list_withheld(kind, view, -1, ()) for kind in view.withheld)
 
 
-def _those(request: Request, wanted: int = 2) -> str:
+def _constraint_clause(request: Request, wanted: int = 2) -> str:
     meet = "meets" if wanted == 1 else "meet"
-    return f" that {meet} {_words(request)}" if request.constraint else ""
+    return f" that {meet} {_constraint_text(request)}" if request.constraint else ""
 
 
-def _each(number: int, cores: int, gpus: int) -> str:
+def _slot_text(number: int, cores: int, gpus: int) -> str:
     also = f" and {plural(gpus, 'gpu')}" if gpus else ""
     return f"{plural(cores, 'core')}{also}{_apiece(number)}"
 
@@ -377,7 +379,7 @@ def _apiece(number: int) -> str:
     return "" if number == 1 else " each"
 
 
-def _words(request: Request) -> str:
+def _constraint_text(request: Request) -> str:
     """Write a constraint as `--requires` takes it, if it does."""
     try:
         return query.encode(orjson.loads(request.constraint), query.REQUIRES)
@@ -386,4 +388,4 @@ def _words(request: Request) -> str:
 
 
 def _hosts(inventory: Inventory, nodes: int) -> str:
-    return hostlist.encode(inventory.nodes[place].host for place in ids(nodes))
+    return hostlist.encode(inventory.nodes[node_index].host for node_index in ids(nodes))

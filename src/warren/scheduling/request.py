@@ -27,7 +27,7 @@ Vertex = Mapping[str, Any]
 
 _KINDS: Final = "node, slot, core, gpu and ssd"
 
-_MOST_ALLOCATIONS: Final = 16384
+_MAX_ALLOCATIONS: Final = 16384
 """Beside those of nodes: each is placed by itself, while other requests wait."""
 
 
@@ -49,13 +49,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """How many nodes one slot holds."""
     ssd_gib: int = 0
     """Flash beside each node, in GiB."""
-    shared: tuple[AllocationSet, ...] = ()
+    shared_flash: tuple[AllocationSet, ...] = ()
     """Flash beside that, on the rabbits of whichever of the nodes, or on any."""
     labels: tuple[str, ...] = ()
     """What the rabbit of each node must carry, where flash is beside the nodes."""
     constraint: str = ""
     """What the nodes have to meet (RFC 31), as JSON text."""
-    untagged: bool = False
+    needs_untagged: bool = False
     """Whether nodes that are tagged are not wanted (`tags`)."""
     open_counts: tuple[tuple[Part, Count], ...] = ()
     """Which of the numbers above are but the least, from the outside in, and what may be
@@ -64,12 +64,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wants_flash(self) -> bool:
         """Whether flash is wanted at all."""
-        return bool(self.ssd_gib or self.shared)
+        return bool(self.ssd_gib or self.shared_flash)
 
     @property
     def any_rabbit(self) -> bool:
         """Whether some of it may be on rabbits of none of the nodes."""
-        return any(each.locality is Locality.ANY for each in self.shared)
+        return any(each.locality is Locality.ANY for each in self.shared_flash)
 
     @property
     def node_count(self) -> int:
@@ -107,13 +107,15 @@ def from_jobspec(spec: Mapping[str, Any]) -> Request:
     found = _Reader(spec).request(first)
     system = (spec["attributes"] or {}).get("system") or {}
     demands = _demands(system.get("dw_constraints") or {})
-    shared = tuple(_shared(each, f"resources[{n}]", demands) for n, each in enumerate(others, 1))
-    if sum(each.count for each in shared) > _MOST_ALLOCATIONS:
-        raise BadFormat(f"jobspec: resources asks for more than {_MOST_ALLOCATIONS} allocations")
-    if shared and found.nodes is None:
+    shared_flash = tuple(
+        _read_shared_flash(each, f"resources[{n}]", demands) for n, each in enumerate(others, 1)
+    )
+    if sum(each.count for each in shared_flash) > _MAX_ALLOCATIONS:
+        raise BadFormat(f"jobspec: resources asks for more than {_MAX_ALLOCATIONS} allocations")
+    if shared_flash and found.nodes is None:
         raise BadFormat("jobspec: resources[1] is on chassis of the job's nodes, and it names none")
     beside = demands.get(first.get("label", ""), _NO_DEMAND) if found.ssd_gib else _NO_DEMAND
-    return replace(found, shared=shared, labels=beside.labels)
+    return replace(found, shared_flash=shared_flash, labels=beside.labels)
 
 
 class _Reader:
@@ -140,7 +142,7 @@ class _Reader:
             return self._around_node(top, path)
         self._check_label(top, path)
         slots = self._count("slots", top, path)
-        cores, gpus = self._cores(top, path)
+        cores, gpus = self._cores_and_gpus(top, path)
         return self._request(nodes=None, slots=slots, cores=cores, gpus=gpus)
 
     def _on_chassis(self, chassis: Vertex, path: str) -> Request:
@@ -170,7 +172,7 @@ class _Reader:
         nodes_per_slot = _fixed_count(node, below)
         cores, gpus = 1, 0
         if node.get("with"):
-            cores, gpus = self._cores(node, below)
+            cores, gpus = self._cores_and_gpus(node, below)
         return self._request(
             nodes=nodes,
             slots=1,
@@ -189,7 +191,7 @@ class _Reader:
         counted: Vertex,
         counted_path: str,
         gib: int = 0,
-        each: int = 1,
+        inner_count: int = 1,
     ) -> Request:
         """Read `node > slot`. `counted` says how often: the node, or what is around it."""
         parts = _children(node, path, ("slot",))
@@ -197,11 +199,11 @@ class _Reader:
             raise BadFormat(f"jobspec: {path}.with holds no slot for the job's tasks")
         slot, below = parts["slot"]
         self._check_label(slot, below)
-        if each != 1:
+        if inner_count != 1:
             raise BadFormat(f"jobspec: {path}.count is not 1, inside of {counted_path}")
         nodes = self._count("nodes", counted, counted_path)
         slots = self._count("slots", slot, below)
-        cores, gpus = self._cores(slot, below)
+        cores, gpus = self._cores_and_gpus(slot, below)
         exclusive = node.get("exclusive", False)
         return self._request(
             nodes=nodes, slots=slots, cores=cores, gpus=gpus, exclusive=exclusive, ssd_gib=gib
@@ -211,7 +213,7 @@ class _Reader:
         return Request(
             **counted,
             constraint=self._constraint,
-            untagged=self._untagged,
+            needs_untagged=self._untagged,
             open_counts=tuple(self._open_counts),
         )
 
@@ -222,7 +224,7 @@ class _Reader:
                 f"and the job's tasks are for the slot {self._label!r}"
             )
 
-    def _cores(self, holder: Vertex, path: str) -> tuple[int, int]:
+    def _cores_and_gpus(self, holder: Vertex, path: str) -> tuple[int, int]:
         """Return the least numbers of cores and gpus that something holds."""
         parts = _children(holder, path, ("core", "gpu"))
         if "core" not in parts:
@@ -245,7 +247,7 @@ class _Demand(msgspec.Struct, frozen=True):
     """What some flash demands of its rabbits."""
 
     labels: tuple[str, ...] = ()
-    apart: tuple[str, ...] = ()
+    colocation_keys: tuple[str, ...] = ()
     locality: Locality = Locality.JOB
 
 
@@ -296,14 +298,16 @@ class _Constraints(msgspec.Struct, frozen=True):
     colocation: tuple[_Colocation, ...] = ()
 
 
-def _shared(top: Vertex, path: str, demands: Mapping[str, _Demand]) -> AllocationSet:
+def _read_shared_flash(top: Vertex, path: str, demands: Mapping[str, _Demand]) -> AllocationSet:
     """Read flash that stands next to the nodes."""
     parts = _children(top, path, ("ssd",))
     if "ssd" not in parts:
         raise BadFormat(f"jobspec: {path}.with holds no ssd")
     demand = demands.get(top.get("label", ""), _NO_DEMAND)
     gib = _fixed_count(*parts["ssd"])
-    return AllocationSet(_fixed_count(top, path), gib, demand.labels, demand.apart, demand.locality)
+    return AllocationSet(
+        _fixed_count(top, path), gib, demand.labels, demand.colocation_keys, demand.locality
+    )
 
 
 def _fixed_count(vertex: Vertex, path: str) -> int:
@@ -328,21 +332,21 @@ def _children(holder: Vertex, path: str, known: Sequence[str]) -> dict[str, tupl
     """Return what something holds, with its paths, by type; each type once."""
     found: dict[str, tuple[Vertex, str]] = {}
     for index, child in enumerate(holder.get("with", ())):
-        kind, place = child["type"], f"{path}.with[{index}]"
+        kind, child_path = child["type"], f"{path}.with[{index}]"
         if kind not in known:
             raise BadFormat(
-                f"jobspec: {place}: resources of type {kind!r} cannot be scheduled "
+                f"jobspec: {child_path}: resources of type {kind!r} cannot be scheduled "
                 f"in a {holder['type']}; {' and '.join(known)} can"
             )
         if kind == "ssd" and kind in found:
             # One entry for each directive's flash: to the scheduler they are one.
-            count = _fixed_count(found[kind][0], found[kind][1]) + _fixed_count(child, place)
+            count = _fixed_count(found[kind][0], found[kind][1]) + _fixed_count(child, child_path)
             child = {**child, "count": count}
         elif kind in found:
-            raise BadFormat(f"jobspec: {place} is a second {kind} in {path}")
+            raise BadFormat(f"jobspec: {child_path} is a second {kind} in {path}")
         if kind in ("core", "gpu", "ssd") and child.get("with"):
-            raise BadFormat(f"jobspec: {place}.with: a {kind} holds nothing")
-        found[kind] = (child, place)
+            raise BadFormat(f"jobspec: {child_path}.with: a {kind} holds nothing")
+        found[kind] = (child, child_path)
     return found
 
 
@@ -353,6 +357,6 @@ def _constraint(given: Any) -> tuple[str, bool]:
         constraint.check(given, "attributes.system.constraints")
     except BadFormat as error:
         raise BadFormat(f"jobspec: {error}") from None
-    rest, untagged = tags.split(given)
+    rest, untagged = tags.strip_untagged(given)
     text = orjson.dumps(rest, option=orjson.OPT_SORT_KEYS).decode() if rest else ""
     return text, untagged

@@ -20,35 +20,40 @@ from warren.scheduling.refusals import (
 )
 from warren.scheduling.request import Request
 
-_NAMED: Final = 4
+_MAX_NAMED_RABBITS: Final = 4
 """Rabbits that a sentence names."""
 
-_MOST_RABBITS: Final = 64
+_MAX_RABBITS: Final = 64
 """Rabbits that the numbers tell of, those that lack the least first."""
 
 
 def explain(
     request: Request,
     view: SystemView,
-    forever: Sequence[ReasonKind],
-    now: Sequence[ReasonKind] | None,
+    needed_when_idle: Sequence[ReasonKind],
+    needed_now: Sequence[ReasonKind] | None,
 ) -> Reason:
     """Explain what a request waits for.
 
-    `forever` is what must be given back even if all jobs end, and `now` what would do without
-    the end of any; None if nothing would.
+    `needed_when_idle` is what must be given back even if all jobs end, and `needed_now` what would
+    do without the end of any; None if nothing would.
     """
-    own = _short_kind(request, view)
-    kinds = (*forever, *(() if forever and now == forever else (own,)))
-    rabbits = list(_rabbits(request, view)) if request.wants_flash else []
+    short_kind = _short_kind(request, view)
+    kinds = (
+        *needed_when_idle,
+        *(() if needed_when_idle and needed_now == needed_when_idle else (short_kind,)),
+    )
+    rabbits = list(_rabbit_numbers(request, view)) if request.wants_flash else []
     said = f"waits for {shortage_text(request, view)}"
-    if own in kinds or own is ReasonKind.FLASH:
-        said += _counts_text(own, request, view, rabbits)
-    nodes = view.whole.suitable_nodes(request, view.offered)
+    if short_kind in kinds or short_kind is ReasonKind.FLASH:
+        said += _counts_text(short_kind, request, view, rabbits)
+    nodes = view.whole.suitable_nodes(request, view.ever_usable)
     found = reachable_chassis(request, view, nodes)
-    said += "".join(list_withheld(kind, view, nodes, found) for kind in forever)
-    if not forever and now:
-        sooner = "".join(list_withheld(kind, view, nodes, found) for kind in now).removeprefix("; ")
+    said += "".join(list_withheld(kind, view, nodes, found) for kind in needed_when_idle)
+    if not needed_when_idle and needed_now:
+        sooner = "".join(
+            list_withheld(kind, view, nodes, found) for kind in needed_now
+        ).removeprefix("; ")
         said += f"; without this it would start at once: {sooner}"
     return Reason(kinds=kinds, sentence=said, numbers=_numbers(request, view, rabbits))
 
@@ -63,21 +68,25 @@ def _short_kind(request: Request, view: SystemView) -> ReasonKind:
 
 
 def _counts_text(
-    own: ReasonKind, request: Request, view: SystemView, rabbits: Sequence[dict[str, Any]]
+    short_kind: ReasonKind, request: Request, view: SystemView, rabbits: Sequence[dict[str, Any]]
 ) -> str:
-    match own:
+    match short_kind:
         case ReasonKind.NODES:
-            counts = _nodes(request, view)
+            counts = _node_numbers(request, view)
             parts = [f"{counts[key]} {key}" for key in _NODE_STATES if counts[key]]
             return f"; of {counts['would_do']} that would do, {' and '.join(_series(parts))}"
         case ReasonKind.CORES:
             cores, _ = view.free.total(view.usable)
-            all_cores, _ = view.whole.total(view.offered)
+            all_cores, _ = view.whole.total(view.ever_usable)
             return f"; {cores} of {all_cores} are free"
-        case ReasonKind.FLASH if request.shared:
+        case ReasonKind.FLASH if request.shared_flash:
             free = sorted((each["free_gib"] for each in rabbits), reverse=True)
-            most = ", ".join(gib(each, up=False) for each in free[:_NAMED])
-            others = f" and {len(free) - _NAMED} others less" if len(free) > _NAMED else ""
+            most = ", ".join(gib(each, up=False) for each in free[:_MAX_NAMED_RABBITS])
+            others = (
+                f" and {len(free) - _MAX_NAMED_RABBITS} others less"
+                if len(free) > _MAX_NAMED_RABBITS
+                else ""
+            )
             are = "the rabbit has" if len(free) == 1 else "the rabbits have"
             return f"; of that, {are} {most}{others} free" if free else "; no rabbit has any free"
         case ReasonKind.FLASH:
@@ -86,9 +95,9 @@ def _counts_text(
             short = [each for each in rabbits if each["lacks_gib"] and "not_ready" not in each]
             lacking = ", ".join(
                 f"{each['rabbit']} lacks {gib(each['lacks_gib'], up=True)}"
-                for each in short[:_NAMED]
+                for each in short[:_MAX_NAMED_RABBITS]
             )
-            more = len(short) - _NAMED
+            more = len(short) - _MAX_NAMED_RABBITS
             also = f" and {plural(more, 'other rabbit')} more" if more > 0 else ""
             can = plural(able, "node")
             return f"; {can} can have that now" + (f", and {lacking}{also}" if lacking else "")
@@ -103,9 +112,9 @@ def _series(words: list[str]) -> list[str]:
     return [", ".join(words[:-1]), words[-1]] if len(words) > 1 else words
 
 
-def _nodes(request: Request, view: SystemView) -> dict[str, int]:
+def _node_numbers(request: Request, view: SystemView) -> dict[str, int]:
     """Count the nodes that would do, each once."""
-    able = view.whole.suitable_nodes(request, view.offered)
+    able = view.whole.suitable_nodes(request, view.ever_usable)
     free = view.free.suitable_nodes(request, view.usable)
     kept = {str(kind): (nodes & able).bit_count() for kind, nodes in view.withheld.items()}
     would = able.bit_count()
@@ -120,7 +129,7 @@ def _nodes(request: Request, view: SystemView) -> dict[str, int]:
     }
 
 
-def _rabbits(request: Request, view: SystemView) -> Iterator[dict[str, Any]]:
+def _rabbit_numbers(request: Request, view: SystemView) -> Iterator[dict[str, Any]]:
     """Yield what each rabbit whose flash would do has, those that lack the least first."""
     able = view.free.suitable_nodes(request, view.usable)
     found = []
@@ -128,8 +137,11 @@ def _rabbits(request: Request, view: SystemView) -> Iterator[dict[str, Any]]:
         chassis = view.inventory.chassis[index]
         if not has_labels(chassis.labels, request.labels):
             continue
-        unit, nodes = chassis.flash.unit, (chassis.places & able).bit_count()
-        free, each = view.free.units(index), chassis.flash.units(request.ssd_gib)
+        unit, nodes = chassis.flash.unit, (chassis.node_mask & able).bit_count()
+        free, each = (
+            view.free.available_units(index),
+            chassis.flash.units(request.ssd_gib),
+        )
         fit = min(nodes, free // each) if each else nodes
         lacks = (each - (free - fit * each)) * unit if fit < nodes else 0
         entry = {
@@ -156,12 +168,12 @@ def _numbers(
         if request.gpus:
             numbers["gpus"] = {"wanted": request.slots * request.gpus, "free": gpus}
     else:
-        numbers["nodes"] = _nodes(request, view)
+        numbers["nodes"] = _node_numbers(request, view)
     if request.wants_flash:
         numbers["flash"] = {
             "beside_gib": request.ssd_gib,
-            "shared": [{"count": each.count, "gib": each.gib} for each in request.shared],
-            "rabbits": list(rabbits[:_MOST_RABBITS]),
-            "rabbits_more": max(len(rabbits) - _MOST_RABBITS, 0),
+            "shared": [{"count": each.count, "gib": each.gib} for each in request.shared_flash],
+            "rabbits": list(rabbits[:_MAX_RABBITS]),
+            "rabbits_more": max(len(rabbits) - _MAX_RABBITS, 0),
         }
     return numbers

@@ -16,13 +16,13 @@ UNTAGGED: Final[Mapping[str, Any]] = {"not": [{"properties": [TAG]}]}
 """The constraint of jobs with storage (coral2-spec section 15)."""
 
 
-def split(constraint: Constraint) -> tuple[Constraint, bool]:
+def strip_untagged(constraint: Constraint) -> tuple[Constraint, bool]:
     """Return a constraint without `UNTAGGED`, and whether that was in it, as far as one sees it."""
     if constraint == UNTAGGED:
         return {}, True
     if constraint.keys() != {"and"}:
         return constraint, False
-    parts = [split(each) for each in constraint["and"]]
+    parts = [strip_untagged(each) for each in constraint["and"]]
     if not any(untagged for _, untagged in parts):
         return constraint, False
     rest = [each for each, _ in parts if each]

@@ -22,7 +22,7 @@ class Chassis(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...]
 
 
-def describe(
+def resource_set_with_graph(
     cluster: str, chassis: Sequence[Chassis], cores: int, quantum: int | None = None
 ) -> dict[str, Any]:
     """Write the system as R with its graph. Nodes get ranks in the order given.

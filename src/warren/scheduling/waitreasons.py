@@ -13,10 +13,10 @@ from warren.base.words import plural
 from warren.rfc import fluid
 from warren.rfc.fluid import JobId
 from warren.scheduling.backfill import (
+    Blocked,
     DepthLimit,
     PendingJob,
     Plan,
-    Refused,
     Reservation,
     RunningJob,
     Start,
@@ -49,36 +49,40 @@ def wait_reasons(
     reached: dict[int, DepthLimit] = {}
     for waiting, outcome in consider(plan, iterators, depth, reached):
         if unexplained.pop(waiting.job, None) is not None:
-            reason = _TURN if isinstance(outcome, Start) else _reason(plan, waiting, shortages)
-            at = outcome.at if isinstance(outcome, Refused) else inf
-            yield waiting.job, replace(reason, at=at)
+            reason = (
+                _TURN_REASON if isinstance(outcome, Start) else _reason(plan, waiting, shortages)
+            )
+            t_estimate = outcome.t_estimate if isinstance(outcome, Blocked) else inf
+            yield waiting.job, replace(reason, t_estimate=t_estimate)
         if not unexplained:
             return
     limits: dict[JobId, DepthLimit] = {}
     if len({*reached.values()}) > 1:
         # Which queue a job is in is seen by what is left of each.
-        rest = ((each.job, at) for number, at in reached.items() for each in iterators[number])
-        limits = {job: at for job, at in rest if job in unexplained}
+        rest = (
+            (each.job, limit) for number, limit in reached.items() for each in iterators[number]
+        )
+        limits = {job: limit for job, limit in rest if job in unexplained}
     usual = next(iter(reached.values()), DepthLimit.WAITING_JOBS)
     for waiting in unexplained.values():
         reason = _reason(plan, waiting, shortages)
         limit = limits.get(waiting.job, usual)
-        yield waiting.job, _too_deep(depth, limit) if reason is _TURN else reason
+        yield waiting.job, _depth_reason(depth, limit) if reason is _TURN_REASON else reason
 
 
-def earliest(
+def earliest_reservation(
     graph: Graph, running: Sequence[RunningJob], now: float, request: Request
 ) -> Reservation | None:
     """Return when there will be room by the time limits of running jobs, if no other takes it."""
     return Plan(graph, running, now, backfilling=True).reservation(request)
 
 
-_TURN = Reason(
+_TURN_REASON = Reason(
     kinds=(ReasonKind.TURN,), sentence="starts when the scheduler comes to it: there is room"
 )
 
 
-def _too_deep(depth: int, limit: DepthLimit) -> Reason:
+def _depth_reason(depth: int, limit: DepthLimit) -> Reason:
     most = limit * depth
     wait = "waits" if most == 1 else "wait"
     before = {
@@ -106,9 +110,12 @@ def _reason(plan: Plan, waiting: PendingJob, shortages: dict[Request, Reason]) -
         return shortages[request]
     before = plan.blocking_reservations(waiting)
     if not before:
-        return _TURN
+        return _TURN_REASON
     names = [fluid.f58(each.pending.job) for each in before]
-    at = min((each.reservation.at for each in before if each.reservation is not None), default=inf)
+    t_estimate = min(
+        (each.reservation.t_estimate for each in before if each.reservation is not None),
+        default=inf,
+    )
     jobs = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     which = "which waits" if len(names) == 1 else "which wait"
     return Reason(
@@ -116,6 +123,6 @@ def _reason(plan: Plan, waiting: PendingJob, shortages: dict[Request, Reason]) -
         sentence=f"waits behind {jobs}, {which} before it: there is room, and it is reserved",
         numbers={
             "behind": [int(each.pending.job) for each in before],
-            "reserved_at": at if at < inf else None,
+            "reserved_at": t_estimate if t_estimate < inf else None,
         },
     )

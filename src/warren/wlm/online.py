@@ -62,7 +62,7 @@ class _NodeStates:
             event = Event(each["timestamp"], each["name"], each.get("context", {}))
             try:
                 self._drains = drains.update(self._drains, event, self._hosts)
-                self._offline = drains.offline_after(self._offline, event, self._hosts)
+                self._offline = drains.update_offline(self._offline, event, self._hosts)
             except BadFormat:
                 continue  # it was changed by hand, which the instance logs
 

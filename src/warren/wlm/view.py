@@ -90,7 +90,9 @@ def constrain_to_nodes(spec: Mapping[str, Any], nodes: Sequence[str]) -> Mapping
 
 def exception_notes(job: lifecycle.Job, type: str, owner: int) -> tuple[str, ...]:
     """Return the notes of a job's exceptions of a type, but for those that guests have raised."""
-    return tuple(each.note for each in job.exceptions if each.type == type and each.is_of(owner))
+    return tuple(
+        each.note for each in job.exceptions if each.type == type and each.raised_by_owner(owner)
+    )
 
 
 def conductor_view(

@@ -25,11 +25,11 @@ from warren.lifecycle.perilog import (
     EPILOG,
     PROLOG,
     Cancel,
-    Finish,
+    PostFinish,
+    PostStart,
     Progress,
     Run,
     Settings,
-    Start,
     decide,
 )
 from warren.lifecycle.states import State
@@ -227,13 +227,13 @@ class Perilog:
         under_way = Progress(
             executing=self._tap.executing(job.id),
             running=frozenset(each for each in both if (job.id, each) in self._running),
-            ended=self._prolog_statuses.get(job.id),
+            prolog_status=self._prolog_statuses.get(job.id),
         )
         for action in decide(pending, settings, under_way):
             match action:
-                case Start(description) if description == settings.prolog_name:
+                case PostStart(description) if description == settings.prolog_name:
                     self._tap.prolog_start(job.id, description)
-                case Start(description):
+                case PostStart(description):
                     self._tap.epilog_start(job.id, description)
                 case Run(description):
                     perilog = _RunningPerilog(
@@ -243,10 +243,10 @@ class Perilog:
                     self._due.put_nowait(perilog)
                 case Cancel(description):
                     self._running[job.id, description].cancelled.set()
-                case Finish(description, status) if description == settings.prolog_name:
+                case PostFinish(description, status) if description == settings.prolog_name:
                     self._prolog_statuses.pop(job.id, None)
                     self._tap.prolog_finish(job.id, description, status)
-                case Finish(description, status):
+                case PostFinish(description, status):
                     self._tap.epilog_finish(job.id, description, status)
 
     # Commands

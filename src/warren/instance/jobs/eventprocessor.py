@@ -26,8 +26,8 @@ from warren.lifecycle.actions import (
     Action,
     Execute,
     Free,
-    FreePart,
     OutstandingRequests,
+    PartialFree,
     Post,
     Prioritize,
     RequestAllocation,
@@ -238,7 +238,7 @@ class EventProcessor:
                     "reattach": action.reattach,
                 }
                 self._commits.when_durable(partial(self._start, entry, start))
-            case FreePart():
+            case PartialFree():
                 self._free(entry, action.ranks, final=False)
             case Free():
                 self._free(entry, job.freed_ranks, final=True)

@@ -10,7 +10,16 @@ from typing import Final
 from warren.base.objects import Kind
 from warren.kube.leader import LEASE
 from warren.kube.server.access import reviews
-from warren.kube.server.printing import AGE, BINDING, CREATED, DATA, EVENT, JOB, NODE, WEBHOOKS
+from warren.kube.server.printing import (
+    AGE,
+    BINDING_COLUMNS,
+    CREATED,
+    DATA,
+    EVENT_COLUMNS,
+    JOB_COLUMNS,
+    NODE_COLUMNS,
+    WEBHOOKS,
+)
 from warren.kube.server.resources import Column, Resource
 
 NAMESPACE: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False, status=True)
@@ -28,13 +37,13 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 _HOOKS: Final = "admissionregistration.k8s.io"
 
 
-def _of(
+def _resource(
     kind: Kind,
     *short_names: str,
     columns: tuple[Column, ...] = (AGE,),
-    selectable: tuple[str, ...] = (),
+    selectable_fields: tuple[str, ...] = (),
     categories: tuple[str, ...] = (),
-    logs: bool = False,
+    has_log: bool = False,
 ) -> Resource:
     return Resource(
         group=kind.group,
@@ -42,12 +51,12 @@ def _of(
         name=kind.name,
         versions=(kind.version,),
         namespaced=kind.namespaced,
-        status=kind.status,
+        has_status=kind.status,
         short_names=short_names,
         categories=categories,
-        logs=logs,
+        has_log=has_log,
         columns={kind.version: columns},
-        selectable=selectable,
+        selectable_fields=selectable_fields,
     )
 
 
@@ -63,54 +72,54 @@ def _resources() -> Iterator[Resource]:
         return Kind("", "v1", name, plural, namespaced, status)
 
     phase = _text("Status", ".status.phase")
-    yield _of(NAMESPACE, "ns", selectable=("status.phase",), columns=(phase, AGE))
-    yield _of(CRD, "crd", "crds", columns=(CREATED,))
+    yield _resource(NAMESPACE, "ns", selectable_fields=("status.phase",), columns=(phase, AGE))
+    yield _resource(CRD, "crd", "crds", columns=(CREATED,))
     node = core("Node", "nodes", namespaced=False, status=True)
-    yield _of(node, "no", selectable=("spec.unschedulable",), columns=NODE)
-    yield _of(
+    yield _resource(node, "no", selectable_fields=("spec.unschedulable",), columns=NODE_COLUMNS)
+    yield _resource(
         POD,
         "po",
-        selectable=("spec.nodeName", "status.phase"),
+        selectable_fields=("spec.nodeName", "status.phase"),
         columns=(phase, AGE),
         categories=_ALL,
-        logs=True,
+        has_log=True,
     )
     secret = (_text("Type", ".type"), DATA, AGE)
-    yield _of(core("Secret", "secrets"), selectable=("type",), columns=secret)
-    yield _of(core("ConfigMap", "configmaps"), "cm", columns=(DATA, AGE))
-    yield _of(core("ServiceAccount", "serviceaccounts"), "sa")
-    yield _of(
+    yield _resource(core("Secret", "secrets"), selectable_fields=("type",), columns=secret)
+    yield _resource(core("ConfigMap", "configmaps"), "cm", columns=(DATA, AGE))
+    yield _resource(core("ServiceAccount", "serviceaccounts"), "sa")
+    yield _resource(
         core("Service", "services", status=True),
         "svc",
         columns=(_text("Type", ".spec.type"), _text("Cluster-IP", ".spec.clusterIP"), AGE),
         categories=_ALL,
     )
-    yield _of(
+    yield _resource(
         core("Event", "events"),
         "ev",
-        selectable=(
+        selectable_fields=(
             *(f"involvedObject.{name}" for name in ("kind", "name", "namespace", "uid")),
             "reason",
             "type",
         ),
-        columns=EVENT,
+        columns=EVENT_COLUMNS,
     )
-    yield _of(LEASE, columns=(_text("Holder", ".spec.holderIdentity"), AGE))
+    yield _resource(LEASE, columns=(_text("Holder", ".spec.holderIdentity"), AGE))
     job = Kind("batch", "v1", "Job", "jobs", status=True)
-    yield _of(job, columns=JOB, categories=_ALL)
+    yield _resource(job, columns=JOB_COLUMNS, categories=_ALL)
     for name, plural, namespaced in (
         ("Role", "roles", True),
         ("ClusterRole", "clusterroles", False),
     ):
-        yield _of(Kind(_RBAC, "v1", name, plural, namespaced), columns=(CREATED,))
+        yield _resource(Kind(_RBAC, "v1", name, plural, namespaced), columns=(CREATED,))
     for name, plural, namespaced in (
         ("RoleBinding", "rolebindings", True),
         ("ClusterRoleBinding", "clusterrolebindings", False),
     ):
-        yield _of(Kind(_RBAC, "v1", name, plural, namespaced), columns=BINDING)
+        yield _resource(Kind(_RBAC, "v1", name, plural, namespaced), columns=BINDING_COLUMNS)
     for name in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"):
         kind = Kind(_HOOKS, "v1", name, f"{name.lower()}s", namespaced=False)
-        yield _of(kind, columns=(WEBHOOKS, AGE))
+        yield _resource(kind, columns=(WEBHOOKS, AGE))
 
 
 BUILT_IN: Final = tuple(_resources())
@@ -122,7 +131,7 @@ REVIEWS: Final = tuple(
         name=kind.name,
         versions=(kind.version,),
         namespaced=kind.namespaced,
-        status=False,
+        has_status=False,
         verbs=reviews.VERBS,
     )
     for kind in reviews.KINDS

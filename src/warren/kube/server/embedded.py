@@ -9,7 +9,7 @@ from warren.journal import Journal
 from warren.kube.admission import Admission, AdmissionChain, Denied, Review
 from warren.kube.server.access import authorization
 from warren.kube.server.access.authorization import Authorizer, escalation_message
-from warren.kube.server.access.roles import defaults
+from warren.kube.server.access.roles import default_roles
 from warren.kube.server.builtin import BUILT_IN, NAMESPACE
 from warren.kube.server.finalization import SYSTEM_NAMESPACES, Finalization, NamespaceLifecycle
 from warren.kube.server.garbage import GarbageCollector
@@ -90,5 +90,5 @@ def _default_objects() -> Iterator[tuple[Kind, Object]]:
     for name in SYSTEM_NAMESPACES:
         yield NAMESPACE, {"metadata": {"name": name}}
     kinds = {resource.name: resource.kind(resource.versions[0]) for resource in BUILT_IN}
-    for obj in defaults():
+    for obj in default_roles():
         yield kinds[obj["kind"]], obj

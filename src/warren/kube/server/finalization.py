@@ -11,7 +11,7 @@ from warren.kube.runtime import Reconciler
 from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.history import ObjectChange
 from warren.kube.server.resources import Resource
-from warren.kube.server.store import CLEANUP, Store
+from warren.kube.server.store import CLEANUP_FINALIZER, Store
 from warren.kube.server.writing import WriteOptions
 
 _FINALIZED: Final = {(kind.group, kind.plural): kind for kind in (NAMESPACE, CRD)}
@@ -38,9 +38,9 @@ class Finalization:
         if change.type == "DELETED":
             group, plural = change.group_resource
             namespace = change.object["metadata"].get("namespace", "")
-            for what in ((NAMESPACE, Key("", namespace)), (CRD, Key("", f"{plural}.{group}"))):
-                if what in self._terminating:
-                    self._reconciler.add(what)
+            for item in ((NAMESPACE, Key("", namespace)), (CRD, Key("", f"{plural}.{group}"))):
+                if item in self._terminating:
+                    self._reconciler.add(item)
         elif change.group_resource in _FINALIZED:
             self._note_deletion(_FINALIZED[change.group_resource], change.object)
         elif change.type == "ADDED":
@@ -58,8 +58,8 @@ class Finalization:
             self._terminating.add((kind, key_of(obj)))
             self._reconciler.add((kind, key_of(obj)))
 
-    async def _finalize(self, what: tuple[Kind, Key]) -> float | None:
-        kind, key = what
+    async def _finalize(self, item: tuple[Kind, Key]) -> float | None:
+        kind, key = item
         for inside, inner in self._remaining(kind, key):
             if not inner["metadata"].get("deletionTimestamp"):
                 with suppress(NotFound):
@@ -69,7 +69,7 @@ class Finalization:
             return None  # the last one of them will be news
         with suppress(NotFound):  # another client was faster
             await self._remove_finalizer(kind, self._store.get(kind, key))
-        self._terminating.discard(what)
+        self._terminating.discard(item)
         return None
 
     def _remaining(self, kind: Kind, key: Key) -> list[tuple[Kind, Object]]:
@@ -101,7 +101,9 @@ class Finalization:
         if kind == NAMESPACE:
             patch: Object = {"spec": {"finalizers": None}}
         else:
-            kept = [each for each in obj["metadata"].get("finalizers", ()) if each != CLEANUP]
+            kept = [
+                each for each in obj["metadata"].get("finalizers", ()) if each != CLEANUP_FINALIZER
+            ]
             patch = {"metadata": {"finalizers": kept or None}}
         seen = obj["metadata"]["resourceVersion"]
         await self._store.patch(

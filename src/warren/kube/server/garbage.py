@@ -16,7 +16,7 @@ from warren.kube.server.store import Store
 from warren.kube.server.writing import FOREGROUND, ORPHAN, WriteOptions
 
 
-class _Item(NamedTuple):
+class _ObjectReference(NamedTuple):
     """Where an object is."""
 
     group_resource: GroupResource
@@ -28,21 +28,21 @@ class GarbageCollector:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._items_by_uid: dict[str, _Item] = {}
+        self._items_by_uid: dict[str, _ObjectReference] = {}
         """Every object by its uid."""
-        self._dependents: dict[str, set[_Item]] = {}
+        self._dependents: dict[str, set[_ObjectReference]] = {}
         """What names an owner, by the owner's uid."""
-        self._owner_uids: dict[_Item, frozenset[str]] = {}
-        self._reconciler: Reconciler[_Item] = Reconciler("garbage", self._collect)
+        self._owner_uids: dict[_ObjectReference, frozenset[str]] = {}
+        self._reconciler: Reconciler[_ObjectReference] = Reconciler("garbage", self._collect)
         for resource in store.resources():
             group_resource = (resource.group, resource.plural)
             for obj in store.objects_of(resource.kind(resource.versions[0])):
-                self._add(_Item(group_resource, key_of(obj)), obj)
+                self._add(_ObjectReference(group_resource, key_of(obj)), obj)
         # What lost its owner before this began: known only when all objects are.
         for item in self._owner_uids:
             self._reconciler.add(item)
         for item in self._items_by_uid.values():
-            self._requeue_waiting(item)
+            self._requeue_if_waiting(item)
         store.listen(self._changed)
 
     async def run(self) -> None:
@@ -52,7 +52,7 @@ class GarbageCollector:
     # Knowing
 
     def _changed(self, change: ObjectChange) -> None:
-        item = _Item(change.group_resource, key_of(change.object))
+        item = _ObjectReference(change.group_resource, key_of(change.object))
         before = self._owner_uids.get(item, frozenset())
         if change.type == "DELETED":
             uid = change.object["metadata"]["uid"]
@@ -63,24 +63,24 @@ class GarbageCollector:
             self._add(item, change.object)
             if self._owner_uids.get(item, frozenset()) - before:
                 self._reconciler.add(item)
-            self._requeue_waiting(item, change.object)
+            self._requeue_if_waiting(item, change.object)
         # An owner may have waited for this dependent.
         for uid in before:
             if uid in self._items_by_uid:
-                self._requeue_waiting(self._items_by_uid[uid])
+                self._requeue_if_waiting(self._items_by_uid[uid])
 
-    def _add(self, item: _Item, obj: Object) -> None:
+    def _add(self, item: _ObjectReference, obj: Object) -> None:
         metadata = obj["metadata"]
         self._items_by_uid[metadata["uid"]] = item
         now = frozenset(reference["uid"] for reference in metadata.get("ownerReferences") or ())
         self._set_owners(item, now)
 
-    def _remove(self, item: _Item, uid: str) -> None:
+    def _remove(self, item: _ObjectReference, uid: str) -> None:
         if self._items_by_uid.get(uid) == item:
             del self._items_by_uid[uid]
         self._set_owners(item, frozenset())
 
-    def _set_owners(self, item: _Item, uids: frozenset[str]) -> None:
+    def _set_owners(self, item: _ObjectReference, uids: frozenset[str]) -> None:
         before = self._owner_uids.get(item, frozenset())
         if before == uids:
             return
@@ -95,7 +95,7 @@ class GarbageCollector:
         else:
             self._owner_uids.pop(item, None)
 
-    def _requeue_waiting(self, item: _Item, obj: Object | None = None) -> None:
+    def _requeue_if_waiting(self, item: _ObjectReference, obj: Object | None = None) -> None:
         """Look at an owner that waits for its dependents, or to let go of them."""
         found = obj if obj is not None else self._object(item)
         if found is not None and _waits_for(found):
@@ -103,7 +103,7 @@ class GarbageCollector:
 
     # Collecting
 
-    async def _collect(self, item: _Item) -> float | None:
+    async def _collect(self, item: _ObjectReference) -> float | None:
         obj = self._object(item)
         if obj is None:
             return None
@@ -118,7 +118,7 @@ class GarbageCollector:
             pass  # another client was faster
         return None
 
-    async def _orphan(self, item: _Item, owner: Object) -> None:
+    async def _orphan(self, item: _ObjectReference, owner: Object) -> None:
         uid = owner["metadata"]["uid"]
         for dependent in list(self._dependents.get(uid, ())):
             obj = self._object(dependent)
@@ -126,7 +126,7 @@ class GarbageCollector:
                 await self._disown(dependent, obj, {uid})
         await self._remove_finalizer(item, owner, ORPHAN)
 
-    async def _delete_dependents(self, item: _Item, owner: Object) -> None:
+    async def _delete_dependents(self, item: _ObjectReference, owner: Object) -> None:
         uid = owner["metadata"]["uid"]
         blocking = False
         for dependent in list(self._dependents.get(uid, ())):
@@ -143,7 +143,7 @@ class GarbageCollector:
         if not blocking:
             await self._remove_finalizer(item, owner, FOREGROUND)
 
-    async def _delete_or_disown(self, item: _Item, obj: Object) -> None:
+    async def _delete_or_disown(self, item: _ObjectReference, obj: Object) -> None:
         """Delete an object that has lost all its owners; let it forget those that are gone."""
         named = self._owner_uids.get(item, frozenset())
         gone = {uid for uid in named if not self._exists(uid, obj)}
@@ -169,7 +169,9 @@ class GarbageCollector:
 
     # Writing
 
-    async def _delete(self, item: _Item, obj: Object, *, foreground: bool = False) -> None:
+    async def _delete(
+        self, item: _ObjectReference, obj: Object, *, foreground: bool = False
+    ) -> None:
         uid = obj["metadata"]["uid"]
         after_its_own = foreground and uid in self._dependents
         options = WriteOptions(
@@ -179,29 +181,29 @@ class GarbageCollector:
         )
         await self._store.delete(Remove(kind=self._kind(item), key=item.key), options)
 
-    async def _disown(self, item: _Item, obj: Object, uids: set[str]) -> None:
+    async def _disown(self, item: _ObjectReference, obj: Object, uids: set[str]) -> None:
         references = obj["metadata"].get("ownerReferences") or ()
         kept = [each for each in references if each["uid"] not in uids]
         await self._merge(item, obj, {"ownerReferences": kept or None})
 
-    async def _remove_finalizer(self, item: _Item, obj: Object, finalizer: str) -> None:
+    async def _remove_finalizer(self, item: _ObjectReference, obj: Object, finalizer: str) -> None:
         kept = [each for each in obj["metadata"]["finalizers"] if each != finalizer]
         await self._merge(item, obj, {"finalizers": kept or None})
 
-    async def _merge(self, item: _Item, obj: Object, metadata: dict[str, Any]) -> None:
+    async def _merge(self, item: _ObjectReference, obj: Object, metadata: dict[str, Any]) -> None:
         seen = obj["metadata"]["resourceVersion"]
         patch = {"metadata": metadata}
         await self._store.patch(
             Change(kind=self._kind(item), key=item.key, patch=patch, resource_version=seen)
         )
 
-    def _object(self, item: _Item) -> Object | None:
+    def _object(self, item: _ObjectReference) -> Object | None:
         try:
             return self._store.get(self._kind(item), item.key)
         except NotFound:
             return None
 
-    def _kind(self, item: _Item) -> Kind:
+    def _kind(self, item: _ObjectReference) -> Kind:
         resource = self._store.resource(*item.group_resource)
         if resource is None:
             raise NotFound(f"{item.group_resource} is not served any more")

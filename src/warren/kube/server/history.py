@@ -30,7 +30,7 @@ _PER_VALUE: Final = 80
 """Bytes that each value in an object is counted for: read, even `{}` is as large as that."""
 
 
-def counted_size(record: bytes) -> int:
+def estimated_size(record: bytes) -> int:
     """Return about how many bytes of memory an object takes that is read from a record."""
     return len(record) + _PER_VALUE * sum(map(record.count, (b",", b"{", b"[")))
 
@@ -54,7 +54,7 @@ class ObjectChange(msgspec.Struct):
     """After it; a deleted one as it was last."""
     before: Object | None
     size: int = 0
-    """Bytes that it is counted for (`counted_size`)."""
+    """Bytes that it is counted for (`estimated_size`)."""
     _events: dict[str, WatchEvent] = msgspec.field(default_factory=dict)
 
     def event(self, kind: Kind) -> WatchEvent:
@@ -75,7 +75,7 @@ class Subscription:
     ) -> None:
         self._namespace = namespace
         self._backlog = backlog
-        self._most = size
+        self._max_size = size
         self._size = 0
         self._unsubscribe = unsubscribe
         self._waiting: list[ObjectChange] = []
@@ -89,7 +89,7 @@ class Subscription:
         if self._namespace and change.object["metadata"].get("namespace") != self._namespace:
             return
         self._size += change.size
-        is_too_large = bool(self._waiting) and self._size > self._most
+        is_too_large = bool(self._waiting) and self._size > self._max_size
         if is_too_large:
             self._waiting.clear()  # the reader may never come for it
         if is_too_large or len(self._waiting) >= self._backlog:
@@ -103,7 +103,7 @@ class Subscription:
         self._end_reason = why
         self._arrived.set()
 
-    async def batch(self, seconds: float | None = None) -> list[ObjectChange]:
+    async def next_batch(self, seconds: float | None = None) -> list[ObjectChange]:
         """Wait for changes, and return all that have come; none where none comes in time.
 
         Raises Expired where there will be no more.
@@ -134,7 +134,7 @@ class History:
         """
         self._length = length
         self._backlog = backlog
-        self._most = size
+        self._max_size = size
         self._size = 0
         self._changes: deque[ObjectChange] = deque()
         self._watchers: dict[GroupResource, dict[str, list[Subscription]]] = {}
@@ -151,7 +151,7 @@ class History:
     def add(self, change: ObjectChange) -> None:
         """Send a durable change to all watches."""
         self._size += change.size
-        while self._changes and (len(self._changes) >= self._length or self._size > self._most):
+        while self._changes and (len(self._changes) >= self._length or self._size > self._max_size):
             oldest = self._changes.popleft()
             self.horizon = oldest.version
             self._size -= oldest.size
@@ -175,7 +175,7 @@ class History:
             if not watchers and by_namespace.get(namespace) is watchers:
                 del by_namespace[namespace]
 
-        made = Subscription(namespace, self._backlog, self._most, unsubscribe)
+        made = Subscription(namespace, self._backlog, self._max_size, unsubscribe)
         for change in self._changes:
             if change.version > start and change.group_resource == group_resource:
                 made.offer(change)
@@ -215,7 +215,7 @@ class History:
         watching = self.subscribe(kind, start, namespace)
         try:
             while True:
-                for change in await watching.batch():
+                for change in await watching.next_batch():
                     yield change.event(kind)
         finally:
             watching.close()

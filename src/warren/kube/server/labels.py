@@ -11,7 +11,7 @@ class LabelIndex:
     def __init__(self) -> None:
         self._keys: dict[tuple[str, str], set[Key]] = {}
 
-    def change(self, key: Key, before: Object | None, after: Object | None) -> None:
+    def update(self, key: Key, before: Object | None, after: Object | None) -> None:
         """File an object as it is now, instead of as it was."""
         old, new = _labels(before), _labels(after)
         if old == new:

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from warren.base.objects import Object
 from warren.kube.server.storeerrors import LogNotAvailable
 
-_OVER: Final = ("Succeeded", "Failed")
+_ENDED_PHASES: Final = ("Succeeded", "Failed")
 
 
 class Log(Protocol):
@@ -41,17 +41,21 @@ def container_of(pod: Object, name: str) -> str:
     Raises LogNotAvailable where it is not known.
     """
     of_pod = pod["metadata"]["name"]
-    containers, preparing = (
+    containers, init_containers = (
         [*_container_names(pod, "containers")],
         [*_container_names(pod, "initContainers")],
     )
     if not name and len(containers) == 1:
         return containers[0]
     if not name:
-        others = f" or one of the init containers: [{' '.join(preparing)}]" if preparing else ""
+        others = (
+            f" or one of the init containers: [{' '.join(init_containers)}]"
+            if init_containers
+            else ""
+        )
         words = f"a container name must be specified for pod {of_pod}, choose one of: "
         raise LogNotAvailable(f"{words}[{' '.join(containers)}]{others}")
-    if name not in (*containers, *preparing):
+    if name not in (*containers, *init_containers):
         raise LogNotAvailable(f"container {name} is not valid for pod {of_pod}")
     return name
 
@@ -67,7 +71,7 @@ def check_started(pod: Object, container: str) -> None:
     if not (pod.get("spec") or {}).get("nodeName"):
         raise LogNotAvailable(f"pod {name} does not have a host assigned")
     state = _state(pod, container)
-    if "running" in state or "terminated" in state or _phase(pod) in _OVER:
+    if "running" in state or "terminated" in state or _phase(pod) in _ENDED_PHASES:
         return
     reason = (state.get("waiting") or {}).get("reason") or "ContainerCreating"
     raise LogNotAvailable(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
@@ -75,7 +79,7 @@ def check_started(pod: Object, container: str) -> None:
 
 def has_ended(pod: Object, container: str) -> bool:
     """Return whether a container prints no more."""
-    return _phase(pod) in _OVER or "terminated" in _state(pod, container)
+    return _phase(pod) in _ENDED_PHASES or "terminated" in _state(pod, container)
 
 
 def _phase(pod: Object) -> str:

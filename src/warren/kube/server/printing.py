@@ -44,7 +44,7 @@ def _subjects(kind: str, title: str) -> Column:
     return Column(title, "string", "", priority=1, cell=cell)
 
 
-BINDING = (
+BINDING_COLUMNS = (
     Column("Role", "string", "", cell=_role),
     AGE,
     _subjects("User", "Users"),
@@ -71,7 +71,7 @@ def _node_roles(node: Object) -> str:
     return ",".join(roles) or "<none>"
 
 
-NODE = (
+NODE_COLUMNS = (
     Column("Status", "string", "", cell=_node_status),
     Column("Roles", "string", "", cell=_node_roles),
     AGE,
@@ -98,29 +98,29 @@ def _message(event: Object) -> str:
     return str(event.get("message") or "").strip()
 
 
-def _times(event: Object) -> int:
+def _event_count(event: Object) -> int:
     return int((event.get("series") or {}).get("count") or event.get("count") or 1)
 
 
-def _last(event: Object) -> Any:
+def _last_seen(event: Object) -> Any:
     series = event.get("series") or {}
     return series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
 
 
-def _first(event: Object) -> Any:
+def _first_seen(event: Object) -> Any:
     return event.get("firstTimestamp") or event.get("eventTime")
 
 
-EVENT = (
-    Column("Last Seen", "date", "", cell=_last),
+EVENT_COLUMNS = (
+    Column("Last Seen", "date", "", cell=_last_seen),
     Column("Type", "string", ".type"),
     Column("Reason", "string", ".reason"),
     Column("Object", "string", "", cell=_involved),
     Column("Subobject", "string", ".involvedObject.fieldPath", priority=1),
     Column("Source", "string", "", priority=1, cell=_source),
     Column("Message", "string", "", cell=_message),
-    Column("First Seen", "date", "", priority=1, cell=_first),
-    Column("Count", "integer", "", priority=1, cell=_times),
+    Column("First Seen", "date", "", priority=1, cell=_first_seen),
+    Column("Count", "integer", "", priority=1, cell=_event_count),
     Column("Name", "string", ".metadata.name", priority=1),
 )
 
@@ -141,7 +141,7 @@ def _completions(job: Object) -> str:
     return f"{(job.get('status') or {}).get('succeeded') or 0}/{wanted}"
 
 
-JOB = (
+JOB_COLUMNS = (
     Column("Status", "string", "", cell=_job_status),
     Column("Completions", "string", "", cell=_completions),
     AGE,

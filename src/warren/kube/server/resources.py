@@ -56,20 +56,21 @@ class Resource:
     name: str
     versions: tuple[str, ...]
     namespaced: bool
-    status: bool
+    has_status: bool
+    """Whether it has the status subresource."""
     columns: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
     schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The schema of each version that has one."""
-    compiled: Mapping[str, Schema] = field(default_factory=dict, compare=False)
+    compiled_schemas: Mapping[str, Schema] = field(default_factory=dict, compare=False)
     """The same, ready for use."""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     """Names for this resource together with others, like `all`."""
     verbs: tuple[str, ...] = ALL_VERBS
-    selectable: tuple[str, ...] = ()
+    selectable_fields: tuple[str, ...] = ()
     """The paths of fields that lists and watches can choose by, besides name and namespace."""
 
-    logs: bool = False
+    has_log: bool = False
     """Whether its objects print something."""
 
     definition_version: int = 0
@@ -78,10 +79,10 @@ class Resource:
     @property
     def subresources(self) -> dict[str, tuple[str, ...]]:
         """What can be asked of an object besides itself, by name, with the verbs for that."""
-        status = {"status": ("get", "patch", "update")} if self.status else {}
-        return {**status, **({LOG: ("get",)} if self.logs else {})}
+        status = {"status": ("get", "patch", "update")} if self.has_status else {}
+        return {**status, **({LOG: ("get",)} if self.has_log else {})}
 
-    def conformed(
+    def prune_and_default(
         self,
         version: str,
         obj: Object,
@@ -95,15 +96,15 @@ class Resource:
         What it shares with `old`, in whose place it comes, is known to be as it should be.
         Raises Invalid where it does not fit the schema.
         """
-        compiled = self.compiled.get(version)
+        compiled = self.compiled_schemas.get(version)
         if compiled is None:
             return obj
         if old is not None and not self._conforms(old, version):
             old = None
-        known, unknown = compiled.pruned(obj, old)
+        known, unknown = compiled.prune(obj, old)
         if unknown:
             report_unknown(unknown)
-        whole: Object = compiled.defaulted(known, old)
+        whole: Object = compiled.apply_defaults(known, old)
         violations = compiled.violations(whole)
         if violations:
             metadata = obj.get("metadata") or {}
@@ -116,7 +117,7 @@ class Resource:
         return same and int(old["metadata"]["resourceVersion"]) > self.definition_version
 
     def kind(self, version: str) -> Kind:
-        return Kind(self.group, version, self.name, self.plural, self.namespaced, self.status)
+        return Kind(self.group, version, self.name, self.plural, self.namespaced, self.has_status)
 
 
 def from_crd(crd: Object) -> Resource:
@@ -137,14 +138,16 @@ def from_crd(crd: Object) -> Resource:
         name=spec["names"]["kind"],
         versions=tuple(version["name"] for version in versions),
         namespaced=spec["scope"] == "Namespaced",
-        status=any("status" in version.get("subresources", {}) for version in versions),
+        has_status=any("status" in version.get("subresources", {}) for version in versions),
         columns={version["name"]: tuple(_columns(version)) for version in versions},
         schemas=schemas,
-        compiled={version: _compile(orjson.dumps(each)) for version, each in schemas.items()},
+        compiled_schemas={
+            version: _compile(orjson.dumps(each)) for version, each in schemas.items()
+        },
         short_names=tuple(spec["names"].get("shortNames", ())),
         definition_version=int(crd["metadata"].get("resourceVersion") or 0),
         categories=tuple(spec["names"].get("categories", ())),
-        selectable=tuple(
+        selectable_fields=tuple(
             field["jsonPath"].removeprefix(".")
             for version in versions
             for field in version.get("selectableFields", ())

@@ -96,7 +96,7 @@ class FieldSelector(msgspec.Struct, frozen=True):
 
     terms: tuple[FieldTerm, ...] = ()
 
-    def wanted(self, path: str) -> str:
+    def required_value(self, path: str) -> str:
         """Return the value that a field must have, or nothing where it may have several."""
         return next((term.value for term in self.terms if term.path == path and term.equal), "")
 
@@ -110,7 +110,7 @@ class FieldSelector(msgspec.Struct, frozen=True):
 
 def parse_labels(text: str) -> LabelSelector:
     """Read a label selector. Raises Refused with the place of what cannot be read."""
-    return LabelSelector(tuple(sorted(set(_Labels(text).requirements()))))
+    return LabelSelector(tuple(sorted(set(_LabelParser(text).requirements()))))
 
 
 def parse_fields(text: str, selectable: Collection[str] = ()) -> FieldSelector:
@@ -130,13 +130,13 @@ _TOKEN: Final = re.compile(r"\s*(?P<token>==|!=|[=!(),<>]|[^\s=!(),<>]+|$)")
 _SIGNS: Final = frozenset({"=", "==", "!=", "!", "(", ")", ",", "<", ">", ""})
 
 
-class _Labels:
+class _LabelParser:
     """Reads a label selector token by token."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._end = 0
-        self._place = 0
+        self._token_start = 0
         self._token = ""
         self._advance()
 
@@ -212,13 +212,17 @@ class _Labels:
         read = self._token
         found = _TOKEN.match(self._text, self._end)
         assert found is not None  # the pattern knows every character, and the end
-        self._token, self._place, self._end = found["token"], found.start("token"), found.end()
+        self._token, self._token_start, self._end = (
+            found["token"],
+            found.start("token"),
+            found.end(),
+        )
         return read
 
     def _mistake(self, expected: str) -> Refused:
         found = _quoted(self._token) if self._token else "the end"
         return Refused(
-            f"label selector, character {self._place + 1}: found {found}, expected {expected}"
+            f"label selector, character {self._token_start + 1}: found {found}, expected {expected}"
         )
 
 
@@ -244,8 +248,8 @@ def _terms(text: str, known: Collection[str]) -> Iterator[FieldTerm]:
         yield FieldTerm(path, re.sub(r"\\(.)", r"\1", value), operator[0] != "!=")
 
 
-def _misread(place: int, text: str, why: str) -> Refused:
-    return Refused(f"field selector, character {place + 1}: {_quoted(text)} {why}")
+def _misread(position: int, text: str, why: str) -> Refused:
+    return Refused(f"field selector, character {position + 1}: {_quoted(text)} {why}")
 
 
 def _text(obj: Object, path: str) -> str:

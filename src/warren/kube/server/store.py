@@ -30,7 +30,7 @@ from warren.kube.server.history import (
     History,
     ObjectChange,
     Subscription,
-    counted_size,
+    estimated_size,
     in_version,
 )
 from warren.kube.server.labels import LabelIndex
@@ -54,7 +54,7 @@ _namespace = attrgetter("namespace")
 _ATTEMPTS = 8
 """How often a write is made anew because its object has changed while admission looked at it."""
 
-CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer of a definition that goes: its objects go first."""
 
 
@@ -92,7 +92,7 @@ class Store:
         self._history = history or History()
         self._listeners: list[Callable[[ObjectChange], None]] = []
         self._version = 0
-        self._durable = 0
+        self._durable_version = 0
         for resource in BUILT_IN:
             self._serve(resource)
         self._load(journal)
@@ -102,7 +102,7 @@ class Store:
         await self._committer.run()
 
     @property
-    def full(self) -> str | None:
+    def full_reason(self) -> str | None:
         """Why nothing new is to be written: the disk is full, in a sentence. None if it is not.
 
         Whatever is written nonetheless waits until there is room.
@@ -131,7 +131,7 @@ class Store:
     @property
     def version(self) -> str:
         """The resourceVersion of the newest durable change."""
-        return str(self._durable)
+        return str(self._durable_version)
 
     def get(self, kind: Kind, key: Key) -> Object:
         """Return one object. Raises NotFound."""
@@ -145,11 +145,11 @@ class Store:
         self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> Listing:
         """Return the objects of a kind, sorted by key."""
-        objects, group_resource = self._table(kind), (kind.group, kind.plural)
+        objects, group_resource = self._objects_by_key(kind), (kind.group, kind.plural)
         keys = (
             sorted(self._labels[group_resource].find(labels))
             if labels
-            else self._sorted(group_resource)
+            else self._sorted_keys(group_resource)
         )
         if namespace:
             first = bisect_left(keys, namespace, key=_namespace)
@@ -162,16 +162,18 @@ class Store:
         Raises Expired where that is not known any more.
         """
         self.check_reached(version)
-        objects = self._history.objects_at((kind.group, kind.plural), self._table(kind), version)
+        objects = self._history.objects_at(
+            (kind.group, kind.plural), self._objects_by_key(kind), version
+        )
         keys = (key for key in sorted(objects) if namespace in ("", key.namespace))
         return Listing([in_version(kind, objects[key]) for key in keys], str(version))
 
     def check_reached(self, version: int) -> None:
         """Raise ResourceVersionTooLarge for a version that there has not been yet."""
-        if version > self._durable:
-            raise ResourceVersionTooLarge(version, self._durable)
+        if version > self._durable_version:
+            raise ResourceVersionTooLarge(version, self._durable_version)
 
-    def _sorted(self, group_resource: GroupResource) -> Sequence[Key]:
+    def _sorted_keys(self, group_resource: GroupResource) -> Sequence[Key]:
         """Return the keys of a resource in order; lists in pages ask for them again and again."""
         known = self._keys.get(group_resource)
         if known is None:
@@ -188,16 +190,16 @@ class Store:
         Raises Expired where they are not known any more, and ResourceVersionTooLarge where it is
         yet to come.
         """
-        return self._history.follow(kind, self._start(kind, since), namespace)
+        return self._history.follow(kind, self._start_version(kind, since), namespace)
 
     def subscribe(self, kind: Kind, since: str, namespace: str = "") -> Subscription:
         """Watch the changes after `since`. Raises what `watch` raises."""
-        return self._history.subscribe(kind, self._start(kind, since), namespace)
+        return self._history.subscribe(kind, self._start_version(kind, since), namespace)
 
-    def _start(self, kind: Kind, since: str) -> int:
+    def _start_version(self, kind: Kind, since: str) -> int:
         """Return the version after which a watch begins: the newest where none is said."""
-        self._table(kind)
-        start = int(since or self._durable)
+        self._objects_by_key(kind)
+        start = int(since or self._durable_version)
         self.check_reached(start)
         return start
 
@@ -222,18 +224,18 @@ class Store:
             kind, Key("", metadata.get("name") or ""), builtinfields.violations(kind, body)
         )
         body = dict(fill_in(kind, body))
-        if resource.status:
+        if resource.has_status:
             body.pop("status", None)
         review = Review(
             operation=Operation.CREATE,
             kind=kind,
             key=Key(metadata.get("namespace", ""), metadata["name"]),
-            new=resource.conformed(kind.version, body, options.report_unknown),
+            new=resource.prune_and_default(kind.version, body, options.report_unknown),
             user=options.user,
             dry_run=options.dry_run,
             warn=options.warn,
         )
-        body = dict(await self._admitted(review))
+        body = dict(await self._admit(review))
         metadata = dict(body["metadata"])
         group_resource, key = (kind.group, kind.plural), key_of(body)
         if self._newest(group_resource, key) is not None:
@@ -252,7 +254,7 @@ class Store:
             body.update(spec={"finalizers": ["kubernetes"]}, status={"phase": "Active"})
         new = {**body, "metadata": metadata}
         if options.manager and "managedFields" not in metadata:
-            new = dict(self._tracked(resource, kind, None, new, options))
+            new = dict(self._track_owners(resource, kind, None, new, options))
         return await self._commit(kind, key, new, "ADDED", options)
 
     async def patch(self, change: Change) -> Object:
@@ -275,7 +277,7 @@ class Store:
 
         Raises NotFound, Conflict if it is not the one that was seen, Denied, or Refused.
         """
-        return await self._modify(kind, key, make, options, self._tracked)
+        return await self._modify(kind, key, make, options, self._track_owners)
 
     async def apply(
         self, kind: Kind, key: Key, configuration: Object, options: WriteOptions, *, force: bool
@@ -288,7 +290,7 @@ class Store:
         resource = self._resource(kind)
         writing.check_metadata(configuration.get("metadata"))
         seen = configuration["metadata"].get("resourceVersion")
-        part = writing.writable_configuration(configuration, options.status, resource.status)
+        part = writing.writable_configuration(configuration, options.status, resource.has_status)
 
         def make(live: Object | None) -> Object:
             return apply(
@@ -308,7 +310,7 @@ class Store:
         )
         return found, False
 
-    def _tracked(
+    def _track_owners(
         self, resource: Resource, kind: Kind, old: Object | None, new: Object, options: WriteOptions
     ) -> Object:
         """Return an object with the record of its fields' owners, if there is one."""
@@ -320,7 +322,7 @@ class Store:
             manager=options.manager or "unnamed",
             now=rfc3339(self._clock.now()),
             schema=resource.schemas.get(kind.version),
-            subresource="status" if options.status and resource.status else "",
+            subresource="status" if options.status and resource.has_status else "",
         )
 
     async def _modify(
@@ -334,7 +336,7 @@ class Store:
         self._resource(kind)
         for _ in range(_ATTEMPTS):
             old = self._writable(kind, key)
-            new = await self._changed(kind, old, make, options, track)
+            new = await self._prepare_update(kind, old, make, options, track)
             if new is None:
                 await self._wait_durable((kind.group, kind.plural), key)
                 return in_version(kind, old)
@@ -346,7 +348,7 @@ class Store:
             # It has changed while a webhook looked: what was made of it is out of date.
         raise ObjectConflict(kind, key.name)
 
-    async def _changed(
+    async def _prepare_update(
         self,
         kind: Kind,
         old: Object,
@@ -360,14 +362,16 @@ class Store:
         given = proposed.get("metadata")
         if given is old["metadata"]:
             _check_preconditions(kind, old, options.resource_version, options.uid)
-            new = writing.writable_part(old, proposed, options.status, resource.status)
+            new = writing.writable_part(old, proposed, options.status, resource.has_status)
         else:
             new = self._with_new_metadata(kind, old, proposed, options)
         _raise_if_invalid(kind, key, builtinfields.violations(kind, new, old))
         new = dict(
-            resource.conformed(kind.version, fill_in(kind, new), options.report_unknown, old)
+            resource.prune_and_default(
+                kind.version, fill_in(kind, new), options.report_unknown, old
+            )
         )
-        _raise_if_invalid(kind, key, builtinfields.changes(kind, old, new))
+        _raise_if_invalid(kind, key, builtinfields.immutable_violations(kind, old, new))
         if new == old:
             return None
         review = Review(
@@ -377,16 +381,16 @@ class Store:
             old=shown,
             new=in_version(kind, new),
             user=options.user,
-            status=options.status and resource.status,
+            status=options.status and resource.has_status,
             dry_run=options.dry_run,
             warn=options.warn,
         )
-        admitted = await self._admitted(review)
+        admitted = await self._admit(review)
         new = {**admitted, "apiVersion": old["apiVersion"], "metadata": {**admitted["metadata"]}}
         new = dict(track(resource, kind, shown, new, options))
         if kind == CRD:
             _check_servable(new)
-        status_subresource = resource.status
+        status_subresource = resource.has_status
         if writing.generation_content(new, status_subresource) != writing.generation_content(
             old, status_subresource
         ):
@@ -405,8 +409,8 @@ class Store:
         )
         writing.check_address(old["metadata"], given)
         _raise_if_invalid(kind, key_of(old), writing.immutable_changes(old["metadata"], given))
-        new = writing.writable_part(old, proposed, options.status, self._resource(kind).status)
-        new["metadata"] = writing.preserve(old["metadata"], new["metadata"])
+        new = writing.writable_part(old, proposed, options.status, self._resource(kind).has_status)
+        new["metadata"] = writing.preserve_server_fields(old["metadata"], new["metadata"])
         if new["metadata"] != old["metadata"]:
             _check_names(kind, new["metadata"])
         return new
@@ -441,7 +445,7 @@ class Store:
             return in_version(kind, old)
         return await self._commit(kind, key, new, "MODIFIED", options)
 
-    async def _admitted(self, review: Review) -> Object:
+    async def _admit(self, review: Review) -> Object:
         admitted = await self._admission.admit(review)
         assert admitted is not None, "what is written is an object"
         return admitted
@@ -462,7 +466,7 @@ class Store:
             raise Refused(f"{kind} {key} cannot be written: {error}") from error
         self._version = version
         before = self._newest(group_resource, key)
-        change = ObjectChange(version, group_resource, event, obj, before, counted_size(record))
+        change = ObjectChange(version, group_resource, event, obj, before, estimated_size(record))
         durable = self._committer.submit(record, lambda: self._publish(change, key, after))
         self._pending[group_resource, key] = _Pending(version, after, durable)
         await asyncio.shield(durable)
@@ -476,7 +480,7 @@ class Store:
 
     def _publish(self, change: ObjectChange, key: Key, after: Object | None) -> None:
         """Make a durable change visible: to readers, and to watchers, in order."""
-        self._durable = change.version
+        self._durable_version = change.version
         self._apply(change.group_resource, key, after)
         if self._pending[change.group_resource, key].version == change.version:
             del self._pending[change.group_resource, key]
@@ -486,7 +490,7 @@ class Store:
 
     def _apply(self, group_resource: GroupResource, key: Key, after: Object | None) -> None:
         before = self._objects[group_resource].get(key)
-        self._labels[group_resource].change(key, before, after)
+        self._labels[group_resource].update(key, before, after)
         if before is None or after is None:
             self._keys.pop(group_resource, None)
         if after is None:
@@ -523,9 +527,11 @@ class Store:
             if not name:
                 self._history.forget_until(version)
             elif version > self._history.horizon and (after or before):
-                change = _replayed(version, group_resource, before, after, counted_size(record))
+                change = _replayed_change(
+                    version, group_resource, before, after, estimated_size(record)
+                )
                 self._history.add(change)
-        self._durable = self._version
+        self._durable_version = self._version
 
     def _snapshot(self) -> Iterable[bytes]:
         # Definitions first: replaying an object needs its resource. Copied, because changes
@@ -539,7 +545,7 @@ class Store:
         ]
         # A record without an object keeps the version counter from going back, and says
         # that changes are not known as a history before it.
-        yield orjson.dumps([self._durable, CRD.group, CRD.plural, "", "", None])
+        yield orjson.dumps([self._durable_version, CRD.group, CRD.plural, "", "", None])
         for group_resource, found in objects:
             for key, obj in found:
                 version = int(obj["metadata"]["resourceVersion"])
@@ -553,12 +559,12 @@ class Store:
             raise ResourceNotServed()
         return resource
 
-    def _table(self, kind: Kind) -> dict[Key, Object]:
+    def _objects_by_key(self, kind: Kind) -> dict[Key, Object]:
         self._resource(kind)
         return self._objects[kind.group, kind.plural]
 
     def _visible(self, kind: Kind, key: Key) -> Object:
-        obj = self._table(kind).get(key)
+        obj = self._objects_by_key(kind).get(key)
         if obj is None:
             raise ObjectNotFound(kind, key.name)
         return obj
@@ -634,7 +640,7 @@ def _marked_for_deletion(
     metadata = old["metadata"]
     finalizers = list(metadata.get("finalizers") or ())
     if kind == CRD and not metadata.get("deletionTimestamp"):
-        metadata = {**metadata, "finalizers": [*finalizers, CLEANUP]}
+        metadata = {**metadata, "finalizers": [*finalizers, CLEANUP_FINALIZER]}
     waiting = deletion_metadata(metadata, options, now)
     if waiting is None and _has_finalizers(kind, old):
         waiting = {"deletionTimestamp": now, "deletionGracePeriodSeconds": 0, **metadata}
@@ -645,7 +651,7 @@ def _marked_for_deletion(
     return {**old, "metadata": waiting}
 
 
-def _replayed(
+def _replayed_change(
     version: int,
     group_resource: GroupResource,
     before: Object | None,

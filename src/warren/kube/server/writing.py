@@ -140,16 +140,16 @@ def immutable_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Ca
     ]
 
 
-def preserve(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def preserve_server_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Return the new metadata with what no writer may change as it was."""
     kept = {name: value for name, value in new.items() if name not in _SERVER_FIELDS}
     kept.update((name, old[name]) for name in _SERVER_FIELDS if name in old)
     return kept
 
 
-def generation_content(obj: Object, status: bool) -> dict[str, Any]:
+def generation_content(obj: Object, has_status: bool) -> dict[str, Any]:
     """Return what counts for the generation: all but metadata, and status where it is apart."""
-    skipped = ("metadata", "status", "apiVersion") if status else ("metadata", "apiVersion")
+    skipped = ("metadata", "status", "apiVersion") if has_status else ("metadata", "apiVersion")
     return {name: value for name, value in obj.items() if name not in skipped}
 
 

@@ -31,7 +31,7 @@ class DaemonCommands:
         return Settings(
             prolog_name=DAEMONS_PROLOG,
             epilog_name=DAEMONS_EPILOG,
-            waits_for_prolog=PROLOG,
+            earlier_prolog=PROLOG,
             has_prolog=needed,
             has_epilog=needed,
         )

@@ -159,7 +159,7 @@ class DwsPlugin:
         latest = job.exceptions[-1]
         if latest.severity != 0 or EPILOG not in job.epilogs:
             return
-        if latest.type == EPILOG_TIMEOUT and latest.is_of(self._owner):
+        if latest.type == EPILOG_TIMEOUT and latest.raised_by_owner(self._owner):
             self._send("abort", codec.JobRequest(jobid=job.id))
             self._tap.epilog_finish(job.id, EPILOG, 1)
         else:

@@ -40,10 +40,10 @@ MASTERS: Final = "system:masters"
 AUTHENTICATED: Final = "system:authenticated"
 UNAUTHENTICATED: Final = "system:unauthenticated"
 
-_USERS: Final = 1024
+_MAX_USERS: Final = 1024
 """Users whose grants are kept compiled. Any user may be asked about, so there must be an end."""
 
-Reader = Callable[[Kind], Iterable[Object]]
+Lister = Callable[[Kind], Iterable[Object]]
 """Returns all stored objects of a kind."""
 
 
@@ -80,16 +80,16 @@ _EVERYTHING: Final = (
 class Authorizer:
     """Answers for the roles and bindings that are stored."""
 
-    def __init__(self, read: Reader) -> None:
+    def __init__(self, read: Lister) -> None:
         self._policy = cache(lambda: _policy(read))
-        self._scopes = lru_cache(maxsize=_USERS)(self._compiled)
+        self._scopes = lru_cache(maxsize=_MAX_USERS)(self._compile)
 
     def forget_policy(self) -> None:
         """Forget what was read. To be called whenever an object of one of `KINDS` has changed."""
         self._policy.cache_clear()
         self._scopes.cache_clear()
 
-    def allowed(self, user: User, attributes: Attributes) -> bool:
+    def allows(self, user: User, attributes: Attributes) -> bool:
         """Return whether a user may do something."""
         if MASTERS in user.groups:
             return True
@@ -102,7 +102,7 @@ class Authorizer:
     def reason(self, user: User, attributes: Attributes) -> str:
         """Return which binding allows something, or which roles are missing, if that is why not.
 
-        For reviews: it takes much longer than `allowed`.
+        For reviews: it takes much longer than `allows`.
         """
         if MASTERS in user.groups:
             return ""
@@ -152,15 +152,15 @@ class Authorizer:
         self, user: User, kind: Kind, obj: Object, old: Object | None
     ) -> list[str]:
         role = read_role(obj)
-        if role is None or _compared(obj) == _compared(old):
+        if role is None or _comparable(obj) == _comparable(old):
             return []
-        namespace = _inside(kind, role.namespace, old)
+        namespace = _namespace_of(kind, role.namespace, old)
         # A create request names nothing yet: leave by name is for what is there.
         name = "" if old is None else role.name
         asked = Attributes(
             verb="escalate", group=RBAC, resource=kind.plural, name=name, namespace=namespace
         )
-        if self.allowed(user, asked):
+        if self.allows(user, asked):
             return []
         missing = self._missing(user, namespace, role.rules)
         if missing or kind != CLUSTER_ROLE:
@@ -168,8 +168,8 @@ class Authorizer:
         # What it will aggregate is not known, nor what it has aggregated so far. A user who may do
         # everything may escalate, and does not come here.
         before = None if old is None else read_role(old)
-        aggregates = role.aggregates is not None or (
-            before is not None and before.aggregates is not None
+        aggregates = role.aggregation_selectors is not None or (
+            before is not None and before.aggregation_selectors is not None
         )
         return [_AGGREGATES] if aggregates else []
 
@@ -177,15 +177,15 @@ class Authorizer:
         self, user: User, kind: Kind, obj: Object, old: Object | None
     ) -> list[str]:
         binding = read_binding(obj)
-        if binding is None or _compared(obj) == _compared(old):
+        if binding is None or _comparable(obj) == _comparable(old):
             return []
-        namespace = _inside(kind, binding.namespace, old)
+        namespace = _namespace_of(kind, binding.namespace, old)
         bound = ROLE if binding.role_kind == ROLE.name else CLUSTER_ROLE
         name = binding.role_name
         asked = Attributes(
             verb="bind", group=RBAC, resource=bound.plural, name=name, namespace=namespace
         )
-        if self.allowed(user, asked):
+        if self.allows(user, asked):
             return []
         rules = self._policy().rules_bound(binding, namespace)
         if rules is None:
@@ -210,7 +210,7 @@ class Authorizer:
             str(replace(part, verbs=tuple(sorted(verbs)))) for part, verbs in missing.items()
         )
 
-    def _compiled(self, user: User) -> Mapping[str, "_Scope"]:
+    def _compile(self, user: User) -> Mapping[str, "_Scope"]:
         """Return what a user may do by namespace, and under the empty name everywhere."""
         rules: dict[str, list[Rule]] = {"": []}
         for grant in self._policy().grants(user.name, user.groups):
@@ -230,7 +230,7 @@ class _Verbs:
         self.all: set[str] = set()
         self.named: dict[str, set[str]] = {}
 
-    def allow(self, verb: str, name: str | None) -> bool:
+    def allows(self, verb: str, name: str | None) -> bool:
         """Return whether a verb is allowed; without a name, whether it is for all objects."""
         if verb in self.all or "*" in self.all:
             return True
@@ -264,8 +264,8 @@ class _Scope:
         return self._allows_resource(verb, part.api_groups[0], resource, subresource, name)
 
     def _index(self, rule: Rule) -> None:
-        for place in product(rule.api_groups, rule.resources):
-            verbs = self._resources.setdefault(place, _Verbs())
+        for group_resource in product(rule.api_groups, rule.resources):
+            verbs = self._resources.setdefault(group_resource, _Verbs())
             if not rule.resource_names:
                 verbs.all.update(rule.verbs)
             for name in rule.resource_names:
@@ -287,7 +287,7 @@ class _Scope:
         for each in (group, "*"):
             for spelled in spellings:
                 verbs = find((each, spelled))
-                if verbs is not None and verbs.allow(verb, name):
+                if verbs is not None and verbs.allows(verb, name):
                     return True
         return False
 
@@ -301,7 +301,7 @@ class _Scope:
         )
 
 
-def _policy(read: Reader) -> Policy:
+def _policy(read: Lister) -> Policy:
     return Policy(
         roles=read(ROLE),
         cluster_roles=read(CLUSTER_ROLE),
@@ -310,14 +310,14 @@ def _policy(read: Reader) -> Policy:
     )
 
 
-def _inside(kind: Kind, namespace: str, old: Object | None) -> str:
+def _namespace_of(kind: Kind, namespace: str, old: Object | None) -> str:
     """Return the namespace of what is written, which is where it was if it was anywhere."""
     if not kind.namespaced:
         return ""
     return str(old["metadata"]["namespace"]) if old is not None else namespace or "default"
 
 
-def _compared(obj: Object | None) -> Any:
+def _comparable(obj: Object | None) -> Any:
     """Return an object without its field managers, and what says how long it stays."""
     if obj is None:
         return None
@@ -346,8 +346,10 @@ def forbidden_message(user: User, attributes: Attributes, reason: str = "") -> s
         else "at the cluster scope"
     )
     what = f"resource {quoted(resource)} in API group {quoted(attributes.group)} {where}"
-    place = f"{attributes.resource}.{attributes.group}" if attributes.group else attributes.resource
-    return _refusal(place, attributes.name, f"{who} {what}{tail}")
+    resource_name = (
+        f"{attributes.resource}.{attributes.group}" if attributes.group else attributes.resource
+    )
+    return _refusal(resource_name, attributes.name, f"{who} {what}{tail}")
 
 
 def escalation_message(user: User, kind: Kind, name: str, missing: Iterable[str]) -> str:
@@ -364,5 +366,9 @@ def escalation_message(user: User, kind: Kind, name: str, missing: Iterable[str]
     )
 
 
-def _refusal(place: str, name: str, why: str) -> str:
-    return f"{place} {quoted(name)} is forbidden: {why}" if name else f"{place} is forbidden: {why}"
+def _refusal(resource_name: str, name: str, why: str) -> str:
+    return (
+        f"{resource_name} {quoted(name)} is forbidden: {why}"
+        if name
+        else f"{resource_name} is forbidden: {why}"
+    )

@@ -56,7 +56,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     labels: dict[str, str]
     rules: tuple[Rule, ...]
-    aggregates: tuple[LabelSelector, ...] | None
+    aggregation_selectors: tuple[LabelSelector, ...] | None
     """Which roles it aggregates: then its own rules do not count. None where it does not."""
 
 
@@ -99,17 +99,17 @@ class Policy:
         role_bindings: Iterable[Object],
         cluster_role_bindings: Iterable[Object],
     ) -> None:
-        self._roles = dict(_rules_by_place(roles, cluster_roles))
+        self._roles = dict(_rules_by_role(roles, cluster_roles))
         self._grants: dict[Subject, list[Grant]] = {}
         for obj in cluster_role_bindings:
             binding = read_binding(obj)
             if binding is not None:
-                self._file("ClusterRoleBinding", "", binding)
+                self._add_grants("ClusterRoleBinding", "", binding)
         for obj in role_bindings:
             binding = read_binding(obj)
             # One that is in no namespace must not become one of the whole cluster.
             if binding is not None and binding.namespace:
-                self._file("RoleBinding", binding.namespace, binding)
+                self._add_grants("RoleBinding", binding.namespace, binding)
 
     def grants(self, user: str, groups: Iterable[str]) -> list[Grant]:
         """Return what is granted to a user, or to one of its groups; of the whole cluster first."""
@@ -122,7 +122,7 @@ class Policy:
         inside = namespace if binding.role_kind == "Role" else ""
         return self._roles.get((binding.role_kind, inside, binding.role_name))
 
-    def _file(self, kind: str, namespace: str, binding: Binding) -> None:
+    def _add_grants(self, kind: str, namespace: str, binding: Binding) -> None:
         rules = self.rules_bound(binding, namespace)
         name = f"{binding.name}/{namespace}" if namespace else binding.name
         role = quoted(binding.role_name)
@@ -136,7 +136,7 @@ class Policy:
             self._grants.setdefault(subject, []).append(grant)
 
 
-def _rules_by_place(
+def _rules_by_role(
     roles: Iterable[Object], cluster_roles: Iterable[Object]
 ) -> Iterator[tuple[tuple[str, str, str], tuple[Rule, ...]]]:
     """Return the rules of each role by its kind, namespace and name."""
@@ -155,11 +155,11 @@ def _aggregated(role: Role, others: Iterable[Role]) -> tuple[Rule, ...]:
     rules: dict[Rule, None] = {}
     waiting, seen = [role], {role.name}
     for each in waiting:
-        if each.aggregates is None:
+        if each.aggregation_selectors is None:
             rules.update(dict.fromkeys(each.rules))
             continue
         for other in others:
-            chosen = any(selector.matches(other.labels) for selector in each.aggregates)
+            chosen = any(selector.matches(other.labels) for selector in each.aggregation_selectors)
             if chosen and other.name not in seen:
                 seen.add(other.name)
                 waiting.append(other)
@@ -261,7 +261,7 @@ def read_role(obj: Object) -> Role | None:
         name=form.metadata.name,
         labels=_labels(form.metadata.labels),
         rules=tuple(map(_rule, form.rules or ())),
-        aggregates=(
+        aggregation_selectors=(
             None
             if aggregation is None
             else tuple(map(_selector, aggregation.cluster_role_selectors or ()))

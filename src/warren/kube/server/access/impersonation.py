@@ -18,7 +18,7 @@ from warren.kube.server.access.authorization import (
 
 _USER: Final = "Impersonate-User"
 _GROUP: Final = "Impersonate-Group"
-_OTHERS: Final = ("Impersonate-Uid", "Impersonate-Extra-")
+_UNSUPPORTED: Final = ("Impersonate-Uid", "Impersonate-Extra-")
 _ACCOUNT: Final = "system:serviceaccount:"
 
 
@@ -32,14 +32,14 @@ def acting_user(user: User, headers: CIMultiDictProxy[str], authorizer: Authoriz
     Raises ImpersonationForbidden, and Refused for what makes no sense or is not done here.
     """
     name, groups = headers.get(_USER, ""), headers.getall(_GROUP, [])
-    if any(header.startswith(_OTHERS) for header in map(str.title, headers)):
+    if any(header.startswith(_UNSUPPORTED) for header in map(str.title, headers)):
         raise Refused("only a user and groups can be impersonated, no uid and nothing extra")
     if not name and not groups:
         return user
     if not name:
         raise Refused(f"{_GROUP} without {_USER}")
     for attributes in _impersonation_attributes(name, groups):
-        if not authorizer.allowed(user, attributes):
+        if not authorizer.allows(user, attributes):
             raise ImpersonationForbidden(forbidden_message(user, attributes))
     return _user(name, frozenset(groups))
 

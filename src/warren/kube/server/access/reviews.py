@@ -44,7 +44,7 @@ def answer(plural: str, body: Object, user: User, authorizer: Authorizer) -> dic
     """
     kind = _BY_PLURAL[plural]
     compiled = _COMPILED[plural]
-    review = compiled.defaulted(compiled.pruned(body)[0])
+    review = compiled.apply_defaults(compiled.prune(body)[0])
     # What no schema says is asked only of a review of which the schema has nothing to say.
     causes = compiled.violations(review) or _CHECKS.get(plural, _no_causes)(review)
     if causes:
@@ -72,7 +72,7 @@ def _named_access(review: Object, user: User, authorizer: Authorizer) -> dict[st
 
 def _access(spec: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
     asked = _attributes(spec)
-    allowed = authorizer.allowed(user, asked)
+    allowed = authorizer.allows(user, asked)
     reason = authorizer.reason(user, asked)
     return {"allowed": allowed, **({"reason": reason} if reason else {})}
 

@@ -20,21 +20,21 @@ _HEALTH: Final = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _DISCOVERY: Final = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*")
 _OWN_REVIEWS: Final = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")
 
-_READ: Final = ("get", "list", "watch")
-_WRITE: Final = ("create", "delete", "deletecollection", "patch", "update")
+_READ_VERBS: Final = ("get", "list", "watch")
+_WRITE_VERBS: Final = ("create", "delete", "deletecollection", "patch", "update")
 # All but secrets: a user that reads them may act as others.
-_SEEN: Final = (
+_VIEWED_RESOURCES: Final = (
     "configmaps", "endpoints", "events", "namespaces", "namespaces/status",
     "persistentvolumeclaims", "persistentvolumeclaims/status", "pods", "pods/log", "pods/status",
     "resourcequotas", "resourcequotas/status", "serviceaccounts", "services", "services/status",
 )  # fmt: skip
-_EDITED: Final = (
+_EDITED_RESOURCES: Final = (
     "configmaps", "endpoints", "events", "persistentvolumeclaims", "pods", "secrets",
     "serviceaccounts", "services",
 )  # fmt: skip
 
 
-def defaults() -> list[Object]:
+def default_roles() -> list[Object]:
     """Return the ClusterRoles of a bare cluster, and after them its ClusterRoleBindings."""
     return [
         _role("cluster-admin", _resources("*", ["*"], ["*"]), _urls(["*"], ["*"])),
@@ -50,11 +50,15 @@ def defaults() -> list[Object]:
         _aggregated_role("view", into="edit"),
         _aggregated_role("edit", into="admin"),
         _aggregated_role("admin"),
-        _aggregate_to("view", _resources("", _SEEN, _READ)),
-        _aggregate_to("edit", _resources("", ["secrets"], _READ), _resources("", _EDITED, _WRITE)),
+        _aggregate_to("view", _resources("", _VIEWED_RESOURCES, _READ_VERBS)),
+        _aggregate_to(
+            "edit",
+            _resources("", ["secrets"], _READ_VERBS),
+            _resources("", _EDITED_RESOURCES, _WRITE_VERBS),
+        ),
         _aggregate_to(
             "admin",
-            _resources(RBAC, ["rolebindings", "roles"], sorted((*_READ, *_WRITE))),
+            _resources(RBAC, ["rolebindings", "roles"], sorted((*_READ_VERBS, *_WRITE_VERBS))),
             _resources("authorization.k8s.io", ["localsubjectaccessreviews"], ["create"]),
         ),
         _binding("cluster-admin", MASTERS),

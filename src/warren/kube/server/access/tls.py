@@ -23,23 +23,23 @@ _YEARS: Final = 10
 _PEM: Final = serialization.Encoding.PEM
 
 
-def ensure(
+def server_context(
     directory: Path,
     *,
     now: datetime.datetime | None = None,
-    renew: datetime.timedelta = datetime.timedelta(days=30),
+    renew_before: datetime.timedelta = datetime.timedelta(days=30),
 ) -> ssl.SSLContext:
     """Return a TLS context for 127.0.0.1, with keys made in `directory` if it is not there.
 
     Clients may show a certificate of the same authority, and need not. What ends within
-    `renew` is signed anew, for the same keys. Raises UserMistake where a file is damaged.
+    `renew_before` is signed anew, for the same keys. Raises UserMistake where a file is damaged.
     """
     now = now or datetime.datetime.now(datetime.UTC)
     if not directory.is_dir() or not any(directory.iterdir()):
         _make(directory, now)
     keys = _read_keys(directory, now)
-    if min(keys.ca.not_valid_after_utc, keys.server.not_valid_after_utc) - now < renew:
-        _sign(directory, keys, now)
+    if min(keys.ca.not_valid_after_utc, keys.server.not_valid_after_utc) - now < renew_before:
+        _renew(directory, keys, now)
     context = serving.tls_server(directory / "server.crt", directory / "server.key")
     context.load_verify_locations(directory / "ca.crt")
     context.verify_mode = ssl.CERT_OPTIONAL
@@ -60,7 +60,7 @@ def issue(directory: Path, user: str, groups: Iterable[str] = ()) -> tuple[bytes
     certificate = (
         _builder(subject, issuer, key.public_key(), datetime.datetime.now(datetime.UTC))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(_key_usage(signs=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
@@ -150,7 +150,7 @@ def _make(directory: Path, now: datetime.datetime) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(mode=0o700, parents=True)
     ca_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    ca, server = _signed(ca_key, server_key, now)
+    ca, server = _certificates(ca_key, server_key, now)
     for name, data in (
         ("ca.crt", ca.public_bytes(_PEM)),
         ("ca.key", _pem(ca_key)),
@@ -161,12 +161,12 @@ def _make(directory: Path, now: datetime.datetime) -> None:
     unfinished.rename(directory)
 
 
-def _sign(directory: Path, keys: _Keys, now: datetime.datetime) -> None:
+def _renew(directory: Path, keys: _Keys, now: datetime.datetime) -> None:
     """Put new certificates in the place of those that end, for the same keys.
 
     Each is as good beside an old one as beside a new one.
     """
-    ca, server = _signed(keys.ca_key, keys.server_key, now)
+    ca, server = _certificates(keys.ca_key, keys.server_key, now)
     for name, certificate in (("ca.crt", ca), ("server.crt", server)):
         unfinished = directory / f"{name}.new"
         _write(unfinished, certificate.public_bytes(_PEM))
@@ -183,7 +183,7 @@ def _write(path: Path, data: bytes) -> None:
 # Certificates
 
 
-def _signed(
+def _certificates(
     ca_key: ec.EllipticCurvePrivateKey,
     server_key: ec.EllipticCurvePrivateKey,
     now: datetime.datetime,
@@ -193,14 +193,14 @@ def _signed(
     ca = (
         _builder(issuer, issuer, ca_key.public_key(), now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
+        .add_extension(_key_usage(signs=True), critical=True)
         .sign(ca_key, hashes.SHA256())
     )
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     server = (
         _builder(_name("warren-apiserver"), issuer, server_key.public_key(), now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(_key_usage(signs=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(ca_key, hashes.SHA256())
@@ -234,7 +234,7 @@ def _builder(
     )
 
 
-def _usage(*, signs: bool) -> x509.KeyUsage:
+def _key_usage(*, signs: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,

@@ -42,11 +42,11 @@ from warren.kube.server.rest.requests import (
 )
 from warren.kube.server.rest.selection import Selection
 from warren.kube.server.rest.statuses import Failure, deletion_status, failure
-from warren.kube.server.rest.views import META, View, accepted_view, metadata_of
+from warren.kube.server.rest.views import META_VERSION, View, accepted_view, metadata_of
 from warren.kube.server.rest.watches import BOOKMARK_INTERVAL, Watch
 from warren.kube.server.schemas import celrules
 from warren.kube.server.schemas.patches import json_patch
-from warren.kube.server.schemas.strategic import strategic
+from warren.kube.server.schemas.strategic import strategic_merge
 from warren.kube.server.store import Store
 from warren.kube.server.storeerrors import DiskFull
 from warren.kube.server.writing import WriteOptions, check_address
@@ -69,7 +69,7 @@ _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _PATCHES: Final[Mapping[str, Callable[[Object, Any], Object]]] = {
     "application/merge-patch+json": _merged,
     "application/json-patch+json": json_patch,
-    _STRATEGIC: strategic,
+    _STRATEGIC: strategic_merge,
 }
 """How each type of patch changes an object."""
 
@@ -141,7 +141,7 @@ class ApiServer:
 
     async def run(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
         """Serve on a bound socket until cancelled."""
-        app = web.Application(client_max_size=self._bodies.largest, middlewares=[self._guard])
+        app = web.Application(client_max_size=self._bodies.max_bytes, middlewares=[self._guard])
         app.router.add_route("*", "/{path:.*}", self._dispatch)
         await serve(app, listener, tls)
 
@@ -174,11 +174,11 @@ class ApiServer:
         return user
 
     def _authorize(self, request: web.Request, attributes: Attributes) -> None:
-        if not self._authorizer.allowed(request[_USER], attributes):
+        if not self._authorizer.allows(request[_USER], attributes):
             raise RequestError(403, "Forbidden", forbidden_message(request[_USER], attributes))
 
     def _check_room(self, user: User) -> None:
-        full = self._store.full
+        full = self._store.full_reason
         # Components come again, by themselves: what they write is not to be piled up here.
         if full is not None and (self._store.stuck or user.name not in self._components):
             raise DiskFull(full)
@@ -205,8 +205,11 @@ class ApiServer:
         match path:
             case ["apis", group, "v1", plural] if (group, plural) in _REVIEWS:
                 return await self._review(request, group, plural, "")
-            case ["apis", group, "v1", "namespaces", place, plural] if (group, plural) in _REVIEWS:
-                return await self._review(request, group, plural, place)
+            case ["apis", group, "v1", "namespaces", namespace, plural] if (
+                group,
+                plural,
+            ) in _REVIEWS:
+                return await self._review(request, group, plural, namespace)
             case ["api", "v1", *rest] if rest:
                 return await self._serve(request, self._target("", "v1", rest))
             case ["apis", group, version, *rest] if rest:
@@ -245,7 +248,7 @@ class ApiServer:
         return [*self._store.resources(), *REVIEWS]
 
     def _documents(self) -> Mapping[str, bytes]:
-        """Return the OpenAPI documents by place, written anew when what is served has changed."""
+        """Return the OpenAPI documents by path, written anew when what is served has changed."""
         resources = self._store.resources()
         if self._documented != resources:
             self._documented = resources
@@ -326,22 +329,22 @@ class ApiServer:
         return tables.table(target.resource, target.kind.version, items, version, now)
 
     def _list(self, request: web.Request, target: _Target) -> web.Response:
-        chosen = Selection(request, target.resource)
+        selection = Selection(request, target.resource)
         list_version = freshness.list_version(request)
         self._store.check_reached(list_version.min_version)
-        exact = list_version.min_version if list_version.exact else chosen.version
+        exact = list_version.min_version if list_version.exact else selection.version
         if exact is None:
-            listing = self._store.list(target.kind, target.namespace, chosen.equalities())
+            listing = self._store.list(target.kind, target.namespace, selection.equalities())
         else:
             listing = self._store.list_at(exact, target.kind, target.namespace)
-        items, more = chosen.page(listing.items, exact)
+        items, more = selection.page(listing.items, exact)
         metadata = {"resourceVersion": listing.version, **more}
         match accepted_view(request.headers.get("Accept", "")):
             case View.TABLE:
                 table = self._table(target, items, listing.version)
                 return _json({**table, "metadata": metadata})
             case View.METADATA:
-                kind, version = f"{View.METADATA}List", META
+                kind, version = f"{View.METADATA}List", META_VERSION
                 items = [metadata_of(obj) for obj in items]
             case View.WHOLE:
                 kind, version = f"{target.kind.name}List", target.kind.api_version
@@ -386,9 +389,9 @@ class ApiServer:
         writing = WriteRequest(request, request[_USER], status=target.subresource == "status")
         if request.content_type == _APPLY:
             return await self._apply(request, target, writing)
-        make = self._patching(target).get(request.content_type)
+        make = self._patch_types(target).get(request.content_type)
         if make is None:
-            known = ", ".join([*self._patching(target), _APPLY])
+            known = ", ".join([*self._patch_types(target), _APPLY])
             raise RequestError(
                 415,
                 "UnsupportedMediaType",
@@ -401,7 +404,7 @@ class ApiServer:
         )
         return self._write_response(request, target, done, writing)
 
-    def _patching(self, target: _Target) -> Mapping[str, Callable[[Object, Any], Object]]:
+    def _patch_types(self, target: _Target) -> Mapping[str, Callable[[Object, Any], Object]]:
         """Return the types of patches that a kind takes: its API must know which lists merge."""
         if (target.kind.group, target.kind.plural) in _BUILT_IN:
             return _PATCHES
@@ -434,17 +437,17 @@ class ApiServer:
         return self._write_response(request, target, done, writing, 201 if new else 200)
 
     async def _delete(self, request: web.Request, target: _Target) -> web.Response:
-        options = await self._deleting(request)
+        options = await self._delete_options(request)
         left = await self._store.delete(Remove(kind=target.kind, key=target.key), options)
         if left["metadata"].get("deletionTimestamp"):
             return _json(left)  # finalizers keep it
         return _json(deletion_status(target.kind, left))
 
     async def _delete_all(self, request: web.Request, target: _Target) -> web.Response:
-        options = await self._deleting(request)
-        chosen = Selection(request, target.resource)
-        listing = self._store.list(target.kind, target.namespace, chosen.equalities())
-        items, _ = chosen.page(listing.items)
+        options = await self._delete_options(request)
+        selection = Selection(request, target.resource)
+        listing = self._store.list(target.kind, target.namespace, selection.equalities())
+        items, _ = selection.page(listing.items)
         for obj in items:
             with suppress(NotFound):
                 await self._store.delete(Remove(kind=target.kind, key=key_of(obj)), options)
@@ -457,20 +460,20 @@ class ApiServer:
             }
         )
 
-    async def _deleting(self, request: web.Request) -> WriteOptions:
+    async def _delete_options(self, request: web.Request) -> WriteOptions:
         options = await self._bodies.object(request) if request.can_read_body else {}
         return WriteRequest(request, request[_USER]).delete_options(request, options)
 
     async def _watch(self, request: web.Request, target: _Target) -> web.StreamResponse:
-        chosen = Selection(request, target.resource)
+        selection = Selection(request, target.resource)
         start = freshness.watch_start(request)
         limit = int(number_text(request, "timeoutSeconds") or 0) or None
         bookmarks = flag(request, "allowWatchBookmarks")
         first: list[Object] = []
         since = start.since
         if start.send_initial:
-            listing = self._store.list(target.kind, target.namespace, chosen.equalities())
-            first = [obj for obj in listing.items if chosen.matches(obj)]
+            listing = self._store.list(target.kind, target.namespace, selection.equalities())
+            first = [obj for obj in listing.items if selection.matches(obj)]
             # What there has not been yet cannot be waited for: to begin there is refused.
             since = max(listing.version, since or "0", key=int)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -487,8 +490,10 @@ class ApiServer:
         await watch.run(
             first,
             lambda: self._store.subscribe(target.kind, since, target.namespace),
-            chosen.matches,
-            complete=since if start.initial_bookmark and start.send_initial and bookmarks else None,
+            selection.matches,
+            first_version=since
+            if start.initial_bookmark and start.send_initial and bookmarks
+            else None,
             seconds=limit,
             bookmarks=bookmarks,
         )
@@ -510,9 +515,9 @@ class ApiServer:
             same = now["metadata"]["uid"] == pod["metadata"]["uid"]
             return not (same and asked.follow) or logs.has_ended(now, asked.container)
 
-        with self._followers.place(asked):
+        with self._followers.admit(asked):
             opened = self._pod_logs.open(pod, asked.container, asked.lines)
-            return await podlogs.answer(request, opened, asked.most, ended)
+            return await podlogs.answer(request, opened, asked.max_bytes, ended)
 
     async def _review(
         self, request: web.Request, group: str, plural: str, namespace: str

@@ -17,18 +17,18 @@ from aiohttp import web
 from warren.kube.server.rest import protobuf, yamltext
 from warren.kube.server.rest.requests import RequestError
 
-LARGEST: Final = 3 * 2**20
+MAX_BYTES: Final = 3 * 2**20
 """Bytes of a body."""
 
-DEEPEST: Final = 100
+MAX_DEPTH: Final = 100
 """Levels of objects and lists in one another. What works on objects recurses, and what writes
 them (orjson) stops at 254 levels, a list of objects with their owners' fields included."""
 
-_LARGEST_YAML: Final = 2**18
+_MAX_YAML_BYTES: Final = 2**18
 """Bytes of YAML. Of JSON the same take a hundredth of the time, so whatever writes much of it can
 write JSON; as kubectl does, whatever its users write."""
 
-_SMALL: Final = 2**12
+_SMALL_BYTES: Final = 2**12
 """Bytes that are read in less time than it takes to wait for a thread."""
 
 _YAML: Final = ("application/yaml", "application/apply-patch+yaml")
@@ -40,14 +40,14 @@ class Bodies:
     def __init__(
         self,
         *,
-        largest: int = LARGEST,
-        largest_yaml: int = _LARGEST_YAML,
-        deepest: int = DEEPEST,
-        small: int = _SMALL,
+        max_bytes: int = MAX_BYTES,
+        max_yaml_bytes: int = _MAX_YAML_BYTES,
+        max_depth: int = MAX_DEPTH,
+        small: int = _SMALL_BYTES,
     ) -> None:
-        self.largest = largest
-        self._largest_yaml = largest_yaml
-        self._deepest = deepest
+        self.max_bytes = max_bytes
+        self._max_yaml_bytes = max_yaml_bytes
+        self._max_depth = max_depth
         self._small = small
         self._thread = asyncio.Lock()
 
@@ -74,33 +74,35 @@ class Bodies:
 
     async def _read(self, content_type: str, data: bytes) -> Any:
         if content_type == protobuf.CONTENT_TYPE:
-            return self._checked(await self._read_in_thread(protobuf.decode, data))
+            return self._check_depth(await self._read_in_thread(protobuf.decode, data))
         if content_type in _YAML:
             # What is JSON is YAML, too; kubectl applies so.
             with suppress(orjson.JSONDecodeError):
                 return self._json(data)
-            if len(data) > self._largest_yaml:
+            if len(data) > self._max_yaml_bytes:
                 raise RequestError(
                     413,
                     "RequestEntityTooLarge",
-                    f"the body is {len(data)} bytes of YAML, of which {self._largest_yaml} are "
-                    f"read: send it as JSON, of which {self.largest} are",
+                    f"the body is {len(data)} bytes of YAML, of which {self._max_yaml_bytes} are "
+                    f"read: send it as JSON, of which {self.max_bytes} are",
                 )
-            return await self._read_in_thread(partial(yamltext.load, deepest=self._deepest), data)
+            return await self._read_in_thread(
+                partial(yamltext.load, max_depth=self._max_depth), data
+            )
         return self._json(data)
 
     def _json(self, data: bytes) -> Any:
         value = orjson.loads(data)
         # Each level has a bracket, and brackets are counted much faster than levels.
         brackets = data.count(b"{") + data.count(b"[")
-        return self._checked(value) if brackets > self._deepest else value
+        return self._check_depth(value) if brackets > self._max_depth else value
 
-    def _checked(self, value: Any) -> Any:
-        if is_nested_deeper(value, self._deepest):
+    def _check_depth(self, value: Any) -> Any:
+        if is_nested_deeper(value, self._max_depth):
             raise RequestError(
                 400,
                 "BadRequest",
-                f"the values in the body are nested deeper than {self._deepest} levels",
+                f"the values in the body are nested deeper than {self._max_depth} levels",
             )
         return value
 

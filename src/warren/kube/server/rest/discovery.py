@@ -68,17 +68,17 @@ def resources_of(resources: Iterable[Resource], group: str, version: str) -> dic
 
 
 def documents(resources: Sequence[Resource]) -> dict[str, bytes]:
-    """Return the OpenAPI documents of all groups and versions (`/openapi/v3/PLACE`), by place."""
-    places = {(each.group, version) for each in resources for version in each.versions}
+    """Return the OpenAPI documents of all groups and versions (`/openapi/v3/PATH`), by path."""
+    group_versions = {(each.group, version) for each in resources for version in each.versions}
     found = {}
-    for group, version in sorted(places):
+    for group, version in sorted(group_versions):
         schemas = {
             each.plural: each.schemas[version]
             for each in resources
             if each.group == group and version in each.schemas
         }
         document = openapi.document(group, version, resources, schemas)
-        found[openapi.place(group, version)] = orjson.dumps(document)
+        found[openapi.group_version_path(group, version)] = orjson.dumps(document)
     return found
 
 

@@ -42,7 +42,7 @@ class WatchStart(msgspec.Struct, frozen=True):
 
 def list_version(request: web.Request) -> ListVersion:
     """Read what a list asks for. Raises Invalid, and RequestError."""
-    _fits([*_list_violations(request)])
+    _raise_if_invalid([*_list_violations(request)])
     version = number_text(request, "resourceVersion")
     min_version = int(version or 0)
     if min_version and request.query.get("continue"):
@@ -56,16 +56,16 @@ def list_version(request: web.Request) -> ListVersion:
 
 def watch_start(request: web.Request) -> WatchStart:
     """Read what a watch asks for. Raises Invalid, and RequestError."""
-    _fits([*_watch_violations(request)])
+    _raise_if_invalid([*_watch_violations(request)])
     version = number_text(request, "resourceVersion")
     since = "" if version == "0" else version
-    asked = _initial(request)
+    asked = _send_initial(request)
     return WatchStart(
         since, send_initial=not since if asked is None else asked, initial_bookmark=asked is True
     )
 
 
-def _initial(request: web.Request) -> bool | None:
+def _send_initial(request: web.Request) -> bool | None:
     """Return whether what is there is asked for; None where nothing is said."""
     given = request.query.get(_INITIAL)
     return None if given is None else given.lower() not in ("false", "0")
@@ -82,12 +82,12 @@ def _list_violations(request: web.Request) -> Iterator[Cause]:
         if match == _EXACT and version == "0":
             words = f'{_MATCH} "exact" is forbidden for resourceVersion "0"'
             yield _forbidden(_MATCH, words)
-    if _initial(request) is not None:
+    if _send_initial(request) is not None:
         yield _forbidden(_INITIAL, f"{_INITIAL} is forbidden for list")
 
 
 def _watch_violations(request: web.Request) -> Iterator[Cause]:
-    match, send_initial = request.query.get(_MATCH, ""), _initial(request)
+    match, send_initial = request.query.get(_MATCH, ""), _send_initial(request)
     if send_initial is not None and match != _NOT_OLDER:
         yield _forbidden(_MATCH, f"{_INITIAL} requires setting {_MATCH} to {_NOT_OLDER}")
     if match:
@@ -114,6 +114,6 @@ def _unsupported(value: str, *known: str) -> Cause:
     return Cause(_MATCH, "FieldValueNotSupported", words)
 
 
-def _fits(causes: list[Cause]) -> None:
+def _raise_if_invalid(causes: list[Cause]) -> None:
     if causes:
         raise Invalid("meta.k8s.io", "ListOptions", "", causes)

@@ -411,18 +411,18 @@ TokenReviewStatus: 1.authenticated:bool 2.user:UserInfo 3.error 4.audiences[]
 """
 
 
-def _parsed(table: str) -> dict[str, dict[int, Field]]:
+def _parse(table: str) -> dict[str, dict[int, Field]]:
     """Read the table. No message is within itself, so that its depth bounds what is read."""
     messages: dict[str, dict[int, Field]] = {}
     for word in table.split():
         if word.endswith(":"):
             fields = messages[word[:-1]] = {}
-        elif shape := _FIELD.fullmatch(word):
-            number, name, kind, collection, keeps_zero = shape.groups(default="")
+        elif match := _FIELD.fullmatch(word):
+            number, name, kind, collection, keeps_zero = match.groups(default="")
             fields[int(number)] = Field(name, kind or "string", collection, bool(keeps_zero))
         else:
             raise ValueError(f"{word!r} is no field")
     return messages
 
 
-MESSAGES: Final = _parsed(_TABLE)
+MESSAGES: Final = _parse(_TABLE)

@@ -50,13 +50,13 @@ def _message(number: int, content: bytes) -> bytes:
     return bytes((number << 3 | 2, len(content))) + content
 
 
-def place(group: str, version: str) -> str:
+def group_version_path(group: str, version: str) -> str:
     """Return the path of a group and version, below the root and below `/openapi/v3/` alike."""
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
 def index(documents: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return the index (`/openapi/v3`) of encoded documents, which are named by their places.
+    """Return the index (`/openapi/v3`) of encoded documents, which are named by their paths.
 
     Clients keep a document for as long as its address is the same: the hash is in it.
     """
@@ -79,7 +79,7 @@ def document(
     none may have any fields.
     """
     paths: dict[str, Any] = {}
-    components = dict(_SHARED)
+    components = dict(_SHARED_SCHEMAS)
     for resource in resources:
         if resource.group == group and version in resource.versions:
             kind = resource.kind(version)
@@ -109,11 +109,11 @@ class _Verb(msgspec.Struct, frozen=True, kw_only=True):
 
     action: str
     queries: tuple[str, ...] = ()
-    takes: tuple[str, ...] = ()
+    content_types: tuple[str, ...] = ()
     code: int = 200
 
 
-_QUERY: Final = {
+_QUERY_TYPES: Final = {
     "allowWatchBookmarks": "boolean",
     "dryRun": "string",
     "fieldManager": "string",
@@ -131,9 +131,9 @@ _WRITE: Final = ("dryRun", "fieldManager", "fieldValidation")
 _VERBS: Final = {
     "list": _Verb(action="list", queries=_WATCH),
     "read": _Verb(action="get"),
-    "create": _Verb(action="post", queries=_WRITE, takes=(_JSON,), code=201),
-    "replace": _Verb(action="put", queries=_WRITE, takes=(_JSON,)),
-    "patch": _Verb(action="patch", queries=(*_WRITE, "force"), takes=PATCHES),
+    "create": _Verb(action="post", queries=_WRITE, content_types=(_JSON,), code=201),
+    "replace": _Verb(action="put", queries=_WRITE, content_types=(_JSON,)),
+    "patch": _Verb(action="patch", queries=(*_WRITE, "force"), content_types=PATCHES),
     "delete": _Verb(action="delete", queries=("dryRun",)),
 }
 
@@ -196,7 +196,7 @@ def _time(description: str) -> dict[str, Any]:
     return {"type": "string", "format": "date-time", "description": description}
 
 
-_SHARED: Final[Mapping[str, Any]] = {
+_SHARED_SCHEMAS: Final[Mapping[str, Any]] = {
     f"{_META}.ObjectMeta": {
         "type": "object",
         "description": "What every object has.",
@@ -270,7 +270,7 @@ _SHARED: Final[Mapping[str, Any]] = {
 
 
 def _paths(kind: Kind) -> dict[str, Any]:
-    root = f"/{place(kind.group, kind.version)}"
+    root = f"/{group_version_path(kind.group, kind.version)}"
     inside = f"{root}/namespaces/{{namespace}}" if kind.namespaced else root
     several, one = f"{inside}/{kind.plural}", f"{inside}/{kind.plural}/{{name}}"
     paths = {several: _collection(kind), one: _single(kind)}
@@ -314,16 +314,16 @@ def _operation(kind: Kind, name: str, suffix: str = "") -> dict[str, Any]:
     answer = _ref(f"{name_of(kind)}List" if name == "list" else name_of(kind))
     operation = {
         "operationId": f"{name}{group}{kind.version.title()}{scope}{kind.name}{suffix}",
-        "parameters": [_parameter(query, "query", _QUERY[query]) for query in verb.queries],
+        "parameters": [_parameter(query, "query", _QUERY_TYPES[query]) for query in verb.queries],
         "responses": {
             str(verb.code): {"description": "OK", "content": {_JSON: {"schema": answer}}}
         },
         "x-kubernetes-action": verb.action,
         _GVK: _gvk(kind),
     }
-    if verb.takes:
+    if verb.content_types:
         body = {"schema": _ref(f"{_META}.Patch" if name == "patch" else name_of(kind))}
-        content = dict.fromkeys(verb.takes, body)
+        content = dict.fromkeys(verb.content_types, body)
         operation["requestBody"] = {"required": True, "content": content}
     return operation
 

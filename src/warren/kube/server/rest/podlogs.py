@@ -23,7 +23,7 @@ from warren.kube.server.rest.requests import RequestError, flag, number_text
 PAUSE: Final = 0.25
 """Seconds after which it is looked for more that a container has printed, where it is followed."""
 
-FOLLOWERS: Final = 64
+MAX_FOLLOWERS: Final = 64
 """Clients that may follow logs at one time: each keeps files open and a thread at work."""
 
 _TIME_OPTIONS: Final = ("sinceSeconds", "sinceTime")
@@ -34,7 +34,7 @@ class LogRequest(msgspec.Struct, frozen=True):
 
     container: str
     lines: int | None
-    most: int | None
+    max_bytes: int | None
     """Bytes."""
     follow: bool
 
@@ -55,13 +55,13 @@ def read_request(request: web.Request, pod: Object) -> LogRequest:
     if stream != "All":
         words = "stream: standard output and error are not kept apart here; ask for All"
         raise RequestError(400, "BadRequest", words)
-    lines, most = number_text(request, "tailLines"), number_text(request, "limitBytes")
-    if most and not int(most):
+    lines, max_bytes = number_text(request, "tailLines"), number_text(request, "limitBytes")
+    if max_bytes and not int(max_bytes):
         raise RequestError(422, "Invalid", "limitBytes: Invalid value: 0: must be greater than 0")
     return LogRequest(
         container=container,
         lines=int(lines) if lines else None,
-        most=int(most) if most else None,
+        max_bytes=int(max_bytes) if max_bytes else None,
         follow=flag(request, "follow"),
     )
 
@@ -72,52 +72,53 @@ _NO_TIMES: Final = "when a line was printed is not kept here"
 class Followers:
     """The clients that follow logs now."""
 
-    def __init__(self, most: int = FOLLOWERS) -> None:
-        self._most = most
-        self._now = 0
+    def __init__(self, max_followers: int = MAX_FOLLOWERS) -> None:
+        self._max_followers = max_followers
+        self._count = 0
 
     @contextmanager
-    def place(self, asked: LogRequest) -> Iterator[None]:
-        """Have a place, where a client wants to follow. Raises RequestError where none is free."""
+    def admit(self, asked: LogRequest) -> Iterator[None]:
+        """Count a client that follows, for a block. Raises RequestError for one too many."""
         if not asked.follow:
             yield
             return
-        if self._now >= self._most:
-            words = f"{self._most} clients follow logs already: ask again later, or without follow"
+        if self._count >= self._max_followers:
+            words = f"{self._max_followers} clients follow logs already: "
+            words += "ask again later, or without follow"
             raise RequestError(429, "TooManyRequests", words)
-        self._now += 1
+        self._count += 1
         try:
             yield
         finally:
-            self._now -= 1
+            self._count -= 1
 
 
 async def answer(
     request: web.Request,
     opened: Log,
-    most: int | None,
-    ended: Callable[[], bool],
+    max_bytes: int | None,
+    has_ended: Callable[[], bool],
     pause: float = PAUSE,
 ) -> web.StreamResponse:
-    """Send what is printed until all is `ended`, and at most so many bytes."""
+    """Send what is printed until the container `has_ended`, and `max_bytes` at most."""
     response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
     with closing(opened) as log:
         # What there is when it has ended is all: this is known before it is read.
-        last = ended()
+        last = has_ended()
         piece = await log.read()
         await response.prepare(request)
         try:
             while piece or not last:
                 if piece:
-                    await response.write(piece if most is None else piece[:most])
-                    most = None if most is None else most - len(piece)
-                    if most is not None and most <= 0:
+                    await response.write(piece if max_bytes is None else piece[:max_bytes])
+                    max_bytes = None if max_bytes is None else max_bytes - len(piece)
+                    if max_bytes is not None and max_bytes <= 0:
                         break
                 elif request.transport is None:
                     break  # the client is gone
                 else:
                     await asyncio.sleep(pause)
-                last = ended()
+                last = has_ended()
                 piece = await log.read()
         except ConnectionError:
             pass  # it has hung up

@@ -65,37 +65,37 @@ _FIXED: Final = {1: 8, 5: 4}
 
 def _fields(data: bytes) -> Iterator[tuple[int, _Value]]:
     """Return the fields of a message by number, in the order in which they are written."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
+    position = 0
+    while position < len(data):
+        key, position = _varint(data, position)
         number, wire = key >> 3, key & 7
         if not number:
             raise Malformed("a field has the number 0")
         value: _Value = None
         if wire == _VARINT:
-            value, at = _varint(data, at)
+            value, position = _varint(data, position)
         elif wire == _BYTES:
-            size, start = _varint(data, at)
-            at = start + size
-            value = data[start:at]
+            size, start = _varint(data, position)
+            position = start + size
+            value = data[start:position]
         elif wire in _FIXED:
-            at += _FIXED[wire]
+            position += _FIXED[wire]
         else:
             raise Malformed(f"field {number} is of a wire type that is not used: {wire}")
-        if at > len(data):
+        if position > len(data):
             raise Malformed(f"the body ends within field {number}")
         yield number, value
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a number at a place, and return it with the place after it."""
-    if at < len(data) and data[at] < 0x80:  # nearly all of them, and quickly
-        return data[at], at + 1
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Read a number at a position, and return it with the position after it."""
+    if position < len(data) and data[position] < 0x80:  # nearly all of them, and quickly
+        return data[position], position + 1
     value = 0
-    for shift, byte in enumerate(data[at : at + 10]):
+    for shift, byte in enumerate(data[position : position + 10]):
         value |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
-            return value & (2**64 - 1), at + shift + 1
+            return value & (2**64 - 1), position + shift + 1
     raise Malformed("the body ends within a number, or a number does not end")
 
 

@@ -23,18 +23,18 @@ class Selection:
         try:
             self._labels = selectors.parse_labels(request.query.get("labelSelector", ""))
             self._fields = selectors.parse_fields(
-                request.query.get("fieldSelector", ""), resource.selectable
+                request.query.get("fieldSelector", ""), resource.selectable_fields
             )
         except Refused as error:
             raise RequestError(400, "BadRequest", str(error)) from None
         self._limit = int(number_text(request, "limit") or 0)
-        self._after, self.version = _continued(request.query.get("continue", ""))
+        self._after, self.version = _read_continue(request.query.get("continue", ""))
         """After which object the page begins, and of which version the pages are, if of one."""
 
     @property
     def name(self) -> str:
         """The one name that is asked for, if there is one."""
-        return self._fields.wanted("metadata.name")
+        return self._fields.required_value("metadata.name")
 
     def equalities(self) -> dict[str, str]:
         """Return the labels that are asked for by equality: the store finds those at once."""
@@ -48,7 +48,7 @@ class Selection:
         return self._fields.matches(obj) and self._labels.matches(obj["metadata"].get("labels"))
 
     @property
-    def _everything(self) -> bool:
+    def _selects_all(self) -> bool:
         return not self._labels.requirements and not self._fields.terms
 
     def page(
@@ -61,7 +61,7 @@ class Selection:
         """
         first = bisect_right(items, self._after, key=key_of) if self._after.name else 0
         rest = items[first:] if first else items
-        if self._everything:
+        if self._selects_all:
             page, left = (
                 (rest[: self._limit], len(rest) - self._limit) if self._limit else (rest, 0)
             )
@@ -78,7 +78,7 @@ class Selection:
         return page, {"continue": token, **more}
 
 
-def _continued(token: str) -> tuple[Key, int | None]:
+def _read_continue(token: str) -> tuple[Key, int | None]:
     """Read after which key a list goes on, and as of which version.
 
     Without one it shows what is there now, not what was there.

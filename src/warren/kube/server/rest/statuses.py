@@ -69,11 +69,11 @@ def failure(error: Exception) -> Failure | None:
         case RequestError():
             return Failure(error.code, error.reason, str(error))
         case ObjectNotFound():
-            return Failure(404, "NotFound", str(error), _about(error))
+            return Failure(404, "NotFound", str(error), _object_details(error))
         case ObjectAlreadyExists():
-            return Failure(409, "AlreadyExists", str(error), _about(error))
+            return Failure(409, "AlreadyExists", str(error), _object_details(error))
         case ObjectConflict():
-            return Failure(409, "Conflict", str(error), _about(error))
+            return Failure(409, "Conflict", str(error), _object_details(error))
         case AddressMismatch() | LogNotAvailable():
             return Failure(400, "BadRequest", str(error))
         case NotFound():
@@ -81,7 +81,7 @@ def failure(error: Exception) -> Failure | None:
         case AlreadyExists():
             return Failure(409, "AlreadyExists", str(error))
         case ApplyConflict():
-            return Failure(409, "Conflict", str(error), {"causes": _owners(error)})
+            return Failure(409, "Conflict", str(error), {"causes": _conflict_causes(error)})
         case Conflict():
             return Failure(409, "Conflict", str(error))
         case Expired():
@@ -97,7 +97,7 @@ def failure(error: Exception) -> Failure | None:
         case ImpersonationForbidden():
             return Failure(403, "Forbidden", str(error))
         case Invalid():
-            return Failure(422, "Invalid", str(error), _details(error))
+            return Failure(422, "Invalid", str(error), _invalid_details(error))
         case Refused():
             return Failure(422, "Invalid", str(error))
         case CallFailed():
@@ -133,13 +133,13 @@ def deletion_status(kind: Kind, obj: Object) -> dict[str, Any]:
     }
 
 
-def _about(error: ObjectNotFound | ObjectAlreadyExists | ObjectConflict) -> dict[str, Any]:
+def _object_details(error: ObjectNotFound | ObjectAlreadyExists | ObjectConflict) -> dict[str, Any]:
     """Return the details of a Status that name the object."""
     group = {"group": error.kind.group} if error.kind.group else {}
     return {"name": error.name, **group, "kind": error.kind.plural}
 
 
-def _details(error: Invalid) -> dict[str, Any]:
+def _invalid_details(error: Invalid) -> dict[str, Any]:
     """Return the details of a Status for an object that is invalid: each field, and why."""
     causes = _causes(error.causes)
     return {"name": error.name, "group": error.group, "kind": error.kind, "causes": causes}
@@ -151,7 +151,7 @@ def _causes(causes: Iterable[Cause]) -> list[dict[str, str]]:
     ]
 
 
-def _owners(error: ApplyConflict) -> list[dict[str, str]]:
+def _conflict_causes(error: ApplyConflict) -> list[dict[str, str]]:
     """Return the causes of an apply conflict: the fields that other managers own."""
     return [
         {"reason": "FieldManagerConflict", "message": each.message, "field": each.field}

@@ -7,7 +7,7 @@ from warren.base.objects import Object
 from warren.base.times import age, parse_rfc3339
 from warren.kube.server.printing import AGE
 from warren.kube.server.resources import Column, Resource
-from warren.kube.server.rest.views import META, View, metadata_of
+from warren.kube.server.rest.views import META_VERSION, View, metadata_of
 
 _NAME: Final = {
     "name": "Name",
@@ -24,16 +24,16 @@ def table(
     """Return objects as a Table."""
     columns = resource.columns.get(version) or (AGE,)
     # A column that shows the name elsewhere shows it there.
-    named = any(column.path == ".metadata.name" for column in columns)
+    shows_name = any(column.path == ".metadata.name" for column in columns)
     return {
         "kind": View.TABLE.value,
-        "apiVersion": META,
+        "apiVersion": META_VERSION,
         "metadata": {"resourceVersion": list_version},
         "columnDefinitions": [
-            *([] if named else [_NAME]),
+            *([] if shows_name else [_NAME]),
             *(_definition(column) for column in columns),
         ],
-        "rows": [_row(obj, columns, now, named) for obj in items],
+        "rows": [_row(obj, columns, now, shows_name) for obj in items],
     }
 
 
@@ -47,16 +47,16 @@ def _definition(column: Column) -> dict[str, Any]:
     }
 
 
-def _row(obj: Object, columns: Sequence[Column], now: float, named: bool) -> dict[str, Any]:
+def _row(obj: Object, columns: Sequence[Column], now: float, shows_name: bool) -> dict[str, Any]:
     cells = [_cell(obj, column, now) for column in columns]
-    if not named:
+    if not shows_name:
         cells.insert(0, obj["metadata"].get("name", ""))  # a bookmark has none
     return {"cells": cells, "object": metadata_of(obj)}
 
 
 def _cell(obj: Object, column: Column, now: float) -> Any:
     try:
-        value = _at(obj, column.path) if column.cell is None else column.cell(obj)
+        value = _value_at(obj, column.path) if column.cell is None else column.cell(obj)
         if value is None:
             return ""
         if column.type == "date":
@@ -66,7 +66,7 @@ def _cell(obj: Object, column: Column, now: float) -> Any:
         return "<invalid>"  # one object that makes no sense does not hide the others
 
 
-def _at(obj: Object, path: str) -> Any:
+def _value_at(obj: Object, path: str) -> Any:
     value: Any = obj
     for name in path.strip(".").split("."):
         value = value.get(name) if isinstance(value, Mapping) else None

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from warren.base.objects import Object
 
-META: Final = "meta.k8s.io/v1"
+META_VERSION: Final = "meta.k8s.io/v1"
 """The version of those forms; all that ask for one know this one."""
 
 
@@ -33,11 +33,11 @@ def accepted_view(accept: str) -> View:
         given = dict(parameter.split("=", 1) for parameter in parameters if "=" in parameter)
         if "as" not in given:
             return View.WHOLE
-        if given["as"] in _VIEWS and f"{given.get('g')}/{given.get('v')}" == META:
+        if given["as"] in _VIEWS and f"{given.get('g')}/{given.get('v')}" == META_VERSION:
             return _VIEWS[given["as"]]
     return View.WHOLE
 
 
 def metadata_of(obj: Object) -> dict[str, Any]:
     """Return what describes an object: its metadata alone."""
-    return {"kind": View.METADATA.value, "apiVersion": META, "metadata": obj["metadata"]}
+    return {"kind": View.METADATA.value, "apiVersion": META_VERSION, "metadata": obj["metadata"]}

@@ -10,21 +10,21 @@ from typing import Final
 
 import orjson
 
-_TOTAL: Final = 4096
+_MAX_TOTAL_BYTES: Final = 4096
 """Bytes of all warnings of an answer. Where there are more, each is cut."""
-_EACH: Final = 256
+_MAX_CHARACTERS: Final = 256
 """Characters of a warning that is cut."""
-_MOST: Final = 64
+_MAX_HEADERS: Final = 64
 """Headers with warnings: Python's clients take 127 headers of all kinds."""
 
 
 def values(warnings: Sequence[str]) -> list[str]:
     """Return the values of the Warning headers: of the first warnings, as many as fit."""
     found = [_value(each) for each in warnings]
-    if sum(map(_size, found)) > _TOTAL:
-        found = [_value(each[:_EACH]) for each in warnings]
-    totals = accumulate(map(_size, islice(found, _MOST)))
-    return found[: sum(total <= _TOTAL for total in totals)]
+    if sum(map(_size, found)) > _MAX_TOTAL_BYTES:
+        found = [_value(each[:_MAX_CHARACTERS]) for each in warnings]
+    totals = accumulate(map(_size, islice(found, _MAX_HEADERS)))
+    return found[: sum(total <= _MAX_TOTAL_BYTES for total in totals)]
 
 
 def _value(warning: str) -> str:

@@ -31,11 +31,11 @@ class Watch:
         request: web.Request,
         response: web.StreamResponse,
         kind: Kind,
-        version: Callable[[], str],
-        shown: Callable[[Object], Object],
+        newest_version: Callable[[], str],
+        view: Callable[[Object], Object],
         bookmark_interval: float = BOOKMARK_INTERVAL,
     ) -> None:
-        """`version` gives that of the newest change; `shown` the form that is asked for.
+        """`newest_version` gives that of the newest change; `view` the form that is asked for.
 
         After `bookmark_interval` seconds without a change comes a bookmark.
         """
@@ -43,8 +43,8 @@ class Watch:
         self._request = request
         self._response = response
         self._kind = kind
-        self._version = version
-        self._shown = shown
+        self._newest_version = newest_version
+        self._view = view
 
     async def run(
         self,
@@ -52,13 +52,13 @@ class Watch:
         subscribe: Callable[[], Subscription],
         matches: Callable[[Object], bool],
         *,
-        complete: str | None,
+        first_version: str | None,
         seconds: int | None,
         bookmarks: bool,
     ) -> None:
         """Send `first` as new, then changes, until time or client or history end it.
 
-        In between comes word that `first` is all that there was in version `complete`, unless
+        In between comes word that `first` is all that there was in version `first_version`, unless
         that is None.
         """
         try:
@@ -66,9 +66,9 @@ class Watch:
                 with closing(subscribe()) as changes:
                     for obj in first:
                         await self._response.write(self._line(WatchEvent("ADDED", obj)))
-                    if complete is not None:
+                    if first_version is not None:
                         ended = {"annotations": {_INITIAL_EVENTS_END: "true"}}
-                        await self._send_bookmark(complete, ended)
+                        await self._send_bookmark(first_version, ended)
                     await self._follow(changes, matches, bookmarks)
         except (TimeoutError, ConnectionError):
             pass  # as the client has asked, or it has hung up
@@ -85,8 +85,8 @@ class Watch:
         while True:
             # Every change up to this version is sent before the wait runs out; one that
             # comes at that very moment is not.
-            version = self._version()
-            batch = await changes.batch(self._bookmark_interval)
+            version = self._newest_version()
+            batch = await changes.next_batch(self._bookmark_interval)
             if batch:
                 await self._send(batch, matches)
             elif self._request.transport is None:
@@ -117,7 +117,7 @@ class Watch:
         await self._response.write(self._line(WatchEvent("BOOKMARK", obj)))
 
     def _line(self, event: WatchEvent) -> bytes:
-        shown = self._shown(event.object)
+        shown = self._view(event.object)
         return event.line if shown is event.object else WatchEvent(event.type, shown).line
 
 

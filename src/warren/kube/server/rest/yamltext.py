@@ -22,7 +22,7 @@ _NUMBERS: Final = (_INT, _FLOAT)
 _SCALARS: Final = frozenset({_STRING, "!", _NULL, _BOOL, *_NUMBERS})
 _COLLECTIONS: Final = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
 
-_LONGEST_NUMBER: Final = 1000
+_MAX_NUMBER_LENGTH: Final = 1000
 """Characters of a number. Reading one takes the square of its length."""
 
 
@@ -30,13 +30,13 @@ class Malformed(ValueError):
     """A text that is not YAML, or more than JSON can say."""
 
 
-def load(data: bytes, *, deepest: int) -> Any:
+def load(data: bytes, *, max_depth: int) -> Any:
     """Return the value that a document stands for; None for an empty one.
 
     Raises Malformed, also where values are nested deeper than that many levels.
     """
     try:
-        return _value(_events(data), deepest)
+        return _value(_events(data), max_depth)
     except yaml.YAMLError as error:
         raise Malformed(" ".join(str(error).split())) from error
 
@@ -54,7 +54,7 @@ def _events(data: bytes) -> Iterator[yaml.Event]:
                 yield event
 
 
-def _value(events: Iterator[yaml.Event], deepest: int) -> Any:
+def _value(events: Iterator[yaml.Event], max_depth: int) -> Any:
     whole: list[Any] = []
     open_: list[_OpenCollection] = [_OpenCollection(whole)]
     for event in events:
@@ -67,9 +67,9 @@ def _value(events: Iterator[yaml.Event], deepest: int) -> Any:
             case yaml.ScalarEvent():
                 open_[-1].add(event, event.value if open_[-1].at_key else _scalar(event))
             case yaml.CollectionStartEvent():
-                if len(open_) > deepest:
+                if len(open_) > max_depth:
                     raise Malformed(
-                        f"in line {_line(event)} values are nested deeper than {deepest} levels"
+                        f"in line {_line(event)} values are nested deeper than {max_depth} levels"
                     )
                 if event.tag not in (None, "!", *_COLLECTIONS):
                     raise Malformed(f"line {_line(event)}: the tag {event.tag} is not read here")
@@ -112,7 +112,7 @@ def _scalar(event: yaml.ScalarEvent) -> Any:
     """Read one value: what its tag says that it is, or what it looks like if it is plain."""
     text, tag = event.value, event.tag
     if tag is None:
-        tag = _resolved(text) if event.implicit[0] else _STRING
+        tag = _resolve_tag(text) if event.implicit[0] else _STRING
     if tag not in _SCALARS:
         raise Malformed(f"line {_line(event)}: the tag {tag} is not read here")
     node = yaml.ScalarNode(tag, text)
@@ -130,7 +130,7 @@ def _scalar(event: yaml.ScalarEvent) -> Any:
         raise Malformed(f"line {_line(event)}: {shown} is no value that JSON can say") from None
 
 
-def _resolved(text: str) -> str:
+def _resolve_tag(text: str) -> str:
     """Return what a plain scalar looks like; what only YAML has, as dates, is a string."""
     for tag, pattern in _implicit.get(text[:1], ()):
         if tag in _SCALARS and pattern.match(text):
@@ -140,7 +140,7 @@ def _resolved(text: str) -> str:
 
 def _number(tag: str, node: yaml.ScalarNode) -> int | float:
     """Read a number as JSON would: whole ones of more than 64 bits are not exact. Raises."""
-    if len(node.value) > _LONGEST_NUMBER:
+    if len(node.value) > _MAX_NUMBER_LENGTH:
         raise ValueError(node.value)
     found: int | float = (
         _constructor.construct_yaml_int(node)

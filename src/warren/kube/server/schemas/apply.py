@@ -24,11 +24,11 @@ from warren.kube.server.schemas.fieldsets import (
 from warren.kube.server.schemas.typed import (
     Difference,
     Schema,
-    check,
+    check_unique_elements,
     compare,
     fields_of,
     merged,
-    pruned,
+    remove_fields,
 )
 
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
@@ -122,26 +122,29 @@ def apply(
     """
     if configuration.get("metadata", {}).get("managedFields"):
         raise Refused("metadata.managedFields: an applied configuration has none")
-    shape = _shape(schema)
+    owned_schema = _owned_schema(schema)
     wanted, before = _body(configuration), _body(live)
-    check(wanted, shape)
+    check_unique_elements(wanted, owned_schema)
     owner = Owner("Apply", manager, "", subresource)
     recorded = _entries(live)
-    entries = recorded or _before_first_apply(live, shape, now)
+    entries = recorded or _before_first_apply(live, owned_schema, now)
     others = {other: entry for other, entry in entries.items() if other != owner}
-    mine, last = _requested(wanted, shape), _fields(entries.get(owner))
+    mine, last = _requested_fields(wanted, owned_schema), _fields(entries.get(owner))
     kept = reduce(union, map(_fields, others.values()), mine)
-    after = {"metadata": {}, **pruned(merged(before, wanted, shape), shape, last, kept)}
-    change = compare(before, after, shape) or _NO_CHANGE
+    after = {
+        "metadata": {},
+        **remove_fields(merged(before, wanted, owned_schema), owned_schema, last, kept),
+    }
+    change = compare(before, after, owned_schema) or _NO_CHANGE
     if not force:
-        conceded = _last_applied(live, shape) if manager == _KUBECTL else {}
+        conceded = _last_applied(live, owned_schema) if manager == _KUBECTL else {}
         _refuse_conflicts(others, difference(change.changed, conceded))
-    owners = _without(others, change)
+    owners = _remove_changed(others, change)
     if mine:
         owners[owner] = _entry(owner, configuration["apiVersion"], mine, now, entries.get(owner))
     if live is not None and change == _NO_CHANGE and owners == recorded:
         return live
-    return _composed(configuration, after, live, owners)
+    return _compose(configuration, after, live, owners)
 
 
 def track_update(
@@ -163,24 +166,24 @@ def track_update(
     given = new["metadata"].get("managedFields")
     entries = _entries(old) if given != [{}] else {}
     if old is not None and not entries:
-        return _recording(new, [])
+        return _with_managed_fields(new, [])
     if old is not None and _are_valid(given):
         entries = _entries(new)
-    change = compare(_body(old), _body(new), _shape(schema)) or _NO_CHANGE
+    change = compare(_body(old), _body(new), _owned_schema(schema)) or _NO_CHANGE
     if old is not None and change == _NO_CHANGE:
-        return _recording(new, _in_order(entries))
+        return _with_managed_fields(new, _in_order(entries))
     owner = Owner("Update", manager, new["apiVersion"], subresource)
-    owners = _without(entries, change)
+    owners = _remove_changed(entries, change)
     if change.changed:
         mine = union(_fields(owners.get(owner)), change.changed)
         owners[owner] = _entry(owner, owner.version, mine, now)
-    return _recording(new, _in_order(owners))
+    return _with_managed_fields(new, _in_order(owners))
 
 
 # Objects
 
 
-def _shape(schema: Schema | None) -> Schema:
+def _owned_schema(schema: Schema | None) -> Schema:
     """Return the schema of what can be owned. A whole object is never atomic."""
     return {"properties": {**(schema or {}).get("properties", {}), "metadata": _METADATA}}
 
@@ -193,7 +196,7 @@ def _body(obj: Object | None) -> dict[str, Any]:
     return body
 
 
-def _composed(
+def _compose(
     configuration: Object, body: Object, live: Object | None, owners: Mapping[Owner, Object]
 ) -> Object:
     """Return the whole object again: its type, what the server has written, and its owners."""
@@ -206,10 +209,10 @@ def _composed(
         **body,
         "metadata": {**metadata, **body["metadata"]},
     }
-    return _recording(result, _in_order(owners))
+    return _with_managed_fields(result, _in_order(owners))
 
 
-def _recording(obj: Object, listed: Sequence[Object]) -> Object:
+def _with_managed_fields(obj: Object, listed: Sequence[Object]) -> Object:
     """Return an object with these managedFields: itself, if it has them; none if they are empty."""
     if obj["metadata"].get("managedFields", []) == listed:
         return obj
@@ -275,23 +278,23 @@ def _fields(entry: Object | None) -> Fields:
     return fields
 
 
-def _requested(wanted: Object, shape: Schema) -> Fields:
+def _requested_fields(wanted: Object, owned_schema: Schema) -> Fields:
     """Return what a configuration asks for. Metadata alone is in every object."""
     if not wanted["metadata"]:
         wanted = {name: value for name, value in wanted.items() if name != "metadata"}
-    return fields_of(wanted, shape)
+    return fields_of(wanted, owned_schema)
 
 
-def _before_first_apply(live: Object | None, shape: Schema, now: str) -> dict[Owner, Object]:
+def _before_first_apply(live: Object | None, owned_schema: Schema, now: str) -> dict[Owner, Object]:
     """Return the entry for an object whose owners were never recorded."""
-    change = compare(_body(None), _body(live), shape) or _NO_CHANGE
+    change = compare(_body(None), _body(live), owned_schema) or _NO_CHANGE
     if live is None or not change.changed:
         return {}
     owner = Owner("Update", BEFORE_FIRST_APPLY, live["apiVersion"], "")
     return {owner: _entry(owner, owner.version, change.changed, now)}
 
 
-def _without(entries: Mapping[Owner, Object], change: Difference) -> dict[Owner, Object]:
+def _remove_changed(entries: Mapping[Owner, Object], change: Difference) -> dict[Owner, Object]:
     """Return the entries without what has changed; those with nothing left vanish."""
     result: dict[Owner, Object] = {}
     for owner, entry in entries.items():
@@ -311,7 +314,7 @@ def _in_order(owners: Mapping[Owner, Object]) -> list[Object]:
     ]
 
 
-def _last_applied(live: Object | None, shape: Schema) -> Fields:
+def _last_applied(live: Object | None, owned_schema: Schema) -> Fields:
     """Return the fields that kubectl's client-side apply has noted as asked for.
 
     They are kubectl's, whichever manager wrote them, so that it can go over to applying on the
@@ -324,7 +327,7 @@ def _last_applied(live: Object | None, shape: Schema) -> Fields:
         return {}
     if not isinstance(noted, Mapping) or not isinstance(noted.get("metadata", {}), Mapping):
         return {}
-    return _requested(_body(noted), shape)
+    return _requested_fields(_body(noted), owned_schema)
 
 
 def _refuse_conflicts(others: Mapping[Owner, Object], changed: Fields) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from warren.base.objects import Kind, Object
 from warren.kube.server.schemas.causes import Cause, mistyped
 
-_TEXTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+_STRING_FIELDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("", "configmaps"): ("data", "binaryData"),
     ("", "secrets"): ("data", "stringData"),
 }
@@ -22,17 +22,17 @@ _IMMUTABLE_FIELDS: Final = ("data", "binaryData")
 
 def violations(kind: Kind, obj: Object, old: Object | None = None) -> list[Cause]:
     """Return what is wrong with an object as it is written; what it has of `old` is skipped."""
-    names = _TEXTS.get((kind.group, kind.plural), ())
+    names = _STRING_FIELDS.get((kind.group, kind.plural), ())
     before = old or {}
     return [
         each
         for name in names
         if obj.get(name) != before.get(name)
-        for each in _no_texts(name, obj.get(name), before.get(name))
+        for each in _non_strings(name, obj.get(name), before.get(name))
     ]
 
 
-def _no_texts(name: str, values: Any, before: Any) -> Iterator[Cause]:
+def _non_strings(name: str, values: Any, before: Any) -> Iterator[Cause]:
     if values is None:
         return
     if not isinstance(values, Mapping):
@@ -44,9 +44,9 @@ def _no_texts(name: str, values: Any, before: Any) -> Iterator[Cause]:
             yield mistyped(f"{name}[{key}]", "string", value)
 
 
-def changes(kind: Kind, old: Object, new: Object) -> list[Cause]:
+def immutable_violations(kind: Kind, old: Object, new: Object) -> list[Cause]:
     """Return what is wrong with an object in the place of another: what it may not change."""
-    if (kind.group, kind.plural) not in _TEXTS:
+    if (kind.group, kind.plural) not in _STRING_FIELDS:
         return []
     found = []
     if kind.plural == "secrets" and old.get("type") != new.get("type"):

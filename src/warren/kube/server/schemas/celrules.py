@@ -8,38 +8,38 @@ from warren.base.objects import Object
 _RULES: Final = "x-kubernetes-validations"
 _SINGLE: Final = ("items", "additionalProperties", "not")
 _LISTED: Final = ("allOf", "anyOf", "oneOf")
-_MOST_PLACES: Final = 3
-"""How many places a warning names: definitions of others have hundreds."""
+_MAX_PATHS: Final = 3
+"""How many paths a warning names: definitions of others have hundreds."""
 
 
 def warnings(crd: Object) -> list[str]:
     """Return what the author of a definition is to be warned of."""
-    places = [*_places(crd)]
-    if not places:
+    paths = [*_rule_paths(crd)]
+    if not paths:
         return []
-    more = f" and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
+    more = f" and {len(paths) - _MAX_PATHS} more" if len(paths) > _MAX_PATHS else ""
     return [
-        f"{', '.join(places[:_MOST_PLACES])}{more}: rules in CEL are not evaluated here: "
+        f"{', '.join(paths[:_MAX_PATHS])}{more}: rules in CEL are not evaluated here: "
         "what they alone forbid is let in"
     ]
 
 
-def _places(crd: Object) -> Iterator[str]:
+def _rule_paths(crd: Object) -> Iterator[str]:
     for number, version in enumerate(crd["spec"]["versions"]):
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
-        yield from _below(schema, f"spec.versions[{number}].schema.openAPIV3Schema")
+        yield from _paths_below(schema, f"spec.versions[{number}].schema.openAPIV3Schema")
 
 
-def _below(schema: Any, where: str) -> Iterator[str]:
-    """Return the places of rules in a schema, which is known to be one that can be served."""
+def _paths_below(schema: Any, path: str) -> Iterator[str]:
+    """Return the paths of rules in a schema, which is known to be one that can be served."""
     if not isinstance(schema, Mapping):
         return
     if schema.get(_RULES):
-        yield f"{where}.{_RULES}"
+        yield f"{path}.{_RULES}"
     for key, inner in (schema.get("properties") or {}).items():
-        yield from _below(inner, f"{where}.properties[{key}]")
+        yield from _paths_below(inner, f"{path}.properties[{key}]")
     for name in _SINGLE:
-        yield from _below(schema.get(name), f"{where}.{name}")
+        yield from _paths_below(schema.get(name), f"{path}.{name}")
     for name in _LISTED:
         for number, inner in enumerate(schema.get(name) or ()):
-            yield from _below(inner, f"{where}.{name}[{number}]")
+            yield from _paths_below(inner, f"{path}.{name}[{number}]")

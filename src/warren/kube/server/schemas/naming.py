@@ -17,7 +17,7 @@ _SUBDOMAIN: Final = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
 _QUALIFIED: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 
 _RBAC: Final = "rbac.authorization.k8s.io"
-_ANNOTATIONS: Final = 256 * 2**10
+_MAX_ANNOTATION_BYTES: Final = 256 * 2**10
 """Bytes that all annotations of an object may add up to."""
 
 
@@ -51,8 +51,11 @@ def _annotations(metadata: Mapping[str, Any]) -> Iterator[Cause]:
     for name in annotations:
         # Their capitals do not matter, unlike those of labels.
         yield from _causes("metadata.annotations", name, _qualified(name.lower()))
-    if sum(len(f"{name}{value}".encode()) for name, value in annotations.items()) > _ANNOTATIONS:
-        why = f"Too long: may not be more than {_ANNOTATIONS} bytes"
+    if (
+        sum(len(f"{name}{value}".encode()) for name, value in annotations.items())
+        > _MAX_ANNOTATION_BYTES
+    ):
+        why = f"Too long: may not be more than {_MAX_ANNOTATION_BYTES} bytes"
         yield Cause("metadata.annotations", "FieldValueTooLong", why)
 
 

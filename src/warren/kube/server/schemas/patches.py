@@ -14,11 +14,11 @@ import orjson
 from warren.base.objects import Object
 from warren.kube.client import Refused
 
-_OPERATIONS: Final = 10_000
-_COPIED: Final = 3 * 2**20
+_MAX_OPERATIONS: Final = 10_000
+_MAX_COPIED_BYTES: Final = 3 * 2**20
 """Bytes that all copies of one patch may add up to: each could double the object."""
 
-_SENTENCE: Final = 200
+_MAX_SENTENCE: Final = 200
 """The library quotes values, which may be the whole object."""
 
 
@@ -31,15 +31,17 @@ def json_patch(obj: Object, operations: Any) -> Object:
     """
     if not isinstance(operations, list):
         raise Refused("a JSON patch is a list of operations")
-    if len(operations) > _OPERATIONS:
-        raise Refused(f"a JSON patch has at most {_OPERATIONS} operations, not {len(operations)}")
+    if len(operations) > _MAX_OPERATIONS:
+        raise Refused(
+            f"a JSON patch has at most {_MAX_OPERATIONS} operations, not {len(operations)}"
+        )
     result: Any = orjson.loads(_encode(obj))
-    room = _COPIED
+    bytes_left = _MAX_COPIED_BYTES
     for number, operation in enumerate(operations, start=1):
         try:
-            room -= _copied_bytes(result, operation)
-            if room < 0:
-                raise Refused(f"the patch copies more than {_COPIED} bytes")
+            bytes_left -= _copied_bytes(result, operation)
+            if bytes_left < 0:
+                raise Refused(f"the patch copies more than {_MAX_COPIED_BYTES} bytes")
             result = jsonpatch.JsonPatch([operation]).apply(result, in_place=True)
         except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
             raise Refused(f"operation {number}: {_shortened(error)}") from error
@@ -71,4 +73,4 @@ def _encode(value: Any) -> bytes:
 
 def _shortened(error: Exception) -> str:
     text = str(error)
-    return text if len(text) <= _SENTENCE else f"{text[:_SENTENCE]}..."
+    return text if len(text) <= _MAX_SENTENCE else f"{text[:_MAX_SENTENCE]}..."

@@ -37,7 +37,7 @@ class Schema:
         self._root = root
         self._validator = validator
 
-    def pruned(self, obj: Any, known: Any = None) -> tuple[Any, list[str]]:
+    def prune(self, obj: Any, known: Any = None) -> tuple[Any, list[str]]:
         """Return the object without the fields that the schema does not have, and their paths.
 
         What the object shares with `known`, which is pruned already, is not looked at.
@@ -46,16 +46,16 @@ class Schema:
         An object without unknown fields is given back itself.
         """
         unknown: list[str] = []
-        return self._root.pruned(obj, "", unknown, known), unknown
+        return self._root.prune(obj, "", unknown, known), unknown
 
-    def defaulted(self, obj: Any, known: Any = None) -> Any:
+    def apply_defaults(self, obj: Any, known: Any = None) -> Any:
         """Return the object with defaults where fields are missing from objects that are there.
 
         A null that its field does not allow gives way to the default, or is dropped. An object
         that lacks nothing is given back itself. What the object shares with `known`, which has
         its defaults already, is not looked at.
         """
-        return self._root.defaulted(obj, known)
+        return self._root.apply_defaults(obj, known)
 
     def violations(self, obj: Any) -> list[Cause]:
         """Return all that is wrong with an object, by field. It should be pruned and defaulted.
@@ -81,7 +81,9 @@ def compile(schema: Mapping[str, Any], where: str = "openAPIV3Schema") -> Schema
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         raise Refused(f'{where}.type: Invalid value: must be "object" at the root')
     try:
-        return Schema(_node(schema, where, owned=True), _validator(_translated(schema), where))
+        return Schema(
+            _node(schema, where, is_resource=True), _validator(_json_schema(schema), where)
+        )
     except RecursionError:
         raise Refused(f"{where}: the schema is nested too deeply") from None
 
@@ -98,17 +100,17 @@ class _Node:
 
     __slots__ = (
         "additional",
+        "checks_duplicates",
         "default",
         "defaults",
         "fields",
+        "is_set",
         "items",
         "keys",
         "may_default",
         "null_default",
         "preserves_unknown",
         "prunes",
-        "set",
-        "unique",
     )
 
     def __init__(
@@ -127,7 +129,7 @@ class _Node:
         self.default: Any = _ABSENT
         self.null_default: Any = None if nullable else _ABSENT
         """What takes the place of a null: itself where it is allowed."""
-        self.set = False
+        self.is_set = False
         self.keys: Sequence[str] = ()
         below = [node for node in (*self.fields.values(), additional, items) if node is not None]
         self.defaults = [
@@ -142,7 +144,7 @@ class _Node:
             or additional is not None
             or (items is not None and items.may_change_items)
         )
-        self.unique: bool = any(node.unique for node in below)
+        self.checks_duplicates: bool = any(node.checks_duplicates for node in below)
 
     @property
     def may_change_items(self) -> bool:
@@ -151,22 +153,22 @@ class _Node:
 
     def set_default(self, default: Any) -> None:
         """Make this the default of the place."""
-        self.default = self.defaulted(default)
+        self.default = self.apply_defaults(default)
         if self.null_default is _ABSENT:
             self.null_default = self.default
 
-    def pruned(self, value: Any, path: str, unknown: list[str], known: Any = None) -> Any:
+    def prune(self, value: Any, path: str, unknown: list[str], known: Any = None) -> Any:
         if not self.prunes or value is known:
             return value
         if isinstance(value, dict):
-            return self._pruned_object(value, path, unknown, known)
+            return self._prune_object(value, path, unknown, known)
         if self.items is not None and isinstance(value, list | tuple):
             items = self.items
-            result = [items.pruned(item, f"{path}[{i}]", unknown) for i, item in enumerate(value)]
+            result = [items.prune(item, f"{path}[{i}]", unknown) for i, item in enumerate(value)]
             return result if _differ(result, value) else value
         return value
 
-    def _pruned_object(
+    def _prune_object(
         self, value: dict[str, Any], path: str, unknown: list[str], known: Any
     ) -> dict[str, Any]:
         result = value
@@ -183,30 +185,30 @@ class _Node:
                 unknown.append(_child(path, name))
                 new = _ABSENT
             elif node.prunes:
-                new = node.pruned(item, _child(path, name), unknown, before)
+                new = node.prune(item, _child(path, name), unknown, before)
             else:
                 continue
             if new is not item:
                 result = _with(result, value, name, new)
         return result
 
-    def defaulted(self, value: Any, known: Any = None) -> Any:
+    def apply_defaults(self, value: Any, known: Any = None) -> Any:
         if not self.may_default or value is known:
             return value
         if isinstance(value, dict):
-            return self._defaulted_object(value, known)
+            return self._apply_object_defaults(value, known)
         if self.items is not None and isinstance(value, list | tuple):
-            result = [self.items.defaulted_item(item) for item in value]
+            result = [self.items.apply_item_defaults(item) for item in value]
             return result if _differ(result, value) else value
         return value
 
-    def defaulted_item(self, item: Any) -> Any:
+    def apply_item_defaults(self, item: Any) -> Any:
         """Return what an item of a list becomes; one that must not be null stays."""
         if item is None:
             return None if self.null_default is _ABSENT else self.null_default
-        return self.defaulted(item)
+        return self.apply_defaults(item)
 
-    def _defaulted_object(self, value: dict[str, Any], known: Any) -> dict[str, Any]:
+    def _apply_object_defaults(self, value: dict[str, Any], known: Any) -> dict[str, Any]:
         result = value
         fields, additional = self.fields, self.additional
         seen = known if isinstance(known, dict) else _NO_FIELDS
@@ -220,7 +222,7 @@ class _Node:
             if item is None:
                 new = node.null_default
             elif node.may_default:
-                new = node.defaulted(item, before)
+                new = node.apply_defaults(item, before)
             else:
                 continue
             if new is not item:
@@ -231,7 +233,7 @@ class _Node:
         return result
 
     def duplicates(self, value: Any, path: str) -> Iterator[Cause]:
-        if not self.unique:
+        if not self.checks_duplicates:
             return
         if isinstance(value, dict):
             for name, item in value.items():
@@ -240,9 +242,9 @@ class _Node:
                 elif self.additional is not None:
                     yield from self.additional.duplicates(item, f"{path}[{name}]")
         elif isinstance(value, list | tuple):
-            if self.set or self.keys:
+            if self.is_set or self.keys:
                 yield from self._repeated(value, path)
-            if self.items is not None and self.items.unique:
+            if self.items is not None and self.items.checks_duplicates:
                 for index, item in enumerate(value):
                     yield from self.items.duplicates(item, f"{path}[{index}]")
 
@@ -278,28 +280,28 @@ def _differ(new: Sequence[Any], old: Sequence[Any]) -> bool:
 
 
 _ANYTHING: Final = _Node(nullable=True)
-_OWNED: Final = dict.fromkeys(("apiVersion", "kind", "metadata"), _ANYTHING)
+_RESOURCE_FIELDS: Final = dict.fromkeys(("apiVersion", "kind", "metadata"), _ANYTHING)
 
 
 # Compiling
 
 
-def _node(schema: Mapping[str, Any], path: str, *, owned: bool = False) -> _Node:
-    """Make the node of a schema, and all below it; `owned` where an API object stands."""
-    _check_shape(schema, path)
-    owned = owned or bool(schema.get("x-kubernetes-embedded-resource"))
+def _node(schema: Mapping[str, Any], path: str, *, is_resource: bool = False) -> _Node:
+    """Make the node of a schema, and all below it; `is_resource` where an API object stands."""
+    _check_schema(schema, path)
+    is_resource = is_resource or bool(schema.get("x-kubernetes-embedded-resource"))
     fields = {
         name: _node(field, f"{path}.properties[{name}]")
         for name, field in _mapping(schema, "properties", path).items()
     }
     node = _Node(
-        fields={**fields, **_OWNED} if owned else fields,
-        additional=_others(schema, path),
+        fields={**fields, **_RESOURCE_FIELDS} if is_resource else fields,
+        additional=_additional(schema, path),
         items=_items(schema, path),
         preserves_unknown=_preserves_unknown(schema),
         nullable=bool(schema.get("nullable")),
     )
-    _list_kind(node, schema, path)
+    _set_list_type(node, schema, path)
     if schema.get("default") is not None:
         _check_default(node, schema, f"{path}.default")
         node.set_default(schema["default"])
@@ -313,7 +315,7 @@ def _preserves_unknown(schema: Mapping[str, Any]) -> bool:
     )
 
 
-def _others(schema: Mapping[str, Any], path: str) -> _Node | None:
+def _additional(schema: Mapping[str, Any], path: str) -> _Node | None:
     additional = schema.get("additionalProperties")
     if additional is None:
         return None
@@ -332,7 +334,7 @@ def _items(schema: Mapping[str, Any], path: str) -> _Node | None:
     return _node(schema["items"], f"{path}.items")
 
 
-def _list_kind(node: _Node, schema: Mapping[str, Any], path: str) -> None:
+def _set_list_type(node: _Node, schema: Mapping[str, Any], path: str) -> None:
     """Note in what way the items of a list are unique."""
     kind = schema.get("x-kubernetes-list-type", "atomic")
     if kind not in ("atomic", "set", "map"):
@@ -345,11 +347,11 @@ def _list_kind(node: _Node, schema: Mapping[str, Any], path: str) -> None:
                 f"{path}.x-kubernetes-list-map-keys: Required value: properties of the items"
             )
         node.keys = keys
-    node.set = kind == "set"
-    node.unique = node.unique or kind != "atomic"
+    node.is_set = kind == "set"
+    node.checks_duplicates = node.checks_duplicates or kind != "atomic"
 
 
-def _check_shape(schema: Any, path: str) -> None:
+def _check_schema(schema: Any, path: str) -> None:
     """Raise Refused for what is no schema, or one that does not say what stands there."""
     if not isinstance(schema, Mapping):
         raise Refused(f"{path}: Invalid value: this is not a schema")
@@ -368,11 +370,11 @@ def _check_default(node: _Node, schema: Mapping[str, Any], path: str) -> None:
     """Raise Refused for a default that would make every object invalid."""
     default = schema["default"]
     unknown: list[str] = []
-    node.pruned(default, "", unknown)
+    node.prune(default, "", unknown)
     if unknown:
         raise Refused(f"{path}: Invalid value: {unknown[0]} is an unknown field")
-    filled = node.defaulted(default)
-    for error in _validator(_translated(schema), path).iter_errors(filled):
+    filled = node.apply_defaults(default)
+    for error in _validator(_json_schema(schema), path).iter_errors(filled):
         raise Refused(f"{path}: {cause(error).message}")
 
 
@@ -403,7 +405,7 @@ def _path_text(path: Sequence[str | int]) -> str:
     return spelled
 
 
-def _translated(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON Schema that admits the same, without what does not constrain anything."""
     result = {name: schema[name] for name in _COPIED if name in schema}
     result.update(_types(schema))
@@ -470,4 +472,4 @@ def _combined(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _inner(schema: Any) -> dict[str, Any] | None:
     """Translate a schema; what is none becomes null, of which the validator tells the place."""
     # As it is, it might be a schema to the validator: `false`, which OpenAPI does not know.
-    return _translated(schema) if isinstance(schema, Mapping) else None
+    return _json_schema(schema) if isinstance(schema, Mapping) else None

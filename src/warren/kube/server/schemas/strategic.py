@@ -43,7 +43,7 @@ _DELETE: Final = "$deleteFromPrimitiveList/"
 _RETAIN: Final = "$retainKeys"
 
 
-def strategic(old: Object, patch: Any) -> Object:
+def strategic_merge(old: Object, patch: Any) -> Object:
     """Return the object after the patch; neither is modified.
 
     Raises Refused for what is no patch, and for a directive that does not fit what is there.

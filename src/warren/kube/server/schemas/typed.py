@@ -49,13 +49,13 @@ def parts(value: Any, schema: Schema) -> dict[str, Part] | None:
         found = {
             name: Part(element, items)
             for element in value
-            if (name := _element(element, schema)) is not None
+            if (name := _element_name(element, schema)) is not None
         }
         return found if len(found) == len(value) else None
     return None
 
 
-def check(value: Any, schema: Schema, path: Path = ()) -> None:
+def check_unique_elements(value: Any, schema: Schema, path: Path = ()) -> None:
     """Raise Refused for a list whose elements cannot be told apart."""
     found = parts(value, schema)
     if found is None and _is_list(value) and schema.get("x-kubernetes-list-type") == "map":
@@ -64,7 +64,7 @@ def check(value: Any, schema: Schema, path: Path = ()) -> None:
     if found is None and _is_list(value) and schema.get("x-kubernetes-list-type") == "set":
         raise Refused(f"{path_text(path)}: a set has each element once")
     for name, part in (found or {}).items():
-        check(part.value, part.schema, (*path, name))
+        check_unique_elements(part.value, part.schema, (*path, name))
 
 
 def fields_of(value: Any, schema: Schema) -> Fields:
@@ -114,13 +114,13 @@ def merged(old: Any, new: Any, schema: Schema) -> Any:
     return new
 
 
-def pruned(value: Any, schema: Schema, dropped: Fields, kept: Fields) -> Any:
+def remove_fields(value: Any, schema: Schema, dropped: Fields, kept: Fields) -> Any:
     """Return a value without the parts in `dropped`, but for what `kept` has of them."""
     found = parts(value, schema)
     if found is None:
         return value
     rest = {
-        name: pruned(part.value, part.schema, dropped[name], kept[name])
+        name: remove_fields(part.value, part.schema, dropped[name], kept[name])
         if name in dropped
         else part.value
         for name, part in found.items()
@@ -140,7 +140,7 @@ def _field(name: str, value: Any, schema: Schema) -> Part:
     return Part(value, others if isinstance(others, Mapping) else _UNTYPED)
 
 
-def _element(value: Any, schema: Schema) -> str | None:
+def _element_name(value: Any, schema: Schema) -> str | None:
     """Return the name of a list's element; None if it lacks a key."""
     if schema["x-kubernetes-list-type"] == "set":
         return f"v:{orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()}"

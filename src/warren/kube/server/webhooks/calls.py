@@ -21,8 +21,8 @@ from warren.kube.server.history import in_version
 from warren.kube.server.webhooks import configurations
 from warren.kube.server.webhooks.configurations import Service, Webhook
 
-_LONGEST_ANSWER: Final = 8 * 2**20
-_LONGEST_WORDS: Final = 300
+_MAX_ANSWER_BYTES: Final = 8 * 2**20
+_MAX_REASON_LENGTH: Final = 300
 
 
 class Rejected(Denied):
@@ -52,7 +52,7 @@ class Endpoint(NamedTuple):
 class Sender(Protocol):
     """The port to webhooks."""
 
-    async def send(self, hook: Webhook, place: Endpoint, question: bytes) -> bytes:
+    async def send(self, hook: Webhook, endpoint: Endpoint, question: bytes) -> bytes:
         """Return the answer to a question. Raises Unavailable where there is none."""
         ...
 
@@ -96,12 +96,12 @@ class Calls:
         return response
 
     async def _answer(self, hook: Webhook, review: Review, kind: Kind) -> "Response":
-        uid, place = self._new_uid(), self._place(hook)
+        uid, endpoint = self._new_uid(), self._endpoint(hook)
         try:
-            async with asyncio.timeout(hook.seconds):
-                answer = await self._sender.send(hook, place, question(uid, review, kind))
+            async with asyncio.timeout(hook.timeout_seconds):
+                answer = await self._sender.send(hook, endpoint, question(uid, review, kind))
         except TimeoutError as error:
-            why = f"{place.url} gives no answer in {hook.seconds} s"
+            why = f"{endpoint.url} gives no answer in {hook.timeout_seconds} s"
             raise CallFailed(hook.name, f"failed to call webhook: {why}") from error
         except Unavailable as error:
             raise CallFailed(hook.name, f"failed to call webhook: {error}") from error
@@ -113,7 +113,7 @@ class Calls:
             raise CallFailed(hook.name, f"it answers {response.uid!r}, and was asked {uid!r}")
         return response
 
-    def _place(self, hook: Webhook) -> Endpoint:
+    def _endpoint(self, hook: Webhook) -> Endpoint:
         if hook.service is None:
             return Endpoint(hook.address, None)
         reached = self._resolve(hook.service)
@@ -129,7 +129,7 @@ class HttpsSender:
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
 
-    async def send(self, hook: Webhook, place: Endpoint, question: bytes) -> bytes:
+    async def send(self, hook: Webhook, endpoint: Endpoint, question: bytes) -> bytes:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 headers={
@@ -144,20 +144,20 @@ class HttpsSender:
             )
         try:
             async with self._session.post(
-                place.url,
-                params={"timeout": f"{hook.seconds}s"},
+                endpoint.url,
+                params={"timeout": f"{hook.timeout_seconds}s"},
                 data=io.BytesIO(question),
                 ssl=hook.tls,
-                server_hostname=place.host,
+                server_hostname=endpoint.host,
                 allow_redirects=False,
             ) as response:
                 answer = await _read(response.content)
                 if response.status != 200:
                     words = _words(answer.decode(errors="replace"))
-                    raise Unavailable(f"{place.url} answers {response.status}: {words}")
+                    raise Unavailable(f"{endpoint.url} answers {response.status}: {words}")
                 return answer
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"{place.url} does not answer: {_words(error)}") from error
+            raise Unavailable(f"{endpoint.url} does not answer: {_words(error)}") from error
 
     async def close(self) -> None:
         if self._session is not None:
@@ -169,8 +169,8 @@ async def _read(content: aiohttp.StreamReader) -> bytes:
     answer = bytearray()
     async for chunk in content.iter_any():
         answer += chunk
-        if len(answer) > _LONGEST_ANSWER:
-            raise Unavailable(f"the answer has more than {_LONGEST_ANSWER} bytes")
+        if len(answer) > _MAX_ANSWER_BYTES:
+            raise Unavailable(f"the answer has more than {_MAX_ANSWER_BYTES} bytes")
     return bytes(answer)
 
 
@@ -219,7 +219,7 @@ def question(uid: str, review: Review, kind: Kind) -> bytes:
     if review.dry_run:
         options["dryRun"] = ["All"]
     sub = "status" if review.status else ""
-    place = {
+    object_address = {
         "name": review.key.name,
         "namespace": configurations.namespace_of(review),
         "subResource": sub,
@@ -234,7 +234,7 @@ def question(uid: str, review: Review, kind: Kind) -> bytes:
             "resource": _resource(kind),
             "requestKind": _kind(review.kind),
             "requestResource": _resource(review.kind),
-            **{name: value for name, value in place.items() if value},
+            **{name: value for name, value in object_address.items() if value},
             "operation": review.operation,
             "userInfo": {
                 "username": review.user.name,
@@ -263,4 +263,4 @@ def _resource(kind: Kind) -> dict[str, str]:
 def _words(error: object) -> str:
     """Return what an error says, on one line."""
     said = " ".join(str(error).split()) or type(error).__name__
-    return said[:_LONGEST_WORDS]
+    return said[:_MAX_REASON_LENGTH]

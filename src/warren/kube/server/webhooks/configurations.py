@@ -85,13 +85,13 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     rules: tuple[Rule, ...]
-    namespaces: LabelSelector
-    objects: LabelSelector
+    namespace_selector: LabelSelector
+    object_selector: LabelSelector
     exact: bool
     """Wants no write in a version of its kind that no rule names."""
     required: bool
     """A write that it cannot be asked about is refused."""
-    seconds: int
+    timeout_seconds: int
     """The longest that it may take to answer."""
     service: Service | None
     address: str
@@ -107,9 +107,9 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
         `served` are the versions of the kind, and `namespace` the labels of the object's
         namespace, None where it is in none.
         """
-        if namespace is not None and not self.namespaces.matches(namespace):
+        if namespace is not None and not self.namespace_selector.matches(namespace):
             return None
-        if not any(self.objects.matches(labels) for labels in _labels(review)):
+        if not any(self.object_selector.matches(labels) for labels in _labels(review)):
             return None
         others = () if self.exact else served
         for version in (review.kind.version, *others):
@@ -199,31 +199,31 @@ class _Configuration(msgspec.Struct, frozen=True):
     webhooks: tuple[_Webhook, ...] | None = None
 
 
-def _webhook(place: str, form: _Webhook) -> Webhook:
+def _webhook(path: str, form: _Webhook) -> Webhook:
     if not _NAME.fullmatch(form.name):
         raise Refused(
-            f"{place}.name: {form.name!r} is not a domain name of three parts or more, "
+            f"{path}.name: {form.name!r} is not a domain name of three parts or more, "
             "like workflows.example.com"
         )
     if REVIEW_VERSION not in form.admission_review_versions:
-        raise Refused(f"{place}.admissionReviewVersions: this server speaks {REVIEW_VERSION} alone")
+        raise Refused(f"{path}.admissionReviewVersions: this server speaks {REVIEW_VERSION} alone")
     if form.match_conditions:
         raise Refused(
-            f"{place}.matchConditions: this server does not evaluate CEL; say with rules, "
+            f"{path}.matchConditions: this server does not evaluate CEL; say with rules, "
             "namespaceSelector and objectSelector what the webhook is to be asked"
         )
-    service, address = _address(f"{place}.clientConfig", form.client_config)
+    service, address = _address(f"{path}.clientConfig", form.client_config)
     return Webhook(
         name=form.name,
         rules=tuple(map(_rule, form.rules or ())),
-        namespaces=_selector(f"{place}.namespaceSelector", form.namespace_selector),
-        objects=_selector(f"{place}.objectSelector", form.object_selector),
+        namespace_selector=_selector(f"{path}.namespaceSelector", form.namespace_selector),
+        object_selector=_selector(f"{path}.objectSelector", form.object_selector),
         exact=form.match_policy == "Exact",
         required=form.failure_policy != "Ignore",
-        seconds=form.timeout_seconds or 10,
+        timeout_seconds=form.timeout_seconds or 10,
         service=service,
         address=address,
-        tls=_tls_context(f"{place}.clientConfig.caBundle", form.client_config.ca_bundle),
+        tls=_tls_context(f"{path}.clientConfig.caBundle", form.client_config.ca_bundle),
     )
 
 
@@ -246,7 +246,7 @@ _OPERATORS: Final = {
 }
 
 
-def _selector(place: str, form: _Selector | None) -> LabelSelector:
+def _selector(path: str, form: _Selector | None) -> LabelSelector:
     if form is None:
         return LabelSelector()
     requirements = [
@@ -255,20 +255,20 @@ def _selector(place: str, form: _Selector | None) -> LabelSelector:
     ]
     for each in form.match_expressions or ():
         if bool(each.values) is not (each.operator in ("In", "NotIn")):
-            raise Refused(f"{place}: In and NotIn have values, {each.key} {each.operator} differs")
+            raise Refused(f"{path}: In and NotIn have values, {each.key} {each.operator} differs")
         requirements.append(
             Requirement(each.key, _OPERATORS[each.operator], tuple(sorted(each.values or ())))
         )
     return LabelSelector(tuple(requirements))
 
 
-def _address(place: str, form: _ClientConfig) -> tuple[Service | None, str]:
+def _address(path: str, form: _ClientConfig) -> tuple[Service | None, str]:
     if (form.url is None) is (form.service is None):
-        raise Refused(f"{place}: a webhook has a url or a service, one of the two")
+        raise Refused(f"{path}: a webhook has a url or a service, one of the two")
     if form.service is not None:
         path = form.service.path or ""
         if path and (not path.startswith("/") or set("?# ") & {*path}):
-            raise Refused(f"{place}.service.path: {path!r} is not a path")
+            raise Refused(f"{path}.service.path: {path!r} is not a path")
         port = form.service.port or 443
         return Service(form.service.namespace, form.service.name, port), path
     assert form.url is not None
@@ -281,13 +281,13 @@ def _address(place: str, form: _ClientConfig) -> tuple[Service | None, str]:
         good = False
     if not good:
         raise Refused(
-            f"{place}.url: {form.url!r} is not of the form https://host:port/path, "
+            f"{path}.url: {form.url!r} is not of the form https://host:port/path, "
             "without a user, a query or a fragment"
         )
     return None, form.url
 
 
-def _tls_context(place: str, bundle: bytes | None) -> ssl.SSLContext | Literal[True]:
+def _tls_context(path: str, bundle: bytes | None) -> ssl.SSLContext | Literal[True]:
     # A blank bundle is what tools leave for an injector to fill.
     if bundle is None or not bundle.strip():
         return True
@@ -295,7 +295,7 @@ def _tls_context(place: str, bundle: bytes | None) -> ssl.SSLContext | Literal[T
     try:
         context.load_verify_locations(cadata=bundle.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
-        raise Refused(f"{place}: these are no certificates in PEM: {error}") from error
+        raise Refused(f"{path}: these are no certificates in PEM: {error}") from error
     return context
 
 

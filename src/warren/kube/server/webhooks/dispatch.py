@@ -1,6 +1,6 @@
 """Admission by webhooks: asks those that are configured, and does as they answer.
 
-Which webhook wants to see which write is `hooks`; how one is asked is `calls`.
+Which webhook wants to see which write is `configurations`; how one is asked is `calls`.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Webhooks:
     ) -> None:
         """`resolve` finds services; without one, what is written in the Service counts."""
         self._sender = sender or HttpsSender()
-        self._stored = _Stored()
+        self._stored = _StoredWebhooks()
         self._calls = Calls(self._sender, resolve or self._stored.address, new_uid)
         self.mutating = _Mutating(self._stored, self._calls)
         self.validating = _Validating(self._stored, self._calls)
@@ -73,7 +73,7 @@ class Webhooks:
         return await AdmissionChain([self.mutating, self.validating]).admit(review)
 
 
-class _Stored:
+class _StoredWebhooks:
     """What the store has of webhooks: configurations, namespaces and services."""
 
     def __init__(self) -> None:
@@ -138,13 +138,13 @@ class _Stored:
 class _Mutating:
     """The webhooks that may change an object, one after the other."""
 
-    def __init__(self, stored: _Stored, calls: Calls) -> None:
+    def __init__(self, stored: _StoredWebhooks, calls: Calls) -> None:
         self._stored = stored
         self._calls = calls
 
     async def admit(self, review: Review) -> Object | None:
         if configurations.is_configuration(review.kind):
-            _check(review)
+            _check_configuration(review)
             return review.new
         for hook in self._stored.hooks(MUTATING):
             # What those before it have made of the object decides whether it wants to see it.
@@ -162,7 +162,7 @@ class _Mutating:
 class _Validating:
     """The webhooks that may say no, all at the same time."""
 
-    def __init__(self, stored: _Stored, calls: Calls) -> None:
+    def __init__(self, stored: _StoredWebhooks, calls: Calls) -> None:
         self._stored = stored
         self._calls = calls
 
@@ -216,18 +216,18 @@ def _storable(hook: Webhook, review: Review, resource: Resource, made: Object) -
         raise CallFailed(hook.name, f"its patch leaves no object: {error}") from error
     new = {**made, "apiVersion": review.kind.api_version, "kind": review.kind.name}
     if review.old is not None:
-        new = writing.writable_part(review.old, new, review.status, resource.status)
-        new["metadata"] = writing.preserve(review.old["metadata"], new["metadata"])
+        new = writing.writable_part(review.old, new, review.status, resource.has_status)
+        new["metadata"] = writing.preserve_server_fields(review.old["metadata"], new["metadata"])
     else:
-        if resource.status:
+        if resource.has_status:
             new.pop("status", None)
         metadata = new["metadata"]
         if Key(metadata.get("namespace") or "", metadata.get("name") or "") != review.key:
             raise CallFailed(hook.name, f"its patch makes another object of {review.key}")
-    return resource.conformed(review.kind.version, new, lambda unknown: None)
+    return resource.prune_and_default(review.kind.version, new, lambda unknown: None)
 
 
-def _check(review: Review) -> None:
+def _check_configuration(review: Review) -> None:
     """Raise Refused for a configuration that is about to be written, and cannot be read."""
     new, old = review.new, review.old
     # What has been written before there was this rule may still be labeled, and let go.
