@@ -255,10 +255,10 @@ def test_whether_rabbits_return_is_a_setting_that_may_be_changed() -> None:
         metadata = meta("r0", "default", annotations=note)
         await api.add(kinds.STORAGE, {"metadata": metadata, "spec": {"state": "Disabled"}})
         async with running(api, conductor.run()):
-            assert api.find(kinds.NNF_STORAGE, selftest.key_of("r0")) is None
+            assert api.find(kinds.NNF_STORAGE, selftest.test_key("r0")) is None
             conductor.configure(Settings(return_to_service=True))
             await caught_up()
-            assert api.find(kinds.NNF_STORAGE, selftest.key_of("r0")) is not None
+            assert api.find(kinds.NNF_STORAGE, selftest.test_key("r0")) is not None
 
     conducted(story)
 

@@ -20,14 +20,14 @@ from tests.dws.builders import (
 from warren.base.objects import Key, Object, key_of
 from warren.dws import kinds, labels
 from warren.dws.breakdown.breakdownsnapshot import BreakdownSnapshot
-from warren.dws.breakdown.directivebreakdown import child, decide
+from warren.dws.breakdown.directivebreakdown import decide, new
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
 
 
 def test_a_breakdown_carries_its_directive_and_its_place_in_the_workflow() -> None:
-    obj = child(workflow(JOBDW, JOBDW.replace("my-fs", "other")), 1)
+    obj = new(workflow(JOBDW, JOBDW.replace("my-fs", "other")), 1)
     assert key_of(obj) == Key("default", "wf-1")
     assert obj["spec"]["userID"] == 1001
     assert obj["metadata"]["labels"][labels.DIRECTIVE_INDEX] == "1"

@@ -56,8 +56,8 @@ from warren.dws.jobs.jobactions import (
 from warren.dws.jobs.jobsnapshot import Job, JobSnapshot
 from warren.dws.jobs.placement import PlacementPolicy
 from warren.dws.jobs.timeouts import Timeouts
-from warren.dws.jobs.unsavedresults import Unsaved
-from warren.dws.nodelocal import per_rabbit
+from warren.dws.jobs.unsavedresults import UnsavedPolicy
+from warren.dws.nodelocal import node_counts_by_rabbit
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
@@ -565,9 +565,9 @@ def test_a_job_whose_storage_cannot_be_placed_cannot_go_on(
 
 
 def test_nodes_are_counted_by_the_rabbit_they_are_wired_to() -> None:
-    assert per_rabbit(["n2", "n0", "n1"], configuration()) == {"r0": 2, "r1": 1}
+    assert node_counts_by_rabbit(["n2", "n0", "n1"], configuration()) == {"r0": 2, "r1": 1}
     with pytest.raises(Fault, match="node stray is wired to no rabbit"):
-        per_rabbit(["n0", "stray"], configuration())
+        node_counts_by_rabbit(["n0", "stray"], configuration())
 
 
 # Running and ending
@@ -1037,13 +1037,13 @@ def test_copies_that_take_too_long_are_given_up_and_the_job_has_not_failed() -> 
     again = overdue("DataOut", 101, Phase.ENDING, has_exception_while_ending=True)
     assert [type(each) for each in again] == [Note, Change]
     # What is asked for anyway is asked for once.
-    dropped = {"cancelled": True, "unsaved": Unsaved.DROP}
+    dropped = {"cancelled": True, "unsaved": UnsavedPolicy.DROP}
     assert asked(overdue("DataOut", 100, Phase.ENDING, **dropped)) == ["Teardown"]
 
 
 def test_a_job_of_which_a_copy_has_failed_fails_where_its_others_take_too_long() -> None:
     driver = {"driverID": "nnf", "dwdIndex": 0, "watchState": "DataOut"}
-    status = {"drivers": [{**driver, "message": f"{copysteps.FAILED}: broke"}]}
+    status = {"drivers": [{**driver, "message": f"{copysteps.FAILED_MESSAGE}: broke"}]}
     (late,) = overdue("DataOut", 100, Phase.ENDING, status=status)
     assert (late.type, late.severity) == ("teardown-timeout", 0)
     # By its exception the job is abandoned.

@@ -438,15 +438,15 @@ def test_containers_that_do_not_start_in_time_fail_the_workflow() -> None:
 
 def test_a_workflow_is_looked_at_when_its_containers_are_late() -> None:
     about = {"pinned_container_profiles": pinned(BARE_PROFILE, 0), "nodes": ["n0"]}
-    assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) == 300
-    assert containersteps.deadline(view(workflow(BARE, state="Setup"), **about)) is None
+    assert containersteps.requeue_delay(view(workflow(BARE, state="PreRun"), **about)) == 300
+    assert containersteps.requeue_delay(view(workflow(BARE, state="Setup"), **about)) is None
     assert (
-        containersteps.deadline(view(workflow(state="PreRun"), pinned_container_profiles={}))
+        containersteps.requeue_delay(view(workflow(state="PreRun"), pinned_container_profiles={}))
         is None
     )
     never = {**BARE_PROFILE, "data": {**BARE_PROFILE["data"], "preRunTimeoutSeconds": 0}}
     about["pinned_container_profiles"] = pinned(never, 0)
-    assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) is None
+    assert containersteps.requeue_delay(view(workflow(BARE, state="PreRun"), **about)) is None
 
 
 @pytest.mark.parametrize(
@@ -490,7 +490,7 @@ def test_a_workflow_that_waits_for_a_rabbit_looks_again() -> None:
         "nodes": ["n0"],
         "pod_nodes": {"r1": {}},
     }
-    assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) == 1.0
+    assert containersteps.requeue_delay(view(workflow(BARE, state="PreRun"), **about)) == 1.0
 
 
 def test_postrun_is_ready_when_all_have_succeeded() -> None:
@@ -701,5 +701,5 @@ def test_teardown_waits_until_its_ports_are_free() -> None:
 
 
 def test_a_workflow_without_containers_looks_at_no_profile() -> None:
-    assert not containersteps.is_wanted([FAST])
-    assert containersteps.is_wanted([FAST, BARE])
+    assert not containersteps.may_have_containers([FAST])
+    assert containersteps.may_have_containers([FAST, BARE])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from warren.dws.faults import STATUS, Fault, raise_for
+from warren.dws.faults import STATUS_BY_SEVERITY, Fault, raise_for
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Error
 
@@ -12,7 +12,7 @@ from warren.dws.objects.meta import Error
     [("Minor", "Running"), ("Major", "TransientCondition"), ("Fatal", "Error")],
 )
 def test_each_severity_has_its_status(severity: str, status: str) -> None:
-    assert STATUS[severity] == status
+    assert STATUS_BY_SEVERITY[severity] == status
 
 
 def test_a_fault_keeps_its_words_over_a_status() -> None:

@@ -14,7 +14,7 @@ from warren.dws.objects.storages import (
     StorageSpec,
     StorageStatus,
 )
-from warren.dws.rabbits.health import DrainPolicy, Verdict, verdict
+from warren.dws.rabbits.health import DrainDecision, DrainPolicy, decide_drains
 
 STATES = ("Starting", "Ready", "Disabled", "Offline", "Failed", "Degraded", "Drained", "Fenced")
 DRAIN = DrainPolicy()
@@ -50,7 +50,7 @@ def test_nodes_that_have_lost_their_link_are_drained_or_tagged_by_policy(
     status: str, policy: DrainPolicy, drained: set[str], tagged: set[str]
 ) -> None:
     links = {"n0": "Offline", "n1": "Failed", "n2": "Ready"}
-    assert verdict(rabbit(status, links), policy) == Verdict(
+    assert decide_drains(rabbit(status, links), policy) == DrainDecision(
         nodes=frozenset(links), drained=frozenset(drained), tagged=frozenset(tagged)
     )
 
@@ -72,7 +72,7 @@ rabbits = st.builds(
 def test_no_node_with_a_good_link_and_none_of_another_rabbit_is_touched(
     storage: Storage, policy: DrainPolicy
 ) -> None:
-    found = verdict(storage, policy)
+    found = decide_drains(storage, policy)
     lost = {each.name for each in storage.status.access.computes if each.status != "Ready"}
 
     assert found.nodes == {each.name for each in storage.status.access.computes}
@@ -88,7 +88,7 @@ def test_of_a_rabbit_whose_links_are_back_or_that_is_gone_nothing_is_left(
     storage: Storage, policy: DrainPolicy
 ) -> None:
     links = {each.name: "Ready" for each in storage.status.access.computes}
-    back = verdict(rabbit("Ready", links), policy)
+    back = decide_drains(rabbit("Ready", links), policy)
 
     assert (back.drained, back.tagged) == (NOBODY, NOBODY)
-    assert verdict(None, policy) == Verdict()
+    assert decide_drains(None, policy) == DrainDecision()

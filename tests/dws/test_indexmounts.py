@@ -14,14 +14,14 @@ from tests.dws.test_containers import BESIDE, FAST, FOO, application, mounted, p
 from warren.base.objects import Object
 from warren.dws import kinds, labels
 from warren.dws.containers import indexmounts
-from warren.dws.containers.indexmounts import Index
+from warren.dws.containers.indexmounts import IndexMount
 from warren.dws.workflow.driver import decide
 
 COMPUTES = {"n0": 0, "n1": 1, "n2": 2}
 
 
-def index(*nodes: str, numbers: dict[str, int] | None = None, is_raw: bool = False) -> Index:
-    return indexmounts.index_for("fast", "r0", nodes, numbers or COMPUTES, is_raw=is_raw)
+def index(*nodes: str, numbers: dict[str, int] | None = None, is_raw: bool = False) -> IndexMount:
+    return indexmounts.index_mount_for("fast", "r0", nodes, numbers or COMPUTES, is_raw=is_raw)
 
 
 def positions(found: Object) -> list[tuple[str, str]]:

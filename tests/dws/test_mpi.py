@@ -159,7 +159,7 @@ def test_the_ports_are_the_launchers() -> None:
 
 
 def test_hosts_are_listed_with_their_slots_as_each_mpi_reads_it() -> None:
-    data = mpi.keys(application(RING, volumes=[]), KEY)["stringData"]
+    data = mpi.ssh_secret(application(RING, volumes=[]), KEY)["stringData"]
     domain = "wf.default.svc.cluster.local"
     assert data["hostfile"].splitlines() == [
         f"wf-worker-0.{domain} slots=2",
@@ -169,7 +169,7 @@ def test_hosts_are_listed_with_their_slots_as_each_mpi_reads_it() -> None:
 
 
 def test_only_those_who_have_the_key_of_the_workflow_are_let_in_and_believed() -> None:
-    secret = mpi.keys(application(RING, volumes=[]), KEY)
+    secret = mpi.ssh_secret(application(RING, volumes=[]), KEY)
     assert secret["immutable"]
     assert secret["stringData"]["id_rsa"] == "private"
     assert secret["stringData"]["authorized_keys"] == "ssh-ed25519 AAAA\n"

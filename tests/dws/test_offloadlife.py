@@ -56,7 +56,7 @@ def mounted(clients: str, index: int = 0, until: str = "Teardown") -> NnfAccess:
 
 def asked(number: int = 0, **status: Any) -> NnfDataMovement:
     found = movement(0, number=number, **status)
-    name = f"{movements.prefix(seen(workflow()).workflow)}{number}"
+    name = f"{movements.name_prefix(seen(workflow()).workflow)}{number}"
     return msgspec.structs.replace(
         found, metadata=msgspec.structs.replace(found.metadata, name=name)
     )

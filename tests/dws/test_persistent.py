@@ -244,7 +244,7 @@ def test_only_directives_that_name_instances_have_them_looked_up() -> None:
         "#DW persistentdw name=one",
         "#DW",
     ]
-    assert instances.named_in(texts) == ["one", "two"]
+    assert instances.instance_names(texts) == ["one", "two"]
 
 
 # What Workflows do with instances
@@ -401,7 +401,7 @@ def test_an_instance_may_be_shared_with_users_and_groups(
         snapshot = replace(seen(workflow(USE, state=state), shared), groups=groups)
         refused = "User ID does not match" in str(told(decide(snapshot)))
         assert refused is not may
-    assert instances.shared_groups([None, shared]) is text.startswith("gid")
+    assert instances.is_shared_with_groups([None, shared]) is text.startswith("gid")
 
 
 MOMENT = "2026-01-31T12:00:00Z"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.dws.builders import need
 from warren.base.bytesize import GIB
 from warren.base.placing import AllocationSet, HeldFlash
-from warren.dws.breakdown.allocationneeds import RABBIT
+from warren.dws.breakdown.allocationneeds import RABBIT_LABEL
 from warren.dws.faults import Fault
 from warren.dws.jobs.placement import PlacementPolicy, Reservation, allocation_sets, reserve
 from warren.dws.jobs.resources import rewrite, shared_counts
@@ -36,7 +36,7 @@ def asking(
     return msgspec.structs.replace(
         need(label, gib * GIB, strategy),
         constraints=Constraints(
-            labels=(*labels, RABBIT),
+            labels=(*labels, RABBIT_LABEL),
             count=count,
             scale=scale,
             colocation=tuple(Colocation(key=key) for key in keys),
@@ -248,7 +248,7 @@ def test_each_set_is_met_by_equal_allocations_where_it_may_be(
         for rabbit, count in by_rabbit.items():
             used[rabbit] += count * -(-size // GIB) * GIB
             carried = next(each.labels for each in held if each.rabbit == rabbit)
-            assert carried >= {each for each in one.constraints.labels if each != RABBIT}
+            assert carried >= {each for each in one.constraints.labels if each != RABBIT_LABEL}
     assert all(used[each.rabbit] <= each.gib * GIB for each in held)
 
 

@@ -14,7 +14,7 @@ from warren.directives.rules import check_directives
 from warren.dws.containers import containerprofiles
 from warren.dws.node import RawVolumes
 from warren.dws.persistent.sharing import Sharing
-from warren.dws.validation.facts import UNKNOWN, Facts, Persistent, persistent_of
+from warren.dws.validation.facts import UNKNOWN, Facts, InstanceFacts, instance_facts
 from warren.dws.validation.findings import findings
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=foo"
@@ -23,14 +23,14 @@ GFS2 = JOBDW.replace("xfs", "gfs2")
 INSTANCES = {
     each.name: each
     for each in (
-        Persistent(name="mine", file_system="xfs", userid=7),
-        Persistent(name="bare", file_system="raw", userid=7),
-        Persistent(name="gone", file_system="xfs", userid=7, deleting=True),
-        Persistent(name="soon", file_system="xfs", userid=7, made=False),
-        Persistent(name="brief", file_system="xfs", userid=7, expires=60.0),
-        Persistent(name="busy", file_system="xfs", userid=7, in_use=True),
-        Persistent(name="theirs", file_system="xfs", userid=8),
-        Persistent(name="open", file_system="xfs", userid=8, sharing=Sharing(everyone=True)),
+        InstanceFacts(name="mine", file_system="xfs", userid=7),
+        InstanceFacts(name="bare", file_system="raw", userid=7),
+        InstanceFacts(name="gone", file_system="xfs", userid=7, deleting=True),
+        InstanceFacts(name="soon", file_system="xfs", userid=7, made=False),
+        InstanceFacts(name="brief", file_system="xfs", userid=7, expires=60.0),
+        InstanceFacts(name="busy", file_system="xfs", userid=7, in_use=True),
+        InstanceFacts(name="theirs", file_system="xfs", userid=8),
+        InstanceFacts(name="open", file_system="xfs", userid=8, sharing=Sharing(everyone=True)),
     )
 }
 
@@ -55,7 +55,7 @@ def told(*directives: str, known: Facts | None = None) -> list[tuple[int, str, s
 
 CONTAINER = facts(containers=True, makes=("gfs2", "xfs", "raw"))
 USE = "#DW container name=ab profile=cd"
-FAR = Persistent(name="far", file_system="gfs2", userid=7)
+FAR = InstanceFacts(name="far", file_system="gfs2", userid=7)
 OFFLOAD = facts(offload=True, containers=True, makes=("gfs2", "xfs", "raw"))
 
 
@@ -134,7 +134,7 @@ OFFLOAD = facts(offload=True, containers=True, makes=("gfs2", "xfs", "raw"))
         ),
         (
             ["#DW create_persistent type=xfs capacity=2GiB name=mine"],
-            facts(persistent={"mine": Persistent(
+            facts(persistent={"mine": InstanceFacts(
                 name="mine", file_system="xfs", userid=7,
                 directive="#DW create_persistent type=xfs capacity=1GiB name=mine")}), 0, "mine",
             "The persistent storage 'mine' exists, and was made by '#DW create_persistent "
@@ -334,7 +334,7 @@ def test_an_instance_is_read_from_its_object() -> None:
         },
         "spec": {"fsType": "xfs", "userID": 5, "state": "Destroying", "consumerReferences": [{}]},
     }
-    assert persistent_of(obj) == Persistent(
+    assert instance_facts(obj) == InstanceFacts(
         name="keep",
         file_system="xfs",
         userid=5,
@@ -347,10 +347,10 @@ def test_an_instance_is_read_from_its_object() -> None:
         "metadata": {"name": "a"},
         "spec": {"fsType": "raw", "userID": 5, "state": "Active"},
     }
-    unmade = Persistent(name="a", file_system="raw", userid=5, made=False)
-    assert persistent_of(plain) == unmade
+    unmade = InstanceFacts(name="a", file_system="raw", userid=5, made=False)
+    assert instance_facts(plain) == unmade
     plain["status"] = {"state": "Degraded"}
-    assert persistent_of(plain) == replace(unmade, made=True)
+    assert instance_facts(plain) == replace(unmade, made=True)
 
 
 # What the real controllers answer
@@ -396,7 +396,7 @@ def test_what_the_real_driver_refuses_in_proposal_is_refused_here() -> None:
             continue
         if name.endswith(_DAEMONS):
             continue
-        theirs = Persistent(name="per-gfs2", file_system="gfs2", userid=8)
+        theirs = InstanceFacts(name="per-gfs2", file_system="gfs2", userid=8)
         known = facts(
             file_systems=[lustre("global0", "/lus/global0")],
             makes=("raw", "xfs", "gfs2", "lustre"),

@@ -18,7 +18,7 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.offload import copyservice
 from warren.dws.rabbits import rabbitstorages
-from warren.dws.validation.facts import UNKNOWN, Facts, persistent_of
+from warren.dws.validation.facts import UNKNOWN, Facts, instance_facts
 from warren.dws.validation.findings import findings
 from warren.kube.kubeconfig import ClusterAccess
 
@@ -96,7 +96,7 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
         ],
         persistent={
             found.name: found
-            for found in map(persistent_of, _within(kinds.DEFAULT_NAMESPACE, persistent))
+            for found in map(instance_facts, _within(kinds.DEFAULT_NAMESPACE, persistent))
         },
     )
     own = directive_rules.rules_of(_within(kinds.RULES_NAMESPACE, rules))

@@ -30,7 +30,7 @@ from warren.dws.jobs import abort, conduct, jobactions, placement, summary, wait
 from warren.dws.jobs.jobactions import Action
 from warren.dws.jobs.jobsnapshot import Job, JobSnapshot
 from warren.dws.jobs.timeouts import NO_TIMEOUTS, Timeouts
-from warren.dws.jobs.unsavedresults import Unsaved
+from warren.dws.jobs.unsavedresults import UnsavedPolicy
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
@@ -56,7 +56,7 @@ class Settings:
 
     policy: placement.PlacementPolicy = placement.NO_POLICY
     timeouts: Timeouts = NO_TIMEOUTS
-    unsaved: Unsaved = Unsaved.FLUSH
+    unsaved: UnsavedPolicy = UnsavedPolicy.FLUSH
     """What becomes of what jobs have written that are cancelled, and do not say."""
     daemons: Collection[str] | None = None
     """Those that jobs may name with `requires`, where that is known."""
@@ -306,7 +306,7 @@ class Conductor:
         """Look up which nodes of a job that was let go another such job has, too."""
         workflow, computes = snapshot.workflow, snapshot.computes
         nodes = {*snapshot.nodes_to_undrain}
-        if snapshot.return_to_service and workflow and computes and abort.has_begun(workflow):
+        if snapshot.return_to_service and workflow and computes and abort.is_aborted(workflow):
             nodes |= {each.name for each in computes.data}
         own, known = snapshot.job.workflow, self.informers.of(kinds.WORKFLOW)
         stuck = set()
@@ -523,7 +523,7 @@ class Conductor:
         """Have a job reconciled that waits for its flash alone, when a node has let go of that."""
         for workflow in labels.workflow_of(after or before or {}):
             raw = self.informers.of(kinds.WORKFLOW).get(Key.parse(workflow))
-            if raw and conduct.is_stuck(raw) and conduct.has_unmounted(before, after):
+            if raw and conduct.is_stuck_in_teardown(raw) and conduct.has_unmounted(before, after):
                 self._wake(raw["metadata"]["name"])
 
     def _rabbit_changed(self, obj: Object) -> None:

@@ -50,7 +50,7 @@ class ReturnToService:
         if raw is None:
             return
         storage = read(raw, Storage)
-        found = self._tests.get(selftest.key_of(rabbit))
+        found = self._tests.get(selftest.test_key(rabbit))
         test = None if found is None else read(found, NnfStorage)
         if test is None and storage.spec.state != "Disabled":
             return

@@ -82,7 +82,7 @@ class SystemStorageController:
 
     def _usable(self, rabbit: str) -> bool:
         raw = self._storages.get(Key(kinds.DEFAULT_NAMESPACE, rabbit))
-        return raw is not None and rabbitstorages.usable(read(raw, Storage))
+        return raw is not None and rabbitstorages.is_usable(read(raw, Storage))
 
     def _wake_all(self) -> None:
         for key in self._system_storages.keys():  # noqa: SIM118

@@ -39,7 +39,7 @@ from warren.dws.containers import containerprofiles
 from warren.dws.containers.containerprofiles import ContainerProfile
 from warren.dws.jobs.placement import PlacementPolicy
 from warren.dws.jobs.timeouts import Timeouts
-from warren.dws.jobs.unsavedresults import Unsaved
+from warren.dws.jobs.unsavedresults import UnsavedPolicy
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
@@ -366,7 +366,7 @@ def conductor_settings(settings: config.Config) -> Settings:
     return Settings(
         policy=placement_policy(settings.storage),
         timeouts=timeouts(rabbit),
-        unsaved=Unsaved(rabbit.unsaved_results[0]),
+        unsaved=UnsavedPolicy(rabbit.unsaved_results[0]),
         daemons=settings.daemons,
         # Which nodes a site lets be drained, by queues, is the instance's to know.
         drains=rabbit.drain_compute_nodes and not rabbit.drain_queues,

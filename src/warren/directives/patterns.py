@@ -115,7 +115,7 @@ def _closure(program: _Program, pending: list[int], text: str, at: int) -> set[i
     return reached
 
 
-def _boundary(text: str, at: int) -> bool:
+def _is_word_boundary(text: str, at: int) -> bool:
     before, after = text[at - 1 : at] if at else "", text[at : at + 1]
     return bool(re.match(r"\w", before, _FLAGS)) != bool(re.match(r"\w", after, _FLAGS))
 
@@ -125,8 +125,8 @@ _ASSERTIONS: Final[dict[str, Callable[[str, int], bool]]] = {
     "\\A": lambda text, at: at == 0,
     "$": lambda text, at: at == len(text),
     "\\z": lambda text, at: at == len(text),
-    "\\b": _boundary,
-    "\\B": lambda text, at: not _boundary(text, at),
+    "\\b": _is_word_boundary,
+    "\\B": lambda text, at: not _is_word_boundary(text, at),
 }
 
 _COUNT: Final = re.compile(r"\{(\d{1,4})(?:(,)(\d{0,4}))?\}")

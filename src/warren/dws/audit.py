@@ -11,7 +11,7 @@ from enum import StrEnum
 from warren.base.bytesize import human
 from warren.base.objects import Key, Kind, Object, Remove, key_of
 from warren.dws import kinds, labels
-from warren.dws.node import IN_USE
+from warren.dws.node import IN_USE_SEVERITY
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.decoding import read
@@ -37,7 +37,7 @@ DEPENDENTS = (
 """The kinds of objects that belong to a Workflow, owners before what they own."""
 
 
-class Sort(StrEnum):
+class FindingType(StrEnum):
     """What is found."""
 
     VOLUME = "volume"
@@ -51,7 +51,7 @@ class Sort(StrEnum):
 class Finding:
     """One thing that nothing owns."""
 
-    sort: Sort
+    sort: FindingType
     where: str
     """The node, or the kind of an object."""
     name: str
@@ -104,7 +104,7 @@ def orphaned_objects(
     """
     found = [
         Finding(
-            sort=Sort.PROCESS,
+            sort=FindingType.PROCESS,
             where="",
             name=str(process),
             why=f"its job {job} is over",
@@ -123,7 +123,7 @@ def orphaned_objects(
                 carried.get(labels.SELF_TEST) in rabbits
             ):
                 continue
-            instance = labels.persistent_of(each)
+            instance = labels.persistent_instance_of(each)
             if instance and labels.WORKFLOW_UID not in carried:
                 if instance[0] not in instances:
                     why = f"the persistent storage {instance[0]} does not exist"
@@ -136,7 +136,7 @@ def orphaned_objects(
 
 def _orphan(kind: Kind, obj: Object, why: str) -> Finding:
     return Finding(
-        sort=Sort.OBJECT,
+        sort=FindingType.OBJECT,
         where=kind.name,
         name=str(key_of(obj)),
         why=why,
@@ -157,11 +157,16 @@ def unrequested_resources(
         for each in mount.spec.mounts
     }
     found = [
-        Finding(sort=Sort.MOUNT, where=node, name=path, why="no ClientMount asks for it")
+        Finding(sort=FindingType.MOUNT, where=node, name=path, why="no ClientMount asks for it")
         for node, path in sorted(on_nodes.mounts - mounted)
     ]
     found += [
-        Finding(sort=Sort.DEVICE, where=rabbit, name=device, why="it shows no volume of the rabbit")
+        Finding(
+            sort=FindingType.DEVICE,
+            where=rabbit,
+            name=device,
+            why="it shows no volume of the rabbit",
+        )
         for rabbit, device in sorted(on_nodes.devices)
     ]
     made = {
@@ -172,7 +177,9 @@ def unrequested_resources(
         for number in range(share.spec.count)
     }
     found += [
-        Finding(sort=Sort.VOLUME, where=rabbit, name=name, why="no NnfNodeStorage asks for it")
+        Finding(
+            sort=FindingType.VOLUME, where=rabbit, name=name, why="no NnfNodeStorage asks for it"
+        )
         for rabbit, name in sorted(on_nodes.volumes - made)
     ]
     return found
@@ -199,7 +206,7 @@ def pending_removal(objects: Mapping[Kind, Sequence[Object]]) -> PendingRemoval:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overdue:
+class OverdueVolumes:
     """Volumes of a job on a rabbit that are to go and have not, when they were waited for."""
 
     rabbit: str
@@ -214,7 +221,7 @@ class Overdue:
     """In the words of the rabbit."""
 
 
-def overdue(objects: Mapping[Kind, Sequence[Object]]) -> list[Overdue]:
+def overdue_volumes(objects: Mapping[Kind, Sequence[Object]]) -> list[OverdueVolumes]:
     """Return the volumes that are to go and in whose way is more than a use that is waited for."""
     workflows = {each["metadata"]["uid"]: each for each in objects[kinds.WORKFLOW]}
     computes = {key_of(each): each for each in objects[kinds.COMPUTES]}
@@ -223,12 +230,12 @@ def overdue(objects: Mapping[Kind, Sequence[Object]]) -> list[Overdue]:
     for share in (read(raw, NnfNodeStorage) for raw in objects[kinds.NNF_NODE_STORAGE]):
         under = flash.get(share.metadata.key)
         error = share.status.error
-        if not share.metadata.deleting or error is None or error.severity == IN_USE:
+        if not share.metadata.deleting or error is None or error.severity == IN_USE_SEVERITY:
             continue
         owner = workflows.get(share.metadata.labels.get(labels.WORKFLOW_UID, ""))
         raw = computes.get(key_of(owner)) if owner else None
         found.append(
-            Overdue(
+            OverdueVolumes(
                 rabbit=share.metadata.namespace,
                 names=[volume(share, number)[1] for number in range(share.spec.count)],
                 size=volume_size(share, read(under, NnfNodeBlockStorage) if under else None, 0),
@@ -241,7 +248,7 @@ def overdue(objects: Mapping[Kind, Sequence[Object]]) -> list[Overdue]:
     return found
 
 
-def overdue_finding(late: Overdue, name: str, user: str, candidates: str) -> Finding:
+def overdue_finding(late: OverdueVolumes, name: str, user: str, candidates: str) -> Finding:
     """Return the finding that a volume is kept, and that no process is seen to keep it.
 
     `candidates` names the processes of its user, of which any may do so; it may be empty.
@@ -250,7 +257,7 @@ def overdue_finding(late: Overdue, name: str, user: str, candidates: str) -> Fin
     of_job = f", job {late.job}" if late.job else ""
     known = f"; any of these may keep it: {candidates}" if candidates else ""
     return Finding(
-        sort=Sort.VOLUME,
+        sort=FindingType.VOLUME,
         where=late.rabbit,
         name=name,
         why=(
@@ -264,7 +271,10 @@ def overdue_finding(late: Overdue, name: str, user: str, candidates: str) -> Fin
 def busy_finding(where: str, name: str, process: str, command: str) -> Finding:
     """Return the finding that a process keeps a volume or a mount that is to go."""
     return Finding(
-        sort=Sort.PROCESS, where=where, name=process, why=f"{command} keeps {name}, which is to go"
+        sort=FindingType.PROCESS,
+        where=where,
+        name=process,
+        why=f"{command} keeps {name}, which is to go",
     )
 
 

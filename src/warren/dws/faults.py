@@ -5,7 +5,7 @@ from typing import Any, Final
 from warren.base.errors import WarrenError
 from warren.dws.objects.meta import Error
 
-STATUS: Final = {"Minor": "Running", "Major": "TransientCondition", "Fatal": "Error"}
+STATUS_BY_SEVERITY: Final = {"Minor": "Running", "Major": "TransientCondition", "Fatal": "Error"}
 """How a Workflow shows an error of each severity."""
 
 

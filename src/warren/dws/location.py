@@ -15,7 +15,7 @@ from warren.dws import kinds
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown, LocationConstraint
 
-_PLACE: Final = re.compile(r"servers\.spec\.allocationSets\[([0-9]+)\]")
+_SET_FIELD_PATH: Final = re.compile(r"servers\.spec\.allocationSets\[([0-9]+)\]")
 
 _TYPES: Final = ("network", "physical")
 _PRIORITIES: Final = ("mandatory", "bestEffort")
@@ -38,7 +38,7 @@ def localities(
     for breakdown in breakdowns:
         if breakdown.status.compute is not None:
             for constraint in breakdown.status.compute.constraints.location:
-                place = _place(constraint, needs)
+                place = _set_reference(constraint, needs)
                 if place is not None:
                     access.setdefault(place, set()).update(_access(constraint))
     return tuple(
@@ -48,23 +48,23 @@ def localities(
     )
 
 
-def _place(
+def _set_reference(
     constraint: LocationConstraint, needs: Mapping[str, Sequence[AllocationNeed]]
 ) -> tuple[str, int] | None:
     """Return which of a job's own sets a constraint is about."""
     reference = constraint.reference
     if reference.kind != kinds.SERVERS.name or reference.name not in needs:
         return None
-    return reference.name, set_of(constraint, len(needs[reference.name]))
+    return reference.name, set_index(constraint, len(needs[reference.name]))
 
 
-def set_of(constraint: LocationConstraint, count: int) -> int:
+def set_index(constraint: LocationConstraint, count: int) -> int:
     """Return which of so many allocation sets of its Servers a constraint is about.
 
     Raises Fault where it is about none of them.
     """
     reference = constraint.reference
-    found = _PLACE.fullmatch(reference.field_path)
+    found = _SET_FIELD_PATH.fullmatch(reference.field_path)
     if found is None or int(found[1]) >= count:
         raise Fault(
             f"the location constraint on {reference.field_path!r} of Servers {reference.name} "

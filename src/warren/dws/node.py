@@ -8,7 +8,7 @@ from typing import Final
 from warren.base.errors import Retryable
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 
-IN_USE: Final = "Minor"
+IN_USE_SEVERITY: Final = "Minor"
 """The severity of what is waited for: nothing is wrong yet."""
 
 
@@ -41,7 +41,7 @@ class InUse(NodeTrouble):
     delay = 1.0
 
     def as_status(self) -> dict[str, str]:
-        return {**super().as_status(), "severity": IN_USE}
+        return {**super().as_status(), "severity": IN_USE_SEVERITY}
 
 
 class CopyFailed(NodeTrouble):

@@ -90,7 +90,7 @@ def existing_storage(
     return found
 
 
-def nodes_for(
+def allowed_nodes(
     breakdowns: Iterable[DirectiveBreakdown],
     servers: Mapping[Key, Servers],
     configuration: SystemConfiguration | None,
@@ -106,7 +106,7 @@ def nodes_for(
             raise Fault(f"persistent storage {key.name!r} is gone", type="User")
         for constraint in constraints:
             sets = servers[key].spec.allocation_sets
-            own = nodes_of(sets[location.set_of(constraint, len(sets))], configuration)
+            own = nodes_of(sets[location.set_index(constraint, len(sets))], configuration)
             allowed = own if allowed is None else [each for each in allowed if each in {*own}]
             if not allowed:
                 raise Fault(
@@ -127,7 +127,7 @@ def check_enough_nodes(nodes: tuple[str, ...], wanted: int) -> None:
         )
 
 
-def per_rabbit(
+def node_counts_by_rabbit(
     nodes: Sequence[str], configuration: SystemConfiguration | None
 ) -> Mapping[str, int]:
     """Count a job's nodes by the rabbit they are wired to. Raises Fault for one without."""

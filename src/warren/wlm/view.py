@@ -10,7 +10,7 @@ from warren.directives.parse import split
 from warren.dws import tolerance
 from warren.dws.binding import Phase
 from warren.dws.jobs.jobsnapshot import Job
-from warren.dws.jobs.unsavedresults import CANCEL, Unsaved
+from warren.dws.jobs.unsavedresults import CANCEL, UnsavedPolicy
 from warren.dws.persistent import expiry, instances
 from warren.dws.rabbits import alerts
 from warren.lifecycle import job as lifecycle
@@ -26,7 +26,7 @@ MAX_DIRECTIVES: Final = 64
 MAX_CHARS: Final = 2**16
 """Characters of all directives of one job: objects and their journal have them again and again."""
 
-_USES: Final = ("persistentdw", "destroy_persistent")
+_USE_COMMANDS: Final = ("persistentdw", "destroy_persistent")
 """Directives that use storage which jobs before this one may still make, or be using."""
 
 
@@ -65,7 +65,7 @@ def failure_tolerance(spec: Mapping[str, Any]) -> int:
     return given
 
 
-def expires(spec: Mapping[str, Any]) -> float | None:
+def storage_expiry(spec: Mapping[str, Any]) -> float | None:
     """Return when the storage expires that a job creates, in seconds since the epoch.
 
     None where its attributes do not say. Raises UserMistake.
@@ -82,8 +82,8 @@ def expires(spec: Mapping[str, Any]) -> float | None:
 
 
 def unsaved_results(
-    spec: Mapping[str, Any], allowed: Collection[str] = tuple(Unsaved)
-) -> Unsaved | None:
+    spec: Mapping[str, Any], allowed: Collection[str] = tuple(UnsavedPolicy)
+) -> UnsavedPolicy | None:
     """Return what becomes of the results of a job that is cancelled; None where it does not say.
 
     Raises UserMistake for what a site does not allow.
@@ -95,7 +95,7 @@ def unsaved_results(
         raise UserMistake(
             f"dw_unsaved_results={json.dumps(given)} is not offered: it is {' or '.join(allowed)}."
         )
-    return Unsaved(given)
+    return UnsavedPolicy(given)
 
 
 def awaited_jobs(spec: Mapping[str, Any]) -> list[int]:
@@ -133,11 +133,15 @@ def conductor_view(
     """Return the conductor's view of a job of an owner's instance."""
     texts = directives(spec) or ()
     where = phase(job)
-    if where is Phase.HELD and len(job.dependencies) > 1 and instances.named_in(texts, _USES):
+    if (
+        where is Phase.HELD
+        and len(job.dependencies) > 1
+        and instances.instance_names(texts, _USE_COMMANDS)
+    ):
         where = Phase.NEW  # until then
     moment, tolerated, chosen = None, 0, None
     with suppress(UserMistake):  # it was submitted without being looked at
-        moment = expires(spec)
+        moment = storage_expiry(spec)
         tolerated = failure_tolerance(spec)
         chosen = unsaved_results(spec)
     nodes, unreadable = list[str](), None

@@ -92,7 +92,7 @@ def mount_again(access: NnfAccess, index: int, command: str, lost: Collection[st
         kind=kinds.NNF_ACCESS,
         key=access.metadata.key,
         patch={
-            "metadata": {"labels": carried, **_annotated(lost)},
+            "metadata": {"labels": carried, **_annotations_patch(lost)},
             "spec": {"desiredState": "mounted", "teardownState": state},
         },
         resource_version=access.metadata.resource_version,
@@ -101,7 +101,7 @@ def mount_again(access: NnfAccess, index: int, command: str, lost: Collection[st
 
 def unmount(access: NnfAccess, lost: Collection[str] = ()) -> Change:
     """Have nodes unmount; those that are lost are asked, and not waited for."""
-    metadata = _annotated(lost)
+    metadata = _annotations_patch(lost)
     return Change(
         kind=kinds.NNF_ACCESS,
         key=access.metadata.key,
@@ -113,6 +113,6 @@ def unmount(access: NnfAccess, lost: Collection[str] = ()) -> Change:
     )
 
 
-def _annotated(lost: Collection[str]) -> dict[str, Any]:
+def _annotations_patch(lost: Collection[str]) -> dict[str, Any]:
     annotations = tolerance.annotation(lost)
     return {"annotations": annotations} if annotations else {}

@@ -13,8 +13,8 @@ from warren.dws.access import accessobjects
 from warren.dws.access.accesssnapshot import (
     AccessSnapshot,
     is_persistent,
-    kept_allocations,
     names_clients,
+    remaining_allocations,
 )
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault
@@ -96,7 +96,7 @@ def _commands(storage: NnfStorage, profile: NnfStorageProfile | None) -> Profile
     Not those on its shares: a rabbit's agent may write there, and would have other machines run as
     root what it likes.
     """
-    if profile is None and storageprofiles.pinned_for(storage.metadata) is not None:
+    if profile is None and storageprofiles.pinned_profile_key(storage.metadata) is not None:
         raise Fault("the profile of the storage is not there yet", severity="Minor")
     try:
         return commands_of(storage, profile)
@@ -114,7 +114,7 @@ def _annotations(
         group = "clientOptions.commandlines"
     else:
         group = f"{commandlines.FILE_SYSTEM}.{side}Commands"
-    own = commands.within(group).without_variables(commandlines.OF_SHARES)
+    own = commands.within(group).without_variables(commandlines.PER_RABBIT_VARIABLES)
     told = {labels.COMMANDS: commandlines.encode(own)} if own else {}
     return {"annotations": {**carried, **told}} if carried or told else {}
 
@@ -192,9 +192,9 @@ def _rabbit_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     }
     lost = tolerance.lost_nodes(snapshot.access.metadata)
     if names_clients(snapshot.access):
-        wanted = _parts(snapshot, lost)
+        wanted = _allocations_of_clients(snapshot, lost)
     elif lost:
-        left = kept_allocations(snapshot, lost)
+        left = remaining_allocations(snapshot, lost)
         wanted = wanted if left is None else left
     if lost and not wanted:
         raise Fault(
@@ -215,7 +215,9 @@ def _rabbit_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     }
 
 
-def _parts(snapshot: AccessSnapshot, lost: Collection[str]) -> Mapping[str, Sequence[int]]:
+def _allocations_of_clients(
+    snapshot: AccessSnapshot, lost: Collection[str]
+) -> Mapping[str, Sequence[int]]:
     if snapshot.configuration is None:
         raise Fault("the system's configuration is not there yet", severity="Minor")
     assert snapshot.computes is not None  # what there must be was looked for
@@ -234,7 +236,10 @@ def _check_same_allocations(
 
     What a rabbit would copy is not what the job has read or written.
     """
-    if snapshot.storage is None or snapshot.storage.spec.file_system_type not in locks.EXCLUSIVE:
+    if (
+        snapshot.storage is None
+        or snapshot.storage.spec.file_system_type not in locks.EXCLUSIVE_TYPES
+    ):
         return
     allocations = _allocations(snapshot.node_storages)
     for node, mount in snapshot.compute_mounts.items():

@@ -33,7 +33,7 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
         mounted = access.spec.desired_state == "mounted"
         wanted = client_mounts(snapshot) if mounted else {}
         present = {mount.metadata.key: mount for mount in snapshot.mounts}
-        holding = hold(snapshot, _coming(access, present, wanted)) if mounted else []
+        holding = hold(snapshot, _new_mounts(access, present, wanted)) if mounted else []
         awaited = outofreach.awaited_mounts(snapshot)
     except Fault as fault:
         return _report(access, ready=False, fault=fault)
@@ -58,7 +58,7 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
                     resource_version=mount.metadata.resource_version,
                 )
             )
-    trouble = _trouble(_answers(access, awaited))
+    trouble = _trouble(_up_to_date_mounts(access, awaited))
     settled = (
         trouble is None
         and not writes
@@ -73,7 +73,7 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
     return [*holding, *reaching, *writes, *released, *reported]
 
 
-def _coming(
+def _new_mounts(
     access: NnfAccess, present: Mapping[Key, ClientMount], wanted: Mapping[Key, Object]
 ) -> Iterator[ClientMountSpec]:
     """Return what nodes are to mount and are not asked to yet."""
@@ -108,7 +108,7 @@ def _report(access: NnfAccess, *, ready: bool, fault: Fault | None) -> Sequence[
     return [reports.status(kinds.NNF_ACCESS, access.metadata, status)]
 
 
-def _answers(access: NnfAccess, mounts: Sequence[ClientMount]) -> list[ClientMount]:
+def _up_to_date_mounts(access: NnfAccess, mounts: Sequence[ClientMount]) -> list[ClientMount]:
     """Return the mounts whose status answers what the access asks for, not what it did before."""
     desired = access.spec.desired_state
     return [

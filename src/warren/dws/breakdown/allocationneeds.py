@@ -24,10 +24,10 @@ PER_SERVER: Final = "AllocatePerServer"
 """One allocation on each server: DWS defines it, and no directive needs it. It is never written
 here, and refused where storage is placed."""
 
-MGT_KEY: Final = "lustre-mgt"
+MGT_COLOCATION_KEY: Final = "lustre-mgt"
 """What keeps two MGTs off one rabbit."""
 
-RABBIT: Final = f"{labels.STORAGE_TYPE}=Rabbit"
+RABBIT_LABEL: Final = f"{labels.STORAGE_TYPE}=Rabbit"
 """The label that every set asks for, and every rabbit carries."""
 
 
@@ -38,17 +38,17 @@ def needs_of(directive: Directive, profile: NnfStorageProfile) -> list[Allocatio
     """
     kind = directive.values.get("type", "")
     if kind == "lustre":
-        return _lustre(directive, profile)
+        return _lustre_needs(directive, profile)
     options = profile.data.file_systems.get(kind)
     if options is None:
         known = ", ".join([*profile.data.file_systems, "lustre"])
         why = f"there is no file system of type {kind!r}: take one of {known}"
         raise Fault(why, type="User", argument="type")
     path = f"data.{kind}Storage"
-    size = _scaled(directive, profile, f"{path}.capacityScalingFactor", options)
+    size = _scaled_capacity(directive, profile, f"{path}.capacityScalingFactor", options)
     where = f"{path}.allocationPadding"
-    size += _read(profile, where, storageprofiles.padding, options.allocation_padding, size)
-    constraints = Constraints(labels=(*options.storage_labels, RABBIT))
+    size += _read_value(profile, where, storageprofiles.padding, options.allocation_padding, size)
+    constraints = Constraints(labels=(*options.storage_labels, RABBIT_LABEL))
     return [
         AllocationNeed(
             allocation_strategy=PER_COMPUTE,
@@ -71,7 +71,7 @@ def with_supported_type_label(needs: Iterable[AllocationNeed], kind: str) -> lis
     ]
 
 
-def is_standalone(profile: NnfStorageProfile) -> bool:
+def has_standalone_mgt(profile: NnfStorageProfile) -> bool:
     lustre = profile.data.lustre_storage
     mgt = lustre.mgt_options
     return bool(
@@ -79,24 +79,27 @@ def is_standalone(profile: NnfStorageProfile) -> bool:
     )
 
 
-def _lustre(directive: Directive, profile: NnfStorageProfile) -> list[AllocationNeed]:
+def _lustre_needs(directive: Directive, profile: NnfStorageProfile) -> list[AllocationNeed]:
     """Return the sets of targets: an MGT comes with them, or there is one, or it is all."""
     lustre = profile.data.lustre_storage
     exclusive = (Colocation(key=""),) if lustre.mdt_options.exclusive else ()
-    alone = (Colocation(key=MGT_KEY),)
-    if is_standalone(profile):
+    alone = (Colocation(key=MGT_COLOCATION_KEY),)
+    if has_standalone_mgt(profile):
         _check_mgt(directive, profile)
-        return [_target(profile, "mgt", SINGLE_SERVER, alone)]
+        return [_target_need(profile, "mgt", SINGLE_SERVER, alone)]
     path = f"data.lustreStorage.{storageprofiles.OPTIONS['ost']}.capacityScalingFactor"
-    size = _in_64_bits(directive, _scaled(directive, profile, path, lustre.ost_options))
-    ost = _set("ost", ACROSS_SERVERS, size, lustre.ost_options, ())
+    size = _in_64_bits(directive, _scaled_capacity(directive, profile, path, lustre.ost_options))
+    ost = _lustre_need("ost", ACROSS_SERVERS, size, lustre.ost_options, ())
     if lustre.combined_mgt_mdt:
         # The capacity is that of an MDT, as NNF has it; all else is said of both.
-        return [ost, _target(profile, "mgtmdt", ACROSS_SERVERS, exclusive or alone, sized="mdt")]
-    mdt = _target(profile, "mdt", ACROSS_SERVERS, exclusive)
+        return [
+            ost,
+            _target_need(profile, "mgtmdt", ACROSS_SERVERS, exclusive or alone, sized="mdt"),
+        ]
+    mdt = _target_need(profile, "mdt", ACROSS_SERVERS, exclusive)
     if lustre.mgt_options.external_mgs:
         return [ost, mdt]
-    return [ost, mdt, _target(profile, "mgt", SINGLE_SERVER, alone)]
+    return [ost, mdt, _target_need(profile, "mgt", SINGLE_SERVER, alone)]
 
 
 def _check_mgt(directive: Directive, profile: NnfStorageProfile) -> None:
@@ -118,7 +121,7 @@ def _check_mgt(directive: Directive, profile: NnfStorageProfile) -> None:
         )
 
 
-def _target(
+def _target_need(
     profile: NnfStorageProfile,
     label: str,
     strategy: str,
@@ -129,11 +132,11 @@ def _target(
     """Return the set of targets whose size the profile says: that of `sized`, or of their own."""
     targets, sized = profile.data.lustre_storage.targets, sized or label
     path = f"data.lustreStorage.{storageprofiles.OPTIONS[sized]}.capacity"
-    size = _read(profile, path, storageprofiles.size_of_target, targets[sized].capacity)
-    return _set(label, strategy, size, targets[label], colocation)
+    size = _read_value(profile, path, storageprofiles.size_of_target, targets[sized].capacity)
+    return _lustre_need(label, strategy, size, targets[label], colocation)
 
 
-def _set(
+def _lustre_need(
     label: str,
     strategy: str,
     size: int,
@@ -145,7 +148,7 @@ def _set(
         minimum_capacity=size,
         label=label,
         constraints=Constraints(
-            labels=(*options.storage_labels, RABBIT),
+            labels=(*options.storage_labels, RABBIT_LABEL),
             count=options.count,
             scale=options.scale,
             colocation=colocation,
@@ -153,15 +156,17 @@ def _set(
     )
 
 
-def _scaled(
+def _scaled_capacity(
     directive: Directive,
     profile: NnfStorageProfile,
     path: str,
     options: FileSystemProfile | LustreTarget,
 ) -> int:
     """Return the bytes that a directive asks for, scaled."""
-    asked = _requested_count(directive)
-    scaled = _read(profile, path, storageprofiles.factor, options.capacity_scaling_factor) * asked
+    asked = _requested_bytes(directive)
+    scaled = (
+        _read_value(profile, path, storageprofiles.factor, options.capacity_scaling_factor) * asked
+    )
     if scaled >= capacity.LIMIT:
         raise _too_large(directive)
     if scaled < 1:
@@ -174,7 +179,7 @@ def _scaled(
     return int(scaled)
 
 
-def _requested_count(directive: Directive) -> int:
+def _requested_bytes(directive: Directive) -> int:
     text = directive.values.get("capacity")
     if text is None:
         lasts = directive.command.text == "create_persistent"
@@ -190,7 +195,7 @@ def _requested_count(directive: Directive) -> int:
     return asked
 
 
-def _read(profile: NnfStorageProfile, path: str, reads: Callable[..., T], *given: Any) -> T:
+def _read_value(profile: NnfStorageProfile, path: str, reads: Callable[..., T], *given: Any) -> T:
     """Read a value of a profile. Raises Fault, for the administrators of profiles."""
     try:
         return reads(*given)

@@ -9,8 +9,6 @@ from warren.directives.parse import parse
 from warren.dws.breakdown.allocationneeds import PER_COMPUTE
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 
-KINDS: Final = ("xfs", "gfs2", "raw", "lustre")
-
 _METADATA: Final = ("mgt", "mdt", "mgtmdt")
 """What Lustre has besides room for data, which is not counted."""
 

@@ -39,8 +39,8 @@ def check(
     mistakes = [
         *_wrong_sets(needs, servers.spec.allocation_sets),
         *_wrong_rabbits(needs, servers.spec.allocation_sets, rabbits),
-        *_crowded(needs, servers.spec.allocation_sets),
-        *_without_allocation(needs, servers.spec.allocation_sets, placed or {}, localities),
+        *_colocation_mistakes(needs, servers.spec.allocation_sets),
+        *_missing_allocations(needs, servers.spec.allocation_sets, placed or {}, localities),
     ]
     if mistakes:
         raise Fault(f"Servers {servers.metadata.name}: {'; '.join(mistakes)}", type="WLM")
@@ -121,7 +121,7 @@ def _wrong_rabbits(
                 yield f"{name} lacks {', '.join(lacking)}, which set {need.label} asks for"
 
 
-def _crowded(needs: Sequence[AllocationNeed], given: Sets) -> Iterator[str]:
+def _colocation_mistakes(needs: Sequence[AllocationNeed], given: Sets) -> Iterator[str]:
     """Tell of rabbits with several of the sets that must be on rabbits of their own."""
     apart: dict[str, dict[str, list[str]]] = {}
     for need, each in _pairs(needs, given):
@@ -135,7 +135,7 @@ def _crowded(needs: Sequence[AllocationNeed], given: Sets) -> Iterator[str]:
                 yield f"{name} has the sets {' and '.join(together)}, which must not be together"
 
 
-def _without_allocation(
+def _missing_allocations(
     needs: Sequence[AllocationNeed],
     given: Sets,
     placed: Mapping[str, int],

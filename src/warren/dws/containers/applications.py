@@ -21,13 +21,13 @@ from warren.dws.containers.containerprofiles import (
     SHADOW_VOLUME,
     ContainerProfile,
     StorageNeed,
-    ports_of,
+    port_count_of,
     volume_name,
 )
-from warren.dws.containers.indexmounts import Index
+from warren.dws.containers.indexmounts import IndexMount
 from warren.dws.objects.workflows import Workflow
 
-FOREGROUND: Final = "foregroundDeletion"
+FOREGROUND_FINALIZER: Final = "foregroundDeletion"
 """Keeps a Job, however it is deleted, until its pods have gone: what they use is unmounted then."""
 
 _INIT: Final = "user-init-passwd"
@@ -78,11 +78,13 @@ class Volume:
         """Where it is in containers."""
         return self.need.place or self.path
 
-    def index(self, rabbit: str, nodes: Sequence[str]) -> Index | None:
+    def index(self, rabbit: str, nodes: Sequence[str]) -> IndexMount | None:
         """Return what these nodes of a rabbit have of it; None for storage that is whole."""
         if self.numbers is None:
             return None
-        return indexmounts.index_for(self.name, rabbit, nodes, self.numbers, is_raw=self.is_raw)
+        return indexmounts.index_mount_for(
+            self.name, rabbit, nodes, self.numbers, is_raw=self.is_raw
+        )
 
     def source(self) -> Object:
         """Write it as a volume of a pod."""
@@ -201,7 +203,7 @@ class Application:
 
     def job(self, name: str, pod: Object, more: Mapping[str, str] = {}) -> Object:
         """Make a Job of one pod, with `more` labels than those of all."""
-        meta = children.metadata(self.workflow, name, self.index, FOREGROUND)
+        meta = children.metadata(self.workflow, name, self.index, FOREGROUND_FINALIZER)
         meta["labels"] |= {**self._labels, **more}
         return {
             "metadata": meta,
@@ -286,7 +288,7 @@ class Application:
             "capabilities": {"drop": ["ALL"]},
         }
 
-    def _indexes(self, rabbit: str) -> dict[str, Index]:
+    def _indexes(self, rabbit: str) -> dict[str, IndexMount]:
         """Return what is in the place of each indexed storage on a rabbit, by its volume."""
         nodes = self.nodes[rabbit]
         found = [each.index(rabbit, nodes) for each in self.volumes]
@@ -315,7 +317,7 @@ class Application:
     ) -> Iterator[Object]:
         dealt = iter(ports)
         for container in given:
-            count = ports_of(container, self.profile.data.num_ports)
+            count = port_count_of(container, self.profile.data.num_ports)
             own = list(islice(dealt, count))
             made = {
                 **container,
@@ -329,7 +331,7 @@ class Application:
     def _environment(self, container: Mapping[str, Any]) -> Iterator[Object]:
         meta = self.workflow.metadata
         found = {
-            **{each.need.argument: _place(container, each) for each in self.volumes},
+            **{each.need.argument: _container_path(container, each) for each in self.volumes},
             **self.variables(),
             **containerauth.variables(self.workflow),
             "DW_WORKFLOW_NAME": meta.name,
@@ -368,7 +370,7 @@ class Application:
         yield from containerauth.mounts(self.workflow)
 
 
-def _place(container: Mapping[str, Any], volume: Volume) -> str:
+def _container_path(container: Mapping[str, Any], volume: Volume) -> str:
     """Return where a container has a storage: it may say so itself."""
     for mount in container.get("volumeMounts", ()):
         if mount["name"] == volume.name:
@@ -391,7 +393,7 @@ def port_variables(profile: ContainerProfile, given: Sequence[int]) -> dict[str,
     found = {"NNF_CONTAINER_PORTS": ",".join(map(str, given))}
     first = 0
     for container in profile.containers:
-        count = ports_of(container, profile.data.num_ports)
+        count = port_count_of(container, profile.data.num_ports)
         name = container["name"].replace("-", "_")
         found[f"NNF_CONTAINER_PORTS_{name}"] = ",".join(map(str, given[first : first + count]))
         first += count

@@ -35,13 +35,13 @@ SHADOW_VOLUME: Final = "shadow"
 HOST_PASSWD_VOLUME: Final = "host-passwd"
 SSH_VOLUME: Final = "ssh-auth"
 MPI_VOLUME: Final = "mpi-config"
-_RESERVED: Final = (
+_RESERVED_VOLUMES: Final = (
     *(PASSWD_VOLUME, SHADOW_VOLUME, HOST_PASSWD_VOLUME, SSH_VOLUME, MPI_VOLUME, indexmounts.VOLUME),
     *containerauth.VOLUMES,
 )
 
 
-def argument(name: str) -> str:
+def argument_name(name: str) -> str:
     """Return the name of a storage as variables have it: with underscores."""
     return name.replace("-", "_")
 
@@ -69,7 +69,7 @@ class StorageNeed(Struct, frozen=True):
     @property
     def argument(self) -> str:
         """The argument of the directive, and the variable of the container."""
-        return argument(self.name)
+        return argument_name(self.name)
 
     @property
     def place(self) -> str:
@@ -130,7 +130,7 @@ class ContainerProfile(Struct, frozen=True, dict=True):
     @property
     def ports(self) -> int:
         """How many ports a Workflow needs for it."""
-        return sum(ports_of(each, self.data.num_ports) for each in self.containers)
+        return sum(port_count_of(each, self.data.num_ports) for each in self.containers)
 
     def restriction(self, userid: int | None, groupid: int | None) -> str | None:
         """Return whose profile it is, in words, if it is not that of these."""
@@ -142,7 +142,7 @@ class ContainerProfile(Struct, frozen=True, dict=True):
         return None
 
 
-def ports_of(container: Mapping[str, Any], count: int) -> int:
+def port_count_of(container: Mapping[str, Any], count: int) -> int:
     """Return how many ports a container needs: those that it declares, and `count` more."""
     return count + len(container.get("ports") or ())
 
@@ -163,14 +163,14 @@ def by_name(objects: Iterable[Object]) -> dict[str, ContainerProfile]:
     return found
 
 
-_RENAMED: Final = {"postRunTimeout": "postRunTimeoutSeconds", "maxRetries": "retryLimit"}
+_RENAMED_FIELDS: Final = {"postRunTimeout": "postRunTimeoutSeconds", "maxRetries": "retryLimit"}
 
 
 def current_form(obj: Object) -> dict[str, Any]:
     """Return what a profile says, in the words of today."""
     body = obj.get("data")
     found = dict(_mapping(obj.get("spec") if body is None else body))
-    for old, new in _RENAMED.items():
+    for old, new in _RENAMED_FIELDS.items():
         if old in found:
             found.setdefault(new, found.pop(old))
     mpi = _mapping(found.get("mpiSpec"))
@@ -260,14 +260,14 @@ def _storages(profile: ContainerProfile) -> Iterator[ProfileMistake]:
             )
         elif volume_name(each.name) in names:
             yield ProfileMistake(f"{path}.name", f"{each.name!r} is there twice")
-        elif volume_name(each.name) in (*_RESERVED, CONFIG_VOLUME):
+        elif volume_name(each.name) in (*_RESERVED_VOLUMES, CONFIG_VOLUME):
             yield ProfileMistake(f"{path}.name", f"{each.name!r} has the name of another volume")
         names.add(volume_name(each.name))
         if each.pvc_mode and not each.name.startswith(GLOBAL_PREFIX):
             yield ProfileMistake(f"{path}.pvcMode", f"is for {GLOBAL_PREFIX} storages alone")
         if each.mount_path and each.mount_path_prefix:
             yield ProfileMistake(f"{path}.mountPathPrefix", "cannot be beside mountPath")
-        if each.place and not _is_place(each.place):
+        if each.place and not _is_container_path(each.place):
             yield ProfileMistake(
                 f"{path}.mountPath", f"{each.place!r} is no directory of its own in a container"
             )
@@ -285,7 +285,7 @@ def _nested_storages(storages: Sequence[StorageNeed]) -> Iterator[ProfileMistake
         for other in storages:
             if _may_be_indexed(other) and _is_below(each.place, other.place):
                 path = f"data.storages[{index}].mountPath"
-                yield ProfileMistake(path, _below(each.place, other.place))
+                yield ProfileMistake(path, _below_message(each.place, other.place))
 
 
 def _may_be_indexed(storage: StorageNeed) -> bool:
@@ -298,14 +298,14 @@ def _is_below(path: str, place: str) -> bool:
     return bool(place) and len(words) > len(above) and words[: len(above)] == above
 
 
-def _below(path: str, place: str) -> str:
+def _below_message(path: str, place: str) -> str:
     return (
         f"{path!r} is below the storage at {place!r}, which may have a directory for each compute "
         "node and nothing else: choose another place"
     )
 
 
-def _is_place(path: str) -> bool:
+def _is_container_path(path: str) -> bool:
     words = path.rstrip("/").split("/")
     whole = "/".join(words)
     return path.startswith("/") and ".." not in words and bool(whole) and whole not in _UNSAFE
@@ -330,17 +330,19 @@ def _pods(profile: ContainerProfile) -> Iterator[ProfileMistake]:
 def _pod(
     path: str, pod: Mapping[str, Any], profile: ContainerProfile, *, offload: bool
 ) -> Iterator[ProfileMistake]:
-    yield from _unknown(path, pod, _POD_FIELDS, "is set by Warren, or is not for users' containers")
+    yield from _unknown_fields(
+        path, pod, _POD_FIELDS, "is set by Warren, or is not for users' containers"
+    )
     own = {volume_name(each.name) for each in profile.data.storages}
     volumes: set[str] = set()
     for index, volume in enumerate(_objects(pod.get("volumes"))):
         where = f"{path}.volumes[{index}]"
         name = str(volume.get("name", ""))
-        if name in (*_RESERVED, *own):
+        if name in (*_RESERVED_VOLUMES, *own):
             yield ProfileMistake(f"{where}.name", f"{name!r} is made by Warren")
         volumes.add(name)
         why = "is not granted by the profile's storages: add one, or take emptyDir"
-        yield from _unknown(where, volume, _VOLUME_FIELDS, why)
+        yield from _unknown_fields(where, volume, _VOLUME_FIELDS, why)
     if not _objects(pod.get("containers")):
         yield ProfileMistake(f"{path}.containers", "has to have one")
     for kind in ("initContainers", "containers"):
@@ -358,7 +360,7 @@ def _container(
     *,
     offload: bool,
 ) -> Iterator[ProfileMistake]:
-    yield from _unknown(path, container, _CONTAINER_FIELDS, "is set by Warren")
+    yield from _unknown_fields(path, container, _CONTAINER_FIELDS, "is set by Warren")
     name = str(container.get("name", ""))
     if len(name) > _LONGEST or not _NAME.fullmatch(name):
         yield ProfileMistake(f"{path}.name", f"{name!r} is no name: a-z, 0-9, and - within")
@@ -368,7 +370,7 @@ def _container(
         yield ProfileMistake(f"{path}.image", "has to be there")
     for index, port in enumerate(_objects(container.get("ports"))):
         where = f"{path}.ports[{index}]"
-        yield from _unknown(where, port, _PORT_FIELDS, "is given out by Warren")
+        yield from _unknown_fields(where, port, _PORT_FIELDS, "is given out by Warren")
         if not (isinstance(found := port.get("containerPort"), int) and 0 < found < 2**16):
             yield ProfileMistake(f"{where}.containerPort", "is a number from 1 to 65535")
     for index, mount in enumerate(_objects(container.get("volumeMounts"))):
@@ -392,11 +394,11 @@ def _nested_mounts(
         for place in places:
             if _is_below(where, place):
                 yield ProfileMistake(
-                    f"{path}.volumeMounts[{index}].mountPath", _below(where, place)
+                    f"{path}.volumeMounts[{index}].mountPath", _below_message(where, place)
                 )
 
 
-def _unknown(
+def _unknown_fields(
     path: str, obj: Mapping[str, Any], known: frozenset[str], why: str
 ) -> Iterator[ProfileMistake]:
     for name in sorted(obj.keys() - known):

@@ -129,7 +129,7 @@ def request_ports(manager: NnfPortManager, workflow: Workflow, count: int) -> Ch
         "uid": meta.uid,
     }
     mine = {"requester": requester, "count": count}
-    return _allocations(manager, [*map(msgspec.to_builtins, manager.spec.allocations), mine])
+    return _requests_change(manager, [*map(msgspec.to_builtins, manager.spec.allocations), mine])
 
 
 def release_ports(manager: NnfPortManager | None, uid: str) -> Change | None:
@@ -137,7 +137,7 @@ def release_ports(manager: NnfPortManager | None, uid: str) -> Change | None:
     if manager is None:
         return None
     kept = [each for each in manager.spec.allocations if each.requester.uid != uid]
-    return _without(manager, kept)
+    return _remove_requests(manager, kept)
 
 
 def are_released(manager: NnfPortManager | None, uid: str) -> bool:
@@ -146,13 +146,13 @@ def are_released(manager: NnfPortManager | None, uid: str) -> bool:
     return found is None or found.status != IN_USE
 
 
-def _without(manager: NnfPortManager, kept: Sequence[Request]) -> Change | None:
+def _remove_requests(manager: NnfPortManager, kept: Sequence[Request]) -> Change | None:
     if len(kept) == len(manager.spec.allocations):
         return None
-    return _allocations(manager, list(map(msgspec.to_builtins, kept)))
+    return _requests_change(manager, list(map(msgspec.to_builtins, kept)))
 
 
-def _allocations(manager: NnfPortManager, allocations: Sequence[Object]) -> Change:
+def _requests_change(manager: NnfPortManager, allocations: Sequence[Object]) -> Change:
     return Change(
         kind=kinds.PORT_MANAGER,
         key=manager.metadata.key,
@@ -186,15 +186,17 @@ def decide(snapshot: PortSnapshot) -> tuple[list[Write], float | None]:
         if each.requester.kind != kinds.WORKFLOW.name
         or each.requester.uid in snapshot.existing_workflows
     ]
-    change = _without(manager, kept_requests)
+    change = _remove_requests(manager, kept_requests)
     if change is not None:
         return [change], None  # what a Workflow that was removed by hand has left
     seconds = snapshot.configuration.spec.ports_cooldown_in_seconds
-    kept = list(_kept_allocations(snapshot, seconds))
+    kept = list(_current_allocations(snapshot, seconds))
     pool = available_ports(snapshot.configuration)
     allocations = [*kept, *_new_allocations(snapshot, pool, kept)]
     cooling = [
-        _since(each) + seconds - snapshot.now for each in allocations if each.status == COOLDOWN
+        _unallocated_at(each) + seconds - snapshot.now
+        for each in allocations
+        if each.status == COOLDOWN
     ]
     return _report(manager, "Ready", allocations), min(cooling, default=None)
 
@@ -219,7 +221,7 @@ def available_ports(configuration: SystemConfiguration) -> Sequence[int] | None:
     return tuple(found) or None
 
 
-def _kept_allocations(snapshot: PortSnapshot, seconds: int) -> Iterator[Allocation]:
+def _current_allocations(snapshot: PortSnapshot, seconds: int) -> Iterator[Allocation]:
     """Go on with what is in use; keep others from what was, for some seconds."""
     wanted = {each.requester.uid for each in snapshot.manager.spec.allocations}
     for each in snapshot.manager.status.allocations:
@@ -228,14 +230,14 @@ def _kept_allocations(snapshot: PortSnapshot, seconds: int) -> Iterator[Allocati
         elif each.status not in (IN_USE, COOLDOWN) or not seconds:
             continue
         # Where the clock was set back, the seconds begin anew: they do not last until it is there.
-        elif each.status == IN_USE or _since(each) > snapshot.now:
+        elif each.status == IN_USE or _unallocated_at(each) > snapshot.now:
             at = rfc3339(snapshot.now)
             yield Allocation(status=COOLDOWN, ports=each.ports, time_unallocated=at)
-        elif _since(each) + seconds > snapshot.now:
+        elif _unallocated_at(each) + seconds > snapshot.now:
             yield each
 
 
-def _since(allocation: Allocation) -> float:
+def _unallocated_at(allocation: Allocation) -> float:
     try:
         return parse_rfc3339(allocation.time_unallocated or "")
     except ValueError:

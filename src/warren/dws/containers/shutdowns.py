@@ -6,7 +6,7 @@ from typing import Final
 
 from warren.base.objects import Object
 from warren.dws.containers import mpi
-from warren.dws.containers.containerprofiles import ContainerProfile, ports_of
+from warren.dws.containers.containerprofiles import ContainerProfile, port_count_of
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.pods.batchjobs import BatchJob
 
@@ -65,7 +65,7 @@ def decide(
     """
     if not is_due(workflow) or not profile.data.post_run_timeout_seconds:
         return []
-    wanted = list(_first(profile, ports))
+    wanted = list(_first_ports(profile, ports))
     left = [
         each
         for each in jobs
@@ -89,11 +89,11 @@ def next_batch(
     return rotated[:BATCH_SIZE], (begin + BATCH_SIZE) % len(asks) if len(asks) > BATCH_SIZE else 0
 
 
-def _first(profile: ContainerProfile, ports: Sequence[int]) -> Iterator[int]:
+def _first_ports(profile: ContainerProfile, ports: Sequence[int]) -> Iterator[int]:
     """Return the first port of each container that has some."""
     begin = 0
     for container in profile.containers:
-        count = ports_of(container, profile.data.num_ports)
+        count = port_count_of(container, profile.data.num_ports)
         yield from ports[begin : begin + min(count, 1)]
         begin += count
 

@@ -87,7 +87,7 @@ def hostfile_text(slots: int, most: int) -> str:
     return " ".join(["localhost", *known]) + "\n"
 
 
-def words(copy: Copy, plan: Plan, tree: bool, hostfile: str) -> list[str]:
+def argument_vector(copy: Copy, plan: Plan, tree: bool, hostfile: str) -> list[str]:
     """Return the argument vector of a copy."""
     source, destination = paths(plan, tree)
     values = {

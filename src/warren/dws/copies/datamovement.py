@@ -38,11 +38,11 @@ def movements(
     annotations, by_profile = copyprofiles.movement_additions(profile)
     command = directive.command.text
     is_lustre = storage.spec.file_system_type == LUSTRE
-    places = _lustre_places(storage) if is_lustre else _places(storage, parts)
+    places = _first_lustre_rabbit(storage) if is_lustre else _allocations_to_copy(storage, parts)
     made: list[Object] = []
     for rabbit, number in places:
         own = mount_path if is_lustre else f"{mount_path}/{rabbit}-{number}"
-        roots = {_ROOTS[staging.OWN_END[command]]: own} if is_lustre else {}
+        roots = {_ROOT_ANNOTATIONS[staging.OWN_END[command]]: own} if is_lustre else {}
         ends = {
             key: _end(directive.values[key], storage, file_systems, own)
             for key in ("source", "destination")
@@ -73,10 +73,13 @@ def movements(
     return made
 
 
-_ROOTS: Final = {"source": labels.SOURCE_STORAGE, "destination": labels.DESTINATION_STORAGE}
+_ROOT_ANNOTATIONS: Final = {
+    "source": labels.SOURCE_STORAGE,
+    "destination": labels.DESTINATION_STORAGE,
+}
 
 
-def _places(
+def _allocations_to_copy(
     storage: NnfStorage, parts: Mapping[str, Sequence[int]] | None
 ) -> Iterator[tuple[str, int]]:
     """Return the allocations that are copied to or from: each one's rabbit, and number there."""
@@ -90,7 +93,7 @@ def _places(
                     yield node.name, number
 
 
-def _lustre_places(storage: NnfStorage) -> Iterator[tuple[str, int]]:
+def _first_lustre_rabbit(storage: NnfStorage) -> Iterator[tuple[str, int]]:
     """Return the first rabbit that mounts a Lustre file system (`dws.access.clientmounts`)."""
     rabbits = (
         node.name for each in storage.spec.allocation_sets if each.name == "ost"
@@ -113,7 +116,7 @@ def _end(
             "name": storage.metadata.name,
             "namespace": storage.metadata.namespace,
         }
-        return {"path": staging.inside(own, path.path), "storageReference": reference}
+        return {"path": staging.path_inside(own, path.path), "storageReference": reference}
     file_system = staging.file_system_of(path.path, file_systems)
     if file_system is None:  # it was there in Proposal
         raise Fault(f"no global file system contains {path.path!r} any more", severity="Major")

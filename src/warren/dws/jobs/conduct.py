@@ -82,7 +82,7 @@ def needs_abort_check(snapshot: JobSnapshot) -> bool:
     return (
         snapshot.job.phase is Phase.OVER
         and workflow is not None
-        and not abort.has_begun(workflow)
+        and not abort.is_aborted(workflow)
         and not is_complete(workflow, State.TEARDOWN)
     )
 
@@ -95,8 +95,8 @@ def needs_pods(snapshot: JobSnapshot) -> bool:
     phase = snapshot.job.phase
     return (
         workflow.spec.desired_state is not State.TEARDOWN
-        and (phase is Phase.ENDING or (phase is Phase.OVER and abort.has_begun(workflow)))
-        and containersteps.is_wanted(workflow.spec.dw_directives)
+        and (phase is Phase.ENDING or (phase is Phase.OVER and abort.is_aborted(workflow)))
+        and containersteps.may_have_containers(workflow.spec.dw_directives)
     )
 
 
@@ -123,7 +123,7 @@ def is_torn_down_early(job: Job | None, desired: str) -> bool:
     return waiting and desired == State.TEARDOWN
 
 
-def is_stuck(workflow: Object) -> bool:
+def is_stuck_in_teardown(workflow: Object) -> bool:
     """Return whether a Workflow is where nodes go back before it does (`FreeNodes`)."""
     status = workflow.get("status") or {}
     hangs = "deletionTimestamp" in workflow["metadata"] or status.get("status") in _TROUBLE
@@ -156,7 +156,7 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     if workflow is not None and labels.is_of_another_instance(
         workflow.metadata.labels, snapshot.instance
     ):
-        return _name_is_taken(job)
+        return _decide_name_taken(job)
     if job.unreadable_reason is not None and job.phase in _BEFORE_ENDING:
         raise Fault(f"what the job was given cannot be read: {job.unreadable_reason}")
     if workflow is None:
@@ -168,14 +168,14 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     if not failing and is_torn_down_early(snapshot.job, workflow.spec.desired_state):
         asked = "is torn down: a user or an admin has asked for it"
         return [Fail("dws", f"Workflow {workflow.metadata.name} {asked}")]
-    overdue = [] if failing else trouble.overdue(snapshot, workflow)
+    overdue = [] if failing else trouble.act_on_deadline(snapshot, workflow)
     late = any(not isinstance(each, RequeueAfter) for each in overdue)
     if late or (errors and snapshot.job.phase not in (Phase.ENDING, Phase.OVER)):
         return [*errors, *overdue]
     return [*errors, *overdue, *_PHASES[snapshot.job.phase](snapshot, workflow)]
 
 
-def _name_is_taken(job: Job) -> list[Action]:
+def _decide_name_taken(job: Job) -> list[Action]:
     """Another instance's job has the Workflow of this name: ids are unique to an instance only.
 
     Nothing of it is the job's, which ends without storage, and it is not touched.
@@ -240,7 +240,7 @@ def _may_lose_workflow(job: Job) -> bool:
     it has all prologs behind it. Persistent storage that it creates is there from Proposal on: it
     goes with the first Workflow, and the second one would find it.
     """
-    creates = instances.named_in(job.directives, ("create_persistent",))
+    creates = instances.instance_names(job.directives, ("create_persistent",))
     return job.phase in (Phase.HELD, Phase.QUEUED) and not job.nodes and not creates
 
 
@@ -270,7 +270,7 @@ def new_workflow(job: Job, instance: str = "") -> Object:
     }
 
 
-def _is_served(snapshot: JobSnapshot, word: str) -> bool:
+def _is_served_by_storage(snapshot: JobSnapshot, word: str) -> bool:
     """Return whether what a job requires is served by the storage side, and no daemon's matter."""
     configuration = snapshot.configuration
     known = configuration.metadata.annotations if configuration is not None else {}
@@ -285,13 +285,13 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         each for _, each in sorted(snapshot.breakdowns.items())
     )
     if snapshot.daemons is not None:
-        required = tuple(each for each in required if not _is_served(snapshot, each))
+        required = tuple(each for each in required if not _is_served_by_storage(snapshot, each))
         requireddaemons.check_known(required, snapshot.daemons)
     needs = [need for each in needs_of(snapshot).values() for need in each]
     policy, own = snapshot.policy, snapshot.job.resources
     if policy.maximums:
         wanted = maximums.needs_by_type(snapshot.breakdowns.values())
-        nodes_wanted = resources.nodes_of(own)
+        nodes_wanted = resources.least_node_count(own)
         maximums.check_maximums(wanted, nodes_wanted, snapshot.min_allocation, policy.maximums)
     changed = resources.RewrittenResources(own, {})
     if policy.reserves:
@@ -300,9 +300,9 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
             own, needs, snapshot.min_allocation, snapshot.largest_rabbit_gib, where
         )
     breakdowns = snapshot.breakdowns.values()
-    nodes = nodelocal.nodes_for(breakdowns, snapshot.existing_servers, snapshot.configuration)
+    nodes = nodelocal.allowed_nodes(breakdowns, snapshot.existing_servers, snapshot.configuration)
     if nodes is not None:
-        nodelocal.check_enough_nodes(nodes, resources.nodes_of(own))
+        nodelocal.check_enough_nodes(nodes, resources.least_node_count(own))
     # It was shown when the Workflow was made, if the conductor did not end in between.
     name = {"rabbit_workflow": snapshot.job.workflow.name}
     return [
@@ -405,7 +405,9 @@ def _assign_servers(snapshot: JobSnapshot) -> tuple[list[Action], str]:
     """Say which rabbits hold the storage, as R has it, and return those as a hostlist."""
     needs = needs_of(snapshot)
     # What has no storage of its own may be on any node, such as a job that destroys some.
-    counts = nodelocal.per_rabbit(snapshot.job.nodes, snapshot.configuration) if needs else {}
+    counts = (
+        nodelocal.node_counts_by_rabbit(snapshot.job.nodes, snapshot.configuration) if needs else {}
+    )
     every = [need for each in needs.values() for need in each]
     # All at once, as they were reserved: what one directive has is not another's.
     reserved = resources.shared_counts(snapshot.job.resources)
@@ -481,7 +483,7 @@ def _decide_over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return _drain_and_disable(snapshot, workflow)
     if workflow.spec.desired_state is not State.TEARDOWN:
         # Of a job that was let go before its storage nothing has been kept yet.
-        kept = record_summary(snapshot, workflow) if abort.has_begun(workflow) else []
+        kept = record_summary(snapshot, workflow) if abort.is_aborted(workflow) else []
         return [*kept, request_state(snapshot, workflow, State.TEARDOWN)]
     if not (is_complete(workflow, State.TEARDOWN) or only_destroy_failed(workflow)):
         return []
@@ -498,13 +500,13 @@ def _drain_and_disable(snapshot: JobSnapshot, workflow: Workflow) -> list[Action
     return [
         *([Drain(nodes, abort.DRAIN_REASON)] if nodes else []),
         *abort.disable_rabbits(workflow, servers, snapshot.storages, snapshot.now),
-        abort.mark(workflow, snapshot.computes, snapshot.now),
+        abort.mark_aborted(workflow, snapshot.computes, snapshot.now),
     ]
 
 
 def _return_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Let jobs have the nodes again that had a job's storage which was let go before it."""
-    if not (snapshot.return_to_service and abort.has_begun(workflow)):
+    if not (snapshot.return_to_service and abort.is_aborted(workflow)):
         return []
     data = snapshot.computes.data if snapshot.computes is not None else ()
     return _undrain(snapshot, {each.name for each in data})

@@ -22,7 +22,7 @@ _STORAGE_DRAINS: Final = (abort.DRAIN_REASON, health.DRAIN_REASON, tolerance.DRA
 
 
 @dataclass(frozen=True)
-class Undrain:
+class UndrainNode:
     """Let jobs have a node again."""
 
     node: str
@@ -35,7 +35,7 @@ class Difference:
     about: str
     """`Workflow NAME`, `job ID`, `node NAME` or `rabbit NAME`."""
     why: str
-    remedy: Change | Undrain | None = None
+    remedy: Change | UndrainNode | None = None
     """None where it is the conductor's to repair, or an admin's to look at."""
 
 
@@ -65,14 +65,14 @@ def differences(
     `job_of` returns the job of a Workflow's name, None for others'; `format_id` writes an id down.
     """
     return [
-        *_of_workflows(observed, job_of, format_id),
-        *_of_jobs(observed, format_id),
-        *_of_nodes(observed),
-        *_of_rabbits(observed, now),
+        *_workflow_differences(observed, job_of, format_id),
+        *_job_differences(observed, format_id),
+        *_node_differences(observed),
+        *_rabbit_differences(observed, now),
     ]
 
 
-def _of_workflows(
+def _workflow_differences(
     observed: JobAuditSnapshot, job_of: Callable[[str], int | None], format_id: Callable[[int], str]
 ) -> Iterator[Difference]:
     for each in observed.workflows:
@@ -95,7 +95,9 @@ def _of_workflows(
             yield Difference(about=about, why=f"{over}; its Teardown says: {each.status.message}")
 
 
-def _of_jobs(observed: JobAuditSnapshot, format_id: Callable[[int], str]) -> Iterator[Difference]:
+def _job_differences(
+    observed: JobAuditSnapshot, format_id: Callable[[int], str]
+) -> Iterator[Difference]:
     there = {each.metadata.name for each in observed.workflows}
     for number, name in observed.jobs.items():
         if name is not None and name not in there:
@@ -105,7 +107,7 @@ def _of_jobs(observed: JobAuditSnapshot, format_id: Callable[[int], str]) -> Ite
             )
 
 
-def _of_nodes(observed: JobAuditSnapshot) -> Iterator[Difference]:
+def _node_differences(observed: JobAuditSnapshot) -> Iterator[Difference]:
     mounted = {each.spec.node for each in observed.mounts if not each.all_in("unmounted")}
     lost = {
         link.name
@@ -123,10 +125,10 @@ def _of_nodes(observed: JobAuditSnapshot) -> Iterator[Difference]:
             yield Difference(about=about, why=f"{words}, and its rabbit is out of its reach")
         else:
             why = f"{words}, and nothing of that is left"
-            yield Difference(about=about, why=why, remedy=Undrain(node))
+            yield Difference(about=about, why=why, remedy=UndrainNode(node))
 
 
-def _of_rabbits(observed: JobAuditSnapshot, now: float) -> Iterator[Difference]:
+def _rabbit_differences(observed: JobAuditSnapshot, now: float) -> Iterator[Difference]:
     there = {str(each.metadata.key) for each in observed.workflows}
     for each in observed.storages:
         carried: Mapping[str, Any] = each.metadata.annotations
@@ -147,6 +149,6 @@ def _of_rabbits(observed: JobAuditSnapshot, now: float) -> Iterator[Difference]:
             yield Difference(about=about, why=why, remedy=remedy)
 
 
-def remedies(found: Iterable[Difference]) -> list[Change | Undrain]:
+def remedies(found: Iterable[Difference]) -> list[Change | UndrainNode]:
     """Return what repairs differences, for those that have a remedy."""
     return [each.remedy for each in found if each.remedy is not None]

@@ -12,7 +12,7 @@ from warren.dws.breakdown.statuses import PERSISTENT
 from warren.dws.faults import Fault
 from warren.dws.jobs import placement
 from warren.dws.jobs.timeouts import NO_TIMEOUTS, Timeouts
-from warren.dws.jobs.unsavedresults import Unsaved
+from warren.dws.jobs.unsavedresults import UnsavedPolicy
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
@@ -55,7 +55,7 @@ class Job:
     """Whether it has met a fatal exception."""
     cancelled: bool = False
     """Whether the first one was that a user or an admin has cancelled it."""
-    unsaved: Unsaved | None = None
+    unsaved: UnsavedPolicy | None = None
     """What becomes of what it has written then; None where it does not say."""
     has_failed_while_ending: bool = False
     """Whether it met one while it was ending: what is left to do for it is not to be done."""
@@ -115,7 +115,7 @@ class JobSnapshot:
     return_to_service: bool = False
     """Whether what was taken out of service with a job returns by itself."""
     timeouts: Timeouts = NO_TIMEOUTS
-    unsaved: Unsaved = Unsaved.FLUSH
+    unsaved: UnsavedPolicy = UnsavedPolicy.FLUSH
     """What becomes of what jobs have written that do not say."""
     last_copy_progress: float | None = None
     """When copies of the job last went on, where that matters."""

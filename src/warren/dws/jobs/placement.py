@@ -28,15 +28,15 @@ from warren.dws.breakdown.allocationneeds import (
     ACROSS_SERVERS,
     PER_COMPUTE,
     PER_SERVER,
-    RABBIT,
+    RABBIT_LABEL,
     SINGLE_SERVER,
 )
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import EXCLUSIVE, AllocationNeed, Constraints
 
-_SCALES: Final = 10
+_MAX_SCALE: Final = 10
 
-_NAMED: Final = 8
+_MAX_NAMED_RABBITS: Final = 8
 """Rabbits of one sentence."""
 
 
@@ -81,7 +81,7 @@ class PlacementPolicy:
         asked, most = need.constraints, self.max_allocations.get(need.label)
         scale = self.scale if asked.scale is None else asked.scale
         if scale is None and (most is not None or self.anywhere):
-            scale = _SCALES  # as close to one for each node as there may be
+            scale = _MAX_SCALE  # as close to one for each node as there may be
         return structs.replace(asked, scale=scale, max_allocations=most)
 
 
@@ -276,10 +276,10 @@ def _scaled_layout(
     scale = need.constraints.scale
     if scale is None:
         return _counted_layout(need, least, min_allocation)
-    if not 1 <= scale <= _SCALES:
+    if not 1 <= scale <= _MAX_SCALE:
         raise Fault(
             f"set {need.label} cannot be placed because its scale is {scale}, and a scale is from "
-            f"1 to {_SCALES}"
+            f"1 to {_MAX_SCALE}"
         )
     if nodes is None:
         raise _node_count_missing(need)
@@ -291,7 +291,7 @@ def _scaled_layout(
     )
     most = max(most, least)
     return _counted_layout(
-        need, least + (most - least) * (scale - 1) // (_SCALES - 1), min_allocation
+        need, least + (most - least) * (scale - 1) // (_MAX_SCALE - 1), min_allocation
     )
 
 
@@ -320,7 +320,7 @@ def _labels(need: AllocationNeed) -> tuple[str, ...]:
     return tuple(
         f"{key}={value}"
         for key, _, value in (each.partition("=") for each in need.constraints.labels)
-        if f"{key}={value}" != RABBIT
+        if f"{key}={value}" != RABBIT_LABEL
     )
 
 
@@ -381,9 +381,11 @@ def _place_shared(wanted: Reservation, held: Sequence[HeldFlash]) -> list[dict[s
 def _no_room_message(wanted: Reservation, held: Sequence[HeldFlash]) -> str:
     asked = " and ".join(description(each) for each in wanted.shared)
     beside = f" and {gib(wanted.beside, up=True)} beside each node" if wanted.beside else ""
-    there = ", ".join(f"{gib(each.gib, up=False)} on {each.rabbit}" for each in held[:_NAMED])
-    if len(held) > _NAMED:
-        there += f" and {plural(len(held) - _NAMED, 'rabbit')} more"
+    there = ", ".join(
+        f"{gib(each.gib, up=False)} on {each.rabbit}" for each in held[:_MAX_NAMED_RABBITS]
+    )
+    if len(held) > _MAX_NAMED_RABBITS:
+        there += f" and {plural(len(held) - _MAX_NAMED_RABBITS, 'rabbit')} more"
     return (
         f"the storage cannot be placed because it is {asked}{beside}, "
         f"and the job was given {there or 'no flash'}"

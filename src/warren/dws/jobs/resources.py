@@ -77,14 +77,14 @@ def rewrite(
 
 def _on_node(top: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a single slot as one on a node that it need not have alone; all else as it is."""
-    if top["type"] != "slot" or top["count"] != 1 or nodes_of(top.get("with", ())):
+    if top["type"] != "slot" or top["count"] != 1 or least_node_count(top.get("with", ())):
         return top
     return {"type": "node", "count": 1, "exclusive": False, "with": [top]}
 
 
 def _on_chassis(top: Mapping[str, Any], wanted: placement.Reservation) -> RewrittenResources:
     """Put flash beside the nodes of each chassis: it is shared out between them there."""
-    each = _nodes_of_chassis(top)
+    each = _nodes_per_chassis(top)
     named = {"label": _SLOT} if wanted.labels else {}
     flash = [_ssd(wanted.beside * each)] if wanted.beside and each else []
     return RewrittenResources(
@@ -96,7 +96,7 @@ def _on_chassis(top: Mapping[str, Any], wanted: placement.Reservation) -> Rewrit
     )
 
 
-def _nodes_of_chassis(top: Mapping[str, Any]) -> int | None:
+def _nodes_per_chassis(top: Mapping[str, Any]) -> int | None:
     """Return how many nodes are on each chassis, where that is one number. Raises Fault."""
     nodes = [child for child in top.get("with", ()) if child["type"] == "node"]
     if len(nodes) != 1:
@@ -105,12 +105,12 @@ def _nodes_of_chassis(top: Mapping[str, Any]) -> int | None:
     return count if type(count) is int else None
 
 
-def _nodes(top: Mapping[str, Any]) -> int | None:
+def _exact_node_count(top: Mapping[str, Any]) -> int | None:
     """Return how many nodes a job has, where that is one number."""
     count = top["count"] if type(top["count"]) is int else None
     if top["type"] != "chassis" or count is None:
         return count
-    each = _nodes_of_chassis(top)
+    each = _nodes_per_chassis(top)
     return None if each is None else count * each
 
 
@@ -157,12 +157,14 @@ def _needs_constraints(each: AllocationSet) -> bool:
     return each.constrained or each.locality is not Locality.JOB
 
 
-def nodes_of(resources: Sequence[Mapping[str, Any]]) -> int:
+def least_node_count(resources: Sequence[Mapping[str, Any]]) -> int:
     """Return the least number of nodes that a jobspec asks for by number; 0 where it does not."""
     total = 0
     for vertex in resources:
         count = vertex["count"] if type(vertex["count"]) is int else 1
-        total += count * (1 if vertex["type"] == "node" else nodes_of(vertex.get("with", ())))
+        total += count * (
+            1 if vertex["type"] == "node" else least_node_count(vertex.get("with", ()))
+        )
     return total
 
 
@@ -174,7 +176,9 @@ def _reservation(
     localities: Sequence[Locality],
     counts: Sequence[int] = (),
 ) -> placement.Reservation:
-    return placement.reserve(needs, _nodes(top), min_allocation, largest, counts, localities)
+    return placement.reserve(
+        needs, _exact_node_count(top), min_allocation, largest, counts, localities
+    )
 
 
 def _own_constraints(
@@ -191,7 +195,7 @@ def _own_constraints(
     wanted = _reservation(
         resources[0], needs, min_allocation, largest, localities, shared_counts(resources)
     )
-    if not _has_all(resources, wanted):
+    if not _has_flash_of(resources, wanted):
         raise Fault(
             "the flash that the jobspec asks for is not what its #DW directives need: "
             "leave its ssds out, and they are put in",
@@ -213,24 +217,24 @@ def is_still_enough(
     if not needs:
         return True
     top = resources[0]
-    return _has_all(
+    return _has_flash_of(
         resources,
         _reservation(top, needs, min_allocation, None, localities, shared_counts(resources)),
     )
 
 
-def _has_all(resources: Sequence[Mapping[str, Any]], wanted: placement.Reservation) -> bool:
+def _has_flash_of(resources: Sequence[Mapping[str, Any]], wanted: placement.Reservation) -> bool:
     top, *others = resources
     needed = [_chassis(each, number) for number, each in enumerate(wanted.shared)]
-    each = _nodes_of_chassis(top) or 1 if top["type"] == "chassis" else 1
+    each = _nodes_per_chassis(top) or 1 if top["type"] == "chassis" else 1
     return (
         _gib(top) >= wanted.beside * each
         and (not wanted.labels or top.get("label") == _SLOT)
-        and [_comparable(each) for each in others] == [_comparable(each) for each in needed]
+        and [_comparison_key(each) for each in others] == [_comparison_key(each) for each in needed]
     )
 
 
-def _comparable(vertex: Mapping[str, Any]) -> tuple[Any, ...]:
+def _comparison_key(vertex: Mapping[str, Any]) -> tuple[Any, ...]:
     return vertex["type"], vertex["count"], vertex.get("label"), _gib(vertex)
 
 

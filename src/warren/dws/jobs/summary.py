@@ -13,7 +13,7 @@ from warren.dws.objects.workflows import Workflow
 from warren.dws.pods import podsummary
 from warren.rfc import hostlist
 
-_MOST: Final = 100
+_MAX_COPIES: Final = 100
 """Copies that a summary names: those that failed first, then those that go on."""
 
 
@@ -47,7 +47,7 @@ def summary(
         "lost": hostlist.encode(sorted(tolerance.lost_nodes(workflow.metadata))),
         "mounted": hostlist.encode(sorted(mounted)),
         "copied": Counter(each["status"] for each in copies),
-        "copies": sorted(copies, key=lambda each: _ORDER.get(each["status"], 0))[:_MOST],
+        "copies": sorted(copies, key=lambda each: _ORDER.get(each["status"], 0))[:_MAX_COPIES],
         "containers": podsummary.last_pods(pods),
     }
 

@@ -90,7 +90,7 @@ def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Acti
     before = tolerance.lost_nodes(workflow.metadata)
     if workflow.status.state is State.SETUP:
         wiring = snapshot.configuration.rabbits_of_computes()
-        found = tolerance.without_storage(job.nodes, snapshot.servers.values(), wiring)
+        found = tolerance.nodes_without_storage(job.nodes, snapshot.servers.values(), wiring)
     else:
         found = frozenset(snapshot.not_fully_mounted) & frozenset(job.nodes)
     lost = before | found
@@ -106,7 +106,7 @@ def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Acti
     ]
 
 
-def overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def act_on_deadline(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Act on a state that takes too long; before it does, have it looked at again then."""
     job = snapshot.job
     if job.has_failed_while_ending or (job.failed and job.phase is not Phase.ENDING):
@@ -132,7 +132,7 @@ def overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 
 def _has_failed_copies(workflow: Workflow) -> bool:
-    return any(copysteps.FAILED in each.message for each in states.drivers_of(workflow))
+    return any(copysteps.FAILED_MESSAGE in each.message for each in states.drivers_of(workflow))
 
 
 def _message_with_directive(message: str, directives: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Unsaved(StrEnum):
+class UnsavedPolicy(StrEnum):
     """What becomes of it."""
 
     FLUSH = "flush"
@@ -17,6 +17,6 @@ CANCEL: Final = "cancel"
 """The type of exception by which users and admins end a job."""
 
 
-def is_dropped(chosen: Unsaved | None, default: Unsaved, *, cancelled: bool) -> bool:
+def is_dropped(chosen: UnsavedPolicy | None, default: UnsavedPolicy, *, cancelled: bool) -> bool:
     """Return whether what a job has written is given up; `chosen` is None where it does not say."""
-    return cancelled and (chosen or default) is Unsaved.DROP
+    return cancelled and (chosen or default) is UnsavedPolicy.DROP

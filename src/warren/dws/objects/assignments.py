@@ -7,7 +7,7 @@ from warren.dws.objects.decoding import Struct
 from warren.dws.objects.meta import Meta
 
 
-class StorageShare(Struct, frozen=True):
+class ServersStorage(Struct, frozen=True):
     name: str
     allocation_count: int = 1
 
@@ -15,7 +15,7 @@ class StorageShare(Struct, frozen=True):
 class ServersSet(Struct, frozen=True):
     label: str
     allocation_size: int
-    storage: tuple[StorageShare, ...] = ()
+    storage: tuple[ServersStorage, ...] = ()
 
 
 class ServersSpec(Struct, frozen=True):

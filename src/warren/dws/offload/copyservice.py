@@ -19,7 +19,7 @@ from warren.dws.objects.workflows import Workflow
 REQUIRES_WORD: Final = "copy-offload"
 """The word of `requires` by which a user asks for it."""
 
-NOT_FOR_RABBITS: Final = ("xfs", "ext4", "raw")
+TYPES_NOT_ON_RABBITS: Final = ("xfs", "ext4", "raw")
 """Types of storage that rabbits do not mount while compute nodes do."""
 
 

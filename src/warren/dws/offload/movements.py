@@ -29,14 +29,14 @@ from warren.dws.offload.requests import (
 MAX_ACTIVE: Final = 256
 """Copies of one job that have not ended."""
 
-MAX_KEPT: Final = 1024
+MAX_REMEMBERED: Final = 1024
 """Copies of one job that are remembered."""
 
 _PREFIX: Final = "nnf-copy-offload-node-"
 _KEY: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,252})--([a-z0-9][a-z0-9.-]{0,252})")
 
 
-def servers(workflow: Workflow, found: Ends) -> tuple[str, Mapping[str, str]]:
+def rabbit_mounts_selector(workflow: Workflow, found: Ends) -> tuple[str, Mapping[str, str]]:
     """Return the namespace, empty for all, and the labels of what rabbits have mounted.
 
     `movement` is to be given these ClientMounts.
@@ -44,7 +44,7 @@ def servers(workflow: Workflow, found: Ends) -> tuple[str, Mapping[str, str]]:
     return next(iter(found.rabbits), ""), labels.of_workflow(workflow)
 
 
-def prefix(workflow: Workflow) -> str:
+def name_prefix(workflow: Workflow) -> str:
     """Return what the names of a Workflow's copies begin with.
 
     Labels alone do not make a movement one of them: a rabbit's agent may change those of its own.
@@ -63,10 +63,10 @@ def movement(
 ) -> Object:
     """Return the movement of a request, whose name ends with a suffix of its own. Raises Refusal.
 
-    `on_rabbits` are the ClientMounts that `servers` names.
+    `on_rabbits` are the ClientMounts that `rabbit_mounts_selector` names.
     """
-    rabbit, mounts = _server(found, on_rabbits, workflow)
-    annotations, by_profile = _by_profile(request, profiles)
+    rabbit, mounts = _rabbit_with_storage(found, on_rabbits, workflow)
+    annotations, by_profile = _profile_additions(request, profiles)
     index = found.stored[0].index
     storages = {
         labels.SOURCE_STORAGE: _root(found.source, mounts),
@@ -74,7 +74,7 @@ def movement(
     }
     return {
         "metadata": {
-            "name": f"{prefix(workflow)}{suffix}",
+            "name": f"{name_prefix(workflow)}{suffix}",
             "namespace": rabbit,
             "labels": {
                 **labels.of_workflow(workflow, int(index) if index.isdecimal() else None),
@@ -106,14 +106,14 @@ def movement(
     }
 
 
-def _server(
+def _rabbit_with_storage(
     found: Ends, on_rabbits: Sequence[Object], workflow: Workflow
 ) -> tuple[str, Sequence[Object]]:
     """Find a rabbit that has all of the storage mounted, and return its mounts. Raises Refusal."""
     mounted: dict[str, list[Object]] = {}
     for each in on_rabbits:
         # By its namespace and its name, which its rabbit cannot change.
-        if _is_of_servers(each, workflow):
+        if _is_rabbit_mount(each, workflow):
             mounted.setdefault(each["metadata"]["namespace"], []).extend(_mounts(each))
     for rabbit, mounts in sorted(mounted.items()):
         if all(_root(place, mounts) is not None for place in found.stored):
@@ -121,7 +121,7 @@ def _server(
     raise Refusal(UNAVAILABLE, "no rabbit has mounted the storage that is copied: ask again")
 
 
-def _is_of_servers(client_mount: Object, workflow: Workflow) -> bool:
+def _is_rabbit_mount(client_mount: Object, workflow: Workflow) -> bool:
     """Return whether a ClientMount is a rabbit's, for an NnfAccess of a Workflow."""
     meta = workflow.metadata
     access = re.escape(f"{meta.namespace}-{meta.name}-")
@@ -151,7 +151,7 @@ def _end(place: CopyEnd, mounts: Sequence[Object]) -> Object:
     root = _root(place, mounts)
     if root is not None:
         return {
-            "path": staging.inside(root, place.path),
+            "path": staging.path_inside(root, place.path),
             "storageReference": dict(place.device["objectReference"]),
         }
     assert place.file_system is not None
@@ -164,7 +164,7 @@ def _end(place: CopyEnd, mounts: Sequence[Object]) -> Object:
     return {"path": place.path, "storageReference": reference}
 
 
-def _by_profile(request: Request, profiles: Mapping[str, Object]) -> tuple[Object, Object]:
+def _profile_additions(request: Request, profiles: Mapping[str, Object]) -> tuple[Object, Object]:
     """Return what the profile adds to the annotations and the spec. Raises Refusal.
 
     What the request says of it comes before what the profile does.
@@ -195,7 +195,7 @@ def check_running(workflow: Workflow) -> None:
 
 
 def check_below_limit(
-    asked: Sequence[Object], most: int = MAX_ACTIVE, kept: int = MAX_KEPT
+    asked: Sequence[Object], most: int = MAX_ACTIVE, kept: int = MAX_REMEMBERED
 ) -> None:
     """Raise Refusal where a job has as many copies as it may have."""
     if sum(not is_finished(each) for each in asked) >= most:
@@ -204,7 +204,7 @@ def check_below_limit(
         raise Refusal(TOO_MANY, f"{kept} copies of this job go on or have failed")
 
 
-def surplus(asked: Sequence[Object], kept: int = MAX_KEPT) -> list[Key]:
+def movements_to_forget(asked: Sequence[Object], kept: int = MAX_REMEMBERED) -> list[Key]:
     """Return the copies that need not be remembered any more, for one more to have room.
 
     They have ended well, or were cancelled: what has failed is told when the tasks have ended.
@@ -249,6 +249,6 @@ def key_by_name(name: str) -> Key | None:
 def belongs_to(movement: Object, workflow: Workflow) -> bool:
     """Return whether a movement was asked for by the job of this Workflow."""
     carried = movement["metadata"].get("labels") or {}
-    named = movement["metadata"]["name"].startswith(prefix(workflow))
+    named = movement["metadata"]["name"].startswith(name_prefix(workflow))
     own = labels.of_workflow(workflow).items() <= carried.items()
     return named and own and is_requested_by_job(movement)

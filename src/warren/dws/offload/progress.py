@@ -24,7 +24,7 @@ _STATUSES: Final[Mapping[str, str]] = {
     "Invalid": "invalid",
     "Cancelled": "cancelled",
 }
-_SHOWN: Final = ("command", "progress", "elapsedTime", "lastMessage")
+_COMMAND_FIELDS: Final = ("command", "progress", "elapsedTime", "lastMessage")
 
 
 def body(movement: Object) -> bytes:
@@ -52,7 +52,7 @@ def progress_report(movement: Object) -> Object:
 
 
 def _command(status: Object) -> dict[str, Any]:
-    found = {name: status[name] for name in _SHOWN if status.get(name)}
+    found = {name: status[name] for name in _COMMAND_FIELDS if status.get(name)}
     when = _moment(status.get("lastMessageTime"))
     return found | ({"lastMessageTime": when} if when else {})
 

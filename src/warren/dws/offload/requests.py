@@ -158,7 +158,7 @@ class Ends:
         return {each.rabbit for each in self.stored if each.rabbit is not None}
 
 
-def ends(
+def find_ends(
     request: Request, on_compute: Sequence[Object], file_systems: Sequence[LustreFileSystem]
 ) -> Ends:
     """Find the ends of a copy. Raises Refusal.
@@ -169,8 +169,8 @@ def ends(
         words = f"this job has nothing mounted on {request.compute_name}"
         raise Refusal(BAD_REQUEST, f"{words}: computeName is the compute node that has the storage")
     found = Ends(
-        source=_place(request.source_path, on_compute, file_systems),
-        destination=_place(request.destination_path, on_compute, file_systems),
+        source=_find_end(request.source_path, on_compute, file_systems),
+        destination=_find_end(request.destination_path, on_compute, file_systems),
     )
     if not found.stored:
         raise Refusal(
@@ -185,7 +185,7 @@ def ends(
     return found
 
 
-def _place(
+def _find_end(
     path: str, on_compute: Sequence[Object], file_systems: Sequence[LustreFileSystem]
 ) -> CopyEnd:
     for client_mount in on_compute:
@@ -194,7 +194,7 @@ def _place(
             if path != root and not path.startswith(f"{root}/"):
                 continue
             kind = _type_name(mount["type"])
-            if kind in copyservice.NOT_FOR_RABBITS or not device_of(mount):
+            if kind in copyservice.TYPES_NOT_ON_RABBITS or not device_of(mount):
                 raise Refusal(
                     BAD_REQUEST,
                     f"filesystem not supported: {path!r} is in {kind} storage, "

@@ -62,7 +62,7 @@ class InstanceSnapshot:
         return {kind: meta for kind, meta in named.items() if meta is not None and self.owns(meta)}
 
 
-def named_in(texts: Iterable[str], commands: Collection[str] = COMMANDS) -> list[str]:
+def instance_names(texts: Iterable[str], commands: Collection[str] = COMMANDS) -> list[str]:
     """Return the names of the instances that directives name, by some commands, each once."""
     found: dict[str, None] = {}
     for text in texts:
@@ -82,11 +82,13 @@ def asks_for_same(text: str, directive: Directive) -> bool:
         return False
 
 
-def users_of(obj: Object) -> list[str]:
+def instances_of(obj: Object) -> list[str]:
     """Index Workflows by the instances that they name: `namespace/name`."""
     spec = obj.get("spec")
     texts = spec.get("dwDirectives") if isinstance(spec, Mapping) else None
-    return [f"{obj['metadata'].get('namespace', '')}/{name}" for name in named_in(texts or ())]
+    return [
+        f"{obj['metadata'].get('namespace', '')}/{name}" for name in instance_names(texts or ())
+    ]
 
 
 def consumers_of(obj: Object) -> list[str]:
@@ -215,14 +217,14 @@ def _servers(obj: PersistentStorageInstance) -> Object:
             "name": meta.name,
             "namespace": meta.namespace,
             "labels": {**_labels(obj), **labels.of_owner(kinds.PERSISTENT_INSTANCE, meta)},
-            "ownerReferences": labels.controller(kinds.PERSISTENT_INSTANCE, meta),
+            "ownerReferences": labels.owner_references(kinds.PERSISTENT_INSTANCE, meta),
             "finalizers": [labels.SERVERS_FINALIZER],
         },
         "spec": {},
     }
 
 
-def owner(obj: PersistentStorageInstance, maker: children.Owner) -> children.Owner:
+def storage_owner(obj: PersistentStorageInstance, maker: children.Owner) -> children.Owner:
     """Return the owner of an instance's storage, which the directive `maker` makes."""
     return replace(
         maker,
@@ -302,7 +304,7 @@ def _encode_error(error: Error | None) -> dict[str, Any] | None:
 # What Workflows do with instances
 
 
-def shared_groups(instances: Iterable[InstanceSnapshot | None]) -> bool:
+def is_shared_with_groups(instances: Iterable[InstanceSnapshot | None]) -> bool:
     """Return whether it matters which groups a user is in."""
     return any(
         each and sharing.from_annotations(each.object.metadata.annotations).groups
@@ -316,7 +318,7 @@ def check_may_use(
     """Raise the Fault of a Workflow whose user, of some groups, may not use an instance."""
     shared = sharing.from_annotations(obj.metadata.annotations)
     if not sharing.may_use(obj.spec.user_id, shared, workflow.spec.user_id, groups):
-        raise _of_another_user("User ID does not match existing persistent storage", obj, workflow)
+        raise _other_user_fault("User ID does not match existing persistent storage", obj, workflow)
 
 
 def usable_instance(
@@ -363,7 +365,7 @@ def destroy(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Writ
     """
     meta = obj.metadata
     if obj.spec.user_id != workflow.spec.user_id:
-        raise _of_another_user("user ID does not match existing persistent storage", obj, workflow)
+        raise _other_user_fault("user ID does not match existing persistent storage", obj, workflow)
     if obj.spec.consumer_references:
         count = len(obj.spec.consumer_references)
         raise Fault(
@@ -378,7 +380,7 @@ def destroy(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Writ
     ):
         owned = {
             "labels": labels.of_owner(kinds.WORKFLOW, workflow.metadata),
-            "ownerReferences": labels.controller(kinds.WORKFLOW, workflow.metadata),
+            "ownerReferences": labels.owner_references(kinds.WORKFLOW, workflow.metadata),
         }
         return [_change(obj, {"metadata": owned, "spec": {"state": "Destroying"}})]
     return [Remove(kind=kinds.PERSISTENT_INSTANCE, key=meta.key)]
@@ -414,7 +416,7 @@ def _change(obj: PersistentStorageInstance, patch: Object) -> Change:
     )
 
 
-def _of_another_user(words: str, obj: PersistentStorageInstance, workflow: Workflow) -> Fault:
+def _other_user_fault(words: str, obj: PersistentStorageInstance, workflow: Workflow) -> Fault:
     debug = (
         f"existing persistent storage user ID {obj.spec.user_id} does not match user ID "
         f"{workflow.spec.user_id}"

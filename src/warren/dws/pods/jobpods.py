@@ -66,7 +66,7 @@ def decide(snapshot: BatchJobSnapshot) -> tuple[list[Write], float | None]:
         why = "Jobs of more than one pod, and suspended ones, are not run by this cluster"
         return _fail(snapshot, "NotSupported", why), None
     if snapshot.succeeded:
-        return _reported(snapshot, {"type": "Complete"}), None
+        return _report(snapshot, {"type": "Complete"}), None
     left = _time_left(snapshot)
     if left is not None and left <= 0:
         why = "Job was active longer than specified deadline"
@@ -75,11 +75,11 @@ def decide(snapshot: BatchJobSnapshot) -> tuple[list[Write], float | None]:
         why = "Job has reached the specified backoff limit"
         return _fail(snapshot, "BackoffLimitExceeded", why), None
     if snapshot.active:
-        return _reported(snapshot), left
+        return _report(snapshot), left
     pause = _pause(snapshot)
     if pause > 0:
-        return _reported(snapshot), pause if left is None else min(pause, left)
-    return [_pod(snapshot), *_reported(snapshot)], left
+        return _report(snapshot), pause if left is None else min(pause, left)
+    return [_pod(snapshot), *_report(snapshot)], left
 
 
 def _time_left(snapshot: BatchJobSnapshot) -> float | None:
@@ -111,10 +111,10 @@ def _fail(snapshot: BatchJobSnapshot, reason: str, message: str) -> list[Write]:
         if pod.spec.active_deadline_seconds != 1
     ]
     condition = {"type": "Failed", "reason": reason, "message": message}
-    return [*stops, *_reported(snapshot, condition)]
+    return [*stops, *_report(snapshot, condition)]
 
 
-def _reported(snapshot: BatchJobSnapshot, condition: Object | None = None) -> list[Write]:
+def _report(snapshot: BatchJobSnapshot, condition: Object | None = None) -> list[Write]:
     """Bring the Job's status to what is the case, if it says something else."""
     job, moment = snapshot.job, rfc3339(snapshot.now)
     status = job.status

@@ -28,7 +28,7 @@ class Action(StrEnum):
     ENABLE = "enable"
 
 
-_ABOUT: Final = {
+_ANNOTATIONS: Final = {
     Action.DRAIN: labels.DRAINED,
     Action.UNDRAIN: labels.DRAINED,
     Action.DISABLE: labels.DISABLED,
@@ -36,7 +36,7 @@ _ABOUT: Final = {
 }
 
 
-_DRIVERS: Final = ("disable_reason", "disable_date")
+_FLUX_CORAL2_ANNOTATIONS: Final = ("disable_reason", "disable_date")
 """The annotations by which flux-coral2 says why a rabbit is Disabled."""
 
 
@@ -48,7 +48,7 @@ def change(
     Raises UserMistake where the rabbit is already what it is to become, but to give the reason
     anew with `force`.
     """
-    name, about = storage.metadata.name, _ABOUT[action]
+    name, about = storage.metadata.name, _ANNOTATIONS[action]
     disabling = about == labels.DISABLED
     word = "disabled" if disabling else "drained"
     is_so = storage.spec.state == "Disabled" if disabling else about in storage.metadata.annotations
@@ -68,7 +68,7 @@ def change(
     else:
         if not is_so:
             raise UserMistake(f"{name} is not {word}: `warren rabbits status` shows what it is.")
-        others = (*_DRIVERS, labels.DISABLED_FOR) if disabling else ()
+        others = (*_FLUX_CORAL2_ANNOTATIONS, labels.DISABLED_FOR) if disabling else ()
         gone = [about, *(each for each in others if each in storage.metadata.annotations)]
         patch = {"metadata": {"annotations": {**dict.fromkeys(gone), **past}}}
         if disabling:

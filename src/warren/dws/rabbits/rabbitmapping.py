@@ -18,7 +18,7 @@ from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.rfc import hostlist
 from warren.rfc.errors import BadFormat
 
-_JOBS: Final = "fluxjob-"
+_FLUX_SERVERS_PREFIX: Final = "fluxjob-"
 """How Servers of jobs of Flux are called, whose flash the scheduler gives out itself."""
 
 
@@ -111,7 +111,7 @@ def mapping_of(
         if name in wiring:
             said[name] = storage.status.capacity
     most = max(said.values(), default=0)
-    taken = _external(servers)
+    taken = _bytes_outside_flux(servers)
     rabbits = {
         name: Rabbit(
             hostlist=hostlist.encode(hosts),
@@ -132,11 +132,11 @@ def _check_agreement(name: str, storage: Storage, computes: Mapping[str, str]) -
             )
 
 
-def _external(servers: Iterable[Servers]) -> Counter[str]:
+def _bytes_outside_flux(servers: Iterable[Servers]) -> Counter[str]:
     """Return how many bytes of each rabbit belong to none of Flux's jobs."""
     taken: Counter[str] = Counter()
     for each in servers:
-        if each.metadata.name.startswith(_JOBS):
+        if each.metadata.name.startswith(_FLUX_SERVERS_PREFIX):
             continue
         for wanted in each.spec.allocation_sets:
             for share in wanted.storage:

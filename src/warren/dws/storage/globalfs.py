@@ -17,8 +17,8 @@ def decide(file_system: LustreFileSystem) -> Sequence[Write]:
     """Guard a file system that namespaces may have volumes of, and say how far these are."""
     meta = file_system.metadata
     if meta.deleting:
-        return _let_go(file_system)
-    promised = _promised(file_system)
+        return _finalize(file_system)
+    promised = _wanted_modes(file_system)
     # One without namespaces has nothing to guard, and goes at once.
     if promised and labels.LUSTRE_FINALIZER not in meta.finalizers:
         finalizers = [*meta.finalizers, labels.LUSTRE_FINALIZER]
@@ -38,7 +38,7 @@ def decide(file_system: LustreFileSystem) -> Sequence[Write]:
     )
 
 
-def _let_go(file_system: LustreFileSystem) -> Sequence[Write]:
+def _finalize(file_system: LustreFileSystem) -> Sequence[Write]:
     meta = file_system.metadata
     # Last, as the operator does it: others may still need the file system.
     if meta.finalizers != (labels.LUSTRE_FINALIZER,) or any(
@@ -50,7 +50,7 @@ def _let_go(file_system: LustreFileSystem) -> Sequence[Write]:
     return [reports.remove_finalizer(kinds.LUSTRE_FILE_SYSTEM, meta, labels.LUSTRE_FINALIZER)]
 
 
-def _promised(file_system: LustreFileSystem) -> Mapping[str, Sequence[str]]:
+def _wanted_modes(file_system: LustreFileSystem) -> Mapping[str, Sequence[str]]:
     """Return the modes in which each namespace is to have volumes."""
     named = file_system.spec.namespaces
     return {name: each.modes for name, each in named.items() if each.modes}

@@ -16,9 +16,9 @@ from warren.dws.objects.nnfstorages import NnfStorageSet
 SETS: Final = ("mgt", "mdt", "mgtmdt", "ost")
 """The labels of its allocation sets, which are the kinds of targets."""
 
-WITH_MGS: Final = ("mgt", "mgtmdt")
+LABELS_WITH_MGS: Final = ("mgt", "mgtmdt")
 
-LEAST: Final = 4_000_000_000
+MIN_TARGET_SIZE: Final = 4_000_000_000
 """Bytes of a target, however few are asked for (dws-spec section 5)."""
 
 _POOL: Final = "-O canmount=off -o cachefile=none $POOL_NAME $DEVICE_LIST"
@@ -30,7 +30,7 @@ _MKFS: Final[Mapping[str, str]] = {
 }
 
 
-def defaults(kind: str) -> Mapping[str, str]:
+def default_command_lines(kind: str) -> Mapping[str, str]:
     """Return the command lines of a kind of target for which a profile has none."""
     own = "--backfstype=$BACKFS --mkfsoptions=nnf:jobid=$JOBID $ZVOL_NAME"
     return {
@@ -42,7 +42,7 @@ def defaults(kind: str) -> Mapping[str, str]:
     }
 
 
-CLIENT: Final[Mapping[str, str]] = {
+CLIENT_DEFAULTS: Final[Mapping[str, str]] = {
     "mountCompute": "$MGS_NID:/$FS_NAME $MOUNT_PATH",
     "mountRabbit": "$MGS_NID:/$FS_NAME $MOUNT_PATH",
 }
@@ -72,7 +72,7 @@ class TargetShare:
     """The index of its first target."""
 
 
-def parts(targets: NnfStorageSet) -> Iterator[TargetShare]:
+def target_shares(targets: NnfStorageSet) -> Iterator[TargetShare]:
     """Return the shares of a set in order. A file system has one MGT, and MDTs beside it."""
     seen: dict[str, int] = {}
     start = 0

@@ -22,7 +22,7 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.storage import locks, lustre, storageprofiles
 
 
-def child(owner: children.Owner, name: str, file_system: str, servers: Servers) -> Object:
+def new(owner: children.Owner, name: str, file_system: str, servers: Servers) -> Object:
     """Make an NnfStorage from what the workload manager has assigned.
 
     `file_system` is the label of its first set, of which Lustre has several. Its name is that of
@@ -70,7 +70,7 @@ def decide(
     meta = storage.metadata
     if meta.deleting:
         # Deleted by hand while a job has it mounted: its flash stays until that has let go.
-        return () if locks.is_held(storage) else given_back(storage, node_storages, blocks)
+        return () if locks.is_held(storage) else give_back(storage, node_storages, blocks)
     present = {node_storage.metadata.key: node_storage for node_storage in node_storages}
     known = {block.metadata.key for block in blocks}
     try:
@@ -108,14 +108,16 @@ def flash_by_rabbit(storage: NnfStorage) -> dict[str, int]:
 
 def node_storage_keys(storage: NnfStorage) -> dict[Key, str]:
     """Return the keys of the shares, and the label of the allocation set each belongs to."""
-    return {key: obj["metadata"]["labels"][_SET] for key, (obj, _) in children_of(storage).items()}
+    return {
+        key: obj["metadata"]["labels"][_SET_LABEL] for key, (obj, _) in children_of(storage).items()
+    }
 
 
-_SET = "nnf.cray.hpe.com/allocationset"
+_SET_LABEL = "nnf.cray.hpe.com/allocationset"
 
 
 @dataclass(frozen=True)
-class Served:
+class LustreAddress:
     """The MGS by which a Lustre file system is found, and the name that it has there."""
 
     address: str
@@ -125,7 +127,7 @@ class Served:
 def children_of(
     storage: NnfStorage,
     profile: NnfStorageProfile | None = None,
-    served: Served | None = None,
+    served: LustreAddress | None = None,
 ) -> dict[Key, tuple[dict[str, Any], int]]:
     """Return the shares as they should be, and how many bytes of flash each allocation takes.
 
@@ -139,7 +141,7 @@ def children_of(
     padding = own.allocation_padding if own is not None else "0"
     of_lustre = lustre.variables(storage.spec.allocation_sets) if kind == LUSTRE else {}
     for each in storage.spec.allocation_sets:
-        for part in lustre.parts(each):
+        for part in lustre.target_shares(each):
             name = f"{meta.namespace}-{meta.name}-{each.name}-{part.number}"
             reference = {"kind": "NnfNodeBlockStorage", "name": name, "namespace": part.rabbit}
             variables = [
@@ -163,7 +165,7 @@ def children_of(
                     "labels": {
                         **labels.inherited_labels(meta),
                         **labels.of_owner(kinds.NNF_STORAGE, meta),
-                        _SET: each.name,
+                        _SET_LABEL: each.name,
                     },
                     "finalizers": [labels.NODE_STORAGE_FINALIZER],
                 },
@@ -194,7 +196,7 @@ def commands_of(storage: NnfStorage, profile: NnfStorageProfile | None) -> Profi
 
 
 def _targets(
-    storage: NnfStorage, part: lustre.TargetShare, served: Served | None
+    storage: NnfStorage, part: lustre.TargetShare, served: LustreAddress | None
 ) -> dict[str, Any]:
     """Return what a share says of the targets that it is."""
     if storage.spec.file_system_type != LUSTRE or served is None:
@@ -235,7 +237,7 @@ def block_of(share: Object, size: int) -> Object:
     metadata, count = share["metadata"], share["spec"]["count"]
     access = [metadata["namespace"]]
     shared = share["spec"]["sharedAllocation"]
-    each = {"capacity": max(size, lustre.LEAST), "access": access}
+    each = {"capacity": max(size, lustre.MIN_TARGET_SIZE), "access": access}
     pool = {"capacity": size * count, "access": access}
     return {
         "metadata": {
@@ -334,7 +336,7 @@ def _set_statuses(
     return reported
 
 
-def given_back(
+def give_back(
     storage: NnfStorage,
     node_storages: Sequence[NnfNodeStorage],
     blocks: Sequence[NnfNodeBlockStorage],

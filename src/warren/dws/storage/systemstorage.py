@@ -15,17 +15,23 @@ from warren.dws import children, kinds, labels, reports
 from warren.dws.faults import Fault, raise_for
 from warren.dws.node import FLASH_TYPES
 from warren.dws.objects.accesses import NnfAccess
-from warren.dws.objects.assignments import Computes, Servers, ServersSet, ServersSpec, StorageShare
+from warren.dws.objects.assignments import (
+    Computes,
+    Servers,
+    ServersSet,
+    ServersSpec,
+    ServersStorage,
+)
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
 from warren.dws.objects.systemstorages import NnfSystemStorage
 from warren.dws.storage import nnfstorage
 
-LABEL: Final = "system-storage"
+SET_LABEL: Final = "system-storage"
 """The allocation set."""
 
-_SHARED: Final = ("raw", "gfs2")
+_SHAREABLE_TYPES: Final = ("raw", "gfs2")
 """What several nodes may have at a time."""
 
 
@@ -92,12 +98,12 @@ def decide(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
         # First of all: without it the object may be gone before its storage is.
         finalizers = [*obj.metadata.finalizers, labels.SYSTEM_STORAGE_FINALIZER]
         patch = {"metadata": {"finalizers": finalizers}}
-        return [_changed(kinds.SYSTEM_STORAGE, obj.metadata, patch)]
+        return [_change(kinds.SYSTEM_STORAGE, obj.metadata, patch)]
     try:
         _check(snapshot)
-        return _made(snapshot)
+        return _make(snapshot)
     except Fault as fault:
-        return _reported(obj, ready=False, fault=fault)
+        return _report(obj, ready=False, fault=fault)
 
 
 # What is asked for
@@ -172,7 +178,9 @@ def layout(snapshot: SystemStorageSnapshot) -> Layout:
     names = spec.include_rabbits or [name for name in nodes if name not in spec.exclude_rabbits]
     if spec.exclude_disabled_rabbits:
         names = [name for name in names if snapshot.usable(name)]
-    reaching = {name: _reaching(snapshot.object, nodes[name]) for name in dict.fromkeys(names)}
+    reaching = {
+        name: _reaching_computes(snapshot.object, nodes[name]) for name in dict.fromkeys(names)
+    }
     wired = {each for own in reaching.values() for each in own}
     strange = [name for name in spec.include_computes if name not in wired]
     if strange:
@@ -180,7 +188,7 @@ def layout(snapshot: SystemStorageSnapshot) -> Layout:
             f"includeComputes: {', '.join(strange)} is wired to no rabbit that has the storage"
         )
     crowded = [name for name, own in reaching.items() if spec.shared and len(own) > 1]
-    if spec.make_client_mounts and spec.type not in _SHARED and crowded:
+    if spec.make_client_mounts and spec.type not in _SHAREABLE_TYPES and crowded:
         raise _mistake(
             f"an {spec.type} is damaged where several compute nodes mount it, as those of "
             f"{crowded[0]} would: ask for shared: false"
@@ -192,7 +200,7 @@ def layout(snapshot: SystemStorageSnapshot) -> Layout:
     )
 
 
-def _reaching(obj: NnfSystemStorage, rabbit: StorageNode) -> list[str]:
+def _reaching_computes(obj: NnfSystemStorage, rabbit: StorageNode) -> list[str]:
     """Return the compute nodes of a rabbit that are to reach the storage."""
     spec = obj.spec
     if spec.include_computes:
@@ -201,11 +209,11 @@ def _reaching(obj: NnfSystemStorage, rabbit: StorageNode) -> list[str]:
     return [
         each.name
         for each in rabbit.computes_access
-        if _targets(obj, each.index) and each.name not in spec.exclude_computes
+        if _is_targeted(obj, each.index) and each.name not in spec.exclude_computes
     ]
 
 
-def _targets(obj: NnfSystemStorage, place: int) -> bool:
+def _is_targeted(obj: NnfSystemStorage, place: int) -> bool:
     """Return whether compute nodes at a place on their rabbit are meant."""
     match obj.spec.computes_target:
         case "even":
@@ -220,46 +228,50 @@ def _targets(obj: NnfSystemStorage, place: int) -> bool:
 # What is made
 
 
-def _made(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
+def _make(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
     obj, places = snapshot.object, layout(snapshot)
     # What is there stays, and is as much as it was.
-    there = _there(snapshot.storage)
+    there = _existing_counts(snapshot.storage)
     counts = {**there, **{name: n for name, n in places.counts.items() if name not in there}}
     if not counts:
         raise Fault("no rabbit is to have it", type="User", severity="Major")
-    filled = _filled(obj, counts)
+    filled = _servers_spec(obj, counts)
     writes: list[Write] = []
-    sets = [_written(each) for each in filled.allocation_sets]
+    sets = [_encode_set(each) for each in filled.allocation_sets]
     if snapshot.servers is None:
         body = {"spec": {"allocationSets": sets}}
         writes.append(_create(kinds.SERVERS, obj, body, labels.SERVERS_FINALIZER))
     elif snapshot.servers.spec != filled:
         patch = {"spec": {"allocationSets": sets}}
-        writes.append(_changed(kinds.SERVERS, snapshot.servers.metadata, patch))
+        writes.append(_change(kinds.SERVERS, snapshot.servers.metadata, patch))
     computes = _computes(snapshot, places)
     data = [{"name": name} for name in computes]
     if snapshot.computes is None:
         writes.append(_create(kinds.COMPUTES, obj, {"data": data}))
     elif [each.name for each in snapshot.computes.data] != computes:
-        writes.append(_changed(kinds.COMPUTES, snapshot.computes.metadata, {"data": data}))
+        writes.append(_change(kinds.COMPUTES, snapshot.computes.metadata, {"data": data}))
     made = _storage(obj, filled)
     if snapshot.storage is None:
-        return [*writes, Create(kind=kinds.NNF_STORAGE, object=made), *_waits(obj)]
+        return [*writes, Create(kind=kinds.NNF_STORAGE, object=made), *_report_not_ready(obj)]
     if there != counts:
         patch = {"spec": {"allocationSets": made["spec"]["allocationSets"]}}
-        changed = _changed(kinds.NNF_STORAGE, snapshot.storage.metadata, patch)
-        return [*writes, changed, *_waits(obj)]
+        changed = _change(kinds.NNF_STORAGE, snapshot.storage.metadata, patch)
+        return [*writes, changed, *_report_not_ready(obj)]
     raise_for(snapshot.storage.status.error)
     if not snapshot.storage.status.ready:
-        return [*writes, *_waits(obj)]
+        return [*writes, *_report_not_ready(obj)]
     if not computes:
-        return [*writes, *_reported(obj, ready=not writes)]
+        return [*writes, *_report(obj, ready=not writes)]
     if snapshot.access is None:
-        return [*writes, Create(kind=kinds.NNF_ACCESS, object=_access(obj)), *_waits(obj)]
+        return [
+            *writes,
+            Create(kind=kinds.NNF_ACCESS, object=_access(obj)),
+            *_report_not_ready(obj),
+        ]
     raise_for(snapshot.access.status.error)
     status = snapshot.access.status
     ready = status.ready and status.state == "mounted" and not writes
-    return [*writes, *_reported(obj, ready=ready)]
+    return [*writes, *_report(obj, ready=ready)]
 
 
 def _computes(snapshot: SystemStorageSnapshot, places: Layout) -> list[str]:
@@ -269,7 +281,7 @@ def _computes(snapshot: SystemStorageSnapshot, places: Layout) -> list[str]:
     end. An allocation is a compute node's own by its place in the list. So none comes to a rabbit
     whose allocations are not shared, after they have been made.
     """
-    there, known = _there(snapshot.storage), snapshot.configuration
+    there, known = _existing_counts(snapshot.storage), snapshot.configuration
     wired = known.wiring() if known is not None else {}
     listed = [each.name for each in snapshot.computes.data] if snapshot.computes else []
     kept = [name for name in listed if wired.get(name) in there]
@@ -281,7 +293,7 @@ def _computes(snapshot: SystemStorageSnapshot, places: Layout) -> list[str]:
     return [*kept, *new]
 
 
-def _there(made: NnfStorage | None) -> dict[str, int]:
+def _existing_counts(made: NnfStorage | None) -> dict[str, int]:
     found: Counter[str] = Counter()
     for each in made.spec.allocation_sets if made is not None else ():
         for node in each.nodes:
@@ -289,13 +301,13 @@ def _there(made: NnfStorage | None) -> dict[str, int]:
     return dict(found)
 
 
-def _filled(obj: NnfSystemStorage, counts: Mapping[str, int]) -> ServersSpec:
-    shares = tuple(StorageShare(name=name, allocation_count=n) for name, n in counts.items())
-    whole = ServersSet(label=LABEL, allocation_size=obj.spec.capacity, storage=shares)
+def _servers_spec(obj: NnfSystemStorage, counts: Mapping[str, int]) -> ServersSpec:
+    shares = tuple(ServersStorage(name=name, allocation_count=n) for name, n in counts.items())
+    whole = ServersSet(label=SET_LABEL, allocation_size=obj.spec.capacity, storage=shares)
     return ServersSpec(allocation_sets=(whole,))
 
 
-def _written(each: ServersSet) -> Object:
+def _encode_set(each: ServersSet) -> Object:
     return {
         "label": each.label,
         "allocationSize": each.allocation_size,
@@ -335,7 +347,7 @@ def _create(kind: Kind, obj: NnfSystemStorage, body: Object, *finalizers: str) -
         "name": meta.name,
         "namespace": meta.namespace,
         "labels": {**_labels(obj), **labels.of_owner(kinds.SYSTEM_STORAGE, meta)},
-        "ownerReferences": labels.controller(kinds.SYSTEM_STORAGE, meta),
+        "ownerReferences": labels.owner_references(kinds.SYSTEM_STORAGE, meta),
         "finalizers": list(finalizers),
     }
     return Create(kind=kind, object={"metadata": metadata, **body})
@@ -343,12 +355,12 @@ def _create(kind: Kind, obj: NnfSystemStorage, body: Object, *finalizers: str) -
 
 def _storage(obj: NnfSystemStorage, filled: ServersSpec) -> Object:
     servers = Servers(metadata=obj.metadata, spec=filled)
-    made = nnfstorage.child(_owner(obj), obj.metadata.name, obj.spec.type, servers)
-    made["metadata"]["labels"] |= _profile(obj)
+    made = nnfstorage.new(_owner(obj), obj.metadata.name, obj.spec.type, servers)
+    made["metadata"]["labels"] |= _profile_labels(obj)
     return made
 
 
-def _profile(obj: NnfSystemStorage) -> dict[str, str]:
+def _profile_labels(obj: NnfSystemStorage) -> dict[str, str]:
     profile = obj.spec.storage_profile
     return labels.of_profile(profile.name, profile.namespace)
 
@@ -356,7 +368,7 @@ def _profile(obj: NnfSystemStorage) -> dict[str, str]:
 def _access(obj: NnfSystemStorage) -> Object:
     spec, meta = obj.spec, obj.metadata
     metadata = _owner(obj).metadata(meta.name, labels.ACCESS_FINALIZER)
-    metadata["labels"] |= _profile(obj)
+    metadata["labels"] |= _profile_labels(obj)
     place = {"name": meta.name, "namespace": meta.namespace}
     return {
         "metadata": metadata,
@@ -378,13 +390,11 @@ def _access(obj: NnfSystemStorage) -> Object:
 # What is reported, and given back
 
 
-def _waits(obj: NnfSystemStorage) -> Sequence[Write]:
-    return _reported(obj, ready=False)
+def _report_not_ready(obj: NnfSystemStorage) -> Sequence[Write]:
+    return _report(obj, ready=False)
 
 
-def _reported(
-    obj: NnfSystemStorage, *, ready: bool, fault: Fault | None = None
-) -> Sequence[Change]:
+def _report(obj: NnfSystemStorage, *, ready: bool, fault: Fault | None = None) -> Sequence[Change]:
     error: dict[str, Any] | None = fault.as_status() if fault else None
     known = obj.status
     if known is not None and known.ready is ready and reports.same_error(known.error, error):
@@ -400,12 +410,12 @@ def _give_back(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
     # One kind after the other: nodes unmount before rabbits give back.
     for kind, meta in snapshot.parts.items():
         removal = [] if meta.deleting else [Remove(kind=kind, key=meta.key)]
-        return [*removal, *_reported(obj, ready=False, fault=_stuck(snapshot))]
+        return [*removal, *_report(obj, ready=False, fault=_removal_fault(snapshot))]
     finalizer = labels.SYSTEM_STORAGE_FINALIZER
     return [reports.remove_finalizer(kinds.SYSTEM_STORAGE, obj.metadata, finalizer)]
 
 
-def _stuck(snapshot: SystemStorageSnapshot) -> Fault | None:
+def _removal_fault(snapshot: SystemStorageSnapshot) -> Fault | None:
     """Return what a node says is in the way of what goes."""
     for each in (snapshot.access, snapshot.storage):
         if each is not None and each.metadata.deleting:
@@ -416,5 +426,5 @@ def _stuck(snapshot: SystemStorageSnapshot) -> Fault | None:
     return None
 
 
-def _changed(kind: Kind, meta: Meta, patch: Object) -> Change:
+def _change(kind: Kind, meta: Meta, patch: Object) -> Change:
     return Change(kind=kind, key=meta.key, patch=patch, resource_version=meta.resource_version)

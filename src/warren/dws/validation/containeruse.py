@@ -93,7 +93,7 @@ def _profile_mistakes(
         )
     given: dict[str, Argument] = {}
     for argument in directive.arguments:
-        name = containerprofiles.argument(argument.key.text)
+        name = containerprofiles.argument_name(argument.key.text)
         if not name.startswith("DW_"):
             continue
         if name not in profile.storages:

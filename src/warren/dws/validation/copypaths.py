@@ -24,7 +24,7 @@ def copy(directive: Directive, index: int, job: JobDirectives, facts: Facts) -> 
             continue
         path = staging.parse(argument.value.text)
         if path.storage is not None:
-            wrong = list(_end(directive, argument.value, path, job, facts))
+            wrong = list(_storage_path_mistakes(directive, argument.value, path, job, facts))
             yield from wrong
             if key != own and not wrong:
                 yield directive.mistake(
@@ -51,7 +51,7 @@ def copy(directive: Directive, index: int, job: JobDirectives, facts: Facts) -> 
         )
 
 
-def _end(
+def _storage_path_mistakes(
     directive: Directive, value: Token, path: staging.StagingPath, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
     """Find what is wrong with the storage in which a path lies."""

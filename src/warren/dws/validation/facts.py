@@ -15,7 +15,7 @@ from warren.dws.pods.pod import NO_RUNTIME
 
 
 @dataclass(frozen=True, kw_only=True)
-class Persistent:
+class InstanceFacts:
     """A PersistentStorageInstance, as far as directives may name it."""
 
     name: str
@@ -33,10 +33,10 @@ class Persistent:
     """What has made it."""
 
 
-def persistent_of(obj: Mapping[str, Any]) -> Persistent:
+def instance_facts(obj: Mapping[str, Any]) -> InstanceFacts:
     """Read a PersistentStorageInstance (dws-spec section 7)."""
     metadata, spec = obj["metadata"], obj["spec"]
-    return Persistent(
+    return InstanceFacts(
         name=metadata["name"],
         file_system=spec.get("fsType", ""),
         userid=spec.get("userID", 0),
@@ -65,7 +65,7 @@ class Facts:
     file_systems: Sequence[LustreFileSystem] | None
     raw: RawVolumes | None
     """Who may have raw volumes (`rabbitstorages.raw_volumes`)."""
-    persistent: Mapping[str, Persistent] | None = None
+    persistent: Mapping[str, InstanceFacts] | None = None
     """The instances of the Workflow's namespace by name."""
     profiles: Sequence[NnfStorageProfile] | None = None
     makes: Sequence[str] | None = FILE_SYSTEM_TYPES
@@ -93,11 +93,11 @@ class Facts:
     offload: bool = False
     """Whether running jobs may ask it for copies, with `requires=copy-offload`."""
 
-    def is_owner(self, found: Persistent) -> bool:
+    def is_owner(self, found: InstanceFacts) -> bool:
         """Return whether persistent storage is this user's own."""
         return self.userid is None or found.userid == self.userid
 
-    def may_use(self, found: Persistent) -> bool:
+    def may_use(self, found: InstanceFacts) -> bool:
         """Return whether this user may use persistent storage."""
         return self.userid is None or may_use(found.userid, found.sharing, self.userid, self.groups)
 

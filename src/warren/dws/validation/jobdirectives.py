@@ -43,7 +43,7 @@ class JobDirectives:
             unknown = command.text not in commands and bool(wrong)
             if unknown or command.text in ("jobdw", "persistentdw"):
                 doubtful |= unknown or name is None
-                doubtful |= name is not None and any(_within(found, name) for found in wrong)
+                doubtful |= name is not None and any(_contains(found, name) for found in wrong)
             if name is not None and command.text == "jobdw":
                 storage.setdefault(name.text, directive)
             if name is not None and command.text == "persistentdw":
@@ -59,7 +59,7 @@ class JobDirectives:
         )
 
 
-def _within(found: Finding, token: Token) -> bool:
+def _contains(found: Finding, token: Token) -> bool:
     return found.mistake.start <= token.start < found.mistake.end
 
 

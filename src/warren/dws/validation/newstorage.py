@@ -70,14 +70,14 @@ def size_mistakes(directive: Directive) -> Iterator[Mistake]:
         yield directive.mistake(size, str(mistake))
 
 
-_MAKING: Final = ("jobdw", "create_persistent")
+_STORAGE_COMMANDS: Final = ("jobdw", "create_persistent")
 
 
 def profile_mistakes(
     directive: Directive, available: Sequence[NnfStorageProfile]
 ) -> Iterator[Mistake]:
     """Find what the profile says against a directive that makes storage."""
-    if directive.command.text not in _MAKING or directive.argument("type") is None:
+    if directive.command.text not in _STORAGE_COMMANDS or directive.argument("type") is None:
         return
     try:
         profile = storageprofiles.choose(directive.values.get("profile"), available)

@@ -25,7 +25,7 @@ def offload_mistakes(directive: Directive, job: JobDirectives, facts: Facts) -> 
     for name in job.persistent_index:
         found = (facts.persistent or {}).get(name)
         types.append(found.file_system if found is not None else None)
-    if not job.doubtful and all(each in copyservice.NOT_FOR_RABBITS for each in types):
+    if not job.doubtful and all(each in copyservice.TYPES_NOT_ON_RABBITS for each in types):
         yield directive.mistake(
             words,
             "Copies can be asked for while the job runs of storage that rabbits mount beside its "

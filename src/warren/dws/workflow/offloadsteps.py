@@ -14,7 +14,7 @@ from warren.dws.offload import copyservice, movements
 from warren.dws.workflow import containersteps
 from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
-_STORAGE = ("jobdw", "persistentdw")
+_STORAGE_COMMANDS = ("jobdw", "persistentdw")
 _FAILED = ("Failed", "Invalid")
 
 
@@ -25,8 +25,8 @@ def targets(snapshot: WorkflowSnapshot) -> list[int]:
     return [
         index
         for index, directive in enumerate(snapshot.directives)
-        if directive.command.text in _STORAGE
-        and containersteps.type_of(snapshot, index) not in copyservice.NOT_FOR_RABBITS
+        if directive.command.text in _STORAGE_COMMANDS
+        and containersteps.type_of(snapshot, index) not in copyservice.TYPES_NOT_ON_RABBITS
     ]
 
 
@@ -76,11 +76,11 @@ def _requested_copies(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
     return [
         each
         for each in snapshot.movements
-        if each.metadata.name.startswith(movements.prefix(workflow))
+        if each.metadata.name.startswith(movements.name_prefix(workflow))
     ]
 
 
-def is_last_look(snapshot: WorkflowSnapshot) -> bool:
+def may_end_post_run(snapshot: WorkflowSnapshot) -> bool:
     """Return whether PostRun may be about to say that no copy is left.
 
     What was seen of copies may be older than the job's end, and one of the last moment would be

@@ -54,7 +54,7 @@ class Command:
                 hosts.write(self._copy.hosts)
                 hosts.flush()
                 name = f"/proc/self/fd/{hosts.fileno()}"
-                argv = commands.words(self._copy, self._plan, self._tree, name)
+                argv = commands.argument_vector(self._copy, self._plan, self._tree, name)
                 return self._run(argv, hosts.fileno())
         except OSError as error:
             print(

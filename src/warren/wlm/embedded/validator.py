@@ -19,7 +19,7 @@ from warren.dws.breakdown import allocationneeds, computeaccess, maximums
 from warren.dws.containers.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
 from warren.dws.jobs import placement, resources
-from warren.dws.jobs.unsavedresults import Unsaved
+from warren.dws.jobs.unsavedresults import UnsavedPolicy
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
@@ -28,7 +28,7 @@ from warren.dws.persistent import expiry, instances
 from warren.dws.pods.pod import NO_RUNTIME
 from warren.dws.rabbits import rabbitstorages
 from warren.dws.storage import storageprofiles
-from warren.dws.validation.facts import Facts, Persistent
+from warren.dws.validation.facts import Facts, InstanceFacts
 from warren.dws.validation.findings import findings
 from warren.rfc import jobspec as jobspecs
 from warren.scheduling.graph import Refusal
@@ -50,7 +50,7 @@ class StorageValidator:
         largest: Callable[[], int | None] = lambda: None,
         policy: placement.PlacementPolicy = placement.NO_POLICY,
         min_allocation: int,
-        persistent: Mapping[str, Persistent],
+        persistent: Mapping[str, InstanceFacts],
         nodes: Callable[[str], Sequence[str] | None],
         now: Callable[[], float],
         max_lifetime: float | None = None,
@@ -58,7 +58,7 @@ class StorageValidator:
         groups: Callable[[int], Collection[int]] = groups_of,
         max_gib_per_node: Mapping[str, int] = {},
         creator: int | None = None,
-        unsaved_choices: Sequence[str] = tuple(Unsaved),
+        unsaved_choices: Sequence[str] = tuple(UnsavedPolicy),
         containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NO_RUNTIME,
         copy_profiles: Callable[[], frozenset[str]] = frozenset,
         why_not_made: Callable[[str], str | None] = lambda kind: None,
@@ -120,7 +120,7 @@ class StorageValidator:
 
     def _check_expiry(self, spec: Mapping[str, Any]) -> None:
         """Raise UserMistake for a moment at which storage that is created cannot expire."""
-        moment, now = view.expires(spec), self._now()
+        moment, now = view.storage_expiry(spec), self._now()
         if moment is None:
             return
         if moment <= now:
@@ -159,7 +159,7 @@ class StorageValidator:
             coming=frozenset(
                 name
                 for job in before
-                for name in instances.named_in(
+                for name in instances.instance_names(
                     self._directives_of(job, userid), ("create_persistent",)
                 )
             ),
@@ -170,11 +170,11 @@ class StorageValidator:
 
     def _needs_groups(self, texts: Sequence[str]) -> bool:
         """Return whether it matters which groups the user is in: they are looked up for that."""
-        named = (self._persistent.get(name) for name in instances.named_in(texts))
+        named = (self._persistent.get(name) for name in instances.instance_names(texts))
         return any(each is not None and each.sharing.groups for each in named)
 
     def _names_raw(self, texts: Sequence[str]) -> bool:
-        named = (self._persistent.get(name) for name in instances.named_in(texts))
+        named = (self._persistent.get(name) for name in instances.instance_names(texts))
         return any("raw" in text for text in texts) or any(
             each is not None and each.file_system == "raw" for each in named
         )
@@ -198,7 +198,7 @@ class StorageValidator:
                     needs += self._policy.with_site_limits(own)
                     asked.append((kind, own))
                     where += self._localities(directive, own, profile)
-            nodes = resources.nodes_of(spec["resources"])
+            nodes = resources.least_node_count(spec["resources"])
             maximums.check_maximums(asked, nodes, self._min_allocation, self._max_gib_per_node)
             changed = resources.rewrite(
                 spec["resources"], needs, self._min_allocation, self._largest(), where
@@ -227,7 +227,7 @@ class StorageValidator:
         self, directive: Directive, needs: Sequence[AllocationNeed], profile: NnfStorageProfile
     ) -> Iterator[Locality]:
         for need in needs:
-            access = computeaccess.access(directive.values["type"], need.label, profile)
+            access = computeaccess.access_constraints(directive.values["type"], need.label, profile)
             asked = [(each["type"], each["priority"]) for each in access]
             yield location.locality(asked, anywhere=self._policy.anywhere)
 

@@ -41,7 +41,7 @@ def settings() -> Mapping[str, str]:
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def node() -> str:
+def node_name() -> str:
     """Return this node's name, as its mom has it."""
     return settings().get("PBS_MOM_NODE_NAME") or socket.gethostname().partition(".")[0]
 
