@@ -119,7 +119,7 @@ def test_time_for_copies_runs_from_when_the_last_of_them_went_on() -> None:
 
 def test_copies_are_in_the_record_of_a_job_that_ends_when_it_is_first_looked_at() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
-        conductor.configure(Settings(kept_movements=1))
+        conductor.configure(Settings(max_recorded_movements=1))
         made = await workflow(api, "DataOut", ready=True)
         await copy(api, made, "a", state="Finished", status="Success")
         await copy(api, made, "b", state="Finished", status="Failed")

@@ -10,7 +10,7 @@ from warren.dws.node import NodeTrouble
 
 
 def _finding(name: str) -> Finding:
-    return Finding(sort=FindingType.MOUNT, where="r0", name=name, why="left")
+    return Finding(type=FindingType.MOUNT, where="r0", name=name, why="left")
 
 
 def test_what_cannot_be_removed_is_told_and_the_rest_is_removed() -> None:

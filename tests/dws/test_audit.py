@@ -85,7 +85,7 @@ def test_what_no_object_asks_for_is_found(
 ) -> None:
     (found,) = audit.orphaned_objects(on_nodes, objects(), {"ƒA"})
 
-    assert (found.sort, found.where, found.name) == (sort, where, name)
+    assert (found.type, found.where, found.name) == (sort, where, name)
 
 
 def test_objects_of_a_workflow_that_is_gone_are_found_owners_first() -> None:
@@ -192,7 +192,7 @@ def test_a_volume_that_is_kept_by_an_unknown_process_is_told_with_all_that_helps
     (late,) = audit.overdue_volumes(to_go("something has it open", "Major"))
     found = audit.overdue_finding(late, late.names[1], "ada", "process 7 (sh of ada)")
 
-    assert (found.sort, found.where, found.name) == (FindingType.VOLUME, "r0", "uid-share-1")
+    assert (found.type, found.where, found.name) == (FindingType.VOLUME, "r0", "uid-share-1")
     assert found.why == (
         "8.00 MiB of ada (user 1001, job ƒA) are to go, and no process is seen to keep them: "
         "something has it open. End the processes of ada on n[0-1],r0, or restart these nodes; "

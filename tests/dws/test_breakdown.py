@@ -55,7 +55,7 @@ def test_a_breakdown_makes_its_copy_of_the_profile_before_anything_else() -> Non
 @pytest.mark.parametrize(("some", "label"), [("xfs", True), ("gfs2", False)])
 def test_where_only_some_rabbits_make_a_type_its_set_asks_for_those(some: str, label: bool) -> None:
     view = seen(
-        breakdown(), SOURCE, pinned_profile=copied(SOURCE), is_made_by_some_only=some.__eq__
+        breakdown(), SOURCE, pinned_profile=copied(SOURCE), only_some_rabbits_make=some.__eq__
     )
 
     (patch,) = changes(decide(view), kinds.BREAKDOWN)

@@ -70,8 +70,12 @@ def test_the_profile_of_the_container_rfc_is_read() -> None:
     assert found.data.retry_limit == 0
     fast, kept = found.storages.values()
     assert [*found.storages] == ["DW_JOB_foo_local_storage", "DW_PERSISTENT_foo_persistent_storage"]
-    assert (fast.place, fast.minimum_capacity, fast.optional) == ("/foo/local", "1TiB", False)
-    assert (kept.place, kept.optional) == ("", True)
+    assert (fast.container_path, fast.minimum_capacity, fast.optional) == (
+        "/foo/local",
+        "1TiB",
+        False,
+    )
+    assert (kept.container_path, kept.optional) == ("", True)
     assert found.ports == 1
     assert mistakes(yaml.safe_load(RFC)) == []
 

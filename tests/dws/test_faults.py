@@ -17,7 +17,7 @@ def test_each_severity_has_its_status(severity: str, status: str) -> None:
 
 def test_a_fault_keeps_its_words_over_a_status() -> None:
     fault = Fault("no room", severity="Major", type="WLM", debug="ENOSPC")
-    assert fault.shown == "WLM error: no room"
+    assert fault.workflow_message == "WLM error: no room"
 
     told = read(fault.as_status(), Error)
 

@@ -51,7 +51,7 @@ def test_nodes_that_have_lost_their_link_are_drained_or_tagged_by_policy(
 ) -> None:
     links = {"n0": "Offline", "n1": "Failed", "n2": "Ready"}
     assert decide_drains(rabbit(status, links), policy) == DrainDecision(
-        nodes=frozenset(links), drained=frozenset(drained), tagged=frozenset(tagged)
+        nodes=frozenset(links), nodes_to_drain=frozenset(drained), nodes_to_tag=frozenset(tagged)
     )
 
 
@@ -76,11 +76,11 @@ def test_no_node_with_a_good_link_and_none_of_another_rabbit_is_touched(
     lost = {each.name for each in storage.status.access.computes if each.status != "Ready"}
 
     assert found.nodes == {each.name for each in storage.status.access.computes}
-    assert found.drained | found.tagged <= lost
-    assert not found.drained & found.tagged
-    assert found.drained <= set(policy.drainable if policy.drainable is not None else lost)
-    assert policy.drain_compute_nodes or not found.drained
-    assert policy.soft_drain or not found.tagged
+    assert found.nodes_to_drain | found.nodes_to_tag <= lost
+    assert not found.nodes_to_drain & found.nodes_to_tag
+    assert found.nodes_to_drain <= set(policy.drainable if policy.drainable is not None else lost)
+    assert policy.drain_compute_nodes or not found.nodes_to_drain
+    assert policy.soft_drain or not found.nodes_to_tag
 
 
 @given(rabbits, policies)
@@ -90,5 +90,5 @@ def test_of_a_rabbit_whose_links_are_back_or_that_is_gone_nothing_is_left(
     links = {each.name: "Ready" for each in storage.status.access.computes}
     back = decide_drains(rabbit("Ready", links), policy)
 
-    assert (back.drained, back.tagged) == (NOBODY, NOBODY)
+    assert (back.nodes_to_drain, back.nodes_to_tag) == (NOBODY, NOBODY)
     assert decide_drains(None, policy) == DrainDecision()

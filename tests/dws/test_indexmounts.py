@@ -108,7 +108,9 @@ def test_another_rabbits_container_sees_another_number_of_nodes() -> None:
     nodes = {"r0": many, "r1": ["n16"]}
     numbers = {**{node: number for number, node in enumerate(many)}, "n16": 0}
     (volume,) = application().volumes
-    found = application(nodes=nodes, volumes=[dataclasses.replace(volume, numbers=numbers)])
+    found = application(
+        nodes=nodes, volumes=[dataclasses.replace(volume, allocation_numbers=numbers)]
+    )
     assert len(positions(pod(found, 0))) == 17
     assert positions(pod(found, 1)) == [("/foo/fast", "foo-fast"), ("/foo/fast/r1-0", "r1-0")]
 

@@ -39,7 +39,7 @@ def found(
         workflows=workflows,
         storages=storages,
         mounts=mounts,
-        drained=drained or {},
+        drain_reasons=drained or {},
         instance=instance,
     )
     return differences(observed, BINDING.job, lambda number: f"f{number}", 0.0)

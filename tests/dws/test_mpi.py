@@ -230,25 +230,25 @@ def test_prerun_makes_the_keys_before_what_uses_them() -> None:
 
 def test_prerun_waits_for_launcher_and_workers() -> None:
     alive = {**workers(ready=1), **job("wf-launcher")}
-    assert driver(ring("PreRun", jobs=alive), 2)["message"].endswith("'wf-launcher'")
+    assert driver(ring("PreRun", container_jobs=alive), 2)["message"].endswith("'wf-launcher'")
     alive |= job("wf-launcher", ready=1)
-    assert driver(ring("PreRun", jobs=alive), 2)["completed"]
+    assert driver(ring("PreRun", container_jobs=alive), 2)["completed"]
 
 
 def test_postrun_waits_for_the_launcher_alone() -> None:
     alive = {**workers(ready=1), **job("wf-launcher", ready=1)}
-    writes = ring("PostRun", jobs=alive)
+    writes = ring("PostRun", container_jobs=alive)
     assert len(changes(writes, kinds.BATCH_JOB)) == 1
     assert not driver(writes, 3).get("completed")
     alive |= job("wf-launcher", conditions=condition("Complete"))
-    assert driver(ring("PostRun", jobs=alive), 3)["completed"]
+    assert driver(ring("PostRun", container_jobs=alive), 3)["completed"]
 
 
 def test_a_worker_that_fails_fails_the_workflow_until_the_launcher_has_succeeded() -> None:
     ended = condition("Failed", reason="BackoffLimitExceeded", message="no port")
     failed = {**workers(conditions=ended), **job("wf-launcher", ready=1)}
-    status, message = told(ring("PostRun", jobs=failed))
+    status, message = told(ring("PostRun", container_jobs=failed))
     assert status == "Error"
     assert "wf-worker-0 has failed: no port" in message
     failed |= job("wf-launcher", conditions=condition("Complete"))
-    assert driver(ring("PostRun", jobs=failed), 3)["completed"]
+    assert driver(ring("PostRun", container_jobs=failed), 3)["completed"]

@@ -433,14 +433,17 @@ def movement(number: int, status: str | None = "Success", **more: Any) -> Object
 
 def test_a_job_has_so_many_copies_at_a_time_and_the_oldest_are_forgotten() -> None:
     some = [movement(3), movement(1), movement(2, "Failed"), movement(0, None)]
-    movements.check_below_limit(some, most=2, kept=3)
+    movements.check_below_limit(some, max_active=2, max_remembered=3)
     with refused(429, "1 copies of this job have not ended"):
-        movements.check_below_limit(some, most=1)
+        movements.check_below_limit(some, max_active=1)
     with refused(429, "2 copies of this job go on or have failed"):
-        movements.check_below_limit(some, kept=2)
-    assert movements.movements_to_forget(some, kept=5) == []
-    assert movements.movements_to_forget(some, kept=4) == [Key("r0", "c1")]
-    assert movements.movements_to_forget(some, kept=2) == [Key("r0", "c1"), Key("r0", "c3")]
+        movements.check_below_limit(some, max_remembered=2)
+    assert movements.movements_to_forget(some, max_remembered=5) == []
+    assert movements.movements_to_forget(some, max_remembered=4) == [Key("r0", "c1")]
+    assert movements.movements_to_forget(some, max_remembered=2) == [
+        Key("r0", "c1"),
+        Key("r0", "c3"),
+    ]
 
 
 def test_a_copy_is_known_by_its_rabbit_and_its_name() -> None:

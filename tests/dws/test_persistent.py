@@ -194,7 +194,7 @@ def test_what_has_the_name_of_an_instance_and_another_owner_is_not_its_own(kind:
     )
     # Nor is it removed with the instance.
     going = replace(seen, object=psi("Destroying", deleting=True))
-    assert kind not in going.parts
+    assert kind not in going.dependents
 
 
 def test_an_instance_in_use_stays_until_its_users_are_gone() -> None:

@@ -210,7 +210,7 @@ def test_a_movement_says_whose_it_is_and_what_each_end_is() -> None:
 
 
 def facts(*file_systems: LustreFileSystem) -> Facts:
-    return Facts(userid=7, file_systems=file_systems, raw=RawVolumes.NONE)
+    return Facts(userid=7, file_systems=file_systems, raw_volumes=RawVolumes.NONE)
 
 
 def check(directives: list[Directive], known: Facts) -> None:

@@ -25,7 +25,7 @@ def judge(*profiles: Any, creator: int | None = None, **more: Any) -> StorageVal
         file_systems=list,
         profiles=lambda: profiles or [profile(), profile("fast", default=False)],
         rabbits=list,
-        feasible=graph.infeasibility,
+        find_refusal=graph.infeasibility,
         min_allocation=0,
         persistent={},
         nodes=lambda name: None,

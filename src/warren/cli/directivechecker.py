@@ -81,15 +81,15 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
         now=time.time(),
         groups=frozenset(os.getgroups()),
         file_systems=[read(obj, LustreFileSystem) for obj in file_systems],
-        raw=rabbitstorages.raw_volumes(found),
+        raw_volumes=rabbitstorages.raw_volumes(found),
         why_not_made=lambda kind: rabbitstorages.why_not_made(kind, found),
         # Whose controllers run them on its nodes is not known.
-        containers=None if nodes else False,
+        runs_containers=None if nodes else False,
         container_profiles=containerprofiles.by_name(_within(kinds.PROFILES_NAMESPACE, containers)),
         copy_profiles=frozenset(
             obj["metadata"]["name"] for obj in _within(kinds.PROFILES_NAMESPACE, copies)
         ),
-        offload=any(copyservice.of_configuration(obj) for obj in configurations),
+        has_offload=any(copyservice.of_configuration(obj) for obj in configurations),
         groupid=os.getgid(),
         profiles=[
             read(obj, NnfStorageProfile) for obj in _within(kinds.PROFILES_NAMESPACE, profiles)

@@ -30,12 +30,12 @@ class LogTails:
     async def text(self, logs: Sequence[LogRef]) -> str:
         """Return what is kept of some logs: of one that cannot be read, why not."""
         most = podsummary.characters_of_each(logs)
-        ends = asyncio.get_running_loop().time() + self._seconds
-        turns = asyncio.Semaphore(_MAX_CONCURRENT_READS)
+        deadline = asyncio.get_running_loop().time() + self._seconds
+        limit = asyncio.Semaphore(_MAX_CONCURRENT_READS)
 
         async def read(each: LogRef) -> str:
             try:
-                async with asyncio.timeout_at(ends), turns:
+                async with asyncio.timeout_at(deadline), limit:
                     return await self._tail(each, most)
             except (WarrenError, TimeoutError) as error:
                 reason = str(error) or f"it did not come within {self._seconds:g} s"

@@ -185,7 +185,9 @@ class PodReconciler:
             if overdue and not state.stopped:
                 self._runner.stop(item.uid)
         addresses = (self._runner.address(item.uid) or "", self._runner.host_address)
-        found = podstatus.running_status(raw, state, self._clock.now(), addresses, overdue=overdue)
+        found = podstatus.running_status(
+            raw, state, self._clock.now(), addresses, past_deadline=overdue
+        )
         await self._report(pod, raw, found)
         return None if overdue else left
 

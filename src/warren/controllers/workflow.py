@@ -256,7 +256,7 @@ class WorkflowController:
             dependents=[(kind, key_of(obj)) for kind in kinds.DEPENDENTS for obj in children[kind]],
             wiring=self._wiring(),
             positions=self._positions,
-            offload=self._offload,
+            offload_service=self._offload,
             copy_profiles={
                 obj["metadata"]["name"]: obj
                 for obj in self._informers.of(kinds.COPY_PROFILE).by_index(
@@ -267,7 +267,7 @@ class WorkflowController:
                 obj["metadata"]["name"]: obj for obj in children[kinds.COPY_PROFILE]
             },
             **self._for_containers(workflow, children),
-            token=token,
+            token_secrets=token,
             mount_prefix=self._mount_prefix,
             why_not_made=partial(why_not_made, self._informers.of(kinds.STORAGE)),
             now=self._clock.now(),

@@ -66,13 +66,13 @@ class _Doctor:
         objects = {kind: (await self._client.list(kind, self._name)).items for kind in wanted}
         there = before.intersection(await in_thread(self._resources))
         left = [
-            Finding(sort=FindingType.PROCESS, where=self._name, name=str(process), why=why)
+            Finding(type=FindingType.PROCESS, where=self._name, name=str(process), why=why)
             for process, why in sorted(there.processes.items())
         ]
         return [*left, *audit.unrequested_resources(there, objects)]
 
     async def remove(self, finding: Finding) -> None:
-        match finding.sort:
+        match finding.type:
             case FindingType.PROCESS:
                 # Still the agent's: another process may have its number by now.
                 stray = {int(finding.name)}

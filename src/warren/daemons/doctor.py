@@ -55,7 +55,7 @@ class Doctor:
 
     async def remove(self, finding: Finding) -> None:
         """Remove one of the orphans, or end a process that keeps something in use."""
-        match finding.sort:
+        match finding.type:
             case FindingType.PROCESS if finding.name in self._keepers:
                 usage.send_signal([self._keepers[finding.name]], signal.SIGKILL)
             case FindingType.PROCESS:

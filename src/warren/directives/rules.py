@@ -102,12 +102,12 @@ class _Checker:
         """Find what is wrong with one directive; those before it were asked for before."""
         rules = self._rules.get(directive.command.text)
         if rules is None:
-            yield self._unknown(directive)
+            yield self._unknown_command_mistake(directive)
             return
         for rule in rules:
             yield from self._mistakes_by_rule(directive, rule)
 
-    def _unknown(self, directive: Directive) -> Mistake:
+    def _unknown_command_mistake(self, directive: Directive) -> Mistake:
         command = directive.command.text
         known = sorted(self._rules)
         words = (

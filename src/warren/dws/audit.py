@@ -38,7 +38,7 @@ DEPENDENTS = (
 
 
 class FindingType(StrEnum):
-    """What is found."""
+    """What a finding is about."""
 
     VOLUME = "volume"
     MOUNT = "mount"
@@ -51,7 +51,7 @@ class FindingType(StrEnum):
 class Finding:
     """One thing that nothing owns."""
 
-    sort: FindingType
+    type: FindingType
     where: str
     """The node, or the kind of an object."""
     name: str
@@ -104,7 +104,7 @@ def orphaned_objects(
     """
     found = [
         Finding(
-            sort=FindingType.PROCESS,
+            type=FindingType.PROCESS,
             where="",
             name=str(process),
             why=f"its job {job} is over",
@@ -136,7 +136,7 @@ def orphaned_objects(
 
 def _orphan(kind: Kind, obj: Object, why: str) -> Finding:
     return Finding(
-        sort=FindingType.OBJECT,
+        type=FindingType.OBJECT,
         where=kind.name,
         name=str(key_of(obj)),
         why=why,
@@ -157,12 +157,12 @@ def unrequested_resources(
         for each in mount.spec.mounts
     }
     found = [
-        Finding(sort=FindingType.MOUNT, where=node, name=path, why="no ClientMount asks for it")
+        Finding(type=FindingType.MOUNT, where=node, name=path, why="no ClientMount asks for it")
         for node, path in sorted(on_nodes.mounts - mounted)
     ]
     found += [
         Finding(
-            sort=FindingType.DEVICE,
+            type=FindingType.DEVICE,
             where=rabbit,
             name=device,
             why="it shows no volume of the rabbit",
@@ -178,7 +178,7 @@ def unrequested_resources(
     }
     found += [
         Finding(
-            sort=FindingType.VOLUME, where=rabbit, name=name, why="no NnfNodeStorage asks for it"
+            type=FindingType.VOLUME, where=rabbit, name=name, why="no NnfNodeStorage asks for it"
         )
         for rabbit, name in sorted(on_nodes.volumes - made)
     ]
@@ -228,7 +228,7 @@ def overdue_volumes(objects: Mapping[Kind, Sequence[Object]]) -> list[OverdueVol
     flash = {key_of(each): each for each in objects[kinds.NNF_NODE_BLOCK_STORAGE]}
     found = []
     for share in (read(raw, NnfNodeStorage) for raw in objects[kinds.NNF_NODE_STORAGE]):
-        under = flash.get(share.metadata.key)
+        block = flash.get(share.metadata.key)
         error = share.status.error
         if not share.metadata.deleting or error is None or error.severity == IN_USE_SEVERITY:
             continue
@@ -238,7 +238,7 @@ def overdue_volumes(objects: Mapping[Kind, Sequence[Object]]) -> list[OverdueVol
             OverdueVolumes(
                 rabbit=share.metadata.namespace,
                 names=[volume(share, number)[1] for number in range(share.spec.count)],
-                size=volume_size(share, read(under, NnfNodeBlockStorage) if under else None, 0),
+                size=volume_size(share, read(block, NnfNodeBlockStorage) if block else None, 0),
                 userid=share.spec.user_id,
                 job=str(read(owner, Workflow).spec.job_id) if owner else "",
                 nodes=[each.name for each in read(raw, Computes).data] if raw else [],
@@ -248,22 +248,22 @@ def overdue_volumes(objects: Mapping[Kind, Sequence[Object]]) -> list[OverdueVol
     return found
 
 
-def overdue_finding(late: OverdueVolumes, name: str, user: str, candidates: str) -> Finding:
+def overdue_finding(overdue: OverdueVolumes, name: str, user: str, candidates: str) -> Finding:
     """Return the finding that a volume is kept, and that no process is seen to keep it.
 
     `candidates` names the processes of its user, of which any may do so; it may be empty.
     """
-    where = hostlist.encode([*late.nodes, late.rabbit])
-    of_job = f", job {late.job}" if late.job else ""
+    where = hostlist.encode([*overdue.nodes, overdue.rabbit])
+    of_job = f", job {overdue.job}" if overdue.job else ""
     known = f"; any of these may keep it: {candidates}" if candidates else ""
     return Finding(
-        sort=FindingType.VOLUME,
-        where=late.rabbit,
+        type=FindingType.VOLUME,
+        where=overdue.rabbit,
         name=name,
         why=(
-            f"{human(late.size)} of {user} (user {late.userid}{of_job}) are to go, and no process "
-            f"is seen to keep them: {late.reason}. End the processes of {user} on {where}, or "
-            f"restart these nodes{known}"
+            f"{human(overdue.size)} of {user} (user {overdue.userid}{of_job}) are to go, and no "
+            f"process is seen to keep them: {overdue.reason}. End the processes of {user} on "
+            f"{where}, or restart these nodes{known}"
         ),
     )
 
@@ -271,7 +271,7 @@ def overdue_finding(late: OverdueVolumes, name: str, user: str, candidates: str)
 def busy_finding(where: str, name: str, process: str, command: str) -> Finding:
     """Return the finding that a process keeps a volume or a mount that is to go."""
     return Finding(
-        sort=FindingType.PROCESS,
+        type=FindingType.PROCESS,
         where=where,
         name=process,
         why=f"{command} keeps {name}, which is to go",

@@ -70,12 +70,12 @@ def owner_for_directive(workflow: Workflow, index: int) -> Owner:
 
 
 def _owned_metadata(
-    kind: Kind, meta: Meta, name: str, carried: Mapping[str, str], finalizer: str | None
+    kind: Kind, meta: Meta, name: str, base_labels: Mapping[str, str], finalizer: str | None
 ) -> dict[str, Any]:
     made: dict[str, Any] = {
         "name": name,
         "namespace": meta.namespace,
-        "labels": {**carried, **labels.of_owner(kind, meta)},
+        "labels": {**base_labels, **labels.of_owner(kind, meta)},
         "ownerReferences": labels.owner_references(kind, meta),
     }
     if finalizer is not None:

@@ -210,13 +210,13 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
         Raises UserMistake.
         """
         return [
-            vector(path, line, {**self.variables, **values, **self._overriding(path)})
+            vector(path, line, {**self.variables, **values, **self._overrides_for(path)})
             for path, lines in self.lines.items()
             if path.endswith(f".{name}")
             for line in lines
         ]
 
-    def _overriding(self, path: str) -> Mapping[str, str]:
+    def _overrides_for(self, path: str) -> Mapping[str, str]:
         for place, values in self.overrides.items():
             if _is_below(path, place):
                 return values

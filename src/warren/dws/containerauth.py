@@ -189,7 +189,7 @@ def token_of(secret: Object) -> str | None:
 
 
 def certificate_of(secret: Object) -> str | None:
-    """Return what vouches for containers, of the Secret `TLS_SECRET`; None where it has nothing."""
+    """Return the certificate of containers that `TLS_SECRET` has; None where it has none."""
     return _entry(secret, "tls.crt")
 
 

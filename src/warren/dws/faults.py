@@ -31,7 +31,7 @@ class Fault(WarrenError):
         self.argument = argument
 
     @property
-    def shown(self) -> str:
+    def workflow_message(self) -> str:
         """What a Workflow's message says."""
         return f"{self.type} error: {self}"
 

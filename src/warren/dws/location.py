@@ -25,24 +25,24 @@ def localities(
     needs: Mapping[str, Sequence[AllocationNeed]],
     breakdowns: Iterable[DirectiveBreakdown],
     *,
-    anywhere: bool = False,
+    allow_any_rabbit: bool = False,
 ) -> tuple[Locality, ...]:
     """Return for each set, in order, which rabbits may hold it.
 
     `needs` are a job's own sets by the names of their Servers. Constraints on other Servers are
-    about storage that is there already, and are passed over. `anywhere` is the site's consent to
-    rabbits that none of the job's nodes is wired to (`placement.PlacementPolicy`). Raises Fault
-    for what is not understood.
+    about storage that is there already, and are passed over. `allow_any_rabbit` is the site's
+    consent to rabbits that none of the job's nodes is wired to (`placement.PlacementPolicy`).
+    Raises Fault for what is not understood.
     """
     access: dict[tuple[str, int], set[tuple[str, str]]] = {}
     for breakdown in breakdowns:
         if breakdown.status.compute is not None:
             for constraint in breakdown.status.compute.constraints.location:
-                place = _set_reference(constraint, needs)
-                if place is not None:
-                    access.setdefault(place, set()).update(_access(constraint))
+                set_reference = _set_reference(constraint, needs)
+                if set_reference is not None:
+                    access.setdefault(set_reference, set()).update(_access(constraint))
     return tuple(
-        locality(access.get((name, index), ()), anywhere=anywhere)
+        locality(access.get((name, index), ()), allow_any_rabbit=allow_any_rabbit)
         for name, own in needs.items()
         for index in range(len(own))
     )
@@ -73,14 +73,14 @@ def set_index(constraint: LocationConstraint, count: int) -> int:
     return int(found[1])
 
 
-def locality(access: Collection[tuple[str, str]], *, anywhere: bool) -> Locality:
+def locality(access: Collection[tuple[str, str]], *, allow_any_rabbit: bool) -> Locality:
     """Return which rabbits may hold what is to be reached in some ways: types with priorities.
 
     All of them must be met (dws-spec section 3.2).
     """
     if ("physical", "mandatory") in access:
         return Locality.NODE
-    return Locality.ANY if anywhere and ("network", "mandatory") in access else Locality.JOB
+    return Locality.ANY if allow_any_rabbit and ("network", "mandatory") in access else Locality.JOB
 
 
 def _access(constraint: LocationConstraint) -> Iterator[tuple[str, str]]:

@@ -43,11 +43,11 @@ def allocation_numbers(nodes: Iterable[str], wiring: Mapping[str, str]) -> dict[
 
 
 def allocations_for(
-    nodes: Iterable[str], wiring: Mapping[str, str], places: Mapping[str, int]
+    nodes: Iterable[str], wiring: Mapping[str, str], positions: Mapping[str, int]
 ) -> dict[str, list[int]]:
     """Return the numbers of the allocations that are for some compute nodes, by rabbit.
 
-    `wiring` gives each node's rabbit, and `places` its place there. Raises Fault for a node that
+    `wiring` gives each node's rabbit, and `positions` its place there. Raises Fault for a node that
     is wired to none.
     """
     found: dict[str, list[int]] = {}
@@ -55,7 +55,7 @@ def allocations_for(
         rabbit = wiring.get(node)
         if not rabbit:
             raise Fault(f"compute node {node} is wired to no rabbit", type="WLM")
-        found.setdefault(rabbit, []).append(places[node])
+        found.setdefault(rabbit, []).append(positions[node])
     return {rabbit: sorted({*numbers}) for rabbit, numbers in found.items()}
 
 

@@ -88,10 +88,10 @@ async def follow_health(
         before, now = verdicts.pop(name, DrainDecision()), decide_drains(storage, policy())
         if storage is not None:
             verdicts[name] = now
-        if now.tagged != before.tagged:
-            scheduler.set_tagged(name, now.tagged)
-        if now.drained or before.drained:
-            drain_changes.put_nowait((now.drained, before.nodes | now.nodes))
+        if now.nodes_to_tag != before.nodes_to_tag:
+            scheduler.set_tagged(name, now.nodes_to_tag)
+        if now.nodes_to_drain or before.nodes_to_drain:
+            drain_changes.put_nowait((now.nodes_to_drain, before.nodes | now.nodes))
 
     def rabbit_changed(obj: Object) -> None:
         key = key_of(obj)
@@ -134,7 +134,7 @@ async def follow_health(
     storages.listen(rabbit_changed)
     on_policy(policy_changed)
     # Whose rabbit has gone meanwhile, or got its link back, is not drained any more.
-    lost = frozenset[str]().union(*(each.drained for each in verdicts.values()))
+    lost = frozenset[str]().union(*(each.nodes_to_drain for each in verdicts.values()))
     await nodes.keep_drained(lost, DRAIN_REASON)
     while True:
         lost, among = await drain_changes.get()

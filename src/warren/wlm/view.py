@@ -132,13 +132,13 @@ def conductor_view(
 ) -> Job:
     """Return the conductor's view of a job of an owner's instance."""
     texts = directives(spec) or ()
-    where = phase(job)
+    current = phase(job)
     if (
-        where is Phase.HELD
+        current is Phase.HELD
         and len(job.dependencies) > 1
         and instances.instance_names(texts, _USE_COMMANDS)
     ):
-        where = Phase.NEW  # until then
+        current = Phase.NEW  # until then
     moment, tolerated, chosen = None, 0, None
     with suppress(UserMistake):  # it was submitted without being looked at
         moment = storage_expiry(spec)
@@ -151,15 +151,15 @@ def conductor_view(
         unreadable = str(error)
     return Job(
         id=job.id,
-        phase=where,
+        phase=current,
         binding=BINDING,
         userid=job.userid,
         groupid=groupid,
-        label=fluid.f58plain(job.id),
+        formatted_id=fluid.f58plain(job.id),
         directives=texts,
         expires=moment,
         tolerance=tolerated,
-        lost=frozenset[str]().union(
+        lost_nodes=frozenset[str]().union(
             *map(tolerance.node_names, exception_notes(job, tolerance.EXCEPTION, owner))
         ),
         alerts=exception_notes(job, alerts.EXCEPTION, owner),
@@ -169,7 +169,7 @@ def conductor_view(
         ran=job.started,
         failed=job.fatal_exception is not None,
         cancelled=job.fatal_exception is not None and job.fatal_exception.type == CANCEL,
-        unsaved=chosen,
+        unsaved_policy=chosen,
         has_exception_while_ending=any(each.during_epilog for each in job.exceptions),
         has_failed_while_ending=any(
             each.severity == 0 and each.during_epilog for each in job.exceptions

@@ -94,7 +94,7 @@ def _differences(state: StateDir) -> list[Difference]:
         workflows=[read(each, Workflow) for each in workflows],
         storages=[read(each, Storage) for each in storages],
         mounts=[read(each, ClientMount) for each in mounts],
-        drained=drained,
+        drain_reasons=drained,
         instance=instance,
     )
     return jobaudit.differences(observed, BINDING.job, f58, time.time())

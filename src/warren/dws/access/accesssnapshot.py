@@ -28,7 +28,7 @@ class AccessSnapshot:
     blocks: Sequence[NnfNodeBlockStorage] = ()
     """The flash of the storage."""
     other_holdings: Sequence[Holding] = ()
-    """What those of `storagelock.other_accesses` hold."""
+    """What the accesses hold that `storagelock.other_accesses` returns."""
     compute_mounts: Mapping[str, ClientMount] = field(default_factory=dict)
     """What the job's compute nodes have mounted, or had, of what rabbits mount for it, by node."""
     profile: NnfStorageProfile | None = None

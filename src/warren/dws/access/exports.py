@@ -19,7 +19,7 @@ def nodes_by_volume(
     found: dict[str, list[str]] = {}
     for number in range(share.spec.count):
         _, name = volume(share, number)
-        place = 0 if shared else number
-        access = allocations[place].access if place < len(allocations) else ()
+        index = 0 if shared else number
+        access = allocations[index].access if index < len(allocations) else ()
         found[name] = [node for node in access if node != rabbit]
     return found

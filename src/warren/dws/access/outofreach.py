@@ -22,11 +22,11 @@ def awaited_mounts(snapshot: AccessSnapshot) -> list[ClientMount]:
     lost = tolerance.lost_nodes(snapshot.access.metadata)
     if not lost:
         return list(snapshot.mounts)
-    left = remaining_allocations(snapshot, lost) if on_rabbits(snapshot) else None
+    remaining = remaining_allocations(snapshot, lost) if on_rabbits(snapshot) else None
     return [
         mount
         for mount in snapshot.mounts
-        if mount.spec.node not in lost and (left is None or mount.spec.node in left)
+        if mount.spec.node not in lost and (remaining is None or mount.spec.node in remaining)
     ]
 
 

@@ -11,7 +11,7 @@ from warren.dws.storage import locks
 from warren.dws.storage.locks import Holding, MountedVolume
 
 
-def hold(snapshot: AccessSnapshot, coming: Iterable[ClientMountSpec]) -> list[Change]:
+def hold(snapshot: AccessSnapshot, new_mounts: Iterable[ClientMountSpec]) -> list[Change]:
     """Have the access hold its storage, of which nodes are to mount what is coming.
 
     Raises Fault while another access keeps it out.
@@ -20,7 +20,7 @@ def hold(snapshot: AccessSnapshot, coming: Iterable[ClientMountSpec]) -> list[Ch
     assert storage is not None  # the mounts are known
     exclusive = storage.spec.file_system_type in locks.EXCLUSIVE_TYPES
     if has_exclusive_allocations(storage):
-        locks.check_volumes_free(storage, _mounted_volumes(coming), snapshot.other_holdings)
+        locks.check_volumes_free(storage, _mounted_volumes(new_mounts), snapshot.other_holdings)
         # Several Workflows may have persistent storage at a time, each on nodes of its own.
         own = holding(snapshot.access, snapshot.computes)
         locks.check_parts_free(storage, own, snapshot.other_holdings)
@@ -43,8 +43,10 @@ def holding(
 
     `mounts` are its own.
     """
-    own = access.spec.target == "single" or names_clients(access)
-    nodes = [compute.name for compute in computes.data] if computes is not None and own else ()
+    is_per_node = access.spec.target == "single" or names_clients(access)
+    nodes = (
+        [compute.name for compute in computes.data] if computes is not None and is_per_node else ()
+    )
     return Holding(
         access=access.metadata.key,
         on_rabbits=access.spec.target == "all",

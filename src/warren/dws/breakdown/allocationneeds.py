@@ -36,15 +36,15 @@ def needs_of(directive: Directive, profile: NnfStorageProfile) -> list[Allocatio
 
     Sizes are bytes, scaled and then padded. Raises Fault.
     """
-    kind = directive.values.get("type", "")
-    if kind == "lustre":
+    fs_type = directive.values.get("type", "")
+    if fs_type == "lustre":
         return _lustre_needs(directive, profile)
-    options = profile.data.file_systems.get(kind)
+    options = profile.data.file_systems.get(fs_type)
     if options is None:
         known = ", ".join([*profile.data.file_systems, "lustre"])
-        why = f"there is no file system of type {kind!r}: take one of {known}"
+        why = f"there is no file system of type {fs_type!r}: take one of {known}"
         raise Fault(why, type="User", argument="type")
-    path = f"data.{kind}Storage"
+    path = f"data.{fs_type}Storage"
     size = _scaled_capacity(directive, profile, f"{path}.capacityScalingFactor", options)
     where = f"{path}.allocationPadding"
     size += _read_value(profile, where, storageprofiles.padding, options.allocation_padding, size)
@@ -53,15 +53,17 @@ def needs_of(directive: Directive, profile: NnfStorageProfile) -> list[Allocatio
         AllocationNeed(
             allocation_strategy=PER_COMPUTE,
             minimum_capacity=_in_64_bits(directive, size),
-            label=kind,
+            label=fs_type,
             constraints=constraints,
         )
     ]
 
 
-def with_supported_type_label(needs: Iterable[AllocationNeed], kind: str) -> list[AllocationNeed]:
+def with_supported_type_label(
+    needs: Iterable[AllocationNeed], fs_type: str
+) -> list[AllocationNeed]:
     """Return allocation sets that ask for rabbits which make a type of file systems."""
-    label = rabbitstorages.supported_type_label(kind)
+    label = rabbitstorages.supported_type_label(fs_type)
     return [
         replace(
             need,
@@ -83,10 +85,10 @@ def _lustre_needs(directive: Directive, profile: NnfStorageProfile) -> list[Allo
     """Return the sets of targets: an MGT comes with them, or there is one, or it is all."""
     lustre = profile.data.lustre_storage
     exclusive = (Colocation(key=""),) if lustre.mdt_options.exclusive else ()
-    alone = (Colocation(key=MGT_COLOCATION_KEY),)
+    mgt_alone = (Colocation(key=MGT_COLOCATION_KEY),)
     if has_standalone_mgt(profile):
         _check_mgt(directive, profile)
-        return [_target_need(profile, "mgt", SINGLE_SERVER, alone)]
+        return [_target_need(profile, "mgt", SINGLE_SERVER, mgt_alone)]
     path = f"data.lustreStorage.{storageprofiles.OPTIONS['ost']}.capacityScalingFactor"
     size = _in_64_bits(directive, _scaled_capacity(directive, profile, path, lustre.ost_options))
     ost = _lustre_need("ost", ACROSS_SERVERS, size, lustre.ost_options, ())
@@ -94,12 +96,14 @@ def _lustre_needs(directive: Directive, profile: NnfStorageProfile) -> list[Allo
         # The capacity is that of an MDT, as NNF has it; all else is said of both.
         return [
             ost,
-            _target_need(profile, "mgtmdt", ACROSS_SERVERS, exclusive or alone, sized="mdt"),
+            _target_need(
+                profile, "mgtmdt", ACROSS_SERVERS, exclusive or mgt_alone, capacity_of="mdt"
+            ),
         ]
     mdt = _target_need(profile, "mdt", ACROSS_SERVERS, exclusive)
     if lustre.mgt_options.external_mgs:
         return [ost, mdt]
-    return [ost, mdt, _target_need(profile, "mgt", SINGLE_SERVER, alone)]
+    return [ost, mdt, _target_need(profile, "mgt", SINGLE_SERVER, mgt_alone)]
 
 
 def _check_mgt(directive: Directive, profile: NnfStorageProfile) -> None:
@@ -127,12 +131,12 @@ def _target_need(
     strategy: str,
     colocation: tuple[Colocation, ...],
     *,
-    sized: str = "",
+    capacity_of: str = "",
 ) -> AllocationNeed:
-    """Return the set of targets whose size the profile says: that of `sized`, or of their own."""
-    targets, sized = profile.data.lustre_storage.targets, sized or label
-    path = f"data.lustreStorage.{storageprofiles.OPTIONS[sized]}.capacity"
-    size = _read_value(profile, path, storageprofiles.size_of_target, targets[sized].capacity)
+    """Return a set of targets, of the size that the profile has for `capacity_of`, or for them."""
+    targets, capacity_of = profile.data.lustre_storage.targets, capacity_of or label
+    path = f"data.lustreStorage.{storageprofiles.OPTIONS[capacity_of]}.capacity"
+    size = _read_value(profile, path, storageprofiles.size_of_target, targets[capacity_of].capacity)
     return _lustre_need(label, strategy, size, targets[label], colocation)
 
 
@@ -182,8 +186,8 @@ def _scaled_capacity(
 def _requested_bytes(directive: Directive) -> int:
     text = directive.values.get("capacity")
     if text is None:
-        lasts = directive.command.text == "create_persistent"
-        what = "creating persistent storage" if lasts else directive.command.text
+        is_persistent = directive.command.text == "create_persistent"
+        what = "creating persistent storage" if is_persistent else directive.command.text
         why = f"{what} requires 'capacity' argument, such as capacity=100GiB"
         raise Fault(why, type="User")
     try:
@@ -195,10 +199,12 @@ def _requested_bytes(directive: Directive) -> int:
     return asked
 
 
-def _read_value(profile: NnfStorageProfile, path: str, reads: Callable[..., T], *given: Any) -> T:
+def _read_value(
+    profile: NnfStorageProfile, path: str, parse: Callable[..., T], *arguments: Any
+) -> T:
     """Read a value of a profile. Raises Fault, for the administrators of profiles."""
     try:
-        return reads(*given)
+        return parse(*arguments)
     except UserMistake as error:
         name = profile.metadata.name
         raise Fault(f"NnfStorageProfile {name} is wrong: {path}: {error}".rstrip(".")) from error

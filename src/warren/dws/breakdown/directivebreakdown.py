@@ -60,8 +60,8 @@ def decide(snapshot: BreakdownSnapshot) -> Sequence[Write]:
 
 def report_unsupported(breakdown: DirectiveBreakdown, why: str) -> Sequence[Write]:
     """Report that the definitions of this cluster do not support what the directive needs."""
-    kind = parse(breakdown.spec.directive).values.get("type", "")
-    words = f"the definitions of this cluster do not allow for type {kind}"
+    fs_type = parse(breakdown.spec.directive).values.get("type", "")
+    words = f"the definitions of this cluster do not allow for type {fs_type}"
     return statuses.report_failure(breakdown, Fault(words, type="User", debug=f"{words}: {why}"))
 
 
@@ -160,10 +160,10 @@ def _needs(
     snapshot: BreakdownSnapshot, directive: Directive, profile: NnfStorageProfile
 ) -> list[AllocationNeed]:
     needs = allocationneeds.needs_of(directive, profile)
-    kind = directive.values["type"]
+    fs_type = directive.values["type"]
     return (
-        allocationneeds.with_supported_type_label(needs, kind)
-        if snapshot.is_made_by_some_only(kind)
+        allocationneeds.with_supported_type_label(needs, fs_type)
+        if snapshot.only_some_rabbits_make(fs_type)
         else needs
     )
 

@@ -54,14 +54,14 @@ def storage(
 def compute(
     snapshot: BreakdownSnapshot,
     servers: str,
-    kind: str,
+    fs_type: str,
     sets: Sequence[str],
     profile: NnfStorageProfile | None,
 ) -> dict[str, Any]:
     """Say in which ways nodes must reach each of some allocation sets, given by their labels."""
     location: list[Mapping[str, Any]] = [
         {
-            "access": list(access_constraints(kind, label, profile)),
+            "access": list(access_constraints(fs_type, label, profile)),
             "reference": {
                 **_reference(snapshot, servers),
                 "fieldPath": f"servers.spec.allocationSets[{number}]",

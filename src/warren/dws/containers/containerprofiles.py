@@ -72,7 +72,7 @@ class StorageNeed(Struct, frozen=True):
         return argument_name(self.name)
 
     @property
-    def place(self) -> str:
+    def container_path(self) -> str:
         """Where the application expects it; empty where it does not care."""
         return self.mount_path or self.mount_path_prefix
 
@@ -128,7 +128,7 @@ class ContainerProfile(Struct, frozen=True, dict=True):
         return (mpi.launcher, mpi.worker) if mpi is not None else (spec or {},)
 
     @property
-    def ports(self) -> int:
+    def port_count(self) -> int:
         """How many ports a Workflow needs for it."""
         return sum(port_count_of(each, self.data.num_ports) for each in self.containers)
 
@@ -267,9 +267,10 @@ def _storages(profile: ContainerProfile) -> Iterator[ProfileMistake]:
             yield ProfileMistake(f"{path}.pvcMode", f"is for {GLOBAL_PREFIX} storages alone")
         if each.mount_path and each.mount_path_prefix:
             yield ProfileMistake(f"{path}.mountPathPrefix", "cannot be beside mountPath")
-        if each.place and not _is_container_path(each.place):
+        if each.container_path and not _is_container_path(each.container_path):
             yield ProfileMistake(
-                f"{path}.mountPath", f"{each.place!r} is no directory of its own in a container"
+                f"{path}.mountPath",
+                f"{each.container_path!r} is no directory of its own in a container",
             )
         if each.minimum_capacity:
             try:
@@ -283,9 +284,11 @@ def _storages(profile: ContainerProfile) -> Iterator[ProfileMistake]:
 def _nested_storages(storages: Sequence[StorageNeed]) -> Iterator[ProfileMistake]:
     for index, each in enumerate(storages):
         for other in storages:
-            if _may_be_indexed(other) and _is_below(each.place, other.place):
+            if _may_be_indexed(other) and _is_below(each.container_path, other.container_path):
                 path = f"data.storages[{index}].mountPath"
-                yield ProfileMistake(path, _below_message(each.place, other.place))
+                yield ProfileMistake(
+                    path, _below_message(each.container_path, other.container_path)
+                )
 
 
 def _may_be_indexed(storage: StorageNeed) -> bool:
@@ -385,7 +388,7 @@ def _nested_mounts(
 ) -> Iterator[ProfileMistake]:
     named = {volume_name(each.name): each for each in storages if _may_be_indexed(each)}
     own = {mount.get("name") for mount in mounts}
-    places = [each.place for name, each in named.items() if name not in own]
+    places = [each.container_path for name, each in named.items() if name not in own]
     # A part of a storage is as the rabbit has it, and no directory of ours.
     whole = [each for each in mounts if not (each.get("subPath") or each.get("subPathExpr"))]
     places += [str(each.get("mountPath", "")) for each in whole if each.get("name") in named]

@@ -154,7 +154,7 @@ def _with_ssh(application: Application, pod: Any) -> Any:
         "name": "mpi-init-ssh",
         "image": pod["containers"][0]["image"],
         "command": ["/bin/sh", "-c", _COPY_SCRIPT],
-        "securityContext": application.identity,
+        "securityContext": application.security_context,
         "volumeMounts": [
             {"name": f"{SSH_VOLUME}-keys", "mountPath": "/ssh-keys", "readOnly": True},
             {"name": SSH_VOLUME, "mountPath": "/ssh"},
@@ -196,7 +196,7 @@ def _as_launcher(pod: Any, application: Application) -> Any:
         "image": pod["containers"][0]["image"],
         "command": ["/bin/sh", "-c", _WAIT_SCRIPT, "sh", application.launcher_name, *hosts],
         "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
-        "securityContext": application.identity,
+        "securityContext": application.security_context,
         "volumeMounts": [*PASSWD_MOUNTS, *_mounts()],
     }
     defaults = {

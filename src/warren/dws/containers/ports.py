@@ -136,8 +136,8 @@ def release_ports(manager: NnfPortManager | None, uid: str) -> Change | None:
     """Give the ports of a Workflow back, unless that is done."""
     if manager is None:
         return None
-    kept = [each for each in manager.spec.allocations if each.requester.uid != uid]
-    return _remove_requests(manager, kept)
+    remaining = [each for each in manager.spec.allocations if each.requester.uid != uid]
+    return _remove_requests(manager, remaining)
 
 
 def are_released(manager: NnfPortManager | None, uid: str) -> bool:
@@ -146,10 +146,10 @@ def are_released(manager: NnfPortManager | None, uid: str) -> bool:
     return found is None or found.status != IN_USE
 
 
-def _remove_requests(manager: NnfPortManager, kept: Sequence[Request]) -> Change | None:
-    if len(kept) == len(manager.spec.allocations):
+def _remove_requests(manager: NnfPortManager, remaining: Sequence[Request]) -> Change | None:
+    if len(remaining) == len(manager.spec.allocations):
         return None
-    return _requests_change(manager, list(map(msgspec.to_builtins, kept)))
+    return _requests_change(manager, list(map(msgspec.to_builtins, remaining)))
 
 
 def _requests_change(manager: NnfPortManager, allocations: Sequence[Object]) -> Change:
@@ -180,25 +180,25 @@ def decide(snapshot: PortSnapshot) -> tuple[list[Write], float | None]:
     manager = snapshot.manager
     if snapshot.configuration is None:
         return _report(manager, "SystemConfigurationNotFound", manager.status.allocations), None
-    kept_requests = [
+    remaining = [
         each
         for each in manager.spec.allocations
         if each.requester.kind != kinds.WORKFLOW.name
         or each.requester.uid in snapshot.existing_workflows
     ]
-    change = _remove_requests(manager, kept_requests)
+    change = _remove_requests(manager, remaining)
     if change is not None:
         return [change], None  # what a Workflow that was removed by hand has left
     seconds = snapshot.configuration.spec.ports_cooldown_in_seconds
-    kept = list(_current_allocations(snapshot, seconds))
+    current = list(_current_allocations(snapshot, seconds))
     pool = available_ports(snapshot.configuration)
-    allocations = [*kept, *_new_allocations(snapshot, pool, kept)]
-    cooling = [
+    allocations = [*current, *_new_allocations(snapshot, pool, current)]
+    cooldowns = [
         _unallocated_at(each) + seconds - snapshot.now
         for each in allocations
         if each.status == COOLDOWN
     ]
-    return _report(manager, "Ready", allocations), min(cooling, default=None)
+    return _report(manager, "Ready", allocations), min(cooldowns, default=None)
 
 
 def available_ports(configuration: SystemConfiguration) -> Sequence[int] | None:
@@ -245,15 +245,15 @@ def _unallocated_at(allocation: Allocation) -> float:
 
 
 def _new_allocations(
-    snapshot: PortSnapshot, pool: Sequence[int] | None, kept: Sequence[Allocation]
+    snapshot: PortSnapshot, pool: Sequence[int] | None, current: Sequence[Allocation]
 ) -> Iterator[Allocation]:
     """Answer those that have no ports, in order; those that cooling ones will do for, later."""
-    has = {each.requester.uid for each in kept if each.requester is not None}
-    taken = {port for each in kept for port in each.ports}
-    cooling = sum(len(each.ports) for each in kept if each.status == COOLDOWN)
+    served = {each.requester.uid for each in current if each.requester is not None}
+    taken = {port for each in current for port in each.ports}
+    cooling = sum(len(each.ports) for each in current if each.status == COOLDOWN)
     free = [port for port in pool or () if port not in taken]
     for each in snapshot.manager.spec.allocations:
-        if each.requester.uid in has:
+        if each.requester.uid in served:
             continue
         if pool is None or each.count < 1:
             yield Allocation(status=INVALID, requester=each.requester)

@@ -25,22 +25,26 @@ def movements(
     storage: NnfStorage,
     file_systems: Sequence[LustreFileSystem],
     mount_path: str,
-    parts: Mapping[str, Sequence[int]] | None = None,
+    allocation_numbers: Mapping[str, Sequence[int]] | None = None,
     profile: Object | None = None,
 ) -> list[Object]:
     """Make the movements of a copy_in or copy_out, one for each allocation of its storage.
 
     A Lustre file system is one, which a rabbit with OSTs copies to or from (dws-spec section 11).
-    `parts` are the numbers of those that are meant, by rabbit; None for all. `profile` is the
+    `allocation_numbers` are those that are meant, by rabbit; None for all. `profile` is the
     directive's own. Raises Fault where the global file system is gone, and for a bad profile.
     """
     meta = workflow.metadata
     annotations, by_profile = copyprofiles.movement_additions(profile)
     command = directive.command.text
     is_lustre = storage.spec.file_system_type == LUSTRE
-    places = _first_lustre_rabbit(storage) if is_lustre else _allocations_to_copy(storage, parts)
+    allocations = (
+        _first_lustre_rabbit(storage)
+        if is_lustre
+        else _allocations_to_copy(storage, allocation_numbers)
+    )
     made: list[Object] = []
-    for rabbit, number in places:
+    for rabbit, number in allocations:
         own = mount_path if is_lustre else f"{mount_path}/{rabbit}-{number}"
         roots = {_ROOT_ANNOTATIONS[staging.OWN_END[command]]: own} if is_lustre else {}
         ends = {
@@ -80,7 +84,7 @@ _ROOT_ANNOTATIONS: Final = {
 
 
 def _allocations_to_copy(
-    storage: NnfStorage, parts: Mapping[str, Sequence[int]] | None
+    storage: NnfStorage, allocation_numbers: Mapping[str, Sequence[int]] | None
 ) -> Iterator[tuple[str, int]]:
     """Return the allocations that are copied to or from: each one's rabbit, and number there."""
     allocations: dict[str, int] = {}
@@ -89,7 +93,7 @@ def _allocations_to_copy(
             first = allocations.get(node.name, 0)
             allocations[node.name] = first + node.count
             for number in range(first, first + node.count):
-                if parts is None or number in parts.get(node.name, ()):
+                if allocation_numbers is None or number in allocation_numbers.get(node.name, ()):
                     yield node.name, number
 
 

@@ -79,7 +79,7 @@ def nodes_of_abort(workflow: Object) -> frozenset[str]:
 
 
 def mark_aborted(workflow: Workflow, computes: Computes | None, now: float) -> Change:
-    """Note on a Workflow that this was done, so that what admins put back stays so."""
+    """Note on a Workflow that its job was aborted, so that what admins put back stays so."""
     data = computes.data if computes is not None else ()
     noted = {
         labels.ABORTED: rfc3339(now),

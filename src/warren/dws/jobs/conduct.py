@@ -124,7 +124,7 @@ def is_torn_down_early(job: Job | None, desired: str) -> bool:
 
 
 def is_stuck_in_teardown(workflow: Object) -> bool:
-    """Return whether a Workflow is where nodes go back before it does (`FreeNodes`)."""
+    """Return whether a Teardown is in trouble or the Workflow deleted: `FreeNodes` applies then."""
     status = workflow.get("status") or {}
     hangs = "deletionTimestamp" in workflow["metadata"] or status.get("status") in _TROUBLE
     return hangs and bool(workflow["spec"].get("desiredState") == State.TEARDOWN)
@@ -168,11 +168,11 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     if not failing and is_torn_down_early(snapshot.job, workflow.spec.desired_state):
         asked = "is torn down: a user or an admin has asked for it"
         return [Fail("dws", f"Workflow {workflow.metadata.name} {asked}")]
-    overdue = [] if failing else trouble.act_on_deadline(snapshot, workflow)
-    late = any(not isinstance(each, RequeueAfter) for each in overdue)
+    deadline_actions = [] if failing else trouble.act_on_deadline(snapshot, workflow)
+    late = any(not isinstance(each, RequeueAfter) for each in deadline_actions)
     if late or (errors and snapshot.job.phase not in (Phase.ENDING, Phase.OVER)):
-        return [*errors, *overdue]
-    return [*errors, *overdue, *_PHASES[snapshot.job.phase](snapshot, workflow)]
+        return [*errors, *deadline_actions]
+    return [*errors, *deadline_actions, *_PHASES[snapshot.job.phase](snapshot, workflow)]
 
 
 def _decide_name_taken(job: Job) -> list[Action]:
@@ -262,7 +262,7 @@ def new_workflow(job: Job, instance: str = "") -> Object:
         "spec": {
             "desiredState": State.PROPOSAL,
             "dwDirectives": list(job.directives),
-            "jobID": job.label,
+            "jobID": job.formatted_id,
             "userID": job.userid,
             "groupID": job.groupid,
             "wlmID": job.binding.wlm_id,
@@ -288,28 +288,28 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         required = tuple(each for each in required if not _is_served_by_storage(snapshot, each))
         requireddaemons.check_known(required, snapshot.daemons)
     needs = [need for each in needs_of(snapshot).values() for need in each]
-    policy, own = snapshot.policy, snapshot.job.resources
+    policy, job_resources = snapshot.policy, snapshot.job.resources
     if policy.maximums:
         wanted = maximums.needs_by_type(snapshot.breakdowns.values())
-        nodes_wanted = resources.least_node_count(own)
+        nodes_wanted = resources.least_node_count(job_resources)
         maximums.check_maximums(wanted, nodes_wanted, snapshot.min_allocation, policy.maximums)
-    changed = resources.RewrittenResources(own, {})
+    rewritten = resources.RewrittenResources(job_resources, {})
     if policy.reserves:
         where = localities(snapshot)
-        changed = resources.rewrite(
-            own, needs, snapshot.min_allocation, snapshot.largest_rabbit_gib, where
+        rewritten = resources.rewrite(
+            job_resources, needs, snapshot.min_allocation, snapshot.largest_rabbit_gib, where
         )
     breakdowns = snapshot.breakdowns.values()
     nodes = nodelocal.allowed_nodes(breakdowns, snapshot.existing_servers, snapshot.configuration)
     if nodes is not None:
-        nodelocal.check_enough_nodes(nodes, resources.least_node_count(own))
+        nodelocal.check_enough_nodes(nodes, resources.least_node_count(job_resources))
     # It was shown when the Workflow was made, if the conductor did not end in between.
     name = {"rabbit_workflow": snapshot.job.workflow.name}
     return [
         *([] if name.items() <= snapshot.shown_memos.items() else [Memo(name)]),
         *record_duration(snapshot, workflow),
-        Note({"rabbit_workflow": snapshot.raw}),
-        Release(changed.resources, changed.constraints, nodes, required),
+        Note({"rabbit_workflow": snapshot.raw_workflow}),
+        Release(rewritten.resources, rewritten.constraints, nodes, required),
     ]
 
 
@@ -329,8 +329,8 @@ def _check_same_needs(snapshot: JobSnapshot, workflow: Workflow) -> None:
         return
     check_breakdowns(snapshot, workflow)
     needs = [need for each in needs_of(snapshot).values() for need in each]
-    own, where = snapshot.job.resources, localities(snapshot)
-    if not resources.is_still_enough(own, needs, snapshot.min_allocation, where):
+    job_resources, where = snapshot.job.resources, localities(snapshot)
+    if not resources.is_still_enough(job_resources, needs, snapshot.min_allocation, where):
         raise Fault(
             "the job has lost its Workflow, and what its #DW directives need has changed since it "
             "was submitted: submit it again"
@@ -453,7 +453,9 @@ def _decide_ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         if only_destroy_failed(workflow):
             return [Finish()]
         return _free_nodes(snapshot, workflow)
-    dropped = unsavedresults.is_dropped(job.unsaved, snapshot.unsaved, cancelled=job.cancelled)
+    dropped = unsavedresults.is_dropped(
+        job.unsaved_policy, snapshot.unsaved_policy, cancelled=job.cancelled
+    )
     if not job.ran or job.has_failed_while_ending or dropped or workflow.status.status == "Error":
         return [
             *record_summary(snapshot, workflow),
@@ -474,7 +476,7 @@ def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """While flash cannot be given back, give back the nodes, which do not need it any more."""
     if not (workflow.status.status in _TROUBLE or workflow.metadata.deleting):
         return []
-    nodes = tuple(node for node in snapshot.job.nodes if node not in snapshot.mounted)
+    nodes = tuple(node for node in snapshot.job.nodes if node not in snapshot.mounted_nodes)
     return [FreeNodes(nodes)] if nodes else []
 
 
@@ -483,19 +485,19 @@ def _decide_over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return _drain_and_disable(snapshot, workflow)
     if workflow.spec.desired_state is not State.TEARDOWN:
         # Of a job that was let go before its storage nothing has been kept yet.
-        kept = record_summary(snapshot, workflow) if abort.is_aborted(workflow) else []
-        return [*kept, request_state(snapshot, workflow, State.TEARDOWN)]
+        recorded = record_summary(snapshot, workflow) if abort.is_aborted(workflow) else []
+        return [*recorded, request_state(snapshot, workflow, State.TEARDOWN)]
     if not (is_complete(workflow, State.TEARDOWN) or only_destroy_failed(workflow)):
         return []
-    held = snapshot.job.binding.finalizer in workflow.metadata.finalizers
-    freed = [release_workflow(snapshot.job, workflow)] if held else []
+    has_finalizer = snapshot.job.binding.finalizer in workflow.metadata.finalizers
+    release = [release_workflow(snapshot.job, workflow)] if has_finalizer else []
     removed = Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)
-    return [*_return_nodes(snapshot, workflow), *freed, removed]
+    return [*_return_nodes(snapshot, workflow), *release, removed]
 
 
 def _drain_and_disable(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Keep others from what still has a job's storage that was let go before it."""
-    nodes = abort.mounted_nodes(snapshot.computes, snapshot.mounted)
+    nodes = abort.mounted_nodes(snapshot.computes, snapshot.mounted_nodes)
     servers = snapshot.servers.values()
     return [
         *([Drain(nodes, abort.DRAIN_REASON)] if nodes else []),
@@ -513,7 +515,7 @@ def _return_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 
 def _undrain(snapshot: JobSnapshot, nodes: Collection[str]) -> list[Action]:
-    nodes = {*nodes} - {*snapshot.shared_with_aborted}
+    nodes = {*nodes} - {*snapshot.nodes_shared_with_aborted}
     return [Undrain(tuple(sorted(nodes)), abort.DRAIN_REASON)] if nodes else []
 
 

@@ -48,7 +48,7 @@ class JobAuditSnapshot:
     workflows: Sequence[Workflow]
     storages: Sequence[Storage]
     mounts: Sequence[ClientMount]
-    drained: Mapping[str, str]
+    drain_reasons: Mapping[str, str]
     """Why nodes are drained."""
     instance: str
     """What marks the Workflows of these jobs; empty where no Workflow was marked yet."""
@@ -109,7 +109,7 @@ def _job_differences(
 
 def _node_differences(observed: JobAuditSnapshot) -> Iterator[Difference]:
     mounted = {each.spec.node for each in observed.mounts if not each.all_in("unmounted")}
-    lost = {
+    cut_off = {
         link.name
         for storage in observed.storages
         for link in storage.status.access.computes
@@ -121,7 +121,7 @@ def _node_differences(observed: JobAuditSnapshot) -> Iterator[Difference]:
         about, words = f"node {node}", f"is drained ({reason})"
         if reason == abort.DRAIN_REASON and node in mounted:
             yield Difference(about=about, why=f"{words}, and still has storage mounted")
-        elif node in lost:
+        elif node in cut_off:
             yield Difference(about=about, why=f"{words}, and its rabbit is out of its reach")
         else:
             why = f"{words}, and nothing of that is left"

@@ -36,13 +36,13 @@ def rewrite(
     resources: Sequence[Mapping[str, Any]],
     needs: Sequence[AllocationNeed],
     min_allocation: int,
-    largest: int | None = None,
+    largest_rabbit_gib: int | None = None,
     localities: Sequence[Locality] = (),
 ) -> RewrittenResources:
     """Return the resources with the flash that is needed, where it is not there already.
 
-    `min_allocation` is the least size of one allocation, in bytes, and `largest` how many GiB the
-    largest rabbit has, where that is known. `localities` say of each set which
+    `min_allocation` is the least size of one allocation, in bytes, and `largest_rabbit_gib` how
+    many GiB the largest rabbit has, where that is known. `localities` say of each set which
     rabbits may hold it (`dws.location`). The ssd counts are in GiB. Raises Fault for a jobspec that
     asks for no nodes, or for flash that is not what is needed, and for needs that cannot be
     placed.
@@ -51,25 +51,31 @@ def rewrite(
         return RewrittenResources(list(resources), {})
     if any(_has(each, "ssd") for each in resources):
         return RewrittenResources(
-            list(resources), _own_constraints(resources, needs, min_allocation, largest, localities)
+            list(resources),
+            _own_constraints(resources, needs, min_allocation, largest_rabbit_gib, localities),
         )
     if len(resources) != 1:
         raise Fault("jobspec: the resources must have a single entry at the top", type="User")
     top = _on_node(resources[0])
     if top["type"] == "chassis":
-        return _on_chassis(top, _reservation(top, needs, min_allocation, largest, localities))
+        return _on_chassis(
+            top, _reservation(top, needs, min_allocation, largest_rabbit_gib, localities)
+        )
     if top["type"] != "node":
         raise Fault(
             "a job with #DW directives asks for nodes, or for a single slot: say how many with -N",
             type="User",
         )
-    nodes, wanted = top["count"], _reservation(top, needs, min_allocation, largest, localities)
-    beside = [_ssd(wanted.beside)] if wanted.beside else []
+    nodes, wanted = (
+        top["count"],
+        _reservation(top, needs, min_allocation, largest_rabbit_gib, localities),
+    )
+    beside = [_ssd(wanted.gib_per_node)] if wanted.gib_per_node else []
     slot = {"type": "slot", "count": nodes, "label": _SLOT}
     return RewrittenResources(
         [
             {**slot, "with": [{**top, "count": 1}, *beside]},
-            *(_chassis(each, number) for number, each in enumerate(wanted.shared)),
+            *(_chassis(each, number) for number, each in enumerate(wanted.shared_sets)),
         ],
         _constraints(wanted),
     )
@@ -84,13 +90,13 @@ def _on_node(top: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _on_chassis(top: Mapping[str, Any], wanted: placement.Reservation) -> RewrittenResources:
     """Put flash beside the nodes of each chassis: it is shared out between them there."""
-    each = _nodes_per_chassis(top)
+    nodes = _nodes_per_chassis(top)
     named = {"label": _SLOT} if wanted.labels else {}
-    flash = [_ssd(wanted.beside * each)] if wanted.beside and each else []
+    flash = [_ssd(wanted.gib_per_node * nodes)] if wanted.gib_per_node and nodes else []
     return RewrittenResources(
         [
             {**top, **named, "with": [*top.get("with", ()), *flash]},
-            *(_chassis(each, number) for number, each in enumerate(wanted.shared)),
+            *(_chassis(each, number) for number, each in enumerate(wanted.shared_sets)),
         ],
         _constraints(wanted),
     )
@@ -140,7 +146,7 @@ def _constraints(wanted: placement.Reservation) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     if wanted.labels:
         found[_SLOT] = {"labels": list(wanted.labels)}
-    for number, each in enumerate(wanted.shared):
+    for number, each in enumerate(wanted.shared_sets):
         if _needs_constraints(each):
             reached = _ACCESS.get(each.locality)
             access = [{"type": reached, "priority": "mandatory"}] if reached else []
@@ -172,12 +178,12 @@ def _reservation(
     top: Mapping[str, Any],
     needs: Sequence[AllocationNeed],
     min_allocation: int,
-    largest: int | None,
+    largest_rabbit_gib: int | None,
     localities: Sequence[Locality],
     counts: Sequence[int] = (),
 ) -> placement.Reservation:
     return placement.reserve(
-        needs, _exact_node_count(top), min_allocation, largest, counts, localities
+        needs, _exact_node_count(top), min_allocation, largest_rabbit_gib, counts, localities
     )
 
 
@@ -185,7 +191,7 @@ def _own_constraints(
     resources: Sequence[Mapping[str, Any]],
     needs: Sequence[AllocationNeed],
     min_allocation: int,
-    largest: int | None,
+    largest_rabbit_gib: int | None,
     localities: Sequence[Locality],
 ) -> Mapping[str, Any]:
     """Return what the flash of a jobspec's own demands of rabbits.
@@ -193,7 +199,12 @@ def _own_constraints(
     Raises Fault for flash that is not what is needed: it would not be used.
     """
     wanted = _reservation(
-        resources[0], needs, min_allocation, largest, localities, shared_counts(resources)
+        resources[0],
+        needs,
+        min_allocation,
+        largest_rabbit_gib,
+        localities,
+        shared_counts(resources),
     )
     if not _has_flash_of(resources, wanted):
         raise Fault(
@@ -225,10 +236,10 @@ def is_still_enough(
 
 def _has_flash_of(resources: Sequence[Mapping[str, Any]], wanted: placement.Reservation) -> bool:
     top, *others = resources
-    needed = [_chassis(each, number) for number, each in enumerate(wanted.shared)]
+    needed = [_chassis(each, number) for number, each in enumerate(wanted.shared_sets)]
     each = _nodes_per_chassis(top) or 1 if top["type"] == "chassis" else 1
     return (
-        _gib(top) >= wanted.beside * each
+        _gib(top) >= wanted.gib_per_node * each
         and (not wanted.labels or top.get("label") == _SLOT)
         and [_comparison_key(each) for each in others] == [_comparison_key(each) for each in needed]
     )

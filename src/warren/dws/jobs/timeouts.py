@@ -47,7 +47,7 @@ class Deadline:
 
     at: float
     type: str
-    words: str
+    note: str
     severity: int = 0
     """1: the job has not failed by it, and Teardown is asked for."""
 
@@ -74,8 +74,8 @@ def deadline(
             found.append(Deadline(began + timeouts.postrun, "rabbit-timeout", _POSTRUN))
         case _:
             pass
-    noted = workflow.metadata.annotations.get(labels.ENDED_AT)
-    ended = began if wanted is State.POST_RUN else _moment(noted)
+    ended_at = workflow.metadata.annotations.get(labels.ENDED_AT)
+    ended = began if wanted is State.POST_RUN else _moment(ended_at)
     if (
         timeouts.teardown_after
         and ended is not None

@@ -5,7 +5,7 @@ from typing import Final
 
 
 class UnsavedPolicy(StrEnum):
-    """What becomes of it."""
+    """What becomes of results that are not copied out yet when a job is cancelled."""
 
     FLUSH = "flush"
     """It is copied out, however the job has ended; a cancel while it is stops that."""

@@ -30,7 +30,7 @@ class OffloadService(msgspec.Struct, frozen=True, kw_only=True):
     """The name of its machine, for which its certificate is."""
     port: int
     certificate: str
-    """The file that has what vouches for it."""
+    """The file with the certificate by which it is known."""
 
 
 def announce(service: OffloadService | None) -> Change:

@@ -40,7 +40,7 @@ def progress_report(movement: Object) -> Object:
     state = _STATES.get(status.get("state", ""), "unknown state")
     if state != "completed" and movement["spec"].get("cancel"):
         state = "cancelling"
-    said = {
+    report = {
         "state": state,
         "status": _STATUSES.get(status.get("status", ""), _UNKNOWN),
         "message": status.get("message"),
@@ -48,7 +48,7 @@ def progress_report(movement: Object) -> Object:
         "startTime": _moment(status.get("startTime")),
         "endTime": _moment(status.get("endTime")),
     }
-    return {name: value for name, value in said.items() if value or name == "commandStatus"}
+    return {name: value for name, value in report.items() if value or name == "commandStatus"}
 
 
 def _command(status: Object) -> dict[str, Any]:

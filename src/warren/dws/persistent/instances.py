@@ -52,7 +52,7 @@ class InstanceSnapshot:
         return labels.is_owner(kinds.PERSISTENT_INSTANCE, self.object.metadata, meta.labels)
 
     @property
-    def parts(self) -> Mapping[Kind, Meta]:
+    def dependents(self) -> Mapping[Kind, Meta]:
         """What is its own, in the order in which it goes: flash first, the record of it later."""
         named = {
             kinds.NNF_STORAGE: self.storage.metadata if self.storage else None,
@@ -156,17 +156,17 @@ def decide(instance: InstanceSnapshot) -> Sequence[Write]:
 
 
 def decide_expiry(
-    obj: PersistentStorageInstance, now: float, most: float | None = None
+    obj: PersistentStorageInstance, now: float, max_seconds: float | None = None
 ) -> tuple[Sequence[Change], float | None]:
     """Write when an instance expires, or have one destroyed that has; or say when to look again.
 
-    `most` is for how many seconds an instance is kept at most. One that jobs use expires
+    `max_seconds` is for how many seconds an instance is kept at most. One that jobs use expires
     when the last of them has let it go, whose event wakes us.
     """
     meta = obj.metadata
     if meta.deleting or obj.spec.state == "Destroying" or labels.owner_uid(meta):
         return (), None  # the Workflow that makes it is not done yet
-    moment = expiry.expiry_time(meta, most)
+    moment = expiry.expiry_time(meta, max_seconds)
     if moment is None:
         return (), None
     if (text := expiry.expiry_text(moment)) != meta.annotations.get(labels.EXPIRES):
@@ -184,13 +184,15 @@ def is_about_to_go(instance: InstanceSnapshot) -> bool:
     What was seen of others may be older than the instance, so that must be read from the API.
     """
     obj = instance.object
-    return obj.metadata.deleting and not (obj.spec.consumer_references or instance.parts)
+    return obj.metadata.deleting and not (obj.spec.consumer_references or instance.dependents)
 
 
-def change_to_remove_consumers(obj: PersistentStorageInstance, gone: Sequence[Reference]) -> Change:
+def change_to_remove_consumers(
+    obj: PersistentStorageInstance, references: Sequence[Reference]
+) -> Change:
     """Return the write that takes consumers off."""
-    left = [each for each in obj.spec.consumer_references if each not in gone]
-    return _with_consumers(obj, left)
+    remaining = [each for each in obj.spec.consumer_references if each not in references]
+    return _with_consumers(obj, remaining)
 
 
 def _finalize(instance: InstanceSnapshot) -> Sequence[Write]:
@@ -200,7 +202,7 @@ def _finalize(instance: InstanceSnapshot) -> Sequence[Write]:
     if obj.spec.consumer_references:
         return _report(instance)  # its users have it mounted
     # One kind after the other: while there is storage, its Servers say where.
-    for kind, meta in instance.parts.items():
+    for kind, meta in instance.dependents.items():
         removal = [] if meta.deleting else [Remove(kind=kind, key=meta.key)]
         return [*removal, *_report(instance)]
     return [

@@ -44,11 +44,11 @@ def deadline_exceeded_status(pod: Object, now: float) -> Object:
 
 
 def running_status(
-    pod: Object, state: PodState, now: float, addresses: tuple[str, str], *, overdue: bool
+    pod: Object, state: PodState, now: float, addresses: tuple[str, str], *, past_deadline: bool
 ) -> Object:
     """Return the status of a pod that has begun; `addresses` are its own and its node's.
 
-    `overdue` says that its time is over, for which it was stopped.
+    `past_deadline` says that its time is over, for which it was stopped.
     """
     prepared = all(each.get("exitCode") == 0 for each in state.init)
     phase = _phase(state, prepared=prepared)
@@ -68,7 +68,7 @@ def running_status(
     if phase == FAILED:
         if state.error:
             found |= {"reason": "CannotRun", "message": state.error}
-        elif overdue and state.stopped:
+        elif past_deadline and state.stopped:
             found |= {"reason": "DeadlineExceeded", "message": _DEADLINE_EXCEEDED}
     return found
 

@@ -30,8 +30,8 @@ class DrainDecision:
     """What is to be of the nodes of one rabbit. Nothing else about them is meant to change."""
 
     nodes: frozenset[str] = frozenset()
-    drained: frozenset[str] = frozenset()
-    tagged: frozenset[str] = frozenset()
+    nodes_to_drain: frozenset[str] = frozenset()
+    nodes_to_tag: frozenset[str] = frozenset()
 
 
 def decide_drains(storage: Storage | None, policy: DrainPolicy) -> DrainDecision:
@@ -51,6 +51,6 @@ def decide_drains(storage: Storage | None, policy: DrainPolicy) -> DrainDecision
     softly = policy.soft_drain and storage.status.status == "Ready"
     return DrainDecision(
         nodes=frozenset(each.name for each in links),
-        drained=drained,
-        tagged=lost - drained if softly else frozenset(),
+        nodes_to_drain=drained,
+        nodes_to_tag=lost - drained if softly else frozenset(),
     )

@@ -68,7 +68,7 @@ class LinkTestPolicy:
         return self.interval < math.inf
 
     @property
-    def soonest(self) -> float:
+    def min_detection_seconds(self) -> float:
         """The seconds, at least, from a rabbit's end until a node says that its link is lost.
 
         The first test may fail just then.

@@ -59,14 +59,14 @@ def decide(
     if storage is None:
         return [Create(kind=kinds.STORAGE, object=_new_storage(configuration, rabbit))]
     lost = links.lost_links(rabbit, storage, node, computes or {}, lease_steady=lease_steady)
-    carried = _metadata_patch(node.metadata, storage.metadata, lost) if node is not None else {}
-    if carried:
+    metadata = _metadata_patch(node.metadata, storage.metadata, lost) if node is not None else {}
+    if metadata:
         # Its status comes with the next news of it, which this makes.
         return [
             Change(
                 kind=kinds.STORAGE,
                 key=storage.metadata.key,
-                patch={"metadata": carried},
+                patch={"metadata": metadata},
                 resource_version=storage.metadata.resource_version,
             )
         ]
@@ -233,9 +233,9 @@ def _parse_unsupported_types(text: str | None) -> Mapping[str, str]:
         return _WITHOUT_REPORT
 
 
-def supported_type_label(kind: str) -> str:
+def supported_type_label(fs_type: str) -> str:
     """Return what a rabbit carries that says that it makes a type, for sets to ask for."""
-    return f"{labels.SUPPORTED_TYPE_PREFIX}{kind}=true"
+    return f"{labels.SUPPORTED_TYPE_PREFIX}{fs_type}=true"
 
 
 def _supported_types(lacked: str | None) -> Sequence[str]:
@@ -272,16 +272,16 @@ _NAMED: Final = 3
 """How many of many rabbits a reason names."""
 
 
-def why_not_made(kind: str, storages: Iterable[Storage]) -> str | None:
+def why_not_made(fs_type: str, storages: Iterable[Storage]) -> str | None:
     """Return why no rabbit makes a type of file systems; None where one does, or there is none."""
     reasons: dict[str, list[str]] = {}
     for storage in storages:
-        reason = unsupported_types(storage.metadata).get(kind)
+        reason = unsupported_types(storage.metadata).get(fs_type)
         if reason is None:
             return None
         reasons.setdefault(reason, []).append(storage.metadata.name)
     if not reasons:
-        return _WITHOUT_REPORT.get(kind)
+        return _WITHOUT_REPORT.get(fs_type)
     return "; ".join(f"{reason} on {_listed(names)}" for reason, names in reasons.items())
 
 

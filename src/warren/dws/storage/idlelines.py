@@ -53,7 +53,7 @@ _DEFAULT_LINES: Final[Mapping[str, str]] = {
     "fileSystemCommands.rabbitCommands.unmount": "$MOUNT_PATH",
     "fileSystemCommands.computeCommands.unmount": "$MOUNT_PATH",
 }
-"""What is done so, and no other way."""
+"""What is done in any case, by the place of the line: one that says just this is not idle."""
 
 _IDLE_REASONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(

@@ -46,7 +46,7 @@ class Holding:
     mounted: frozenset[MountedVolume] = frozenset()
     """What nodes have mounted for it, or are asked to."""
 
-    def meets(self, other: "Holding") -> bool:
+    def conflicts_with(self, other: "Holding") -> bool:
         """Return whether a rabbit and a compute node, or two rabbits, would mount the same part."""
         if not (self.on_rabbits or other.on_rabbits):
             return False  # a part is one node's, which may mount it for several jobs
@@ -61,8 +61,8 @@ def holders_of(obj: Object) -> Sequence[str]:
     finalizers = metadata.get("finalizers") or ()
     if labels.STORAGE_FINALIZER not in finalizers:
         return ()
-    place = metadata.get("namespace", "")
-    found = dict.fromkeys(str(Key(place, name)) for name in _access_names(finalizers))
+    namespace = metadata.get("namespace", "")
+    found = dict.fromkeys(str(Key(namespace, name)) for name in _access_names(finalizers))
     owner = _lock_holder(metadata.get("annotations") or {})
     return [*found] if owner is None else [*dict.fromkeys([*found, str(owner)])]
 
@@ -76,9 +76,9 @@ def is_held(storage: NnfStorage) -> bool:
 def other_holders(storage: NnfStorage, access: Key) -> list[Key]:
     """Return the other accesses that hold a storage."""
     owner = _lock_holder(storage.metadata.annotations)
-    place = storage.metadata.namespace
-    named = [Key(place, name) for name in _access_names(storage.metadata.finalizers)]
-    found = named if owner is None else [*named, owner]
+    namespace = storage.metadata.namespace
+    holders = [Key(namespace, name) for name in _access_names(storage.metadata.finalizers)]
+    found = holders if owner is None else [*holders, owner]
     return [each for each in dict.fromkeys(found) if each != access]
 
 
@@ -95,7 +95,7 @@ def check_parts_free(storage: NnfStorage, own: Holding, held: Sequence[Holding])
     if _holds(storage, own.access, exclusive=not has_access_finalizer(storage, own.access)):
         return
     for other in held:
-        if own.meets(other):
+        if own.conflicts_with(other):
             kind, name = storage.spec.file_system_type, storage.metadata.name
             raise Fault(
                 f"the {kind} file system {name} is mounted for another Workflow on the same nodes, "
@@ -107,7 +107,7 @@ def check_parts_free(storage: NnfStorage, own: Holding, held: Sequence[Holding])
 
 
 def check_volumes_free(
-    storage: NnfStorage, coming: Iterable[MountedVolume], held: Sequence[Holding]
+    storage: NnfStorage, new_mounts: Iterable[MountedVolume], held: Sequence[Holding]
 ) -> None:
     """Raise Fault while another node has mounted what a node is to mount, for another access.
 
@@ -115,9 +115,9 @@ def check_volumes_free(
     have mounted stays mounted. An access that holds the storage is asked, too: what it has not
     mounted yet may be another's by now.
     """
-    there = {each.volume: (each.node, other) for other in held for each in other.mounted}
-    for volume, node in sorted(coming):
-        holder, other = there.get(volume, (node, None))
+    mounted = {each.volume: (each.node, other) for other in held for each in other.mounted}
+    for volume, node in sorted(new_mounts):
+        holder, other = mounted.get(volume, (node, None))
         if other is not None and holder != node:
             kind, name = storage.spec.file_system_type, storage.metadata.name
             raise Fault(

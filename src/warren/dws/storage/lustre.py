@@ -17,6 +17,7 @@ SETS: Final = ("mgt", "mdt", "mgtmdt", "ost")
 """The labels of its allocation sets, which are the kinds of targets."""
 
 LABELS_WITH_MGS: Final = ("mgt", "mgtmdt")
+"""Those of the sets whose first target is the MGS."""
 
 MIN_TARGET_SIZE: Final = 4_000_000_000
 """Bytes of a target, however few are asked for (dws-spec section 5)."""
@@ -65,7 +66,7 @@ class TargetShare:
 
     rabbit: str
     number: int
-    """The how manieth share of the rabbit it is in its set."""
+    """Which of the rabbit's shares in its set this is, from 0."""
     count: int
     kind: str
     start: int
@@ -112,11 +113,11 @@ _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 def next_name(name: str) -> str:
     """Return the name after another: of as many letters, counted by the last."""
     letters = [*name]
-    for place in reversed(range(len(letters))):
-        if letters[place] != _LETTERS[-1]:
-            letters[place] = chr(ord(letters[place]) + 1)
+    for position in reversed(range(len(letters))):
+        if letters[position] != _LETTERS[-1]:
+            letters[position] = chr(ord(letters[position]) + 1)
             return "".join(letters)
-        letters[place] = _LETTERS[0]
+        letters[position] = _LETTERS[0]
     return "".join(letters)
 
 

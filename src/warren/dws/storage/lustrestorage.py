@@ -118,8 +118,8 @@ def _make(snapshot: LustreSnapshot) -> Sequence[Write]:
     if mgt is None:
         return [_create_own_mgt(snapshot, address)]
     name = ""
-    if snapshot.mgs_rabbit is None and (keeping := _hold_pool_mgt(snapshot, address)):
-        return keeping
+    if snapshot.mgs_rabbit is None and (hold := _hold_pool_mgt(snapshot, address)):
+        return hold
     if not snapshot.is_only_mgt:
         given = (each for each in mgt.status.claim_list if _is_own_claim(each.reference, snapshot))
         name = next((each.fsname for each in given), "")
@@ -130,21 +130,21 @@ def _make(snapshot: LustreSnapshot) -> Sequence[Write]:
     )
     present = {each.metadata.key: each for each in snapshot.shares}
     known = {each.metadata.key for each in snapshot.blocks}
-    now = wanted
+    to_make = wanted
     if snapshot.mgs_rabbit is not None:
         first = _mgs_share_key(wanted)
         there = present.get(first)
         if there is None or not there.status.ready:
-            now = {first: wanted[first]}  # the others find the file system by it
+            to_make = {first: wanted[first]}  # the others find the file system by it
     missing = [
         *(
             Create(kind=kinds.NNF_NODE_BLOCK_STORAGE, object=nnfstorage.block_of(obj, size))
-            for key, (obj, size) in now.items()
+            for key, (obj, size) in to_make.items()
             if key not in known
         ),
         *(
             Create(kind=kinds.NNF_NODE_STORAGE, object=obj)
-            for key, (obj, _) in now.items()
+            for key, (obj, _) in to_make.items()
             if key not in present
         ),
     ]
@@ -154,11 +154,11 @@ def _make(snapshot: LustreSnapshot) -> Sequence[Write]:
         "lustreComponents": lustre.components(snapshot.storage.spec.allocation_sets),
         **({"fileSystemName": name} if name else {}),
     }
-    told = snapshot.storage.status
-    is_known = (told.mgs_address, told.file_system_name) == (address, name)
+    status = snapshot.storage.status
+    is_known = (status.mgs_address, status.file_system_name) == (address, name)
     shares = {key: present.get(key) for key in wanted}
     is_incomplete, fault = False, None
-    if nnfstorage.are_ready(shares.values()) and not told.ready:
+    if nnfstorage.are_ready(shares.values()) and not status.ready:
         lines = mgscommands.lines_for_storage(
             snapshot.storage, snapshot.profile, mgt, address, name
         )

@@ -118,7 +118,7 @@ _SET_LABEL = "nnf.cray.hpe.com/allocationset"
 
 @dataclass(frozen=True)
 class LustreAddress:
-    """The MGS by which a Lustre file system is found, and the name that it has there."""
+    """By what a Lustre file system is found: the address of its MGS, and its name there."""
 
     address: str
     name: str
@@ -127,7 +127,7 @@ class LustreAddress:
 def children_of(
     storage: NnfStorage,
     profile: NnfStorageProfile | None = None,
-    served: LustreAddress | None = None,
+    address: LustreAddress | None = None,
 ) -> dict[Key, tuple[dict[str, Any], int]]:
     """Return the shares as they should be, and how many bytes of flash each allocation takes.
 
@@ -141,26 +141,30 @@ def children_of(
     padding = own.allocation_padding if own is not None else "0"
     of_lustre = lustre.variables(storage.spec.allocation_sets) if kind == LUSTRE else {}
     for each in storage.spec.allocation_sets:
-        for part in lustre.target_shares(each):
-            name = f"{meta.namespace}-{meta.name}-{each.name}-{part.number}"
-            reference = {"kind": "NnfNodeBlockStorage", "name": name, "namespace": part.rabbit}
+        for target_share in lustre.target_shares(each):
+            name = f"{meta.namespace}-{meta.name}-{each.name}-{target_share.number}"
+            reference = {
+                "kind": "NnfNodeBlockStorage",
+                "name": name,
+                "namespace": target_share.rabbit,
+            }
             variables = [
-                {"name": "$ALLOCATION_COUNT", "value": str(part.count)},
+                {"name": "$ALLOCATION_COUNT", "value": str(target_share.count)},
                 # The rabbit is a host, too.
-                {"name": "$HOST_COUNT", "value": str(part.count + 1)},
+                {"name": "$HOST_COUNT", "value": str(target_share.count + 1)},
                 *each.command_variables,
             ]
             values = {each["name"]: str(each["value"]) for each in variables if "value" in each}
             if kind == LUSTRE:
                 commands = storageprofiles.lustre_commands(
-                    profile, part.kind, {**values, **of_lustre}
+                    profile, target_share.kind, {**values, **of_lustre}
                 )
             else:
                 commands = storageprofiles.commands_of(profile, kind, values)
             share = {
                 "metadata": {
                     "name": name,
-                    "namespace": part.rabbit,
+                    "namespace": target_share.rabbit,
                     **_annotations(commands),
                     "labels": {
                         **labels.inherited_labels(meta),
@@ -170,7 +174,7 @@ def children_of(
                     "finalizers": [labels.NODE_STORAGE_FINALIZER],
                 },
                 "spec": {
-                    "count": part.count,
+                    "count": target_share.count,
                     "capacity": without_padding(each.capacity, padding),
                     "blockReference": reference,
                     "sharedAllocation": kind != LUSTRE,
@@ -178,10 +182,10 @@ def children_of(
                     "fileSystemType": kind,
                     "userID": storage.spec.user_id,
                     "groupID": storage.spec.group_id,
-                    **_targets(storage, part, served),
+                    **_targets(storage, target_share, address),
                 },
             }
-            children[Key(part.rabbit, name)] = (share, each.capacity)
+            children[Key(target_share.rabbit, name)] = (share, each.capacity)
     return children
 
 
@@ -196,21 +200,21 @@ def commands_of(storage: NnfStorage, profile: NnfStorageProfile | None) -> Profi
 
 
 def _targets(
-    storage: NnfStorage, part: lustre.TargetShare, served: LustreAddress | None
+    storage: NnfStorage, target_share: lustre.TargetShare, address: LustreAddress | None
 ) -> dict[str, Any]:
     """Return what a share says of the targets that it is."""
-    if storage.spec.file_system_type != LUSTRE or served is None:
+    if storage.spec.file_system_type != LUSTRE or address is None:
         return {}
-    start = {"startIndex": part.start} if part.start else {}
-    name = {"fileSystemName": served.name} if served.name else {}
+    start = {"startIndex": target_share.start} if target_share.start else {}
+    name = {"fileSystemName": address.name} if address.name else {}
     return {
         "lustreStorage": {
             "backFs": "zfs",
             **name,
             "lustreComponents": lustre.components(storage.spec.allocation_sets),
-            "mgsAddress": served.address,
+            "mgsAddress": address.address,
             **start,
-            "targetType": part.kind,
+            "targetType": target_share.kind,
         }
     }
 
@@ -312,10 +316,10 @@ def health(severity: str | None) -> str:
 def _set_statuses(
     storage: NnfStorage, shares: Mapping[Key, NnfNodeStorage | None]
 ) -> list[dict[str, Any]]:
-    labelled = node_storage_keys(storage)
+    set_labels = node_storage_keys(storage)
     reported = []
     for each in storage.spec.allocation_sets:
-        own = [share for key, share in shares.items() if labelled.get(key) == each.name]
+        own = [share for key, share in shares.items() if set_labels.get(key) == each.name]
         there = [share for share in own if share is not None]
         ready = [share for share in there if share.status.ready and not share.status.error]
         reported.append(
@@ -341,6 +345,7 @@ def give_back(
     node_storages: Sequence[NnfNodeStorage],
     blocks: Sequence[NnfNodeBlockStorage],
 ) -> Sequence[Write]:
+    """Remove shares and their flash; where none is left, let go of the storage."""
     if node_storages or blocks:
         # Both at once: an agent keeps the record of its flash until that of the volumes is gone.
         removals = [

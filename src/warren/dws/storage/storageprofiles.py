@@ -221,9 +221,9 @@ def size_of_target(text: str) -> int:
     return size
 
 
-def _value(path: str, reads: Any, *given: Any) -> Iterator[ProfileMistake]:
+def _value(path: str, parse: Any, *arguments: Any) -> Iterator[ProfileMistake]:
     try:
-        reads(*given)
+        parse(*arguments)
     except UserMistake as error:
         yield ProfileMistake(path, str(error).removesuffix("."))
 

@@ -41,7 +41,7 @@ class SystemStorageSnapshot:
 
     object: NnfSystemStorage
     configuration: SystemConfiguration | None
-    usable: Callable[[str], bool]
+    is_usable: Callable[[str], bool]
     """Returns whether a rabbit is enabled and ready."""
     has_profile: bool
     """Whether the profile that it refers to is there."""
@@ -51,7 +51,7 @@ class SystemStorageSnapshot:
     access: NnfAccess | None = None
 
     @property
-    def named_alike(self) -> Mapping[Kind, Meta]:
+    def objects_of_its_name(self) -> Mapping[Kind, Meta]:
         """What has its name, in the order in which it goes."""
         found = {
             kinds.NNF_ACCESS: self.access,
@@ -62,12 +62,12 @@ class SystemStorageSnapshot:
         return {kind: each.metadata for kind, each in found.items() if each is not None}
 
     @property
-    def parts(self) -> Mapping[Kind, Meta]:
+    def dependents(self) -> Mapping[Kind, Meta]:
         """What is its own of that, and no older namesake's."""
         meta = self.object.metadata
         return {
             kind: each
-            for kind, each in self.named_alike.items()
+            for kind, each in self.objects_of_its_name.items()
             if labels.is_owner(kinds.SYSTEM_STORAGE, meta, each.labels)
         }
 
@@ -86,7 +86,7 @@ def is_about_to_go(snapshot: SystemStorageSnapshot) -> bool:
 
     What was seen may be older than the NnfSystemStorage, so that must be read from the API.
     """
-    return snapshot.object.metadata.deleting and not snapshot.parts
+    return snapshot.object.metadata.deleting and not snapshot.dependents
 
 
 def decide(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
@@ -136,8 +136,8 @@ def _check(snapshot: SystemStorageSnapshot) -> None:
         raise Fault(
             f"SystemConfiguration {kinds.CONFIGURATION_KEY} is not there yet", severity="Minor"
         )
-    for kind, each in snapshot.named_alike.items():
-        if kind not in snapshot.parts:
+    for kind, each in snapshot.objects_of_its_name.items():
+        if kind not in snapshot.dependents:
             raise _mistake(f"the name is taken: there is a {kind.name} {each.key} of another's")
     _check_unchanged(snapshot.storage, snapshot.object)
 
@@ -177,7 +177,7 @@ def layout(snapshot: SystemStorageSnapshot) -> Layout:
         raise _mistake(f"includeRabbits: the system has no rabbit {', '.join(unknown)}")
     names = spec.include_rabbits or [name for name in nodes if name not in spec.exclude_rabbits]
     if spec.exclude_disabled_rabbits:
-        names = [name for name in names if snapshot.usable(name)]
+        names = [name for name in names if snapshot.is_usable(name)]
     reaching = {
         name: _reaching_computes(snapshot.object, nodes[name]) for name in dict.fromkeys(names)
     }
@@ -213,15 +213,15 @@ def _reaching_computes(obj: NnfSystemStorage, rabbit: StorageNode) -> list[str]:
     ]
 
 
-def _is_targeted(obj: NnfSystemStorage, place: int) -> bool:
+def _is_targeted(obj: NnfSystemStorage, index: int) -> bool:
     """Return whether compute nodes at a place on their rabbit are meant."""
     match obj.spec.computes_target:
         case "even":
-            return place % 2 == 0
+            return index % 2 == 0
         case "odd":
-            return place % 2 == 1
+            return index % 2 == 1
         case "pattern":
-            return place in obj.spec.computes_pattern
+            return index in obj.spec.computes_pattern
     return True
 
 
@@ -229,31 +229,34 @@ def _is_targeted(obj: NnfSystemStorage, place: int) -> bool:
 
 
 def _make(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
-    obj, places = snapshot.object, layout(snapshot)
+    obj, wanted_layout = snapshot.object, layout(snapshot)
     # What is there stays, and is as much as it was.
-    there = _existing_counts(snapshot.storage)
-    counts = {**there, **{name: n for name, n in places.counts.items() if name not in there}}
+    existing = _existing_counts(snapshot.storage)
+    counts = {
+        **existing,
+        **{name: n for name, n in wanted_layout.counts.items() if name not in existing},
+    }
     if not counts:
         raise Fault("no rabbit is to have it", type="User", severity="Major")
-    filled = _servers_spec(obj, counts)
+    servers_spec = _servers_spec(obj, counts)
     writes: list[Write] = []
-    sets = [_encode_set(each) for each in filled.allocation_sets]
+    sets = [_encode_set(each) for each in servers_spec.allocation_sets]
     if snapshot.servers is None:
         body = {"spec": {"allocationSets": sets}}
         writes.append(_create(kinds.SERVERS, obj, body, labels.SERVERS_FINALIZER))
-    elif snapshot.servers.spec != filled:
+    elif snapshot.servers.spec != servers_spec:
         patch = {"spec": {"allocationSets": sets}}
         writes.append(_change(kinds.SERVERS, snapshot.servers.metadata, patch))
-    computes = _computes(snapshot, places)
+    computes = _computes(snapshot, wanted_layout)
     data = [{"name": name} for name in computes]
     if snapshot.computes is None:
         writes.append(_create(kinds.COMPUTES, obj, {"data": data}))
     elif [each.name for each in snapshot.computes.data] != computes:
         writes.append(_change(kinds.COMPUTES, snapshot.computes.metadata, {"data": data}))
-    made = _storage(obj, filled)
+    made = _storage(obj, servers_spec)
     if snapshot.storage is None:
         return [*writes, Create(kind=kinds.NNF_STORAGE, object=made), *_report_not_ready(obj)]
-    if there != counts:
+    if existing != counts:
         patch = {"spec": {"allocationSets": made["spec"]["allocationSets"]}}
         changed = _change(kinds.NNF_STORAGE, snapshot.storage.metadata, patch)
         return [*writes, changed, *_report_not_ready(obj)]
@@ -274,23 +277,23 @@ def _make(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
     return [*writes, *_report(obj, ready=ready)]
 
 
-def _computes(snapshot: SystemStorageSnapshot, places: Layout) -> list[str]:
+def _computes(snapshot: SystemStorageSnapshot, wanted_layout: Layout) -> list[str]:
     """Return who reaches it: those who did, as far as the system has them still, and new ones.
 
     Those of a rabbit on which nothing was made yet did not, listed or not: it may have none in the
     end. An allocation is a compute node's own by its place in the list. So none comes to a rabbit
     whose allocations are not shared, after they have been made.
     """
-    there, known = _existing_counts(snapshot.storage), snapshot.configuration
+    existing, known = _existing_counts(snapshot.storage), snapshot.configuration
     wired = known.wiring() if known is not None else {}
     listed = [each.name for each in snapshot.computes.data] if snapshot.computes else []
-    kept = [name for name in listed if wired.get(name) in there]
+    remaining = [name for name in listed if wired.get(name) in existing]
     new = [
         name
-        for name, rabbit in places.computes.items()
-        if name not in kept and (snapshot.object.spec.shared or rabbit not in there)
+        for name, rabbit in wanted_layout.computes.items()
+        if name not in remaining and (snapshot.object.spec.shared or rabbit not in existing)
     ]
-    return [*kept, *new]
+    return [*remaining, *new]
 
 
 def _existing_counts(made: NnfStorage | None) -> dict[str, int]:
@@ -353,8 +356,8 @@ def _create(kind: Kind, obj: NnfSystemStorage, body: Object, *finalizers: str) -
     return Create(kind=kind, object={"metadata": metadata, **body})
 
 
-def _storage(obj: NnfSystemStorage, filled: ServersSpec) -> Object:
-    servers = Servers(metadata=obj.metadata, spec=filled)
+def _storage(obj: NnfSystemStorage, servers_spec: ServersSpec) -> Object:
+    servers = Servers(metadata=obj.metadata, spec=servers_spec)
     made = nnfstorage.new(_owner(obj), obj.metadata.name, obj.spec.type, servers)
     made["metadata"]["labels"] |= _profile_labels(obj)
     return made
@@ -408,7 +411,7 @@ def _give_back(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
     if labels.SYSTEM_STORAGE_FINALIZER not in obj.metadata.finalizers:
         return ()
     # One kind after the other: nodes unmount before rabbits give back.
-    for kind, meta in snapshot.parts.items():
+    for kind, meta in snapshot.dependents.items():
         removal = [] if meta.deleting else [Remove(kind=kind, key=meta.key)]
         return [*removal, *_report(obj, ready=False, fault=_removal_fault(snapshot))]
     finalizer = labels.SYSTEM_STORAGE_FINALIZER

@@ -22,7 +22,7 @@ def create_persistent(
 ) -> Iterator[Mistake]:
     """Find what is wrong with storage that is to outlive its job."""
     yield from _alone_mistakes(directive, job)
-    if not facts.creates:
+    if not facts.may_create:
         yield directive.mistake(
             directive.command,
             "Only the instance owner can create persistent storage here.",
@@ -99,7 +99,7 @@ def _use_mistakes(
     directive: Directive, name: Token, persistent: Mapping[str, InstanceFacts], facts: Facts
 ) -> Iterator[Mistake]:
     found = persistent.get(name.text)
-    if name.text in facts.coming and (found is None or not found.made):
+    if name.text in facts.storage_of_dependencies and (found is None or not found.is_usable):
         return
     if found is None:
         own = [each.name for each in persistent.values() if facts.may_use(each)]
@@ -122,13 +122,13 @@ def _use_mistakes(
         )
     elif (ended := _expiry_mistake(found, facts)) is not None:
         yield directive.mistake(name, *ended)
-    elif not found.made:
+    elif not found.is_usable:
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is still being made.",
             "Submit again when its state is Active, or with --dependency=afterok:JOBID.",
         )
-    elif found.file_system == "raw" and facts.raw is RawVolumes.FOR_ROOT and facts.userid:
+    elif found.file_system == "raw" and facts.raw_volumes is RawVolumes.FOR_ROOT and facts.userid:
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is raw, and raw volumes are for root alone "
@@ -168,7 +168,7 @@ def destroy_persistent(
             f"The persistent storage {name.text!r} is another user's, and only that user can "
             "destroy it.",
         )
-    elif found.in_use and not facts.waits:
+    elif found.in_use and not facts.has_dependencies:
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} cannot be destroyed while jobs use it.",

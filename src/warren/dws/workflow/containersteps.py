@@ -83,9 +83,9 @@ def _targets(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, int]
 
 def _profile(snapshot: WorkflowSnapshot, index: int) -> ContainerProfile:
     """Return the directive's own copy. Raises Fault where it is not there."""
-    obj = snapshot.pinned_container_profiles.get(snapshot.child(index))
+    obj = snapshot.pinned_container_profiles.get(snapshot.child_name(index))
     if obj is None:
-        raise Fault(f"the NnfContainerProfile {snapshot.child(index)} is gone")
+        raise Fault(f"the NnfContainerProfile {snapshot.child_name(index)} is gone")
     try:
         return containerprofiles.decode(obj)
     except Malformed as error:
@@ -95,7 +95,7 @@ def _profile(snapshot: WorkflowSnapshot, index: int) -> ContainerProfile:
 def _application(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Application:
     """Return what a directive runs. Raises Fault where that is not known, or not possible."""
     profile = _profile(snapshot, index)
-    manager, workflow = snapshot.ports, snapshot.workflow
+    manager, workflow = snapshot.port_manager, snapshot.workflow
     given = ports.assigned_ports(manager, workflow, profile.ports) if profile.ports else ()
     return Application(
         workflow=workflow,
@@ -113,7 +113,7 @@ def _nodes(snapshot: WorkflowSnapshot) -> Mapping[str, Sequence[str]]:
     wiring = snapshot.wiring or {}
     found: dict[str, list[str]] = {}
     for node in snapshot.computes.data if snapshot.computes else ():
-        if wiring.get(node.name) and node.name not in snapshot.lost:
+        if wiring.get(node.name) and node.name not in snapshot.lost_nodes:
             found.setdefault(wiring[node.name], []).append(node.name)
     if not found:
         raise Fault("the job's compute nodes have no rabbit that could run its containers")
@@ -133,18 +133,18 @@ def _why_not_run(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> str | No
 def _volumes(
     snapshot: WorkflowSnapshot, directive: Directive, profile: ContainerProfile
 ) -> Iterator[Volume]:
-    places = _targets(snapshot, directive)
+    targets = _targets(snapshot, directive)
     given = {
         containerprofiles.argument_name(each.key.text): each.value
         for each in directive.arguments
         if each.value is not None
     }
     for name, need in profile.storages.items():
-        if name in places:
-            kind = type_of(snapshot, places[name])
-            path = snapshot.mount_path(places[name])
-            numbers = _allocation_numbers(snapshot, places[name]) if kind != "lustre" else None
-            yield Volume(need=need, path=path, numbers=numbers, is_raw=kind == "raw")
+        if name in targets:
+            kind = type_of(snapshot, targets[name])
+            path = snapshot.mount_path(targets[name])
+            numbers = _allocation_numbers(snapshot, targets[name]) if kind != "lustre" else None
+            yield Volume(need=need, path=path, allocation_numbers=numbers, is_raw=kind == "raw")
         elif name.startswith(GLOBAL_PREFIX) and name in given:
             found = staging.file_system_of(given[name].text, snapshot.file_systems)
             namespace = snapshot.workflow.metadata.namespace
@@ -177,7 +177,7 @@ def type_of(snapshot: WorkflowSnapshot, index: int) -> str:
 
 def pin_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Make the directive's own copy of its profile, which is read from then on."""
-    name = snapshot.child(index)
+    name = snapshot.child_name(index)
     if name in snapshot.pinned_container_profiles:
         return DONE
     source = snapshot.container_profiles[directive.values["profile"]]
@@ -201,7 +201,7 @@ def make_token(snapshot: WorkflowSnapshot) -> Outcome:
     """Have the token made by which a job is known, where its Workflow requires one."""
     if not containerauth.is_enabled(snapshot.workflow):
         return DONE
-    found = snapshot.token
+    found = snapshot.token_secrets
     if found is None:  # no key is made that was not drawn
         return Outcome(waiting="waits for its Secrets to be looked at")
     missing = containerauth.next_secret(snapshot.workflow, found, snapshot.now)
@@ -217,7 +217,7 @@ def reserve_ports(snapshot: WorkflowSnapshot, index: int, directive: Directive) 
     profile = _profile(snapshot, index)
     if not profile.ports:
         return DONE
-    manager, workflow = snapshot.ports, snapshot.workflow
+    manager, workflow = snapshot.port_manager, snapshot.workflow
     given = ports.assigned_ports(manager, workflow, profile.ports)
     if given:
         return Outcome(env=applications.port_variables(profile, given))
@@ -235,8 +235,8 @@ def start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outco
         return _leave_to_others(snapshot, application, directive)
     _raise_for_failed(snapshot, application.profile)
     made = list(mpi.jobs(application) if application.is_mpi else application.jobs())
-    missing = [job for job in made if job["metadata"]["name"] not in snapshot.jobs]
-    own = [snapshot.jobs.get(job["metadata"]["name"]) for job in made]
+    missing = [job for job in made if job["metadata"]["name"] not in snapshot.container_jobs]
+    own = [snapshot.container_jobs.get(job["metadata"]["name"]) for job in made]
     late = next((job for job in own if job is not None and not job.has_started), None)
     if missing or late is not None:
         limit = application.profile.data.pre_run_timeout_seconds
@@ -303,7 +303,7 @@ def requeue_delay(snapshot: WorkflowSnapshot) -> float | None:
                 data = _profile(snapshot, index).data
                 if data.pre_run_timeout_seconds:
                     left.append(data.pre_run_timeout_seconds - _elapsed(snapshot))
-                if data.create_container and not snapshot.jobs:
+                if data.create_container and not snapshot.container_jobs:
                     unable = _why_not_run(snapshot, _nodes(snapshot))
                     left += [_REQUEUE_DELAY] if unable is not None else []
     return min((each for each in left if each > 0), default=None)
@@ -327,13 +327,13 @@ def finish(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
 
 def _awaited_jobs(snapshot: WorkflowSnapshot) -> list[BatchJob]:
     """Return the Jobs that come to an end by themselves: workers serve as long as they may."""
-    return [job for job in snapshot.jobs.values() if not mpi.is_worker(job.metadata)]
+    return [job for job in snapshot.container_jobs.values() if not mpi.is_worker(job.metadata)]
 
 
 def _raise_for_failed(snapshot: WorkflowSnapshot, profile: ContainerProfile) -> None:
-    if snapshot.jobs and all(job.is_complete for job in _awaited_jobs(snapshot)):
+    if snapshot.container_jobs and all(job.is_complete for job in _awaited_jobs(snapshot)):
         return  # what has become of workers since then has no meaning
-    for job in snapshot.jobs.values():
+    for job in snapshot.container_jobs.values():
         failure = job.failure
         if failure is not None and failure.reason == "DeadlineExceeded":
             limit = profile.data.post_run_timeout_seconds
@@ -358,7 +358,7 @@ def _limit(snapshot: WorkflowSnapshot, job: BatchJob, limit: int) -> Change:
 def free_ports(snapshot: WorkflowSnapshot) -> Outcome:
     """Give the ports back, and wait until they are free."""
     uid = snapshot.workflow.metadata.uid
-    change = ports.release_ports(snapshot.ports, uid)
-    if change is None and ports.are_released(snapshot.ports, uid):
+    change = ports.release_ports(snapshot.port_manager, uid)
+    if change is None and ports.are_released(snapshot.port_manager, uid):
         return DONE
     return Outcome(writes=[change] if change else [], waiting="waits until its ports are free")

@@ -27,7 +27,7 @@ FAILED_MESSAGE: Final = "has failed, and waits for other copies to end"
 
 def pin_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Make the directive's own copy of its profile, if it has one, which is read from then on."""
-    name = snapshot.child(index)
+    name = snapshot.child_name(index)
     if name in snapshot.pinned_copy_profiles:
         return DONE
     source = copyprofiles.choose(directive.values.get("profile"), snapshot.copy_profiles)
@@ -122,7 +122,7 @@ def _is_begun(snapshot: WorkflowSnapshot, directive: Directive) -> bool:
 
 
 def _access_name(snapshot: WorkflowSnapshot, target: int) -> str:
-    return f"{snapshot.child(target)}-{SERVERS}"
+    return f"{snapshot.child_name(target)}-{SERVERS}"
 
 
 def _target(snapshot: WorkflowSnapshot, directive: Directive) -> int:
@@ -141,7 +141,7 @@ def _storage_of(snapshot: WorkflowSnapshot, index: int) -> NnfStorage:
     """Return the storage of a directive. Raises Fault where it is gone."""
     name = instance_of(snapshot.directives[index])
     instance = snapshot.instances.get(name) if name is not None else None
-    found = instance.storage if instance else snapshot.storages.get(snapshot.child(index))
+    found = instance.storage if instance else snapshot.storages.get(snapshot.child_name(index))
     if found is None:
         name = snapshot.directives[index].values.get("name")
         raise Fault(f"the storage {name} is gone", severity="Major")
@@ -163,15 +163,15 @@ def _mount_on_rabbits(
     if found is not None:
         # By the first copy alone of those that need it: all see the same version.
         first = min(number for number, each in targets.items() if each == target)
-        again = accessobjects.mount_again(found, index, command, snapshot.lost)
+        again = accessobjects.mount_again(found, index, command, snapshot.lost_nodes)
         return [again] if index == first else []
     made = accessobjects.new(
         snapshot.workflow,
         target,
         SERVERS,
         snapshot.mount_path(target),
-        served_for=(index, command),
-        lost=snapshot.lost,
+        mounted_for=(index, command),
+        lost=snapshot.lost_nodes,
         **instance_options(snapshot, snapshot.directives[target]),
     )
     return [Create(kind=kinds.NNF_ACCESS, object=made)]
@@ -184,7 +184,7 @@ def _allocations_to_copy(
 
     All are meant where no nodes are known and rabbits have mounted all (ADR 065).
     """
-    wiring, lost = snapshot.wiring or {}, snapshot.lost
+    wiring, lost = snapshot.wiring or {}, snapshot.lost_nodes
     if instance_of(snapshot.directives[target]) is None:
         if (
             not lost
@@ -257,7 +257,7 @@ def _movements(snapshot: WorkflowSnapshot, index: int) -> list[NnfDataMovement]:
 
 def _own_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Object | None:
     """Return the directive's own copy, if it has one. Raises Fault where that is gone."""
-    name = snapshot.child(index)
+    name = snapshot.child_name(index)
     found = snapshot.pinned_copy_profiles.get(name)
     if found is None and "profile" in directive.values:
         raise Fault(f"the NnfDataMovementProfile {name} is gone")

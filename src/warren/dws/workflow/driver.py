@@ -39,7 +39,7 @@ def needs_live_read(snapshot: WorkflowSnapshot) -> bool:
     that must be read from the API, or a child that was just made would be forgotten.
     """
     workflow = snapshot.workflow
-    left = snapshot.storages or snapshot.accesses or snapshot.movements or snapshot.jobs
+    left = snapshot.storages or snapshot.accesses or snapshot.movements or snapshot.container_jobs
     if workflow.metadata.deleting:
         return not left and not snapshot.dependents
     if offloadsteps.may_end_post_run(snapshot):
@@ -57,7 +57,7 @@ def is_final(snapshot: WorkflowSnapshot) -> bool:
     workflow = snapshot.workflow
     going = workflow.metadata.deleting or workflow.spec.desired_state is not State.PROPOSAL
     prepared = going or not _needs_preparation(snapshot)
-    return prepared and not snapshot.has_containers and snapshot.token is None
+    return prepared and not snapshot.has_containers and snapshot.token_secrets is None
 
 
 def reports_error(workflow: Workflow, writes: Sequence[Write]) -> bool:
@@ -145,7 +145,7 @@ def _release_directive(snapshot: WorkflowSnapshot, index: int) -> Outcome:
     try:
         return teardown.release(snapshot, index, None)
     except Fault as fault:  # shown to no user any more
-        return Outcome(waiting=fault.shown)
+        return Outcome(waiting=fault.workflow_message)
 
 
 # Driving a state
@@ -172,7 +172,7 @@ def _drive(snapshot: WorkflowSnapshot, entered: Object | None = None) -> list[Wr
     patch: dict[str, Any] = {"status": {**status, "drivers": _entries(workflow, drivers)}}
     if env:
         patch["status"]["env"] = env
-    patch["status"] |= containerauth.token_status(workflow, directives, snapshot.token)
+    patch["status"] |= containerauth.token_status(workflow, directives, snapshot.token_secrets)
     if workflow.status.state is State.PROPOSAL:
         patch["status"]["directiveBreakdowns"] = [
             {"kind": "DirectiveBreakdown", "name": name, "namespace": workflow.metadata.namespace}
@@ -212,7 +212,9 @@ def _attempt(
         outcome = handler(snapshot, driver.dwd_index, directive) if handler else DONE
     except Fault as fault:
         status = STATUS_BY_SEVERITY[fault.severity]
-        return _entry(driver, status=status, message=fault.shown, error=fault.debug), DONE
+        return _entry(
+            driver, status=status, message=fault.workflow_message, error=fault.debug
+        ), DONE
     if outcome.waiting is not None:
         return _entry(driver, status="Running", message=outcome.waiting, error=""), outcome
     done = _entry(driver, status="Completed", message="", error="")
@@ -271,7 +273,7 @@ def _change(workflow: Workflow, patch: Object) -> Change:
 
 def _propose(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     _validate(snapshot, index, directive)
-    found = snapshot.breakdowns.get(snapshot.child(index))
+    found = snapshot.breakdowns.get(snapshot.child_name(index))
     if found is None:
         made = Create(kind=kinds.BREAKDOWN, object=directivebreakdown.new(snapshot.workflow, index))
         return Outcome(writes=[made], waiting="status pending")
@@ -290,10 +292,10 @@ def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
     token = offloadsteps.set_up(snapshot)
     if token is not DONE:
         return token
-    found = snapshot.storages.get(snapshot.child(index))
+    found = snapshot.storages.get(snapshot.child_name(index))
     if found is None:
-        need = snapshot.breakdowns.get(snapshot.child(index))
-        assigned = snapshot.servers.get(snapshot.child(index))
+        need = snapshot.breakdowns.get(snapshot.child_name(index))
+        assigned = snapshot.servers.get(snapshot.child_name(index))
         if need is None or need.status.storage is None or assigned is None:
             return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
         sets = need.status.storage.allocation_sets
@@ -301,7 +303,7 @@ def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
         servers.check(sets, assigned, snapshot.rabbits, _nodes_by_rabbit(snapshot), where)
         made = nnfstorage.new(
             children.owner_for_directive(snapshot.workflow, index),
-            snapshot.child(index),
+            snapshot.child_name(index),
             need.status.storage.allocation_sets[0].label,
             assigned,
         )
@@ -319,7 +321,7 @@ def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directiv
     found = _usable_instance(snapshot, name)
     raise_for(found.object.status.error)
     if found.storage is None:
-        need = snapshot.breakdowns.get(snapshot.child(index))
+        need = snapshot.breakdowns.get(snapshot.child_name(index))
         own = found.servers is not None and found.owns(found.servers.metadata)
         if need is None or need.status.storage is None or found.servers is None or not own:
             return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
@@ -406,11 +408,11 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     offloads = offloadsteps.targets(snapshot)
     if index not in (*offloads, *containersteps.all_targets(snapshot)):
         # One NnfAccess mounts a node-local file system at a time: rabbits let go first.
-        rabbits = _unmount_access(snapshot.accesses.get(f"{snapshot.child(index)}-{SERVERS}"))
+        rabbits = _unmount_access(snapshot.accesses.get(f"{snapshot.child_name(index)}-{SERVERS}"))
         if rabbits is not DONE:
             return rabbits
     path = snapshot.mount_path(index)
-    name = f"{snapshot.child(index)}-{COMPUTES}"
+    name = f"{snapshot.child_name(index)}-{COMPUTES}"
     found = snapshot.accesses.get(name)
     if found is None:
         _check_computes(snapshot)
@@ -450,8 +452,8 @@ _LIFETIMES: Final = {"jobdw": "JOB", "persistentdw": "PERSISTENT"}
 
 
 def _unmount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    found = snapshot.accesses.get(f"{snapshot.child(index)}-{COMPUTES}")
-    outcome = _unmount_access(found, snapshot.lost)
+    found = snapshot.accesses.get(f"{snapshot.child_name(index)}-{COMPUTES}")
+    outcome = _unmount_access(found, snapshot.lost_nodes)
     return outcome if outcome is not DONE else offloadsteps.finish(snapshot)
 
 
@@ -492,8 +494,8 @@ def _start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
 
 def _mount_on_rabbits(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> Outcome:
     """Have rabbits mount the storage of the directive `target` until Teardown."""
-    found = snapshot.accesses.get(f"{snapshot.child(target)}-{SERVERS}")
-    served_for = (target, "container")
+    found = snapshot.accesses.get(f"{snapshot.child_name(target)}-{SERVERS}")
+    mounted_for = (target, "container")
     if found is None:
         if not may_mount(snapshot, target, targets, SERVERS):
             return Outcome(waiting="pending mount")
@@ -502,14 +504,14 @@ def _mount_on_rabbits(snapshot: WorkflowSnapshot, target: int, targets: Sequence
             target,
             SERVERS,
             snapshot.mount_path(target),
-            served_for=served_for,
-            lost=snapshot.lost,
+            mounted_for=mounted_for,
+            lost=snapshot.lost_nodes,
             **instance_options(snapshot, snapshot.directives[target]),
         )
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
-    is_kept = found.metadata.labels.get(labels.TEARDOWN_STATE) == State.TEARDOWN
-    if found.spec.desired_state != "mounted" or not is_kept:
-        again = accessobjects.mount_again(found, *served_for, snapshot.lost)
+    until_teardown = found.metadata.labels.get(labels.TEARDOWN_STATE) == State.TEARDOWN
+    if found.spec.desired_state != "mounted" or not until_teardown:
+        again = accessobjects.mount_again(found, *mounted_for, snapshot.lost_nodes)
         return Outcome(writes=[again], waiting="pending mount")
     raise_for(found.status.error)
     return DONE if is_mounted(found) else Outcome(waiting="pending mount")

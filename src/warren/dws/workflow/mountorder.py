@@ -23,7 +23,7 @@ def may_mount(snapshot: WorkflowSnapshot, index: int, indexes: Iterable[int], cl
     names = {each: instance_of(snapshot.directives[each]) for each in (*indexes, index)}
     own = names[index]
     return own is None or all(
-        is_mounted(snapshot.accesses.get(f"{snapshot.child(each)}-{clients}"))
+        is_mounted(snapshot.accesses.get(f"{snapshot.child_name(each)}-{clients}"))
         for each, name in names.items()
         if name is not None and name < own
     )

@@ -20,7 +20,7 @@ _FAILED = ("Failed", "Invalid")
 
 def targets(snapshot: WorkflowSnapshot) -> list[int]:
     """Return the indexes of the directives whose storage rabbits are to have mounted, too."""
-    if snapshot.offload is None or not copyservice.is_requested(snapshot.directives):
+    if snapshot.offload_service is None or not copyservice.is_requested(snapshot.directives):
         return []
     return [
         index
@@ -41,9 +41,9 @@ def set_up(snapshot: WorkflowSnapshot) -> Outcome:
 
 def variables(snapshot: WorkflowSnapshot) -> Mapping[str, str]:
     """Return the variables by which tasks find the service, if they ask it for copies."""
-    if snapshot.offload is None or not targets(snapshot):
+    if snapshot.offload_service is None or not targets(snapshot):
         return {}
-    return copyservice.variables(snapshot.offload)
+    return copyservice.variables(snapshot.offload_service)
 
 
 def unfinished_copies(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:

@@ -28,15 +28,17 @@ def tear_down(snapshot: WorkflowSnapshot, index: int, directive: Directive | Non
             kinds.NNF_DATA_MOVEMENT,
             {each.metadata.key: each.metadata.deleting for each in snapshot.movements},
         )
-    if snapshot.jobs:
+    if snapshot.container_jobs:
         # Nothing is unmounted under a container; a job goes after its pods.
-        found_jobs = {each.metadata.key: each.metadata.deleting for each in snapshot.jobs.values()}
+        found_jobs = {
+            each.metadata.key: each.metadata.deleting for each in snapshot.container_jobs.values()
+        }
         return _remove(kinds.BATCH_JOB, found_jobs)
-    names = [f"{snapshot.child(index)}-{who}" for who in (COMPUTES, SERVERS)]
+    names = [f"{snapshot.child_name(index)}-{who}" for who in (COMPUTES, SERVERS)]
     mounted = [each for name, each in snapshot.accesses.items() if name in names]
     if mounted:
         return _remove_and_check(kinds.NNF_ACCESS, mounted)
-    found = snapshot.storages.get(snapshot.child(index))
+    found = snapshot.storages.get(snapshot.child_name(index))
     return DONE if found is None else _remove_and_check(kinds.NNF_STORAGE, [found])
 
 
@@ -65,7 +67,7 @@ def stop(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcom
 def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Let an instance live on its own, if it has become one; else it goes."""
     found = snapshot.instances.get(directive.values["name"])
-    made_by = snapshot.breakdowns.get(snapshot.child(index))
+    made_by = snapshot.breakdowns.get(snapshot.child_name(index))
     if found is None or not instances.is_made_by(found.object, made_by):
         return DONE
     complete = all(

@@ -119,7 +119,7 @@ class Command:
             total_files=0,
             seconds=self._reported_at - self._started_at,
             remark=remark,
-            said=dict(self._parsed),
+            command_status=dict(self._parsed),
         )
         print(json.dumps(asdict(said)), flush=True)
 

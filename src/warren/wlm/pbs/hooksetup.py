@@ -47,8 +47,8 @@ def read_hook(qmgr: Qmgr, name: str) -> RegisteredHook | None:
         return None
     return RegisteredHook(
         attributes=attributes,
-        source=qmgr.exported("hook", name, "x-python"),
-        config=qmgr.exported("hook", name, "x-config"),
+        source=qmgr.export("hook", name, "x-python"),
+        config=qmgr.export("hook", name, "x-config"),
     )
 
 

@@ -105,7 +105,7 @@ class Qmgr:
         lines = (line.split("=", 1) for line in text.splitlines() if "=" in line)
         return {key.strip(): value.strip().strip('"') for key, value in lines}
 
-    def exported(self, kind: str, name: str, what: str) -> bytes:
+    def export(self, kind: str, name: str, what: str) -> bytes:
         """Return what has been imported: `x-python` or `x-config`. Empty where nothing has."""
         return self.run(f"export {kind} {name} application/{what} default")
 
