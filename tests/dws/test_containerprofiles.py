@@ -76,7 +76,7 @@ def test_the_profile_of_the_container_rfc_is_read() -> None:
         False,
     )
     assert (kept.container_path, kept.optional) == ("", True)
-    assert found.ports == 1
+    assert found.port_count == 1
     assert mistakes(yaml.safe_load(RFC)) == []
 
 
@@ -99,7 +99,7 @@ def test_its_mpi_form_is_read_as_well() -> None:
     assert found.data.mpi_spec is not None
     assert found.data.mpi_spec.slots_per_worker == 1
     assert [each["name"] for each in found.containers] == ["example-mpi"]
-    assert found.ports == 2
+    assert found.port_count == 2
     assert mistakes(yaml.safe_load(text)) == []
 
 

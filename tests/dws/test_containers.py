@@ -279,7 +279,7 @@ def test_they_say_what_the_real_ones_say(case: str) -> None:
             )
         ],
         nodes={rabbit: ["n"] for rabbit in rabbits},
-        ports=range(5000, 5000 + profile.ports),
+        ports=range(5000, 5000 + profile.port_count),
     )
     for real, own in zip(theirs, ours.jobs(), strict=True):
         assert own["metadata"]["name"] == real["metadata"]["name"]

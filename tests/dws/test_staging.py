@@ -288,7 +288,7 @@ def test_directives_that_do_not_fit_are_shown_with_carets_and_a_sentence(
 ) -> None:
     with pytest.raises(Mistake) as made:
         check([parse(JOBDW), parse(directive)], facts(lustre()))
-    assert made.value.shown == f"{directive}\n{carets}\n{sentence}"
+    assert made.value.text_with_carets == f"{directive}\n{carets}\n{sentence}"
 
 
 def test_without_storage_or_file_systems_nothing_is_suggested_that_is_not_there() -> None:

@@ -152,7 +152,7 @@ class ShutdownController:
         try:
             profile = containerprofiles.decode(copy)
             given = port_managers.assigned_ports(
-                read(manager, NnfPortManager), workflow, profile.ports
+                read(manager, NnfPortManager), workflow, profile.port_count
             )
         except (Fault, Malformed):  # told by the Workflow's own reconciles
             return []

@@ -115,7 +115,7 @@ def _node_differences(observed: JobAuditSnapshot) -> Iterator[Difference]:
         for link in storage.status.access.computes
         if link.status != "Ready"
     }
-    for node, reason in sorted(observed.drained.items()):
+    for node, reason in sorted(observed.drain_reasons.items()):
         if reason not in _STORAGE_DRAINS:
             continue
         about, words = f"node {node}", f"is drained ({reason})"

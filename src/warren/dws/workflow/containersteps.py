@@ -96,7 +96,9 @@ def _application(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
     """Return what a directive runs. Raises Fault where that is not known, or not possible."""
     profile = _profile(snapshot, index)
     manager, workflow = snapshot.port_manager, snapshot.workflow
-    given = ports.assigned_ports(manager, workflow, profile.ports) if profile.ports else ()
+    given = (
+        ports.assigned_ports(manager, workflow, profile.port_count) if profile.port_count else ()
+    )
     return Application(
         workflow=workflow,
         index=index,
@@ -215,13 +217,15 @@ def make_token(snapshot: WorkflowSnapshot) -> Outcome:
 def reserve_ports(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Ask for the ports of the containers; the job's tasks are told which they are."""
     profile = _profile(snapshot, index)
-    if not profile.ports:
+    if not profile.port_count:
         return DONE
     manager, workflow = snapshot.port_manager, snapshot.workflow
-    given = ports.assigned_ports(manager, workflow, profile.ports)
+    given = ports.assigned_ports(manager, workflow, profile.port_count)
     if given:
         return Outcome(env=applications.port_variables(profile, given))
-    asked = ports.request_ports(manager, workflow, profile.ports) if manager is not None else None
+    asked = (
+        ports.request_ports(manager, workflow, profile.port_count) if manager is not None else None
+    )
     return Outcome(writes=[asked] if asked else [], waiting="waits for ports of its containers")
 
 

@@ -39,7 +39,7 @@ def instance_options(snapshot: WorkflowSnapshot, directive: Directive) -> dict[s
     name = instance_of(directive)
     found = snapshot.instances.get(name) if name is not None else None
     return {
-        "persistent": name,
+        "instance_name": name,
         "shared": sharing.from_annotations(found.object.metadata.annotations)
         if found is not None
         else None,
