@@ -99,8 +99,8 @@ class Application:
 
     workflow: Workflow
     index: int
+    """The directive's, and so is the name."""
     name: str
-    """The directive's."""
     profile: ContainerProfile
     volumes: Sequence[Volume] = ()
     nodes: Mapping[str, Sequence[str]]

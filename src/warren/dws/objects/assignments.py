@@ -8,6 +8,8 @@ from warren.dws.objects.meta import Meta
 
 
 class ServersStorage(Struct, frozen=True):
+    """How many allocations of a set a rabbit has; `name` is the rabbit's."""
+
     name: str
     allocation_count: int = 1
 
