@@ -289,13 +289,13 @@ class WorkflowController:
             "pinned_container_profiles": {
                 obj["metadata"]["name"]: obj for obj in children[kinds.CONTAINER_PROFILE]
             },
-            "jobs": {
+            "container_jobs": {
                 obj["metadata"]["name"]: read(obj, BatchJob) for obj in children[kinds.BATCH_JOB]
             },
-            "ports": read(raw, NnfPortManager) if raw is not None else None,
+            "port_manager": read(raw, NnfPortManager) if raw is not None else None,
             "pod_nodes": _Nodes(self._informers.of(kinds.NODE)),
             "new_ssh_key": new_ssh_key,
-            "no_containers": why_no_node_runs_pods(self._informers.of(kinds.NODE).values()),
+            "why_no_containers": why_no_node_runs_pods(self._informers.of(kinds.NODE).values()),
         }
 
 
