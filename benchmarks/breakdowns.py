@@ -117,7 +117,7 @@ async def _measure_placement(kind: str, strategy: str) -> float:
         binding=BINDING,
         userid=1001,
         groupid=1002,
-        label="fX",
+        formatted_id="fX",
         directives=(JOBDW,),
         resources=made_of,
     )

@@ -20,7 +20,7 @@ def checking() -> Iterator[Result]:
     """Directives of which each third makes storage that the others copy to and from."""
     rules = rules_of(obj for obj in manifests("rules.yaml") if obj["kind"] == "DWDirectiveRule")
     shared = LustreFileSystem(Meta("lus"), LustreSpec("lus", "/lus"))
-    facts = Facts(userid=1000, file_systems=[shared], raw=RawVolumes.NONE)
+    facts = Facts(userid=1000, file_systems=[shared], raw_volumes=RawVolumes.NONE)
     good = [
         text
         for n in range(MANY // 3 + 1)

@@ -105,9 +105,9 @@ def placements(graph: Graph) -> Iterator[Result]:
         slots=1,
         cores=1,
         exclusive=True,
-        ssd_gib=wanted.beside,
+        ssd_gib=wanted.gib_per_node,
         labels=wanted.labels,
-        shared_flash=wanted.shared,
+        shared_flash=wanted.shared_sets,
     )
     yield Result(
         name=f"match {nodes} nodes with shared flash",
@@ -126,7 +126,7 @@ def placements(graph: Graph) -> Iterator[Result]:
     )
     given = allocated_flash(text)
     per_rabbit = {each.rabbit: each.nodes for each in given}
-    counts = [each.count for each in wanted.shared]
+    counts = [each.count for each in wanted.shared_sets]
     yield Result(
         name="place its storage on 720 rabbits",
         value=median_ms(lambda: placement.allocation_sets(needs, per_rabbit, floor, given, counts)),

@@ -135,12 +135,12 @@ def _snapshot(job: Job, workflow: Object | None) -> JobSnapshot:
     return JobSnapshot(
         job=job,
         workflow=None if workflow is None else read(workflow, Workflow),
-        raw=workflow,
+        raw_workflow=workflow,
         breakdowns={meta["name"]: read(breakdown, DirectiveBreakdown)},
         servers={meta["name"]: read({"metadata": meta}, Servers)},
         computes=read({"metadata": _META, "data": []}, Computes),
         configuration=read(configuration, SystemConfiguration),
-        mounted=("compute-00",),
+        mounted_nodes=("compute-00",),
         min_allocation=1,
         now=0.0,
     )

@@ -119,7 +119,7 @@ def test_time_for_copies_runs_from_when_the_last_of_them_went_on() -> None:
 
 def test_copies_are_in_the_record_of_a_job_that_ends_when_it_is_first_looked_at() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
-        conductor.configure(Settings(kept_movements=1))
+        conductor.configure(Settings(max_recorded_movements=1))
         made = await workflow(api, "DataOut", ready=True)
         await copy(api, made, "a", state="Finished", status="Success")
         await copy(api, made, "b", state="Finished", status="Failed")
@@ -255,10 +255,10 @@ def test_whether_rabbits_return_is_a_setting_that_may_be_changed() -> None:
         metadata = meta("r0", "default", annotations=note)
         await api.add(kinds.STORAGE, {"metadata": metadata, "spec": {"state": "Disabled"}})
         async with running(api, conductor.run()):
-            assert api.find(kinds.NNF_STORAGE, selftest.key_of("r0")) is None
+            assert api.find(kinds.NNF_STORAGE, selftest.test_key("r0")) is None
             conductor.configure(Settings(return_to_service=True))
             await caught_up()
-            assert api.find(kinds.NNF_STORAGE, selftest.key_of("r0")) is not None
+            assert api.find(kinds.NNF_STORAGE, selftest.test_key("r0")) is not None
 
     conducted(story)
 

@@ -48,8 +48,11 @@ def kinds_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(allocationneeds, "needs_of", needs_of)
     # Over the network its nodes reach it wherever they are.
-    over = {**computeaccess.ACCESS, "xfs": [{"type": "network", "priority": "mandatory"}]}
-    monkeypatch.setattr(computeaccess, "ACCESS", over)
+    over = {
+        **computeaccess.ACCESS_CONSTRAINTS,
+        "xfs": [{"type": "network", "priority": "mandatory"}],
+    }
+    monkeypatch.setattr(computeaccess, "ACCESS_CONSTRAINTS", over)
 
 
 def held_by(control: Control, job: JobId) -> dict[str, int]:
@@ -104,7 +107,7 @@ def test_nodes_are_where_they_reach_an_allocation_that_they_must_be_wired_to(
 ) -> None:
     """Statements 002.20, 002.23, 002.24: what is physical and mandatory, to the end."""
     wired = {"xfs": [{"type": "physical", "priority": "mandatory"}]}
-    monkeypatch.setattr(computeaccess, "ACCESS", wired)
+    monkeypatch.setattr(computeaccess, "ACCESS_CONSTRAINTS", wired)
 
     async def action(world: World, control: Control) -> None:
         first = await world.submit(control, nodes=1, attributes=BESIDE)

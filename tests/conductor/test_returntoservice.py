@@ -20,7 +20,7 @@ from warren.dws.rabbits.outofservice import Action
 
 RABBIT = Key("default", "r0")
 WORKFLOW = Key("default", "fluxjob-7")
-TEST = selftest.key_of("r0")
+TEST = selftest.test_key("r0")
 
 Story = Callable[[Api, ReturnToService], Awaitable[None]]
 
@@ -56,7 +56,7 @@ def test_it_is_not_tested_before_the_storage_is_gone_and_enabled_after_the_test(
         await disabled(api)
         assert made(api) == []
         workflow = read(api.find(kinds.WORKFLOW, WORKFLOW), Workflow)
-        await api.patch(abort.mark(workflow, None, 0.0))
+        await api.patch(abort.mark_aborted(workflow, None, 0.0))
         await caught_up()
         assert made(api) == []
 
@@ -105,7 +105,7 @@ def test_servers_that_went_while_their_watch_was_down_hold_a_rabbit_no_longer() 
 
     async def story(api: Api, returning: ReturnToService) -> None:
         workflow = read(api.find(kinds.WORKFLOW, WORKFLOW), Workflow)
-        await api.patch(abort.mark(workflow, None, 0.0))
+        await api.patch(abort.mark_aborted(workflow, None, 0.0))
         of_it = {**OF_A_WORKFLOW, labels.WORKFLOW_NAME: WORKFLOW.name}
         share = {"allocationSize": 1, "label": "xfs", "storage": [{"name": RABBIT.name}]}
         await api.add(

@@ -163,7 +163,7 @@ def test_a_directive_is_broken_down_as_by_nnf(name: str, path: Path) -> None:
         for kind in (kinds.PERSISTENT_INSTANCE, kinds.NNF_STORAGE_PROFILE, kinds.SERVERS):
             for each in there.get(kind.name, ()):
                 made = api.find(kind, key_of(each))
-                if kind is kinds.SERVERS and labels.persistent_of(each):
+                if kind is kinds.SERVERS and labels.persistent_instance_of(each):
                     continue  # the instance's controller makes them
                 if made is None:
                     assert " persistentdw " in theirs["spec"]["directive"] or "10-two" in name

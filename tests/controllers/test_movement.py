@@ -158,7 +158,7 @@ TOLD = Progress(
     seconds=2.0,
     directories=3,
     links=1,
-    kept_bytes=2**20,
+    earlier_bytes=2**20,
     remark="and less",
 )
 
@@ -201,7 +201,9 @@ COMMANDS = {"moved": "1", "progress": "40", "files": "7", "lastMessage": "40% do
 
 
 def test_a_copy_by_a_command_says_what_the_command_says() -> None:
-    said = Progress(bytes=0, total_bytes=0, files=0, total_files=0, seconds=2.0, said=COMMANDS)
+    said = Progress(
+        bytes=0, total_bytes=0, files=0, total_files=0, seconds=2.0, command_status=COMMANDS
+    )
 
     async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
         async with running(api, movements.reconciler.run(), movements.copies.run()):
@@ -583,7 +585,7 @@ class Saying(Noting):
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
         if copy.source == "/in":
             self._note("copy", copy.source)
-            yield replace(TOLD, said=self.said)
+            yield replace(TOLD, command_status=self.said)
             return
         async for progress in super().copy(copy):
             yield progress

@@ -316,7 +316,9 @@ def test_of_a_job_whose_tasks_do_not_run_nothing_is_made() -> None:
 
 
 def test_copies_that_have_ended_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(movements, "surplus", partial(movements.surplus, kept=3))
+    monkeypatch.setattr(
+        movements, "movements_to_forget", partial(movements.movements_to_forget, max_remembered=3)
+    )
 
     async def story(api: Api, service: Offload) -> None:
         names = [await asked(service) for _ in range(3)]

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from warren.daemons.repair import remove_all
-from warren.dws.audit import Finding, Sort
+from warren.dws.audit import Finding, FindingType
 from warren.dws.node import NodeTrouble
 
 
 def _finding(name: str) -> Finding:
-    return Finding(sort=Sort.MOUNT, where="r0", name=name, why="left")
+    return Finding(type=FindingType.MOUNT, where="r0", name=name, why="left")
 
 
 def test_what_cannot_be_removed_is_told_and_the_rest_is_removed() -> None:

@@ -101,7 +101,7 @@ def test_an_argument_is_as_long_as_a_path_at_most() -> None:
 def test_many_mistakes_are_counted_and_not_all_shown() -> None:
     findings = check_directives(["#DW x"] * (MOST_SHOWN + 3), RULES).findings
     mistakes = Mistakes(findings)
-    assert mistakes.shown.count("#DW x\n    ^\nUnknown command") == MOST_SHOWN
+    assert mistakes.text_with_carets.count("#DW x\n    ^\nUnknown command") == MOST_SHOWN
     assert str(mistakes).splitlines()[MOST_SHOWN:] == ["There are 3 more."]
 
 

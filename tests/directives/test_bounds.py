@@ -11,7 +11,7 @@ from warren.directives.diagnostics import (
     did_you_mean,
     raise_mistakes,
 )
-from warren.directives.parse import LONGEST_WORD, read
+from warren.directives.parse import LONGEST_WORD, try_parse
 from warren.directives.patterns import LARGEST_PROGRAM, BadPattern, occurs
 from warren.directives.rules import ArgumentRule, Rule, check_directives
 
@@ -72,7 +72,7 @@ def test_a_near_word_is_looked_for_up_to_a_length(length: int, suggested: bool) 
 
 
 def mistake(text: str) -> Mistake:
-    (only,) = read(text).mistakes
+    (only,) = try_parse(text).mistakes
     return only
 
 
@@ -83,12 +83,12 @@ def test_a_text_that_is_empty_is_wrong_at_its_beginning() -> None:
 def test_a_word_that_is_too_long_is_shown_by_its_first_letter() -> None:
     begun = mistake(f"#DW jobdw {'a' * (LONGEST_WORD + 1)}")
     assert (begun.start, begun.end) == (10, 11)
-    assert read(f"#DW jobdw {'a' * LONGEST_WORD}").mistakes == ()
+    assert try_parse(f"#DW jobdw {'a' * LONGEST_WORD}").mistakes == ()
 
 
 @pytest.mark.parametrize("value", ["'a'", "''", '"a"', "a'b"])
 def test_a_value_may_have_quotes_that_are_closed(value: str) -> None:
-    assert read(f"#DW jobdw name={value} type=xfs").mistakes == ()
+    assert try_parse(f"#DW jobdw name={value} type=xfs").mistakes == ()
 
 
 @pytest.mark.parametrize("value", ["'a", '"a', "'a\""])

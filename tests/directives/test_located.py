@@ -12,7 +12,7 @@ SCRIPT = """\
 
 def places(one: LocatedDirective, part: str) -> tuple[int, int, int]:
     start = one.text.index(part)
-    return one.place(start, start + len(part))
+    return one.line_and_columns(start, start + len(part))
 
 
 def test_words_are_divided_into_the_directives_that_they_are_of() -> None:
@@ -50,7 +50,7 @@ def test_a_word_of_a_variable_is_shown_with_all_of_its_place() -> None:
 def test_what_is_behind_all_words_is_shown_at_the_first_of_them() -> None:
     one = LocatedDirective((Word("#DW", 3, 2, 3),))
 
-    assert one.place(3, 4) == (3, 2, 3)
+    assert one.line_and_columns(3, 4) == (3, 2, 3)
 
 
 def test_words_before_the_first_directive_are_one_by_themselves() -> None:

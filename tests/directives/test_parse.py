@@ -85,7 +85,7 @@ def test_every_token_stands_where_it_says(arguments: list[str], gap: str) -> Non
 def test_what_is_no_directive_is_shown_with_carets_under_the_place(text: str, shown: str) -> None:
     with pytest.raises(Mistake) as made:
         parse(text)
-    assert made.value.shown == shown
+    assert made.value.text_with_carets == shown
 
 
 @pytest.mark.parametrize(

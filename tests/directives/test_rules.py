@@ -22,7 +22,7 @@ def shown(*directives: str, rules: list[Rule] = RULES) -> str:
     """Return what is said of the mistake in the directives."""
     with pytest.raises(Mistake) as made:
         check([parse(each) for each in directives], rules)
-    return made.value.shown
+    return made.value.text_with_carets
 
 
 def rule(**definition: object) -> list[Rule]:

@@ -15,7 +15,7 @@ def directives(text: str) -> list[str]:
 
 
 def remarks(text: str) -> list[str]:
-    return [remark.shown("job.sh") for remark in read(text).remarks]
+    return [remark.text_with_carets("job.sh") for remark in read(text).remarks]
 
 
 def test_a_script_has_its_directives_in_its_leading_comments() -> None:

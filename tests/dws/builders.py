@@ -24,7 +24,7 @@ from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.storage import storageprofiles
-from warren.dws.workflow.states import initial
+from warren.dws.workflow.states import with_initial_status
 
 BINDING = Binding(
     "flux",
@@ -79,7 +79,7 @@ def raw_workflow(
     status: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Make a Workflow that is in `state`; what earlier states foresaw is done."""
-    made = initial(
+    made = with_initial_status(
         {
             "kind": "Workflow",
             "metadata": meta("wf")

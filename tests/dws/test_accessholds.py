@@ -17,7 +17,7 @@ from tests.dws.builders import (
 )
 from warren.dws import kinds, labels
 from warren.dws.access.nnfaccess import decide
-from warren.dws.access.storagelock import holding, rivals
+from warren.dws.access.storagelock import holding, other_accesses
 from warren.dws.objects.accesses import ClientMount, NnfAccess
 from warren.dws.objects.decoding import read
 from warren.dws.storage.locks import Holding
@@ -186,11 +186,11 @@ def test_an_access_that_holds_the_storage_waits_for_what_it_has_not_mounted_yet(
 def test_who_else_holds_it_is_asked_of_persistent_storage() -> None:
     other = f"nnf.cray.hpe.com/{by().access.name}"
     held = {"finalizers": [labels.STORAGE_FINALIZER, other]}
-    assert rivals(nnf_access(), lasting(**held)) == [by().access]
-    assert rivals(nnf_access(), lasting(annotations={labels.LOCK: "a-0-computes/default"}))
-    assert rivals(nnf_access(desired="unmounted"), lasting(**held)) == [by().access]
-    assert rivals(nnf_access(), nnf_storage(("r0", 1), metadata=held)) == []
-    assert rivals(nnf_access(), None) == []
+    assert other_accesses(nnf_access(), lasting(**held)) == [by().access]
+    assert other_accesses(nnf_access(), lasting(annotations={labels.LOCK: "a-0-computes/default"}))
+    assert other_accesses(nnf_access(desired="unmounted"), lasting(**held)) == [by().access]
+    assert other_accesses(nnf_access(), nnf_storage(("r0", 1), metadata=held)) == []
+    assert other_accesses(nnf_access(), None) == []
 
 
 def test_an_access_that_holds_it_is_not_kept_out_by_one_that_came_later() -> None:

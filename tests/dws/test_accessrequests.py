@@ -8,7 +8,7 @@ from warren.dws.access.accessobjects import new
 def test_the_access_of_computes_and_of_rabbits_differ_as_nnf_has_it() -> None:
     wf = workflow("#DW jobdw type=xfs capacity=1GiB name=ab")
     on_computes = new(wf, 0, "computes", "/mnt/nnf/uid-wf-0")
-    on_rabbits = new(wf, 0, "servers", "/mnt/nnf/uid-wf-0", served_for=(1, "copy_in"))
+    on_rabbits = new(wf, 0, "servers", "/mnt/nnf/uid-wf-0", mounted_for=(1, "copy_in"))
 
     assert on_computes["metadata"]["name"] == "wf-0-computes"
     assert on_rabbits["metadata"]["name"] == "wf-0-servers"
@@ -24,10 +24,10 @@ def test_the_access_of_computes_and_of_rabbits_differ_as_nnf_has_it() -> None:
     }
     assert (on_rabbits["spec"]["target"], on_rabbits["spec"]["teardownState"]) == ("all", "PreRun")
     assert "clientReference" not in on_rabbits["spec"]
-    last = new(wf, 0, "servers", "/mnt/nnf/uid-wf-0", served_for=(2, "copy_out"))
+    last = new(wf, 0, "servers", "/mnt/nnf/uid-wf-0", mounted_for=(2, "copy_out"))
     assert last["spec"]["teardownState"] == "Teardown"
     lasting = new(
-        wf, 0, "servers", "/mnt/nnf/uid-wf-0", served_for=(1, "copy_in"), persistent="pers"
+        wf, 0, "servers", "/mnt/nnf/uid-wf-0", mounted_for=(1, "copy_in"), instance_name="pers"
     )
     assert lasting["spec"]["storageReference"]["name"] == "pers"
     assert lasting["spec"]["clientReference"] == on_computes["spec"]["clientReference"]

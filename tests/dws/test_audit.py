@@ -8,7 +8,7 @@ from tests.dws.builders import DELETING, error, meta
 from warren.base.bytesize import MIB
 from warren.base.objects import Key, Kind, Object, Remove
 from warren.dws import audit, kinds, labels
-from warren.dws.audit import NodeInventory, Sort
+from warren.dws.audit import FindingType, NodeInventory
 
 
 def owned(name: str, namespace: str = "default", **spec: Any) -> dict[str, Any]:
@@ -64,27 +64,28 @@ def test_what_should_be_there_and_is_not_is_no_finding() -> None:
     ("on_nodes", "sort", "where", "name"),
     [
         (NodeInventory(volumes=frozenset({("r0", "uid-share-2")}), processes={}),
-         Sort.VOLUME, "r0", "uid-share-2"),
+         FindingType.VOLUME, "r0", "uid-share-2"),
         (NodeInventory(volumes=frozenset({("r1", "uid-share-0")}), processes={}),
-         Sort.VOLUME, "r1", "uid-share-0"),
+         FindingType.VOLUME, "r1", "uid-share-0"),
         (
             NodeInventory(mounts=frozenset({("n0", "/other")}), processes={}),
-            Sort.MOUNT,
+            FindingType.MOUNT,
             "n0",
             "/other",
         ),
-        (NodeInventory(mounts=frozenset({("n1", "/m")}), processes={}), Sort.MOUNT, "n1", "/m"),
+        (NodeInventory(mounts=frozenset({("n1", "/m")}), processes={}),
+         FindingType.MOUNT, "n1", "/m"),
         (NodeInventory(devices=frozenset({("r0", "/dev/loop7")}), processes={}),
-         Sort.DEVICE, "r0", "/dev/loop7"),
-        (NodeInventory(processes={17: "ƒB"}), Sort.PROCESS, "", "17"),
+         FindingType.DEVICE, "r0", "/dev/loop7"),
+        (NodeInventory(processes={17: "ƒB"}), FindingType.PROCESS, "", "17"),
     ],
 )  # fmt: skip
 def test_what_no_object_asks_for_is_found(
-    on_nodes: NodeInventory, sort: Sort, where: str, name: str
+    on_nodes: NodeInventory, sort: FindingType, where: str, name: str
 ) -> None:
     (found,) = audit.orphaned_objects(on_nodes, objects(), {"ƒA"})
 
-    assert (found.sort, found.where, found.name) == (sort, where, name)
+    assert (found.type, found.where, found.name) == (sort, where, name)
 
 
 def test_objects_of_a_workflow_that_is_gone_are_found_owners_first() -> None:
@@ -180,15 +181,18 @@ def to_go(message: str, severity: str) -> dict[Kind, list[Object]]:
 
 
 def test_a_volume_that_is_waited_for_is_not_overdue() -> None:
-    assert audit.overdue(objects()) == []
-    assert audit.overdue(to_go("r0/uid-share-0 is in use by process 7 (sh of ada)", "Minor")) == []
+    assert audit.overdue_volumes(objects()) == []
+    assert (
+        audit.overdue_volumes(to_go("r0/uid-share-0 is in use by process 7 (sh of ada)", "Minor"))
+        == []
+    )
 
 
 def test_a_volume_that_is_kept_by_an_unknown_process_is_told_with_all_that_helps() -> None:
-    (late,) = audit.overdue(to_go("something has it open", "Major"))
+    (late,) = audit.overdue_volumes(to_go("something has it open", "Major"))
     found = audit.overdue_finding(late, late.names[1], "ada", "process 7 (sh of ada)")
 
-    assert (found.sort, found.where, found.name) == (Sort.VOLUME, "r0", "uid-share-1")
+    assert (found.type, found.where, found.name) == (FindingType.VOLUME, "r0", "uid-share-1")
     assert found.why == (
         "8.00 MiB of ada (user 1001, job ƒA) are to go, and no process is seen to keep them: "
         "something has it open. End the processes of ada on n[0-1],r0, or restart these nodes; "
@@ -199,7 +203,7 @@ def test_a_volume_that_is_kept_by_an_unknown_process_is_told_with_all_that_helps
 def test_a_volume_whose_workflow_is_gone_and_whose_user_has_no_process_is_told_all_the_same() -> (
     None
 ):
-    (late,) = audit.overdue(to_go("something has it open", "Major") | {kinds.WORKFLOW: []})
+    (late,) = audit.overdue_volumes(to_go("something has it open", "Major") | {kinds.WORKFLOW: []})
 
     assert audit.overdue_finding(late, late.names[0], "user 1001", "").why == (
         "8.00 MiB of user 1001 (user 1001) are to go, and no process is seen to keep them: "

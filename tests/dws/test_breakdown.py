@@ -20,14 +20,14 @@ from tests.dws.builders import (
 from warren.base.objects import Key, Object, key_of
 from warren.dws import kinds, labels
 from warren.dws.breakdown.breakdownsnapshot import BreakdownSnapshot
-from warren.dws.breakdown.directivebreakdown import child, decide
+from warren.dws.breakdown.directivebreakdown import decide, new
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
 
 
 def test_a_breakdown_carries_its_directive_and_its_place_in_the_workflow() -> None:
-    obj = child(workflow(JOBDW, JOBDW.replace("my-fs", "other")), 1)
+    obj = new(workflow(JOBDW, JOBDW.replace("my-fs", "other")), 1)
     assert key_of(obj) == Key("default", "wf-1")
     assert obj["spec"]["userID"] == 1001
     assert obj["metadata"]["labels"][labels.DIRECTIVE_INDEX] == "1"
@@ -55,7 +55,7 @@ def test_a_breakdown_makes_its_copy_of_the_profile_before_anything_else() -> Non
 @pytest.mark.parametrize(("some", "label"), [("xfs", True), ("gfs2", False)])
 def test_where_only_some_rabbits_make_a_type_its_set_asks_for_those(some: str, label: bool) -> None:
     view = seen(
-        breakdown(), SOURCE, pinned_profile=copied(SOURCE), is_made_by_some_only=some.__eq__
+        breakdown(), SOURCE, pinned_profile=copied(SOURCE), only_some_rabbits_make=some.__eq__
     )
 
     (patch,) = changes(decide(view), kinds.BREAKDOWN)

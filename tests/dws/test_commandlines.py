@@ -242,7 +242,9 @@ def test_variables_of_lustre_are_overridden_for_the_lines_beside_them() -> None:
 
     client = {"$MGS_NID": "nid", "$FS_NAME": "a", "$MOUNT_PATH": "/m"}
     own = [
-        each.within("clientOptions.commandlines").without_variables(commandlines.OF_SHARES)
+        each.within("clientOptions.commandlines").without_variables(
+            commandlines.PER_RABBIT_VARIABLES
+        )
         for each in said.values()
     ]
     assert own[0] == own[1]

@@ -56,8 +56,8 @@ from warren.dws.jobs.jobactions import (
 from warren.dws.jobs.jobsnapshot import Job, JobSnapshot
 from warren.dws.jobs.placement import PlacementPolicy
 from warren.dws.jobs.timeouts import Timeouts
-from warren.dws.jobs.unsavedresults import Unsaved
-from warren.dws.nodelocal import per_rabbit
+from warren.dws.jobs.unsavedresults import UnsavedPolicy
+from warren.dws.nodelocal import node_counts_by_rabbit
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
@@ -87,7 +87,7 @@ def job(phase: Phase, **more: Any) -> Job:
         binding=BINDING,
         userid=1001,
         groupid=1002,
-        label="fX",
+        formatted_id="fX",
         directives=(JOBDW,),
         resources=[NODE],
         nodes=("n0", "n1", "n2"),
@@ -104,7 +104,7 @@ def seen(the_job: Job, wf: Workflow | None = None, **others: Any) -> JobSnapshot
         "min_allocation": 4 * GIB,
         "now": NOON,
     }
-    return JobSnapshot(job=the_job, workflow=wf, raw=RAW, **{**view, **others})
+    return JobSnapshot(job=the_job, workflow=wf, raw_workflow=RAW, **{**view, **others})
 
 
 def at(state: str, ready: bool = True, desired: str | None = None, **status: Any) -> Workflow:
@@ -491,7 +491,7 @@ def test_storage_is_on_rabbits_of_no_node_where_the_site_lets_it() -> None:
             )
         },
         flash=(HeldFlash("r0", 2, 1, 4), HeldFlash("r1", 1, 1, 0), HeldFlash("r9", 0, 1, 8)),
-        policy=PlacementPolicy(anywhere=True),
+        policy=PlacementPolicy(allow_any_rabbit=True),
     )
     actions = decide(starting)
     (patch,) = changes(actions, kinds.SERVERS)
@@ -565,9 +565,9 @@ def test_a_job_whose_storage_cannot_be_placed_cannot_go_on(
 
 
 def test_nodes_are_counted_by_the_rabbit_they_are_wired_to() -> None:
-    assert per_rabbit(["n2", "n0", "n1"], configuration()) == {"r0": 2, "r1": 1}
+    assert node_counts_by_rabbit(["n2", "n0", "n1"], configuration()) == {"r0": 2, "r1": 1}
     with pytest.raises(Fault, match="node stray is wired to no rabbit"):
-        per_rabbit(["n0", "stray"], configuration())
+        node_counts_by_rabbit(["n0", "stray"], configuration())
 
 
 # Running and ending
@@ -753,8 +753,8 @@ def test_nodes_that_have_let_go_are_given_back_while_flash_cannot_be() -> None:
     torn = at("Teardown", ready=False, **ERROR)
     warned = job(Phase.ENDING, ran=True, has_exception_while_ending=True)
 
-    assert decide(seen(warned, torn, mounted={"n1"})) == [FreeNodes(("n0", "n2"))]
-    assert decide(seen(warned, torn, mounted={"n0", "n1", "n2"})) == []
+    assert decide(seen(warned, torn, mounted_nodes={"n1"})) == [FreeNodes(("n0", "n2"))]
+    assert decide(seen(warned, torn, mounted_nodes={"n0", "n1", "n2"})) == []
 
 
 @pytest.mark.parametrize(
@@ -766,7 +766,7 @@ def test_nodes_are_given_back_while_a_deleted_workflow_does_not_go(
     going = workflow(JOBDW, state=state, metadata=DELETING)
     ending = job(Phase.ENDING, ran=True, has_failed_while_ending=True)
 
-    assert decide(seen(ending, going, mounted={"n1"})) == given
+    assert decide(seen(ending, going, mounted_nodes={"n1"})) == given
 
 
 def test_nodes_are_not_given_back_early_while_nothing_is_wrong() -> None:
@@ -1037,13 +1037,13 @@ def test_copies_that_take_too_long_are_given_up_and_the_job_has_not_failed() -> 
     again = overdue("DataOut", 101, Phase.ENDING, has_exception_while_ending=True)
     assert [type(each) for each in again] == [Note, Change]
     # What is asked for anyway is asked for once.
-    dropped = {"cancelled": True, "unsaved": Unsaved.DROP}
+    dropped = {"cancelled": True, "unsaved_policy": UnsavedPolicy.DROP}
     assert asked(overdue("DataOut", 100, Phase.ENDING, **dropped)) == ["Teardown"]
 
 
 def test_a_job_of_which_a_copy_has_failed_fails_where_its_others_take_too_long() -> None:
     driver = {"driverID": "nnf", "dwdIndex": 0, "watchState": "DataOut"}
-    status = {"drivers": [{**driver, "message": f"{copysteps.FAILED}: broke"}]}
+    status = {"drivers": [{**driver, "message": f"{copysteps.FAILED_MESSAGE}: broke"}]}
     (late,) = overdue("DataOut", 100, Phase.ENDING, status=status)
     assert (late.type, late.severity) == ("teardown-timeout", 0)
     # By its exception the job is abandoned.
@@ -1090,7 +1090,7 @@ def test_what_still_has_the_storage_of_a_job_that_was_let_go_is_kept_from_others
         at(state, ready=False),
         aborted=True,
         computes=computes("n0", "n1"),
-        mounted={"n1", "r0"},
+        mounted_nodes={"n1", "r0"},
         servers={"wf-0": HOLDING},
         storages={"r0": rabbit()},
     )
@@ -1108,7 +1108,9 @@ def test_what_still_has_the_storage_of_a_job_that_was_let_go_is_kept_from_others
 def test_a_deleted_workflow_of_a_job_that_was_let_go_takes_its_nodes_out_of_service_too() -> None:
     metadata = {**DELETING, "finalizers": [BINDING.finalizer]}
     going = workflow(JOBDW, state="Teardown", metadata=metadata)
-    view = seen(job(Phase.OVER), going, aborted=True, computes=computes("n0", "n1"), mounted={"n1"})
+    view = seen(
+        job(Phase.OVER), going, aborted=True, computes=computes("n0", "n1"), mounted_nodes={"n1"}
+    )
     drained, marked = decide(view)
 
     assert drained == Drain(("n1",), "failed to unmount rabbit")
@@ -1182,7 +1184,9 @@ COPIES = [copied("a", "Success"), copied("b", "Failed"), copied("c", "", "Runnin
 def test_as_many_copies_are_kept_as_a_site_wants_those_that_failed_first(
     most: int, kept: list[str] | None
 ) -> None:
-    view = seen(job(Phase.ENDING, ran=True), at("DataOut"), kept_movements=most, movements=COPIES)
+    view = seen(
+        job(Phase.ENDING, ran=True), at("DataOut"), max_recorded_movements=most, movements=COPIES
+    )
     found = notes(decide(view)).get("rabbit_datamovements")
 
     assert (found and [each["metadata"]["name"] for each in found]) == kept
@@ -1201,10 +1205,10 @@ def test_nodes_of_a_job_that_was_let_go_return_when_its_storage_is_gone() -> Non
 
     assert undrained == Undrain(("n0", "n1"), "failed to unmount rabbit")
     assert isinstance(removed, Remove)
-    assert decide(replace(view, shared_with_aborted={"n0"}))[0] == Undrain(
+    assert decide(replace(view, nodes_shared_with_aborted={"n0"}))[0] == Undrain(
         ("n1",), "failed to unmount rabbit"
     )
-    assert decide(replace(view, shared_with_aborted={"n0", "n1"})) == [removed]
+    assert decide(replace(view, nodes_shared_with_aborted={"n0", "n1"})) == [removed]
     assert decide(replace(view, return_to_service=False)) == [removed]
     # What its end was waited for has nothing to return.
     unmarked = workflow(JOBDW, state="Teardown", ready=True)

@@ -39,7 +39,7 @@ def key_secret(owner: str = "uid-wf") -> Object:
 
 def set_up(found: TokenSecrets | None, **more: Any) -> Any:
     """Decide on a Workflow in Setup whose containers need no ports."""
-    return bare("Setup", token=found, **AUTH, **more)
+    return bare("Setup", token_secrets=found, **AUTH, **more)
 
 
 def unsigned(part: str) -> Any:

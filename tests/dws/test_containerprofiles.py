@@ -70,9 +70,13 @@ def test_the_profile_of_the_container_rfc_is_read() -> None:
     assert found.data.retry_limit == 0
     fast, kept = found.storages.values()
     assert [*found.storages] == ["DW_JOB_foo_local_storage", "DW_PERSISTENT_foo_persistent_storage"]
-    assert (fast.place, fast.minimum_capacity, fast.optional) == ("/foo/local", "1TiB", False)
-    assert (kept.place, kept.optional) == ("", True)
-    assert found.ports == 1
+    assert (fast.container_path, fast.minimum_capacity, fast.optional) == (
+        "/foo/local",
+        "1TiB",
+        False,
+    )
+    assert (kept.container_path, kept.optional) == ("", True)
+    assert found.port_count == 1
     assert mistakes(yaml.safe_load(RFC)) == []
 
 
@@ -95,7 +99,7 @@ def test_its_mpi_form_is_read_as_well() -> None:
     assert found.data.mpi_spec is not None
     assert found.data.mpi_spec.slots_per_worker == 1
     assert [each["name"] for each in found.containers] == ["example-mpi"]
-    assert found.ports == 2
+    assert found.port_count == 2
     assert mistakes(yaml.safe_load(text)) == []
 
 

@@ -77,7 +77,11 @@ BARE_PROFILE: dict[str, Any] = {
 
 def application(profile: Object = FOO, **more: Any) -> Application:
     volumes = [
-        Volume(need=need, path=f"/mnt/nnf/uid-wf-{index}", numbers={"n0": 0, "n1": 1, "n2": 0})
+        Volume(
+            need=need,
+            path=f"/mnt/nnf/uid-wf-{index}",
+            allocation_numbers={"n0": 0, "n1": 1, "n2": 0},
+        )
         for index, need in enumerate(containerprofiles.decode(profile).storages.values())
         if not need.optional
     ]
@@ -269,9 +273,13 @@ def test_they_say_what_the_real_ones_say(case: str) -> None:
         source[named],
         workflow=wf,
         name="con",
-        volumes=[Volume(need=profile.data.storages[0], path="/mnt/nnf/uid-0", numbers={"n": 0})],
+        volumes=[
+            Volume(
+                need=profile.data.storages[0], path="/mnt/nnf/uid-0", allocation_numbers={"n": 0}
+            )
+        ],
         nodes={rabbit: ["n"] for rabbit in rabbits},
-        ports=range(5000, 5000 + profile.ports),
+        ports=range(5000, 5000 + profile.port_count),
     )
     for real, own in zip(theirs, ours.jobs(), strict=True):
         assert own["metadata"]["name"] == real["metadata"]["name"]
@@ -317,7 +325,7 @@ def view(wf: Workflow, **more: Any) -> WorkflowSnapshot:
     known = {
         "container_profiles": {"foo": FOO, "bare": BARE_PROFILE},
         "pinned_container_profiles": pinned(),
-        "ports": manager(),
+        "port_manager": manager(),
         "pod_nodes": {"r0": {}, "r1": {}},
         "wiring": WIRING,
         "positions": {"n0": 0, "n1": 1, "n2": 0},
@@ -373,7 +381,7 @@ def test_setup_waits_for_ports_and_tells_which_they_are() -> None:
     """Statement 001.30: in the Workflow's variables after Setup."""
     wf = workflow(FAST, BESIDE, state="Setup")
     nobody = read(raw_manager(), NnfPortManager)
-    writes = decide(view(wf, ports=nobody))
+    writes = decide(view(wf, port_manager=nobody))
     (asked,) = changes(writes, kinds.PORT_MANAGER)
     assert [each["count"] for each in asked["spec"]["allocations"]] == [1]
     assert driver(writes, 6)["status"] == "Running"
@@ -390,7 +398,7 @@ def test_a_range_that_is_exhausted_fails_the_workflow() -> None:
     """Statement 001.34: it waits for no port that there will not be."""
     found, _ = with_ports(raw_manager(request("wf", 9)), configuration(5000))
     wf = workflow(FAST, BESIDE, state="Setup")
-    status, message = told(decide(view(wf, ports=read(found, NnfPortManager))))
+    status, message = told(decide(view(wf, port_manager=read(found, NnfPortManager))))
     assert status == "Error"
     assert "not enough ports for containers are free" in message
 
@@ -421,9 +429,9 @@ def test_rabbits_mount_what_containers_use_until_teardown_before_they_start() ->
 
 def test_prerun_waits_until_each_has_started_and_tells_the_job_of_them() -> None:
     """Statement 001.31: what the job's tasks are told."""
-    assert not driver(bare("PreRun", jobs=job("wf-r0")), 2).get("completed")
+    assert not driver(bare("PreRun", container_jobs=job("wf-r0")), 2).get("completed")
     for status in ({"ready": 1}, {"conditions": condition("Complete")}):
-        writes = bare("PreRun", jobs=job("wf-r0", **status))
+        writes = bare("PreRun", container_jobs=job("wf-r0", **status))
         assert driver(writes, 2)["completed"]
         (patch,) = changes(writes, kinds.WORKFLOW)
         assert patch["status"]["env"]["NNF_CONTAINER_HOSTNAMES"] == "r0"
@@ -431,22 +439,22 @@ def test_prerun_waits_until_each_has_started_and_tells_the_job_of_them() -> None
 
 def test_containers_that_do_not_start_in_time_fail_the_workflow() -> None:
     late = {"desiredStateChange": "2026-01-31T11:54:59.000000Z"}
-    status, message = told(bare("PreRun", jobs=job("wf-r0"), status=late))
+    status, message = told(bare("PreRun", container_jobs=job("wf-r0"), status=late))
     assert status == "Error"
     assert "user container(s) failed to start after 300 seconds" in message
 
 
 def test_a_workflow_is_looked_at_when_its_containers_are_late() -> None:
     about = {"pinned_container_profiles": pinned(BARE_PROFILE, 0), "nodes": ["n0"]}
-    assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) == 300
-    assert containersteps.deadline(view(workflow(BARE, state="Setup"), **about)) is None
+    assert containersteps.requeue_delay(view(workflow(BARE, state="PreRun"), **about)) == 300
+    assert containersteps.requeue_delay(view(workflow(BARE, state="Setup"), **about)) is None
     assert (
-        containersteps.deadline(view(workflow(state="PreRun"), pinned_container_profiles={}))
+        containersteps.requeue_delay(view(workflow(state="PreRun"), pinned_container_profiles={}))
         is None
     )
     never = {**BARE_PROFILE, "data": {**BARE_PROFILE["data"], "preRunTimeoutSeconds": 0}}
     about["pinned_container_profiles"] = pinned(never, 0)
-    assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) is None
+    assert containersteps.requeue_delay(view(workflow(BARE, state="PreRun"), **about)) is None
 
 
 @pytest.mark.parametrize(
@@ -490,27 +498,27 @@ def test_a_workflow_that_waits_for_a_rabbit_looks_again() -> None:
         "nodes": ["n0"],
         "pod_nodes": {"r1": {}},
     }
-    assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) == 1.0
+    assert containersteps.requeue_delay(view(workflow(BARE, state="PreRun"), **about)) == 1.0
 
 
 def test_postrun_is_ready_when_all_have_succeeded() -> None:
     """Statement 001.13: also those that were retried."""
-    assert driver(bare("PostRun", jobs=job("wf-r0", conditions=condition("Complete"))), 3)[
-        "completed"
-    ]
+    assert driver(
+        bare("PostRun", container_jobs=job("wf-r0", conditions=condition("Complete"))), 3
+    )["completed"]
 
 
 def test_postrun_starts_a_clock_once_for_those_that_still_run() -> None:
     """Statement 001.14: a timer, after which they are ended and the Workflow fails."""
     began = "2026-01-31T11:59:00Z"
-    writes = bare("PostRun", jobs=job("wf-r0", ready=1, startTime=began))
+    writes = bare("PostRun", container_jobs=job("wf-r0", ready=1, startTime=began))
     (patch,) = changes(writes, kinds.BATCH_JOB)
     assert patch == {"spec": {"activeDeadlineSeconds": 60 + 300}}
     assert driver(writes, 3)["message"] == "pending container finish"
-    writes = bare("PostRun", jobs=job("wf-r0", ready=1, startTime=began, deadline=360))
+    writes = bare("PostRun", container_jobs=job("wf-r0", ready=1, startTime=began, deadline=360))
     assert not changes(writes, kinds.BATCH_JOB)
     ended = condition("Failed", reason="DeadlineExceeded")
-    status, message = told(bare("PostRun", jobs=job("wf-r0", conditions=ended)))
+    status, message = told(bare("PostRun", container_jobs=job("wf-r0", conditions=ended)))
     assert status == "Error"
     assert "user container(s) failed to complete after 300 seconds" in message
 
@@ -520,14 +528,16 @@ def test_where_one_has_failed_the_state_is_never_ready(state: str) -> None:
     """Statement 001.42: PostRun is not Ready."""
     why = "Job has reached the specified backoff limit"
     ended = condition("Failed", reason="BackoffLimitExceeded", message=why)
-    status, message = told(bare(state, jobs=job("wf-r0", conditions=ended)))
+    status, message = told(bare(state, container_jobs=job("wf-r0", conditions=ended)))
     assert status == "Error"
     assert f"the container job wf-r0 has failed: {why}" in message
 
 
 def test_a_profile_may_say_that_the_job_does_not_wait_for_them() -> None:
     quick = {**BARE_PROFILE, "data": {**BARE_PROFILE["data"], "postRunTimeoutSeconds": 0}}
-    writes = bare("PostRun", jobs=job("wf-r0", ready=1), pinned_container_profiles=pinned(quick, 0))
+    writes = bare(
+        "PostRun", container_jobs=job("wf-r0", ready=1), pinned_container_profiles=pinned(quick, 0)
+    )
     assert driver(writes, 3)["completed"]
     assert not changes(writes, kinds.BATCH_JOB)
 
@@ -536,7 +546,9 @@ def test_teardown_removes_them_first_and_then_gives_their_ports_back() -> None:
     """Statement 001.15: until then they are there to be looked at."""
     wf = workflow(FAST, BESIDE, state="Teardown")
     about: dict[str, Any] = {"storages": [nnf_storage()], "accesses": [mounted()]}
-    writes = decide(view(wf, jobs=job("wf-r0", conditions=condition("Complete")), **about))
+    writes = decide(
+        view(wf, container_jobs=job("wf-r0", conditions=condition("Complete")), **about)
+    )
     assert removed(writes, kinds.BATCH_JOB) == ["default/wf-r0"]
     assert not removed(writes, kinds.NNF_ACCESS)
     assert removed(decide(view(wf, **about)), kinds.NNF_ACCESS)
@@ -544,12 +556,14 @@ def test_teardown_removes_them_first_and_then_gives_their_ports_back() -> None:
     (freed,) = changes(writes, kinds.PORT_MANAGER)
     assert freed == {"spec": {"allocations": []}}
     assert not driver(writes, 9).get("completed")
-    assert driver(decide(view(wf, ports=read(raw_manager(), NnfPortManager))), 9)["completed"]
+    assert driver(decide(view(wf, port_manager=read(raw_manager(), NnfPortManager))), 9)[
+        "completed"
+    ]
 
 
 def test_a_deleted_workflow_keeps_no_container() -> None:
     gone = workflow(BARE, state="PreRun", metadata={"deletionTimestamp": "2026-01-31T12:00:00Z"})
-    writes = decide(view(gone, jobs=job("wf-r0", ready=1)))
+    writes = decide(view(gone, container_jobs=job("wf-r0", ready=1)))
     assert removed(writes, kinds.BATCH_JOB) == ["default/wf-r0"]
 
 
@@ -679,14 +693,14 @@ def test_a_global_file_system_that_is_not_for_the_namespace_is_refused(
 
 
 def test_what_needs_no_ports_asks_for_none() -> None:
-    writes = bare("Setup", ports=None)
+    writes = bare("Setup", port_manager=None)
     assert driver(writes, 1)["completed"]
     assert not changes(writes, kinds.PORT_MANAGER)
 
 
 def test_ports_that_were_asked_for_are_not_asked_for_again() -> None:
     waits = read(raw_manager(request("wf", 1)), NnfPortManager)
-    writes = decide(view(workflow(FAST, BESIDE, state="Setup"), ports=waits))
+    writes = decide(view(workflow(FAST, BESIDE, state="Setup"), port_manager=waits))
     assert not changes(writes, kinds.PORT_MANAGER)
     assert "waits for ports of its containers" in driver(writes, 6)["message"]
 
@@ -695,11 +709,11 @@ def test_teardown_waits_until_its_ports_are_free() -> None:
     held = manager()
     held = msgspec.structs.replace(held, spec=msgspec.structs.replace(held.spec, allocations=()))
     wf = workflow(BARE, state="Teardown")
-    writes = decide(view(wf, ports=held))
+    writes = decide(view(wf, port_manager=held))
     assert not changes(writes, kinds.PORT_MANAGER)
     assert "waits until its ports are free" in driver(writes, 4)["message"]
 
 
 def test_a_workflow_without_containers_looks_at_no_profile() -> None:
-    assert not containersteps.is_wanted([FAST])
-    assert containersteps.is_wanted([FAST, BARE])
+    assert not containersteps.may_have_containers([FAST])
+    assert containersteps.may_have_containers([FAST, BARE])

@@ -79,7 +79,7 @@ def test_whatever_a_path_is_it_stays_in_its_word(name: str) -> None:
     copy = replace(COPY, command=["p", "--from=$SRC", "$DEST", "$UID:$GID", "$HOSTFILE"])
     plan = Plan(f"/lus/{name}", "/m", ("x",), contents=False)
 
-    assert commands.words(copy, plan, False, "/h") == [
+    assert commands.argument_vector(copy, plan, False, "/h") == [
         "p", f"--from=/lus/{name}", "/m/x", "7:8", "/h",
     ]  # fmt: skip
 

@@ -36,7 +36,7 @@ from warren.base.objects import Create, Key, Kind, Write, key_of
 from warren.dws import kinds, labels
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.offload import movements
-from warren.dws.workflow.copysteps import is_of
+from warren.dws.workflow.copysteps import is_movement_of
 from warren.dws.workflow.driver import decide
 
 
@@ -72,9 +72,9 @@ def test_copies_have_the_profile_that_is_pinned(state: str, index: int) -> None:
 def test_a_movement_is_a_workflows_by_its_name() -> None:
     """Its labels a rabbit's agent may change."""
     wf = workflow(*ALL)
-    asked = f"{movements.prefix(wf)}0123"
+    asked = f"{movements.name_prefix(wf)}0123"
     found = {
-        name: is_of({"metadata": meta(name, "r0", labels=labels.of_workflow(wf))}, wf)
+        name: is_movement_of({"metadata": meta(name, "r0", labels=labels.of_workflow(wf))}, wf)
         for name in ("wf-1-0", asked, "wfx-1-0", "other-1-0", "nnf-copy-offload-node-0123")
     }
     assert [name for name, own in found.items() if own] == ["wf-1-0", asked]

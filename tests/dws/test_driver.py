@@ -157,7 +157,7 @@ def test_force_ready_is_of_the_state_that_it_was_set_in() -> None:
 def test_a_ready_workflow_is_left_alone_whatever_its_children_are(
     state: State, others: dict[str, Any]
 ) -> None:
-    """`news.is_settled` says so of such a Workflow."""
+    """`changes.has_reached_desired_state` says so of such a Workflow."""
     view = seen(workflow(*ALL, state=state, ready=True), **others)
     assert decide(view) == []
     assert not needs_live_read(view)
@@ -172,7 +172,7 @@ def test_nothing_follows_what_is_written_to_a_workflow_but_for_preparation() -> 
     assert not is_final(seen(unprepared))
     assert is_final(seen(workflow(*ALL, state=None, metadata=DELETING)))
     assert not is_final(seen(workflow(*ALL, container, state="Setup")))
-    assert not is_final(seen(workflow(*ALL, state="Setup"), token=TokenSecrets()))
+    assert not is_final(seen(workflow(*ALL, state="Setup"), token_secrets=TokenSecrets()))
 
 
 @pytest.mark.parametrize("state", [*State])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from warren.dws.faults import STATUS, Fault, raise_for
+from warren.dws.faults import STATUS_BY_SEVERITY, Fault, raise_for
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Error
 
@@ -12,12 +12,12 @@ from warren.dws.objects.meta import Error
     [("Minor", "Running"), ("Major", "TransientCondition"), ("Fatal", "Error")],
 )
 def test_each_severity_has_its_status(severity: str, status: str) -> None:
-    assert STATUS[severity] == status
+    assert STATUS_BY_SEVERITY[severity] == status
 
 
 def test_a_fault_keeps_its_words_over_a_status() -> None:
     fault = Fault("no room", severity="Major", type="WLM", debug="ENOSPC")
-    assert fault.shown == "WLM error: no room"
+    assert fault.workflow_message == "WLM error: no room"
 
     told = read(fault.as_status(), Error)
 

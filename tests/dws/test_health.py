@@ -14,7 +14,7 @@ from warren.dws.objects.storages import (
     StorageSpec,
     StorageStatus,
 )
-from warren.dws.rabbits.health import DrainPolicy, Verdict, verdict
+from warren.dws.rabbits.health import DrainDecision, DrainPolicy, decide_drains
 
 STATES = ("Starting", "Ready", "Disabled", "Offline", "Failed", "Degraded", "Drained", "Fenced")
 DRAIN = DrainPolicy()
@@ -50,8 +50,8 @@ def test_nodes_that_have_lost_their_link_are_drained_or_tagged_by_policy(
     status: str, policy: DrainPolicy, drained: set[str], tagged: set[str]
 ) -> None:
     links = {"n0": "Offline", "n1": "Failed", "n2": "Ready"}
-    assert verdict(rabbit(status, links), policy) == Verdict(
-        nodes=frozenset(links), drained=frozenset(drained), tagged=frozenset(tagged)
+    assert decide_drains(rabbit(status, links), policy) == DrainDecision(
+        nodes=frozenset(links), nodes_to_drain=frozenset(drained), nodes_to_tag=frozenset(tagged)
     )
 
 
@@ -72,15 +72,15 @@ rabbits = st.builds(
 def test_no_node_with_a_good_link_and_none_of_another_rabbit_is_touched(
     storage: Storage, policy: DrainPolicy
 ) -> None:
-    found = verdict(storage, policy)
+    found = decide_drains(storage, policy)
     lost = {each.name for each in storage.status.access.computes if each.status != "Ready"}
 
     assert found.nodes == {each.name for each in storage.status.access.computes}
-    assert found.drained | found.tagged <= lost
-    assert not found.drained & found.tagged
-    assert found.drained <= set(policy.drainable if policy.drainable is not None else lost)
-    assert policy.drain_compute_nodes or not found.drained
-    assert policy.soft_drain or not found.tagged
+    assert found.nodes_to_drain | found.nodes_to_tag <= lost
+    assert not found.nodes_to_drain & found.nodes_to_tag
+    assert found.nodes_to_drain <= set(policy.drainable if policy.drainable is not None else lost)
+    assert policy.drain_compute_nodes or not found.nodes_to_drain
+    assert policy.soft_drain or not found.nodes_to_tag
 
 
 @given(rabbits, policies)
@@ -88,7 +88,7 @@ def test_of_a_rabbit_whose_links_are_back_or_that_is_gone_nothing_is_left(
     storage: Storage, policy: DrainPolicy
 ) -> None:
     links = {each.name: "Ready" for each in storage.status.access.computes}
-    back = verdict(rabbit("Ready", links), policy)
+    back = decide_drains(rabbit("Ready", links), policy)
 
-    assert (back.drained, back.tagged) == (NOBODY, NOBODY)
-    assert verdict(None, policy) == Verdict()
+    assert (back.nodes_to_drain, back.nodes_to_tag) == (NOBODY, NOBODY)
+    assert decide_drains(None, policy) == DrainDecision()

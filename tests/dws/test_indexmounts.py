@@ -14,14 +14,14 @@ from tests.dws.test_containers import BESIDE, FAST, FOO, application, mounted, p
 from warren.base.objects import Object
 from warren.dws import kinds, labels
 from warren.dws.containers import indexmounts
-from warren.dws.containers.indexmounts import Index
+from warren.dws.containers.indexmounts import IndexMount
 from warren.dws.workflow.driver import decide
 
 COMPUTES = {"n0": 0, "n1": 1, "n2": 2}
 
 
-def index(*nodes: str, numbers: dict[str, int] | None = None, is_raw: bool = False) -> Index:
-    return indexmounts.index_for("fast", "r0", nodes, numbers or COMPUTES, is_raw=is_raw)
+def index(*nodes: str, numbers: dict[str, int] | None = None, is_raw: bool = False) -> IndexMount:
+    return indexmounts.index_mount_for("fast", "r0", nodes, numbers or COMPUTES, is_raw=is_raw)
 
 
 def positions(found: Object) -> list[tuple[str, str]]:
@@ -108,7 +108,9 @@ def test_another_rabbits_container_sees_another_number_of_nodes() -> None:
     nodes = {"r0": many, "r1": ["n16"]}
     numbers = {**{node: number for number, node in enumerate(many)}, "n16": 0}
     (volume,) = application().volumes
-    found = application(nodes=nodes, volumes=[msgspec.structs.replace(volume, numbers=numbers)])
+    found = application(
+        nodes=nodes, volumes=[msgspec.structs.replace(volume, allocation_numbers=numbers)]
+    )
     assert len(positions(pod(found, 0))) == 17
     assert positions(pod(found, 1)) == [("/foo/fast", "foo-fast"), ("/foo/fast/r1-0", "r1-0")]
 

@@ -10,7 +10,13 @@ from tests.dws.builders import BINDING, JOBDW, meta, rabbit, workflow
 from warren.base.objects import Change
 from warren.dws import kinds, labels, tolerance
 from warren.dws.jobs import abort
-from warren.dws.jobs.jobaudit import Difference, JobAuditSnapshot, Undrain, differences, remedies
+from warren.dws.jobs.jobaudit import (
+    Difference,
+    JobAuditSnapshot,
+    UndrainNode,
+    differences,
+    remedies,
+)
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import ComputeLink, Storage, StorageAccess
@@ -33,7 +39,7 @@ def found(
         workflows=workflows,
         storages=storages,
         mounts=mounts,
-        drained=drained or {},
+        drain_reasons=drained or {},
         instance=instance,
     )
     return differences(observed, BINDING.job, lambda number: f"f{number}", 0.0)
@@ -117,7 +123,7 @@ def test_a_node_of_which_nothing_is_left_is_undrained(reason: str) -> None:
     (one,) = found(drained={"n0": reason}, mounts=(mounted("n1"), mounted("n0", "unmounted")))
 
     assert one.why == f"is drained ({reason}), and nothing of that is left"
-    assert remedies([one]) == [Undrain("n0")]
+    assert remedies([one]) == [UndrainNode("n0")]
 
 
 def test_a_node_that_is_still_stuck_stays_drained() -> None:

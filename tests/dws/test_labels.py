@@ -38,9 +38,9 @@ def test_what_has_an_owner_elsewhere_is_found_by_its_labels() -> None:
     owner = read(meta("wf-0"), Meta)
     own = labels.of_owner(kinds.NNF_STORAGE, owner)
     assert labels.owner_of({"metadata": {"labels": own}}) == ("NnfStorage default/wf-0",)
-    assert labels.owners_of({"metadata": {"labels": own}}) == (Key("default", "wf-0"),)
+    assert labels.owner_keys({"metadata": {"labels": own}}) == (Key("default", "wf-0"),)
     assert labels.owner_of({"metadata": {}}) == ()
-    assert labels.owners_of({"metadata": {}}) == ()
+    assert labels.owner_keys({"metadata": {}}) == ()
 
 
 def test_a_child_inherits_its_parents_labels_but_not_the_grandparents_claim() -> None:
@@ -50,7 +50,7 @@ def test_a_child_inherits_its_parents_labels_but_not_the_grandparents_claim() ->
 
 
 def test_a_child_in_the_same_namespace_refers_to_its_controller() -> None:
-    assert labels.controller(kinds.WORKFLOW, read(meta("wf"), Meta)) == [
+    assert labels.owner_references(kinds.WORKFLOW, read(meta("wf"), Meta)) == [
         {
             "apiVersion": "dataworkflowservices.github.io/v1alpha7",
             "kind": "Workflow",

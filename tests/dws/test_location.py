@@ -30,7 +30,7 @@ def located(
 
 
 def of(found: DirectiveBreakdown, *, anywhere: bool = False) -> tuple[Locality, ...]:
-    return localities({"wf-0": SETS}, [found], anywhere=anywhere)
+    return localities({"wf-0": SETS}, [found], allow_any_rabbit=anywhere)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_servers_are_filled_in_so_that_each_node_has_what_it_must_be_wired_to() 
     held = [HeldFlash("r0", 1, 1, 9), HeldFlash("r1", 1, 1, 9)]
     (found,) = allocation_sets(needs, {"r0": 1, "r1": 1}, 0, held, (2,), (Locality.NODE,))
     assert [each["name"] for each in found["storage"]] == ["r0", "r1"]
-    assert reserve(needs, 2, 0, None, (), (Locality.NODE,)).shared[0].constrained
+    assert reserve(needs, 2, 0, None, (), (Locality.NODE,)).shared_sets[0].constrained
 
     alone: list[Any] = [need("mgt", GIB, "AllocateSingleServer")]
     with pytest.raises(Fault, match="because it is 1 allocation of 1 GiB on whose rabbits all"):
@@ -111,7 +111,7 @@ def test_a_site_may_have_elsewhere_what_is_reached_over_the_network(
 
 
 def test_what_may_be_anywhere_is_as_many_allocations_as_its_rabbits_can_hold() -> None:
-    policy = PlacementPolicy(anywhere=True)
+    policy = PlacementPolicy(allow_any_rabbit=True)
     needs = policy.with_site_limits([need("ost", 100 * GIB, "AllocateAcrossServers")])
     found = rewrite([NODE], needs, 0, 30, (Locality.ANY,))
     assert found.resources[1] == {

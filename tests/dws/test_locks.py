@@ -34,7 +34,7 @@ def held(
 
 def claimed(found: NnfStorage, access: Key) -> Change | None:
     """What an access writes that is alone where that is asked of a file system's kind."""
-    exclusive = found.spec.file_system_type in locks.EXCLUSIVE
+    exclusive = found.spec.file_system_type in locks.EXCLUSIVE_TYPES
     return locks.change_to_hold(found, access, exclusive=exclusive)
 
 
@@ -177,7 +177,7 @@ def test_a_part_is_never_mounted_on_a_rabbit_and_elsewhere_at_a_time(
             seen[own.access] = (store, version)
         view, of = seen[own.access]
         try:
-            rivals = [known[each] for each in locks.others(view, own.access)]
+            rivals = [known[each] for each in locks.other_holders(view, own.access)]
             change = locks.change_to_release(view, own.access)
             if mounts:
                 locks.check_parts_free(view, own, rivals)
@@ -196,11 +196,11 @@ def test_a_part_is_never_mounted_on_a_rabbit_and_elsewhere_at_a_time(
 
 def test_an_access_without_a_finalizer_is_known_by_its_lock() -> None:
     long = Key("default", "x" * 64)
-    assert not locks.is_marked(held(), long)
-    assert locks.is_marked(held(), ONE)
+    assert not locks.has_access_finalizer(held(), long)
+    assert locks.has_access_finalizer(held(), ONE)
     found = taken(held(), long)
-    assert locks.others(found, long) == []
-    assert locks.others(found, ONE) == [long]
+    assert locks.other_holders(found, long) == []
+    assert locks.other_holders(found, ONE) == [long]
 
 
 def _guards(found: NnfStorage) -> tuple[str, ...]:

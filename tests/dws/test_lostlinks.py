@@ -137,8 +137,8 @@ def test_a_node_says_no_sooner_that_a_link_is_lost_than_is_promised(
 ) -> None:
     policy = LinkTestPolicy(interval=interval, failures=needed)
     pauses = (needed - 1) * policy.delay(lost=False, jitter=1.0)
-    assert policy.soonest == pytest.approx(pauses)
-    assert LinkTestPolicy(interval=math.inf, failures=1).soonest == math.inf
+    assert policy.min_detection_seconds == pytest.approx(pauses)
+    assert LinkTestPolicy(interval=math.inf, failures=1).min_detection_seconds == math.inf
 
 
 def test_a_node_is_asked_to_test_its_link_once_and_anew_when_it_has_another_rabbit() -> None:

@@ -31,7 +31,7 @@ def test_targets_have_indexes_without_gaps_and_one_mgt(
     label: str, nodes: list[tuple[str, int]]
 ) -> None:
     counted = tuple(NodeCount(name=name, count=count) for name, count in nodes)
-    found = [*lustre.parts(NnfStorageSet(name=label, capacity=1, nodes=counted))]
+    found = [*lustre.target_shares(NnfStorageSet(name=label, capacity=1, nodes=counted))]
 
     indexes = [part.start + n for part in found for n in range(part.count)]
     assert indexes == [*range(sum(count for _, count in nodes))]
@@ -46,7 +46,7 @@ def test_targets_have_indexes_without_gaps_and_one_mgt(
 def test_a_rabbit_with_several_mgtmdts_has_the_mgt_on_the_first_alone() -> None:
     """dws-spec section 5: split 1 + (n-1)."""
     nodes = (NodeCount(name="r0", count=3), NodeCount(name="r1", count=1))
-    found = lustre.parts(NnfStorageSet(name="mgtmdt", capacity=1, nodes=nodes))
+    found = lustre.target_shares(NnfStorageSet(name="mgtmdt", capacity=1, nodes=nodes))
     assert [(p.rabbit, p.number, p.count, p.kind, p.start) for p in found] == [
         ("r0", 0, 1, "mgtmdt", 0),
         ("r0", 1, 2, "mdt", 1),

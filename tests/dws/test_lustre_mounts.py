@@ -29,10 +29,10 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Reference
 from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
 from warren.dws.storage import nnfstorage
-from warren.dws.storage.nnfstorage import Served
+from warren.dws.storage.nnfstorage import LustreAddress
 
 SETS: Mapping[str, Sequence[str]] = {"mgt": ["r2"], "mdt": ["r0"], "ost": ["r0", "r1", "r0"]}
-SERVED = Served("10.0.0.1@tcp", "aaaaaaab")
+SERVED = LustreAddress("10.0.0.1@tcp", "aaaaaaab")
 
 
 def stored(name: str = SERVED.name) -> NnfStorage:

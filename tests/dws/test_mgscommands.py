@@ -58,7 +58,7 @@ def mgt(
 
 
 def of_storage(found: NnfStorageProfile | None, name: str = "aaaaaaab", **more: Any) -> list[str]:
-    return [*mgscommands.of_storage(STORAGE, found, mgt(**more), "10.0.0.9@tcp", name)]
+    return [*mgscommands.lines_for_storage(STORAGE, found, mgt(**more), "10.0.0.9@tcp", name)]
 
 
 # What is asked for
@@ -144,7 +144,7 @@ def test_what_keeps_commands_from_being_run_is_told_with_the_rabbit() -> None:
 
 def due(*answers: Object) -> list[tuple[str, ...]]:
     found = mgt([(OTHER, ["a"]), (OWN, ["b"])], answers)
-    return [each.commands for each in mgscommands.unanswered(found)]
+    return [each.commands for each in mgscommands.unanswered_commands(found)]
 
 
 def test_what_was_not_run_to_its_end_is_due_but_not_what_never_will_be() -> None:

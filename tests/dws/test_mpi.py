@@ -159,7 +159,7 @@ def test_the_ports_are_the_launchers() -> None:
 
 
 def test_hosts_are_listed_with_their_slots_as_each_mpi_reads_it() -> None:
-    data = mpi.keys(application(RING, volumes=[]), KEY)["stringData"]
+    data = mpi.ssh_secret(application(RING, volumes=[]), KEY)["stringData"]
     domain = "wf.default.svc.cluster.local"
     assert data["hostfile"].splitlines() == [
         f"wf-worker-0.{domain} slots=2",
@@ -169,7 +169,7 @@ def test_hosts_are_listed_with_their_slots_as_each_mpi_reads_it() -> None:
 
 
 def test_only_those_who_have_the_key_of_the_workflow_are_let_in_and_believed() -> None:
-    secret = mpi.keys(application(RING, volumes=[]), KEY)
+    secret = mpi.ssh_secret(application(RING, volumes=[]), KEY)
     assert secret["immutable"]
     assert secret["stringData"]["id_rsa"] == "private"
     assert secret["stringData"]["authorized_keys"] == "ssh-ed25519 AAAA\n"
@@ -230,25 +230,25 @@ def test_prerun_makes_the_keys_before_what_uses_them() -> None:
 
 def test_prerun_waits_for_launcher_and_workers() -> None:
     alive = {**workers(ready=1), **job("wf-launcher")}
-    assert driver(ring("PreRun", jobs=alive), 2)["message"].endswith("'wf-launcher'")
+    assert driver(ring("PreRun", container_jobs=alive), 2)["message"].endswith("'wf-launcher'")
     alive |= job("wf-launcher", ready=1)
-    assert driver(ring("PreRun", jobs=alive), 2)["completed"]
+    assert driver(ring("PreRun", container_jobs=alive), 2)["completed"]
 
 
 def test_postrun_waits_for_the_launcher_alone() -> None:
     alive = {**workers(ready=1), **job("wf-launcher", ready=1)}
-    writes = ring("PostRun", jobs=alive)
+    writes = ring("PostRun", container_jobs=alive)
     assert len(changes(writes, kinds.BATCH_JOB)) == 1
     assert not driver(writes, 3).get("completed")
     alive |= job("wf-launcher", conditions=condition("Complete"))
-    assert driver(ring("PostRun", jobs=alive), 3)["completed"]
+    assert driver(ring("PostRun", container_jobs=alive), 3)["completed"]
 
 
 def test_a_worker_that_fails_fails_the_workflow_until_the_launcher_has_succeeded() -> None:
     ended = condition("Failed", reason="BackoffLimitExceeded", message="no port")
     failed = {**workers(conditions=ended), **job("wf-launcher", ready=1)}
-    status, message = told(ring("PostRun", jobs=failed))
+    status, message = told(ring("PostRun", container_jobs=failed))
     assert status == "Error"
     assert "wf-worker-0 has failed: no port" in message
     failed |= job("wf-launcher", conditions=condition("Complete"))
-    assert driver(ring("PostRun", jobs=failed), 3)["completed"]
+    assert driver(ring("PostRun", container_jobs=failed), 3)["completed"]

@@ -7,6 +7,7 @@ import pytest
 from warren.base.objects import Kind
 from warren.dws import kinds, labels
 from warren.dws.changes import (
+    has_reached_desired_state,
     is_relevant_block_storage_change,
     is_relevant_mount_change,
     is_relevant_node_storage_change,
@@ -14,7 +15,6 @@ from warren.dws.changes import (
     is_relevant_storage_change,
     is_relevant_to_conductor,
     is_relevant_to_workflow,
-    is_settled,
 )
 
 WORKFLOW: dict[str, Any] = {
@@ -229,4 +229,4 @@ def test_a_workflow_is_settled_while_it_is_ready_in_the_state_that_it_is_asked_f
         "spec": {"desiredState": "Setup"},
         "status": {"state": "Setup", "ready": True},
     }
-    assert is_settled({**ready, **changed}) is expected
+    assert has_reached_desired_state({**ready, **changed}) is expected

@@ -59,7 +59,7 @@ def use(name: str, *access: Any, place: int = 0) -> DirectiveBreakdown:
 
 def allowed(*uses: DirectiveBreakdown, **known: Servers) -> tuple[str, ...] | None:
     used = {Key("default", name): each for name, each in known.items()}
-    return nodelocal.nodes_for(uses, used, system(2, 2))
+    return nodelocal.allowed_nodes(uses, used, system(2, 2))
 
 
 def test_a_job_is_for_the_nodes_that_have_all_of_its_persistent_storage() -> None:

@@ -281,7 +281,7 @@ def become(
     **more: Any,
 ) -> Object:
     asked = request or requests.parse(body(**more))
-    ends = requests.ends(asked, on_compute, [lustre()])
+    ends = requests.find_ends(asked, on_compute, [lustre()])
     return movements.movement(asked, ends, running(), on_rabbits, profiles, "x")
 
 
@@ -289,7 +289,7 @@ def test_a_copy_is_made_by_the_rabbit_of_what_the_node_has_mounted() -> None:
     made = become(sourcePath="/mnt/nnf/uid-wf-0/out/", dryrun=True)
     assert (made["metadata"]["namespace"], made["metadata"]["name"]) == (
         "r0",
-        f"{movements.prefix(running())}x",
+        f"{movements.name_prefix(running())}x",
     )
     # No link leads the copy out of there (ADR 093).
     assert made["metadata"]["annotations"] == {
@@ -335,8 +335,8 @@ def test_lustre_is_copied_by_a_rabbit_that_has_it_mounted_at_the_same_place() ->
         *on_compute,
         *(mount(each, path, "lustre", reference=storage) for each in ("r1", "r0")),
     ]
-    ends = requests.ends(requests.parse(body()), on_compute, [lustre()])
-    assert movements.servers(running(), ends)[0] == ""
+    ends = requests.find_ends(requests.parse(body()), on_compute, [lustre()])
+    assert movements.rabbit_mounts_selector(running(), ends)[0] == ""
     made = become(on_compute=on_compute, on_rabbits=everywhere)
     assert made["metadata"]["namespace"] == "r0"
     assert made["spec"]["source"]["path"] == "/mnt/nnf/uid-wf-0/out"
@@ -352,8 +352,11 @@ def test_a_rabbit_does_not_have_others_copy_by_what_it_says_of_its_mounts() -> N
 
 
 def test_the_mounts_to_look_at_are_those_of_the_workflow_on_the_rabbit() -> None:
-    ends = requests.ends(requests.parse(body()), ON_COMPUTE, [lustre()])
-    assert movements.servers(running(), ends) == ("r0", labels.of_workflow(running()))
+    ends = requests.find_ends(requests.parse(body()), ON_COMPUTE, [lustre()])
+    assert movements.rabbit_mounts_selector(running(), ends) == (
+        "r0",
+        labels.of_workflow(running()),
+    )
 
 
 @pytest.mark.parametrize(
@@ -430,14 +433,17 @@ def movement(number: int, status: str | None = "Success", **more: Any) -> Object
 
 def test_a_job_has_so_many_copies_at_a_time_and_the_oldest_are_forgotten() -> None:
     some = [movement(3), movement(1), movement(2, "Failed"), movement(0, None)]
-    movements.check_below_limit(some, most=2, kept=3)
+    movements.check_below_limit(some, max_active=2, max_remembered=3)
     with refused(429, "1 copies of this job have not ended"):
-        movements.check_below_limit(some, most=1)
+        movements.check_below_limit(some, max_active=1)
     with refused(429, "2 copies of this job go on or have failed"):
-        movements.check_below_limit(some, kept=2)
-    assert movements.surplus(some, kept=5) == []
-    assert movements.surplus(some, kept=4) == [Key("r0", "c1")]
-    assert movements.surplus(some, kept=2) == [Key("r0", "c1"), Key("r0", "c3")]
+        movements.check_below_limit(some, max_remembered=2)
+    assert movements.movements_to_forget(some, max_remembered=5) == []
+    assert movements.movements_to_forget(some, max_remembered=4) == [Key("r0", "c1")]
+    assert movements.movements_to_forget(some, max_remembered=2) == [
+        Key("r0", "c1"),
+        Key("r0", "c3"),
+    ]
 
 
 def test_a_copy_is_known_by_its_rabbit_and_its_name() -> None:

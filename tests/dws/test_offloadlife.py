@@ -39,7 +39,7 @@ def view(*directives: str, state: str, **more: Any) -> WorkflowSnapshot:
     options = {name: more.pop(name) for name in ("desired", "ready", "status") if name in more}
     wf = workflow(*directives, state=state, **{"status": ON, **options})
     storages = [nnf_storage(("r0", 1), index=index, ready=True) for index in range(len(directives))]
-    known = {"storages": storages, "offload": SERVICE, **more}
+    known = {"storages": storages, "offload_service": SERVICE, **more}
     return replace(seen(wf, **known), computes=computes("n0"))
 
 
@@ -56,7 +56,7 @@ def mounted(clients: str, index: int = 0, until: str = "Teardown") -> NnfAccess:
 
 def asked(number: int = 0, **status: Any) -> NnfDataMovement:
     found = movement(0, number=number, **status)
-    name = f"{movements.prefix(seen(workflow()).workflow)}{number}"
+    name = f"{movements.name_prefix(seen(workflow()).workflow)}{number}"
     return msgspec.structs.replace(
         found, metadata=msgspec.structs.replace(found.metadata, name=name)
     )
@@ -79,16 +79,17 @@ def environment(writes: list[Write]) -> Any:
 
 
 def test_setup_makes_the_token_although_there_is_no_container() -> None:
-    begun = decide(view(FAST, state="Setup", token=TokenSecrets(new_key=KEY)))
+    begun = decide(view(FAST, state="Setup", token_secrets=TokenSecrets(new_key=KEY)))
     (first,) = made(begun, kinds.SECRET)
     assert first["metadata"]["name"] == "wf-token-server"
     assert told(begun) == ("DriverWait", "DW Directive 0: waits for the key of its token")
     (second,) = made(
-        decide(view(FAST, state="Setup", token=TokenSecrets(key=key_secret()))), kinds.SECRET
+        decide(view(FAST, state="Setup", token_secrets=TokenSecrets(key=key_secret()))),
+        kinds.SECRET,
     )
     assert second["metadata"]["name"] == "wf-token"
     there = decide(
-        view(FAST, state="Setup", token=TokenSecrets(key=key_secret(), token=key_secret()))
+        view(FAST, state="Setup", token_secrets=TokenSecrets(key=key_secret(), token=key_secret()))
     )
     (patch,) = changes(there, kinds.WORKFLOW)
     assert patch["status"]["workflowToken"]["secretName"] == "wf-token"
@@ -97,7 +98,7 @@ def test_setup_makes_the_token_although_there_is_no_container() -> None:
 
 def test_persistent_storage_is_used_with_a_token_that_was_made() -> None:
     directive = f"{USE} requires=copy-offload"
-    begun = decide(view(directive, state="Setup", token=TokenSecrets(new_key=KEY)))
+    begun = decide(view(directive, state="Setup", token_secrets=TokenSecrets(new_key=KEY)))
     assert [each["metadata"]["name"] for each in made(begun, kinds.SECRET)] == ["wf-token-server"]
 
 
@@ -142,7 +143,9 @@ def test_an_xfs_of_the_job_is_its_compute_nodes_alone() -> None:
 
 
 def test_where_there_is_no_service_nothing_is_mounted_for_it() -> None:
-    writes = decide(view(FAST, state="PreRun", accesses=[mounted("computes")], offload=None))
+    writes = decide(
+        view(FAST, state="PreRun", accesses=[mounted("computes")], offload_service=None)
+    )
     assert driver(writes, 0, "PreRun")["completed"]
     assert made(writes, kinds.NNF_ACCESS) == []
     assert "NNF_CONTAINER_PORTS" not in environment(writes)

@@ -12,7 +12,7 @@ from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import Storage, StorageSpec, StorageStatus
 from warren.dws.rabbits import outofservice
 from warren.dws.rabbits.outofservice import Action
-from warren.dws.rabbits.rabbitstorages import effective_status, serves_allocations, usable
+from warren.dws.rabbits.rabbitstorages import effective_status, is_usable, serves_allocations
 
 NOW = 1_790_000_000.0
 SINCE = "2026-09-21T14:13:20Z"
@@ -42,7 +42,7 @@ def changed(storage: Storage, action: Action, force: bool = False) -> Storage:
 
 def test_a_drained_rabbit_takes_no_new_allocations_and_serves_those_that_there_are() -> None:
     drained = changed(rabbit(), Action.DRAIN)
-    assert (usable(drained), serves_allocations(drained), effective_status(drained)) == (
+    assert (is_usable(drained), serves_allocations(drained), effective_status(drained)) == (
         False,
         True,
         "Drained",
@@ -53,7 +53,7 @@ def test_a_drained_rabbit_takes_no_new_allocations_and_serves_those_that_there_a
 
 def test_a_disabled_rabbit_does_neither() -> None:
     disabled = changed(rabbit(), Action.DISABLE)
-    assert (usable(disabled), serves_allocations(disabled), effective_status(disabled)) == (
+    assert (is_usable(disabled), serves_allocations(disabled), effective_status(disabled)) == (
         False,
         False,
         "Disabled",
@@ -81,7 +81,7 @@ def test_an_annotation_that_was_written_by_hand_is_the_reason() -> None:
     assert outofservice.note_text(rabbit(drained="bad disk"), labels.DRAINED) == ": bad disk"
     assert outofservice.note_text(rabbit(drained='["x"]'), labels.DRAINED) == ': ["x"]'
     assert outofservice.note_text(rabbit(drained=""), labels.DRAINED) == ""
-    assert not usable(rabbit(drained=""))
+    assert not is_usable(rabbit(drained=""))
 
 
 @given(st.lists(st.sampled_from(Action), max_size=8))
@@ -94,17 +94,17 @@ def test_draining_and_disabling_do_not_undo_each_other(actions: list[Action]) ->
             continue
         drained = {Action.DRAIN: True, Action.UNDRAIN: False}.get(action, drained)
         disabled = {Action.DISABLE: True, Action.ENABLE: False}.get(action, disabled)
-    assert usable(storage) == (not drained and not disabled)
+    assert is_usable(storage) == (not drained and not disabled)
     assert serves_allocations(storage) == (not disabled)
 
 
 @pytest.mark.parametrize(
-    ("status", "is_usable", "does_serve"),
+    ("status", "gives_flash", "does_serve"),
     [("Ready", True, True), ("Offline", False, True), ("Drained", False, True),
      ("Failed", False, False), ("Degraded", False, False), ("Starting", False, False)],
 )  # fmt: skip
 def test_only_rabbits_that_will_be_back_are_waited_for(
-    status: str, is_usable: bool, does_serve: bool
+    status: str, gives_flash: bool, does_serve: bool
 ) -> None:
-    assert usable(rabbit(status=status)) == is_usable
+    assert is_usable(rabbit(status=status)) == gives_flash
     assert serves_allocations(rabbit(status=status)) == does_serve

@@ -194,7 +194,7 @@ def test_what_has_the_name_of_an_instance_and_another_owner_is_not_its_own(kind:
     )
     # Nor is it removed with the instance.
     going = replace(seen, object=psi("Destroying", deleting=True))
-    assert kind not in going.parts
+    assert kind not in going.dependents
 
 
 def test_an_instance_in_use_stays_until_its_users_are_gone() -> None:
@@ -244,7 +244,7 @@ def test_only_directives_that_name_instances_have_them_looked_up() -> None:
         "#DW persistentdw name=one",
         "#DW",
     ]
-    assert instances.named_in(texts) == ["one", "two"]
+    assert instances.instance_names(texts) == ["one", "two"]
 
 
 # What Workflows do with instances
@@ -401,7 +401,7 @@ def test_an_instance_may_be_shared_with_users_and_groups(
         snapshot = replace(seen(workflow(USE, state=state), shared), groups=groups)
         refused = "User ID does not match" in str(told(decide(snapshot)))
         assert refused is not may
-    assert instances.shared_groups([None, shared]) is text.startswith("gid")
+    assert instances.is_shared_with_groups([None, shared]) is text.startswith("gid")
 
 
 MOMENT = "2026-01-31T12:00:00Z"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.dws.builders import need
 from warren.base.bytesize import GIB
 from warren.base.placing import AllocationSet, HeldFlash
-from warren.dws.breakdown.allocationneeds import RABBIT
+from warren.dws.breakdown.allocationneeds import RABBIT_LABEL
 from warren.dws.faults import Fault
 from warren.dws.jobs.placement import PlacementPolicy, Reservation, allocation_sets, reserve
 from warren.dws.jobs.resources import rewrite, shared_counts
@@ -36,7 +36,7 @@ def asking(
     return msgspec.structs.replace(
         need(label, gib * GIB, strategy),
         constraints=Constraints(
-            labels=(*labels, RABBIT),
+            labels=(*labels, RABBIT_LABEL),
             count=count,
             scale=scale,
             colocation=tuple(Colocation(key=key) for key in keys),
@@ -51,15 +51,15 @@ def test_labels_and_keys_of_a_set_come_with_what_is_reserved() -> None:
         asking("mgt", 5, SINGLE, labels=["meta"], keys=MGT),
     ]
     found = reserve(needs, 4, 0)
-    assert found.beside == 3
+    assert found.gib_per_node == 3
     assert found.labels == ("tier=fast",)
-    assert found.shared == (AllocationSet(1, 5, ("meta=",), MGT),)
+    assert found.shared_sets == (AllocationSet(1, 5, ("meta=",), MGT),)
 
 
 def test_the_label_that_every_rabbit_carries_is_not_asked_of_the_scheduler() -> None:
     found = reserve([asking("xfs", 3, "AllocatePerCompute"), asking("mgt", 5, SINGLE)], 4, 0)
     assert found.labels == ()
-    assert not found.shared[0].constrained
+    assert not found.shared_sets[0].constrained
 
 
 @pytest.mark.parametrize(("scale", "count"), [(1, 1), (2, 2), (4, 6), (5, 7), (9, 14), (10, 16)])
@@ -67,38 +67,45 @@ def test_scale_goes_from_the_least_number_of_allocations_to_one_for_each_node(
     scale: int, count: int
 ) -> None:
     """Statement 002.18: 1 is the least number, and 10 the most."""
-    (found,) = reserve([asking("ost", 1600, scale=scale)], 16, 0, largest=2000).shared
+    (found,) = reserve(
+        [asking("ost", 1600, scale=scale)], 16, 0, largest_rabbit_gib=2000
+    ).shared_sets
     assert found == AllocationSet(count, -(-1600 // count))
 
 
 def test_the_least_number_is_what_it_takes_on_the_largest_rabbits() -> None:
     """Statement 002.18: less what is beside a node there."""
     needs = [asking("xfs", 200, "AllocatePerCompute"), asking("ost", 1600, scale=1)]
-    assert reserve(needs, 16, 0, largest=1000).shared == (AllocationSet(2, 800),)
-    assert reserve(needs, 16, 0, largest=600).shared == (AllocationSet(4, 400),)
-    assert reserve(needs, 16, 0).shared == (AllocationSet(1, 1600),)
+    assert reserve(needs, 16, 0, largest_rabbit_gib=1000).shared_sets == (AllocationSet(2, 800),)
+    assert reserve(needs, 16, 0, largest_rabbit_gib=600).shared_sets == (AllocationSet(4, 400),)
+    assert reserve(needs, 16, 0).shared_sets == (AllocationSet(1, 1600),)
 
 
 def test_the_most_is_bounded_by_what_makes_sense_of_the_capacity() -> None:
     """Statement 002.18: no allocation is smaller than a GiB, or than allocations can be."""
-    assert reserve([asking("ost", 5, scale=10)], 16, 0).shared == (AllocationSet(5, 1),)
-    assert reserve([asking("ost", 16, scale=10)], 16, 4 * GIB).shared == (AllocationSet(4, 4),)
+    assert reserve([asking("ost", 5, scale=10)], 16, 0).shared_sets == (AllocationSet(5, 1),)
+    assert reserve([asking("ost", 16, scale=10)], 16, 4 * GIB).shared_sets == (AllocationSet(4, 4),)
 
 
 def test_a_set_whose_allocations_are_apart_has_as_few_as_hold_it() -> None:
     """Statement 002.16: in proportion to nodes, several of them would be on one rabbit."""
     wanted = [asking("mgtmdt", 8, keys=MGT)]
-    assert reserve(wanted, 4, 0).shared == (AllocationSet(1, 8, (), MGT),)
-    assert reserve(wanted, 4, 0, largest=3).shared == (AllocationSet(3, 3, (), MGT),)
+    assert reserve(wanted, 4, 0).shared_sets == (AllocationSet(1, 8, (), MGT),)
+    assert reserve(wanted, 4, 0, largest_rabbit_gib=3).shared_sets == (
+        AllocationSet(3, 3, (), MGT),
+    )
 
 
 def test_a_number_that_was_reserved_is_kept_whatever_it_came_from() -> None:
     needs = [asking("mgt", 5, SINGLE), asking("ost", 1600, scale=10)]
     spec = rewrite([{**NODE, "count": 16}], needs, 0, 2000).resources
     assert shared_counts(spec) == (1, 16)
-    assert reserve(needs, 16, 0, 800, (1, 3)).shared == (AllocationSet(1, 5), AllocationSet(3, 534))
+    assert reserve(needs, 16, 0, 800, (1, 3)).shared_sets == (
+        AllocationSet(1, 5),
+        AllocationSet(3, 534),
+    )
     # But not where the breakdown says it.
-    assert reserve([asking("ost", 90, count=2)], 16, 0, None, (3,)).shared == (
+    assert reserve([asking("ost", 90, count=2)], 16, 0, None, (3,)).shared_sets == (
         AllocationSet(2, 45),
     )
 
@@ -221,18 +228,18 @@ def test_each_set_is_met_by_equal_allocations_where_it_may_be(
             f"r{number}",
             nodes,
             unit_gib=1,
-            units=gib + nodes * wanted.beside,
+            units=gib + nodes * wanted.gib_per_node,
             labels=frozenset({"tier=fast"} if fast else ()),
         )
         for number, (nodes, fast) in enumerate(shape)
     ]
     per_rabbit = {each.rabbit: each.nodes for each in held}
-    numbers = [each.count for each in wanted.shared]
+    numbers = [each.count for each in wanted.shared_sets]
     try:
         found = allocation_sets(needs, per_rabbit, 0, held, numbers)
     except Fault:
         assume(False)
-    used = {rabbit: nodes * wanted.beside * GIB for rabbit, nodes in per_rabbit.items()}
+    used = {rabbit: nodes * wanted.gib_per_node * GIB for rabbit, nodes in per_rabbit.items()}
     for one, given_ in zip(needs, found, strict=True):
         size, storage = given_["allocationSize"], given_["storage"]
         by_rabbit = {each["name"]: each["allocationCount"] for each in storage}
@@ -248,7 +255,7 @@ def test_each_set_is_met_by_equal_allocations_where_it_may_be(
         for rabbit, count in by_rabbit.items():
             used[rabbit] += count * -(-size // GIB) * GIB
             carried = next(each.labels for each in held if each.rabbit == rabbit)
-            assert carried >= {each for each in one.constraints.labels if each != RABBIT}
+            assert carried >= {each for each in one.constraints.labels if each != RABBIT_LABEL}
     assert all(used[each.rabbit] <= each.gib * GIB for each in held)
 
 
@@ -283,9 +290,9 @@ def test_a_site_may_bound_how_many_allocations_a_set_has() -> None:
     policy = PlacementPolicy(max_allocations={"mdt": 3})
     needs = policy.with_site_limits([asking("ost", 160), asking("mdt", 160)])
     assert reserve(needs, 16, 0) == Reservation(10, (AllocationSet(3, 54),))
-    assert reserve(needs, 2, 0).shared == (AllocationSet(2, 80),)
+    assert reserve(needs, 2, 0).shared_sets == (AllocationSet(2, 80),)
     # But a set has as many as it takes to hold it.
-    assert reserve(needs, 16, 0, largest=50).shared == (AllocationSet(4, 40),)
+    assert reserve(needs, 16, 0, largest_rabbit_gib=50).shared_sets == (AllocationSet(4, 40),)
 
 
 def test_a_sentence_names_a_few_of_many_rabbits() -> None:

@@ -34,7 +34,7 @@ def state(
 
 def told(found: PodState, *, overdue: bool = False) -> Any:
     return podstatus.running_status(
-        pod(init=len(found.init)), found, NOW, ADDRESSES, overdue=overdue
+        pod(init=len(found.init)), found, NOW, ADDRESSES, past_deadline=overdue
     )
 
 
@@ -55,7 +55,7 @@ def test_a_pod_that_waits_says_for_what() -> None:
 
 def test_a_pod_whose_node_has_lost_what_it_knew_has_failed_and_says_so() -> None:
     lost = PodState(alive=False, init=(), containers=(), error="it cannot be read")
-    status = podstatus.running_status(pod(init=1), lost, NOW, ADDRESSES, overdue=False)
+    status = podstatus.running_status(pod(init=1), lost, NOW, ADDRESSES, past_deadline=False)
     assert (status["phase"], status["message"]) == ("Failed", "it cannot be read")
     assert [each["name"] for each in status["containerStatuses"]] == ["app"]
 
@@ -71,7 +71,7 @@ def test_a_pod_whose_containers_run_is_ready() -> None:
 
 def test_a_pod_that_was_told_when_it_began_is_told_the_same_again() -> None:
     known = pod(startTime=rfc3339(NOW - 60))
-    status = podstatus.running_status(known, state(BEGAN), NOW, ADDRESSES, overdue=False)
+    status = podstatus.running_status(known, state(BEGAN), NOW, ADDRESSES, past_deadline=False)
     assert status["startTime"] == rfc3339(NOW - 60)
 
 
@@ -102,7 +102,7 @@ def test_of_two_containers_the_one_that_runs_keeps_its_pod_running() -> None:
     both = {"metadata": meta("a"), "spec": spec}
     for first in (DONE, FAILED):
         found = state(first, {**BEGAN, "name": "other"})
-        status = podstatus.running_status(both, found, NOW, ADDRESSES, overdue=False)
+        status = podstatus.running_status(both, found, NOW, ADDRESSES, past_deadline=False)
         assert status["phase"] == "Running"
         assert not holds(status, "Ready")
 

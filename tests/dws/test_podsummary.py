@@ -101,13 +101,13 @@ def test_the_logs_of_what_has_run_are_kept_those_that_failed_first() -> None:
 
 def test_one_log_is_kept_as_it_is_and_several_below_their_names() -> None:
     one, two = LogRef(Key("default", "a"), "app"), LogRef(Key("default", "b"), "app")
-    assert podsummary.text({one: "words\n"}) == "words\n"
-    assert podsummary.text({one: "x" * (MAX_CHARACTERS + 1)}) == "x" * MAX_CHARACTERS
-    assert podsummary.text({one: "words\n", two: "more\n"}) == (
+    assert podsummary.join_logs({one: "words\n"}) == "words\n"
+    assert podsummary.join_logs({one: "x" * (MAX_CHARACTERS + 1)}) == "x" * MAX_CHARACTERS
+    assert podsummary.join_logs({one: "words\n", two: "more\n"}) == (
         "==> a app <==\nwords\n\n==> b app <==\nmore\n"
     )
     assert (
-        len(podsummary.text({one: "x" * MAX_CHARACTERS, two: "y" * MAX_CHARACTERS}))
+        len(podsummary.join_logs({one: "x" * MAX_CHARACTERS, two: "y" * MAX_CHARACTERS}))
         <= MAX_CHARACTERS
     )
 

@@ -58,7 +58,7 @@ def test_the_mapping_of_a_live_system_is_its_wiring_and_its_capacities() -> None
     assert mapping.computes == {"n1": "r1", "n2": "r1", "n10": "r2"}
     assert mapping.rabbits["r1"] == Rabbit(hostlist="n[1-2]", capacity=500)
     assert mapping.rabbits["r2"] == Rabbit(hostlist="n10", capacity=400)
-    assert mapping.wiring() == WIRED
+    assert mapping.computes_by_rabbit() == WIRED
 
 
 @pytest.mark.parametrize(
@@ -105,13 +105,13 @@ def test_a_mapping_that_contradicts_itself_is_refused(
 ) -> None:
     mapping = RabbitMapping(computes=computes, rabbits={"r1": Rabbit(hostlist=hosts)})
     with pytest.raises(UserMistake, match=rf"^The rabbit mapping.*: {words}.*: write it anew\.$"):
-        mapping.wiring()
+        mapping.computes_by_rabbit()
 
 
 def test_mappings_of_real_systems_are_read() -> None:
     """Statement 000.47: by the mappings that come with flux-coral2."""
     for path in vector("coral2/rabbitmapping").iterdir():
         mapping = rabbitmapping.parse(path.read_bytes(), str(path))
-        assert sorted(host for hosts in mapping.wiring().values() for host in hosts) == sorted(
-            mapping.computes
-        )
+        assert sorted(
+            host for hosts in mapping.computes_by_rabbit().values() for host in hosts
+        ) == sorted(mapping.computes)

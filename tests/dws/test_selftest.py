@@ -15,7 +15,7 @@ from warren.dws.objects.storages import Storage
 from warren.dws.rabbits import outofservice, selftest
 from warren.dws.rabbits.outofservice import Action
 
-KEY = selftest.key_of("r0")
+KEY = selftest.test_key("r0")
 
 
 def disabled(verdict: str | None = None) -> Storage:

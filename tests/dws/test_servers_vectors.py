@@ -160,10 +160,10 @@ def stored(case: str) -> Object:
     (filled_in,) = found(case, "Servers")
     # The vectors leave UIDs out, and have this word where they are named.
     metadata = {**workflow["metadata"], "uid": "uid"}
-    owner = children.of_directive(read({**workflow, "metadata": metadata}, Workflow), 0)
+    owner = children.owner_for_directive(read({**workflow, "metadata": metadata}, Workflow), 0)
     name = filled_in["metadata"]["name"]
     kind = filled_in["spec"]["allocationSets"][0]["label"]
-    return nnfstorage.child(owner, name, kind, read(filled_in, Servers))
+    return nnfstorage.new(owner, name, kind, read(filled_in, Servers))
 
 
 @pytest.mark.parametrize("case", LOCAL)

@@ -42,7 +42,7 @@ def job(name: str, rabbit: str = "", labels: Any = None, **status: Any) -> dict[
 def asked(jobs: Any, profile: Object = TWO, **more: Any) -> list[ShutdownRequest]:
     wf = workflow(BARE, **{"state": "PostRun", **more})
     found = containerprofiles.decode(profile)
-    return shutdowns.decide(wf, found, [*jobs.values()], PORTS[: found.ports], node)
+    return shutdowns.decide(wf, found, [*jobs.values()], PORTS[: found.port_count], node)
 
 
 def test_each_container_is_asked_at_its_first_port_on_each_rabbit() -> None:

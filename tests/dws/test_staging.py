@@ -12,7 +12,14 @@ from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
 from warren.dws import labels
 from warren.dws.copies import datamovement
-from warren.dws.copies.staging import Plan, StagingPath, file_system_of, inside, plan, storage_named
+from warren.dws.copies.staging import (
+    Plan,
+    StagingPath,
+    file_system_of,
+    indexes_by_storage,
+    path_inside,
+    plan,
+)
 from warren.dws.copies.staging import parse as parse_path
 from warren.dws.node import RawVolumes
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
@@ -42,7 +49,7 @@ def test_a_path_is_in_a_named_storage_or_global(text: str, path: StagingPath) ->
 def test_storage_is_found_by_name_the_jobs_own_and_that_which_outlives_it() -> None:
     texts = (COPY_IN, JOBDW, "#DW persistentdw name=my-fs", JOBDW.replace("my-fs", "other"))
     directives = [parse(each) for each in texts]
-    assert storage_named(directives) == {
+    assert indexes_by_storage(directives) == {
         ("job", "my-fs"): 1,
         ("persistent", "my-fs"): 2,
         ("job", "other"): 3,
@@ -84,13 +91,13 @@ def test_a_global_path_is_in_the_file_system_that_contains_it(path: str, name: s
     ],
 )
 def test_a_path_in_storage_is_under_its_mount(path: str, place: str) -> None:
-    assert inside("/m/r0-1", path) == place
-    assert inside("/m/r0-1/", path) == place
+    assert path_inside("/m/r0-1", path) == place
+    assert path_inside("/m/r0-1/", path) == place
 
 
 @given(st.text("a./", max_size=12))
 def test_no_path_leads_out_of_its_mount(path: str) -> None:
-    place = inside("/m", path)
+    place = path_inside("/m", path)
     assert place == "/m" or place.startswith("/m/")
     assert ".." not in place.split("/")
     assert place.endswith("/") == path.endswith("/")
@@ -203,7 +210,7 @@ def test_a_movement_says_whose_it_is_and_what_each_end_is() -> None:
 
 
 def facts(*file_systems: LustreFileSystem) -> Facts:
-    return Facts(userid=7, file_systems=file_systems, raw=RawVolumes.NONE)
+    return Facts(userid=7, file_systems=file_systems, raw_volumes=RawVolumes.NONE)
 
 
 def check(directives: list[Directive], known: Facts) -> None:
@@ -281,7 +288,7 @@ def test_directives_that_do_not_fit_are_shown_with_carets_and_a_sentence(
 ) -> None:
     with pytest.raises(Mistake) as made:
         check([parse(JOBDW), parse(directive)], facts(lustre()))
-    assert made.value.shown == f"{directive}\n{carets}\n{sentence}"
+    assert made.value.text_with_carets == f"{directive}\n{carets}\n{sentence}"
 
 
 def test_without_storage_or_file_systems_nothing_is_suggested_that_is_not_there() -> None:

@@ -146,13 +146,13 @@ def test_storage_goes_when_neither_shares_nor_their_flash_are_left() -> None:
 
 def test_what_a_directive_has_made_owns_storage_as_a_workflow_does() -> None:
     """dws-spec section 0.3: a persistent instance owns its NnfStorage; 8 names the variables."""
-    made_for = children.of_directive(workflow(JOBDW), 2)
+    made_for = children.owner_for_directive(workflow(JOBDW), 2)
     instance = read({"metadata": meta("per")}, Storage).metadata
     owner = replace(made_for, kind=kinds.STORAGE, meta=instance)
     assigned = servers(share_of(r0=1))
 
-    own = nnfstorage.child(made_for, "wf-2", "xfs", assigned)
-    given = nnfstorage.child(owner, "per", "xfs", assigned)
+    own = nnfstorage.new(made_for, "wf-2", "xfs", assigned)
+    given = nnfstorage.new(owner, "per", "xfs", assigned)
 
     assert given["spec"] == own["spec"]
     assert given["metadata"]["name"] == "per"
@@ -753,7 +753,7 @@ def test_the_status_of_a_storage_that_is_tested_is_the_testers() -> None:
 def test_only_flash_of_rabbits_that_are_ready_is_given_to_jobs(
     spec: dict[str, str], status: str, expected: bool
 ) -> None:
-    assert rabbitstorages.usable(rabbit("r0", spec, status=status)) is expected
+    assert rabbitstorages.is_usable(rabbit("r0", spec, status=status)) is expected
 
 
 def offering(name: str, raw: RawVolumes = RawVolumes.FOR_USERS) -> NnfNode:

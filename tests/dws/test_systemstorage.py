@@ -50,7 +50,7 @@ def configuration(wired: System = WIRED) -> SystemConfiguration:
 def seen(obj: Object, **others: Any) -> SystemStorageSnapshot:
     told: dict[str, Any] = {
         "configuration": configuration(),
-        "usable": lambda name: name != "r1",
+        "is_usable": lambda name: name != "r1",
         "has_profile": True,
         **others,
     }
@@ -228,7 +228,7 @@ def test_a_rabbit_that_joins_gets_its_share_and_one_that_leaves_keeps_it(shared:
 def test_who_was_listed_before_the_storage_was_made_has_no_place_in_it_yet(shared: bool) -> None:
     """The write of the storage is lost, and then a rabbit that was to have some is."""
     obj = raw(shared=shared, excludeDisabledRabbits=True)
-    first = parts(systemstorage.decide(seen(obj, usable=lambda name: True)))
+    first = parts(systemstorage.decide(seen(obj, is_usable=lambda name: True)))
     assert reaching(first) == ["n0", "n1", "n2", "n3"]
     del first["storage"]
     writes = systemstorage.decide(seen(obj, **first))
@@ -243,7 +243,7 @@ def test_who_was_listed_before_a_rabbit_has_joined_has_no_place_in_it_yet() -> N
     obj = raw(shared=False, excludeDisabledRabbits=True)
     found = whole(obj)
     assert reaching(found) == ["n0", "n1"]
-    grown = systemstorage.decide(seen(obj, **found, usable=lambda name: True))
+    grown = systemstorage.decide(seen(obj, **found, is_usable=lambda name: True))
     (data,) = changes(grown, kinds.COMPUTES)
     assert [each["name"] for each in data["data"]] == ["n0", "n1", "n2", "n3"]
     listed = read({"metadata": meta("local"), **data}, Computes)

@@ -20,7 +20,7 @@ def test_the_nodes_of_a_rabbit_that_is_late_are_without_storage() -> None:
 
     def without(*sets: object) -> frozenset[str]:
         found = servers(listed, allocationSets=list(sets))
-        return tolerance.without_storage(WIRING, [found], WIRING)
+        return tolerance.nodes_without_storage(WIRING, [found], WIRING)
 
     assert without(*late) == without(*half) == {"n2"}
     assert without() == {"n0", "n1", "n2"}
@@ -30,7 +30,7 @@ def test_a_rabbit_that_has_made_one_of_two_sets_is_late() -> None:
     sets = [{"label": "mdt", "storage": {"r0": made(True)}}]
     found = servers(share_of("mdt", r0=1), share_of("ost", r0=1), allocationSets=sets)
 
-    assert tolerance.without_storage(["n0", "n2"], [found], WIRING) == {"n0"}
+    assert tolerance.nodes_without_storage(["n0", "n2"], [found], WIRING) == {"n0"}
 
 
 def test_what_is_noted_is_read_again() -> None:
@@ -49,8 +49,8 @@ def test_each_node_that_is_left_keeps_the_allocation_that_it_had(
     names: list[str], lost: set[str]
 ) -> None:
     wiring = {f"n{number}": f"r{number // 4}" for number in range(8)}
-    before = tolerance.kept_allocations(computes(*names), wiring, ())
-    after = tolerance.kept_allocations(computes(*names), wiring, lost)
+    before = tolerance.remaining_allocations(computes(*names), wiring, ())
+    after = tolerance.remaining_allocations(computes(*names), wiring, lost)
     own = {
         (rabbit, number): node
         for rabbit in before

@@ -14,7 +14,7 @@ from warren.directives.rules import check_directives
 from warren.dws.containers import containerprofiles
 from warren.dws.node import RawVolumes
 from warren.dws.persistent.sharing import Sharing
-from warren.dws.validation.facts import UNKNOWN, Facts, Persistent, persistent_of
+from warren.dws.validation.facts import UNKNOWN, Facts, InstanceFacts, instance_facts
 from warren.dws.validation.findings import findings
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=foo"
@@ -23,20 +23,20 @@ GFS2 = JOBDW.replace("xfs", "gfs2")
 INSTANCES = {
     each.name: each
     for each in (
-        Persistent(name="mine", file_system="xfs", userid=7),
-        Persistent(name="bare", file_system="raw", userid=7),
-        Persistent(name="gone", file_system="xfs", userid=7, deleting=True),
-        Persistent(name="soon", file_system="xfs", userid=7, made=False),
-        Persistent(name="brief", file_system="xfs", userid=7, expires=60.0),
-        Persistent(name="busy", file_system="xfs", userid=7, in_use=True),
-        Persistent(name="theirs", file_system="xfs", userid=8),
-        Persistent(name="open", file_system="xfs", userid=8, sharing=Sharing(everyone=True)),
+        InstanceFacts(name="mine", file_system="xfs", userid=7),
+        InstanceFacts(name="bare", file_system="raw", userid=7),
+        InstanceFacts(name="gone", file_system="xfs", userid=7, deleting=True),
+        InstanceFacts(name="soon", file_system="xfs", userid=7, is_usable=False),
+        InstanceFacts(name="brief", file_system="xfs", userid=7, expires=60.0),
+        InstanceFacts(name="busy", file_system="xfs", userid=7, in_use=True),
+        InstanceFacts(name="theirs", file_system="xfs", userid=8),
+        InstanceFacts(name="open", file_system="xfs", userid=8, sharing=Sharing(everyone=True)),
     )
 }
 
 
 def facts(**more: Any) -> Facts:
-    known = {"userid": 7, "file_systems": [lustre()], "raw": RawVolumes.FOR_USERS}
+    known = {"userid": 7, "file_systems": [lustre()], "raw_volumes": RawVolumes.FOR_USERS}
     return Facts(**{**known, "persistent": INSTANCES, **more})
 
 
@@ -53,10 +53,10 @@ def told(*directives: str, known: Facts | None = None) -> list[tuple[int, str, s
     ]
 
 
-CONTAINER = facts(containers=True, makes=("gfs2", "xfs", "raw"))
+CONTAINER = facts(runs_containers=True, supported_types=("gfs2", "xfs", "raw"))
 USE = "#DW container name=ab profile=cd"
-FAR = Persistent(name="far", file_system="gfs2", userid=7)
-OFFLOAD = facts(offload=True, containers=True, makes=("gfs2", "xfs", "raw"))
+FAR = InstanceFacts(name="far", file_system="gfs2", userid=7)
+OFFLOAD = facts(has_offload=True, runs_containers=True, supported_types=("gfs2", "xfs", "raw"))
 
 
 @pytest.mark.parametrize(
@@ -124,17 +124,19 @@ OFFLOAD = facts(offload=True, containers=True, makes=("gfs2", "xfs", "raw"))
             "Active, or with --dependency=afterok:JOBID.",
         ),
         (
-            ["#DW persistentdw name=other"], facts(coming=frozenset({"new"})), 0, "other",
+            ["#DW persistentdw name=other"],
+            facts(storage_of_dependencies=frozenset({"new"})), 0, "other",
             "There is no persistent storage named 'other'. Make it first, with create_persistent, "
             "or wait for the job that does: --dependency=afterok:JOBID.",
         ),
         (
-            ["#DW persistentdw name=gone"], facts(coming=frozenset({"gone"})), 0, "gone",
+            ["#DW persistentdw name=gone"],
+            facts(storage_of_dependencies=frozenset({"gone"})), 0, "gone",
             "The persistent storage 'gone' is being destroyed. Make another.",
         ),
         (
             ["#DW create_persistent type=xfs capacity=2GiB name=mine"],
-            facts(persistent={"mine": Persistent(
+            facts(persistent={"mine": InstanceFacts(
                 name="mine", file_system="xfs", userid=7,
                 directive="#DW create_persistent type=xfs capacity=1GiB name=mine")}), 0, "mine",
             "The persistent storage 'mine' exists, and was made by '#DW create_persistent "
@@ -166,7 +168,7 @@ OFFLOAD = facts(offload=True, containers=True, makes=("gfs2", "xfs", "raw"))
             "This job has no persistentdw named 'mine'. Add #DW persistentdw name=mine.",
         ),
         (
-            ["#DW persistentdw name=bare"], facts(raw=RawVolumes.FOR_ROOT), 0, "bare",
+            ["#DW persistentdw name=bare"], facts(raw_volumes=RawVolumes.FOR_ROOT), 0, "bare",
             "The persistent storage 'bare' is raw, and raw volumes are for root alone here: the "
             "rabbits make them as loop devices, and who holds one reaches the storage of others.",
         ),
@@ -185,7 +187,7 @@ OFFLOAD = facts(offload=True, containers=True, makes=("gfs2", "xfs", "raw"))
             "fast", "There is no profile of copies named 'fast' here. Leave it out.",
         ),
         (
-            [GFS2], facts(makes=("raw", "xfs", "ext4")), 0, "gfs2",
+            [GFS2], facts(supported_types=("raw", "xfs", "ext4")), 0, "gfs2",
             "File systems of type gfs2 are not made by this cluster: its rabbits make raw, xfs or "
             "ext4. Try type=xfs, of which each compute node has its own.",
         ),
@@ -275,14 +277,15 @@ def test_a_job_that_could_get_no_copies_while_it_runs_is_told_why(
           "#DW copy_out source=$DW_PERSISTENT_mine/a destination=/lus/"], None),
         (["#DW persistentdw name=nothing"], facts(persistent=None)),
         ([GFS2, f"{JOBDW.replace('foo', 'bar')} requires=copy-offload"],
-         facts(makes=("gfs2", "xfs"))),
+         facts(supported_types=("gfs2", "xfs"))),
         ([GFS2, f"{JOBDW.replace('foo', 'bar')} requires=copy-offload"], OFFLOAD),
         ([f"{JOBDW} requires=copy-offload"], UNKNOWN),
-        ([f"{GFS2} requires=copy-offload", USE], facts(containers=True, makes=("gfs2",))),
+        ([f"{GFS2} requires=copy-offload", USE],
+         facts(runs_containers=True, supported_types=("gfs2",))),
         (["#DW persistentdw name=far requires=copy-offload"],
-         facts(offload=True, persistent={"far": FAR})),
+         facts(has_offload=True, persistent={"far": FAR})),
         (["#DW persistentdw name=far requires=copy-offload"],
-         facts(offload=True, persistent=None)),
+         facts(has_offload=True, persistent=None)),
         ([GFS2, f"{USE} DW_JOB_xx=foo DW_GLOBAL_xx=/lus/a"], CONTAINER),
         ([JOBDW.replace("xfs", "raw"), f"{USE} DW_JOB_xx=foo"], CONTAINER),
         ([GFS2, USE, "#DW copy_in source=/anywhere destination=$DW_JOB_foo profile=any"], UNKNOWN),
@@ -334,12 +337,12 @@ def test_an_instance_is_read_from_its_object() -> None:
         },
         "spec": {"fsType": "xfs", "userID": 5, "state": "Destroying", "consumerReferences": [{}]},
     }
-    assert persistent_of(obj) == Persistent(
+    assert instance_facts(obj) == InstanceFacts(
         name="keep",
         file_system="xfs",
         userid=5,
         sharing=Sharing(everyone=True),
-        made=False,
+        is_usable=False,
         deleting=True,
         in_use=True,
     )
@@ -347,10 +350,10 @@ def test_an_instance_is_read_from_its_object() -> None:
         "metadata": {"name": "a"},
         "spec": {"fsType": "raw", "userID": 5, "state": "Active"},
     }
-    unmade = Persistent(name="a", file_system="raw", userid=5, made=False)
-    assert persistent_of(plain) == unmade
+    unmade = InstanceFacts(name="a", file_system="raw", userid=5, is_usable=False)
+    assert instance_facts(plain) == unmade
     plain["status"] = {"state": "Degraded"}
-    assert persistent_of(plain) == replace(unmade, made=True)
+    assert instance_facts(plain) == replace(unmade, is_usable=True)
 
 
 # What the real controllers answer
@@ -396,11 +399,11 @@ def test_what_the_real_driver_refuses_in_proposal_is_refused_here() -> None:
             continue
         if name.endswith(_DAEMONS):
             continue
-        theirs = Persistent(name="per-gfs2", file_system="gfs2", userid=8)
+        theirs = InstanceFacts(name="per-gfs2", file_system="gfs2", userid=8)
         known = facts(
             file_systems=[lustre("global0", "/lus/global0")],
-            makes=("raw", "xfs", "gfs2", "lustre"),
-            containers=True,
+            supported_types=("raw", "xfs", "gfs2", "lustre"),
+            runs_containers=True,
             persistent={"per-gfs2": theirs} if name.endswith(_OTHERS) else {},
         )
         assert told(*directives, known=known), (name, message)
@@ -471,9 +474,12 @@ def test_a_container_profile_may_be_for_one_user_or_group(data: dict[str, int], 
 @pytest.mark.parametrize("runs", [True, False])
 def test_an_application_that_others_start_needs_nothing_that_runs_it(runs: bool) -> None:
     good = "#DW container name=ab profile=beside DW_JOB_foo_fast=fast"
-    assert told(SHARED, good, known=replace(profiled(createContainer=False), containers=runs)) == []
+    assert (
+        told(SHARED, good, known=replace(profiled(createContainer=False), runs_containers=runs))
+        == []
+    )
     # Its directive is judged as others are.
-    known = replace(profiled(createContainer=False, userID=1234), containers=runs)
+    known = replace(profiled(createContainer=False, userID=1234), runs_containers=runs)
     ((_, place, _),) = told(SHARED, good, known=known)
     assert place == "beside"
 

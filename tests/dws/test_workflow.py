@@ -15,14 +15,14 @@ from warren.dws.objects.decoding import Malformed, read
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.workflow.states import (
     ADVANCE,
-    IMMUTABLE,
+    IMMUTABLE_FIELDS,
     conclude,
     create_refusal,
     drivers_of,
     enter,
-    initial,
     refusal,
     update_refusal,
+    with_initial_status,
 )
 
 ORDER = ["Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown"]
@@ -91,7 +91,7 @@ def test_hurry_may_come_with_the_request_for_teardown() -> None:
     assert updated(raw_workflow(), {"hurry": True, "desiredState": "Teardown"}) is None
 
 
-@pytest.mark.parametrize("field", IMMUTABLE)
+@pytest.mark.parametrize("field", IMMUTABLE_FIELDS)
 def test_what_a_workflow_was_created_with_stays(field: str) -> None:
     old = raw_workflow(JOBDW)
     assert updated(old, {field: "other"}) == f"spec.{field}: the field is immutable."
@@ -209,7 +209,7 @@ def test_of_several_mistakes_the_first_in_the_order_of_dws_is_told(
 
 
 def test_admission_writes_down_the_drivers_work_and_the_first_variables() -> None:
-    made = initial(
+    made = with_initial_status(
         {"metadata": {"name": "w", "namespace": "n"}, "spec": {"dwDirectives": [COPY_IN]}}, RULES
     )
     assert made["status"]["env"] == {"DW_WORKFLOW_NAME": "w", "DW_WORKFLOW_NAMESPACE": "n"}
@@ -228,7 +228,7 @@ def test_admission_writes_down_the_drivers_work_and_the_first_variables() -> Non
 
 
 def test_a_workflow_without_directives_is_admitted_without_work() -> None:
-    made = initial({"metadata": {"name": "w", "namespace": "n"}, "spec": {}}, RULES)
+    made = with_initial_status({"metadata": {"name": "w", "namespace": "n"}, "spec": {}}, RULES)
     assert made["status"]["drivers"] == []
 
 

@@ -380,11 +380,11 @@ def test_an_application_is_asked_to_end_when_the_tasks_have_ended(
     tls.server_context(tmp_path / "pki")
     certificate = base64.b64encode(tls.authority(tmp_path / "pki")).decode()
     secret = {
-        "metadata": {"name": containerauth.TLS, "namespace": "default"},
+        "metadata": {"name": containerauth.TLS_SECRET, "namespace": "default"},
         "type": "kubernetes.io/tls",
         "data": {"tls.crt": certificate, "tls.key": ""},
     }
-    key = Key("default", containerauth.TLS)
+    key = Key("default", containerauth.TLS_SECRET)
     write(cluster, Create(kind=kinds.SECRET, object=secret))
     try:
         assert finished(cluster, submitted(cluster, name, "true"))[0] == 0

@@ -83,8 +83,8 @@ def test_a_command_leaves_memory_and_processes_to_what_it_depends_on(copy: Copie
     )
     (copy.place / "in").touch()
     outcome = copy("in", "out", command=program(copy, text, "$SRC", "$DEST"))
-    assert outcome.last.said is not None
-    first, *most = outcome.last.said["lastMessage"].split()
+    assert outcome.last.command_status is not None
+    first, *most = outcome.last.command_status["lastMessage"].split()
     assert int(first) >= 500
     if os.geteuid() == 0:
         names = ("pid_max", "threads-max")
@@ -127,9 +127,9 @@ def test_what_a_command_says_of_its_progress_is_told(copy: Copier) -> None:
     (copy.place / "in").write_bytes(bytes(10_000_000))
     outcome = copy("in", "out", command=RSYNC)
 
-    assert outcome.last.said is not None
-    assert outcome.last.said["progress"] == "100"
-    assert "10,000,000 100%" in outcome.last.said["lastMessage"]
+    assert outcome.last.command_status is not None
+    assert outcome.last.command_status["progress"] == "100"
+    assert "10,000,000 100%" in outcome.last.command_status["lastMessage"]
 
 
 def test_names_reach_a_command_as_they_are(copy: Copier) -> None:
@@ -138,8 +138,8 @@ def test_names_reach_a_command_as_they_are(copy: Copier) -> None:
     text = "import sys; print(repr(sys.argv[1:]))"
     outcome = copy(name, "out", command=program(copy, text, "--from=$SRC", "$DEST", "$UID"))
 
-    assert outcome.last.said is not None
-    told = outcome.last.said["lastMessage"]
+    assert outcome.last.command_status is not None
+    told = outcome.last.command_status["lastMessage"]
     assert told == repr(
         [f"--from={copy.place}/{name}", f"{copy.place}/out/", str(copy.user.userid)]
     )
@@ -156,8 +156,8 @@ def test_a_command_is_run_as_its_user_with_nothing_of_the_agents(copy: Copier) -
     outcome = copy("in", "out", command=program(copy, text, "$SRC", "$DEST"))
 
     user, group = copy.user.userid, copy.user.groupid
-    assert outcome.last.said is not None
-    told = outcome.last.said["lastMessage"]
+    assert outcome.last.command_status is not None
+    told = outcome.last.command_status["lastMessage"]
     assert told.startswith(f"({user}, {user}, {user}) ({group}, {group}, {group}) ['LANG', ")
     assert "'PATH'] / " in told
     assert told.endswith(f"{['0' * 16] * 2 + bounding() + ['1']}")
@@ -201,8 +201,8 @@ def test_a_command_and_what_it_runs_find_its_hosts_and_no_file_is_left_of_them(
     words = program(copy, text, "$HOSTFILE", "$SRC", "$DEST")
     outcome = copy("in", "out", command=words, hosts=commands.hostfile_text(8, 0))
 
-    assert outcome.last.said is not None
-    links, _, read = outcome.last.said["lastMessage"].partition(" ")
+    assert outcome.last.command_status is not None
+    links, _, read = outcome.last.command_status["lastMessage"].partition(" ")
     assert read == repr("localhost slots=8\n" * 2)
     assert links == "0"  # in memory: of a copier that is killed, too, nothing is left
 

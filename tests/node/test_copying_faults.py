@@ -81,7 +81,7 @@ def test_another_try_copies_nothing_that_is_there(copy: Copier) -> None:
     outcome = copy.well("in", "out", movement="m", since=since)
 
     files = [path for path in source.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert outcome.last.kept_bytes == sum(path.stat().st_size for path in files)
+    assert outcome.last.earlier_bytes == sum(path.stat().st_size for path in files)
     assert {path: path.lstat().st_ctime_ns for path in before} == before
     assert shape(copy.place / "out" / "in") == shape(source)
 
@@ -90,7 +90,7 @@ def test_a_first_try_copies_all(copy: Copier) -> None:
     tree(copy.place / "in")
     copy.well("in", "out", movement="m")
 
-    assert copy.well("in", "out", movement="n").last.kept_bytes == 0
+    assert copy.well("in", "out", movement="n").last.earlier_bytes == 0
 
 
 def test_what_looks_the_same_but_was_there_before_is_no_copy(copy: Copier) -> None:
@@ -100,7 +100,7 @@ def test_what_looks_the_same_but_was_there_before_is_no_copy(copy: Copier) -> No
     os.chown(copy.place / "out", copy.user.userid, copy.user.groupid)
     outcome = copy.well("in", "out", movement="m", since=now())
 
-    assert outcome.last.kept_bytes == 0
+    assert outcome.last.earlier_bytes == 0
     assert (copy.place / "out").read_text() == "new"
 
 
@@ -127,7 +127,7 @@ def test_a_tree_whose_copier_is_killed_is_completed_by_another_try(copy: Copier)
         process.kill()
     outcome = copy.well("in", "out", since=since)
 
-    assert half - 8 * MIB <= outcome.last.kept_bytes < 40 * MIB
+    assert half - 8 * MIB <= outcome.last.earlier_bytes < 40 * MIB
     assert shape(copy.place / "out" / "in") == shape(source)
 
 
@@ -147,7 +147,7 @@ def test_a_large_file_is_gone_on_with_by_the_movement_that_began_it(
     assert far < target.stat().st_size < 100 * MIB
     outcome = copy.well("in", "out", movement="m" if same else "n", since=since)
 
-    assert (outcome.last.kept_bytes > far - 40 * MIB) is same
+    assert (outcome.last.earlier_bytes > far - 40 * MIB) is same
     assert target.read_bytes() == (copy.place / "in").read_bytes()
     assert MARK not in os.listxattr(target)
     assert target.stat().st_mtime_ns == OLD
@@ -183,7 +183,7 @@ def test_another_try_does_not_go_on_with_another_file_of_the_same_name(
     # As if the API server's clock were ahead of the file system's.
     outcome = copy.well("in", "out", movement="m", since=since + 20)
 
-    assert outcome.last.kept_bytes == 0
+    assert outcome.last.earlier_bytes == 0
     assert target.read_bytes() == (copy.place / "other" / "file").read_bytes()
 
 
@@ -568,10 +568,10 @@ def test_what_did_not_reach_the_disk_is_copied_again_by_another_try(
     well, told = attempt(since)
 
     assert well
-    assert (told.kept_bytes, told.bytes) == (0, told.total_bytes)
+    assert (told.earlier_bytes, told.bytes) == (0, told.total_bytes)
     well, told = attempt(since)
     assert well
-    assert told.kept_bytes > 0
+    assert told.earlier_bytes > 0
     copied = tmp_path / "out"
     assert (copied if copied.is_file() else copied / "deep" / "two").read_bytes() == b"2" * 20_000
     assert (source / "deep" / "two").stat().st_size == 20_000

@@ -185,7 +185,7 @@ def test_what_is_reserved_on_each_rabbit_holds_what_is_used_there_and_nothing_is
         places = [where] * len(needs)
         wanted = reserve(needs, nodes, floor, localities=places)
         found = graph.match(
-            want(nodes, exclusive=True, ssd=wanted.beside, shared_flash=wanted.shared)
+            want(nodes, exclusive=True, ssd=wanted.gib_per_node, shared_flash=wanted.shared_sets)
         )
         if isinstance(found, Refusal):
             continue
@@ -198,7 +198,7 @@ def test_what_is_reserved_on_each_rabbit_holds_what_is_used_there_and_nothing_is
         assert len(sets) == len(needs)
         for each in given_:
             # Exactly what was to be reserved, in units of the rabbit; used in whole GiB of each.
-            reserved = each.nodes * units_needed(wanted.beside, each.unit_gib)
+            reserved = each.nodes * units_needed(wanted.gib_per_node, each.unit_gib)
             used = 0
             for one, part in zip(needs, sets, strict=True):
                 count = {at["name"]: at["allocationCount"] for at in part["storage"]}
@@ -219,7 +219,7 @@ def test_what_is_reserved_on_each_rabbit_holds_what_is_used_there_and_nothing_is
 
 
 def _is_shared(one: AllocationNeed, nodes: int, floor: int) -> bool:
-    return bool(reserve([one], nodes, floor).shared)
+    return bool(reserve([one], nodes, floor).shared_sets)
 
 
 @given(

@@ -48,7 +48,7 @@ def test_the_graph_is_that_of_flux_coral2(name: str, cluster: str, r_file: str |
     mapping = rabbitmapping.parse((folder / "rabbits.json").read_bytes(), "rabbits.json")
     chassis = [
         Chassis(rabbit=each, capacity=mapping.rabbits[each].capacity, hosts=tuple(hosts))
-        for each, hosts in mapping.wiring().items()
+        for each, hosts in mapping.computes_by_rabbit().items()
     ]
     resources = resource_set.decode_all(resource_set.without_scheduling(given))
 

@@ -168,7 +168,9 @@ def test_a_scale_and_a_bound_that_are_none_are_refused() -> None:
         Storage(most_allocations={"mdt": 0})
     found = msgspec.convert({"scale": 3, "most-allocations": {"mdt": 50}}, Storage)
     assert (found.scale, found.most_allocations) == (3, {"mdt": 50})
-    assert [placement_policy(each).anywhere for each in (found, Storage(placement="any"))] == [
+    assert [
+        placement_policy(each).allow_any_rabbit for each in (found, Storage(placement="any"))
+    ] == [
         False,
         True,
     ]

@@ -16,7 +16,7 @@ def judge(attributes: dict[str, Any]) -> None:
         file_systems=list,
         profiles=list,
         rabbits=list,
-        feasible=lambda request: None,
+        find_refusal=lambda request: None,
         min_allocation=1,
         persistent={},
         nodes=lambda name: None,

@@ -25,7 +25,7 @@ def judge(*profiles: Any, creator: int | None = None, **more: Any) -> StorageVal
         file_systems=list,
         profiles=lambda: profiles or [profile(), profile("fast", default=False)],
         rabbits=list,
-        feasible=graph.infeasibility,
+        find_refusal=graph.infeasibility,
         min_allocation=0,
         persistent={},
         nodes=lambda name: None,
@@ -41,7 +41,9 @@ def refused(directive: str, *profiles: Any, creator: int | None = None, **more: 
     validator = judge(*profiles, creator=creator, **more)
     with pytest.raises(UserMistake) as mistake:
         validator(jobspec.make(["true"], nodes=1, attributes={"dw": directive}), 1001)
-    return mistake.value.shown if isinstance(mistake.value, Mistake) else str(mistake.value)
+    return (
+        mistake.value.text_with_carets if isinstance(mistake.value, Mistake) else str(mistake.value)
+    )
 
 
 @pytest.mark.parametrize(

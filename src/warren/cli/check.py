@@ -131,7 +131,7 @@ class _PlacedMistake(msgspec.Struct, frozen=True, kw_only=True):
     def shown(self, name: str, lines: Sequence[str]) -> str:
         text = lines[self.line - 1].rstrip()
         mistake = Mistake(text, self.column, self.end, self.message, self.suggestion)
-        return f"{name}, line {self.line}:\n{mistake.shown}"
+        return f"{name}, line {self.line}:\n{mistake.text_with_carets}"
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "column": self.column + 1, "end": self.end + 1}
@@ -154,10 +154,10 @@ def _mistakes(script: Script, checker: DirectiveChecker) -> Iterator[_PlacedMist
     except UserMistake as many:
         last = directives[-1]
         mistake = Mistake(last.text, 0, len("#DW"), str(many))
-        yield _placed(last.place(0, len("#DW")), "error", len(directives) - 1, mistake)
+        yield _placed(last.line_and_columns(0, len("#DW")), "error", len(directives) - 1, mistake)
         return
     for found in checker.findings([each.text for each in directives]):
-        place = directives[found.directive].place(found.mistake.start, found.mistake.end)
+        place = directives[found.directive].line_and_columns(found.mistake.start, found.mistake.end)
         if not _is_due_to_unset_variable(found, directives, unset):
             yield _placed(place, "error", found.directive, found.mistake)
 
@@ -197,7 +197,9 @@ def _is_due_to_unset_variable(
     found: Finding, directives: Sequence[LocatedDirective], unset: _UnsetVariables
 ) -> bool:
     """Return whether a mistake is only that a variable was not filled in."""
-    line, column, _ = directives[found.directive].place(found.mistake.start, found.mistake.end)
+    line, column, _ = directives[found.directive].line_and_columns(
+        found.mistake.start, found.mistake.end
+    )
     return any(
         (word.line, word.column) in unset
         for word in directives[found.directive].words

@@ -19,7 +19,7 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.offload import copyservice
 from warren.dws.rabbits import rabbitstorages
-from warren.dws.validation.facts import UNKNOWN, Facts, persistent_of
+from warren.dws.validation.facts import UNKNOWN, Facts, instance_facts
 from warren.dws.validation.findings import findings
 from warren.kube.kubeconfig import ClusterAccess
 
@@ -81,22 +81,22 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
         now=time.time(),
         groups=frozenset(os.getgroups()),
         file_systems=[read(obj, LustreFileSystem) for obj in file_systems],
-        raw=rabbitstorages.raw_volumes(found),
+        raw_volumes=rabbitstorages.raw_volumes(found),
         why_not_made=lambda kind: rabbitstorages.why_not_made(kind, found),
         # Whose controllers run them on its nodes is not known.
-        containers=None if nodes else False,
+        runs_containers=None if nodes else False,
         container_profiles=containerprofiles.by_name(_within(kinds.PROFILES_NAMESPACE, containers)),
         copy_profiles=frozenset(
             obj["metadata"]["name"] for obj in _within(kinds.PROFILES_NAMESPACE, copies)
         ),
-        offload=any(copyservice.of_configuration(obj) for obj in configurations),
+        has_offload=any(copyservice.of_configuration(obj) for obj in configurations),
         groupid=os.getgid(),
         profiles=[
             read(obj, NnfStorageProfile) for obj in _within(kinds.PROFILES_NAMESPACE, profiles)
         ],
         persistent={
             found.name: found
-            for found in map(persistent_of, _within(kinds.DEFAULT_NAMESPACE, persistent))
+            for found in map(instance_facts, _within(kinds.DEFAULT_NAMESPACE, persistent))
         },
     )
     own = directive_rules.rules_of(_within(kinds.RULES_NAMESPACE, rules))

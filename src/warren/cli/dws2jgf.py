@@ -143,7 +143,7 @@ def _read_chassis(path: Path) -> list["Chassis"]:
         raise UserMistake(f"{path} cannot be read: {error.strerror}.") from error
     return [
         Chassis(rabbit=name, capacity=mapping.rabbits[name].capacity, hosts=tuple(hosts))
-        for name, hosts in mapping.wiring().items()
+        for name, hosts in mapping.computes_by_rabbit().items()
     ]
 
 

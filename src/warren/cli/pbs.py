@@ -152,7 +152,7 @@ def test(
     if delivered is not None:
         hookfile.check_ours(_read_file(delivered.hook), name)
         config_file = delivered.config
-    node = qmgr.node()
+    node = qmgr.node_name()
     trial = Trial(
         hook=delivered.hook if delivered else hookfile.path(),
         name=name,

@@ -117,7 +117,7 @@ def _owner(share: Object) -> tuple[str, str]:
     carried = share["metadata"].get("labels") or {}
     if labels.WORKFLOW_NAME in carried:
         return "workflows", carried[labels.WORKFLOW_NAME]
-    persistent, owner = labels.persistent_of(share), labels.owner_of(share)
+    persistent, owner = labels.persistent_instance_of(share), labels.owner_of(share)
     place = persistent[0] if persistent else owner[0].rpartition(" ")[2] if owner else ""
     namespace, _, name = place.rpartition("/")
     # What is where all of it is, as a rule, is called by its name alone.

@@ -31,7 +31,7 @@ from warren.dws.jobs import abort, conduct, jobactions, placement, summary, wait
 from warren.dws.jobs.jobactions import Action
 from warren.dws.jobs.jobsnapshot import Job, JobSnapshot
 from warren.dws.jobs.timeouts import NO_TIMEOUTS, Timeouts
-from warren.dws.jobs.unsavedresults import Unsaved
+from warren.dws.jobs.unsavedresults import UnsavedPolicy
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: placement.PlacementPolicy = placement.NO_POLICY
     timeouts: Timeouts = NO_TIMEOUTS
-    unsaved: Unsaved = Unsaved.FLUSH
+    unsaved_policy: UnsavedPolicy = UnsavedPolicy.FLUSH
     """What becomes of what jobs have written that are cancelled, and do not say."""
     daemons: Collection[str] | None = None
     """Those that jobs may name with `requires`, where that is known."""
@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nodes are drained that jobs lose to failing storage."""
     return_to_service: bool = False
     """Whether what was taken out of service with a job returns by itself (`rabbits.selftest`)."""
-    kept_movements: int = 0
+    max_recorded_movements: int = 0
     """How many copies are kept with the record of a job."""
 
 
@@ -144,42 +144,42 @@ class Conductor:
             for job in self._jobs.jobs():
                 self.reconciler.add(job)
 
-    async def reconcile(self, job: int) -> float | None:
+    async def reconcile(self, job_id: int) -> float | None:
         """Reconcile a job."""
         # While the jobs are being told anew, one that is not known may not be over.
         await self._jobs.wait_synced()
-        known = self._job_or_over(job)
-        if self._is_of_another_instance(job):
-            self._jobs.answer_requests(known, None)
+        job = self._job_or_over(job_id)
+        if self._is_of_another_instance(job_id):
+            self._jobs.answer_requests(job, None)
             return None
         configuration = self._configuration()  # what is wrong with that is no job's mistake
         mistake = None
         delay = None
         try:
-            snapshot = self._snapshot(known, configuration)
-            if snapshot.workflow is None and known.phase is Phase.HELD:
-                self._jobs.check_allowed(known)
-            delay = await self._act(known, await self._decide(snapshot))
+            snapshot = self._snapshot(job, configuration)
+            if snapshot.workflow is None and job.phase is Phase.HELD:
+                self._jobs.check_allowed(job)
+            delay = await self._act(job, await self._decide(snapshot))
         except Forbidden:
             raise  # is for the API's admin: the job's author can do nothing about it
         except (Fault, UserMistake) as error:
             mistake = str(error)
-            if known.phase in (Phase.ENDING, Phase.OVER):
+            if job.phase in (Phase.ENDING, Phase.OVER):
                 # Its author can do nothing about it any more, and its storage must go all the same.
-                self._refusals.note_refusal(job, mistake)
+                self._refusals.note_refusal(job_id, mistake)
                 delay = _REFUSED_RETRY_DELAY
             else:
-                log.info("job refused", job=job, reason=mistake)
-                if not known.failed:
-                    type_ = known.binding.exception_type(known.phase)
-                    delay = await self._jobs.fail(known, type_, mistake)
+                log.info("job refused", job=job_id, reason=mistake)
+                if not job.failed:
+                    type_ = job.binding.exception_type(job.phase)
+                    delay = await self._jobs.fail(job, type_, mistake)
         else:
-            self._refusals.note_success(job)
-        self._jobs.answer_requests(known, mistake)
-        if known.phase is Phase.OVER:
-            self._shown_memos.pop(job, None)
-            self._observed_timings.pop(job, None)
-            self._nodes_to_undrain.pop(job, None)
+            self._refusals.note_success(job_id)
+        self._jobs.answer_requests(job, mistake)
+        if job.phase is Phase.OVER:
+            self._shown_memos.pop(job_id, None)
+            self._observed_timings.pop(job_id, None)
+            self._nodes_to_undrain.pop(job_id, None)
         return delay
 
     def waiting(self, jobs: Iterable[int]) -> Mapping[int, str]:
@@ -201,22 +201,22 @@ class Conductor:
                 reasons[number] = reason
         return reasons
 
-    async def storage(self, job: int) -> Mapping[str, Any] | None:
+    async def storage(self, job_id: int) -> Mapping[str, Any] | None:
         """Return what there is to say of a job's storage now; None where it has no Workflow."""
-        known = self._jobs.job(job)
-        raw = self.informers.of(kinds.WORKFLOW).get(known.workflow) if known is not None else None
-        if known is None or raw is None:
+        job = self._jobs.job(job_id)
+        raw = self.informers.of(kinds.WORKFLOW).get(job.workflow) if job is not None else None
+        if job is None or raw is None:
             return None
-        found = self._of(kinds.COMPUTES, known)
-        told = summary.summary(
+        found = self._of(kinds.COMPUTES, job)
+        summarized = summary.summary(
             read(raw, Workflow),
-            [read(obj, Servers) for obj in self._of(kinds.SERVERS, known)],
+            [read(obj, Servers) for obj in self._of(kinds.SERVERS, job)],
             read(found[0], Computes) if found else None,
-            self._mounted(known),
-            self._of(kinds.NNF_DATA_MOVEMENT, known),
+            self._mounted(job),
+            self._of(kinds.NNF_DATA_MOVEMENT, job),
             await self._pods.read_recent(read(raw, Workflow)),
         )
-        return {**told, "waits": self.waiting([job]).get(job, "")}
+        return {**summarized, "waits": self.waiting([job_id]).get(job_id, "")}
 
     async def _decide(self, snapshot: JobSnapshot) -> list[Action]:
         """Decide. Raises Fault where the job cannot go on."""
@@ -226,9 +226,9 @@ class Conductor:
             if snapshot.workflow is None:
                 raise
             # Some of what was seen may be older than the rest: no object is blamed for that.
-            own = labels.of_workflow(snapshot.workflow)
+            selector = labels.of_workflow(snapshot.workflow)
             live = {
-                kind: (await self._client.list(kind, labels=own)).items
+                kind: (await self._client.list(kind, labels=selector)).items
                 for kind in kinds.FOR_WORKLOAD_MANAGERS
             }
             again = self._snapshot(self._job_or_over(snapshot.job.id), snapshot.configuration, live)
@@ -245,17 +245,17 @@ class Conductor:
 
     async def _with_new_persistent(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up persistent storage that the job makes: it has its own Servers."""
-        instances, own = {}, dict(snapshot.servers)
+        instances, servers = {}, dict(snapshot.servers)
         for key in conduct.new_persistent_servers(snapshot):
             try:
                 # Not as they were seen: one of this name may have been another user's before.
                 raw = await self._client.get(kinds.PERSISTENT_INSTANCE, key)
-                own[key.name] = read(await self._client.get(kinds.SERVERS, key), Servers)
+                servers[key.name] = read(await self._client.get(kinds.SERVERS, key), Servers)
             except NotFound:
                 raise Fault(f"persistent storage {key.name!r} is gone", type="User") from None
             instances[key] = read(raw, PersistentStorageInstance)
         return (
-            replace(snapshot, persistent_instances=instances, servers=own)
+            replace(snapshot, persistent_instances=instances, servers=servers)
             if instances
             else snapshot
         )
@@ -304,29 +304,31 @@ class Conductor:
         """Look up which nodes of a job that was let go another such job has, too."""
         workflow, computes = snapshot.workflow, snapshot.computes
         nodes = {*snapshot.nodes_to_undrain}
-        if snapshot.return_to_service and workflow and computes and abort.has_begun(workflow):
+        if snapshot.return_to_service and workflow and computes and abort.is_aborted(workflow):
             nodes |= {each.name for each in computes.data}
-        own, known = snapshot.job.workflow, self.informers.of(kinds.WORKFLOW)
-        stuck = set()
+        own, workflows = snapshot.job.workflow, self.informers.of(kinds.WORKFLOW)
+        shared = set()
         for node in nodes:
             for other in self.informers.of(kinds.COMPUTES).by_index("compute", node):
-                raw = known.get(key_of(other))
+                raw = workflows.get(key_of(other))
                 if raw and key_of(raw) != own and abort.has_abort_annotation(raw):
-                    stuck.add(node)
-        return replace(snapshot, shared_with_aborted=stuck) if stuck else snapshot
+                    shared.add(node)
+        return replace(snapshot, nodes_shared_with_aborted=shared) if shared else snapshot
 
     def _rabbits(self, names: Iterable[str]) -> dict[str, Storage]:
-        known = self.informers.of(kinds.STORAGE)
-        found = {name: known.get(Key(kinds.DEFAULT_NAMESPACE, name)) for name in names}
+        storages = self.informers.of(kinds.STORAGE)
+        found = {name: storages.get(Key(kinds.DEFAULT_NAMESPACE, name)) for name in names}
         return {name: read_other(raw, Storage) for name, raw in found.items() if raw is not None}
 
-    def _job_or_over(self, job: int) -> Job:
-        return self._jobs.job(job) or Job(id=job, phase=Phase.OVER, binding=self._jobs.binding)
+    def _job_or_over(self, job_id: int) -> Job:
+        return self._jobs.job(job_id) or Job(
+            id=job_id, phase=Phase.OVER, binding=self._jobs.binding
+        )
 
-    def _is_of_another_instance(self, job: int) -> bool:
+    def _is_of_another_instance(self, job_id: int) -> bool:
         """Return whether what looks like an orphan is the Workflow of another instance's job."""
-        raw = self.informers.of(kinds.WORKFLOW).get(self._jobs.binding.workflow(job))
-        if raw is None or self._jobs.job(job) is not None:
+        raw = self.informers.of(kinds.WORKFLOW).get(self._jobs.binding.workflow(job_id))
+        if raw is None or self._jobs.job(job_id) is not None:
             return False
         return labels.is_of_another_instance(
             raw["metadata"].get("labels") or {}, self._jobs.instance
@@ -355,43 +357,43 @@ class Conductor:
 
     def _snapshot(
         self,
-        known: Job,
+        job: Job,
         configuration: SystemConfiguration | None,
         dependents: Mapping[Kind, Sequence[Object]] | None = None,
     ) -> JobSnapshot:
         """Return what is seen of a job. Raises Malformed for an object of its own."""
         settings = self._settings
-        raw = self.informers.of(kinds.WORKFLOW).get(known.workflow)
-        found = dependents or {kind: self._of(kind, known) for kind in kinds.FOR_WORKLOAD_MANAGERS}
+        raw = self.informers.of(kinds.WORKFLOW).get(job.workflow)
+        found = dependents or {kind: self._of(kind, job) for kind in kinds.FOR_WORKLOAD_MANAGERS}
         breakdowns = [read(obj, DirectiveBreakdown) for obj in found[kinds.BREAKDOWN]]
         servers = [read(obj, Servers) for obj in found[kinds.SERVERS]]
         computes = next(iter(found[kinds.COMPUTES]), None)
         workflow = read(raw, Workflow) if raw is not None else None
         return JobSnapshot(
-            job=known,
+            job=job,
             workflow=workflow,
-            raw=raw,
+            raw_workflow=raw,
             breakdowns={each.metadata.name: each for each in breakdowns},
             servers={each.metadata.name: each for each in servers},
             computes=read(computes, Computes) if computes else None,
             configuration=configuration,
-            mounted=self._mounted(known),
-            not_fully_mounted=self._not_fully_mounted(known),
+            mounted_nodes=self._mounted(job),
+            not_fully_mounted_nodes=self._not_fully_mounted(job),
             instance=self._jobs.instance,
-            shown_memos=self._shown_memos.get(known.id, {}),
+            shown_memos=self._shown_memos.get(job.id, {}),
             drains=settings.drains,
-            nodes_to_undrain=self._nodes_to_undrain.get(known.id, ()),
+            nodes_to_undrain=self._nodes_to_undrain.get(job.id, ()),
             return_to_service=settings.return_to_service,
-            kept_movements=settings.kept_movements,
-            movements=self._movements(known),
+            max_recorded_movements=settings.max_recorded_movements,
+            movements=self._movements(job),
             min_allocation=self._min_allocation,
             largest_rabbit_gib=self._capacities.largest(),
             policy=settings.policy,
             daemons=settings.daemons,
-            seconds_in_trouble=self._seconds_in_trouble(known.id, workflow),
+            seconds_in_trouble=self._seconds_in_trouble(job.id, workflow),
             timeouts=settings.timeouts,
-            unsaved=settings.unsaved,
-            last_copy_progress=self._last_copy_progress(known),
+            unsaved_policy=settings.unsaved_policy,
+            last_copy_progress=self._last_copy_progress(job),
             now=self._clock.now(),
         )
 
@@ -424,13 +426,13 @@ class Conductor:
     def _of(self, kind: Kind, job: Job) -> Sequence[Object]:
         return self.informers.of(kind).by_index("workflow", str(job.workflow))
 
-    def _seconds_in_trouble(self, job: int, workflow: Workflow | None) -> float | None:
+    def _seconds_in_trouble(self, job_id: int, workflow: Workflow | None) -> float | None:
         if workflow is None or workflow.status.status not in ("TransientCondition", "Error"):
-            self._transient_since.pop(job, None)
+            self._transient_since.pop(job_id, None)
             return None
         # Not by the clock, which may be set meanwhile: that would end all jobs in trouble at once.
         now = asyncio.get_running_loop().time()
-        return now - self._transient_since.setdefault(job, now)
+        return now - self._transient_since.setdefault(job_id, now)
 
     async def _act(self, job: Job, actions: Sequence[Action]) -> float | None:
         """Do what was decided, in order; return the seconds after which to look again."""
@@ -484,27 +486,27 @@ class Conductor:
 
     def _workflow_changed(self, obj: Object) -> None:
         key = key_of(obj)
-        job = self._jobs.binding.job(key.name)
-        if job is None:
+        job_id = self._jobs.binding.job(key.name)
+        if job_id is None:
             return
         gone = self.informers.of(kinds.WORKFLOW).get(key) is None
-        known = self._jobs.job(job)
-        past = conduct.is_finished(obj, known, self._jobs.binding.finalizer)
-        left = abort.nodes_of_abort(obj) if gone and self._settings.return_to_service else ()
-        if left:
-            self._nodes_to_undrain[job] = left
-        if past and not left and job not in self._transient_since:
+        job = self._jobs.job(job_id)
+        finished = conduct.is_finished(obj, job, self._jobs.binding.finalizer)
+        nodes = abort.nodes_of_abort(obj) if gone and self._settings.return_to_service else ()
+        if nodes:
+            self._nodes_to_undrain[job_id] = nodes
+        if finished and not nodes and job_id not in self._transient_since:
             return
         # What has no job is torn down wherever it is.
-        stray = gone or known is None
-        stray = stray or conduct.is_torn_down_early(known, obj["spec"]["desiredState"])
+        must_go = gone or job is None
+        must_go = must_go or conduct.is_torn_down_early(job, obj["spec"]["desiredState"])
         # Of what its drivers write in between, nothing is to be decided.
         if (
-            stray
-            or job in self._transient_since
+            must_go
+            or job_id in self._transient_since
             or conduct.may_need_action(obj, self._settings.timeouts)
         ):
-            self.reconciler.add(job)
+            self.reconciler.add(job_id)
 
     def _dependent_changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
         for workflow in labels.workflow_of(after or before or {}):
@@ -521,7 +523,7 @@ class Conductor:
         """Have a job reconciled that waits for its flash alone, when a node has let go of that."""
         for workflow in labels.workflow_of(after or before or {}):
             raw = self.informers.of(kinds.WORKFLOW).get(Key.parse(workflow))
-            if raw and conduct.is_stuck(raw) and conduct.has_unmounted(before, after):
+            if raw and conduct.is_stuck_in_teardown(raw) and conduct.has_unmounted(before, after):
                 self._wake(raw["metadata"]["name"])
 
     def _rabbit_changed(self, obj: Object) -> None:

@@ -14,7 +14,7 @@ from warren.kube.client import LogReader
 _TIMEOUT: Final = 10.0
 """For how long a job's Teardown waits for all logs together."""
 
-_AT_ONCE: Final = 8
+_MAX_CONCURRENT_READS: Final = 8
 
 
 class LogTails:
@@ -27,12 +27,12 @@ class LogTails:
     async def text(self, logs: Sequence[LogRef]) -> str:
         """Return what is kept of some logs: of one that cannot be read, why not."""
         most = podsummary.characters_of_each(logs)
-        ends = asyncio.get_running_loop().time() + self._seconds
-        turns = asyncio.Semaphore(_AT_ONCE)
+        deadline = asyncio.get_running_loop().time() + self._seconds
+        limit = asyncio.Semaphore(_MAX_CONCURRENT_READS)
 
         async def read(each: LogRef) -> str:
             try:
-                async with asyncio.timeout_at(ends), turns:
+                async with asyncio.timeout_at(deadline), limit:
                     return await self._tail(each, most)
             except (WarrenError, TimeoutError) as error:
                 reason = str(error) or f"it did not come within {self._seconds:g} s"
@@ -40,7 +40,7 @@ class LogTails:
                 return f"(not read: {reason})"
 
         found = await asyncio.gather(*map(read, logs))
-        return podsummary.text(dict(zip(logs, found, strict=True)))
+        return podsummary.join_logs(dict(zip(logs, found, strict=True)))
 
     async def _tail(self, each: LogRef, most: int) -> str:
         """Return the last characters, which are in no more than so many lines."""

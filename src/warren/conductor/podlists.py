@@ -32,11 +32,11 @@ class PodLists:
 
     async def read_live(self, workflow: Workflow) -> Sequence[Object]:
         """Return a Workflow's pods. What cannot be told of them holds nothing up."""
-        if not containersteps.is_wanted(workflow.spec.dw_directives):
+        if not containersteps.may_have_containers(workflow.spec.dw_directives):
             return ()
-        space, own = workflow.metadata.namespace, labels.of_workflow(workflow)
+        namespace, selector = workflow.metadata.namespace, labels.of_workflow(workflow)
         try:
-            return (await self._client.list(kinds.POD, space, own)).items
+            return (await self._client.list(kinds.POD, namespace, selector)).items
         except (Refused, Unavailable) as error:
             log.warning("pods not known", workflow=workflow.metadata.name, reason=str(error))
             return ()

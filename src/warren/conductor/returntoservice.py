@@ -50,7 +50,7 @@ class ReturnToService:
         if raw is None:
             return
         storage = read(raw, Storage)
-        found = self._tests.get(selftest.key_of(rabbit))
+        found = self._tests.get(selftest.test_key(rabbit))
         test = None if found is None else read(found, NnfStorage)
         if test is None and storage.spec.state != "Disabled":
             return
@@ -66,8 +66,8 @@ class ReturnToService:
     def _has_storage_of_aborted_jobs(self, storage: Storage) -> bool:
         """Return whether storage of a job that was let go is still to be taken from a rabbit."""
         # It is disabled before its Workflow is marked: this one holds it in between, too.
-        own = storage.metadata.annotations.get(labels.DISABLED_FOR)
-        if own is not None and self._workflows.get(Key.parse(own)) is not None:
+        disabled_for = storage.metadata.annotations.get(labels.DISABLED_FOR)
+        if disabled_for is not None and self._workflows.get(Key.parse(disabled_for)) is not None:
             return True
         for each in self._servers.by_index("rabbit", storage.metadata.name):
             for name in labels.workflow_of(each):

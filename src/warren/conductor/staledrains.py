@@ -24,7 +24,7 @@ _ALL: Final = "all"
 
 
 class StaleDrains:
-    """Returns such nodes, each time that it is asked to look at them."""
+    """Undrains such nodes, each time that it is asked to look at them."""
 
     def __init__(
         self, informers: Informers, jobs: WorkloadManager, *, enabled: bool = False
@@ -37,7 +37,7 @@ class StaleDrains:
         self.reconciler: Reconciler[str] = Reconciler("left drains", self.reconcile, workers=1)
 
     def configure(self, *, enabled: bool) -> None:
-        """Return nodes from now on, or do not."""
+        """Undrain nodes from now on, or do not."""
         if enabled and not self._enabled:
             self.check()
         self._enabled = enabled
@@ -47,19 +47,19 @@ class StaleDrains:
         self.reconciler.add(_ALL)
 
     async def reconcile(self, key: str) -> None:
-        """Return the nodes that no Workflow of a job that is over has any more."""
+        """Undrain the nodes that no Workflow of a job that is over has any more."""
         await self._jobs.wait_synced()
         raw = self._configurations.get(kinds.CONFIGURATION_KEY)
         if raw is None or not self._enabled:
             return
         nodes = (
             read(raw, SystemConfiguration).rabbits_of_computes().keys()
-            - self._nodes_of_stuck_workflows()
+            - self._nodes_of_remaining_workflows()
         )
         if nodes:
             await self._jobs.undrain(sorted(nodes), abort.DRAIN_REASON)
 
-    def _nodes_of_stuck_workflows(self) -> set[str]:
+    def _nodes_of_remaining_workflows(self) -> set[str]:
         """Return the nodes of the Workflows that are still to go, or to be marked."""
         found: set[str] = set()
         for raw in self._workflows.all():

@@ -33,14 +33,14 @@ class SystemStatusReporter:
         """Keep it until cancelled, by patches of the nodes that have changed."""
         while True:
             try:
-                known = await self._read_or_create()
+                written = await self._read_or_create()
                 async with aclosing(self._nodes.follow()) as updates:  # type: ignore[type-var]
                     async for online in updates:
-                        patch = changes(known, online)
+                        patch = changes(written, online)
                         if patch:
                             await self._write(patch)
-                            known = {**known, **patch}
-                            known = {node: word for node, word in known.items() if word}
+                            written = {**written, **patch}
+                            written = {node: state for node, state in written.items() if state}
             except Retryable as error:
                 log.info("system status is not written", reason=str(error))
             except NotFound:
@@ -48,7 +48,7 @@ class SystemStatusReporter:
             await asyncio.sleep(_RETRY_DELAY)
 
     async def _read_or_create(self) -> Mapping[str, Any]:
-        """Return the words of the SystemStatus by node. It is created where it is not there."""
+        """Return the state of each node by the SystemStatus, which is created if there is none."""
         try:
             obj = await self._client.get(kinds.SYSTEM_STATUS, KEY)
         except NotFound:

@@ -153,7 +153,7 @@ class AccessController:
         """Return what other accesses hold of persistent storage that this one is to mount."""
         found = []
         has_exclusive = storagelock.has_exclusive_allocations(storage)
-        for key in storagelock.rivals(current, storage):
+        for key in storagelock.other_accesses(current, storage):
             raw = self._accesses.get(key) or await read_live(self._client, kinds.NNF_ACCESS, key)
             if raw is None:
                 found.append(Holding(access=key, on_rabbits=True, nodes=None))
@@ -223,7 +223,7 @@ class AccessController:
 
     async def _profile(self, storage: NnfStorage | None) -> NnfStorageProfile | None:
         """Return the profile that was pinned for a storage, if one was."""
-        key = storageprofiles.pinned_for(storage.metadata) if storage is not None else None
+        key = storageprofiles.pinned_profile_key(storage.metadata) if storage is not None else None
         if key is None:
             return None
         # What was not seen yet is read: its events wake an access in error alone.
@@ -250,7 +250,7 @@ class AccessController:
         """Wake the accesses of nodes that are out of reach since then, or back."""
         for node in systemstatus.disabled_nodes(before) ^ systemstatus.disabled_nodes(after):
             for mount in self._mounts.by_index("mounting node", node):
-                for owner in labels.owners_of(mount):
+                for owner in labels.owner_keys(mount):
                     self.reconciler.add(owner)
 
     def _system_changed(self) -> None:
@@ -271,7 +271,7 @@ class AccessController:
             self.reconciler.add(key, found)
 
     def _mount_changed(self, before: Object | None, after: Object | None) -> None:
-        for key in labels.owners_of(after or before or {}):
+        for key in labels.owner_keys(after or before or {}):
             if changes.is_relevant_mount_change(before, after):
                 self.reconciler.add(key, after)
 
@@ -292,7 +292,7 @@ class AccessController:
                 self.reconciler.add(key)
 
     def _node_storage_changed(self, obj: Object) -> None:
-        for owner in labels.owners_of(obj):
+        for owner in labels.owner_keys(obj):
             self._storage_changed(owner, obj)
 
 

@@ -68,7 +68,7 @@ class BreakdownController:
             pinned_profile=self._profiles.get(named_key),
             instance=read(instance, PersistentStorageInstance) if named and instance else None,
             servers=read(servers, Servers) if named and servers else None,
-            is_made_by_some_only=partial(is_made_by_some_only, self._rabbits),
+            only_some_rabbits_make=partial(is_made_by_some_only, self._rabbits),
         )
 
     def _dependency_changed(self, obj: Object) -> None:

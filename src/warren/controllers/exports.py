@@ -9,7 +9,7 @@ from typing import Protocol
 
 from warren.base.objects import Key, key_of
 from warren.dws import kinds
-from warren.dws.access.exports import offers
+from warren.dws.access.exports import nodes_by_volume
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.kube.informer import Informers
@@ -71,4 +71,4 @@ class ExportReconciler:
         share, block = self._shares.get(key), self._blocks.get(key)
         assert share is not None
         flash = None if block is None else read(block, NnfNodeBlockStorage)
-        return offers(read(share, NnfNodeStorage), flash)
+        return nodes_by_volume(read(share, NnfNodeStorage), flash)

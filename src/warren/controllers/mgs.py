@@ -64,7 +64,7 @@ class MgsReconciler:
             self._queued.pop(key, None)
             self._results.pop(key, None)
             return None
-        due = [each.reference for each in mgscommands.unanswered(current)]
+        due = [each.reference for each in mgscommands.unanswered_commands(current)]
         begun = self._queued.get(key, ())
         for requester in due:
             if requester not in begun:
@@ -82,7 +82,7 @@ class MgsReconciler:
         """Run what was asked for, if it still is."""
         key, requester = request
         current = self._current(key)
-        due = [] if current is None else mgscommands.unanswered(current)
+        due = [] if current is None else mgscommands.unanswered_commands(current)
         wanted = next((each for each in due if each.reference == requester), None)
         if wanted is None:
             return None

@@ -334,18 +334,18 @@ def _allocation(current: NnfDataMovement, end: MovementEnd) -> str:
 
 def _position(progress: Progress) -> object:
     """Return what is the same for as long as a copy does not go on."""
-    if progress.said is not None:
-        return progress.said.get("moved")
+    if progress.command_status is not None:
+        return progress.command_status.get("moved")
     return (progress.files, progress.bytes)
 
 
 def _command_status(progress: Progress) -> dict[str, object]:
-    if progress.said is not None:
+    if progress.command_status is not None:
         return {
             "lastMessage": "",
             "elapsedTime": go_duration(progress.seconds),
             "seconds": f"{progress.seconds:.3f}",
-            **commands.command_status(progress.said),
+            **commands.command_status(progress.command_status),
             **({"lastMessage": progress.remark} if progress.remark else {}),
         }
     return {
@@ -367,9 +367,9 @@ def _message_parts(progress: Progress) -> Iterator[str]:
         f"copied {human(progress.bytes)} of {human(progress.total_bytes)} "
         f"in {progress.files} of {progress.total_files} files"
     )
-    if progress.kept_bytes:
-        yield f"{human(progress.kept_bytes)} of it by an earlier try"
-    if progress.left is not None:
-        yield f"about {go_duration(ceil(progress.left))} left"
+    if progress.earlier_bytes:
+        yield f"{human(progress.earlier_bytes)} of it by an earlier try"
+    if progress.seconds_left is not None:
+        yield f"about {go_duration(ceil(progress.seconds_left))} left"
     if progress.remark:
         yield progress.remark

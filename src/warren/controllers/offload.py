@@ -130,7 +130,7 @@ class Offload:
             asked = await self._list_movements(workflow)
             movements.check_below_limit(asked)
             kind = kinds.NNF_DATA_MOVEMENT
-            done = [Remove(kind=kind, key=key) for key in movements.surplus(asked)]
+            done = [Remove(kind=kind, key=key) for key in movements.movements_to_forget(asked)]
             await perform(self._client, done)
             await self._client.create(kind, made)
         await self._check_still_running(workflow, key_of(made))
@@ -141,10 +141,10 @@ class Offload:
         mounts, node = kinds.CLIENT_MOUNT, request.compute_name
         on_compute = (await self._client.list(mounts, node, own)).items
         file_systems = (await self._client.list(kinds.LUSTRE_FILE_SYSTEM)).items
-        ends = requests.ends(
+        ends = requests.find_ends(
             request, on_compute, [read_other(obj, LustreFileSystem) for obj in file_systems]
         )
-        namespace, carried = movements.servers(workflow, ends)
+        namespace, carried = movements.rabbit_mounts_selector(workflow, ends)
         on_rabbits = (await self._client.list(mounts, namespace, carried)).items
         profiles = (await self._client.list(kinds.COPY_PROFILE, kinds.PROFILES_NAMESPACE)).items
         named = {obj["metadata"]["name"]: obj for obj in profiles}

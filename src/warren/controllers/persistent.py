@@ -107,7 +107,7 @@ class PersistentController:
             found = await self._reader.read_live(key)
             if found is None:
                 return None
-            again = REQUEUE_DELAY if found.parts else None
+            again = REQUEUE_DELAY if found.dependents else None
         await perform(self._client, instances.decide(found))
         return again
 

@@ -176,7 +176,7 @@ class PodReconciler:
                 return left
         self._pulls.forget(item)
         if state is None:
-            await self._report(pod, raw, podstatus.overdue_status(raw, now))
+            await self._report(pod, raw, podstatus.deadline_exceeded_status(raw, now))
             return None
         if state.alive:
             self._ensure_followed(item)
@@ -185,7 +185,9 @@ class PodReconciler:
             if overdue and not state.stopped:
                 self._runner.stop(item.uid)
         addresses = (self._runner.address(item.uid) or "", self._runner.host_address)
-        found = podstatus.running_status(raw, state, self._clock.now(), addresses, overdue=overdue)
+        found = podstatus.running_status(
+            raw, state, self._clock.now(), addresses, past_deadline=overdue
+        )
         await self._report(pod, raw, found)
         return None if overdue else left
 
@@ -320,7 +322,7 @@ def _pod_snapshot(obj: Object | None) -> _PodSnapshot:
         "finalizers": meta.get("finalizers"),
         "spec": obj.get("spec"),
     }
-    return _PodSnapshot(own, podstatus.known_to_siblings(obj))
+    return _PodSnapshot(own, podstatus.hosts_entry(obj))
 
 
 def _time_left(pod: Pod, now: float) -> float | None:

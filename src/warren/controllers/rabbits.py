@@ -123,7 +123,7 @@ class SystemController:
             self.reconciler.add(key)
         elif self._nodes.get(_link_key(key.name)) is None:
             rabbit = self._rabbit_of(key.name)
-            if rabbit is not None and links.over_network(self._nnf_node(rabbit)):
+            if rabbit is not None and links.uses_network(self._nnf_node(rabbit)):
                 self.reconciler.add(rabbit)
 
     def _rabbit_writes(self, found: SystemConfiguration, key: Key) -> list[Write]:
@@ -136,7 +136,7 @@ class SystemController:
                 rabbit,
                 read(storage, Storage) if storage is not None else None,
                 node,
-                self._computes(rabbit) if links.over_network(node) else {},
+                self._computes(rabbit) if links.uses_network(node) else {},
                 alive=self._heartbeats.seconds_left(rabbit.name) != 0.0,
                 lease_steady=(self._heartbeats.renewed_for(rabbit.name) or 0.0)
                 >= links.SETTLE_SECONDS,
@@ -161,7 +161,7 @@ class SystemController:
 
         Those that have no namespace are asked when they have one.
         """
-        if not links.over_network(self._nnf_node(_rabbit_key(rabbit.name))):
+        if not links.uses_network(self._nnf_node(_rabbit_key(rabbit.name))):
             return []
         known = self._computes(rabbit)
         # A node that is listed twice, by mistake, is the last one's.

@@ -59,7 +59,9 @@ class HttpsShutdownClient:
         try:
             context.load_verify_locations(cadata=authority)
         except (ssl.SSLError, ValueError) as error:
-            log.warning("no certificate in the Secret", secret=containerauth.TLS, reason=str(error))
+            log.warning(
+                "no certificate in the Secret", secret=containerauth.TLS_SECRET, reason=str(error)
+            )
             return
         async with (
             aiohttp.ClientSession(
@@ -114,7 +116,7 @@ class ShutdownController:
     def _workflow_changed(self, obj: Object) -> None:
         status = obj.get("status") or {}
         waits = status.get("state") == "PostRun" and not status.get("ready")
-        if waits and containersteps.is_wanted(obj["spec"].get("dwDirectives") or ()):
+        if waits and containersteps.may_have_containers(obj["spec"].get("dwDirectives") or ()):
             self.reconciler.add(key_of(obj))
 
     async def reconcile(self, key: Key) -> float | None:
@@ -126,7 +128,7 @@ class ShutdownController:
             self._next_index.pop(key, None)
             return None
         authority = await self._read_secret(
-            Key(key.namespace, containerauth.TLS), containerauth.authority_of
+            Key(key.namespace, containerauth.TLS_SECRET), containerauth.certificate_of
         )
         if authority is None:
             return None  # without an admin's certificate no container has one to show
@@ -137,7 +139,7 @@ class ShutdownController:
         return shutdowns.RETRY_DELAY
 
     def _requests(self, workflow: Workflow) -> list[ShutdownRequest]:
-        index = containersteps.index_of(workflow.spec.dw_directives)
+        index = containersteps.container_index(workflow.spec.dw_directives)
         if index is None:
             return []
         own = Key(workflow.metadata.namespace, children.name(workflow, index))
@@ -148,7 +150,7 @@ class ShutdownController:
         try:
             profile = containerprofiles.decode(copy)
             assigned = port_managers.assigned_ports(
-                read(manager, NnfPortManager), workflow, profile.ports
+                read(manager, NnfPortManager), workflow, profile.port_count
             )
         except (Fault, Malformed):  # told by the Workflow's own reconciles
             return []

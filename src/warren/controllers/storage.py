@@ -140,7 +140,7 @@ class StorageController:
 
     def _mgts_for(self, current: NnfStorage, *addresses: str) -> list[NnfLustreMGT]:
         """Return what may give out the name of a file system, which is found by some MGS."""
-        own = self._mgts.get(lustrestorage.own_mgt(current))
+        own = self._mgts.get(lustrestorage.own_mgt_key(current))
         found = [] if own is None else [own]
         for value in (str(current.metadata.key), current.status.mgs_address, *addresses):
             found += self._mgts.by_index("mgt", value)
@@ -163,7 +163,7 @@ class StorageController:
         """Wake the storages that are named by an MGT, or wait for it."""
         for each in read(obj, NnfLustreMGT).spec.claim_list:
             self.reconciler.add(each.key)
-        for owner in labels.owners_of(obj):
+        for owner in labels.owner_keys(obj):
             self.reconciler.add(owner)
         self._wake_failed()
 
@@ -186,7 +186,7 @@ class StorageController:
 
     def _profile(self, current: NnfStorage) -> NnfStorageProfile | None:
         """Return the profile that was pinned for a storage, if one was."""
-        key = storageprofiles.pinned_for(current.metadata)
+        key = storageprofiles.pinned_profile_key(current.metadata)
         raw = self._profiles.get(key) if key is not None else None
         return None if raw is None else read(raw, NnfStorageProfile)
 
@@ -261,6 +261,6 @@ class StorageController:
         before: Object | None,
         after: Object | None,
     ) -> None:
-        for key in labels.owners_of(after or before or {}):
+        for key in labels.owner_keys(after or before or {}):
             if self._storages.get(key) is None or is_relevant(before, after):
                 self.reconciler.add(key)

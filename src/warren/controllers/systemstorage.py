@@ -57,7 +57,7 @@ class SystemStorageController:
             found = self._snapshot(
                 current, {kind: await read_live(self._client, kind, key) for kind in PARTS}
             )
-            again = REQUEUE_DELAY if found.parts else None
+            again = REQUEUE_DELAY if found.dependents else None
         await perform(self._client, systemstorage.decide(found))
         return again
 
@@ -72,7 +72,7 @@ class SystemStorageController:
         return SystemStorageSnapshot(
             object=current,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
-            usable=self._usable,
+            is_usable=self._usable,
             has_profile=self._profiles.get(current.spec.storage_profile.key) is not None,
             servers=part(kinds.SERVERS, Servers),
             computes=part(kinds.COMPUTES, Computes),
@@ -82,7 +82,7 @@ class SystemStorageController:
 
     def _usable(self, rabbit: str) -> bool:
         raw = self._storages.get(Key(kinds.DEFAULT_NAMESPACE, rabbit))
-        return raw is not None and rabbitstorages.usable(read(raw, Storage))
+        return raw is not None and rabbitstorages.is_usable(read(raw, Storage))
 
     def _wake_all(self) -> None:
         for key in self._system_storages.keys():  # noqa: SIM118

@@ -31,7 +31,7 @@ from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import Workflow
 from warren.dws.offload import copyservice
 from warren.dws.offload.copyservice import OffloadService
-from warren.dws.persistent.instances import InstanceSnapshot, named_in, shared_groups
+from warren.dws.persistent.instances import InstanceSnapshot, instance_names, is_shared_with_groups
 from warren.dws.pods.batchjobs import BatchJob
 from warren.dws.pods.pod import why_no_node_runs_pods
 from warren.dws.workflow import containersteps, copysteps, driver
@@ -100,13 +100,13 @@ class WorkflowController:
         children: dict[Kind, Sequence[Object]] = {
             kind: self._informers.of(kind).by_index("workflow", str(key)) for kind in _CHILDREN
         }
-        named = [Key(key.namespace, name) for name in named_in(workflow.spec.dw_directives)]
+        named = [Key(key.namespace, name) for name in instance_names(workflow.spec.dw_directives)]
         instances = {each.name: self._instances.read_cached(each) for each in named}
         rabbits = _Rabbits(self._informers.of(kinds.STORAGE))
         token = await self._tokens.find(workflow)
         snapshot = self._snapshot(workflow, children, rabbits, instances, token)
         # No informer tells of Secrets.
-        unmade = token is not None and not containerauth.are_made(workflow, token)
+        unmade = token is not None and not containerauth.has_both_secrets(workflow, token)
         live = driver.needs_live_read(snapshot)
         writes = [] if live else driver.decide(snapshot)
         if not live and not driver.reports_error(workflow, writes):
@@ -115,7 +115,7 @@ class WorkflowController:
                 uid = workflow.metadata.uid
                 own = [each for each in written if each["metadata"].get("uid") == uid]
                 self.reconciler.note_written(key, own)
-            return REQUEUE_DELAY if unmade else containersteps.deadline(snapshot)
+            return REQUEUE_DELAY if unmade else containersteps.requeue_delay(snapshot)
         asked = _GONE_AFTER_TEARDOWN if live and not workflow.metadata.deleting else _CHILDREN
         children |= await self._list_live(workflow, asked, has_containers=snapshot.has_containers)
         instances = {each.name: await self._instances.read_live(each) for each in named}
@@ -142,7 +142,7 @@ class WorkflowController:
             # Of one that is gone nothing is left but what was made too late.
             if self._informers.of(kinds.NNF_DATA_MOVEMENT).is_indexed("workflow", str(key)):
                 self.reconciler.add(key)
-        elif not changes.is_settled(found):
+        elif not changes.has_reached_desired_state(found):
             self.reconciler.add(key, found)
 
     def _child_changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
@@ -150,7 +150,7 @@ class WorkflowController:
             key = Key.parse(name)
             found = self._informers.of(kinds.WORKFLOW).get(key)
             if found is None or (
-                not changes.is_settled(found)
+                not changes.has_reached_desired_state(found)
                 and changes.is_relevant_to_workflow(kind, before, after, found)
             ):
                 self.reconciler.add(key)
@@ -175,7 +175,7 @@ class WorkflowController:
                 self.reconciler.add(key)
 
     def _servers_changed(self, obj: Object) -> None:
-        for instance in labels.persistent_of(obj):
+        for instance in labels.persistent_instance_of(obj):
             self._instance_changed(instance)
 
     def _wiring(self) -> Mapping[str, str] | None:
@@ -227,7 +227,9 @@ class WorkflowController:
         token: TokenSecrets | None,
     ) -> WorkflowSnapshot:
         movements = [
-            obj for obj in children[kinds.NNF_DATA_MOVEMENT] if copysteps.is_of(obj, workflow)
+            obj
+            for obj in children[kinds.NNF_DATA_MOVEMENT]
+            if copysteps.is_movement_of(obj, workflow)
         ]
         children = {**children, kinds.NNF_DATA_MOVEMENT: movements}
 
@@ -248,11 +250,13 @@ class WorkflowController:
             ],
             rabbits=rabbits,
             instances={name: each for name, each in instances.items() if each is not None},
-            groups=groups_of(workflow.spec.user_id) if shared_groups(instances.values()) else (),
+            groups=groups_of(workflow.spec.user_id)
+            if is_shared_with_groups(instances.values())
+            else (),
             dependents=[(kind, key_of(obj)) for kind in kinds.DEPENDENTS for obj in children[kind]],
             wiring=self._wiring(),
             positions=self._positions,
-            offload=self._offload,
+            offload_service=self._offload,
             copy_profiles={
                 obj["metadata"]["name"]: obj
                 for obj in self._informers.of(kinds.COPY_PROFILE).by_index(
@@ -263,7 +267,7 @@ class WorkflowController:
                 obj["metadata"]["name"]: obj for obj in children[kinds.COPY_PROFILE]
             },
             **self._for_containers(workflow, children),
-            token=token,
+            token_secrets=token,
             mount_prefix=self._mount_prefix,
             why_not_made=partial(why_not_made, self._informers.of(kinds.STORAGE)),
             now=self._clock.now(),
@@ -273,7 +277,7 @@ class WorkflowController:
         self, workflow: Workflow, children: Mapping[Kind, Sequence[Object]]
     ) -> dict[str, Any]:
         """Return what Workflows with containers look at."""
-        if not containersteps.is_wanted(workflow.spec.dw_directives):
+        if not containersteps.may_have_containers(workflow.spec.dw_directives):
             return {}
         profiles = self._informers.of(kinds.CONTAINER_PROFILE)
         raw = self._informers.of(kinds.PORT_MANAGER).get(ports.MANAGER)
@@ -285,13 +289,13 @@ class WorkflowController:
             "pinned_container_profiles": {
                 obj["metadata"]["name"]: obj for obj in children[kinds.CONTAINER_PROFILE]
             },
-            "jobs": {
+            "container_jobs": {
                 obj["metadata"]["name"]: read(obj, BatchJob) for obj in children[kinds.BATCH_JOB]
             },
-            "ports": read(raw, NnfPortManager) if raw is not None else None,
+            "port_manager": read(raw, NnfPortManager) if raw is not None else None,
             "pod_nodes": _Nodes(self._informers.of(kinds.NODE)),
             "new_ssh_key": new_ssh_key,
-            "no_containers": why_no_node_runs_pods(self._informers.of(kinds.NODE).values()),
+            "why_no_containers": why_no_node_runs_pods(self._informers.of(kinds.NODE).values()),
         }
 
 

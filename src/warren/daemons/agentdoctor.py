@@ -14,7 +14,7 @@ from warren.daemons.agentservice import Settings
 from warren.daemons.repair import remove_all
 from warren.daemons.statedir import lock_holder
 from warren.dws import audit, kinds
-from warren.dws.audit import Finding, NodeInventory, Sort
+from warren.dws.audit import Finding, FindingType, NodeInventory
 from warren.kube import http, versions
 from warren.kube.client import Client
 from warren.node.loopdisk import LoopDisk
@@ -66,24 +66,24 @@ class _Doctor:
         objects = {kind: (await self._client.list(kind, self._name)).items for kind in wanted}
         there = before.intersection(await in_thread(self._resources))
         left = [
-            Finding(sort=Sort.PROCESS, where=self._name, name=str(process), why=why)
+            Finding(type=FindingType.PROCESS, where=self._name, name=str(process), why=why)
             for process, why in sorted(there.processes.items())
         ]
         return [*left, *audit.unrequested_resources(there, objects)]
 
     async def remove(self, finding: Finding) -> None:
-        match finding.sort:
-            case Sort.PROCESS:
+        match finding.type:
+            case FindingType.PROCESS:
                 # Still the agent's: another process may have its number by now.
                 stray = {int(finding.name)}
                 processes.send_signal(lambda: stray & {*self._orphaned_processes()}, signal.SIGKILL)
-            case Sort.MOUNT:
+            case FindingType.MOUNT:
                 await self._node.machine.unmount(finding.name)
-            case Sort.DEVICE:
+            case FindingType.DEVICE:
                 disk = self._loop_disk()
                 assert disk is not None
                 await disk.detach_stray(finding.name)
-            case Sort.VOLUME:
+            case FindingType.VOLUME:
                 await self._node.machine.release(finding.where, finding.name)
 
     def _resources(self) -> NodeInventory:

@@ -41,7 +41,7 @@ from warren.dws.containers import containerprofiles
 from warren.dws.containers.containerprofiles import ContainerProfile
 from warren.dws.jobs.placement import PlacementPolicy
 from warren.dws.jobs.timeouts import Timeouts
-from warren.dws.jobs.unsavedresults import Unsaved
+from warren.dws.jobs.unsavedresults import UnsavedPolicy
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
@@ -231,7 +231,7 @@ def placement_policy(storage: storagetables.Storage) -> PlacementPolicy:
     return PlacementPolicy(
         scale=storage.scale,
         max_allocations=storage.most_allocations,
-        anywhere=storage.placement == "any",
+        allow_any_rabbit=storage.placement == "any",
     )
 
 
@@ -270,8 +270,8 @@ def _validator(
             for obj in profiles.by_index("profiles", kinds.PROFILES_NAMESPACE)
         ],
         rabbits=lambda: [read(obj, Storage) for obj in rabbits.all()],
-        feasible=graph.infeasibility,
-        largest=lambda: graph.largest_chassis_gib,
+        find_refusal=graph.infeasibility,
+        largest_rabbit_gib=lambda: graph.largest_chassis_gib,
         policy=placement_policy(storage),
         min_allocation=LEAST_ALLOCATION,
         now=clock.now,
@@ -287,7 +287,7 @@ def _validator(
             obj["metadata"]["name"] for obj in copies.by_index("profiles", kinds.PROFILES_NAMESPACE)
         ),
         why_not_made=partial(why_not_made, rabbits),
-        is_made_by_some_only=partial(is_made_by_some_only, rabbits),
+        only_some_rabbits_make=partial(is_made_by_some_only, rabbits),
         offload=lambda: (
             copyservice.of_configuration(configurations.get(kinds.CONFIGURATION_KEY)) is not None
         ),
@@ -368,12 +368,12 @@ def conductor_settings(settings: config.Config) -> Settings:
     return Settings(
         policy=placement_policy(settings.storage),
         timeouts=timeouts(rabbit),
-        unsaved=Unsaved(rabbit.unsaved_results[0]),
+        unsaved_policy=UnsavedPolicy(rabbit.unsaved_results[0]),
         daemons=settings.daemons,
         # Which nodes a site lets be drained, by queues, is the instance's to know.
         drains=rabbit.drain_compute_nodes and not rabbit.drain_queues,
         return_to_service=rabbit.return_to_service,
-        kept_movements=rabbit.save_datamovements,
+        max_recorded_movements=rabbit.save_datamovements,
     )
 
 

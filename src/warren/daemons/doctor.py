@@ -13,7 +13,7 @@ from warren.daemons.repair import remove_all
 from warren.daemons.statedir import StateDir
 from warren.daemons.sweep import cluster_processes, leftovers, sweep
 from warren.dws import audit
-from warren.dws.audit import Finding, NodeInventory, Overdue, PendingRemoval, Sort
+from warren.dws.audit import Finding, FindingType, NodeInventory, OverdueVolumes, PendingRemoval
 from warren.instance.shell import cgroups
 from warren.kube import kubeconfig
 from warren.kube.client import Client, Conflict, NotFound
@@ -49,28 +49,28 @@ class Doctor:
         users = await self._users(audit.pending_removal(objects))
         return [
             *self._busy_findings(users),
-            *await self._overdue_findings(audit.overdue(objects), there.volumes, users),
+            *await self._overdue_findings(audit.overdue_volumes(objects), there.volumes, users),
             *audit.orphaned_objects(there, objects, active),
         ]
 
     async def remove(self, finding: Finding) -> None:
         """Remove one of the orphans, or end a process that keeps something in use."""
-        match finding.sort:
-            case Sort.PROCESS if finding.name in self._keepers:
+        match finding.type:
+            case FindingType.PROCESS if finding.name in self._keepers:
                 usage.send_signal([self._keepers[finding.name]], signal.SIGKILL)
-            case Sort.PROCESS:
+            case FindingType.PROCESS:
                 # Still in its job's cgroup: another process may have its number by now.
                 stray = {int(finding.name)}
                 processes.send_signal(lambda: stray & self._processes().keys(), signal.SIGKILL)
-            case Sort.OBJECT:
+            case FindingType.OBJECT:
                 # One that is gone, or another of its name by now, is no orphan any more.
                 with suppress(NotFound, Conflict):
                     await self._client.delete(audit.removal(finding))
-            case Sort.MOUNT:
+            case FindingType.MOUNT:
                 await self._nodes.machine(finding.where).unmount(finding.name)
-            case Sort.DEVICE:
+            case FindingType.DEVICE:
                 await self._nodes.detach_stray(finding.where, finding.name)
-            case Sort.VOLUME:
+            case FindingType.VOLUME:
                 await self._nodes.machine(finding.where).release(finding.where, finding.name)
 
     def _resources(self) -> NodeInventory:
@@ -92,7 +92,7 @@ class Doctor:
 
     async def _overdue_findings(
         self,
-        overdue: Sequence[Overdue],
+        overdue: Sequence[OverdueVolumes],
         there: Collection[tuple[str, str]],
         users: Collection[tuple[str, str]],
     ) -> list[Finding]:

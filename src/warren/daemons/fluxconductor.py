@@ -38,7 +38,7 @@ from warren.wlm.flux.fluxion import Fluxion
 from warren.wlm.flux.graph import FlashGraph
 from warren.wlm.flux.siterules import SiteRules
 from warren.wlm.jobs import FluxJobs
-from warren.wlm.nodes import with_properties
+from warren.wlm.nodes import hosts_with_properties
 from warren.wlm.online import OnlineNodes
 from warren.wlm.tokens import WorkflowTokens
 
@@ -98,7 +98,7 @@ async def _drainable(
     if not queues:
         return None
     properties = tables.properties_of(configuration, queues)
-    found = with_properties(await handle.rpc("resource.status"), properties)
+    found = hosts_with_properties(await handle.rpc("resource.status"), properties)
     if not found:
         raise UserMistake(
             f"No resources found associated with queues {', '.join(queues)}: correct "

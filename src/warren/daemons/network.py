@@ -89,9 +89,10 @@ class Network(Table, frozen=True):
             raise ValueError(f"probe-timeout: is not from 1 s to {_LONGEST_PROBE} s")
         policy = self.link_policy()
         lease = heartbeats.DEFAULT_TIMING.lease_duration
-        if policy.soonest <= lease:
+        seconds = policy.min_detection_seconds
+        if seconds <= lease:
             raise ValueError(
-                f"probe: {self.probe_failures} tests may fail within {policy.soonest:g} s, and it "
+                f"probe: {self.probe_failures} tests may fail within {seconds:g} s, and it "
                 f"takes {lease} s to tell a rabbit without power from a lost link: set more, or a "
                 "larger probe-failures"
             )

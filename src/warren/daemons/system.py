@@ -18,7 +18,7 @@ from warren.kube.runtime import Reconciler
 INDEXES = {
     "workflow": labels.workflow_of,
     "owner": labels.owner_of,
-    "instance": instances.users_of,
+    "instance": instances.instances_of,
     "consumer": instances.consumers_of,
     "storage": nnfaccess.storage_of,
     "mounting node": clientmounts.node_of,

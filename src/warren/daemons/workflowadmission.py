@@ -42,7 +42,7 @@ class WorkflowAdmission:
             obj["spec"].get("dwDirectives") or (), rules
         ).findings
         _deny_if(_message(findings) if findings else None)
-        return states.initial(obj, rules)
+        return states.with_initial_status(obj, rules)
 
     def _rules(self) -> Sequence[Rule]:
         found = [

@@ -17,7 +17,7 @@ MOST_SHOWN: Final = 20
 class Mistake(UserMistake):
     """One mistake, with its place in the directive's text.
 
-    `str()` is the sentence alone; `shown` puts the directive and a caret above it.
+    `str()` is the sentence alone; `text_with_carets` puts the directive and a caret above it.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Mistake(UserMistake):
         self.suggestion = suggestion
 
     @property
-    def shown(self) -> str:
+    def text_with_carets(self) -> str:
         """Three lines for a person: the directive, carets under the mistake, the sentence."""
         # A tab is as wide above as below.
         before = "".join("\t" if each == "\t" else " " for each in self.text[: self.start])
@@ -58,7 +58,7 @@ class Mistakes(UserMistake):
         left = len(findings) - len(shown)
         more = [f"There {'is' if left == 1 else 'are'} {left} more."] if left else []
         super().__init__("\n".join([*map(str, shown), *more]))
-        self.shown = "\n".join([*(mistake.shown for mistake in shown), *more])
+        self.text_with_carets = "\n".join([*(mistake.text_with_carets for mistake in shown), *more])
 
 
 def raise_mistakes(findings: Sequence[Finding]) -> None:

@@ -94,17 +94,17 @@ Together with patterns that take linear time it bounds what a check may cost.
 
 def parse(text: str) -> Directive:
     """Take one directive apart. Raises the first Mistake where it is none."""
-    result = read(text)
+    result = try_parse(text)
     if result.mistakes:
         raise result.mistakes[0]
     assert result.directive is not None
     return result.directive
 
 
-def read(text: str) -> ParseResult:
+def try_parse(text: str) -> ParseResult:
     """Take one directive apart, and find all that is wrong with its form."""
     words = [Token(match[0], match.start()) for match in _WORD.finditer(text)]
-    unreadable = _unreadable(text, words)
+    unreadable = _form_mistake(text, words)
     if unreadable is not None:
         return ParseResult(None, (unreadable,))
     arguments: dict[str, Argument] = {}
@@ -126,7 +126,7 @@ def read(text: str) -> ParseResult:
     return ParseResult(directive, tuple(mistakes))
 
 
-def _unreadable(text: str, words: Sequence[Token]) -> Mistake | None:
+def _form_mistake(text: str, words: Sequence[Token]) -> Mistake | None:
     """Say why a text cannot be told apart into a command and its arguments."""
     if not words or words[0].text != "#DW":
         start, end = (words[0].start, words[0].end) if words else (0, 0)

@@ -60,13 +60,13 @@ class _Character(msgspec.Struct, frozen=True):
 class _Assertion(msgspec.Struct, frozen=True):
     """A place between letters: `^`, `$`, and those of words."""
 
-    place: str
+    symbol: str
 
 
 class _Fork(msgspec.Struct, frozen=True):
     """Go on at any of these steps, counted from this one."""
 
-    steps: tuple[int, ...]
+    offsets: tuple[int, ...]
 
 
 class _Match(msgspec.Struct, frozen=True):
@@ -78,18 +78,19 @@ _Program = tuple[_Step, ...]
 
 
 def _search(program: _Program, text: str) -> bool:
-    places: set[int] = set()
+    positions: set[int] = set()
     for at in range(len(text) + 1):
         # A match may begin at every letter.
-        reached = _closure(program, [*places, 0], text, at)
+        reached = _closure(program, [*positions, 0], text, at)
         if len(program) - 1 in reached:
             return True
         if at < len(text):
             letter = text[at]
-            places = {
-                place + 1
-                for place in reached
-                if isinstance(step := program[place], _Character) and step.expression.match(letter)
+            positions = {
+                position + 1
+                for position in reached
+                if isinstance(step := program[position], _Character)
+                and step.expression.match(letter)
             }
     return False
 
@@ -98,21 +99,21 @@ def _closure(program: _Program, pending: list[int], text: str, at: int) -> set[i
     """Return all steps to which those that were begun lead without a letter."""
     reached: set[int] = set()
     while pending:
-        place = pending.pop()
-        if place in reached:
+        position = pending.pop()
+        if position in reached:
             continue
-        reached.add(place)
-        match program[place]:
+        reached.add(position)
+        match program[position]:
             case _Fork(steps):
-                pending += [place + each for each in steps]
+                pending += [position + each for each in steps]
             case _Assertion(kind) if _ASSERTIONS[kind](text, at):
-                pending.append(place + 1)
+                pending.append(position + 1)
             case _:
                 pass
     return reached
 
 
-def _boundary(text: str, at: int) -> bool:
+def _is_word_boundary(text: str, at: int) -> bool:
     before, after = text[at - 1 : at] if at else "", text[at : at + 1]
     return bool(re.match(r"\w", before, _FLAGS)) != bool(re.match(r"\w", after, _FLAGS))
 
@@ -122,8 +123,8 @@ _ASSERTIONS: Final[dict[str, Callable[[str, int], bool]]] = {
     "\\A": lambda text, at: at == 0,
     "$": lambda text, at: at == len(text),
     "\\z": lambda text, at: at == len(text),
-    "\\b": _boundary,
-    "\\B": lambda text, at: not _boundary(text, at),
+    "\\b": _is_word_boundary,
+    "\\B": lambda text, at: not _is_word_boundary(text, at),
 }
 
 _COUNT: Final = re.compile(r"\{(\d{1,4})(?:(,)(\d{0,4}))?\}")
@@ -234,10 +235,10 @@ class _Parser:
             return program
         if self._pattern[self._at] in "*+?":
             raise self._bad("repeats nothing")
-        for place in _ASSERTIONS:
-            if self._accept(place):
-                self.simple = self.simple and place in "^$"
-                return (_Assertion(place),)
+        for symbol in _ASSERTIONS:
+            if self._accept(symbol):
+                self.simple = self.simple and symbol in "^$"
+                return (_Assertion(symbol),)
         return (_Character(self._letter()),)
 
     def _accept_group_name(self) -> bool:

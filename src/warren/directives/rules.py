@@ -13,7 +13,7 @@ import msgspec
 
 from warren.directives import capacity
 from warren.directives.diagnostics import Finding, Mistake, alternatives, did_you_mean
-from warren.directives.parse import Argument, Directive, read
+from warren.directives.parse import Argument, Directive, try_parse
 from warren.directives.patterns import BadPattern, occurs
 
 
@@ -73,7 +73,7 @@ def check_directives(texts: Iterable[str], rules: Sequence[Rule]) -> CheckedDire
     directives: list[Directive | None] = []
     findings: list[Finding] = []
     for index, text in enumerate(texts):
-        result = read(text)
+        result = try_parse(text)
         directives.append(result.directive)
         found = [*result.mistakes]
         if result.directive is not None:
@@ -100,12 +100,12 @@ class _Checker:
         """Find what is wrong with one directive; those before it were asked for before."""
         rules = self._rules.get(directive.command.text)
         if rules is None:
-            yield self._unknown(directive)
+            yield self._unknown_command_mistake(directive)
             return
         for rule in rules:
             yield from self._mistakes_by_rule(directive, rule)
 
-    def _unknown(self, directive: Directive) -> Mistake:
+    def _unknown_command_mistake(self, directive: Directive) -> Mistake:
         command = directive.command.text
         known = sorted(self._rules)
         words = (
@@ -125,7 +125,7 @@ class _Checker:
                 definition = _definition(rule, argument)
                 if definition is None:
                     unknown.append(argument.key.text)
-                    yield _unsupported(directive, rule, argument)
+                    yield _unknown_argument_mistake(directive, rule, argument)
                     continue
                 matched.add(definition.key)
                 yield from _value_mistakes(directive, definition, argument)
@@ -164,7 +164,7 @@ def _definition(rule: Rule, argument: Argument) -> ArgumentRule | None:
     return next((each for each in rule.rule_defs if occurs(each.key, key)), None)
 
 
-def _unsupported(directive: Directive, rule: Rule, argument: Argument) -> Mistake:
+def _unknown_argument_mistake(directive: Directive, rule: Rule, argument: Argument) -> Mistake:
     known = [word for word in (_literal(each.key) for each in rule.rule_defs) if word]
     return directive.mistake(
         argument.key,
@@ -291,7 +291,7 @@ _CAPACITY = "KiB|KB|MiB|MB"
 
 def _misfit(key: str, pattern: str, text: str) -> tuple[str, str | None]:
     """Say what a value should have been, read from the pattern that it does not match."""
-    words = _alternatives(pattern)
+    words = _words_of_pattern(pattern)
     if words:
         choice = f"one of {alternatives(words)}" if len(words) > 1 else words[0]
         return f"Unknown {key} {text!r}: it is {choice}.", did_you_mean(text, words)
@@ -312,14 +312,14 @@ def _misfit(key: str, pattern: str, text: str) -> tuple[str, str | None]:
 
 
 @lru_cache(maxsize=256)
-def _alternatives(pattern: str) -> list[str]:
+def _words_of_pattern(pattern: str) -> list[str]:
     """Return the words of a pattern such as `^(raw|xfs)$`; empty for other patterns."""
     match = re.fullmatch(r"\^\(([\w-]+(?:\|[\w-]+)*)\)\$", pattern)
     return match[1].split("|") if match else []
 
 
 def _choices_of(definition: ArgumentRule) -> str:
-    words = _alternatives(definition.pattern or "")
+    words = _words_of_pattern(definition.pattern or "")
     return f", which is {'one of ' if len(words) > 1 else ''}{alternatives(words)}" if words else ""
 
 

@@ -29,9 +29,9 @@ class Remark(msgspec.Struct, frozen=True):
     line: int
     mistake: Mistake
 
-    def shown(self, script: str) -> str:
+    def text_with_carets(self, script: str) -> str:
         """Write it for a person: the place, the line, carets under the words, the sentence."""
-        return f"{script}, line {self.line}:\n{self.mistake.shown}"
+        return f"{script}, line {self.line}:\n{self.mistake.text_with_carets}"
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class LocatedDirective(msgspec.Struct, frozen=True):
         """The directive as rules see it."""
         return " ".join(word.text for word in self.words)
 
-    def place(self, start: int, end: int) -> tuple[int, int, int]:
+    def line_and_columns(self, start: int, end: int) -> tuple[int, int, int]:
         """Return line, first column and the one behind the last, of a part of the text.
 
         What goes on in the next line is shown as far as the end of its first one.

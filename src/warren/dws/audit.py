@@ -12,7 +12,7 @@ import msgspec
 from warren.base.bytesize import human
 from warren.base.objects import Key, Kind, Object, Remove, key_of
 from warren.dws import kinds, labels
-from warren.dws.node import IN_USE
+from warren.dws.node import IN_USE_SEVERITY
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.decoding import read
@@ -38,8 +38,8 @@ DEPENDENTS = (
 """The kinds of objects that belong to a Workflow, owners before what they own."""
 
 
-class Sort(StrEnum):
-    """What is found."""
+class FindingType(StrEnum):
+    """What a finding is about."""
 
     VOLUME = "volume"
     MOUNT = "mount"
@@ -51,7 +51,7 @@ class Sort(StrEnum):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that nothing owns."""
 
-    sort: Sort
+    type: FindingType
     where: str
     """The node, or the kind of an object."""
     name: str
@@ -102,7 +102,7 @@ def orphaned_objects(
     """
     found = [
         Finding(
-            sort=Sort.PROCESS,
+            type=FindingType.PROCESS,
             where="",
             name=str(process),
             why=f"its job {job} is over",
@@ -121,7 +121,7 @@ def orphaned_objects(
                 carried.get(labels.SELF_TEST) in rabbits
             ):
                 continue
-            instance = labels.persistent_of(each)
+            instance = labels.persistent_instance_of(each)
             if instance and labels.WORKFLOW_UID not in carried:
                 if instance[0] not in instances:
                     why = f"the persistent storage {instance[0]} does not exist"
@@ -134,7 +134,7 @@ def orphaned_objects(
 
 def _orphan(kind: Kind, obj: Object, why: str) -> Finding:
     return Finding(
-        sort=Sort.OBJECT,
+        type=FindingType.OBJECT,
         where=kind.name,
         name=str(key_of(obj)),
         why=why,
@@ -155,11 +155,16 @@ def unrequested_resources(
         for each in mount.spec.mounts
     }
     found = [
-        Finding(sort=Sort.MOUNT, where=node, name=path, why="no ClientMount asks for it")
+        Finding(type=FindingType.MOUNT, where=node, name=path, why="no ClientMount asks for it")
         for node, path in sorted(on_nodes.mounts - mounted)
     ]
     found += [
-        Finding(sort=Sort.DEVICE, where=rabbit, name=device, why="it shows no volume of the rabbit")
+        Finding(
+            type=FindingType.DEVICE,
+            where=rabbit,
+            name=device,
+            why="it shows no volume of the rabbit",
+        )
         for rabbit, device in sorted(on_nodes.devices)
     ]
     made = {
@@ -170,7 +175,9 @@ def unrequested_resources(
         for number in range(share.spec.count)
     }
     found += [
-        Finding(sort=Sort.VOLUME, where=rabbit, name=name, why="no NnfNodeStorage asks for it")
+        Finding(
+            type=FindingType.VOLUME, where=rabbit, name=name, why="no NnfNodeStorage asks for it"
+        )
         for rabbit, name in sorted(on_nodes.volumes - made)
     ]
     return found
@@ -196,7 +203,7 @@ def pending_removal(objects: Mapping[Kind, Sequence[Object]]) -> PendingRemoval:
     )
 
 
-class Overdue(msgspec.Struct, frozen=True, kw_only=True):
+class OverdueVolumes(msgspec.Struct, frozen=True, kw_only=True):
     """Volumes of a job on a rabbit that are to go and have not, when they were waited for."""
 
     rabbit: str
@@ -211,24 +218,24 @@ class Overdue(msgspec.Struct, frozen=True, kw_only=True):
     """In the words of the rabbit."""
 
 
-def overdue(objects: Mapping[Kind, Sequence[Object]]) -> list[Overdue]:
+def overdue_volumes(objects: Mapping[Kind, Sequence[Object]]) -> list[OverdueVolumes]:
     """Return the volumes that are to go and in whose way is more than a use that is waited for."""
     workflows = {each["metadata"]["uid"]: each for each in objects[kinds.WORKFLOW]}
     computes = {key_of(each): each for each in objects[kinds.COMPUTES]}
     flash = {key_of(each): each for each in objects[kinds.NNF_NODE_BLOCK_STORAGE]}
     found = []
     for share in (read(raw, NnfNodeStorage) for raw in objects[kinds.NNF_NODE_STORAGE]):
-        under = flash.get(share.metadata.key)
+        block = flash.get(share.metadata.key)
         error = share.status.error
-        if not share.metadata.deleting or error is None or error.severity == IN_USE:
+        if not share.metadata.deleting or error is None or error.severity == IN_USE_SEVERITY:
             continue
         owner = workflows.get(share.metadata.labels.get(labels.WORKFLOW_UID, ""))
         raw = computes.get(key_of(owner)) if owner else None
         found.append(
-            Overdue(
+            OverdueVolumes(
                 rabbit=share.metadata.namespace,
                 names=[volume(share, number)[1] for number in range(share.spec.count)],
-                size=volume_size(share, read(under, NnfNodeBlockStorage) if under else None, 0),
+                size=volume_size(share, read(block, NnfNodeBlockStorage) if block else None, 0),
                 userid=share.spec.user_id,
                 job=str(read(owner, Workflow).spec.job_id) if owner else "",
                 nodes=[each.name for each in read(raw, Computes).data] if raw else [],
@@ -238,22 +245,22 @@ def overdue(objects: Mapping[Kind, Sequence[Object]]) -> list[Overdue]:
     return found
 
 
-def overdue_finding(late: Overdue, name: str, user: str, candidates: str) -> Finding:
+def overdue_finding(overdue: OverdueVolumes, name: str, user: str, candidates: str) -> Finding:
     """Return the finding that a volume is kept, and that no process is seen to keep it.
 
     `candidates` names the processes of its user, of which any may do so; it may be empty.
     """
-    where = hostlist.encode([*late.nodes, late.rabbit])
-    of_job = f", job {late.job}" if late.job else ""
+    where = hostlist.encode([*overdue.nodes, overdue.rabbit])
+    of_job = f", job {overdue.job}" if overdue.job else ""
     known = f"; any of these may keep it: {candidates}" if candidates else ""
     return Finding(
-        sort=Sort.VOLUME,
-        where=late.rabbit,
+        type=FindingType.VOLUME,
+        where=overdue.rabbit,
         name=name,
         why=(
-            f"{human(late.size)} of {user} (user {late.userid}{of_job}) are to go, and no process "
-            f"is seen to keep them: {late.reason}. End the processes of {user} on {where}, or "
-            f"restart these nodes{known}"
+            f"{human(overdue.size)} of {user} (user {overdue.userid}{of_job}) are to go, and no "
+            f"process is seen to keep them: {overdue.reason}. End the processes of {user} on "
+            f"{where}, or restart these nodes{known}"
         ),
     )
 
@@ -261,7 +268,10 @@ def overdue_finding(late: Overdue, name: str, user: str, candidates: str) -> Fin
 def busy_finding(where: str, name: str, process: str, command: str) -> Finding:
     """Return the finding that a process keeps a volume or a mount that is to go."""
     return Finding(
-        sort=Sort.PROCESS, where=where, name=process, why=f"{command} keeps {name}, which is to go"
+        type=FindingType.PROCESS,
+        where=where,
+        name=process,
+        why=f"{command} keeps {name}, which is to go",
     )
 
 

@@ -24,7 +24,7 @@ def metadata(
     `index` is that of the directive that it is made for, if it is made for one.
     """
     carried = labels.of_workflow(workflow, index)
-    return _owned(kinds.WORKFLOW, workflow.metadata, name, carried, finalizer)
+    return _owned_metadata(kinds.WORKFLOW, workflow.metadata, name, carried, finalizer)
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,11 +46,11 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     def metadata(self, name: str, finalizer: str) -> dict[str, Any]:
         """Return the metadata of an object in the owner's namespace."""
-        made = _owned(self.kind, self.meta, name, self.labels, finalizer)
+        made = _owned_metadata(self.kind, self.meta, name, self.labels, finalizer)
         return {**made, "annotations": dict(self.annotations)} if self.annotations else made
 
 
-def of_directive(workflow: Workflow, index: int) -> Owner:
+def owner_for_directive(workflow: Workflow, index: int) -> Owner:
     """Return the owner of storage that lives no longer than its Workflow."""
     spec = workflow.spec
     return Owner(
@@ -69,14 +69,14 @@ def of_directive(workflow: Workflow, index: int) -> Owner:
     )
 
 
-def _owned(
-    kind: Kind, meta: Meta, name: str, carried: Mapping[str, str], finalizer: str | None
+def _owned_metadata(
+    kind: Kind, meta: Meta, name: str, base_labels: Mapping[str, str], finalizer: str | None
 ) -> dict[str, Any]:
     made: dict[str, Any] = {
         "name": name,
         "namespace": meta.namespace,
-        "labels": {**carried, **labels.of_owner(kind, meta)},
-        "ownerReferences": labels.controller(kind, meta),
+        "labels": {**base_labels, **labels.of_owner(kind, meta)},
+        "ownerReferences": labels.owner_references(kind, meta),
     }
     if finalizer is not None:
         made["finalizers"] = [finalizer]

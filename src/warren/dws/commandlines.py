@@ -25,7 +25,7 @@ VARIABLES: Final = {
 }  # fmt: skip
 """What commands of a profile may name, beside a number after `$DEVICE`."""
 
-OF_SHARES: Final = ("$ALLOCATION_COUNT", "$HOST_COUNT")
+PER_RABBIT_VARIABLES: Final = ("$ALLOCATION_COUNT", "$HOST_COUNT")
 """Variables whose values each rabbit has for itself."""
 
 _FIXED: Final = {
@@ -58,7 +58,7 @@ def _is_numbered(name: str) -> bool:
     return re.fullmatch(r"\$DEVICE\d+", name) is not None
 
 
-def unknown(name: str) -> str:
+def unknown_variable_message(name: str) -> str:
     """Say that there is no such variable, and which one may be meant."""
     remedy = did_you_mean(name, VARIABLES)
     why = f"there is no variable {name!r}"
@@ -81,15 +81,15 @@ def mistakes(line: str) -> Iterator[str]:
     for word in words:
         for name in _VARIABLE.findall(word):
             if not is_variable(name):
-                yield unknown(name)
+                yield unknown_variable_message(name)
 
 
-def names(line: str) -> Iterator[str]:
+def variables_in(line: str) -> Iterator[str]:
     """Return the variables that a line names, each once."""
     yield from dict.fromkeys(_VARIABLE.findall(line))
 
 
-def changes_one(words: Sequence[str], volume: str) -> bool:
+def changes_one_volume(words: Sequence[str], volume: str) -> bool:
     """Return whether words of an lvchange name one volume, `GROUP/NAME`, and not its group."""
     group = volume.partition("/")[0]
     named = {word.removeprefix("/dev/") for word in words}
@@ -120,7 +120,7 @@ def vector(path: str, line: str, values: Mapping[str, str | Sequence[str]]) -> l
     return found
 
 
-def line(words: Iterable[str]) -> str:
+def join(words: Iterable[str]) -> str:
     """Return a line that is split into these words again. Only what has to be is quoted."""
     return " ".join(word if _is_plain(word) else shlex.quote(word) for word in words)
 
@@ -210,13 +210,13 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
         Raises UserMistake.
         """
         return [
-            vector(path, line, {**self.variables, **values, **self._overriding(path)})
+            vector(path, line, {**self.variables, **values, **self._overrides_for(path)})
             for path, lines in self.lines.items()
             if path.endswith(f".{name}")
             for line in lines
         ]
 
-    def _overriding(self, path: str) -> Mapping[str, str]:
+    def _overrides_for(self, path: str) -> Mapping[str, str]:
         for place, values in self.overrides.items():
             if _is_below(path, place):
                 return values

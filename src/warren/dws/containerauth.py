@@ -23,13 +23,13 @@ REQUIRES_WORD: Final = "user-container-auth"
 """The word of `requires` by which a user asks for it: no daemon has it for its name."""
 
 _AUTH: Final = "container-auth"
-_GRANTED: Final[Mapping[str, tuple[str, ...]]] = {
+_REQUIREMENTS_BY_WORD: Final[Mapping[str, tuple[str, ...]]] = {
     copyservice.REQUIRES_WORD: (copyservice.REQUIRES_WORD, _AUTH),
     REQUIRES_WORD: (_AUTH,),
 }
 """What a Workflow says for the words of its directives."""
 
-TLS: Final = "nnf-dm-usercontainer-server-tls"
+TLS_SECRET: Final = "nnf-dm-usercontainer-server-tls"
 """The Secret with the certificate of containers: an admin's, where there is one."""
 
 _TLS_VOLUME: Final = "usercontainer-tls"
@@ -62,7 +62,7 @@ def requirements(directives: Iterable[Directive]) -> list[str]:
         granted
         for directive in directives
         for word in (directive.values.get("requires") or "").split(",")
-        for granted in _GRANTED.get(word, ())
+        for granted in _REQUIREMENTS_BY_WORD.get(word, ())
     ]
     return list(dict.fromkeys(words))
 
@@ -105,7 +105,7 @@ def token_name(workflow: Workflow) -> str:
 # Making them
 
 
-def are_made(workflow: Workflow, found: TokenSecrets) -> bool:
+def has_both_secrets(workflow: Workflow, found: TokenSecrets) -> bool:
     """Return whether both are there."""
     return all(each is not None and _is_own(workflow, each) for each in (found.key, found.token))
 
@@ -188,8 +188,8 @@ def token_of(secret: Object) -> str | None:
     return _entry(secret, _TOKEN)
 
 
-def authority_of(secret: Object) -> str | None:
-    """Return what vouches for containers, of the Secret `TLS`; None where it has nothing."""
+def certificate_of(secret: Object) -> str | None:
+    """Return the certificate of containers that `TLS_SECRET` has; None where it has none."""
     return _entry(secret, "tls.crt")
 
 
@@ -208,7 +208,7 @@ def token_status(
     if workflow.status.state is State.PROPOSAL:
         words = requirements(directives)
         return {"requires": words} if words else {}
-    if found is None or not are_made(workflow, found):
+    if found is None or not has_both_secrets(workflow, found):
         return {}
     where = {"secretName": token_name(workflow), "secretNamespace": workflow.metadata.namespace}
     return {"workflowToken": where}
@@ -232,7 +232,7 @@ def volumes(workflow: Workflow) -> Iterator[Object]:
     """Return the volumes of their pods."""
     if is_enabled(workflow):
         # A cluster without the admin's certificate runs them all the same.
-        yield {"name": _TLS_VOLUME, "secret": {"secretName": TLS, "optional": True}}
+        yield {"name": _TLS_VOLUME, "secret": {"secretName": TLS_SECRET, "optional": True}}
         yield {"name": _KEY_VOLUME, "secret": {"secretName": key_name(workflow)}}
 
 

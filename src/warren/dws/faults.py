@@ -5,7 +5,7 @@ from typing import Any, Final
 from warren.base.errors import WarrenError
 from warren.dws.objects.meta import Error
 
-STATUS: Final = {"Minor": "Running", "Major": "TransientCondition", "Fatal": "Error"}
+STATUS_BY_SEVERITY: Final = {"Minor": "Running", "Major": "TransientCondition", "Fatal": "Error"}
 """How a Workflow shows an error of each severity."""
 
 
@@ -31,7 +31,7 @@ class Fault(WarrenError):
         self.argument = argument
 
     @property
-    def shown(self) -> str:
+    def workflow_message(self) -> str:
         """What a Workflow's message says."""
         return f"{self.type} error: {self}"
 

@@ -199,12 +199,12 @@ def owner_of(obj: Object) -> tuple[str, ...]:
     return (f"{kind} {labels.get(f'{_PREFIX}/owner.namespace', '')}/{name}",)
 
 
-def owners_of(obj: Object) -> tuple[Key, ...]:
+def owner_keys(obj: Object) -> tuple[Key, ...]:
     """Return the key of the owner that an object's labels name, of whatever kind, if any."""
     return tuple(Key.parse(owner.partition(" ")[2]) for owner in owner_of(obj))
 
 
-def persistent_of(obj: Object) -> tuple[str, ...]:
+def persistent_instance_of(obj: Object) -> tuple[str, ...]:
     """Return which persistent storage an object is part of, `namespace/name`, if of any."""
     labels = obj["metadata"].get("labels") or {}
     if PERSISTENT_NAME not in labels:
@@ -212,7 +212,7 @@ def persistent_of(obj: Object) -> tuple[str, ...]:
     return (f"{labels.get(PERSISTENT_NAMESPACE, '')}/{labels[PERSISTENT_NAME]}",)
 
 
-def controller(kind: Kind, meta: Meta) -> list[Mapping[str, Any]]:
+def owner_references(kind: Kind, meta: Meta) -> list[Mapping[str, Any]]:
     """Return the ownerReferences of a child in the same namespace."""
     return [
         {

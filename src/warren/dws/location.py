@@ -15,7 +15,7 @@ from warren.dws import kinds
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown, LocationConstraint
 
-_PLACE: Final = re.compile(r"servers\.spec\.allocationSets\[([0-9]+)\]")
+_SET_FIELD_PATH: Final = re.compile(r"servers\.spec\.allocationSets\[([0-9]+)\]")
 
 _TYPES: Final = ("network", "physical")
 _PRIORITIES: Final = ("mandatory", "bestEffort")
@@ -25,46 +25,46 @@ def localities(
     needs: Mapping[str, Sequence[AllocationNeed]],
     breakdowns: Iterable[DirectiveBreakdown],
     *,
-    anywhere: bool = False,
+    allow_any_rabbit: bool = False,
 ) -> tuple[Locality, ...]:
     """Return for each set, in order, which rabbits may hold it.
 
     `needs` are a job's own sets by the names of their Servers. Constraints on other Servers are
-    about storage that is there already, and are passed over. `anywhere` is the site's consent to
-    rabbits that none of the job's nodes is wired to (`placement.PlacementPolicy`). Raises Fault
-    for what is not understood.
+    about storage that is there already, and are passed over. `allow_any_rabbit` is the site's
+    consent to rabbits that none of the job's nodes is wired to (`placement.PlacementPolicy`).
+    Raises Fault for what is not understood.
     """
     access: dict[tuple[str, int], set[tuple[str, str]]] = {}
     for breakdown in breakdowns:
         if breakdown.status.compute is not None:
             for constraint in breakdown.status.compute.constraints.location:
-                place = _place(constraint, needs)
-                if place is not None:
-                    access.setdefault(place, set()).update(_access(constraint))
+                set_reference = _set_reference(constraint, needs)
+                if set_reference is not None:
+                    access.setdefault(set_reference, set()).update(_access(constraint))
     return tuple(
-        locality(access.get((name, index), ()), anywhere=anywhere)
+        locality(access.get((name, index), ()), allow_any_rabbit=allow_any_rabbit)
         for name, own in needs.items()
         for index in range(len(own))
     )
 
 
-def _place(
+def _set_reference(
     constraint: LocationConstraint, needs: Mapping[str, Sequence[AllocationNeed]]
 ) -> tuple[str, int] | None:
     """Return which of a job's own sets a constraint is about."""
     reference = constraint.reference
     if reference.kind != kinds.SERVERS.name or reference.name not in needs:
         return None
-    return reference.name, set_of(constraint, len(needs[reference.name]))
+    return reference.name, set_index(constraint, len(needs[reference.name]))
 
 
-def set_of(constraint: LocationConstraint, count: int) -> int:
+def set_index(constraint: LocationConstraint, count: int) -> int:
     """Return which of so many allocation sets of its Servers a constraint is about.
 
     Raises Fault where it is about none of them.
     """
     reference = constraint.reference
-    found = _PLACE.fullmatch(reference.field_path)
+    found = _SET_FIELD_PATH.fullmatch(reference.field_path)
     if found is None or int(found[1]) >= count:
         raise Fault(
             f"the location constraint on {reference.field_path!r} of Servers {reference.name} "
@@ -73,14 +73,14 @@ def set_of(constraint: LocationConstraint, count: int) -> int:
     return int(found[1])
 
 
-def locality(access: Collection[tuple[str, str]], *, anywhere: bool) -> Locality:
+def locality(access: Collection[tuple[str, str]], *, allow_any_rabbit: bool) -> Locality:
     """Return which rabbits may hold what is to be reached in some ways: types with priorities.
 
     All of them must be met (dws-spec section 3.2).
     """
     if ("physical", "mandatory") in access:
         return Locality.NODE
-    return Locality.ANY if anywhere and ("network", "mandatory") in access else Locality.JOB
+    return Locality.ANY if allow_any_rabbit and ("network", "mandatory") in access else Locality.JOB
 
 
 def _access(constraint: LocationConstraint) -> Iterator[tuple[str, str]]:

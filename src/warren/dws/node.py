@@ -9,7 +9,7 @@ import msgspec
 from warren.base.errors import Retryable
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 
-IN_USE: Final = "Minor"
+IN_USE_SEVERITY: Final = "Minor"
 """The severity of what is waited for: nothing is wrong yet."""
 
 
@@ -42,7 +42,7 @@ class InUse(NodeTrouble):
     delay = 1.0
 
     def as_status(self) -> dict[str, str]:
-        return {**super().as_status(), "severity": IN_USE}
+        return {**super().as_status(), "severity": IN_USE_SEVERITY}
 
 
 class CopyFailed(NodeTrouble):
@@ -156,13 +156,13 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     directories: int = 0
     links: int = 0
     """Symbolic links, which are among the files, too."""
-    kept_bytes: int = 0
+    earlier_bytes: int = 0
     """What earlier tries had copied, and this one found there."""
     hole_bytes: int = 0
     """What is there without having been copied: the holes of files."""
     remark: str = ""
     """What the copies do not have, though all is well otherwise."""
-    said: Mapping[str, str] | None = None
+    command_status: Mapping[str, str] | None = None
     """What a command that is not the copier says of itself, in the words of `commandStatus`."""
 
     @property
@@ -172,11 +172,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rate(self) -> float:
         """Bytes a second, of what this try has copied itself."""
-        copied = self.bytes - self.kept_bytes - self.hole_bytes
+        copied = self.bytes - self.earlier_bytes - self.hole_bytes
         return copied / self.seconds if self.seconds > 0 else 0.0
 
     @property
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """The seconds that it will take at the rate so far; None where that cannot be said."""
         missing = self.total_bytes - self.bytes
         return missing / self.rate if missing > 0 and self.rate > 0 else None

@@ -43,11 +43,11 @@ def allocation_numbers(nodes: Iterable[str], wiring: Mapping[str, str]) -> dict[
 
 
 def allocations_for(
-    nodes: Iterable[str], wiring: Mapping[str, str], places: Mapping[str, int]
+    nodes: Iterable[str], wiring: Mapping[str, str], positions: Mapping[str, int]
 ) -> dict[str, list[int]]:
     """Return the numbers of the allocations that are for some compute nodes, by rabbit.
 
-    `wiring` gives each node's rabbit, and `places` its place there. Raises Fault for a node that
+    `wiring` gives each node's rabbit, and `positions` its place there. Raises Fault for a node that
     is wired to none.
     """
     found: dict[str, list[int]] = {}
@@ -55,7 +55,7 @@ def allocations_for(
         rabbit = wiring.get(node)
         if not rabbit:
             raise Fault(f"compute node {node} is wired to no rabbit", type="WLM")
-        found.setdefault(rabbit, []).append(places[node])
+        found.setdefault(rabbit, []).append(positions[node])
     return {rabbit: sorted({*numbers}) for rabbit, numbers in found.items()}
 
 
@@ -90,7 +90,7 @@ def existing_storage(
     return found
 
 
-def nodes_for(
+def allowed_nodes(
     breakdowns: Iterable[DirectiveBreakdown],
     servers: Mapping[Key, Servers],
     configuration: SystemConfiguration | None,
@@ -106,7 +106,7 @@ def nodes_for(
             raise Fault(f"persistent storage {key.name!r} is gone", type="User")
         for constraint in constraints:
             sets = servers[key].spec.allocation_sets
-            own = nodes_of(sets[location.set_of(constraint, len(sets))], configuration)
+            own = nodes_of(sets[location.set_index(constraint, len(sets))], configuration)
             allowed = own if allowed is None else [each for each in allowed if each in {*own}]
             if not allowed:
                 raise Fault(
@@ -127,7 +127,7 @@ def check_enough_nodes(nodes: tuple[str, ...], wanted: int) -> None:
         )
 
 
-def per_rabbit(
+def node_counts_by_rabbit(
     nodes: Sequence[str], configuration: SystemConfiguration | None
 ) -> Mapping[str, int]:
     """Count a job's nodes by the rabbit they are wired to. Raises Fault for one without."""

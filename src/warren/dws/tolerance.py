@@ -21,15 +21,15 @@ DRAIN_REASON: Final = "rabbit storage is not there"
 """Why nodes are drained that have not mounted it."""
 
 
-def without_storage(
+def nodes_without_storage(
     nodes: Iterable[str], servers: Iterable[Servers], wiring: Mapping[str, str]
 ) -> frozenset[str]:
     """Return the nodes whose rabbit has not made all that it is to hold."""
-    late = frozenset[str]().union(*(_late(each) for each in servers))
+    late = frozenset[str]().union(*(_rabbits_not_ready(each) for each in servers))
     return frozenset(node for node in nodes if wiring.get(node) in late)
 
 
-def _late(servers: Servers) -> set[str]:
+def _rabbits_not_ready(servers: Servers) -> set[str]:
     made = {
         (found.get("label"), rabbit)
         for found in servers.status.allocation_sets
@@ -72,7 +72,7 @@ def change_to_go_on_without(workflow: Workflow, lost: Iterable[str]) -> Change:
     )
 
 
-def kept_allocations(
+def remaining_allocations(
     computes: Computes | None, wiring: Mapping[str, str], lost: Collection[str]
 ) -> dict[str, list[int]]:
     """Return the allocations that are left, by rabbit: those of nodes that are not lost.

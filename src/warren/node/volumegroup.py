@@ -151,7 +151,7 @@ class VolumeGroup:
         that were pinned by earlier versions may have such.
         """
         said = profile_arguments(profile, which, self._variables(name))
-        if said is not None and not commandlines.changes_one(said, self._path(name)):
+        if said is not None and not commandlines.changes_one_volume(said, self._path(name)):
             raise NodeTrouble(
                 f"{which} of the profile does not change {self._path(name)} alone: name it by "
                 "$VG_NAME/$LV_NAME",

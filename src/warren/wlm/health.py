@@ -14,12 +14,12 @@ from warren.base.bytesize import GIB
 from warren.base.objects import Object, key_of
 from warren.dws import kinds, labels
 from warren.dws.binding import Binding
-from warren.dws.breakdown.allocationneeds import RABBIT
+from warren.dws.breakdown.allocationneeds import RABBIT_LABEL
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
-from warren.dws.rabbits.health import DRAIN_REASON, DrainPolicy, Verdict, verdict
-from warren.dws.rabbits.rabbitstorages import effective_status, placement_labels, usable
+from warren.dws.rabbits.health import DRAIN_REASON, DrainDecision, DrainPolicy, decide_drains
+from warren.dws.rabbits.rabbitstorages import effective_status, is_usable, placement_labels
 from warren.dws.storage.nnfstorage import flash_by_rabbit
 from warren.kube.informer import Informer
 from warren.rfc.fluid import JobId
@@ -81,17 +81,17 @@ async def follow_health(
     what is to be called when the policy has changed.
     """
 
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, DrainDecision] = {}
     drain_changes: asyncio.Queue[tuple[frozenset[str], frozenset[str]]] = asyncio.Queue()
 
     def apply_verdict(name: str, storage: Storage | None) -> None:
-        before, now = verdicts.pop(name, Verdict()), verdict(storage, policy())
+        before, now = verdicts.pop(name, DrainDecision()), decide_drains(storage, policy())
         if storage is not None:
             verdicts[name] = now
-        if now.tagged != before.tagged:
-            scheduler.set_tagged(name, now.tagged)
-        if now.drained or before.drained:
-            drain_changes.put_nowait((now.drained, before.nodes | now.nodes))
+        if now.nodes_to_tag != before.nodes_to_tag:
+            scheduler.set_tagged(name, now.nodes_to_tag)
+        if now.nodes_to_drain or before.nodes_to_drain:
+            drain_changes.put_nowait((now.nodes_to_drain, before.nodes | now.nodes))
 
     def rabbit_changed(obj: Object) -> None:
         key = key_of(obj)
@@ -104,14 +104,14 @@ async def follow_health(
             return
         storage = read(raw, Storage)
         has, carried = storage.status.capacity, placement_labels(storage)
-        rabbit = RABBIT in carried
+        rabbit = RABBIT_LABEL in carried
         scheduler.set_ssds(
             key.name,
-            up=usable(storage) and rabbit,
-            state=effective_status(storage) if rabbit else f"without the label {RABBIT}",
+            up=is_usable(storage) and rabbit,
+            state=effective_status(storage) if rabbit else f"without the label {RABBIT_LABEL}",
             # One that has not said how much it has, says 0.
             capacity=has // GIB if has else None,
-            labels=[label for label in carried if label != RABBIT],
+            labels=[label for label in carried if label != RABBIT_LABEL],
         )
 
     def policy_changed() -> None:
@@ -134,7 +134,7 @@ async def follow_health(
     storages.listen(rabbit_changed)
     on_policy(policy_changed)
     # Whose rabbit has gone meanwhile, or got its link back, is not drained any more.
-    lost = frozenset[str]().union(*(each.drained for each in verdicts.values()))
+    lost = frozenset[str]().union(*(each.nodes_to_drain for each in verdicts.values()))
     await nodes.keep_drained(lost, DRAIN_REASON)
     while True:
         lost, among = await drain_changes.get()

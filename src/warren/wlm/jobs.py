@@ -47,7 +47,7 @@ _RAISE_TIMEOUT: Final = 5.0
 IGNORED_EVENTS: Final = frozenset(
     {"validate", "priority", "urgency", "memo", codec.ENVIRONMENT, "free", "release"}
 )
-"""Events that change nothing of a job as the conductor sees it (`view.of`)."""
+"""Events that change nothing of a job as the conductor sees it (`view.conductor_view`)."""
 
 DENIED_EVENTS: Final = ("memo", "annotations")
 """Events that the journal leaves out: a job's own user writes them, and of any length."""
@@ -520,16 +520,16 @@ class FluxJobs:
             first = 0
             if not self._stops_daemons(job):
                 log.warning("the journal does not tell of a job", job=job)
-        passed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         waiting = self._requests.setdefault(job, [])
         for each in waiting:
             # As when the API is away: the plugin has given that one up, and they must not add up.
             if each.topic == request.topic and not each.answer.done():
                 each.answer.set_exception(RpcError(errno.EAGAIN, "it was asked again since"))
         waiting[:] = [each for each in waiting if not each.answer.done()]
-        waiting.append(_PluginRequest(request.topic, first, passed))
+        waiting.append(_PluginRequest(request.topic, first, answer))
         self._notify_listeners(job)
-        mistake = await passed
+        mistake = await answer
         return codec.write(codec.Reply(success=mistake is None, errstr=mistake))
 
     def _stops_daemons(self, job: int) -> bool:

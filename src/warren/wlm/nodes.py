@@ -23,7 +23,7 @@ def drain_reasons(status: Payload) -> dict[str, str]:
     }
 
 
-def with_properties(status: Payload, names: Collection[str]) -> frozenset[str]:
+def hosts_with_properties(status: Payload, names: Collection[str]) -> frozenset[str]:
     """Return the hosts that have one of some properties. Raises BadFormat."""
     known = resource_set.decode_all(status["R"])
     ranks = {rank for name in names for rank in known.properties.get(name, ())}

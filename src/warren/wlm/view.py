@@ -9,7 +9,7 @@ from warren.base.errors import UserMistake
 from warren.dws import tolerance
 from warren.dws.binding import Phase
 from warren.dws.jobs.jobsnapshot import Job
-from warren.dws.jobs.unsavedresults import CANCEL, Unsaved
+from warren.dws.jobs.unsavedresults import CANCEL, UnsavedPolicy
 from warren.dws.persistent import expiry, instances
 from warren.dws.rabbits import alerts
 from warren.lifecycle import job as lifecycle
@@ -20,7 +20,7 @@ from warren.rfc.errors import BadFormat
 from warren.wlm import jobdirectives
 from warren.wlm.codec import BINDING, DAEMONS_EPILOG, DEPENDENCY, EPILOG, PROLOG
 
-_USES: Final = ("persistentdw", "destroy_persistent")
+_USE_COMMANDS: Final = ("persistentdw", "destroy_persistent")
 """Directives that use storage which jobs before this one may still make, or be using."""
 
 
@@ -35,7 +35,7 @@ def failure_tolerance(spec: Mapping[str, Any]) -> int:
     return given
 
 
-def expires(spec: Mapping[str, Any]) -> float | None:
+def storage_expiry(spec: Mapping[str, Any]) -> float | None:
     """Return when the storage expires that a job creates, in seconds since the epoch.
 
     None where its attributes do not say. Raises UserMistake.
@@ -52,8 +52,8 @@ def expires(spec: Mapping[str, Any]) -> float | None:
 
 
 def unsaved_results(
-    spec: Mapping[str, Any], allowed: Collection[str] = tuple(Unsaved)
-) -> Unsaved | None:
+    spec: Mapping[str, Any], allowed: Collection[str] = tuple(UnsavedPolicy)
+) -> UnsavedPolicy | None:
     """Return what becomes of the results of a job that is cancelled; None where it does not say.
 
     Raises UserMistake for what a site does not allow.
@@ -65,7 +65,7 @@ def unsaved_results(
         raise UserMistake(
             f"dw_unsaved_results={json.dumps(given)} is not offered: it is {' or '.join(allowed)}."
         )
-    return Unsaved(given)
+    return UnsavedPolicy(given)
 
 
 def awaited_jobs(spec: Mapping[str, Any]) -> list[int]:
@@ -104,12 +104,16 @@ def conductor_view(
 ) -> Job:
     """Return the conductor's view of a job of an owner's instance."""
     texts = jobdirectives.directives(spec) or ()
-    where = phase(job)
-    if where is Phase.HELD and len(job.dependencies) > 1 and instances.named_in(texts, _USES):
-        where = Phase.NEW  # until then
+    current = phase(job)
+    if (
+        current is Phase.HELD
+        and len(job.dependencies) > 1
+        and instances.instance_names(texts, _USE_COMMANDS)
+    ):
+        current = Phase.NEW  # until then
     moment, tolerated, chosen = None, 0, None
     with suppress(UserMistake):  # it was submitted without being looked at
-        moment = expires(spec)
+        moment = storage_expiry(spec)
         tolerated = failure_tolerance(spec)
         chosen = unsaved_results(spec)
     nodes, unreadable = list[str](), None
@@ -119,15 +123,15 @@ def conductor_view(
         unreadable = str(error)
     return Job(
         id=job.id,
-        phase=where,
+        phase=current,
         binding=BINDING,
         userid=job.userid,
         groupid=groupid,
-        label=fluid.f58plain(job.id),
+        formatted_id=fluid.f58plain(job.id),
         directives=texts,
         expires=moment,
         tolerance=tolerated,
-        lost=frozenset[str]().union(
+        lost_nodes=frozenset[str]().union(
             *map(tolerance.node_names, exception_notes(job, tolerance.EXCEPTION, owner))
         ),
         alerts=exception_notes(job, alerts.EXCEPTION, owner),
@@ -137,7 +141,7 @@ def conductor_view(
         ran=job.started,
         failed=job.fatal_exception is not None,
         cancelled=job.fatal_exception is not None and job.fatal_exception.type == CANCEL,
-        unsaved=chosen,
+        unsaved_policy=chosen,
         has_exception_while_ending=any(each.during_epilog for each in job.exceptions),
         has_failed_while_ending=any(
             each.severity == 0 and each.during_epilog for each in job.exceptions

@@ -55,4 +55,4 @@ def test_a_graph_without_paths_is_refused() -> None:
 def test_as_many_ssds_are_usable_as_are_whole_in_what_is_left(
     capacity: int | None, taken: int, count: int
 ) -> None:
-    assert Ssds(paths=("a", "b", "c"), gib=4).usable(capacity, taken) == count
+    assert Ssds(paths=("a", "b", "c"), gib=4).usable_count(capacity, taken) == count

@@ -8,7 +8,7 @@ import pytest
 from warren.base.errors import UserMistake
 from warren.wlm.pbs import hookfile, hooksetup
 from warren.wlm.pbs.checks import check_hook
-from warren.wlm.pbs.hooksetup import Directive, Registered
+from warren.wlm.pbs.hooksetup import Directive, RegisteredHook
 
 DEFAULTS = {
     "type": "site",
@@ -47,10 +47,10 @@ class FakeServer:
                 assert verb == "delete"
                 del self.hooks[name]
 
-    def registered(self, name: str) -> Registered | None:
+    def registered(self, name: str) -> RegisteredHook | None:
         if name not in self.hooks:
             return None
-        return Registered(
+        return RegisteredHook(
             attributes=self.hooks[name],
             source=self.contents.get((name, "application/x-python"), b""),
             config=self.contents.get((name, "application/x-config"), b""),
@@ -125,7 +125,7 @@ def test_what_is_there_keeps_what_its_administrator_gave_it() -> None:
 
 
 def test_another_hook_of_the_name_is_left_alone() -> None:
-    other = Registered(attributes=DEFAULTS, source=b"import pbs\n", config=b"")
+    other = RegisteredHook(attributes=DEFAULTS, source=b"import pbs\n", config=b"")
     with pytest.raises(UserMistake, match="is another one: choose a name with --name"):
         hooksetup.install("cray_atom", other, None, None)
     with pytest.raises(UserMistake, match="is left alone"):

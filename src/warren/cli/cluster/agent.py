@@ -146,7 +146,7 @@ def doctor(
     )
     findings, failures = run(examine(settings, repair=repair))
     found = [
-        {"kind": str(each.sort), "where": each.where, "name": each.name, "why": each.why}
+        {"kind": str(each.type), "where": each.where, "name": each.name, "why": each.why}
         for each in findings
     ]
     report(found, failures, repair=repair, as_json=as_json, command=f"warren agent doctor {role}")

@@ -15,7 +15,7 @@ from warren.cli.storage import list_objects
 from warren.daemons.statedir import StateDir
 from warren.dws import kinds
 from warren.dws.jobs import jobaudit
-from warren.dws.jobs.jobaudit import Difference, JobAuditSnapshot, Undrain
+from warren.dws.jobs.jobaudit import Difference, JobAuditSnapshot, UndrainNode
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
@@ -94,7 +94,7 @@ def _differences(state: StateDir) -> list[Difference]:
         workflows=[read(each, Workflow) for each in workflows],
         storages=[read(each, Storage) for each in storages],
         mounts=[read(each, ClientMount) for each in mounts],
-        drained=drained,
+        drain_reasons=drained,
         instance=instance,
     )
     return jobaudit.differences(observed, BINDING.job, f58, time.time())
@@ -119,7 +119,7 @@ def _repair(state: StateDir, found: Sequence[Difference]) -> None:
 
     async def undrain(handle: "Handle") -> None:
         for each in remedies:
-            if isinstance(each, Undrain):
+            if isinstance(each, UndrainNode):
                 await handle.rpc("resource.undrain", {"targets": each.node})
 
     run(change())

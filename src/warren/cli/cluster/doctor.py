@@ -33,7 +33,7 @@ def doctor(state: StateDir, repair: bool, as_json: bool) -> None:
     if state.status() is not None:
         findings, failures = run(examine_running(state, repair=repair))
         found = [
-            {"kind": str(each.sort), "where": each.where, "name": each.name, "why": each.why}
+            {"kind": str(each.type), "where": each.where, "name": each.name, "why": each.why}
             for each in findings
         ]
     elif state.shape.exists():

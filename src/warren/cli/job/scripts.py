@@ -91,7 +91,9 @@ def print_warnings(specs: Iterable[Mapping[str, Any]], program: str | None) -> N
 
 
 def _script_warnings(program: str) -> list[str]:
-    return [remark.shown(program) for remark in script.read(_read_beginning(program)).remarks]
+    return [
+        remark.text_with_carets(program) for remark in script.read(_read_beginning(program)).remarks
+    ]
 
 
 def _copy_warnings(spec: Mapping[str, Any]) -> Iterator[str]:
@@ -106,7 +108,7 @@ def _copy_warnings(spec: Mapping[str, Any]) -> Iterator[str]:
             sentence = "There is no such file or directory now."
             remedy = "The copy fails if there is none when the job starts."
             mistake = directive.mistake(source, sentence, remedy)
-            yield f"what is to be copied in:\n{mistake.shown}"
+            yield f"what is to be copied in:\n{mistake.text_with_carets}"
 
 
 def _option_warnings(spec: Mapping[str, Any]) -> Iterator[str]:
@@ -155,7 +157,9 @@ def _expand_or_refuse(line: str) -> str:
     """Fill variables in. Raises UserMistake with all of them that cannot be."""
     text, mistakes = expand(line)
     if mistakes:
-        raise UserMistake("\n".join(["the job is refused.", *(each.shown for each in mistakes)]))
+        raise UserMistake(
+            "\n".join(["the job is refused.", *(each.text_with_carets for each in mistakes)])
+        )
     return text
 
 

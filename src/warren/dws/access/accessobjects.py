@@ -26,21 +26,21 @@ def new(
     clients: str,
     mount_path: str,
     *,
-    served_for: tuple[int, str] | None = None,
-    persistent: str | None = None,
+    mounted_for: tuple[int, str] | None = None,
+    instance_name: str | None = None,
     shared: Sharing | None = None,
     lost: Collection[str] = (),
 ) -> Object:
     """Make the NnfAccess of one directive's storage for `computes` or `servers`.
 
-    The latter is `served_for` copies or containers: the index that it is labelled with, and the
-    command that says how long rabbits mount it.
-    `persistent` names the instance whose storage it is, of which rabbits mount what is for the
-    Workflow's compute nodes, and `shared` says who else than its owner is let in. What is for
-    nodes that are `lost` is left out.
+    What rabbits mount (`servers`) is `mounted_for` a directive of copies or containers: its index,
+    by which the access is labelled, and its command, which says how long it stays mounted.
+    `instance_name` is that of the persistent storage, if it is one's: rabbits mount what of it is
+    for the Workflow's compute nodes, and `shared` says who else than its owner is let in. What is
+    for nodes that are `lost` is left out.
     """
     meta = workflow.metadata
-    labelled, command = served_for or (index, "")
+    label_index, command = mounted_for or (index, "")
     state = TEARDOWN_STATES.get(command, State.POST_RUN)
     spec: dict[str, Any] = {
         "desiredState": "mounted",
@@ -52,11 +52,11 @@ def new(
         "makeClientMounts": True,
         "storageReference": {
             "kind": "NnfStorage",
-            "name": persistent or children.name(workflow, index),
+            "name": instance_name or children.name(workflow, index),
             "namespace": meta.namespace,
         },
     }
-    if clients == COMPUTES or persistent is not None:
+    if clients == COMPUTES or instance_name is not None:
         spec["clientReference"] = {
             "kind": "Computes",
             "name": meta.name,
@@ -67,7 +67,7 @@ def new(
     metadata = children.metadata(
         workflow,
         f"{children.name(workflow, index)}-{clients}",
-        labelled,
+        label_index,
         labels.ACCESS_FINALIZER,
     )
     metadata["labels"] |= labels.of_profile(children.name(workflow, index), meta.namespace)
@@ -76,7 +76,7 @@ def new(
         annotations[labels.SHARED_WITH] = str(shared)
     if annotations:
         metadata["annotations"] = annotations
-    if served_for is not None:
+    if mounted_for is not None:
         metadata["labels"][labels.TEARDOWN_STATE] = state
     return {"metadata": metadata, "spec": spec}
 
@@ -84,7 +84,7 @@ def new(
 def mount_again(access: NnfAccess, index: int, command: str, lost: Collection[str] = ()) -> Change:
     """Have rabbits mount what they had unmounted, for another copy or for containers.
 
-    `index` and `command` are as `served_for` in `new`.
+    `index` and `command` are as `mounted_for` in `new`.
     """
     state = TEARDOWN_STATES[command]
     carried = {labels.DIRECTIVE_INDEX: str(index), labels.TEARDOWN_STATE: state}
@@ -92,7 +92,7 @@ def mount_again(access: NnfAccess, index: int, command: str, lost: Collection[st
         kind=kinds.NNF_ACCESS,
         key=access.metadata.key,
         patch={
-            "metadata": {"labels": carried, **_annotated(lost)},
+            "metadata": {"labels": carried, **_annotations_patch(lost)},
             "spec": {"desiredState": "mounted", "teardownState": state},
         },
         resource_version=access.metadata.resource_version,
@@ -101,7 +101,7 @@ def mount_again(access: NnfAccess, index: int, command: str, lost: Collection[st
 
 def unmount(access: NnfAccess, lost: Collection[str] = ()) -> Change:
     """Have nodes unmount; those that are lost are asked, and not waited for."""
-    metadata = _annotated(lost)
+    metadata = _annotations_patch(lost)
     return Change(
         kind=kinds.NNF_ACCESS,
         key=access.metadata.key,
@@ -113,6 +113,6 @@ def unmount(access: NnfAccess, lost: Collection[str] = ()) -> Change:
     )
 
 
-def _annotated(lost: Collection[str]) -> dict[str, Any]:
+def _annotations_patch(lost: Collection[str]) -> dict[str, Any]:
     annotations = tolerance.annotation(lost)
     return {"annotations": annotations} if annotations else {}

@@ -28,7 +28,7 @@ class AccessSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     blocks: Sequence[NnfNodeBlockStorage] = ()
     """The flash of the storage."""
     other_holdings: Sequence[Holding] = ()
-    """What those of `storagelock.rivals` hold."""
+    """What the accesses hold that `storagelock.other_accesses` returns."""
     compute_mounts: Mapping[str, ClientMount] = msgspec.field(default_factory=dict)
     """What the job's compute nodes have mounted, or had, of what rabbits mount for it, by node."""
     profile: NnfStorageProfile | None = None
@@ -49,16 +49,16 @@ def names_clients(access: NnfAccess) -> bool:
     return access.spec.target == "all" and access.spec.client_reference is not None
 
 
-def kept_allocations(
+def remaining_allocations(
     snapshot: AccessSnapshot, lost: Collection[str]
 ) -> dict[str, list[int]] | None:
     """Return the allocations of a job's storage that are not for lost nodes; None for all."""
     storage = snapshot.storage
-    if storage is None or storage.spec.file_system_type not in locks.EXCLUSIVE:
+    if storage is None or storage.spec.file_system_type not in locks.EXCLUSIVE_TYPES:
         return None
     if snapshot.configuration is None or snapshot.computes is None:
         raise Fault("the job's Computes are not there yet", severity="Minor")
-    return tolerance.kept_allocations(
+    return tolerance.remaining_allocations(
         snapshot.computes, snapshot.configuration.rabbits_of_computes(), lost
     )
 

@@ -32,8 +32,8 @@ def changes(snapshot: AccessSnapshot) -> list[Change]:
         rabbit = block.metadata.namespace
         wanted = (rabbit, *clients.get(rabbit, ()))
         # In any order: several accesses may write the same.
-        known = all({*each.access} == {*wanted} for each in block.spec.allocations)
-        if block.metadata.deleting or known:
+        same = all({*each.access} == {*wanted} for each in block.spec.allocations)
+        if block.metadata.deleting or same:
             continue
         sizes = [each.capacity for each in block.spec.allocations]
         allocations = [{"capacity": size, "access": list(wanted)} for size in sizes]

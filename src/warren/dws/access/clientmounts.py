@@ -13,8 +13,8 @@ from warren.dws.access import accessobjects
 from warren.dws.access.accesssnapshot import (
     AccessSnapshot,
     is_persistent,
-    kept_allocations,
     names_clients,
+    remaining_allocations,
 )
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault
@@ -96,7 +96,7 @@ def _commands(storage: NnfStorage, profile: NnfStorageProfile | None) -> Profile
     Not those on its shares: a rabbit's agent may write there, and would have other machines run as
     root what it likes.
     """
-    if profile is None and storageprofiles.pinned_for(storage.metadata) is not None:
+    if profile is None and storageprofiles.pinned_profile_key(storage.metadata) is not None:
         raise Fault("the profile of the storage is not there yet", severity="Minor")
     try:
         return commands_of(storage, profile)
@@ -114,7 +114,7 @@ def _annotations(
         group = "clientOptions.commandlines"
     else:
         group = f"{commandlines.FILE_SYSTEM}.{side}Commands"
-    own = commands.within(group).without_variables(commandlines.OF_SHARES)
+    own = commands.within(group).without_variables(commandlines.PER_RABBIT_VARIABLES)
     told = {labels.COMMANDS: commandlines.encode(own)} if own else {}
     return {"annotations": {**carried, **told}} if carried or told else {}
 
@@ -139,8 +139,8 @@ def _check_complete(snapshot: AccessSnapshot) -> None:
     present = {node_storage.metadata.key for node_storage in snapshot.node_storages}
     if snapshot.storage is None or not node_storage_keys(snapshot.storage).keys() <= present:
         raise Fault("not all of the storage is there yet", severity="Minor")
-    by_node = snapshot.access.spec.target != "all" or names_clients(snapshot.access)
-    if by_node and not (snapshot.computes and snapshot.computes.data):
+    needs_computes = snapshot.access.spec.target != "all" or names_clients(snapshot.access)
+    if needs_computes and not (snapshot.computes and snapshot.computes.data):
         raise Fault("the job's Computes are not there yet", severity="Minor")
 
 
@@ -192,10 +192,10 @@ def _rabbit_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     }
     lost = tolerance.lost_nodes(snapshot.access.metadata)
     if names_clients(snapshot.access):
-        wanted = _parts(snapshot, lost)
+        wanted = _allocations_of_clients(snapshot, lost)
     elif lost:
-        left = kept_allocations(snapshot, lost)
-        wanted = wanted if left is None else left
+        remaining = remaining_allocations(snapshot, lost)
+        wanted = wanted if remaining is None else remaining
     if lost and not wanted:
         raise Fault(
             "none of the job's nodes has unmounted its storage: rabbits mount none of it, and "
@@ -215,32 +215,37 @@ def _rabbit_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     }
 
 
-def _parts(snapshot: AccessSnapshot, lost: Collection[str]) -> Mapping[str, Sequence[int]]:
+def _allocations_of_clients(
+    snapshot: AccessSnapshot, lost: Collection[str]
+) -> Mapping[str, Sequence[int]]:
     if snapshot.configuration is None:
         raise Fault("the system's configuration is not there yet", severity="Minor")
     assert snapshot.computes is not None  # what there must be was looked for
     nodes = [compute.name for compute in snapshot.computes.data if compute.name not in lost]
     wiring = snapshot.configuration.rabbits_of_computes()
-    places = nodelocal.positions(snapshot.configuration)
-    found = nodelocal.allocations_for(nodes, wiring, places)
-    _check_same_allocations(snapshot, {node: (wiring[node], places[node]) for node in nodes})
+    positions = nodelocal.positions(snapshot.configuration)
+    found = nodelocal.allocations_for(nodes, wiring, positions)
+    _check_same_allocations(snapshot, {node: (wiring[node], positions[node]) for node in nodes})
     return found
 
 
 def _check_same_allocations(
-    snapshot: AccessSnapshot, places: Mapping[str, tuple[str, int]]
+    snapshot: AccessSnapshot, allocations_by_node: Mapping[str, tuple[str, int]]
 ) -> None:
     """Raise Fault where a node has had mounted what is another node's since (ADR 053).
 
     What a rabbit would copy is not what the job has read or written.
     """
-    if snapshot.storage is None or snapshot.storage.spec.file_system_type not in locks.EXCLUSIVE:
+    if (
+        snapshot.storage is None
+        or snapshot.storage.spec.file_system_type not in locks.EXCLUSIVE_TYPES
+    ):
         return
     allocations = _allocations(snapshot.node_storages)
     for node, mount in snapshot.compute_mounts.items():
-        if node not in places:
+        if node not in allocations_by_node:
             continue
-        own = volume(*_allocation(allocations, *places[node], node))
+        own = volume(*_allocation(allocations, *allocations_by_node[node], node))
         devices = (each.device.lvm for each in mount.spec.mounts)
         if any(each and (each.volume_group, each.logical_volume) != own for each in devices):
             raise Fault(

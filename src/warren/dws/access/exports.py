@@ -4,7 +4,9 @@ from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.dws.storage.nnfstorage import volume
 
 
-def offers(share: NnfNodeStorage, block: NnfNodeBlockStorage | None) -> dict[str, list[str]]:
+def nodes_by_volume(
+    share: NnfNodeStorage, block: NnfNodeBlockStorage | None
+) -> dict[str, list[str]]:
     """Return each volume of a share with the nodes that reach it: none when it is about to go.
 
     The rabbit itself needs no network for what it has. A share in trouble keeps its nodes:
@@ -17,7 +19,7 @@ def offers(share: NnfNodeStorage, block: NnfNodeBlockStorage | None) -> dict[str
     found: dict[str, list[str]] = {}
     for number in range(share.spec.count):
         _, name = volume(share, number)
-        place = 0 if shared else number
-        access = allocations[place].access if place < len(allocations) else ()
+        index = 0 if shared else number
+        access = allocations[index].access if index < len(allocations) else ()
         found[name] = [node for node in access if node != rabbit]
     return found

@@ -33,7 +33,7 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
         mounted = access.spec.desired_state == "mounted"
         wanted = client_mounts(snapshot) if mounted else {}
         present = {mount.metadata.key: mount for mount in snapshot.mounts}
-        holding = hold(snapshot, _coming(access, present, wanted)) if mounted else []
+        lock = hold(snapshot, _new_mounts(access, present, wanted)) if mounted else []
         awaited = outofreach.awaited_mounts(snapshot)
     except Fault as fault:
         return _report(access, ready=False, fault=fault)
@@ -58,22 +58,22 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
                     resource_version=mount.metadata.resource_version,
                 )
             )
-    trouble = _trouble(_answers(access, awaited))
-    settled = (
+    trouble = _trouble(_up_to_date_mounts(access, awaited))
+    is_done = (
         trouble is None
         and not writes
         and all(mount.all_in(access.spec.desired_state) for mount in awaited)
     )
     # Nodes reach flash before they mount it, and no longer when they have unmounted it.
-    reaching = blockaccess.changes(snapshot) if mounted or settled else []
+    block_changes = blockaccess.changes(snapshot) if mounted or is_done else []
     # Held before it is mounted anywhere, and no longer when it is mounted nowhere.
-    released = [] if mounted or not settled else release(snapshot)
+    unlock = [] if mounted or not is_done else release(snapshot)
     # What one node cannot do is told, and keeps no other from being asked.
-    reported = _report(access, ready=settled, fault=trouble)
-    return [*holding, *reaching, *writes, *released, *reported]
+    reported = _report(access, ready=is_done, fault=trouble)
+    return [*lock, *block_changes, *writes, *unlock, *reported]
 
 
-def _coming(
+def _new_mounts(
     access: NnfAccess, present: Mapping[Key, ClientMount], wanted: Mapping[Key, Object]
 ) -> Iterator[ClientMountSpec]:
     """Return what nodes are to mount and are not asked to yet."""
@@ -100,15 +100,17 @@ def _spec_changes(access: NnfAccess, mount: ClientMount, wanted: Object | None) 
 
 def _report(access: NnfAccess, *, ready: bool, fault: Fault | None) -> Sequence[Change]:
     state = access.spec.desired_state
-    known = access.status
+    current = access.status
     error = fault.as_status() if fault else None
-    if (known.state, known.ready) == (state, ready) and reports.same_error(known.error, error):
+    if (current.state, current.ready) == (state, ready) and reports.same_error(
+        current.error, error
+    ):
         return ()
     status: Object = {"state": state, "ready": ready, "error": error}
     return [reports.status(kinds.NNF_ACCESS, access.metadata, status)]
 
 
-def _answers(access: NnfAccess, mounts: Sequence[ClientMount]) -> list[ClientMount]:
+def _up_to_date_mounts(access: NnfAccess, mounts: Sequence[ClientMount]) -> list[ClientMount]:
     """Return the mounts whose status answers what the access asks for, not what it did before."""
     desired = access.spec.desired_state
     return [

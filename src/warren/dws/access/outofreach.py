@@ -5,8 +5,8 @@ from warren.dws import kinds, tolerance
 from warren.dws.access.accesssnapshot import (
     AccessSnapshot,
     is_persistent,
-    kept_allocations,
     on_rabbits,
+    remaining_allocations,
 )
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.storage import locks
@@ -22,11 +22,11 @@ def awaited_mounts(snapshot: AccessSnapshot) -> list[ClientMount]:
     lost = tolerance.lost_nodes(snapshot.access.metadata)
     if not lost:
         return list(snapshot.mounts)
-    left = kept_allocations(snapshot, lost) if on_rabbits(snapshot) else None
+    remaining = remaining_allocations(snapshot, lost) if on_rabbits(snapshot) else None
     return [
         mount
         for mount in snapshot.mounts
-        if mount.spec.node not in lost and (left is None or mount.spec.node in left)
+        if mount.spec.node not in lost and (remaining is None or mount.spec.node in remaining)
     ]
 
 
@@ -70,4 +70,4 @@ def _has_next_user(snapshot: AccessSnapshot) -> bool:
     """
     storage = snapshot.storage
     assert storage is not None  # it was looked for
-    return is_persistent(storage) and storage.spec.file_system_type in locks.EXCLUSIVE
+    return is_persistent(storage) and storage.spec.file_system_type in locks.EXCLUSIVE_TYPES

@@ -8,32 +8,32 @@ from warren.dws.objects.accesses import ClientMount, ClientMountSpec, NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.storage import locks
-from warren.dws.storage.locks import Holding, Mounted
+from warren.dws.storage.locks import Holding, MountedVolume
 
 
-def hold(snapshot: AccessSnapshot, coming: Iterable[ClientMountSpec]) -> list[Change]:
+def hold(snapshot: AccessSnapshot, new_mounts: Iterable[ClientMountSpec]) -> list[Change]:
     """Have the access hold its storage, of which nodes are to mount what is coming.
 
     Raises Fault while another access keeps it out.
     """
     storage, key = snapshot.storage, snapshot.access.metadata.key
     assert storage is not None  # the mounts are known
-    exclusive = storage.spec.file_system_type in locks.EXCLUSIVE
+    exclusive = storage.spec.file_system_type in locks.EXCLUSIVE_TYPES
     if has_exclusive_allocations(storage):
-        locks.check_volumes_free(storage, _mounted(coming), snapshot.other_holdings)
+        locks.check_volumes_free(storage, _mounted_volumes(new_mounts), snapshot.other_holdings)
         # Several Workflows may have persistent storage at a time, each on nodes of its own.
         own = holding(snapshot.access, snapshot.computes)
         locks.check_parts_free(storage, own, snapshot.other_holdings)
-        exclusive = own.nodes is None or not locks.is_marked(storage, key)
+        exclusive = own.nodes is None or not locks.has_access_finalizer(storage, key)
     taken = locks.change_to_hold(storage, key, exclusive=exclusive)
     return [] if taken is None else [taken]
 
 
-def rivals(access: NnfAccess, storage: NnfStorage | None) -> list[Key]:
+def other_accesses(access: NnfAccess, storage: NnfStorage | None) -> list[Key]:
     """Return the accesses of which it must be known what they hold: none for a job's storage."""
     if storage is None or not is_persistent(storage):
         return []
-    return locks.others(storage, access.metadata.key)
+    return locks.other_holders(storage, access.metadata.key)
 
 
 def holding(
@@ -43,28 +43,30 @@ def holding(
 
     `mounts` are its own.
     """
-    own = access.spec.target == "single" or names_clients(access)
-    nodes = [compute.name for compute in computes.data] if computes is not None and own else ()
+    is_per_node = access.spec.target == "single" or names_clients(access)
+    nodes = (
+        [compute.name for compute in computes.data] if computes is not None and is_per_node else ()
+    )
     return Holding(
         access=access.metadata.key,
         on_rabbits=access.spec.target == "all",
         nodes=frozenset(nodes) or None,
-        mounted=frozenset(_mounted(each.spec for each in mounts)),
+        mounted=frozenset(_mounted_volumes(each.spec for each in mounts)),
     )
 
 
-def _mounted(specs: Iterable[ClientMountSpec]) -> Iterator[Mounted]:
+def _mounted_volumes(specs: Iterable[ClientMountSpec]) -> Iterator[MountedVolume]:
     for spec in specs:
         for each in spec.mounts:
             if (lvm := each.device.lvm) is not None:
-                yield Mounted((lvm.volume_group, lvm.logical_volume), spec.node)
+                yield MountedVolume((lvm.volume_group, lvm.logical_volume), spec.node)
 
 
 def has_exclusive_allocations(storage: NnfStorage | None) -> bool:
     """Return whether each allocation is one node's, and mounted by one at a time."""
     if storage is None or not is_persistent(storage):
         return False
-    return storage.spec.file_system_type in locks.EXCLUSIVE
+    return storage.spec.file_system_type in locks.EXCLUSIVE_TYPES
 
 
 def release(snapshot: AccessSnapshot) -> list[Change]:

@@ -24,10 +24,10 @@ PER_SERVER: Final = "AllocatePerServer"
 """One allocation on each server: DWS defines it, and no directive needs it. It is never written
 here, and refused where storage is placed."""
 
-MGT_KEY: Final = "lustre-mgt"
+MGT_COLOCATION_KEY: Final = "lustre-mgt"
 """What keeps two MGTs off one rabbit."""
 
-RABBIT: Final = f"{labels.STORAGE_TYPE}=Rabbit"
+RABBIT_LABEL: Final = f"{labels.STORAGE_TYPE}=Rabbit"
 """The label that every set asks for, and every rabbit carries."""
 
 
@@ -36,32 +36,34 @@ def needs_of(directive: Directive, profile: NnfStorageProfile) -> list[Allocatio
 
     Sizes are bytes, scaled and then padded. Raises Fault.
     """
-    kind = directive.values.get("type", "")
-    if kind == "lustre":
-        return _lustre(directive, profile)
-    options = profile.data.file_systems.get(kind)
+    fs_type = directive.values.get("type", "")
+    if fs_type == "lustre":
+        return _lustre_needs(directive, profile)
+    options = profile.data.file_systems.get(fs_type)
     if options is None:
         known = ", ".join([*profile.data.file_systems, "lustre"])
-        why = f"there is no file system of type {kind!r}: take one of {known}"
+        why = f"there is no file system of type {fs_type!r}: take one of {known}"
         raise Fault(why, type="User", argument="type")
-    path = f"data.{kind}Storage"
-    size = _scaled(directive, profile, f"{path}.capacityScalingFactor", options)
+    path = f"data.{fs_type}Storage"
+    size = _scaled_capacity(directive, profile, f"{path}.capacityScalingFactor", options)
     where = f"{path}.allocationPadding"
-    size += _read(profile, where, storageprofiles.padding, options.allocation_padding, size)
-    constraints = Constraints(labels=(*options.storage_labels, RABBIT))
+    size += _read_value(profile, where, storageprofiles.padding, options.allocation_padding, size)
+    constraints = Constraints(labels=(*options.storage_labels, RABBIT_LABEL))
     return [
         AllocationNeed(
             allocation_strategy=PER_COMPUTE,
             minimum_capacity=_in_64_bits(directive, size),
-            label=kind,
+            label=fs_type,
             constraints=constraints,
         )
     ]
 
 
-def with_supported_type_label(needs: Iterable[AllocationNeed], kind: str) -> list[AllocationNeed]:
+def with_supported_type_label(
+    needs: Iterable[AllocationNeed], fs_type: str
+) -> list[AllocationNeed]:
     """Return allocation sets that ask for rabbits which make a type of file systems."""
-    label = rabbitstorages.supported_type_label(kind)
+    label = rabbitstorages.supported_type_label(fs_type)
     return [
         replace(
             need,
@@ -71,7 +73,7 @@ def with_supported_type_label(needs: Iterable[AllocationNeed], kind: str) -> lis
     ]
 
 
-def is_standalone(profile: NnfStorageProfile) -> bool:
+def has_standalone_mgt(profile: NnfStorageProfile) -> bool:
     lustre = profile.data.lustre_storage
     mgt = lustre.mgt_options
     return bool(
@@ -79,24 +81,29 @@ def is_standalone(profile: NnfStorageProfile) -> bool:
     )
 
 
-def _lustre(directive: Directive, profile: NnfStorageProfile) -> list[AllocationNeed]:
+def _lustre_needs(directive: Directive, profile: NnfStorageProfile) -> list[AllocationNeed]:
     """Return the sets of targets: an MGT comes with them, or there is one, or it is all."""
     lustre = profile.data.lustre_storage
     exclusive = (Colocation(key=""),) if lustre.mdt_options.exclusive else ()
-    alone = (Colocation(key=MGT_KEY),)
-    if is_standalone(profile):
+    mgt_alone = (Colocation(key=MGT_COLOCATION_KEY),)
+    if has_standalone_mgt(profile):
         _check_mgt(directive, profile)
-        return [_target(profile, "mgt", SINGLE_SERVER, alone)]
+        return [_target_need(profile, "mgt", SINGLE_SERVER, mgt_alone)]
     path = f"data.lustreStorage.{storageprofiles.OPTIONS['ost']}.capacityScalingFactor"
-    size = _in_64_bits(directive, _scaled(directive, profile, path, lustre.ost_options))
-    ost = _set("ost", ACROSS_SERVERS, size, lustre.ost_options, ())
+    size = _in_64_bits(directive, _scaled_capacity(directive, profile, path, lustre.ost_options))
+    ost = _lustre_need("ost", ACROSS_SERVERS, size, lustre.ost_options, ())
     if lustre.combined_mgt_mdt:
         # The capacity is that of an MDT, as NNF has it; all else is said of both.
-        return [ost, _target(profile, "mgtmdt", ACROSS_SERVERS, exclusive or alone, sized="mdt")]
-    mdt = _target(profile, "mdt", ACROSS_SERVERS, exclusive)
+        return [
+            ost,
+            _target_need(
+                profile, "mgtmdt", ACROSS_SERVERS, exclusive or mgt_alone, capacity_of="mdt"
+            ),
+        ]
+    mdt = _target_need(profile, "mdt", ACROSS_SERVERS, exclusive)
     if lustre.mgt_options.external_mgs:
         return [ost, mdt]
-    return [ost, mdt, _target(profile, "mgt", SINGLE_SERVER, alone)]
+    return [ost, mdt, _target_need(profile, "mgt", SINGLE_SERVER, mgt_alone)]
 
 
 def _check_mgt(directive: Directive, profile: NnfStorageProfile) -> None:
@@ -118,22 +125,22 @@ def _check_mgt(directive: Directive, profile: NnfStorageProfile) -> None:
         )
 
 
-def _target(
+def _target_need(
     profile: NnfStorageProfile,
     label: str,
     strategy: str,
     colocation: tuple[Colocation, ...],
     *,
-    sized: str = "",
+    capacity_of: str = "",
 ) -> AllocationNeed:
-    """Return the set of targets whose size the profile says: that of `sized`, or of their own."""
-    targets, sized = profile.data.lustre_storage.targets, sized or label
-    path = f"data.lustreStorage.{storageprofiles.OPTIONS[sized]}.capacity"
-    size = _read(profile, path, storageprofiles.size_of_target, targets[sized].capacity)
-    return _set(label, strategy, size, targets[label], colocation)
+    """Return a set of targets, of the size that the profile has for `capacity_of`, or for them."""
+    targets, capacity_of = profile.data.lustre_storage.targets, capacity_of or label
+    path = f"data.lustreStorage.{storageprofiles.OPTIONS[capacity_of]}.capacity"
+    size = _read_value(profile, path, storageprofiles.size_of_target, targets[capacity_of].capacity)
+    return _lustre_need(label, strategy, size, targets[label], colocation)
 
 
-def _set(
+def _lustre_need(
     label: str,
     strategy: str,
     size: int,
@@ -145,7 +152,7 @@ def _set(
         minimum_capacity=size,
         label=label,
         constraints=Constraints(
-            labels=(*options.storage_labels, RABBIT),
+            labels=(*options.storage_labels, RABBIT_LABEL),
             count=options.count,
             scale=options.scale,
             colocation=colocation,
@@ -153,15 +160,17 @@ def _set(
     )
 
 
-def _scaled(
+def _scaled_capacity(
     directive: Directive,
     profile: NnfStorageProfile,
     path: str,
     options: FileSystemProfile | LustreTarget,
 ) -> int:
     """Return the bytes that a directive asks for, scaled."""
-    asked = _requested_count(directive)
-    scaled = _read(profile, path, storageprofiles.factor, options.capacity_scaling_factor) * asked
+    asked = _requested_bytes(directive)
+    scaled = (
+        _read_value(profile, path, storageprofiles.factor, options.capacity_scaling_factor) * asked
+    )
     if scaled >= capacity.LIMIT:
         raise _too_large(directive)
     if scaled < 1:
@@ -174,11 +183,11 @@ def _scaled(
     return int(scaled)
 
 
-def _requested_count(directive: Directive) -> int:
+def _requested_bytes(directive: Directive) -> int:
     text = directive.values.get("capacity")
     if text is None:
-        lasts = directive.command.text == "create_persistent"
-        what = "creating persistent storage" if lasts else directive.command.text
+        is_persistent = directive.command.text == "create_persistent"
+        what = "creating persistent storage" if is_persistent else directive.command.text
         why = f"{what} requires 'capacity' argument, such as capacity=100GiB"
         raise Fault(why, type="User")
     try:
@@ -190,10 +199,12 @@ def _requested_count(directive: Directive) -> int:
     return asked
 
 
-def _read(profile: NnfStorageProfile, path: str, reads: Callable[..., T], *given: Any) -> T:
+def _read_value(
+    profile: NnfStorageProfile, path: str, parse: Callable[..., T], *arguments: Any
+) -> T:
     """Read a value of a profile. Raises Fault, for the administrators of profiles."""
     try:
-        return reads(*given)
+        return parse(*arguments)
     except UserMistake as error:
         name = profile.metadata.name
         raise Fault(f"NnfStorageProfile {name} is wrong: {path}: {error}".rstrip(".")) from error

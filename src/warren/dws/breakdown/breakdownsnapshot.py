@@ -25,7 +25,7 @@ class BreakdownSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The persistent storage that the directive names."""
     servers: Servers | None = None
     """The Servers that have the instance's name."""
-    is_made_by_some_only: Callable[[str], bool] = lambda kind: False
+    only_some_rabbits_make: Callable[[str], bool] = lambda kind: False
     """Tells whether some rabbits make a type of file systems and others do not."""
 
     @property
@@ -37,5 +37,5 @@ class BreakdownSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         mine = labels.is_owner(kinds.PERSISTENT_INSTANCE, self.instance.metadata, carried)
         return self.servers if mine else None
 
-    def choices(self) -> Sequence[NnfStorageProfile]:
+    def decoded_profiles(self) -> Sequence[NnfStorageProfile]:
         return [read(obj, NnfStorageProfile) for obj in self.profiles]

@@ -9,7 +9,7 @@ _NETWORK: Final = {"type": "network", "priority": "mandatory"}
 _PHYSICAL: Final = {"type": "physical", "priority": "mandatory"}
 _NEAR: Final = {"type": "physical", "priority": "bestEffort"}
 
-ACCESS: Final[Mapping[str, Sequence[Mapping[str, str]]]] = {
+ACCESS_CONSTRAINTS: Final[Mapping[str, Sequence[Mapping[str, str]]]] = {
     "raw": (_PHYSICAL,),
     "xfs": (_PHYSICAL,),
     "ext4": (_PHYSICAL,),
@@ -18,15 +18,17 @@ ACCESS: Final[Mapping[str, Sequence[Mapping[str, str]]]] = {
 """In which ways nodes must reach a file system of each type (dws-spec section 3.2)."""
 
 
-def access(kind: str, label: str, profile: NnfStorageProfile | None) -> Sequence[Mapping[str, str]]:
+def access_constraints(
+    fs_type: str, label: str, profile: NnfStorageProfile | None
+) -> Sequence[Mapping[str, str]]:
     """Return in which ways nodes must reach a set of a file system (dws-spec section 3.2)."""
-    if kind != "lustre":
-        return ACCESS.get(kind, (_PHYSICAL,))
+    if fs_type != "lustre":
+        return ACCESS_CONSTRAINTS.get(fs_type, (_PHYSICAL,))
     target = profile.data.lustre_storage.targets.get(label) if profile is not None else None
     near = target is not None and target.colocate_computes
     return (_NETWORK, _NEAR) if near else (_NETWORK,)
 
 
-def is_node_local(kind: str) -> bool:
+def is_node_local(fs_type: str) -> bool:
     """Return whether one node mounts each allocation of a file system of this type."""
-    return kind != "lustre" and ACCESS.get(kind, (_PHYSICAL,)) == (_PHYSICAL,)
+    return fs_type != "lustre" and ACCESS_CONSTRAINTS.get(fs_type, (_PHYSICAL,)) == (_PHYSICAL,)

@@ -24,7 +24,7 @@ from warren.dws.persistent import expiry
 from warren.dws.storage import storageprofiles
 
 
-def child(workflow: Workflow, index: int) -> Object:
+def new(workflow: Workflow, index: int) -> Object:
     """Make the DirectiveBreakdown of one directive of a Workflow."""
     return {
         "metadata": {
@@ -60,12 +60,12 @@ def decide(snapshot: BreakdownSnapshot) -> Sequence[Write]:
 
 def report_unsupported(breakdown: DirectiveBreakdown, why: str) -> Sequence[Write]:
     """Report that the definitions of this cluster do not support what the directive needs."""
-    kind = parse(breakdown.spec.directive).values.get("type", "")
-    words = f"the definitions of this cluster do not allow for type {kind}"
+    fs_type = parse(breakdown.spec.directive).values.get("type", "")
+    words = f"the definitions of this cluster do not allow for type {fs_type}"
     return statuses.report_failure(breakdown, Fault(words, type="User", debug=f"{words}: {why}"))
 
 
-def _job(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
+def _break_down_jobdw(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
     """Storage for a job: Servers and a pinned profile of the breakdown's own."""
     meta = snapshot.breakdown.metadata
     carried = labels.inherited_labels(meta)
@@ -82,7 +82,7 @@ def _job(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
             "name": meta.name,
             "namespace": meta.namespace,
             "labels": {**carried, **labels.of_owner(kinds.BREAKDOWN, meta)},
-            "ownerReferences": labels.controller(kinds.BREAKDOWN, meta),
+            "ownerReferences": labels.owner_references(kinds.BREAKDOWN, meta),
             "finalizers": [labels.SERVERS_FINALIZER],
         },
         "spec": {},
@@ -94,10 +94,12 @@ def _job(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
             snapshot, meta.name, directive.values["type"], [need.label for need in needs], profile
         ),
     }
-    return [Create(kind=kinds.SERVERS, object=servers), statuses.ready(snapshot, status)]
+    return [Create(kind=kinds.SERVERS, object=servers), statuses.report_ready(snapshot, status)]
 
 
-def _create(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
+def _break_down_create_persistent(
+    snapshot: BreakdownSnapshot, directive: Directive
+) -> Sequence[Write]:
     """Storage that outlives its job: an instance, which has the Servers and the profile.
 
     One that is there already is taken if the same user has made it by the same directive, and
@@ -120,13 +122,13 @@ def _create(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write
     if snapshot.instance_servers is None:
         return ()  # the instance's controller makes them
     return [
-        statuses.ready(
+        statuses.report_ready(
             snapshot, {"storage": statuses.storage(snapshot, needs, PERSISTENT, meta.name)}
         )
     ]
 
 
-def _use(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
+def _break_down_persistentdw(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
     """Nodes that reach the storage of an instance, as its Servers say where it is.
 
     By the type of the instance: NNF takes all for node-local (dws-spec section 3.2).
@@ -151,23 +153,23 @@ def _use(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
         copy = read(snapshot.pinned_profile, NnfStorageProfile)
     found = [each.label for each in sets]
     compute = statuses.compute(snapshot, name, instance.spec.fs_type, found, copy)
-    return [statuses.ready(snapshot, {**statuses.requires(directive), "compute": compute})]
+    return [statuses.report_ready(snapshot, {**statuses.requires(directive), "compute": compute})]
 
 
 def _needs(
     snapshot: BreakdownSnapshot, directive: Directive, profile: NnfStorageProfile
 ) -> list[AllocationNeed]:
     needs = allocationneeds.needs_of(directive, profile)
-    kind = directive.values["type"]
+    fs_type = directive.values["type"]
     return (
-        allocationneeds.with_supported_type_label(needs, kind)
-        if snapshot.is_made_by_some_only(kind)
+        allocationneeds.with_supported_type_label(needs, fs_type)
+        if snapshot.only_some_rabbits_make(fs_type)
         else needs
     )
 
 
 COMMANDS: Final[Mapping[str, Callable[[BreakdownSnapshot, Directive], Sequence[Write]]]] = {
-    "jobdw": _job,
-    "create_persistent": _create,
-    "persistentdw": _use,
+    "jobdw": _break_down_jobdw,
+    "create_persistent": _break_down_create_persistent,
+    "persistentdw": _break_down_persistentdw,
 }

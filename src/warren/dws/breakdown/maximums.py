@@ -9,8 +9,6 @@ from warren.directives.parse import parse
 from warren.dws.breakdown.allocationneeds import PER_COMPUTE
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 
-KINDS: Final = ("xfs", "gfs2", "raw", "lustre")
-
 _METADATA: Final = ("mgt", "mdt", "mgtmdt")
 """What Lustre has besides room for data, which is not counted."""
 
@@ -20,9 +18,9 @@ def needs_by_type(
 ) -> Iterator[tuple[str, Sequence[AllocationNeed]]]:
     """Return the types of the file systems that a job has made, and what each needs."""
     for each in breakdowns:
-        kind = parse(each.spec.directive).values.get("type")
-        if kind is not None and each.status.storage is not None:
-            yield kind, each.status.storage.allocation_sets
+        fs_type = parse(each.spec.directive).values.get("type")
+        if fs_type is not None and each.status.storage is not None:
+            yield fs_type, each.status.storage.allocation_sets
 
 
 def check_maximums(
@@ -38,15 +36,15 @@ def check_maximums(
     of the job's nodes.
     """
     totals: dict[str, int] = {}
-    for kind, needs in asked:
+    for fs_type, needs in asked:
         for need in needs:
             if need.label not in _METADATA:
-                totals[kind] = totals.get(kind, 0) + _per_node(need, nodes, min_allocation)
-    for kind, total in totals.items():
-        most = maximums.get(kind)
+                totals[fs_type] = totals.get(fs_type, 0) + _per_node(need, nodes, min_allocation)
+    for fs_type, total in totals.items():
+        most = maximums.get(fs_type)
         if most is not None and total > most:
             raise UserMistake(
-                f"{gib(total, up=True)} of {kind} storage for each node are asked for, and jobs "
+                f"{gib(total, up=True)} of {fs_type} storage for each node are asked for, and jobs "
                 f"have {gib(most, up=False)} at most (rabbit.policy.maximums)."
             )
 

@@ -3,7 +3,7 @@
 from warren.base.objects import Object
 from warren.directives.parse import Directive
 from warren.dws import kinds, labels
-from warren.dws.breakdown.allocationneeds import is_standalone
+from warren.dws.breakdown.allocationneeds import has_standalone_mgt
 from warren.dws.breakdown.breakdownsnapshot import BreakdownSnapshot
 from warren.dws.breakdown.profile import choose
 from warren.dws.faults import Fault
@@ -20,14 +20,14 @@ def make(snapshot: BreakdownSnapshot, directive: Directive) -> Object:
     profile = read(choose(snapshot, directive), NnfStorageProfile)
     values = directive.values
     pool = profile.data.lustre_storage.mgt_options.standalone_mgt_pool_name
-    alone = values["type"] == "lustre" and is_standalone(profile)
-    of_pool = {labels.STANDALONE_MGT: pool} if alone else {}
+    is_standalone = values["type"] == "lustre" and has_standalone_mgt(profile)
+    pool_labels = {labels.STANDALONE_MGT: pool} if is_standalone else {}
     return {
         "metadata": {
             "name": values["name"],
             "namespace": meta.namespace,
-            "labels": labels.of_owner(kinds.BREAKDOWN, meta) | of_pool,
-            "ownerReferences": labels.controller(kinds.BREAKDOWN, meta),
+            "labels": labels.of_owner(kinds.BREAKDOWN, meta) | pool_labels,
+            "ownerReferences": labels.owner_references(kinds.BREAKDOWN, meta),
             "finalizers": [labels.PERSISTENT_FINALIZER],
             **expiry.inherited_metadata(meta),
         },

@@ -10,7 +10,7 @@ from warren.dws.storage import storageprofiles
 
 def choose(snapshot: BreakdownSnapshot, directive: Directive) -> Object:
     """Choose the profile that is to be copied, if the directive can be made by it. Raises Fault."""
-    profile = storageprofiles.choose(directive.values.get("profile"), snapshot.choices())
+    profile = storageprofiles.choose(directive.values.get("profile"), snapshot.decoded_profiles())
     allocationneeds.needs_of(directive, profile)
     name = profile.metadata.name
     found = next(each for each in snapshot.profiles if each["metadata"]["name"] == name)

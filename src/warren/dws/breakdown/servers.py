@@ -26,21 +26,23 @@ def check(
     needs: Sequence[AllocationNeed],
     servers: Servers,
     rabbits: Mapping[str, Storage],
-    placed: Mapping[str, int] | None = None,
+    nodes_by_rabbit: Mapping[str, int] | None = None,
     localities: Sequence[Locality] = (),
 ) -> None:
     """Raise the Fault of a workload manager that has filled in the Servers wrongly.
 
     All mistakes are told at once, for each of them takes a round of its own to repair
-    (dws-spec section 5). `placed` counts the job's compute nodes by their rabbits, where they
-    are known, and `localities` say of each set whether all of these must be wired to rabbits that
-    hold it (`dws.location`). Only the rabbits that are assigned are looked up.
+    (dws-spec section 5). `nodes_by_rabbit` counts the job's compute nodes by their rabbits, where
+    they are known, and `localities` say of each set whether all of these must be wired to rabbits
+    that hold it (`dws.location`). Only the rabbits that are assigned are looked up.
     """
     mistakes = [
         *_wrong_sets(needs, servers.spec.allocation_sets),
         *_wrong_rabbits(needs, servers.spec.allocation_sets, rabbits),
-        *_crowded(needs, servers.spec.allocation_sets),
-        *_without_allocation(needs, servers.spec.allocation_sets, placed or {}, localities),
+        *_colocation_mistakes(needs, servers.spec.allocation_sets),
+        *_missing_allocations(
+            needs, servers.spec.allocation_sets, nodes_by_rabbit or {}, localities
+        ),
     ]
     if mistakes:
         raise Fault(f"Servers {servers.metadata.name}: {'; '.join(mistakes)}", type="WLM")
@@ -121,7 +123,7 @@ def _wrong_rabbits(
                 yield f"{name} lacks {', '.join(lacking)}, which set {need.label} asks for"
 
 
-def _crowded(needs: Sequence[AllocationNeed], given: Sets) -> Iterator[str]:
+def _colocation_mistakes(needs: Sequence[AllocationNeed], given: Sets) -> Iterator[str]:
     """Tell of rabbits with several of the sets that must be on rabbits of their own."""
     apart: dict[str, dict[str, list[str]]] = {}
     for need, each in _pairs(needs, given):
@@ -135,19 +137,23 @@ def _crowded(needs: Sequence[AllocationNeed], given: Sets) -> Iterator[str]:
                 yield f"{name} has the sets {' and '.join(together)}, which must not be together"
 
 
-def _without_allocation(
+def _missing_allocations(
     needs: Sequence[AllocationNeed],
     given: Sets,
-    placed: Mapping[str, int],
+    nodes_by_rabbit: Mapping[str, int],
     localities: Sequence[Locality],
 ) -> Iterator[str]:
-    beside = {
+    node_local_sets = {
         need.label for need, each in zip(needs, localities, strict=False) if each is Locality.NODE
     }
     for need, each in _pairs(needs, given):
         if need.allocation_strategy != PER_COMPUTE:
             held = {share.name for share in each.storage}
-            far = [name for name in placed if name not in held] if need.label in beside else []
+            far = (
+                [name for name in nodes_by_rabbit if name not in held]
+                if need.label in node_local_sets
+                else []
+            )
             for name in far:
                 yield (
                     f"{name} holds nothing of set {need.label}, which the compute nodes there "
@@ -157,7 +163,7 @@ def _without_allocation(
         counts: Counter[str] = Counter()
         for share in each.storage:
             counts[share.name] += share.allocation_count
-        for name, nodes in placed.items():
+        for name, nodes in nodes_by_rabbit.items():
             if counts[name] < nodes:
                 yield (
                     f"{name} has {plural(counts[name], 'allocation')} of set {need.label} for "
@@ -166,11 +172,11 @@ def _without_allocation(
 
 
 def report(
-    servers: Servers, shares: Sequence[NnfNodeStorage], set_of: Mapping[str, str], now: float
+    servers: Servers, shares: Sequence[NnfNodeStorage], set_labels: Mapping[str, str], now: float
 ) -> Change | None:
     """Write down what is allocated where; None if that is what the status says already.
 
-    `set_of` gives the label of the allocation set that an NnfNodeStorage belongs to; `now` is
+    `set_labels` gives the label of the allocation set that an NnfNodeStorage belongs to; `now` is
     when the status was last changed, and by itself no change.
     """
     listed = Counter(
@@ -178,7 +184,7 @@ def report(
     )
     present: dict[tuple[str, str], list[NnfNodeStorage]] = {place: [] for place in listed}
     for share in shares:
-        place = (set_of[share.metadata.name], share.metadata.namespace)
+        place = (set_labels[share.metadata.name], share.metadata.namespace)
         present.setdefault(place, []).append(share)
     sizes = {each.label: each.allocation_size for each in servers.spec.allocation_sets}
     found: dict[str, dict[str, dict[str, Any]]] = {}

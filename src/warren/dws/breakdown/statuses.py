@@ -7,7 +7,7 @@ from warren.base.objects import Write
 from warren.directives.parse import Directive
 from warren.dws import kinds, reports
 from warren.dws.breakdown.breakdownsnapshot import BreakdownSnapshot
-from warren.dws.breakdown.computeaccess import access
+from warren.dws.breakdown.computeaccess import access_constraints
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 from warren.dws.objects.storageprofiles import NnfStorageProfile
@@ -16,7 +16,7 @@ PERSISTENT: Final = "persistent"
 """The lifetime of storage that becomes an instance."""
 
 
-def ready(snapshot: BreakdownSnapshot, fields: Mapping[str, Any]) -> Write:
+def report_ready(snapshot: BreakdownSnapshot, fields: Mapping[str, Any]) -> Write:
     """Report a breakdown that is done."""
     status = {"ready": True, "error": None, **fields}
     return reports.status(kinds.BREAKDOWN, snapshot.breakdown.metadata, status)
@@ -54,14 +54,14 @@ def storage(
 def compute(
     snapshot: BreakdownSnapshot,
     servers: str,
-    kind: str,
+    fs_type: str,
     sets: Sequence[str],
     profile: NnfStorageProfile | None,
 ) -> dict[str, Any]:
     """Say in which ways nodes must reach each of some allocation sets, given by their labels."""
     location: list[Mapping[str, Any]] = [
         {
-            "access": list(access(kind, label, profile)),
+            "access": list(access_constraints(fs_type, label, profile)),
             "reference": {
                 **_reference(snapshot, servers),
                 "fieldPath": f"servers.spec.allocationSets[{number}]",

@@ -22,13 +22,13 @@ from warren.dws.containers.containerprofiles import (
     SHADOW_VOLUME,
     ContainerProfile,
     StorageNeed,
-    ports_of,
+    port_count_of,
     volume_name,
 )
-from warren.dws.containers.indexmounts import Index
+from warren.dws.containers.indexmounts import IndexMount
 from warren.dws.objects.workflows import Workflow
 
-FOREGROUND: Final = "foregroundDeletion"
+FOREGROUND_FINALIZER: Final = "foregroundDeletion"
 """Keeps a Job, however it is deleted, until its pods have gone: what they use is unmounted then."""
 
 _INIT: Final = "user-init-passwd"
@@ -64,7 +64,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     """Where rabbits have it mounted."""
     claim: str | None = None
     """The volume claim of a global file system."""
-    numbers: Mapping[str, int] | None = None
+    allocation_numbers: Mapping[str, int] | None = None
     """Which allocation of its rabbit is each compute node's; None for storage without such."""
     is_raw: bool = False
     """Whether these are devices, and no directories."""
@@ -74,15 +74,17 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
         return volume_name(self.need.name)
 
     @property
-    def place(self) -> str:
+    def container_path(self) -> str:
         """Where it is in containers."""
-        return self.need.place or self.path
+        return self.need.container_path or self.path
 
-    def index(self, rabbit: str, nodes: Sequence[str]) -> Index | None:
+    def index_mount(self, rabbit: str, nodes: Sequence[str]) -> IndexMount | None:
         """Return what these nodes of a rabbit have of it; None for storage that is whole."""
-        if self.numbers is None:
+        if self.allocation_numbers is None:
             return None
-        return indexmounts.index_for(self.name, rabbit, nodes, self.numbers, is_raw=self.is_raw)
+        return indexmounts.index_mount_for(
+            self.name, rabbit, nodes, self.allocation_numbers, is_raw=self.is_raw
+        )
 
     def source(self) -> Object:
         """Write it as a volume of a pod."""
@@ -96,8 +98,8 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
     workflow: Workflow
     index: int
+    """The directive's, and so is the name."""
     name: str
-    """The directive's."""
     profile: ContainerProfile
     volumes: Sequence[Volume] = ()
     nodes: Mapping[str, Sequence[str]]
@@ -177,8 +179,8 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
         storages = [
             {
                 "name": each.need.name,
-                "mountPath": each.place,
-                "mountType": "mount" if each.numbers is None else "indexed-mount",
+                "mountPath": each.container_path,
+                "mountType": "mount" if each.allocation_numbers is None else "indexed-mount",
             }
             for each in self.volumes
         ]
@@ -200,7 +202,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
     def job(self, name: str, pod: Object, more: Mapping[str, str] = {}) -> Object:
         """Make a Job of one pod, with `more` labels than those of all."""
-        meta = children.metadata(self.workflow, name, self.index, FOREGROUND)
+        meta = children.metadata(self.workflow, name, self.index, FOREGROUND_FINALIZER)
         meta["labels"] |= {**self._labels, **more}
         return {
             "metadata": meta,
@@ -233,7 +235,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
         prepared = [
             {
                 **each,
-                "securityContext": self.identity,
+                "securityContext": self.security_context,
                 # Whole: as with NNF these run before what makes the links.
                 "volumeMounts": list(self._own_mounts(each)),
             }
@@ -243,9 +245,9 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "automountServiceAccountToken": False,
             **given,
-            "initContainers": [*prepared, self._preparing(rabbit, image, home)],
+            "initContainers": [*prepared, self._init_container(rabbit, image, home)],
             "containers": list(self._containers(given["containers"], rabbit, ports)),
-            "volumes": [*given.get("volumes", ()), *self._sources()],
+            "volumes": [*given.get("volumes", ()), *self._pod_volumes()],
             "hostname": hostname,
             "subdomain": self.workflow.metadata.name,
             "restartPolicy": "Never",
@@ -261,20 +263,20 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
             "securityContext": {"fsGroup": self.workflow.spec.group_id},
         }
 
-    def _sources(self) -> Iterator[Object]:
+    def _pod_volumes(self) -> Iterator[Object]:
         yield {"name": PASSWD_VOLUME, "emptyDir": {}}
         yield {"name": SHADOW_VOLUME, "emptyDir": {}}
         yield {"name": HOST_PASSWD_VOLUME, "hostPath": {"path": "/etc/passwd", "type": "File"}}
         for each in self.volumes:
             yield each.source()
-        if any(each.numbers is not None for each in self.volumes):
+        if any(each.allocation_numbers is not None for each in self.volumes):
             yield indexmounts.source()
         if self.config() is not None:
             yield {"name": CONFIG_VOLUME, "configMap": {"name": self.config_name}}
         yield from containerauth.volumes(self.workflow)
 
     @property
-    def identity(self) -> Object:
+    def security_context(self) -> Object:
         """Return the security context of all containers: the job's user, without powers."""
         spec = self.workflow.spec
         return {
@@ -285,22 +287,22 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
             "capabilities": {"drop": ["ALL"]},
         }
 
-    def _indexes(self, rabbit: str) -> dict[str, Index]:
+    def _index_mounts(self, rabbit: str) -> dict[str, IndexMount]:
         """Return what is in the place of each indexed storage on a rabbit, by its volume."""
         nodes = self.nodes[rabbit]
-        found = [each.index(rabbit, nodes) for each in self.volumes]
+        found = [each.index_mount(rabbit, nodes) for each in self.volumes]
         return {each.volume: each for each in found if each is not None}
 
-    def _preparing(self, rabbit: str, image: str, home: str) -> Object:
+    def _init_container(self, rabbit: str, image: str, home: str) -> Object:
         """Make the init container that gives the user a name, and storage its links."""
         spec = self.workflow.spec
         script = _INIT_SCRIPT.format(userid=spec.user_id, groupid=spec.group_id, home=home)
-        indexes = self._indexes(rabbit).values()
+        indexes = self._index_mounts(rabbit).values()
         return {
             "name": _INIT,
             "image": image,
             "command": ["/bin/sh", "-c", "".join([script, *(each.script() for each in indexes)])],
-            "securityContext": self.identity,
+            "securityContext": self.security_context,
             "volumeMounts": [
                 {"name": PASSWD_VOLUME, "mountPath": "/config"},
                 {"name": SHADOW_VOLUME, "mountPath": "/config-shadow"},
@@ -314,12 +316,12 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Iterator[Object]:
         dealt = iter(ports)
         for container in given:
-            count = ports_of(container, self.profile.data.num_ports)
+            count = port_count_of(container, self.profile.data.num_ports)
             own = list(islice(dealt, count))
             made = {
                 **container,
                 "env": [*container.get("env", ()), *self._environment(container)],
-                "securityContext": self.identity,
+                "securityContext": self.security_context,
                 "volumeMounts": list(self._mounts(container, rabbit)),
             }
             mapped = list(_ports(container, own))
@@ -328,7 +330,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     def _environment(self, container: Mapping[str, Any]) -> Iterator[Object]:
         meta = self.workflow.metadata
         found = {
-            **{each.need.argument: _place(container, each) for each in self.volumes},
+            **{each.need.argument: _container_path(container, each) for each in self.volumes},
             **self.variables(),
             **containerauth.variables(self.workflow),
             "DW_WORKFLOW_NAME": meta.name,
@@ -340,7 +342,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
         yield {"name": "NNF_NODE_NAME", "valueFrom": where}
 
     def _mounts(self, container: Mapping[str, Any], rabbit: str) -> Iterator[Object]:
-        indexes = self._indexes(rabbit)
+        indexes = self._index_mounts(rabbit)
         for each in self._whole_mounts(container):
             index = indexes.get(each["name"])
             # A mount that names a part of a storage is of what rabbits have there.
@@ -363,16 +365,16 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
         yield from PASSWD_MOUNTS
         for each in self.volumes:
             if each.name not in named:
-                yield {"name": each.name, "mountPath": each.place}
+                yield {"name": each.name, "mountPath": each.container_path}
         yield from containerauth.mounts(self.workflow)
 
 
-def _place(container: Mapping[str, Any], volume: Volume) -> str:
+def _container_path(container: Mapping[str, Any], volume: Volume) -> str:
     """Return where a container has a storage: it may say so itself."""
     for mount in container.get("volumeMounts", ()):
         if mount["name"] == volume.name:
             return str(mount["mountPath"])
-    return volume.place
+    return volume.container_path
 
 
 def _ports(container: Mapping[str, Any], given: Sequence[int]) -> Iterator[Object]:
@@ -390,7 +392,7 @@ def port_variables(profile: ContainerProfile, given: Sequence[int]) -> dict[str,
     found = {"NNF_CONTAINER_PORTS": ",".join(map(str, given))}
     first = 0
     for container in profile.containers:
-        count = ports_of(container, profile.data.num_ports)
+        count = port_count_of(container, profile.data.num_ports)
         name = container["name"].replace("-", "_")
         found[f"NNF_CONTAINER_PORTS_{name}"] = ",".join(map(str, given[first : first + count]))
         first += count

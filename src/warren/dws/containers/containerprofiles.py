@@ -35,13 +35,13 @@ SHADOW_VOLUME: Final = "shadow"
 HOST_PASSWD_VOLUME: Final = "host-passwd"
 SSH_VOLUME: Final = "ssh-auth"
 MPI_VOLUME: Final = "mpi-config"
-_RESERVED: Final = (
+_RESERVED_VOLUMES: Final = (
     *(PASSWD_VOLUME, SHADOW_VOLUME, HOST_PASSWD_VOLUME, SSH_VOLUME, MPI_VOLUME, indexmounts.VOLUME),
     *containerauth.VOLUMES,
 )
 
 
-def argument(name: str) -> str:
+def argument_name(name: str) -> str:
     """Return the name of a storage as variables have it: with underscores."""
     return name.replace("-", "_")
 
@@ -69,10 +69,10 @@ class StorageNeed(Struct, frozen=True):
     @property
     def argument(self) -> str:
         """The argument of the directive, and the variable of the container."""
-        return argument(self.name)
+        return argument_name(self.name)
 
     @property
-    def place(self) -> str:
+    def container_path(self) -> str:
         """Where the application expects it; empty where it does not care."""
         return self.mount_path or self.mount_path_prefix
 
@@ -128,9 +128,9 @@ class ContainerProfile(Struct, frozen=True, dict=True):
         return (mpi.launcher, mpi.worker) if mpi is not None else (spec or {},)
 
     @property
-    def ports(self) -> int:
+    def port_count(self) -> int:
         """How many ports a Workflow needs for it."""
-        return sum(ports_of(each, self.data.num_ports) for each in self.containers)
+        return sum(port_count_of(each, self.data.num_ports) for each in self.containers)
 
     def restriction(self, userid: int | None, groupid: int | None) -> str | None:
         """Return whose profile it is, in words, if it is not that of these."""
@@ -142,7 +142,7 @@ class ContainerProfile(Struct, frozen=True, dict=True):
         return None
 
 
-def ports_of(container: Mapping[str, Any], count: int) -> int:
+def port_count_of(container: Mapping[str, Any], count: int) -> int:
     """Return how many ports a container needs: those that it declares, and `count` more."""
     return count + len(container.get("ports") or ())
 
@@ -163,14 +163,14 @@ def by_name(objects: Iterable[Object]) -> dict[str, ContainerProfile]:
     return found
 
 
-_RENAMED: Final = {"postRunTimeout": "postRunTimeoutSeconds", "maxRetries": "retryLimit"}
+_RENAMED_FIELDS: Final = {"postRunTimeout": "postRunTimeoutSeconds", "maxRetries": "retryLimit"}
 
 
 def current_form(obj: Object) -> dict[str, Any]:
     """Return what a profile says, in the words of today."""
     body = obj.get("data")
     found = dict(_mapping(obj.get("spec") if body is None else body))
-    for old, new in _RENAMED.items():
+    for old, new in _RENAMED_FIELDS.items():
         if old in found:
             found.setdefault(new, found.pop(old))
     mpi = _mapping(found.get("mpiSpec"))
@@ -260,16 +260,17 @@ def _storages(profile: ContainerProfile) -> Iterator[ProfileMistake]:
             )
         elif volume_name(each.name) in names:
             yield ProfileMistake(f"{path}.name", f"{each.name!r} is there twice")
-        elif volume_name(each.name) in (*_RESERVED, CONFIG_VOLUME):
+        elif volume_name(each.name) in (*_RESERVED_VOLUMES, CONFIG_VOLUME):
             yield ProfileMistake(f"{path}.name", f"{each.name!r} has the name of another volume")
         names.add(volume_name(each.name))
         if each.pvc_mode and not each.name.startswith(GLOBAL_PREFIX):
             yield ProfileMistake(f"{path}.pvcMode", f"is for {GLOBAL_PREFIX} storages alone")
         if each.mount_path and each.mount_path_prefix:
             yield ProfileMistake(f"{path}.mountPathPrefix", "cannot be beside mountPath")
-        if each.place and not _is_place(each.place):
+        if each.container_path and not _is_container_path(each.container_path):
             yield ProfileMistake(
-                f"{path}.mountPath", f"{each.place!r} is no directory of its own in a container"
+                f"{path}.mountPath",
+                f"{each.container_path!r} is no directory of its own in a container",
             )
         if each.minimum_capacity:
             try:
@@ -283,9 +284,11 @@ def _storages(profile: ContainerProfile) -> Iterator[ProfileMistake]:
 def _nested_storages(storages: Sequence[StorageNeed]) -> Iterator[ProfileMistake]:
     for index, each in enumerate(storages):
         for other in storages:
-            if _may_be_indexed(other) and _is_below(each.place, other.place):
+            if _may_be_indexed(other) and _is_below(each.container_path, other.container_path):
                 path = f"data.storages[{index}].mountPath"
-                yield ProfileMistake(path, _below(each.place, other.place))
+                yield ProfileMistake(
+                    path, _below_message(each.container_path, other.container_path)
+                )
 
 
 def _may_be_indexed(storage: StorageNeed) -> bool:
@@ -298,14 +301,14 @@ def _is_below(path: str, place: str) -> bool:
     return bool(place) and len(words) > len(above) and words[: len(above)] == above
 
 
-def _below(path: str, place: str) -> str:
+def _below_message(path: str, place: str) -> str:
     return (
         f"{path!r} is below the storage at {place!r}, which may have a directory for each compute "
         "node and nothing else: choose another place"
     )
 
 
-def _is_place(path: str) -> bool:
+def _is_container_path(path: str) -> bool:
     words = path.rstrip("/").split("/")
     whole = "/".join(words)
     return path.startswith("/") and ".." not in words and bool(whole) and whole not in _UNSAFE
@@ -330,17 +333,19 @@ def _pods(profile: ContainerProfile) -> Iterator[ProfileMistake]:
 def _pod(
     path: str, pod: Mapping[str, Any], profile: ContainerProfile, *, offload: bool
 ) -> Iterator[ProfileMistake]:
-    yield from _unknown(path, pod, _POD_FIELDS, "is set by Warren, or is not for users' containers")
+    yield from _unknown_fields(
+        path, pod, _POD_FIELDS, "is set by Warren, or is not for users' containers"
+    )
     own = {volume_name(each.name) for each in profile.data.storages}
     volumes: set[str] = set()
     for index, volume in enumerate(_objects(pod.get("volumes"))):
         where = f"{path}.volumes[{index}]"
         name = str(volume.get("name", ""))
-        if name in (*_RESERVED, *own):
+        if name in (*_RESERVED_VOLUMES, *own):
             yield ProfileMistake(f"{where}.name", f"{name!r} is made by Warren")
         volumes.add(name)
         why = "is not granted by the profile's storages: add one, or take emptyDir"
-        yield from _unknown(where, volume, _VOLUME_FIELDS, why)
+        yield from _unknown_fields(where, volume, _VOLUME_FIELDS, why)
     if not _objects(pod.get("containers")):
         yield ProfileMistake(f"{path}.containers", "has to have one")
     for kind in ("initContainers", "containers"):
@@ -358,7 +363,7 @@ def _container(
     *,
     offload: bool,
 ) -> Iterator[ProfileMistake]:
-    yield from _unknown(path, container, _CONTAINER_FIELDS, "is set by Warren")
+    yield from _unknown_fields(path, container, _CONTAINER_FIELDS, "is set by Warren")
     name = str(container.get("name", ""))
     if len(name) > _LONGEST or not _NAME.fullmatch(name):
         yield ProfileMistake(f"{path}.name", f"{name!r} is no name: a-z, 0-9, and - within")
@@ -368,7 +373,7 @@ def _container(
         yield ProfileMistake(f"{path}.image", "has to be there")
     for index, port in enumerate(_objects(container.get("ports"))):
         where = f"{path}.ports[{index}]"
-        yield from _unknown(where, port, _PORT_FIELDS, "is given out by Warren")
+        yield from _unknown_fields(where, port, _PORT_FIELDS, "is given out by Warren")
         if not (isinstance(found := port.get("containerPort"), int) and 0 < found < 2**16):
             yield ProfileMistake(f"{where}.containerPort", "is a number from 1 to 65535")
     for index, mount in enumerate(_objects(container.get("volumeMounts"))):
@@ -383,7 +388,7 @@ def _nested_mounts(
 ) -> Iterator[ProfileMistake]:
     named = {volume_name(each.name): each for each in storages if _may_be_indexed(each)}
     own = {mount.get("name") for mount in mounts}
-    places = [each.place for name, each in named.items() if name not in own]
+    places = [each.container_path for name, each in named.items() if name not in own]
     # A part of a storage is as the rabbit has it, and no directory of ours.
     whole = [each for each in mounts if not (each.get("subPath") or each.get("subPathExpr"))]
     places += [str(each.get("mountPath", "")) for each in whole if each.get("name") in named]
@@ -392,11 +397,11 @@ def _nested_mounts(
         for place in places:
             if _is_below(where, place):
                 yield ProfileMistake(
-                    f"{path}.volumeMounts[{index}].mountPath", _below(where, place)
+                    f"{path}.volumeMounts[{index}].mountPath", _below_message(where, place)
                 )
 
 
-def _unknown(
+def _unknown_fields(
     path: str, obj: Mapping[str, Any], known: frozenset[str], why: str
 ) -> Iterator[ProfileMistake]:
     for name in sorted(obj.keys() - known):

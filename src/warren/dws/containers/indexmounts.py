@@ -17,11 +17,11 @@ from warren.base.objects import Object
 VOLUME: Final = "nnf-index"
 """The volume of the pod that has a directory for each storage, by the name of its volume."""
 
-_PLACE: Final = "/nnf-index"
+_MOUNT_PATH: Final = "/nnf-index"
 """Where the init container has it."""
 
 
-class Index(msgspec.Struct, frozen=True, kw_only=True):
+class IndexMount(msgspec.Struct, frozen=True, kw_only=True):
     """What an application finds in the place of one storage, on one rabbit."""
 
     volume: str
@@ -42,16 +42,16 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 
     def script(self) -> str:
         """Return what makes the links, and what is mounted at, which later is read-only."""
-        own = quote(f"{_PLACE}/{self.volume}")
+        own = quote(f"{_MOUNT_PATH}/{self.volume}")
         names = " ".join(map(quote, self.allocations))
         made = f"touch {names}" if self.is_raw else f"mkdir -p {names}"
         links = [f"ln -sfn {quote(to)} {quote(name)}" for name, to in self.links.items()]
         return "\n".join(["set -e", f"mkdir -p {own}", f"cd {own}", made, *links, ""])
 
 
-def index_for(
+def index_mount_for(
     volume: str, rabbit: str, nodes: Sequence[str], numbers: Mapping[str, int], *, is_raw: bool
-) -> Index:
+) -> IndexMount:
     """Return what is in the place of a storage on a rabbit, for these compute nodes.
 
     `numbers` says which allocation of their rabbit is theirs.
@@ -61,7 +61,7 @@ def index_for(
     named = {node: f"node-{place}" for place, node in enumerate(nodes)}
     # Where a node has the name of a position, that is what an application means by it.
     links = {name: to for name, to in {**named, **positions}.items() if name not in allocations}
-    return Index(volume=volume, allocations=allocations, links=links, is_raw=is_raw)
+    return IndexMount(volume=volume, allocations=allocations, links=links, is_raw=is_raw)
 
 
 def source() -> Object:
@@ -71,4 +71,4 @@ def source() -> Object:
 
 def mount() -> Object:
     """Write the mount of the init container that makes the links."""
-    return {"name": VOLUME, "mountPath": _PLACE}
+    return {"name": VOLUME, "mountPath": _MOUNT_PATH}

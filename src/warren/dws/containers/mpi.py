@@ -53,10 +53,17 @@ StrictModes no
 UsePAM no
 """
 
-_KEYS: Final = ["id_rsa", "id_rsa.pub", "authorized_keys", "known_hosts", "config", "sshd_config"]
+_SSH_FILES: Final = [
+    "id_rsa",
+    "id_rsa.pub",
+    "authorized_keys",
+    "known_hosts",
+    "config",
+    "sshd_config",
+]
 """What is in a user's directory of ssh. Programs look for a key of any type in id_rsa."""
 
-_HOSTS: Final = ["hostfile", "hydra_hostfile"]
+_HOST_FILES: Final = ["hostfile", "hydra_hostfile"]
 
 _COPY_SCRIPT: Final = "umask 077 && cp /ssh-keys/* /ssh/"
 """ssh refuses keys that others may read, which those of a volume may be."""
@@ -103,7 +110,7 @@ def _keys_name(application: Application) -> str:
     return f"{application.workflow.metadata.name}-mpi"
 
 
-def keys(application: Application, key: SshKey) -> Object:
+def ssh_secret(application: Application, key: SshKey) -> Object:
     """Make the Secret by which the launcher and its workers know each other."""
     slots = _spec(application).slots_per_worker or 1
     hosts = [f"{worker}.{_domain(application)}" for worker in application.worker_names]
@@ -147,7 +154,7 @@ def _with_ssh(application: Application, pod: Any) -> Any:
         "name": "mpi-init-ssh",
         "image": pod["containers"][0]["image"],
         "command": ["/bin/sh", "-c", _COPY_SCRIPT],
-        "securityContext": application.identity,
+        "securityContext": application.security_context,
         "volumeMounts": [
             {"name": f"{SSH_VOLUME}-keys", "mountPath": "/ssh-keys", "readOnly": True},
             {"name": SSH_VOLUME, "mountPath": "/ssh"},
@@ -165,8 +172,8 @@ def _with_ssh(application: Application, pod: Any) -> Any:
         "volumes": [
             *pod["volumes"],
             {"name": SSH_VOLUME, "emptyDir": {}},
-            {"name": f"{SSH_VOLUME}-keys", "secret": _files(secret, _KEYS)},
-            {"name": MPI_VOLUME, "secret": _files(secret, _HOSTS)},
+            {"name": f"{SSH_VOLUME}-keys", "secret": _files(secret, _SSH_FILES)},
+            {"name": MPI_VOLUME, "secret": _files(secret, _HOST_FILES)},
         ],
     }
 
@@ -189,7 +196,7 @@ def _as_launcher(pod: Any, application: Application) -> Any:
         "image": pod["containers"][0]["image"],
         "command": ["/bin/sh", "-c", _WAIT_SCRIPT, "sh", application.launcher_name, *hosts],
         "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
-        "securityContext": application.identity,
+        "securityContext": application.security_context,
         "volumeMounts": [*PASSWD_MOUNTS, *_mounts()],
     }
     defaults = {

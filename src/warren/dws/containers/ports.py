@@ -128,15 +128,15 @@ def request_ports(manager: NnfPortManager, workflow: Workflow, count: int) -> Ch
         "uid": meta.uid,
     }
     mine = {"requester": requester, "count": count}
-    return _allocations(manager, [*map(msgspec.to_builtins, manager.spec.allocations), mine])
+    return _requests_change(manager, [*map(msgspec.to_builtins, manager.spec.allocations), mine])
 
 
 def release_ports(manager: NnfPortManager | None, uid: str) -> Change | None:
     """Give the ports of a Workflow back, unless that is done."""
     if manager is None:
         return None
-    kept = [each for each in manager.spec.allocations if each.requester.uid != uid]
-    return _without(manager, kept)
+    remaining = [each for each in manager.spec.allocations if each.requester.uid != uid]
+    return _remove_requests(manager, remaining)
 
 
 def are_released(manager: NnfPortManager | None, uid: str) -> bool:
@@ -145,13 +145,13 @@ def are_released(manager: NnfPortManager | None, uid: str) -> bool:
     return found is None or found.status != IN_USE
 
 
-def _without(manager: NnfPortManager, kept: Sequence[Request]) -> Change | None:
-    if len(kept) == len(manager.spec.allocations):
+def _remove_requests(manager: NnfPortManager, remaining: Sequence[Request]) -> Change | None:
+    if len(remaining) == len(manager.spec.allocations):
         return None
-    return _allocations(manager, list(map(msgspec.to_builtins, kept)))
+    return _requests_change(manager, list(map(msgspec.to_builtins, remaining)))
 
 
-def _allocations(manager: NnfPortManager, allocations: Sequence[Object]) -> Change:
+def _requests_change(manager: NnfPortManager, allocations: Sequence[Object]) -> Change:
     return Change(
         kind=kinds.PORT_MANAGER,
         key=manager.metadata.key,
@@ -178,23 +178,25 @@ def decide(snapshot: PortSnapshot) -> tuple[list[Write], float | None]:
     manager = snapshot.manager
     if snapshot.configuration is None:
         return _report(manager, "SystemConfigurationNotFound", manager.status.allocations), None
-    kept_requests = [
+    remaining = [
         each
         for each in manager.spec.allocations
         if each.requester.kind != kinds.WORKFLOW.name
         or each.requester.uid in snapshot.existing_workflows
     ]
-    change = _without(manager, kept_requests)
+    change = _remove_requests(manager, remaining)
     if change is not None:
         return [change], None  # what a Workflow that was removed by hand has left
     seconds = snapshot.configuration.spec.ports_cooldown_in_seconds
-    kept = list(_kept_allocations(snapshot, seconds))
+    current = list(_current_allocations(snapshot, seconds))
     pool = available_ports(snapshot.configuration)
-    allocations = [*kept, *_new_allocations(snapshot, pool, kept)]
-    cooling = [
-        _since(each) + seconds - snapshot.now for each in allocations if each.status == COOLDOWN
+    allocations = [*current, *_new_allocations(snapshot, pool, current)]
+    cooldowns = [
+        _unallocated_at(each) + seconds - snapshot.now
+        for each in allocations
+        if each.status == COOLDOWN
     ]
-    return _report(manager, "Ready", allocations), min(cooling, default=None)
+    return _report(manager, "Ready", allocations), min(cooldowns, default=None)
 
 
 def available_ports(configuration: SystemConfiguration) -> Sequence[int] | None:
@@ -217,7 +219,7 @@ def available_ports(configuration: SystemConfiguration) -> Sequence[int] | None:
     return tuple(found) or None
 
 
-def _kept_allocations(snapshot: PortSnapshot, seconds: int) -> Iterator[Allocation]:
+def _current_allocations(snapshot: PortSnapshot, seconds: int) -> Iterator[Allocation]:
     """Go on with what is in use; keep others from what was, for some seconds."""
     wanted = {each.requester.uid for each in snapshot.manager.spec.allocations}
     for each in snapshot.manager.status.allocations:
@@ -226,14 +228,14 @@ def _kept_allocations(snapshot: PortSnapshot, seconds: int) -> Iterator[Allocati
         elif each.status not in (IN_USE, COOLDOWN) or not seconds:
             continue
         # Where the clock was set back, the seconds begin anew: they do not last until it is there.
-        elif each.status == IN_USE or _since(each) > snapshot.now:
+        elif each.status == IN_USE or _unallocated_at(each) > snapshot.now:
             at = rfc3339(snapshot.now)
             yield Allocation(status=COOLDOWN, ports=each.ports, time_unallocated=at)
-        elif _since(each) + seconds > snapshot.now:
+        elif _unallocated_at(each) + seconds > snapshot.now:
             yield each
 
 
-def _since(allocation: Allocation) -> float:
+def _unallocated_at(allocation: Allocation) -> float:
     try:
         return parse_rfc3339(allocation.time_unallocated or "")
     except ValueError:
@@ -241,15 +243,15 @@ def _since(allocation: Allocation) -> float:
 
 
 def _new_allocations(
-    snapshot: PortSnapshot, pool: Sequence[int] | None, kept: Sequence[Allocation]
+    snapshot: PortSnapshot, pool: Sequence[int] | None, current: Sequence[Allocation]
 ) -> Iterator[Allocation]:
     """Answer those that have no ports, in order; those that cooling ones will do for, later."""
-    has = {each.requester.uid for each in kept if each.requester is not None}
-    taken = {port for each in kept for port in each.ports}
-    cooling = sum(len(each.ports) for each in kept if each.status == COOLDOWN)
+    served = {each.requester.uid for each in current if each.requester is not None}
+    taken = {port for each in current for port in each.ports}
+    cooling = sum(len(each.ports) for each in current if each.status == COOLDOWN)
     free = [port for port in pool or () if port not in taken]
     for each in snapshot.manager.spec.allocations:
-        if each.requester.uid in has:
+        if each.requester.uid in served:
             continue
         if pool is None or each.count < 1:
             yield Allocation(status=INVALID, requester=each.requester)

@@ -7,7 +7,7 @@ import msgspec
 
 from warren.base.objects import Object
 from warren.dws.containers import mpi
-from warren.dws.containers.containerprofiles import ContainerProfile, ports_of
+from warren.dws.containers.containerprofiles import ContainerProfile, port_count_of
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.pods.batchjobs import BatchJob
 
@@ -30,10 +30,10 @@ class ShutdownRequest(msgspec.Struct, frozen=True, kw_only=True):
     port: int
 
 
-def url(ask: ShutdownRequest) -> str:
+def url(request: ShutdownRequest) -> str:
     """Return where a container is asked."""
-    host = f"[{ask.address}]" if ":" in ask.address else ask.address
-    return f"https://{host}:{ask.port}{PATH}"
+    host = f"[{request.address}]" if ":" in request.address else request.address
+    return f"https://{host}:{request.port}{PATH}"
 
 
 def headers(token: str | None) -> dict[str, str]:
@@ -65,35 +65,37 @@ def decide(
     """
     if not is_due(workflow) or not profile.data.post_run_timeout_seconds:
         return []
-    wanted = list(_first(profile, ports))
-    left = [
+    first_ports = list(_first_ports(profile, ports))
+    running = [
         each
         for each in jobs
         if not (each.is_complete or each.failure or mpi.is_worker(each.metadata))
     ]
-    rabbits = {each.node for each in left if each.node is not None}
+    rabbits = {each.node for each in running if each.node is not None}
     addresses = {name: _address(node(name) or {}) for name in sorted(rabbits)}
     return [
         ShutdownRequest(rabbit=rabbit, address=address, port=port)
         for rabbit, address in addresses.items()
         if address is not None
-        for port in wanted
+        for port in first_ports
     ]
 
 
 def next_batch(
-    asks: Sequence[ShutdownRequest], begin: int
+    requests: Sequence[ShutdownRequest], begin: int
 ) -> tuple[Sequence[ShutdownRequest], int]:
     """Return those that have their turn, and where the next turn begins: all have one, in time."""
-    rotated = [*asks[begin:], *asks[:begin]]
-    return rotated[:BATCH_SIZE], (begin + BATCH_SIZE) % len(asks) if len(asks) > BATCH_SIZE else 0
+    rotated = [*requests[begin:], *requests[:begin]]
+    return rotated[:BATCH_SIZE], (begin + BATCH_SIZE) % len(requests) if len(
+        requests
+    ) > BATCH_SIZE else 0
 
 
-def _first(profile: ContainerProfile, ports: Sequence[int]) -> Iterator[int]:
+def _first_ports(profile: ContainerProfile, ports: Sequence[int]) -> Iterator[int]:
     """Return the first port of each container that has some."""
     begin = 0
     for container in profile.containers:
-        count = ports_of(container, profile.data.num_ports)
+        count = port_count_of(container, profile.data.num_ports)
         yield from ports[begin : begin + min(count, 1)]
         begin += count
 

@@ -35,6 +35,7 @@ class CopyMethod(msgspec.Struct, frozen=True, kw_only=True):
     """Of the command of another program."""
     verify: bool = False
     rate: int = 0
+    """Bytes a second, at most; 0 is no limit."""
 
 
 def parse(text: str) -> CopyMethod:
@@ -81,15 +82,15 @@ def _parse_own_copier(words: Sequence[str]) -> CopyMethod:
     return CopyMethod(verify=verify, rate=rate)
 
 
-def hostfile_text(slots: int, most: int) -> str:
+def hostfile_text(slots: int, max_slots: int) -> str:
     """Return what is in the file of hosts: the rabbit itself."""
-    known = [f"slots={slots}"] * bool(slots) + [f"max_slots={most}"] * bool(most)
+    known = [f"slots={slots}"] * bool(slots) + [f"max_slots={max_slots}"] * bool(max_slots)
     return " ".join(["localhost", *known]) + "\n"
 
 
-def words(copy: Copy, plan: Plan, tree: bool, hostfile: str) -> list[str]:
+def argument_vector(copy: Copy, plan: Plan, source_is_directory: bool, hostfile: str) -> list[str]:
     """Return the argument vector of a copy."""
-    source, destination = paths(plan, tree)
+    source, destination = paths(plan, source_is_directory)
     values = {
         "$HOSTFILE": hostfile,
         "$UID": str(copy.userid),
@@ -100,11 +101,11 @@ def words(copy: Copy, plan: Plan, tree: bool, hostfile: str) -> list[str]:
     return [_VARIABLE.sub(lambda found: values[found[0]], word) for word in copy.command]
 
 
-def paths(plan: Plan, tree: bool) -> tuple[str, str]:
+def paths(plan: Plan, source_is_directory: bool) -> tuple[str, str]:
     """Return the source and the destination of a plan, as programs like cp understand them."""
     if plan.contents:
         return f"{plan.source.rstrip('/')}/", posixpath.join(plan.top, *plan.below, "")
-    if tree:
+    if source_is_directory:
         return plan.source.rstrip("/") or "/", posixpath.join(plan.top, *plan.below[:-1], "")
     return plan.source, posixpath.join(plan.top, *plan.below)
 

@@ -67,12 +67,12 @@ def movement_additions(profile: Object | None) -> tuple[Object, Object]:
     return {labels.COPY_PROFILE: annotation(profile)}, {"profileReference": reference}
 
 
-def annotation(copy: Object) -> str:
+def annotation(profile: Object) -> str:
     """Write what the agent needs of a pinned profile. Raises Fault for one that says nothing."""
-    data = copy.get("data") or {}
+    data = profile.get("data") or {}
     wanted = {name: data[name] for name in _FIELDS if name in data}
-    for mistake in mistakes({**copy, "data": {**data, "default": False, "pinned": True}}):
-        name = copy["metadata"]["name"]
+    for mistake in mistakes({**profile, "data": {**data, "default": False, "pinned": True}}):
+        name = profile["metadata"]["name"]
         raise Fault(f"the NnfDataMovementProfile {name} cannot be used: {mistake}")
     return msgspec.json.encode(wanted, order="sorted").decode()
 

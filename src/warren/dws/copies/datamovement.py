@@ -25,24 +25,28 @@ def movements(
     storage: NnfStorage,
     file_systems: Sequence[LustreFileSystem],
     mount_path: str,
-    parts: Mapping[str, Sequence[int]] | None = None,
+    allocation_numbers: Mapping[str, Sequence[int]] | None = None,
     profile: Object | None = None,
 ) -> list[Object]:
     """Make the movements of a copy_in or copy_out, one for each allocation of its storage.
 
     A Lustre file system is one, which a rabbit with OSTs copies to or from (dws-spec section 11).
-    `parts` are the numbers of those that are meant, by rabbit; None for all. `profile` is the
+    `allocation_numbers` are those that are meant, by rabbit; None for all. `profile` is the
     directive's own. Raises Fault where the global file system is gone, and for a bad profile.
     """
     meta = workflow.metadata
     annotations, by_profile = copyprofiles.movement_additions(profile)
     command = directive.command.text
     is_lustre = storage.spec.file_system_type == LUSTRE
-    places = _lustre_places(storage) if is_lustre else _places(storage, parts)
+    allocations = (
+        _first_lustre_rabbit(storage)
+        if is_lustre
+        else _allocations_to_copy(storage, allocation_numbers)
+    )
     made: list[Object] = []
-    for rabbit, number in places:
+    for rabbit, number in allocations:
         own = mount_path if is_lustre else f"{mount_path}/{rabbit}-{number}"
-        roots = {_ROOTS[staging.OWN_END[command]]: own} if is_lustre else {}
+        roots = {_ROOT_ANNOTATIONS[staging.OWN_END[command]]: own} if is_lustre else {}
         ends = {
             key: _end(directive.values[key], storage, file_systems, own)
             for key in ("source", "destination")
@@ -73,11 +77,14 @@ def movements(
     return made
 
 
-_ROOTS: Final = {"source": labels.SOURCE_STORAGE, "destination": labels.DESTINATION_STORAGE}
+_ROOT_ANNOTATIONS: Final = {
+    "source": labels.SOURCE_STORAGE,
+    "destination": labels.DESTINATION_STORAGE,
+}
 
 
-def _places(
-    storage: NnfStorage, parts: Mapping[str, Sequence[int]] | None
+def _allocations_to_copy(
+    storage: NnfStorage, allocation_numbers: Mapping[str, Sequence[int]] | None
 ) -> Iterator[tuple[str, int]]:
     """Return the allocations that are copied to or from: each one's rabbit, and number there."""
     allocations: dict[str, int] = {}
@@ -86,11 +93,11 @@ def _places(
             first = allocations.get(node.name, 0)
             allocations[node.name] = first + node.count
             for number in range(first, first + node.count):
-                if parts is None or number in parts.get(node.name, ()):
+                if allocation_numbers is None or number in allocation_numbers.get(node.name, ()):
                     yield node.name, number
 
 
-def _lustre_places(storage: NnfStorage) -> Iterator[tuple[str, int]]:
+def _first_lustre_rabbit(storage: NnfStorage) -> Iterator[tuple[str, int]]:
     """Return the first rabbit that mounts a Lustre file system (`dws.access.clientmounts`)."""
     rabbits = (
         node.name for each in storage.spec.allocation_sets if each.name == "ost"
@@ -113,7 +120,7 @@ def _end(
             "name": storage.metadata.name,
             "namespace": storage.metadata.namespace,
         }
-        return {"path": staging.inside(own, path.path), "storageReference": reference}
+        return {"path": staging.path_inside(own, path.path), "storageReference": reference}
     file_system = staging.file_system_of(path.path, file_systems)
     if file_system is None:  # it was there in Proposal
         raise Fault(f"no global file system contains {path.path!r} any more", severity="Major")

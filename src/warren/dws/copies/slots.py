@@ -16,17 +16,20 @@ class WaitingCopy(msgspec.Struct, frozen=True):
 
 
 def next_copies(
-    waiting: Sequence[WaitingCopy], running: Sequence[int], last_slot: Mapping[int, int], slots: int
+    waiting: Sequence[WaitingCopy],
+    running_users: Sequence[int],
+    last_slot: Mapping[int, int],
+    slots: int,
 ) -> list[WaitingCopy]:
     """Return the copies that are to begin now, in order.
 
     No user waits for another user's copies, which may take as long as that user likes: a user who
     has none at work is given one, also beyond `slots`. Otherwise each free slot goes to the user
     with the fewest copies at work; of several, to the one whose last turn is longest ago. A
-    user's own copies go in the order in which they are `waiting`. `running` has the user of each
-    copy at work, and `last_slot` a number for each user's last slot, greater for later ones.
+    user's own copies go in the order in which they are `waiting`. `running_users` has the user of
+    each copy at work, and `last_slot` a number for each user's last slot, greater for later ones.
     """
-    counts = Counter(running)
+    counts = Counter(running_users)
     queues: dict[int, deque[WaitingCopy]] = {}
     for copy in waiting:
         queues.setdefault(copy.userid, deque()).append(copy)
@@ -34,7 +37,7 @@ def next_copies(
     given: list[WaitingCopy] = []
     while queues:
         user = min(queues, key=lambda each: (counts[each], last.get(each, -1)))
-        if counts[user] and len(running) + len(given) >= slots:
+        if counts[user] and len(running_users) + len(given) >= slots:
             break
         given.append(queues[user].popleft())
         if not queues[user]:

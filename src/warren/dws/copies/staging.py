@@ -43,7 +43,7 @@ def parse(text: str) -> StagingPath:
 _LIFETIMES: Final = {"jobdw": "job", "persistentdw": "persistent"}
 
 
-def storage_named(directives: Sequence["Directive"]) -> dict[tuple[str, str], int]:
+def indexes_by_storage(directives: Sequence["Directive"]) -> dict[tuple[str, str], int]:
     """Return the indexes of the directives that name storage, by its lifetime and name."""
     return {
         (_LIFETIMES[directive.command.text], directive.values.get("name", "")): index
@@ -65,7 +65,7 @@ def file_system_of(
     return None
 
 
-def inside(mount: str, path: str) -> str:
+def path_inside(mount: str, path: str) -> str:
     """Return the place of `path` under `mount`, keeping a trailing slash, which means something.
 
     A path that climbs out with `..` stays inside.

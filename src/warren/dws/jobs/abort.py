@@ -62,13 +62,13 @@ def disable_rabbits(
             yield outofservice.annotate(change, noted)
 
 
-def has_begun(workflow: Workflow) -> bool:
-    """Return whether a Workflow has the annotation that `mark` writes: its job was aborted."""
+def is_aborted(workflow: Workflow) -> bool:
+    """Return whether a job was aborted: its Workflow has the annotation of `mark_aborted`."""
     return labels.ABORTED in workflow.metadata.annotations
 
 
 def has_abort_annotation(workflow: Object) -> bool:
-    """Return the same as `has_begun`, also for a Workflow that cannot be read."""
+    """Return the same as `is_aborted`, also for a Workflow that cannot be read."""
     return labels.ABORTED in (workflow["metadata"].get("annotations") or {})
 
 
@@ -78,8 +78,8 @@ def nodes_of_abort(workflow: Object) -> frozenset[str]:
     return frozenset(hostlist.decode(annotations.get(labels.ABORTED_NODES, "")))
 
 
-def mark(workflow: Workflow, computes: Computes | None, now: float) -> Change:
-    """Note on a Workflow that this was done, so that what admins put back stays so."""
+def mark_aborted(workflow: Workflow, computes: Computes | None, now: float) -> Change:
+    """Note on a Workflow that its job was aborted, so that what admins put back stays so."""
     data = computes.data if computes is not None else ()
     noted = {
         labels.ABORTED: rfc3339(now),

@@ -82,7 +82,7 @@ def needs_abort_check(snapshot: JobSnapshot) -> bool:
     return (
         snapshot.job.phase is Phase.OVER
         and workflow is not None
-        and not abort.has_begun(workflow)
+        and not abort.is_aborted(workflow)
         and not is_complete(workflow, State.TEARDOWN)
     )
 
@@ -95,8 +95,8 @@ def needs_pods(snapshot: JobSnapshot) -> bool:
     phase = snapshot.job.phase
     return (
         workflow.spec.desired_state is not State.TEARDOWN
-        and (phase is Phase.ENDING or (phase is Phase.OVER and abort.has_begun(workflow)))
-        and containersteps.is_wanted(workflow.spec.dw_directives)
+        and (phase is Phase.ENDING or (phase is Phase.OVER and abort.is_aborted(workflow)))
+        and containersteps.may_have_containers(workflow.spec.dw_directives)
     )
 
 
@@ -123,8 +123,8 @@ def is_torn_down_early(job: Job | None, desired: str) -> bool:
     return waiting and desired == State.TEARDOWN
 
 
-def is_stuck(workflow: Object) -> bool:
-    """Return whether a Workflow is where nodes go back before it does (`FreeNodes`)."""
+def is_stuck_in_teardown(workflow: Object) -> bool:
+    """Return whether a Teardown is in trouble or the Workflow deleted: `FreeNodes` applies then."""
     status = workflow.get("status") or {}
     hangs = "deletionTimestamp" in workflow["metadata"] or status.get("status") in _TROUBLE
     return hangs and bool(workflow["spec"].get("desiredState") == State.TEARDOWN)
@@ -156,7 +156,7 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     if workflow is not None and labels.is_of_another_instance(
         workflow.metadata.labels, snapshot.instance
     ):
-        return _name_is_taken(job)
+        return _decide_name_taken(job)
     if job.unreadable_reason is not None and job.phase in _BEFORE_ENDING:
         raise Fault(f"what the job was given cannot be read: {job.unreadable_reason}")
     if workflow is None:
@@ -168,14 +168,14 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     if not failing and is_torn_down_early(snapshot.job, workflow.spec.desired_state):
         asked = "is torn down: a user or an admin has asked for it"
         return [Fail("dws", f"Workflow {workflow.metadata.name} {asked}")]
-    overdue = [] if failing else trouble.overdue(snapshot, workflow)
-    late = any(not isinstance(each, RequeueAfter) for each in overdue)
+    deadline_actions = [] if failing else trouble.act_on_deadline(snapshot, workflow)
+    late = any(not isinstance(each, RequeueAfter) for each in deadline_actions)
     if late or (errors and snapshot.job.phase not in (Phase.ENDING, Phase.OVER)):
-        return [*errors, *overdue]
-    return [*errors, *overdue, *_PHASES[snapshot.job.phase](snapshot, workflow)]
+        return [*errors, *deadline_actions]
+    return [*errors, *deadline_actions, *_PHASES[snapshot.job.phase](snapshot, workflow)]
 
 
-def _name_is_taken(job: Job) -> list[Action]:
+def _decide_name_taken(job: Job) -> list[Action]:
     """Another instance's job has the Workflow of this name: ids are unique to an instance only.
 
     Nothing of it is the job's, which ends without storage, and it is not touched.
@@ -240,7 +240,7 @@ def _may_lose_workflow(job: Job) -> bool:
     it has all prologs behind it. Persistent storage that it creates is there from Proposal on: it
     goes with the first Workflow, and the second one would find it.
     """
-    creates = instances.named_in(job.directives, ("create_persistent",))
+    creates = instances.instance_names(job.directives, ("create_persistent",))
     return job.phase in (Phase.HELD, Phase.QUEUED) and not job.nodes and not creates
 
 
@@ -262,7 +262,7 @@ def new_workflow(job: Job, instance: str = "") -> Object:
         "spec": {
             "desiredState": State.PROPOSAL,
             "dwDirectives": list(job.directives),
-            "jobID": job.label,
+            "jobID": job.formatted_id,
             "userID": job.userid,
             "groupID": job.groupid,
             "wlmID": job.binding.wlm_id,
@@ -270,7 +270,7 @@ def new_workflow(job: Job, instance: str = "") -> Object:
     }
 
 
-def _is_served(snapshot: JobSnapshot, word: str) -> bool:
+def _is_served_by_storage(snapshot: JobSnapshot, word: str) -> bool:
     """Return whether what a job requires is served by the storage side, and no daemon's matter."""
     configuration = snapshot.configuration
     known = configuration.metadata.annotations if configuration is not None else {}
@@ -285,31 +285,31 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         each for _, each in sorted(snapshot.breakdowns.items())
     )
     if snapshot.daemons is not None:
-        required = tuple(each for each in required if not _is_served(snapshot, each))
+        required = tuple(each for each in required if not _is_served_by_storage(snapshot, each))
         requireddaemons.check_known(required, snapshot.daemons)
     needs = [need for each in needs_of(snapshot).values() for need in each]
-    policy, own = snapshot.policy, snapshot.job.resources
+    policy, job_resources = snapshot.policy, snapshot.job.resources
     if policy.maximums:
         wanted = maximums.needs_by_type(snapshot.breakdowns.values())
-        nodes_wanted = resources.nodes_of(own)
+        nodes_wanted = resources.least_node_count(job_resources)
         maximums.check_maximums(wanted, nodes_wanted, snapshot.min_allocation, policy.maximums)
-    changed = resources.RewrittenResources(own, {})
+    rewritten = resources.RewrittenResources(job_resources, {})
     if policy.reserves:
         where = localities(snapshot)
-        changed = resources.rewrite(
-            own, needs, snapshot.min_allocation, snapshot.largest_rabbit_gib, where
+        rewritten = resources.rewrite(
+            job_resources, needs, snapshot.min_allocation, snapshot.largest_rabbit_gib, where
         )
     breakdowns = snapshot.breakdowns.values()
-    nodes = nodelocal.nodes_for(breakdowns, snapshot.existing_servers, snapshot.configuration)
+    nodes = nodelocal.allowed_nodes(breakdowns, snapshot.existing_servers, snapshot.configuration)
     if nodes is not None:
-        nodelocal.check_enough_nodes(nodes, resources.nodes_of(own))
+        nodelocal.check_enough_nodes(nodes, resources.least_node_count(job_resources))
     # It was shown when the Workflow was made, if the conductor did not end in between.
     name = {"rabbit_workflow": snapshot.job.workflow.name}
     return [
         *([] if name.items() <= snapshot.shown_memos.items() else [Memo(name)]),
         *record_duration(snapshot, workflow),
-        Note({"rabbit_workflow": snapshot.raw}),
-        Release(changed.resources, changed.constraints, nodes, required),
+        Note({"rabbit_workflow": snapshot.raw_workflow}),
+        Release(rewritten.resources, rewritten.constraints, nodes, required),
     ]
 
 
@@ -329,8 +329,8 @@ def _check_same_needs(snapshot: JobSnapshot, workflow: Workflow) -> None:
         return
     check_breakdowns(snapshot, workflow)
     needs = [need for each in needs_of(snapshot).values() for need in each]
-    own, where = snapshot.job.resources, localities(snapshot)
-    if not resources.is_still_enough(own, needs, snapshot.min_allocation, where):
+    job_resources, where = snapshot.job.resources, localities(snapshot)
+    if not resources.is_still_enough(job_resources, needs, snapshot.min_allocation, where):
         raise Fault(
             "the job has lost its Workflow, and what its #DW directives need has changed since it "
             "was submitted: submit it again"
@@ -405,7 +405,9 @@ def _assign_servers(snapshot: JobSnapshot) -> tuple[list[Action], str]:
     """Say which rabbits hold the storage, as R has it, and return those as a hostlist."""
     needs = needs_of(snapshot)
     # What has no storage of its own may be on any node, such as a job that destroys some.
-    counts = nodelocal.per_rabbit(snapshot.job.nodes, snapshot.configuration) if needs else {}
+    counts = (
+        nodelocal.node_counts_by_rabbit(snapshot.job.nodes, snapshot.configuration) if needs else {}
+    )
     every = [need for each in needs.values() for need in each]
     # All at once, as they were reserved: what one directive has is not another's.
     reserved = resources.shared_counts(snapshot.job.resources)
@@ -451,7 +453,9 @@ def _decide_ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         if only_destroy_failed(workflow):
             return [Finish()]
         return _free_nodes(snapshot, workflow)
-    dropped = unsavedresults.is_dropped(job.unsaved, snapshot.unsaved, cancelled=job.cancelled)
+    dropped = unsavedresults.is_dropped(
+        job.unsaved_policy, snapshot.unsaved_policy, cancelled=job.cancelled
+    )
     if not job.ran or job.has_failed_while_ending or dropped or workflow.status.status == "Error":
         return [
             *record_summary(snapshot, workflow),
@@ -472,7 +476,7 @@ def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """While flash cannot be given back, give back the nodes, which do not need it any more."""
     if not (workflow.status.status in _TROUBLE or workflow.metadata.deleting):
         return []
-    nodes = tuple(node for node in snapshot.job.nodes if node not in snapshot.mounted)
+    nodes = tuple(node for node in snapshot.job.nodes if node not in snapshot.mounted_nodes)
     return [FreeNodes(nodes)] if nodes else []
 
 
@@ -481,37 +485,37 @@ def _decide_over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return _drain_and_disable(snapshot, workflow)
     if workflow.spec.desired_state is not State.TEARDOWN:
         # Of a job that was let go before its storage nothing has been kept yet.
-        kept = record_summary(snapshot, workflow) if abort.has_begun(workflow) else []
-        return [*kept, request_state(snapshot, workflow, State.TEARDOWN)]
+        recorded = record_summary(snapshot, workflow) if abort.is_aborted(workflow) else []
+        return [*recorded, request_state(snapshot, workflow, State.TEARDOWN)]
     if not (is_complete(workflow, State.TEARDOWN) or only_destroy_failed(workflow)):
         return []
-    held = snapshot.job.binding.finalizer in workflow.metadata.finalizers
-    freed = [release_workflow(snapshot.job, workflow)] if held else []
+    has_finalizer = snapshot.job.binding.finalizer in workflow.metadata.finalizers
+    release = [release_workflow(snapshot.job, workflow)] if has_finalizer else []
     removed = Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)
-    return [*_return_nodes(snapshot, workflow), *freed, removed]
+    return [*_return_nodes(snapshot, workflow), *release, removed]
 
 
 def _drain_and_disable(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Keep others from what still has a job's storage that was let go before it."""
-    nodes = abort.mounted_nodes(snapshot.computes, snapshot.mounted)
+    nodes = abort.mounted_nodes(snapshot.computes, snapshot.mounted_nodes)
     servers = snapshot.servers.values()
     return [
         *([Drain(nodes, abort.DRAIN_REASON)] if nodes else []),
         *abort.disable_rabbits(workflow, servers, snapshot.storages, snapshot.now),
-        abort.mark(workflow, snapshot.computes, snapshot.now),
+        abort.mark_aborted(workflow, snapshot.computes, snapshot.now),
     ]
 
 
 def _return_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Let jobs have the nodes again that had a job's storage which was let go before it."""
-    if not (snapshot.return_to_service and abort.has_begun(workflow)):
+    if not (snapshot.return_to_service and abort.is_aborted(workflow)):
         return []
     data = snapshot.computes.data if snapshot.computes is not None else ()
     return _undrain(snapshot, {each.name for each in data})
 
 
 def _undrain(snapshot: JobSnapshot, nodes: Collection[str]) -> list[Action]:
-    nodes = {*nodes} - {*snapshot.shared_with_aborted}
+    nodes = {*nodes} - {*snapshot.nodes_shared_with_aborted}
     return [Undrain(tuple(sorted(nodes)), abort.DRAIN_REASON)] if nodes else []
 
 

@@ -140,19 +140,19 @@ def record_summary(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
     Asked for before Teardown, which takes them away.
     """
-    told = summary.summary(
+    summarized = summary.summary(
         workflow,
         snapshot.servers.values(),
         snapshot.computes,
-        snapshot.mounted,
+        snapshot.mounted_nodes,
         snapshot.movements,
         snapshot.pods,
     )
-    kept: dict[str, Any] = {"rabbit_workflow": snapshot.raw, SUMMARY: told}
-    if snapshot.kept_movements:
-        first = sorted(snapshot.movements, key=_has_not_failed)[: snapshot.kept_movements]
-        kept["rabbit_datamovements"] = first
-    actions: list[Action] = [Note(kept)]
+    values: dict[str, Any] = {"rabbit_workflow": snapshot.raw_workflow, SUMMARY: summarized}
+    if snapshot.max_recorded_movements:
+        first = sorted(snapshot.movements, key=_has_not_failed)[: snapshot.max_recorded_movements]
+        values["rabbit_datamovements"] = first
+    actions: list[Action] = [Note(values)]
     logs = podsummary.logs_to_keep(snapshot.pods)
     if logs:
         actions.append(KeepLogs(tuple(logs)))

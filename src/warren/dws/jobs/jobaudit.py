@@ -22,7 +22,7 @@ _STORAGE_DRAINS: Final = (abort.DRAIN_REASON, health.DRAIN_REASON, tolerance.DRA
 """The reasons for which nodes are drained that have lost storage."""
 
 
-class Undrain(msgspec.Struct, frozen=True):
+class UndrainNode(msgspec.Struct, frozen=True):
     """Let jobs have a node again."""
 
     node: str
@@ -34,7 +34,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     """`Workflow NAME`, `job ID`, `node NAME` or `rabbit NAME`."""
     why: str
-    remedy: Change | Undrain | None = None
+    remedy: Change | UndrainNode | None = None
     """None where it is the conductor's to repair, or an admin's to look at."""
 
 
@@ -46,7 +46,7 @@ class JobAuditSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     workflows: Sequence[Workflow]
     storages: Sequence[Storage]
     mounts: Sequence[ClientMount]
-    drained: Mapping[str, str]
+    drain_reasons: Mapping[str, str]
     """Why nodes are drained."""
     instance: str
     """What marks the Workflows of these jobs; empty where no Workflow was marked yet."""
@@ -63,14 +63,14 @@ def differences(
     `job_of` returns the job of a Workflow's name, None for others'; `format_id` writes an id down.
     """
     return [
-        *_of_workflows(observed, job_of, format_id),
-        *_of_jobs(observed, format_id),
-        *_of_nodes(observed),
-        *_of_rabbits(observed, now),
+        *_workflow_differences(observed, job_of, format_id),
+        *_job_differences(observed, format_id),
+        *_node_differences(observed),
+        *_rabbit_differences(observed, now),
     ]
 
 
-def _of_workflows(
+def _workflow_differences(
     observed: JobAuditSnapshot, job_of: Callable[[str], int | None], format_id: Callable[[int], str]
 ) -> Iterator[Difference]:
     for each in observed.workflows:
@@ -93,7 +93,9 @@ def _of_workflows(
             yield Difference(about=about, why=f"{over}; its Teardown says: {each.status.message}")
 
 
-def _of_jobs(observed: JobAuditSnapshot, format_id: Callable[[int], str]) -> Iterator[Difference]:
+def _job_differences(
+    observed: JobAuditSnapshot, format_id: Callable[[int], str]
+) -> Iterator[Difference]:
     there = {each.metadata.name for each in observed.workflows}
     for number, name in observed.jobs.items():
         if name is not None and name not in there:
@@ -103,28 +105,28 @@ def _of_jobs(observed: JobAuditSnapshot, format_id: Callable[[int], str]) -> Ite
             )
 
 
-def _of_nodes(observed: JobAuditSnapshot) -> Iterator[Difference]:
+def _node_differences(observed: JobAuditSnapshot) -> Iterator[Difference]:
     mounted = {each.spec.node for each in observed.mounts if not each.all_in("unmounted")}
-    lost = {
+    cut_off = {
         link.name
         for storage in observed.storages
         for link in storage.status.access.computes
         if link.status != "Ready"
     }
-    for node, reason in sorted(observed.drained.items()):
+    for node, reason in sorted(observed.drain_reasons.items()):
         if reason not in _STORAGE_DRAINS:
             continue
         about, words = f"node {node}", f"is drained ({reason})"
         if reason == abort.DRAIN_REASON and node in mounted:
             yield Difference(about=about, why=f"{words}, and still has storage mounted")
-        elif node in lost:
+        elif node in cut_off:
             yield Difference(about=about, why=f"{words}, and its rabbit is out of its reach")
         else:
             why = f"{words}, and nothing of that is left"
-            yield Difference(about=about, why=why, remedy=Undrain(node))
+            yield Difference(about=about, why=why, remedy=UndrainNode(node))
 
 
-def _of_rabbits(observed: JobAuditSnapshot, now: float) -> Iterator[Difference]:
+def _rabbit_differences(observed: JobAuditSnapshot, now: float) -> Iterator[Difference]:
     there = {str(each.metadata.key) for each in observed.workflows}
     for each in observed.storages:
         carried: Mapping[str, Any] = each.metadata.annotations
@@ -145,6 +147,6 @@ def _of_rabbits(observed: JobAuditSnapshot, now: float) -> Iterator[Difference]:
             yield Difference(about=about, why=why, remedy=remedy)
 
 
-def remedies(found: Iterable[Difference]) -> list[Change | Undrain]:
+def remedies(found: Iterable[Difference]) -> list[Change | UndrainNode]:
     """Return what repairs differences, for those that have a remedy."""
     return [each.remedy for each in found if each.remedy is not None]

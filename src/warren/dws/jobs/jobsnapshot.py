@@ -13,7 +13,7 @@ from warren.dws.breakdown.statuses import PERSISTENT
 from warren.dws.faults import Fault
 from warren.dws.jobs import placement
 from warren.dws.jobs.timeouts import NO_TIMEOUTS, Timeouts
-from warren.dws.jobs.unsavedresults import Unsaved
+from warren.dws.jobs.unsavedresults import UnsavedPolicy
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
@@ -33,14 +33,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     userid: int = 0
     groupid: int | None = 0
     """None where the user has no entry in the password file."""
-    label: str = ""
+    formatted_id: str = ""
     """How the workload manager spells the id."""
     directives: tuple[str, ...] = ()
     expires: float | None = None
     """When the persistent storage that it creates expires; None where it does not say."""
     tolerance: int = 0
     """How many nodes it may lose to failing storage."""
-    lost: frozenset[str] = frozenset()
+    lost_nodes: frozenset[str] = frozenset()
     """The nodes of which it was told that it has lost them."""
     alerts: tuple[str, ...] = ()
     """What it was told of its rabbits, in order."""
@@ -55,8 +55,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it has met a fatal exception."""
     cancelled: bool = False
     """Whether the first one was that a user or an admin has cancelled it."""
-    unsaved: Unsaved | None = None
-    """What becomes of what it has written then; None where it does not say."""
+    unsaved_policy: UnsavedPolicy | None = None
+    """What becomes of what it has written, when it is cancelled; None where it does not say."""
     has_failed_while_ending: bool = False
     """Whether it met one while it was ending: what is left to do for it is not to be done."""
     has_exception_while_ending: bool = False
@@ -72,7 +72,7 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     job: Job
     workflow: Workflow | None
-    raw: Object | None = None
+    raw_workflow: Object | None = None
     """The Workflow with all its fields, for the record."""
     breakdowns: Mapping[str, DirectiveBreakdown]
     servers: Mapping[str, Servers]
@@ -84,9 +84,9 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The persistent storage that the job makes, by the keys of its Servers."""
     computes: Computes | None
     configuration: SystemConfiguration | None
-    mounted: Collection[str] = ()
+    mounted_nodes: Collection[str] = ()
     """The job's nodes that have not let go of its storage."""
-    not_fully_mounted: Collection[str] = ()
+    not_fully_mounted_nodes: Collection[str] = ()
     """Those that have not mounted all of it; looked up where the job may lose some."""
     instance: str = ""
     """What marks the Workflows of the workload manager's instance; empty where nothing does."""
@@ -109,18 +109,18 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """For how many seconds the Workflow has been in TransientCondition, or in Error."""
     drains: bool = True
     """Whether nodes that a job loses are drained."""
-    shared_with_aborted: Collection[str] = ()
+    nodes_shared_with_aborted: Collection[str] = ()
     """The nodes of an aborted job that another aborted job has, too: they stay drained."""
     nodes_to_undrain: Collection[str] = ()
     """The nodes of an aborted job whose Workflow has just gone."""
     return_to_service: bool = False
     """Whether what was taken out of service with a job returns by itself."""
     timeouts: Timeouts = NO_TIMEOUTS
-    unsaved: Unsaved = Unsaved.FLUSH
+    unsaved_policy: UnsavedPolicy = UnsavedPolicy.FLUSH
     """What becomes of what jobs have written that do not say."""
     last_copy_progress: float | None = None
     """When copies of the job last went on, where that matters."""
-    kept_movements: int = 0
+    max_recorded_movements: int = 0
     """How many copies are kept with the record of a job; 0 for none."""
     movements: Sequence[Object] = ()
     """The job's copies, where it is ending."""
@@ -173,7 +173,9 @@ def _is_maker(breakdown: DirectiveBreakdown, key: Key, snapshot: JobSnapshot) ->
 def localities(snapshot: JobSnapshot) -> tuple[Locality, ...]:
     """Return for each of these sets which rabbits may hold it."""
     return location.localities(
-        needs_of(snapshot), snapshot.breakdowns.values(), anywhere=snapshot.policy.anywhere
+        needs_of(snapshot),
+        snapshot.breakdowns.values(),
+        allow_any_rabbit=snapshot.policy.allow_any_rabbit,
     )
 
 

@@ -28,24 +28,24 @@ from warren.dws.breakdown.allocationneeds import (
     ACROSS_SERVERS,
     PER_COMPUTE,
     PER_SERVER,
-    RABBIT,
+    RABBIT_LABEL,
     SINGLE_SERVER,
 )
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import EXCLUSIVE, AllocationNeed, Constraints
 
-_SCALES: Final = 10
+_MAX_SCALE: Final = 10
 
-_NAMED: Final = 8
+_MAX_NAMED_RABBITS: Final = 8
 """Rabbits of one sentence."""
 
 
 class Reservation(msgspec.Struct, frozen=True):
     """The flash that a job is to have, in whole GiB."""
 
-    beside: int
+    gib_per_node: int
     """Beside each of its nodes, on the rabbit that the node is wired to."""
-    shared: tuple[AllocationSet, ...] = ()
+    shared_sets: tuple[AllocationSet, ...] = ()
     """Beside that, on rabbits that its nodes are wired to, or on any."""
     labels: tuple[str, ...] = ()
     """What the rabbit of each node must carry, for what is beside it."""
@@ -58,7 +58,7 @@ class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The scale of those that have none; None leaves them in proportion to nodes."""
     max_allocations: Mapping[str, int] = msgspec.field(default_factory=dict)
     """The most allocations that sets have, by their labels."""
-    anywhere: bool = False
+    allow_any_rabbit: bool = False
     """Whether what nodes reach over the network may be on rabbits that none is wired to."""
     reserves: bool = True
     """Whether the scheduler gives jobs their flash. If it knows of none, jobs get their nodes, and
@@ -78,8 +78,8 @@ class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def _site_constraints(self, need: AllocationNeed) -> Constraints:
         asked, most = need.constraints, self.max_allocations.get(need.label)
         scale = self.scale if asked.scale is None else asked.scale
-        if scale is None and (most is not None or self.anywhere):
-            scale = _SCALES  # as close to one for each node as there may be
+        if scale is None and (most is not None or self.allow_any_rabbit):
+            scale = _MAX_SCALE  # as close to one for each node as there may be
         return structs.replace(asked, scale=scale, max_allocations=most)
 
 
@@ -102,19 +102,19 @@ def reserve(
     needs: Sequence[AllocationNeed],
     nodes: int | None,
     min_allocation: int,
-    largest: int | None = None,
+    largest_rabbit_gib: int | None = None,
     counts: Sequence[int] = (),
     localities: Sequence[Locality] = (),
 ) -> Reservation:
     """Return the flash that a job of so many nodes needs; None for a number that is left open.
 
-    `min_allocation` is the least size of one allocation, in bytes, and `largest` how many GiB the
-    largest rabbit has, where that is known. `counts` are the numbers of allocations that were
-    reserved already, set by set of those that are not beside each node: where they were chosen,
-    they are kept. `localities` say of each set which rabbits may hold it (`dws.location`). Raises
-    Fault for what cannot be placed.
+    `min_allocation` is the least size of one allocation, in bytes, and `largest_rabbit_gib` how
+    many GiB the largest rabbit has, where that is known. `counts` are the numbers of allocations
+    that were reserved already, set by set of those that are not beside each node: where they were
+    chosen, they are kept. `localities` say of each set which rabbits may hold it (`dws.location`).
+    Raises Fault for what cannot be placed.
     """
-    layouts = _layouts(needs, nodes, min_allocation, largest, counts)
+    layouts = _layouts(needs, nodes, min_allocation, largest_rabbit_gib, counts)
     shared = tuple(
         AllocationSet(
             layout.count, whole_gib(layout.size), _labels(need), _colocation_keys(need), near
@@ -141,33 +141,33 @@ def reserve(
 
 def allocation_sets(
     needs: Sequence[AllocationNeed],
-    per_rabbit: Mapping[str, int],
+    nodes_by_rabbit: Mapping[str, int],
     min_allocation: int,
     held: Sequence[HeldFlash] = (),
     counts: Sequence[int] = (),
     localities: Sequence[Locality] = (),
 ) -> list[dict[str, Any]]:
-    """Return the allocation sets that serve a job with `per_rabbit` nodes on each rabbit.
+    """Return the allocation sets that serve a job with `nodes_by_rabbit` nodes on each rabbit.
 
     `held` is the flash that its R holds, in the order of the job's nodes; it is looked at where
     a set is not beside each node. `counts` are those that `reserve` came to, where they are
     known, and `localities` what it was given. Raises Fault for what cannot be placed, and where R
     holds less than was to be reserved.
     """
-    nodes = sum(per_rabbit.values())
+    nodes = sum(nodes_by_rabbit.values())
     layouts = _layouts(needs, nodes, min_allocation, None, counts)
     wanted = reserve(needs, nodes, min_allocation, None, counts, localities)
-    places = iter(_place_shared(wanted, held))
+    shared_counts = iter(_place_shared(wanted, held))
     sets = []
     for need, layout in zip(needs, layouts, strict=True):
-        size, by_rabbit = layout.size, per_rabbit
+        size, by_rabbit = layout.size, nodes_by_rabbit
         if layout.count is not None:
-            by_rabbit = next(places)
+            by_rabbit = next(shared_counts)
         elif layout.proportional:
             # As few and as large as the proportions of the job's nodes allow.
-            part = gcd(*per_rabbit.values())
-            by_rabbit = {rabbit: each // part for rabbit, each in per_rabbit.items()}
-            size = -(-size // (nodes // part))
+            divisor = gcd(*nodes_by_rabbit.values())
+            by_rabbit = {rabbit: each // divisor for rabbit, each in nodes_by_rabbit.items()}
+            size = -(-size // (nodes // divisor))
         sets.append(
             {
                 "label": need.label,
@@ -181,9 +181,9 @@ def allocation_sets(
     return sets
 
 
-def unreserved_flash(per_rabbit: Mapping[str, int]) -> list[HeldFlash]:
+def unreserved_flash(nodes_by_rabbit: Mapping[str, int]) -> list[HeldFlash]:
     """Return the flash of a job to which none was given: all that its nodes' rabbits have."""
-    return [HeldFlash(rabbit, nodes, 1, _UNBOUNDED) for rabbit, nodes in per_rabbit.items()]
+    return [HeldFlash(rabbit, nodes, 1, _UNBOUNDED) for rabbit, nodes in nodes_by_rabbit.items()]
 
 
 def has_shared_sets(needs: Sequence[AllocationNeed]) -> bool:
@@ -195,26 +195,30 @@ def _layouts(
     needs: Sequence[AllocationNeed],
     nodes: int | None,
     min_allocation: int,
-    largest: int | None,
+    largest_rabbit_gib: int | None,
     counts: Sequence[int],
 ) -> list[_SetLayout]:
     """Return how each set is met: first those beside each node, which leave the others less."""
     found: dict[int, _SetLayout] = {}
-    open_: list[int] = []
+    scaled: list[int] = []
     for index, need in enumerate(needs):
         layout = _fixed_layout(need, nodes, min_allocation)
         if layout is None:
-            open_.append(index)
+            scaled.append(index)
         else:
             found[index] = layout
-    room = None if largest is None else largest - _gib_per_node(found.values(), nodes)
-    for index in open_:
-        found[index] = _scaled_layout(needs[index], nodes, min_allocation, room)
+    available = (
+        None
+        if largest_rabbit_gib is None
+        else largest_rabbit_gib - _gib_per_node(found.values(), nodes)
+    )
+    for index in scaled:
+        found[index] = _scaled_layout(needs[index], nodes, min_allocation, available)
     shared = [index for index in sorted(found) if found[index].count is not None]
     if len(shared) == len(counts):
         # What was chosen before is kept: what it came from may have changed.
         for index, count in zip(shared, counts, strict=True):
-            if index in open_:
+            if index in scaled:
                 found[index] = _counted_layout(needs[index], count, min_allocation)
     return [found[index] for index in range(len(needs))]
 
@@ -261,7 +265,7 @@ def _counted_layout(need: AllocationNeed, count: int, min_allocation: int) -> _S
 
 
 def _scaled_layout(
-    need: AllocationNeed, nodes: int | None, min_allocation: int, room: int | None
+    need: AllocationNeed, nodes: int | None, min_allocation: int, available: int | None
 ) -> _SetLayout:
     """Choose the number of allocations of a set by its scale.
 
@@ -269,14 +273,14 @@ def _scaled_layout(
     evenly between. Without a scale, of a set whose allocations must be apart, it is as few.
     """
     size = whole_gib(need.minimum_capacity)
-    least = -(-size // room) if room is not None and room > 0 else 1
+    least = -(-size // available) if available is not None and available > 0 else 1
     scale = need.constraints.scale
     if scale is None:
         return _counted_layout(need, least, min_allocation)
-    if not 1 <= scale <= _SCALES:
+    if not 1 <= scale <= _MAX_SCALE:
         raise Fault(
             f"set {need.label} cannot be placed because its scale is {scale}, and a scale is from "
-            f"1 to {_SCALES}"
+            f"1 to {_MAX_SCALE}"
         )
     if nodes is None:
         raise _node_count_missing(need)
@@ -288,7 +292,7 @@ def _scaled_layout(
     )
     most = max(most, least)
     return _counted_layout(
-        need, least + (most - least) * (scale - 1) // (_SCALES - 1), min_allocation
+        need, least + (most - least) * (scale - 1) // (_MAX_SCALE - 1), min_allocation
     )
 
 
@@ -317,7 +321,7 @@ def _labels(need: AllocationNeed) -> tuple[str, ...]:
     return tuple(
         f"{key}={value}"
         for key, _, value in (each.partition("=") for each in need.constraints.labels)
-        if f"{key}={value}" != RABBIT
+        if f"{key}={value}" != RABBIT_LABEL
     )
 
 
@@ -351,18 +355,18 @@ def _check_colocation(needs: Sequence[AllocationNeed], layouts: Sequence[_SetLay
 
 def _place_shared(wanted: Reservation, held: Sequence[HeldFlash]) -> list[dict[str, int]]:
     """Return how many allocations of each shared set each rabbit holds."""
-    if not wanted.shared:
+    if not wanted.shared_sets:
         return []
     places = [
         FreeFlash(
             each.nodes,
             each.unit_gib,
-            each.units - each.nodes * units_needed(wanted.beside, each.unit_gib),
+            each.units - each.nodes * units_needed(wanted.gib_per_node, each.unit_gib),
             each.labels,
         )
         for each in held
     ]
-    found = placement(wanted.shared, places)
+    found = placement(wanted.shared_sets, places)
     if found is None:
         raise Fault(_no_room_message(wanted, held), type="WLM")
     counts = []
@@ -376,11 +380,15 @@ def _place_shared(wanted: Reservation, held: Sequence[HeldFlash]) -> list[dict[s
 
 
 def _no_room_message(wanted: Reservation, held: Sequence[HeldFlash]) -> str:
-    asked = " and ".join(description(each) for each in wanted.shared)
-    beside = f" and {gib(wanted.beside, up=True)} beside each node" if wanted.beside else ""
-    there = ", ".join(f"{gib(each.gib, up=False)} on {each.rabbit}" for each in held[:_NAMED])
-    if len(held) > _NAMED:
-        there += f" and {plural(len(held) - _NAMED, 'rabbit')} more"
+    asked = " and ".join(description(each) for each in wanted.shared_sets)
+    beside = (
+        f" and {gib(wanted.gib_per_node, up=True)} beside each node" if wanted.gib_per_node else ""
+    )
+    there = ", ".join(
+        f"{gib(each.gib, up=False)} on {each.rabbit}" for each in held[:_MAX_NAMED_RABBITS]
+    )
+    if len(held) > _MAX_NAMED_RABBITS:
+        there += f" and {plural(len(held) - _MAX_NAMED_RABBITS, 'rabbit')} more"
     return (
         f"the storage cannot be placed because it is {asked}{beside}, "
         f"and the job was given {there or 'no flash'}"

@@ -36,13 +36,13 @@ def rewrite(
     resources: Sequence[Mapping[str, Any]],
     needs: Sequence[AllocationNeed],
     min_allocation: int,
-    largest: int | None = None,
+    largest_rabbit_gib: int | None = None,
     localities: Sequence[Locality] = (),
 ) -> RewrittenResources:
     """Return the resources with the flash that is needed, where it is not there already.
 
-    `min_allocation` is the least size of one allocation, in bytes, and `largest` how many GiB the
-    largest rabbit has, where that is known. `localities` say of each set which
+    `min_allocation` is the least size of one allocation, in bytes, and `largest_rabbit_gib` how
+    many GiB the largest rabbit has, where that is known. `localities` say of each set which
     rabbits may hold it (`dws.location`). The ssd counts are in GiB. Raises Fault for a jobspec that
     asks for no nodes, or for flash that is not what is needed, and for needs that cannot be
     placed.
@@ -51,25 +51,31 @@ def rewrite(
         return RewrittenResources(list(resources), {})
     if any(_has(each, "ssd") for each in resources):
         return RewrittenResources(
-            list(resources), _own_constraints(resources, needs, min_allocation, largest, localities)
+            list(resources),
+            _own_constraints(resources, needs, min_allocation, largest_rabbit_gib, localities),
         )
     if len(resources) != 1:
         raise Fault("jobspec: the resources must have a single entry at the top", type="User")
     top = _on_node(resources[0])
     if top["type"] == "chassis":
-        return _on_chassis(top, _reservation(top, needs, min_allocation, largest, localities))
+        return _on_chassis(
+            top, _reservation(top, needs, min_allocation, largest_rabbit_gib, localities)
+        )
     if top["type"] != "node":
         raise Fault(
             "a job with #DW directives asks for nodes, or for a single slot: say how many with -N",
             type="User",
         )
-    nodes, wanted = top["count"], _reservation(top, needs, min_allocation, largest, localities)
-    beside = [_ssd(wanted.beside)] if wanted.beside else []
+    nodes, wanted = (
+        top["count"],
+        _reservation(top, needs, min_allocation, largest_rabbit_gib, localities),
+    )
+    beside = [_ssd(wanted.gib_per_node)] if wanted.gib_per_node else []
     slot = {"type": "slot", "count": nodes, "label": _SLOT}
     return RewrittenResources(
         [
             {**slot, "with": [{**top, "count": 1}, *beside]},
-            *(_chassis(each, number) for number, each in enumerate(wanted.shared)),
+            *(_chassis(each, number) for number, each in enumerate(wanted.shared_sets)),
         ],
         _constraints(wanted),
     )
@@ -77,26 +83,26 @@ def rewrite(
 
 def _on_node(top: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a single slot as one on a node that it need not have alone; all else as it is."""
-    if top["type"] != "slot" or top["count"] != 1 or nodes_of(top.get("with", ())):
+    if top["type"] != "slot" or top["count"] != 1 or least_node_count(top.get("with", ())):
         return top
     return {"type": "node", "count": 1, "exclusive": False, "with": [top]}
 
 
 def _on_chassis(top: Mapping[str, Any], wanted: placement.Reservation) -> RewrittenResources:
     """Put flash beside the nodes of each chassis: it is shared out between them there."""
-    each = _nodes_of_chassis(top)
+    nodes = _nodes_per_chassis(top)
     named = {"label": _SLOT} if wanted.labels else {}
-    flash = [_ssd(wanted.beside * each)] if wanted.beside and each else []
+    flash = [_ssd(wanted.gib_per_node * nodes)] if wanted.gib_per_node and nodes else []
     return RewrittenResources(
         [
             {**top, **named, "with": [*top.get("with", ()), *flash]},
-            *(_chassis(each, number) for number, each in enumerate(wanted.shared)),
+            *(_chassis(each, number) for number, each in enumerate(wanted.shared_sets)),
         ],
         _constraints(wanted),
     )
 
 
-def _nodes_of_chassis(top: Mapping[str, Any]) -> int | None:
+def _nodes_per_chassis(top: Mapping[str, Any]) -> int | None:
     """Return how many nodes are on each chassis, where that is one number. Raises Fault."""
     nodes = [child for child in top.get("with", ()) if child["type"] == "node"]
     if len(nodes) != 1:
@@ -105,12 +111,12 @@ def _nodes_of_chassis(top: Mapping[str, Any]) -> int | None:
     return count if type(count) is int else None
 
 
-def _nodes(top: Mapping[str, Any]) -> int | None:
+def _exact_node_count(top: Mapping[str, Any]) -> int | None:
     """Return how many nodes a job has, where that is one number."""
     count = top["count"] if type(top["count"]) is int else None
     if top["type"] != "chassis" or count is None:
         return count
-    each = _nodes_of_chassis(top)
+    each = _nodes_per_chassis(top)
     return None if each is None else count * each
 
 
@@ -140,7 +146,7 @@ def _constraints(wanted: placement.Reservation) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     if wanted.labels:
         found[_SLOT] = {"labels": list(wanted.labels)}
-    for number, each in enumerate(wanted.shared):
+    for number, each in enumerate(wanted.shared_sets):
         if _needs_constraints(each):
             reached = _ACCESS.get(each.locality)
             access = [{"type": reached, "priority": "mandatory"}] if reached else []
@@ -157,12 +163,14 @@ def _needs_constraints(each: AllocationSet) -> bool:
     return each.constrained or each.locality is not Locality.JOB
 
 
-def nodes_of(resources: Sequence[Mapping[str, Any]]) -> int:
+def least_node_count(resources: Sequence[Mapping[str, Any]]) -> int:
     """Return the least number of nodes that a jobspec asks for by number; 0 where it does not."""
     total = 0
     for vertex in resources:
         count = vertex["count"] if type(vertex["count"]) is int else 1
-        total += count * (1 if vertex["type"] == "node" else nodes_of(vertex.get("with", ())))
+        total += count * (
+            1 if vertex["type"] == "node" else least_node_count(vertex.get("with", ()))
+        )
     return total
 
 
@@ -170,18 +178,20 @@ def _reservation(
     top: Mapping[str, Any],
     needs: Sequence[AllocationNeed],
     min_allocation: int,
-    largest: int | None,
+    largest_rabbit_gib: int | None,
     localities: Sequence[Locality],
     counts: Sequence[int] = (),
 ) -> placement.Reservation:
-    return placement.reserve(needs, _nodes(top), min_allocation, largest, counts, localities)
+    return placement.reserve(
+        needs, _exact_node_count(top), min_allocation, largest_rabbit_gib, counts, localities
+    )
 
 
 def _own_constraints(
     resources: Sequence[Mapping[str, Any]],
     needs: Sequence[AllocationNeed],
     min_allocation: int,
-    largest: int | None,
+    largest_rabbit_gib: int | None,
     localities: Sequence[Locality],
 ) -> Mapping[str, Any]:
     """Return what the flash of a jobspec's own demands of rabbits.
@@ -189,9 +199,14 @@ def _own_constraints(
     Raises Fault for flash that is not what is needed: it would not be used.
     """
     wanted = _reservation(
-        resources[0], needs, min_allocation, largest, localities, shared_counts(resources)
+        resources[0],
+        needs,
+        min_allocation,
+        largest_rabbit_gib,
+        localities,
+        shared_counts(resources),
     )
-    if not _has_all(resources, wanted):
+    if not _has_flash_of(resources, wanted):
         raise Fault(
             "the flash that the jobspec asks for is not what its #DW directives need: "
             "leave its ssds out, and they are put in",
@@ -213,24 +228,24 @@ def is_still_enough(
     if not needs:
         return True
     top = resources[0]
-    return _has_all(
+    return _has_flash_of(
         resources,
         _reservation(top, needs, min_allocation, None, localities, shared_counts(resources)),
     )
 
 
-def _has_all(resources: Sequence[Mapping[str, Any]], wanted: placement.Reservation) -> bool:
+def _has_flash_of(resources: Sequence[Mapping[str, Any]], wanted: placement.Reservation) -> bool:
     top, *others = resources
-    needed = [_chassis(each, number) for number, each in enumerate(wanted.shared)]
-    each = _nodes_of_chassis(top) or 1 if top["type"] == "chassis" else 1
+    needed = [_chassis(each, number) for number, each in enumerate(wanted.shared_sets)]
+    each = _nodes_per_chassis(top) or 1 if top["type"] == "chassis" else 1
     return (
-        _gib(top) >= wanted.beside * each
+        _gib(top) >= wanted.gib_per_node * each
         and (not wanted.labels or top.get("label") == _SLOT)
-        and [_comparable(each) for each in others] == [_comparable(each) for each in needed]
+        and [_comparison_key(each) for each in others] == [_comparison_key(each) for each in needed]
     )
 
 
-def _comparable(vertex: Mapping[str, Any]) -> tuple[Any, ...]:
+def _comparison_key(vertex: Mapping[str, Any]) -> tuple[Any, ...]:
     return vertex["type"], vertex["count"], vertex.get("label"), _gib(vertex)
 
 

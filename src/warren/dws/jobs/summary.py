@@ -13,7 +13,7 @@ from warren.dws.objects.workflows import Workflow
 from warren.dws.pods import podsummary
 from warren.rfc import hostlist
 
-_MOST: Final = 100
+_MAX_COPIES: Final = 100
 """Copies that a summary names: those that failed first, then those that go on."""
 
 
@@ -21,13 +21,13 @@ def summary(
     workflow: Workflow,
     servers: Iterable[Servers],
     computes: Computes | None,
-    mounted: Collection[str],
+    mounted_nodes: Collection[str],
     movements: Iterable[Object],
     pods: Iterable[Object] = (),
 ) -> dict[str, Any]:
-    """Return it as JSON: sizes are bytes, nodes hostlists.
+    """Return the summary as JSON: sizes are bytes, nodes hostlists.
 
-    `mounted` are the nodes that have not let go of it.
+    `mounted_nodes` are those that have not let go of the storage.
     """
     status = workflow.status
     rabbits = _rabbits(servers)
@@ -45,9 +45,9 @@ def summary(
         "rabbits": rabbits,
         "nodes": hostlist.encode(each.name for each in computes.data) if computes else "",
         "lost": hostlist.encode(sorted(tolerance.lost_nodes(workflow.metadata))),
-        "mounted": hostlist.encode(sorted(mounted)),
+        "mounted": hostlist.encode(sorted(mounted_nodes)),
         "copied": Counter(each["status"] for each in copies),
-        "copies": sorted(copies, key=lambda each: _ORDER.get(each["status"], 0))[:_MOST],
+        "copies": sorted(copies, key=lambda each: _ORDER.get(each["status"], 0))[:_MAX_COPIES],
         "containers": podsummary.last_pods(pods),
     }
 

@@ -46,7 +46,7 @@ class Deadline(msgspec.Struct, frozen=True):
 
     at: float
     type: str
-    words: str
+    note: str
     severity: int = 0
     """1: the job has not failed by it, and Teardown is asked for."""
 
@@ -73,8 +73,8 @@ def deadline(
             found.append(Deadline(began + timeouts.postrun, "rabbit-timeout", _POSTRUN))
         case _:
             pass
-    noted = workflow.metadata.annotations.get(labels.ENDED_AT)
-    ended = began if wanted is State.POST_RUN else _moment(noted)
+    ended_at = workflow.metadata.annotations.get(labels.ENDED_AT)
+    ended = began if wanted is State.POST_RUN else _moment(ended_at)
     if (
         timeouts.teardown_after
         and ended is not None

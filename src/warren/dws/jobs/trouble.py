@@ -47,15 +47,15 @@ def report_error(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if reported:
         return []
     severity = 1 if torn and not only_destroy_failed(workflow) else 0
-    named = _message_with_directive(status.message, job.directives)
+    message = _message_with_directive(status.message, job.directives)
     limit, since = snapshot.timeouts.transient, snapshot.seconds_in_trouble
     wait = 0.0
     if status.status == "Error":
-        note = f"workflow hit an error: {named}"
+        note = f"workflow hit an error: {message}"
         if since is not None and _is_tolerant(snapshot, workflow):
             wait = (limit or _WAIT_FOR_OTHER_NODES) - since
     elif status.status == "TransientCondition" and limit is not None and since is not None:
-        note = f"workflow in 'TransientCondition' state too long: {named}"
+        note = f"workflow in 'TransientCondition' state too long: {message}"
         wait = limit - since
     else:
         return []
@@ -90,13 +90,13 @@ def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Acti
     before = tolerance.lost_nodes(workflow.metadata)
     if workflow.status.state is State.SETUP:
         wiring = snapshot.configuration.rabbits_of_computes()
-        found = tolerance.without_storage(job.nodes, snapshot.servers.values(), wiring)
+        found = tolerance.nodes_without_storage(job.nodes, snapshot.servers.values(), wiring)
     else:
-        found = frozenset(snapshot.not_fully_mounted) & frozenset(job.nodes)
+        found = frozenset(snapshot.not_fully_mounted_nodes) & frozenset(job.nodes)
     lost = before | found
     if not found - before or len(lost) > job.tolerance or lost >= frozenset(job.nodes):
         return []
-    new = tuple(sorted(lost - job.lost))
+    new = tuple(sorted(lost - job.lost_nodes))
     # A rabbit that makes nothing says so itself, and its nodes are as good as before.
     drains = snapshot.drains and workflow.status.state is State.PRE_RUN
     return [
@@ -106,22 +106,24 @@ def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Acti
     ]
 
 
-def overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def act_on_deadline(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Act on a state that takes too long; before it does, have it looked at again then."""
     job = snapshot.job
     if job.has_failed_while_ending or (job.failed and job.phase is not Phase.ENDING):
         return []
     if workflow.spec.force_ready:
         return []
-    limit = timeouts.deadline(job.phase, workflow, snapshot.timeouts, snapshot.last_copy_progress)
-    if limit is None:
+    deadline = timeouts.deadline(
+        job.phase, workflow, snapshot.timeouts, snapshot.last_copy_progress
+    )
+    if deadline is None:
         return []
-    if limit.at > snapshot.now:
-        return [RequeueAfter(limit.at - snapshot.now)]
+    if deadline.at > snapshot.now:
+        return [RequeueAfter(deadline.at - snapshot.now)]
     reason = waits.reason(job, workflow, snapshot.configuration)
     # A job that copies take too long for has not failed; one of which a copy has failed has.
-    severity = 0 if _has_failed_copies(workflow) else limit.severity
-    failed = Fail(limit.type, f"{limit.words}: it {reason}", severity)
+    severity = 0 if _has_failed_copies(workflow) else deadline.severity
+    failed = Fail(deadline.type, f"{deadline.note}: it {reason}", severity)
     if severity == 0:
         return _go_on_without_nodes(snapshot, workflow) or [failed]
     return [
@@ -132,7 +134,7 @@ def overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 
 def _has_failed_copies(workflow: Workflow) -> bool:
-    return any(copysteps.FAILED in each.message for each in states.drivers_of(workflow))
+    return any(copysteps.FAILED_MESSAGE in each.message for each in states.drivers_of(workflow))
 
 
 def _message_with_directive(message: str, directives: Sequence[str]) -> str:

@@ -4,8 +4,8 @@ from enum import StrEnum
 from typing import Final
 
 
-class Unsaved(StrEnum):
-    """What becomes of it."""
+class UnsavedPolicy(StrEnum):
+    """What becomes of results that are not copied out yet when a job is cancelled."""
 
     FLUSH = "flush"
     """It is copied out, however the job has ended; a cancel while it is stops that."""
@@ -17,6 +17,6 @@ CANCEL: Final = "cancel"
 """The type of exception by which users and admins end a job."""
 
 
-def is_dropped(chosen: Unsaved | None, default: Unsaved, *, cancelled: bool) -> bool:
+def is_dropped(chosen: UnsavedPolicy | None, default: UnsavedPolicy, *, cancelled: bool) -> bool:
     """Return whether what a job has written is given up; `chosen` is None where it does not say."""
-    return cancelled and (chosen or default) is Unsaved.DROP
+    return cancelled and (chosen or default) is UnsavedPolicy.DROP

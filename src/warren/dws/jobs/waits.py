@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from warren.dws.binding import Phase
 from warren.dws.faults import Fault
-from warren.dws.nodelocal import per_rabbit
+from warren.dws.nodelocal import node_counts_by_rabbit
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import State, Workflow
 from warren.rfc import hostlist
@@ -38,6 +38,6 @@ def reason(
 
 def _rabbits(job: "Job", configuration: SystemConfiguration | None) -> list[str]:
     try:
-        return list(per_rabbit(job.nodes, configuration))
+        return list(node_counts_by_rabbit(job.nodes, configuration))
     except Fault:
         return []

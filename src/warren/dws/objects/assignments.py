@@ -7,7 +7,9 @@ from warren.dws.objects.decoding import Struct
 from warren.dws.objects.meta import Meta
 
 
-class StorageShare(Struct, frozen=True):
+class ServersStorage(Struct, frozen=True):
+    """How many allocations of a set a rabbit has; `name` is the rabbit's."""
+
     name: str
     allocation_count: int = 1
 
@@ -15,7 +17,7 @@ class StorageShare(Struct, frozen=True):
 class ServersSet(Struct, frozen=True):
     label: str
     allocation_size: int
-    storage: tuple[StorageShare, ...] = ()
+    storage: tuple[ServersStorage, ...] = ()
 
 
 class ServersSpec(Struct, frozen=True):

@@ -52,7 +52,7 @@ class ConstraintAccess(Struct, frozen=True):
     """`mandatory` or `bestEffort`."""
 
 
-class PlaceReference(Reference, frozen=True):
+class SetReference(Reference, frozen=True):
     field_path: str = ""
     """The part of the object: `servers.spec.allocationSets[0]`."""
 
@@ -61,7 +61,7 @@ class LocationConstraint(Struct, frozen=True):
     """In which ways a job's nodes must reach an allocation set."""
 
     access: tuple[ConstraintAccess, ...] = ()
-    reference: PlaceReference = PlaceReference()
+    reference: SetReference = SetReference()
 
 
 class ComputeConstraints(Struct, frozen=True):

@@ -29,7 +29,7 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A part of an object, with the fields that decisions read, in camel case on the wire."""
 
 
-class _Reading:
+class _DecodingKey:
     """An object as a kind. The same object is the same reading; an equal one is another."""
 
     __slots__ = ("kind", "object")
@@ -43,12 +43,14 @@ class _Reading:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, _Reading) and self.object is other.object and self.kind is other.kind
+            isinstance(other, _DecodingKey)
+            and self.object is other.object
+            and self.kind is other.kind
         )
 
 
 @lru_cache(maxsize=2**14)
-def _decode(reading: _Reading) -> Any:
+def _decode(reading: _DecodingKey) -> Any:
     return msgspec.convert(reading.object, type=reading.kind)
 
 
@@ -59,7 +61,7 @@ def read(obj: Object, kind: type[T]) -> T:
     lately is not decoded again.
     """
     try:
-        found: T = _decode(_Reading(obj, kind))
+        found: T = _decode(_DecodingKey(obj, kind))
     except msgspec.ValidationError as error:
         metadata = obj.get("metadata", {})
         raise Malformed(f"{obj.get('kind')} {metadata.get('name')}: {error}") from None

@@ -25,7 +25,7 @@ class VolumeStatus(Struct, frozen=True):
     persistent_volume_claim_ref: Mapping[str, str] | None = None
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Whether a volume or a claim has been made."""
         return bool(self.persistent_volume_ref or self.persistent_volume_claim_ref)
 

@@ -19,7 +19,7 @@ from warren.dws.objects.workflows import Workflow
 REQUIRES_WORD: Final = "copy-offload"
 """The word of `requires` by which a user asks for it."""
 
-NOT_FOR_RABBITS: Final = ("xfs", "ext4", "raw")
+TYPES_NOT_ON_RABBITS: Final = ("xfs", "ext4", "raw")
 """Types of storage that rabbits do not mount while compute nodes do."""
 
 
@@ -30,7 +30,7 @@ class OffloadService(msgspec.Struct, frozen=True, kw_only=True):
     """The name of its machine, for which its certificate is."""
     port: int
     certificate: str
-    """The file that has what vouches for it."""
+    """The file with the certificate by which it is known."""
 
 
 def announce(service: OffloadService | None) -> Change:

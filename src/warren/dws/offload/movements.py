@@ -29,22 +29,22 @@ from warren.dws.offload.requests import (
 MAX_ACTIVE: Final = 256
 """Copies of one job that have not ended."""
 
-MAX_KEPT: Final = 1024
+MAX_REMEMBERED: Final = 1024
 """Copies of one job that are remembered."""
 
 _PREFIX: Final = "nnf-copy-offload-node-"
 _KEY: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,252})--([a-z0-9][a-z0-9.-]{0,252})")
 
 
-def servers(workflow: Workflow, found: Ends) -> tuple[str, Mapping[str, str]]:
+def rabbit_mounts_selector(workflow: Workflow, ends: Ends) -> tuple[str, Mapping[str, str]]:
     """Return the namespace, empty for all, and the labels of what rabbits have mounted.
 
     `movement` is to be given these ClientMounts.
     """
-    return next(iter(found.rabbits), ""), labels.of_workflow(workflow)
+    return next(iter(ends.rabbits), ""), labels.of_workflow(workflow)
 
 
-def prefix(workflow: Workflow) -> str:
+def name_prefix(workflow: Workflow) -> str:
     """Return what the names of a Workflow's copies begin with.
 
     Labels alone do not make a movement one of them: a rabbit's agent may change those of its own.
@@ -55,26 +55,26 @@ def prefix(workflow: Workflow) -> str:
 
 def movement(
     request: Request,
-    found: Ends,
+    ends: Ends,
     workflow: Workflow,
-    on_rabbits: Sequence[Object],
+    rabbit_mounts: Sequence[Object],
     profiles: Mapping[str, Object],
     suffix: str,
 ) -> Object:
     """Return the movement of a request, whose name ends with a suffix of its own. Raises Refusal.
 
-    `on_rabbits` are the ClientMounts that `servers` names.
+    `rabbit_mounts` are the ClientMounts that `rabbit_mounts_selector` names.
     """
-    rabbit, mounts = _server(found, on_rabbits, workflow)
-    annotations, by_profile = _by_profile(request, profiles)
-    index = found.stored[0].index
+    rabbit, mounts = _rabbit_with_storage(ends, rabbit_mounts, workflow)
+    annotations, by_profile = _profile_additions(request, profiles)
+    index = ends.storage_ends[0].index
     storages = {
-        labels.SOURCE_STORAGE: _root(found.source, mounts),
-        labels.DESTINATION_STORAGE: _root(found.destination, mounts),
+        labels.SOURCE_STORAGE: _root(ends.source, mounts),
+        labels.DESTINATION_STORAGE: _root(ends.destination, mounts),
     }
     return {
         "metadata": {
-            "name": f"{prefix(workflow)}{suffix}",
+            "name": f"{name_prefix(workflow)}{suffix}",
             "namespace": rabbit,
             "labels": {
                 **labels.of_workflow(workflow, int(index) if index.isdecimal() else None),
@@ -89,8 +89,8 @@ def movement(
             },
         },
         "spec": {
-            "source": _end(found.source, mounts),
-            "destination": _end(found.destination, mounts),
+            "source": _end(ends.source, mounts),
+            "destination": _end(ends.destination, mounts),
             "userId": workflow.spec.user_id,
             "groupId": workflow.spec.group_id,
             "cancel": False,
@@ -106,22 +106,22 @@ def movement(
     }
 
 
-def _server(
-    found: Ends, on_rabbits: Sequence[Object], workflow: Workflow
+def _rabbit_with_storage(
+    ends: Ends, rabbit_mounts: Sequence[Object], workflow: Workflow
 ) -> tuple[str, Sequence[Object]]:
     """Find a rabbit that has all of the storage mounted, and return its mounts. Raises Refusal."""
     mounted: dict[str, list[Object]] = {}
-    for each in on_rabbits:
+    for each in rabbit_mounts:
         # By its namespace and its name, which its rabbit cannot change.
-        if _is_of_servers(each, workflow):
+        if _is_rabbit_mount(each, workflow):
             mounted.setdefault(each["metadata"]["namespace"], []).extend(_mounts(each))
     for rabbit, mounts in sorted(mounted.items()):
-        if all(_root(place, mounts) is not None for place in found.stored):
+        if all(_root(end, mounts) is not None for end in ends.storage_ends):
             return rabbit, mounts
     raise Refusal(UNAVAILABLE, "no rabbit has mounted the storage that is copied: ask again")
 
 
-def _is_of_servers(client_mount: Object, workflow: Workflow) -> bool:
+def _is_rabbit_mount(client_mount: Object, workflow: Workflow) -> bool:
     """Return whether a ClientMount is a rabbit's, for an NnfAccess of a Workflow."""
     meta = workflow.metadata
     access = re.escape(f"{meta.namespace}-{meta.name}-")
@@ -141,30 +141,30 @@ def _mounts(client_mount: Object) -> Sequence[Object]:
     ]
 
 
-def _root(place: CopyEnd, mounts: Sequence[Object]) -> str | None:
+def _root(end: CopyEnd, mounts: Sequence[Object]) -> str | None:
     """Return where the storage of a place is mounted; None where it is not."""
-    same = (mount["mountPath"] for mount in mounts if device_of(mount) == place.device)
+    same = (mount["mountPath"] for mount in mounts if device_of(mount) == end.device)
     return next(same, None)
 
 
-def _end(place: CopyEnd, mounts: Sequence[Object]) -> Object:
-    root = _root(place, mounts)
+def _end(end: CopyEnd, mounts: Sequence[Object]) -> Object:
+    root = _root(end, mounts)
     if root is not None:
         return {
-            "path": staging.inside(root, place.path),
-            "storageReference": dict(place.device["objectReference"]),
+            "path": staging.path_inside(root, end.path),
+            "storageReference": dict(end.device["objectReference"]),
         }
-    assert place.file_system is not None
-    meta = place.file_system.metadata
+    assert end.file_system is not None
+    meta = end.file_system.metadata
     reference = {
         "kind": kinds.LUSTRE_FILE_SYSTEM.name,
         "name": meta.name,
         "namespace": meta.namespace,
     }
-    return {"path": place.path, "storageReference": reference}
+    return {"path": end.path, "storageReference": reference}
 
 
-def _by_profile(request: Request, profiles: Mapping[str, Object]) -> tuple[Object, Object]:
+def _profile_additions(request: Request, profiles: Mapping[str, Object]) -> tuple[Object, Object]:
     """Return what the profile adds to the annotations and the spec. Raises Refusal.
 
     What the request says of it comes before what the profile does.
@@ -195,24 +195,26 @@ def check_running(workflow: Workflow) -> None:
 
 
 def check_below_limit(
-    asked: Sequence[Object], most: int = MAX_ACTIVE, kept: int = MAX_KEPT
+    movements: Sequence[Object], max_active: int = MAX_ACTIVE, max_remembered: int = MAX_REMEMBERED
 ) -> None:
     """Raise Refusal where a job has as many copies as it may have."""
-    if sum(not is_finished(each) for each in asked) >= most:
-        raise Refusal(TOO_MANY, f"{most} copies of this job have not ended: ask when one has")
-    if sum(not _is_dispensable(each) for each in asked) >= kept:
-        raise Refusal(TOO_MANY, f"{kept} copies of this job go on or have failed")
+    if sum(not is_finished(each) for each in movements) >= max_active:
+        raise Refusal(TOO_MANY, f"{max_active} copies of this job have not ended: ask when one has")
+    if sum(not _is_dispensable(each) for each in movements) >= max_remembered:
+        raise Refusal(TOO_MANY, f"{max_remembered} copies of this job go on or have failed")
 
 
-def surplus(asked: Sequence[Object], kept: int = MAX_KEPT) -> list[Key]:
+def movements_to_forget(
+    movements: Sequence[Object], max_remembered: int = MAX_REMEMBERED
+) -> list[Key]:
     """Return the copies that need not be remembered any more, for one more to have room.
 
     They have ended well, or were cancelled: what has failed is told when the tasks have ended.
     """
-    over = len(asked) + 1 - kept
+    over = len(movements) + 1 - max_remembered
     if over <= 0:
         return []
-    done = sorted(filter(_is_dispensable, asked), key=lambda each: each["status"]["endTime"])
+    done = sorted(filter(_is_dispensable, movements), key=lambda each: each["status"]["endTime"])
     return [key_of(each) for each in done[:over]]
 
 
@@ -249,6 +251,6 @@ def key_by_name(name: str) -> Key | None:
 def belongs_to(movement: Object, workflow: Workflow) -> bool:
     """Return whether a movement was asked for by the job of this Workflow."""
     carried = movement["metadata"].get("labels") or {}
-    named = movement["metadata"]["name"].startswith(prefix(workflow))
+    named = movement["metadata"]["name"].startswith(name_prefix(workflow))
     own = labels.of_workflow(workflow).items() <= carried.items()
     return named and own and is_requested_by_job(movement)

@@ -24,7 +24,7 @@ _STATUSES: Final[Mapping[str, str]] = {
     "Invalid": "invalid",
     "Cancelled": "cancelled",
 }
-_SHOWN: Final = ("command", "progress", "elapsedTime", "lastMessage")
+_COMMAND_FIELDS: Final = ("command", "progress", "elapsedTime", "lastMessage")
 
 
 def body(movement: Object) -> bytes:
@@ -40,7 +40,7 @@ def progress_report(movement: Object) -> Object:
     state = _STATES.get(status.get("state", ""), "unknown state")
     if state != "completed" and movement["spec"].get("cancel"):
         state = "cancelling"
-    said = {
+    report = {
         "state": state,
         "status": _STATUSES.get(status.get("status", ""), _UNKNOWN),
         "message": status.get("message"),
@@ -48,11 +48,11 @@ def progress_report(movement: Object) -> Object:
         "startTime": _moment(status.get("startTime")),
         "endTime": _moment(status.get("endTime")),
     }
-    return {name: value for name, value in said.items() if value or name == "commandStatus"}
+    return {name: value for name, value in report.items() if value or name == "commandStatus"}
 
 
 def _command(status: Object) -> dict[str, Any]:
-    found = {name: status[name] for name in _SHOWN if status.get(name)}
+    found = {name: status[name] for name in _COMMAND_FIELDS if status.get(name)}
     when = _moment(status.get("lastMessageTime"))
     return found | ({"lastMessageTime": when} if when else {})
 

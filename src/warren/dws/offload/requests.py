@@ -145,31 +145,31 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
     destination: CopyEnd
 
     @property
-    def stored(self) -> Sequence[CopyEnd]:
+    def storage_ends(self) -> Sequence[CopyEnd]:
         """Return those that are in storage."""
         return [each for each in (self.source, self.destination) if each.mount is not None]
 
     @property
     def rabbits(self) -> set[str]:
         """Return the rabbits that alone have some of the storage."""
-        return {each.rabbit for each in self.stored if each.rabbit is not None}
+        return {each.rabbit for each in self.storage_ends if each.rabbit is not None}
 
 
-def ends(
-    request: Request, on_compute: Sequence[Object], file_systems: Sequence[LustreFileSystem]
+def find_ends(
+    request: Request, compute_mounts: Sequence[Object], file_systems: Sequence[LustreFileSystem]
 ) -> Ends:
     """Find the ends of a copy. Raises Refusal.
 
-    `on_compute` are the ClientMounts that the named compute node has of this Workflow.
+    `compute_mounts` are the ClientMounts that the named compute node has of this Workflow.
     """
-    if not on_compute:
+    if not compute_mounts:
         words = f"this job has nothing mounted on {request.compute_name}"
         raise Refusal(BAD_REQUEST, f"{words}: computeName is the compute node that has the storage")
     found = Ends(
-        source=_place(request.source_path, on_compute, file_systems),
-        destination=_place(request.destination_path, on_compute, file_systems),
+        source=_find_end(request.source_path, compute_mounts, file_systems),
+        destination=_find_end(request.destination_path, compute_mounts, file_systems),
     )
-    if not found.stored:
+    if not found.storage_ends:
         raise Refusal(
             FORBIDDEN,
             "neither path is in storage of this job: one at least begins with a DW_JOB_ or "
@@ -182,16 +182,16 @@ def ends(
     return found
 
 
-def _place(
-    path: str, on_compute: Sequence[Object], file_systems: Sequence[LustreFileSystem]
+def _find_end(
+    path: str, compute_mounts: Sequence[Object], file_systems: Sequence[LustreFileSystem]
 ) -> CopyEnd:
-    for client_mount in on_compute:
+    for client_mount in compute_mounts:
         for mount in client_mount["spec"]["mounts"]:
             root = mount["mountPath"].rstrip("/")
             if path != root and not path.startswith(f"{root}/"):
                 continue
             kind = _type_name(mount["type"])
-            if kind in copyservice.NOT_FOR_RABBITS or not device_of(mount):
+            if kind in copyservice.TYPES_NOT_ON_RABBITS or not device_of(mount):
                 raise Refusal(
                     BAD_REQUEST,
                     f"filesystem not supported: {path!r} is in {kind} storage, "

@@ -38,12 +38,12 @@ def inherited_metadata(maker: Meta) -> Object:
     return {"annotations": found} if found else {}
 
 
-def expiry_time(meta: Meta, most: float | None) -> float | None:
-    """Return when an instance expires that may be kept for so many seconds at `most`."""
+def expiry_time(meta: Meta, max_seconds: float | None) -> float | None:
+    """Return when an instance expires that may be kept for so many seconds at `max_seconds`."""
     own = from_annotations(meta.annotations)
-    if most is None or meta.creation_timestamp is None:
+    if max_seconds is None or meta.creation_timestamp is None:
         return own
-    last = parse_rfc3339(meta.creation_timestamp) + most
+    last = parse_rfc3339(meta.creation_timestamp) + max_seconds
     return last if own is None else min(own, last)
 
 

@@ -53,7 +53,7 @@ class InstanceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         return labels.is_owner(kinds.PERSISTENT_INSTANCE, self.object.metadata, meta.labels)
 
     @property
-    def parts(self) -> Mapping[Kind, Meta]:
+    def dependents(self) -> Mapping[Kind, Meta]:
         """What is its own, in the order in which it goes: flash first, the record of it later."""
         named = {
             kinds.NNF_STORAGE: self.storage.metadata if self.storage else None,
@@ -63,7 +63,7 @@ class InstanceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         return {kind: meta for kind, meta in named.items() if meta is not None and self.owns(meta)}
 
 
-def named_in(texts: Iterable[str], commands: Collection[str] = COMMANDS) -> list[str]:
+def instance_names(texts: Iterable[str], commands: Collection[str] = COMMANDS) -> list[str]:
     """Return the names of the instances that directives name, by some commands, each once."""
     found: dict[str, None] = {}
     for text in texts:
@@ -83,11 +83,13 @@ def asks_for_same(text: str, directive: Directive) -> bool:
         return False
 
 
-def users_of(obj: Object) -> list[str]:
+def instances_of(obj: Object) -> list[str]:
     """Index Workflows by the instances that they name: `namespace/name`."""
     spec = obj.get("spec")
     texts = spec.get("dwDirectives") if isinstance(spec, Mapping) else None
-    return [f"{obj['metadata'].get('namespace', '')}/{name}" for name in named_in(texts or ())]
+    return [
+        f"{obj['metadata'].get('namespace', '')}/{name}" for name in instance_names(texts or ())
+    ]
 
 
 def consumers_of(obj: Object) -> list[str]:
@@ -155,17 +157,17 @@ def decide(instance: InstanceSnapshot) -> Sequence[Write]:
 
 
 def decide_expiry(
-    obj: PersistentStorageInstance, now: float, most: float | None = None
+    obj: PersistentStorageInstance, now: float, max_seconds: float | None = None
 ) -> tuple[Sequence[Change], float | None]:
     """Write when an instance expires, or have one destroyed that has; or say when to look again.
 
-    `most` is for how many seconds an instance is kept at most. One that jobs use expires
+    `max_seconds` is for how many seconds an instance is kept at most. One that jobs use expires
     when the last of them has let it go, whose event wakes us.
     """
     meta = obj.metadata
     if meta.deleting or obj.spec.state == "Destroying" or labels.owner_uid(meta):
         return (), None  # the Workflow that makes it is not done yet
-    moment = expiry.expiry_time(meta, most)
+    moment = expiry.expiry_time(meta, max_seconds)
     if moment is None:
         return (), None
     if (text := expiry.expiry_text(moment)) != meta.annotations.get(labels.EXPIRES):
@@ -183,13 +185,15 @@ def is_about_to_go(instance: InstanceSnapshot) -> bool:
     What was seen of others may be older than the instance, so that must be read from the API.
     """
     obj = instance.object
-    return obj.metadata.deleting and not (obj.spec.consumer_references or instance.parts)
+    return obj.metadata.deleting and not (obj.spec.consumer_references or instance.dependents)
 
 
-def change_to_remove_consumers(obj: PersistentStorageInstance, gone: Sequence[Reference]) -> Change:
+def change_to_remove_consumers(
+    obj: PersistentStorageInstance, references: Sequence[Reference]
+) -> Change:
     """Return the write that takes consumers off."""
-    left = [each for each in obj.spec.consumer_references if each not in gone]
-    return _with_consumers(obj, left)
+    remaining = [each for each in obj.spec.consumer_references if each not in references]
+    return _with_consumers(obj, remaining)
 
 
 def _finalize(instance: InstanceSnapshot) -> Sequence[Write]:
@@ -199,7 +203,7 @@ def _finalize(instance: InstanceSnapshot) -> Sequence[Write]:
     if obj.spec.consumer_references:
         return _report(instance)  # its users have it mounted
     # One kind after the other: while there is storage, its Servers say where.
-    for kind, meta in instance.parts.items():
+    for kind, meta in instance.dependents.items():
         removal = [] if meta.deleting else [Remove(kind=kind, key=meta.key)]
         return [*removal, *_report(instance)]
     return [
@@ -216,14 +220,14 @@ def _servers(obj: PersistentStorageInstance) -> Object:
             "name": meta.name,
             "namespace": meta.namespace,
             "labels": {**_labels(obj), **labels.of_owner(kinds.PERSISTENT_INSTANCE, meta)},
-            "ownerReferences": labels.controller(kinds.PERSISTENT_INSTANCE, meta),
+            "ownerReferences": labels.owner_references(kinds.PERSISTENT_INSTANCE, meta),
             "finalizers": [labels.SERVERS_FINALIZER],
         },
         "spec": {},
     }
 
 
-def owner(obj: PersistentStorageInstance, maker: children.Owner) -> children.Owner:
+def storage_owner(obj: PersistentStorageInstance, maker: children.Owner) -> children.Owner:
     """Return the owner of an instance's storage, which the directive `maker` makes."""
     return replace(
         maker,
@@ -303,7 +307,7 @@ def _encode_error(error: Error | None) -> dict[str, Any] | None:
 # What Workflows do with instances
 
 
-def shared_groups(instances: Iterable[InstanceSnapshot | None]) -> bool:
+def is_shared_with_groups(instances: Iterable[InstanceSnapshot | None]) -> bool:
     """Return whether it matters which groups a user is in."""
     return any(
         each and sharing.from_annotations(each.object.metadata.annotations).groups
@@ -317,7 +321,7 @@ def check_may_use(
     """Raise the Fault of a Workflow whose user, of some groups, may not use an instance."""
     shared = sharing.from_annotations(obj.metadata.annotations)
     if not sharing.may_use(obj.spec.user_id, shared, workflow.spec.user_id, groups):
-        raise _of_another_user("User ID does not match existing persistent storage", obj, workflow)
+        raise _other_user_fault("User ID does not match existing persistent storage", obj, workflow)
 
 
 def usable_instance(
@@ -364,7 +368,7 @@ def destroy(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Writ
     """
     meta = obj.metadata
     if obj.spec.user_id != workflow.spec.user_id:
-        raise _of_another_user("user ID does not match existing persistent storage", obj, workflow)
+        raise _other_user_fault("user ID does not match existing persistent storage", obj, workflow)
     if obj.spec.consumer_references:
         count = len(obj.spec.consumer_references)
         raise Fault(
@@ -379,7 +383,7 @@ def destroy(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Writ
     ):
         owned = {
             "labels": labels.of_owner(kinds.WORKFLOW, workflow.metadata),
-            "ownerReferences": labels.controller(kinds.WORKFLOW, workflow.metadata),
+            "ownerReferences": labels.owner_references(kinds.WORKFLOW, workflow.metadata),
         }
         return [_change(obj, {"metadata": owned, "spec": {"state": "Destroying"}})]
     return [Remove(kind=kinds.PERSISTENT_INSTANCE, key=meta.key)]
@@ -415,7 +419,7 @@ def _change(obj: PersistentStorageInstance, patch: Object) -> Change:
     )
 
 
-def _of_another_user(words: str, obj: PersistentStorageInstance, workflow: Workflow) -> Fault:
+def _other_user_fault(words: str, obj: PersistentStorageInstance, workflow: Workflow) -> Fault:
     debug = (
         f"existing persistent storage user ID {obj.spec.user_id} does not match user ID "
         f"{workflow.spec.user_id}"

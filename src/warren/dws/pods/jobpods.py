@@ -37,17 +37,17 @@ class BatchJobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """In seconds since the epoch."""
 
     @property
-    def failed(self) -> int:
+    def failed_count(self) -> int:
         """How many pods have failed; one that was removed since is remembered."""
         seen = sum(each.status.phase == FAILED for each in self.pods)
         return max(seen, self.job.status.failed or 0)
 
     @property
-    def succeeded(self) -> int:
+    def succeeded_count(self) -> int:
         return sum(each.status.phase == SUCCEEDED for each in self.pods)
 
     @property
-    def active(self) -> list[Pod]:
+    def active_pods(self) -> list[Pod]:
         return [each for each in self.pods if not each.has_ended]
 
 
@@ -65,21 +65,21 @@ def decide(snapshot: BatchJobSnapshot) -> tuple[list[Write], float | None]:
     if job.spec.suspend or job.spec.parallelism != 1 or job.spec.completions not in (None, 1):
         why = "Jobs of more than one pod, and suspended ones, are not run by this cluster"
         return _fail(snapshot, "NotSupported", why), None
-    if snapshot.succeeded:
-        return _reported(snapshot, {"type": "Complete"}), None
+    if snapshot.succeeded_count:
+        return _report(snapshot, {"type": "Complete"}), None
     left = _time_left(snapshot)
     if left is not None and left <= 0:
         why = "Job was active longer than specified deadline"
         return _fail(snapshot, "DeadlineExceeded", why), None
-    if snapshot.failed > job.spec.backoff_limit:
+    if snapshot.failed_count > job.spec.backoff_limit:
         why = "Job has reached the specified backoff limit"
         return _fail(snapshot, "BackoffLimitExceeded", why), None
-    if snapshot.active:
-        return _reported(snapshot), left
+    if snapshot.active_pods:
+        return _report(snapshot), left
     pause = _pause(snapshot)
     if pause > 0:
-        return _reported(snapshot), pause if left is None else min(pause, left)
-    return [_pod(snapshot), *_reported(snapshot)], left
+        return _report(snapshot), pause if left is None else min(pause, left)
+    return [_pod(snapshot), *_report(snapshot)], left
 
 
 def _time_left(snapshot: BatchJobSnapshot) -> float | None:
@@ -95,7 +95,7 @@ def _pause(snapshot: BatchJobSnapshot) -> float:
     if not ended:
         return 0.0
     # A large limit must not make a number that no float holds.
-    doubled = FIRST_PAUSE * float(1 << min(snapshot.failed - 1, 16))
+    doubled = FIRST_PAUSE * float(1 << min(snapshot.failed_count - 1, 16))
     pause = min(doubled, LONGEST_PAUSE)
     since = snapshot.now - max(ended)
     # A node's clock may be a little ahead of this one. Of an end that is further away than that,
@@ -107,23 +107,23 @@ def _fail(snapshot: BatchJobSnapshot, reason: str, message: str) -> list[Write]:
     """Have the Job fail. What runs of it is ended, and stays there to be looked at."""
     stops: list[Write] = [
         Change(kind=kinds.POD, key=pod.metadata.key, patch={"spec": {"activeDeadlineSeconds": 1}})
-        for pod in snapshot.active
+        for pod in snapshot.active_pods
         if pod.spec.active_deadline_seconds != 1
     ]
     condition = {"type": "Failed", "reason": reason, "message": message}
-    return [*stops, *_reported(snapshot, condition)]
+    return [*stops, *_report(snapshot, condition)]
 
 
-def _reported(snapshot: BatchJobSnapshot, condition: Object | None = None) -> list[Write]:
+def _report(snapshot: BatchJobSnapshot, condition: Object | None = None) -> list[Write]:
     """Bring the Job's status to what is the case, if it says something else."""
     job, moment = snapshot.job, rfc3339(snapshot.now)
     status = job.status
     over = condition is not None
     # The end of a pod may take long to be reported, and does not change the Job any more.
-    active = 0 if over else len(snapshot.active)
-    ready = 0 if over else sum(each.is_ready for each in snapshot.active)
+    active = 0 if over else len(snapshot.active_pods)
+    ready = 0 if over else sum(each.is_ready for each in snapshot.active_pods)
     said = (status.active, status.ready, status.succeeded, status.failed)
-    found = (active, ready, snapshot.succeeded, snapshot.failed)
+    found = (active, ready, snapshot.succeeded_count, snapshot.failed_count)
     if not over and said == found and status.start_time is not None:
         return []
     names = ("active", "ready", "succeeded", "failed")
@@ -165,7 +165,7 @@ def _pod(snapshot: BatchJobSnapshot) -> Create:
     }
     made = {
         "metadata": {
-            "name": f"{meta.name}-{_suffix(meta.uid, snapshot.failed)}",
+            "name": f"{meta.name}-{_suffix(meta.uid, snapshot.failed_count)}",
             "namespace": meta.namespace,
             "labels": {**(given.get("labels") or {}), **own},
             "annotations": dict(given.get("annotations") or {}),

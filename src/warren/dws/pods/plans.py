@@ -70,7 +70,7 @@ class References(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(pod: Object, found: References) -> Object:
-    """Return what is to be run. Raises Unfit, and Missing for what may come yet."""
+    """Return what is to be run. Raises UnsupportedPod, or MissingReference for what may come."""
     spec = pod["spec"]
     _refuse("the pod", spec, _NOT_IN_PODS)
     if spec.get("restartPolicy", "Always") != "Never":
@@ -211,7 +211,7 @@ def _files(source: Object, volume: str, pod: Object, found: References) -> dict[
 def _data(
     name: str, objects: Mapping[str, Object], kind: str, *, optional: bool | None
 ) -> dict[str, str]:
-    """Return what a ConfigMap or a Secret holds, by key, as base64. Raises Missing."""
+    """Return what a ConfigMap or a Secret holds, by key, as base64. Raises MissingReference."""
     obj = objects.get(name)
     if obj is None:
         if optional:
@@ -307,7 +307,10 @@ def _decode(text: str) -> str:
 
 
 def _value(variable: Object, pod: Object, found: References) -> str | None:
-    """Return the value of a variable; None for one that is left out. Raises Missing."""
+    """Return the value of a variable; None for one that is left out.
+
+    Raises MissingReference.
+    """
     source = variable.get("valueFrom")
     if source is None:
         return str(variable.get("value", ""))

@@ -12,7 +12,7 @@ _KILLED_EXIT_CODE: Final = 137
 
 _CLUSTER: Final = "svc.cluster.local"
 
-_OVERDUE: Final = "Pod was active on the node longer than the specified deadline"
+_DEADLINE_EXCEEDED: Final = "Pod was active on the node longer than the specified deadline"
 
 
 def waiting_status(pod: Object, now: float, reason: str, message: str) -> Object:
@@ -38,17 +38,17 @@ def refused_status(pod: Object, now: float, reason: str, message: str) -> Object
     }
 
 
-def overdue_status(pod: Object, now: float) -> Object:
+def deadline_exceeded_status(pod: Object, now: float) -> Object:
     """Return the status of a pod whose time was over before it could begin."""
-    return refused_status(pod, now, "DeadlineExceeded", _OVERDUE)
+    return refused_status(pod, now, "DeadlineExceeded", _DEADLINE_EXCEEDED)
 
 
 def running_status(
-    pod: Object, state: PodState, now: float, addresses: tuple[str, str], *, overdue: bool
+    pod: Object, state: PodState, now: float, addresses: tuple[str, str], *, past_deadline: bool
 ) -> Object:
     """Return the status of a pod that has begun; `addresses` are its own and its node's.
 
-    `overdue` says that its time is over, for which it was stopped.
+    `past_deadline` says that its time is over, for which it was stopped.
     """
     prepared = all(each.get("exitCode") == 0 for each in state.init)
     phase = _phase(state, prepared=prepared)
@@ -68,8 +68,8 @@ def running_status(
     if phase == FAILED:
         if state.error:
             found |= {"reason": "CannotRun", "message": state.error}
-        elif overdue and state.stopped:
-            found |= {"reason": "DeadlineExceeded", "message": _OVERDUE}
+        elif past_deadline and state.stopped:
+            found |= {"reason": "DeadlineExceeded", "message": _DEADLINE_EXCEEDED}
     return found
 
 
@@ -159,7 +159,7 @@ def hosts(pod: Object, address: str, siblings: Iterable[Object]) -> str:
     searches = (pod["spec"].get("dnsConfig") or {}).get("searches") or ()
     known = {_names(pod, searches): address}
     for each in siblings:
-        found = known_to_siblings(each)
+        found = hosts_entry(each)
         if found and each["metadata"].get("uid") != pod["metadata"].get("uid"):
             known.setdefault(_names(each, searches), found["address"])
     lines += sorted(f"{where} {' '.join(names)}" for names, where in known.items() if names)
@@ -167,7 +167,7 @@ def hosts(pod: Object, address: str, siblings: Iterable[Object]) -> str:
     return "\n".join([*lines, ""])
 
 
-def known_to_siblings(pod: Object) -> Object:
+def hosts_entry(pod: Object) -> Object:
     """Return all of a pod that `hosts` tells those of its subdomain; nothing where it does not."""
     spec, status = pod["spec"], pod.get("status") or {}
     address = None if status.get("phase") in (SUCCEEDED, FAILED) else status.get("podIP")

@@ -10,10 +10,10 @@ from warren.base.objects import Key, Object
 from warren.dws.objects.decoding import read
 from warren.dws.pods.pod import FAILED, ContainerStatus, Pod
 
-_MOST: Final = 100
+_MAX_PODS: Final = 100
 """Pods that a summary names: those that failed first."""
 
-_WORDS: Final = 500
+_MAX_LAST_WORDS: Final = 500
 """Characters of the last words of each."""
 
 _JOB: Final = "batch.kubernetes.io/job-name"
@@ -21,7 +21,7 @@ _JOB: Final = "batch.kubernetes.io/job-name"
 MAX_CHARACTERS: Final = 50_000
 """Characters of what they have printed that are kept with a job's record."""
 
-_LOGS: Final = 50
+_MAX_LOGS: Final = 50
 """Containers that these are of."""
 
 
@@ -32,19 +32,19 @@ def last_pods(pods: Iterable[Object]) -> list[dict[str, Any]]:
         pod = read(raw, Pod)
         of_job = pod.metadata.labels.get(_JOB, pod.metadata.name)
         tries.setdefault((pod.spec.node_name, of_job), []).append(pod)
-    last = [(rabbit, _in_turn(tries[rabbit, job])) for rabbit, job in sorted(tries)]
+    last = [(rabbit, _in_order(tries[rabbit, job])) for rabbit, job in sorted(tries)]
     last.sort(key=lambda each: each[1][-1].status.phase != FAILED)
-    return [_one(rabbit, each) for rabbit, each in last[:_MOST]]
+    return [_pod_summary(rabbit, each) for rabbit, each in last[:_MAX_PODS]]
 
 
-def _in_turn(pods: Iterable[Pod]) -> list[Pod]:
+def _in_order(pods: Iterable[Pod]) -> list[Pod]:
     """Return the pods of a Job in their order: one that has not ended is the last."""
     return sorted(
         pods, key=lambda each: (not each.has_ended, each.metadata.creation_timestamp or "")
     )
 
 
-def _one(rabbit: str, tries: Sequence[Pod]) -> dict[str, Any]:
+def _pod_summary(rabbit: str, tries: Sequence[Pod]) -> dict[str, Any]:
     pod = tries[-1]
     code, words = _end(pod)
     return {
@@ -53,7 +53,7 @@ def _one(rabbit: str, tries: Sequence[Pod]) -> dict[str, Any]:
         "phase": pod.status.phase,
         "tries": len(tries),
         "exit": code,
-        "words": words[-_WORDS:],
+        "words": words[-_MAX_LAST_WORDS:],
     }
 
 
@@ -99,7 +99,7 @@ def logs_to_keep(pods: Iterable[Object]) -> list[LogRef]:
             prepares = each in (pod.status.init_container_statuses or ())
             if each.state.waiting is None and (failed or not prepares):
                 found.append((not failed, LogRef(pod.metadata.key, each.name)))
-    return [each for _, each in sorted(found)[:_LOGS]]
+    return [each for _, each in sorted(found)[:_MAX_LOGS]]
 
 
 def characters_of_each(logs: Sequence[LogRef]) -> int:
@@ -107,7 +107,7 @@ def characters_of_each(logs: Sequence[LogRef]) -> int:
     return MAX_CHARACTERS // max(1, len(logs))
 
 
-def text(logs: Mapping[LogRef, str]) -> str:
+def join_logs(logs: Mapping[LogRef, str]) -> str:
     """Return what is kept: the end of a log as it is, or those of several below their names."""
     most = characters_of_each([*logs])
     if len(logs) == 1:

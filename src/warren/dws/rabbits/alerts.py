@@ -17,7 +17,7 @@ SEVERITY: Final = 2
 
 _BACK: Final = "is Ready again"
 
-_MOST: Final = 100
+_MAX_ALERTS: Final = 100
 """How many a job is told: one whose rabbit comes and goes all day has heard enough."""
 
 
@@ -28,16 +28,16 @@ def new_alerts(
 
     `told` is what it was told before, in order.
     """
-    if len(told) >= _MOST:
+    if len(told) >= _MAX_ALERTS:
         return
     last = {rabbit: words for rabbit, _, words in (each.partition(" ") for each in told)}
     for rabbit, storage in sorted(storages.items()):
-        words = _about(storage, nodes) or _BACK
+        words = _trouble_of(storage, nodes) or _BACK
         if words != last.get(rabbit, _BACK):
             yield f"{rabbit} {words}"
 
 
-def _about(storage: Storage, nodes: Collection[str]) -> str:
+def _trouble_of(storage: Storage, nodes: Collection[str]) -> str:
     """Say what is wrong with a rabbit; nothing where all is well."""
     state = effective_status(storage)
     lost = [each.name for each in storage.status.access.computes if each.status != "Ready"]

@@ -1,7 +1,7 @@
 """What becomes of a rabbit's compute nodes when it, or a link of theirs to it, is lost.
 
-Whether the rabbit's flash is given out is another matter (`rabbitstorages.usable`): that a rabbit
-is not Ready drains none of its nodes, which jobs without storage may go on using.
+Whether the rabbit's flash is given out is another matter (`rabbitstorages.is_usable`): that a
+rabbit is not Ready drains none of its nodes, which jobs without storage may go on using.
 """
 
 from collections.abc import Collection
@@ -25,15 +25,15 @@ class DrainPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes that may be drained; None is all of them."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class DrainDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be of the nodes of one rabbit. Nothing else about them is meant to change."""
 
     nodes: frozenset[str] = frozenset()
-    drained: frozenset[str] = frozenset()
-    tagged: frozenset[str] = frozenset()
+    nodes_to_drain: frozenset[str] = frozenset()
+    nodes_to_tag: frozenset[str] = frozenset()
 
 
-def verdict(storage: Storage | None, policy: DrainPolicy) -> Verdict:
+def decide_drains(storage: Storage | None, policy: DrainPolicy) -> DrainDecision:
     """Return what is to be of the nodes of a rabbit, by what its Storage says now.
 
     A node is drained while its link is lost, whatever the rabbit is itself. One whose link is
@@ -41,15 +41,15 @@ def verdict(storage: Storage | None, policy: DrainPolicy) -> Verdict:
     no flash is given out. Of a rabbit that is gone nothing is left.
     """
     if storage is None:
-        return Verdict()
+        return DrainDecision()
     links = storage.status.access.computes
     lost = frozenset(each.name for each in links if each.status != "Ready")
     drained = frozenset[str]()
     if policy.drain_compute_nodes:
         drained = lost if policy.drainable is None else lost & frozenset(policy.drainable)
     softly = policy.soft_drain and storage.status.status == "Ready"
-    return Verdict(
+    return DrainDecision(
         nodes=frozenset(each.name for each in links),
-        drained=drained,
-        tagged=lost - drained if softly else frozenset(),
+        nodes_to_drain=drained,
+        nodes_to_tag=lost - drained if softly else frozenset(),
     )

@@ -24,7 +24,7 @@ from warren.dws.objects.systemconfiguration import StorageNode, SystemConfigurat
 NAME: Final = "rabbit-link"
 """The name of a compute node's NnfNode."""
 
-LOST: Final = "Offline"
+LOST_STATUS: Final = "Offline"
 """What a link is then, in the words of Storages."""
 
 SETTLE_SECONDS: Final = 45.0
@@ -66,7 +66,7 @@ class LinkTestPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return self.interval < math.inf
 
     @property
-    def soonest(self) -> float:
+    def min_detection_seconds(self) -> float:
         """The seconds, at least, from a rabbit's end until a node says that its link is lost.
 
         The first test may fail just then.
@@ -133,7 +133,7 @@ def report_writes(meta: Meta, found: LostLink | None) -> list[Write]:
     return [Change(kind=kinds.NNF_NODE, key=meta.key, patch=patch)]
 
 
-def over_network(node: NnfNode | None) -> bool:
+def uses_network(node: NnfNode | None) -> bool:
     """Return whether compute nodes reach a rabbit over a network, as it says itself."""
     return node is not None and labels.NETWORK in node.metadata.annotations
 
@@ -171,7 +171,7 @@ def lost_links(
     itself having been gone, which says nothing of the link, and jobs without storage may go on
     using its nodes.
     """
-    if node is None or not over_network(node):
+    if node is None or not uses_network(node):
         return {}
     listed = {each.hostname for each in node.status.servers}
     before = {each.name for each in storage.status.access.computes if each.status != "Ready"}

@@ -22,7 +22,7 @@ def new_node(name: str) -> Create:
 def report(name: str, address: str, why_not: str | None, now: float) -> Change:
     """Say that a Node runs pods, or why it does not."""
     status = {
-        "conditions": [_ready(why_not, now)],
+        "conditions": [_ready_condition(why_not, now)],
         "addresses": [
             {"type": "InternalIP", "address": address},
             {"type": "Hostname", "address": name},
@@ -33,7 +33,7 @@ def report(name: str, address: str, why_not: str | None, now: float) -> Change:
 
 def is_reported(node: Object, address: str, why_not: str | None) -> bool:
     """Return whether a Node says so already."""
-    wanted = _without_time(_ready(why_not, 0.0))
+    wanted = _without_time(_ready_condition(why_not, 0.0))
     known = [_without_time(each) for each in _status(node).get("conditions") or ()]
     addresses = [each.get("address") for each in _status(node).get("addresses") or ()]
     return known == [wanted] and address in addresses
@@ -59,7 +59,7 @@ def report_unknown(node: Object, now: float) -> list[Change]:
     ]
 
 
-def _ready(why_not: str | None, now: float) -> Object:
+def _ready_condition(why_not: str | None, now: float) -> Object:
     if why_not is None:
         return _condition("True", "Able", "pods are run here", now)
     return _condition("False", "NotAble", why_not, now)

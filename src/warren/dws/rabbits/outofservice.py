@@ -28,7 +28,7 @@ class Action(StrEnum):
     ENABLE = "enable"
 
 
-_ABOUT: Final = {
+_ANNOTATIONS: Final = {
     Action.DRAIN: labels.DRAINED,
     Action.UNDRAIN: labels.DRAINED,
     Action.DISABLE: labels.DISABLED,
@@ -36,7 +36,7 @@ _ABOUT: Final = {
 }
 
 
-_DRIVERS: Final = ("disable_reason", "disable_date")
+_FLUX_CORAL2_ANNOTATIONS: Final = ("disable_reason", "disable_date")
 """The annotations by which flux-coral2 says why a rabbit is Disabled."""
 
 
@@ -48,29 +48,34 @@ def change(
     Raises UserMistake where the rabbit is already what it is to become, but to give the reason
     anew with `force`.
     """
-    name, about = storage.metadata.name, _ABOUT[action]
-    disabling = about == labels.DISABLED
+    name, annotation = storage.metadata.name, _ANNOTATIONS[action]
+    disabling = annotation == labels.DISABLED
     word = "disabled" if disabling else "drained"
-    is_so = storage.spec.state == "Disabled" if disabling else about in storage.metadata.annotations
+    is_so = (
+        storage.spec.state == "Disabled"
+        if disabling
+        else annotation in storage.metadata.annotations
+    )
     tested = disabling and labels.SELF_TEST in storage.metadata.annotations
-    past = {labels.SELF_TEST: None} if tested else {}
+    test_removal = {labels.SELF_TEST: None} if tested else {}
     patch: dict[str, Any]
     if action in (Action.DRAIN, Action.DISABLE):
         if is_so and not force:
             raise UserMistake(
-                f"{name} is {word} already{note_text(storage, about)}: --force gives a new reason."
+                f"{name} is {word} already{note_text(storage, annotation)}: --force gives a new "
+                "reason."
             )
         note = {"by": by, "since": rfc3339(now), "reason": reason}
-        written: dict[str, str | None] = {about: orjson.dumps(note).decode()}
-        patch = {"metadata": {"annotations": {**written, **past}}}
+        written: dict[str, str | None] = {annotation: orjson.dumps(note).decode()}
+        patch = {"metadata": {"annotations": {**written, **test_removal}}}
         if disabling:
             patch["spec"] = {"state": "Disabled"}
     else:
         if not is_so:
             raise UserMistake(f"{name} is not {word}: `warren rabbits status` shows what it is.")
-        others = (*_DRIVERS, labels.DISABLED_FOR) if disabling else ()
-        gone = [about, *(each for each in others if each in storage.metadata.annotations)]
-        patch = {"metadata": {"annotations": {**dict.fromkeys(gone), **past}}}
+        others = (*_FLUX_CORAL2_ANNOTATIONS, labels.DISABLED_FOR) if disabling else ()
+        gone = [annotation, *(each for each in others if each in storage.metadata.annotations)]
+        patch = {"metadata": {"annotations": {**dict.fromkeys(gone), **test_removal}}}
         if disabling:
             patch["spec"] = {"state": "Enabled"}
     return Change(
@@ -88,12 +93,12 @@ def annotate(change: Change, annotations: Mapping[str, str]) -> Change:
     )
 
 
-def note(annotations: Mapping[str, str], about: str) -> Mapping[str, str]:
+def note(annotations: Mapping[str, str], annotation: str) -> Mapping[str, str]:
     """Return who has taken a rabbit out of service, since when and why, as far as that is told.
 
     An annotation that was written by hand, in other words, is the reason.
     """
-    text = annotations.get(about)
+    text = annotations.get(annotation)
     if text is None:
         return {}
     try:
@@ -105,9 +110,9 @@ def note(annotations: Mapping[str, str], about: str) -> Mapping[str, str]:
     return {key: str(found[key]) for key in ("by", "since", "reason") if found.get(key)}
 
 
-def note_text(storage: Storage, about: str) -> str:
+def note_text(storage: Storage, annotation: str) -> str:
     """Write who, when and why, to follow on what was done: ` by root since ...: bad disk`."""
-    known = note(storage.metadata.annotations, about)
+    known = note(storage.metadata.annotations, annotation)
     by = f" by {known['by']}" if "by" in known else ""
     since = f" since {known['since']}" if "since" in known else ""
     why = f": {known['reason']}" if "reason" in known else ""

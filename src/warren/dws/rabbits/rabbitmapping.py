@@ -18,7 +18,7 @@ from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.rfc import hostlist
 from warren.rfc.errors import BadFormat
 
-_JOBS: Final = "fluxjob-"
+_FLUX_SERVERS_PREFIX: Final = "fluxjob-"
 """How Servers of jobs of Flux are called, whose flash the scheduler gives out itself."""
 
 
@@ -40,7 +40,9 @@ class RabbitMapping(msgspec.Struct, frozen=True):
         found: list[str] = []
         for rabbit in rabbits:
             if rabbit not in self.rabbits:
-                raise UserMistake(f"Could not find rabbit {rabbit}: {self._there('rabbits')}.")
+                raise UserMistake(
+                    f"Could not find rabbit {rabbit}: {self._known_names('rabbits')}."
+                )
             found += hostlist.decode(self.rabbits[rabbit].hostlist)
         return list(dict.fromkeys(found))
 
@@ -49,11 +51,13 @@ class RabbitMapping(msgspec.Struct, frozen=True):
         found: list[str] = []
         for compute in computes:
             if compute not in self.computes:
-                raise UserMistake(f"Could not find compute {compute}: {self._there('computes')}.")
+                raise UserMistake(
+                    f"Could not find compute {compute}: {self._known_names('computes')}."
+                )
             found.append(self.computes[compute])
         return list(dict.fromkeys(found))
 
-    def wiring(self) -> dict[str, list[str]]:
+    def computes_by_rabbit(self) -> dict[str, list[str]]:
         """Return the compute nodes of each rabbit, in order.
 
         Raises UserMistake where both halves of the mapping do not say the same.
@@ -77,7 +81,7 @@ class RabbitMapping(msgspec.Struct, frozen=True):
             raise UserMistake(f"The rabbit mapping contradicts itself: {what}: write it anew.")
         return found
 
-    def _there(self, what: str) -> str:
+    def _known_names(self, what: str) -> str:
         names: Mapping[str, Any] = getattr(self, what)
         return f"the mapping has {hostlist.encode(names) or 'none'}"
 
@@ -104,18 +108,18 @@ def mapping_of(
     computes = configuration.rabbits_of_computes()
     for compute, rabbit in computes.items():
         wiring[rabbit].append(compute)
-    said = {}
+    capacities = {}
     for storage in storages:
         name = storage.metadata.name
         _check_agreement(name, storage, computes)
         if name in wiring:
-            said[name] = storage.status.capacity
-    most = max(said.values(), default=0)
-    taken = _external(servers)
+            capacities[name] = storage.status.capacity
+    largest = max(capacities.values(), default=0)
+    taken = _bytes_outside_flux(servers)
     rabbits = {
         name: Rabbit(
             hostlist=hostlist.encode(hosts),
-            capacity=max(((hosts and said.get(name)) or most) - taken[name], 0),
+            capacity=max(((hosts and capacities.get(name)) or largest) - taken[name], 0),
         )
         for name, hosts in wiring.items()
     }
@@ -132,11 +136,11 @@ def _check_agreement(name: str, storage: Storage, computes: Mapping[str, str]) -
             )
 
 
-def _external(servers: Iterable[Servers]) -> Counter[str]:
+def _bytes_outside_flux(servers: Iterable[Servers]) -> Counter[str]:
     """Return how many bytes of each rabbit belong to none of Flux's jobs."""
     taken: Counter[str] = Counter()
     for each in servers:
-        if each.metadata.name.startswith(_JOBS):
+        if each.metadata.name.startswith(_FLUX_SERVERS_PREFIX):
             continue
         for wanted in each.spec.allocation_sets:
             for share in wanted.storage:

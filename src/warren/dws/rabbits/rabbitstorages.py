@@ -57,21 +57,21 @@ def decide(
     `lease_steady`, no link is lost anew (`links.lost_links`).
     """
     if storage is None:
-        return [Create(kind=kinds.STORAGE, object=_child(configuration, rabbit))]
+        return [Create(kind=kinds.STORAGE, object=_new_storage(configuration, rabbit))]
     lost = links.lost_links(rabbit, storage, node, computes or {}, lease_steady=lease_steady)
-    carried = _carried(node.metadata, storage.metadata, lost) if node is not None else {}
-    if carried:
+    metadata = _metadata_patch(node.metadata, storage.metadata, lost) if node is not None else {}
+    if metadata:
         # Its status comes with the next news of it, which this makes.
         return [
             Change(
                 kind=kinds.STORAGE,
                 key=storage.metadata.key,
-                patch={"metadata": carried},
+                patch={"metadata": metadata},
                 resource_version=storage.metadata.resource_version,
             )
         ]
     status = _status(rabbit, storage, node, lost, alive=alive)
-    if _same(storage, status):
+    if _has_status(storage, status):
         return []
     return [reports.status(kinds.STORAGE, storage.metadata, status)]
 
@@ -141,13 +141,13 @@ def failed_status(known: NnfNodeStatus) -> Object | None:
     return {"status": FAILED, "health": "Critical", "drives": drives}
 
 
-def usable(storage: Storage) -> bool:
+def is_usable(storage: Storage) -> bool:
     """Return whether flash of a rabbit may be given to jobs.
 
     What an administrator has asked for counts before it shows in the status.
     """
     ready = storage.spec.state != "Disabled" and storage.status.status == "Ready"
-    return ready and not _drained(storage)
+    return ready and not _is_drained(storage)
 
 
 def serves_allocations(storage: Storage) -> bool:
@@ -175,10 +175,10 @@ def effective_status(storage: Storage) -> str:
     if storage.spec.state == "Disabled":
         return "Disabled"
     state = storage.status.status
-    return "Drained" if state == "Ready" and _drained(storage) else state
+    return "Drained" if state == "Ready" and _is_drained(storage) else state
 
 
-def _drained(storage: Storage) -> bool:
+def _is_drained(storage: Storage) -> bool:
     return labels.DRAINED in storage.metadata.annotations
 
 
@@ -188,7 +188,7 @@ def raw_volumes(rabbits: Iterable[Storage]) -> RawVolumes:
     return min(offered, key=[RawVolumes.NONE, RawVolumes.FOR_ROOT, RawVolumes.FOR_USERS].index)
 
 
-def _carried(node: Meta, storage: Meta, lost: Mapping[str, LostLink]) -> Object:
+def _metadata_patch(node: Meta, storage: Meta, lost: Mapping[str, LostLink]) -> Object:
     """Return what a Storage is to carry of what its nodes say, where it does not do so yet."""
     patch: dict[str, Any] = {}
     offered, lacked = _raw_volumes(node), node.annotations.get(labels.UNSUPPORTED_TYPES)
@@ -233,9 +233,9 @@ def _parse_unsupported_types(text: str | None) -> Mapping[str, str]:
         return _WITHOUT_REPORT
 
 
-def supported_type_label(kind: str) -> str:
+def supported_type_label(fs_type: str) -> str:
     """Return what a rabbit carries that says that it makes a type, for sets to ask for."""
-    return f"{labels.SUPPORTED_TYPE_PREFIX}{kind}=true"
+    return f"{labels.SUPPORTED_TYPE_PREFIX}{fs_type}=true"
 
 
 def _supported_types(lacked: str | None) -> Sequence[str]:
@@ -272,16 +272,16 @@ _NAMED: Final = 3
 """How many of many rabbits a reason names."""
 
 
-def why_not_made(kind: str, storages: Iterable[Storage]) -> str | None:
+def why_not_made(fs_type: str, storages: Iterable[Storage]) -> str | None:
     """Return why no rabbit makes a type of file systems; None where one does, or there is none."""
     reasons: dict[str, list[str]] = {}
     for storage in storages:
-        reason = unsupported_types(storage.metadata).get(kind)
+        reason = unsupported_types(storage.metadata).get(fs_type)
         if reason is None:
             return None
         reasons.setdefault(reason, []).append(storage.metadata.name)
     if not reasons:
-        return _WITHOUT_REPORT.get(kind)
+        return _WITHOUT_REPORT.get(fs_type)
     return "; ".join(f"{reason} on {_listed(names)}" for reason, names in reasons.items())
 
 
@@ -297,7 +297,7 @@ def _raw_volumes(meta: Meta) -> RawVolumes:
     return RawVolumes(label) if label in set(RawVolumes) else RawVolumes.FOR_ROOT
 
 
-def _child(configuration: SystemConfiguration, rabbit: StorageNode) -> Object:
+def _new_storage(configuration: SystemConfiguration, rabbit: StorageNode) -> Object:
     meta = configuration.metadata
     return {
         "metadata": {
@@ -307,7 +307,7 @@ def _child(configuration: SystemConfiguration, rabbit: StorageNode) -> Object:
                 labels.STORAGE_TYPE: rabbit.type,
                 **labels.of_owner(kinds.SYSTEM_CONFIGURATION, meta),
             },
-            "ownerReferences": labels.controller(kinds.SYSTEM_CONFIGURATION, meta),
+            "ownerReferences": labels.owner_references(kinds.SYSTEM_CONFIGURATION, meta),
         },
         "spec": {"state": "Enabled", "mode": "Live"},
     }
@@ -325,20 +325,20 @@ def _status(
     disabled = storage.spec.state == "Disabled"
     if storage.spec.mode == "Testing":
         # All of it is the tester's, but that what is disabled is not tested.
-        return {"status": "Disabled", "message": _disabled(storage)} if disabled else {}
+        return {"status": "Disabled", "message": _disabled_message(storage)} if disabled else {}
     message = None
     if disabled:
-        state, message = "Disabled", _disabled(storage)
+        state, message = "Disabled", _disabled_message(storage)
     elif node is None:
         state = "Starting"
     elif node.status.fenced:
         state = "Degraded"
     elif not alive:
         state, message = "Offline", _OFFLINE
-    elif _drained(storage):
+    elif _is_drained(storage):
         state, message = "Drained", f"Drained{outofservice.note_text(storage, labels.DRAINED)}"
     else:
-        state = _known(node.status.status)
+        state = _known_status(node.status.status)
         failure = node.metadata.annotations.get(labels.FAILURE)
         if state == FAILED and failure:
             message = f"{_FAILED}: {failure}"
@@ -353,8 +353,8 @@ def _status(
     if node is not None:
         # Without the rabbit's word nothing is said of links: workload managers drain the nodes
         # of those that are not Ready, and do not bring them back.
-        said = {each.hostname: _known(each.status) for each in node.status.servers}
-        states = {**dict.fromkeys(lost, links.LOST), **said}
+        said = {each.hostname: _known_status(each.status) for each in node.status.servers}
+        states = {**dict.fromkeys(lost, links.LOST_STATUS), **said}
         status["access"] = {
             "protocol": "PCIe",
             "servers": [_link(rabbit.name, states)],
@@ -363,13 +363,13 @@ def _status(
     return status
 
 
-def _disabled(storage: Storage) -> str:
+def _disabled_message(storage: Storage) -> str:
     return f"{_DISABLED}{outofservice.note_text(storage, labels.DISABLED)}"
 
 
 def _device(drive: Drive | StorageDevice) -> dict[str, Any]:
     if drive.status != "Ready":  # then nothing but that is known of it (dws-spec section 6)
-        return {"status": _known(drive.status)}
+        return {"status": _known_status(drive.status)}
     return {
         "serialNumber": drive.serial_number,
         "capacity": drive.capacity,
@@ -377,7 +377,7 @@ def _device(drive: Drive | StorageDevice) -> dict[str, Any]:
     }
 
 
-def _known(status: str) -> str:
+def _known_status(status: str) -> str:
     return status if status in _STATUSES else "Unknown"
 
 
@@ -386,7 +386,7 @@ def _link(name: str, states: Mapping[str, str]) -> dict[str, str]:
     return {"name": name, "status": states.get(name, "Ready")}
 
 
-def _same(storage: Storage, status: Mapping[str, Any]) -> bool:
+def _has_status(storage: Storage, status: Mapping[str, Any]) -> bool:
     known = storage.status
     old = {
         "type": known.type,
@@ -397,12 +397,12 @@ def _same(storage: Storage, status: Mapping[str, Any]) -> bool:
         "devices": [_device(each) for each in known.devices],
         "access": {
             "protocol": "PCIe",
-            "servers": [_written(link) for link in known.access.servers],
-            "computes": [_written(link) for link in known.access.computes],
+            "servers": [_encode_link(link) for link in known.access.servers],
+            "computes": [_encode_link(link) for link in known.access.computes],
         },
     }
     return all(old[name] == value for name, value in status.items())
 
 
-def _written(link: ComputeLink) -> dict[str, str]:
+def _encode_link(link: ComputeLink) -> dict[str, str]:
     return {"name": link.name, "status": link.status}

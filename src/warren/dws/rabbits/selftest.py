@@ -21,7 +21,7 @@ _PASSED: Final = "passed"
 _FAILED: Final = "failed"
 
 
-def key_of(rabbit: str) -> Key:
+def test_key(rabbit: str) -> Key:
     """Return the key of the NnfStorage by which a rabbit is tested."""
     return Key(kinds.DEFAULT_NAMESPACE, f"self-test-{rabbit}")
 
@@ -42,7 +42,7 @@ def decide(
 ) -> list[Write]:
     """Return the next writes for a rabbit's return to service; a test not wanted is removed.
 
-    `test` is the NnfStorage of `key_of`, if it is there.
+    `test` is the NnfStorage of `test_key`, if it is there.
     """
     if test is not None and (test.metadata.deleting or not _is_own(storage, test)):
         return []
@@ -85,12 +85,12 @@ def _record_failure(storage: Storage, words: str, *, by: str, now: float) -> Cha
 
 
 def _new_test(storage: Storage) -> Object:
-    key, meta = key_of(storage.metadata.name), storage.metadata
+    key, meta = test_key(storage.metadata.name), storage.metadata
     metadata: dict[str, Any] = {
         "name": key.name,
         "namespace": key.namespace,
         "labels": {labels.SELF_TEST: meta.name, **labels.of_owner(kinds.STORAGE, meta)},
-        "ownerReferences": labels.controller(kinds.STORAGE, meta),
+        "ownerReferences": labels.owner_references(kinds.STORAGE, meta),
         "finalizers": [labels.STORAGE_FINALIZER],
     }
     one = {

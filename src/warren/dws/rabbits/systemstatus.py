@@ -8,16 +8,16 @@ ENABLED = "Enabled"
 DISABLED = "Disabled"
 
 
-def changes(known: Mapping[str, str], online: Mapping[str, bool]) -> dict[str, str | None]:
+def changes(current: Mapping[str, str], online: Mapping[str, bool]) -> dict[str, str | None]:
     """Return what is to be changed of what is said; None for nodes that are none any more.
 
     `online` has all nodes, and whether each of them is there.
     """
     wanted = {node: ENABLED if there else DISABLED for node, there in online.items()}
     changed: dict[str, str | None] = {
-        node: word for node, word in wanted.items() if known.get(node) != word
+        node: state for node, state in wanted.items() if current.get(node) != state
     }
-    return changed | dict.fromkeys(known.keys() - wanted.keys())
+    return changed | dict.fromkeys(current.keys() - wanted.keys())
 
 
 def disabled_nodes(status: Object | None) -> frozenset[str]:

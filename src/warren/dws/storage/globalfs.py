@@ -1,7 +1,7 @@
 """Global file systems: who has volumes of them, as a LustreFileSystem says (dws-spec section 13).
 
 Volumes are made by HPE's operator, where it runs: here no containers are started that would claim
-any. What a namespace is promised stands in the status as Pending, as the operator begins. Where
+any. What a namespace is to have stands in the status as Pending, as the operator begins. Where
 there are volumes, the entry and the finalizer are the operator's.
 """
 
@@ -17,10 +17,10 @@ def decide(file_system: LustreFileSystem) -> Sequence[Write]:
     """Guard a file system that namespaces may have volumes of, and say how far these are."""
     meta = file_system.metadata
     if meta.deleting:
-        return _let_go(file_system)
-    promised = _promised(file_system)
+        return _finalize(file_system)
+    wanted = _wanted_modes(file_system)
     # One without namespaces has nothing to guard, and goes at once.
-    if promised and labels.LUSTRE_FINALIZER not in meta.finalizers:
+    if wanted and labels.LUSTRE_FINALIZER not in meta.finalizers:
         finalizers = [*meta.finalizers, labels.LUSTRE_FINALIZER]
         return [
             Change(
@@ -30,7 +30,7 @@ def decide(file_system: LustreFileSystem) -> Sequence[Write]:
                 resource_version=meta.resource_version,
             )
         ]
-    reported = _statuses(promised, file_system)
+    reported = _statuses(wanted, file_system)
     return (
         [reports.status(kinds.LUSTRE_FILE_SYSTEM, meta, {"namespaces": reported})]
         if reported
@@ -38,11 +38,11 @@ def decide(file_system: LustreFileSystem) -> Sequence[Write]:
     )
 
 
-def _let_go(file_system: LustreFileSystem) -> Sequence[Write]:
+def _finalize(file_system: LustreFileSystem) -> Sequence[Write]:
     meta = file_system.metadata
     # Last, as the operator does it: others may still need the file system.
     if meta.finalizers != (labels.LUSTRE_FINALIZER,) or any(
-        volume.is_there
+        volume.exists
         for namespace in file_system.status.namespaces.values()
         for volume in namespace.modes.values()
     ):
@@ -50,7 +50,7 @@ def _let_go(file_system: LustreFileSystem) -> Sequence[Write]:
     return [reports.remove_finalizer(kinds.LUSTRE_FILE_SYSTEM, meta, labels.LUSTRE_FINALIZER)]
 
 
-def _promised(file_system: LustreFileSystem) -> Mapping[str, Sequence[str]]:
+def _wanted_modes(file_system: LustreFileSystem) -> Mapping[str, Sequence[str]]:
     """Return the modes in which each namespace is to have volumes."""
     named = file_system.spec.namespaces
     return {name: each.modes for name, each in named.items() if each.modes}
@@ -59,22 +59,24 @@ def _promised(file_system: LustreFileSystem) -> Mapping[str, Sequence[str]]:
 def _statuses(
     promised: Mapping[str, Sequence[str]], file_system: LustreFileSystem
 ) -> dict[str, dict[str, Any] | None]:
-    """Return what changes in the status: what is promised and not there, and what is not any more.
+    """Return what changes in the status: what is wanted and not there, and what is not any more.
 
     Empty where nothing does.
     """
     known = file_system.status.namespaces
     reported: dict[str, dict[str, Any] | None] = {}
     for name in sorted(promised.keys() | known.keys()):
-        wanted = promised.get(name, ())
+        modes_wanted = promised.get(name, ())
         there: Mapping[str, VolumeStatus] = known[name].modes if name in known else {}
-        kept = any(volume.is_there for volume in there.values())
-        if name in known and not wanted and not kept:
+        kept = any(volume.exists for volume in there.values())
+        if name in known and not modes_wanted and not kept:
             reported[name] = None
             continue
-        modes: dict[str, Any] = {mode: {"state": "Pending"} for mode in wanted if mode not in there}
+        modes: dict[str, Any] = {
+            mode: {"state": "Pending"} for mode in modes_wanted if mode not in there
+        }
         for mode, volume in there.items():
-            if mode not in wanted and not volume.is_there:
+            if mode not in modes_wanted and not volume.exists:
                 modes[mode] = None
         if modes:
             reported[name] = {"modes": modes}

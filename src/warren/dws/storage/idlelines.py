@@ -15,76 +15,80 @@ from warren.dws.objects.decoding import Malformed, read
 from warren.dws.objects.storageprofiles import LustreTarget, NnfStorageProfile, ProfileData
 from warren.dws.storage import lustre, lustrestorage, mgscommands, storageprofiles
 
-_SITES: Final = "the volume group is the site's"
-_ATTACHED: Final = "compute nodes mount what their rabbit offers, and activate nothing"
-_REPEATED: Final = "agents take back what they have made in a way that they can repeat"
-_BARE: Final = "a bare device has no file system"
+_WHY_SITES: Final = "the volume group is the site's"
+_WHY_ATTACHED: Final = "compute nodes mount what their rabbit offers, and activate nothing"
+_WHY_REPEATED: Final = "agents take back what they have made in a way that they can repeat"
+_WHY_RAW: Final = "a bare device has no file system"
 
 _RABBIT: Final = "blockDeviceCommands.rabbitCommands"
 _COMPUTE: Final = "blockDeviceCommands.computeCommands"
-_AROUND: Final = ("preActivate", "postActivate", "preDeactivate", "postDeactivate")
-_CHANGES: Final = (
+_ACTIVATION_HOOKS: Final = ("preActivate", "postActivate", "preDeactivate", "postDeactivate")
+_ACTIVATION_LINES: Final = (
     "lvChange.activate", "lvChange.deactivate", "vgChange.lockStart", "vgChange.lockStop",
 )  # fmt: skip
 
 
-def _below(group: str, *names: str) -> tuple[str, ...]:
+def _in_group(group: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{group}.{name}" for name in names)
 
 
 _MOUNTS: Final = (
-    "mount", *_below("userCommands", "preMount", "postMount", "preUnmount", "postUnmount"),
+    "mount", *_in_group("userCommands", "preMount", "postMount", "preUnmount", "postUnmount"),
 )  # fmt: skip
 
-_RUN: Final = frozenset(
+_LINES_RUN: Final = frozenset(
     (
-        *_below(_RABBIT, "lvCreate", *_CHANGES[:2], *_below("userCommands", *_AROUND)),
-        *_below("fileSystemCommands.rabbitCommands", "mkfs", *_MOUNTS),
-        *_below("fileSystemCommands.computeCommands", *_MOUNTS),
-        *_below("userCommands", "postActivate", "preDeactivate", "postSetup", "preTeardown",
+        *_in_group(_RABBIT, "lvCreate", *_ACTIVATION_LINES[:2],
+                   *_in_group("userCommands", *_ACTIVATION_HOOKS)),
+        *_in_group("fileSystemCommands.rabbitCommands", "mkfs", *_MOUNTS),
+        *_in_group("fileSystemCommands.computeCommands", *_MOUNTS),
+        *_in_group("userCommands", "postActivate", "preDeactivate", "postSetup", "preTeardown",
                 "postTeardown"),
     )
 )  # fmt: skip
 """What is run for file systems on one volume, by its place in what is said of their type."""
 
-_PLAIN: Final[Mapping[str, str]] = {
+_DEFAULT_LINES: Final[Mapping[str, str]] = {
     f"{_RABBIT}.lvRemove": "$VG_NAME/$LV_NAME",
     "fileSystemCommands.rabbitCommands.unmount": "$MOUNT_PATH",
     "fileSystemCommands.computeCommands.unmount": "$MOUNT_PATH",
 }
-"""What is done so, and no other way."""
+"""What is done in any case, by the place of the line: one that says just this is not idle."""
 
-_IDLE: Final[Mapping[str, str]] = {
+_IDLE_REASONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
-        _below(_RABBIT, "pvCreate", "pvRemove", "vgCreate", "vgRemove", *_CHANGES[2:],
-               *_below("lvmRebuild", "vgExtend", "vgReduce", "lvRepair")),
-        _SITES,
+        _in_group(_RABBIT, "pvCreate", "pvRemove", "vgCreate", "vgRemove", *_ACTIVATION_LINES[2:],
+               *_in_group("lvmRebuild", "vgExtend", "vgReduce", "lvRepair")),
+        _WHY_SITES,
     ),
-    **dict.fromkeys(_below(_COMPUTE, *_CHANGES, *_below("userCommands", *_AROUND)), _ATTACHED),
+    **dict.fromkeys(
+        _in_group(_COMPUTE, *_ACTIVATION_LINES, *_in_group("userCommands", *_ACTIVATION_HOOKS)),
+        _WHY_ATTACHED,
+    ),
 }  # fmt: skip
 
-_TARGETS_RUN: Final = frozenset(
-    _below("commandlines", "zpoolCreate", "mkfs", "mountTarget", "postActivate", "preDeactivate")
+_TARGET_LINES_RUN: Final = frozenset(
+    _in_group("commandlines", "zpoolCreate", "mkfs", "mountTarget", "postActivate", "preDeactivate")
 )
-_TARGETS_PLAIN: Final[Mapping[str, str]] = {
+_TARGET_DEFAULT_LINES: Final[Mapping[str, str]] = {
     "commandlines.unmountTarget": "$MOUNT_PATH",
     "commandlines.zpoolDestroy": "$POOL_NAME",
 }
-_TARGETS_IDLE: Final[Mapping[str, str]] = {
+_TARGET_IDLE_REASONS: Final[Mapping[str, str]] = {
     "commandlines.zpoolReplace": "flash that fails is the site's to replace",
 }
 
-_CLIENTS_RUN: Final = frozenset(
-    _below(
+_CLIENT_LINES_RUN: Final = frozenset(
+    _in_group(
         "commandlines",
         "rabbitPostTeardown",
         *(name for names in lustre.CLIENT_LINES.values() for name in names),
     )
 )
-_CLIENTS_PLAIN: Final[Mapping[str, str]] = dict.fromkeys(
-    _below("commandlines", "unmountRabbit", "unmountCompute"), "$MOUNT_PATH"
+_CLIENT_DEFAULT_LINES: Final[Mapping[str, str]] = dict.fromkeys(
+    _in_group("commandlines", "unmountRabbit", "unmountCompute"), "$MOUNT_PATH"
 )
-_CLIENTS_IDLE: Final[Mapping[str, str]] = {
+_CLIENT_IDLE_REASONS: Final[Mapping[str, str]] = {
     "commandlines.rabbitPreTeardown": "no client mounts a file system to take it down",
 }
 
@@ -93,7 +97,7 @@ def warnings(obj: Object) -> list[str]:
     """Return what its author should know of an NnfStorageProfile that is no mistake."""
     try:
         data = read(obj, NnfStorageProfile).data
-        found = [*_of_file_systems(data), *_of_lustre(data)]
+        found = [*_file_system_lines(data), *_lustre_lines(data)]
     except (Malformed, UserMistake):
         return []  # it is a mistake, which is told
     # Those of one group in one sentence: kubectl prints a line for each.
@@ -108,54 +112,64 @@ def warnings(obj: Object) -> list[str]:
     ]
 
 
-_Found = Iterator[tuple[str, str]]
+_IdleLines = Iterator[tuple[str, str]]
 """Places of lines, and why they have no effect."""
 
 
-def _of_file_systems(data: ProfileData) -> _Found:
+def _file_system_lines(data: ProfileData) -> _IdleLines:
     for kind, options in data.file_systems.items():
-        run, idle = _RUN, _IDLE
+        run, idle = _LINES_RUN, _IDLE_REASONS
         if kind == "raw":
             mkfs = "fileSystemCommands.rabbitCommands.mkfs"
-            run, idle = run - {mkfs}, {**idle, mkfs: _BARE}
-        yield from _idle(f"data.{kind}Storage", options.commands, run, _PLAIN, idle)
+            run, idle = run - {mkfs}, {**idle, mkfs: _WHY_RAW}
+        yield from _idle_lines(f"data.{kind}Storage", options.commands, run, _DEFAULT_LINES, idle)
 
 
-def _of_lustre(data: ProfileData) -> _Found:
+def _lustre_lines(data: ProfileData) -> _IdleLines:
     path, found = "data.lustreStorage", data.lustre_storage
     for label, options in found.targets.items():
         where = f"{path}.{storageprofiles.OPTIONS[label]}"
         own = {"commandlines": options.commandlines}
-        yield from _idle(where, own, _TARGETS_RUN, _TARGETS_PLAIN, _TARGETS_IDLE)
+        yield from _idle_lines(
+            where, own, _TARGET_LINES_RUN, _TARGET_DEFAULT_LINES, _TARGET_IDLE_REASONS
+        )
         if options.pre_mount_commands and (why := _why_not_configured(label, options)):
             yield f"{where}.preMountCommands", why
     clients = {"commandlines": found.client_options.commandlines}
-    yield from _idle(f"{path}.clientOptions", clients, _CLIENTS_RUN, _CLIENTS_PLAIN, _CLIENTS_IDLE)
+    yield from _idle_lines(
+        f"{path}.clientOptions",
+        clients,
+        _CLIENT_LINES_RUN,
+        _CLIENT_DEFAULT_LINES,
+        _CLIENT_IDLE_REASONS,
+    )
 
 
 def _why_not_configured(label: str, options: LustreTarget) -> str | None:
     if label != "mgt":
-        return f"those of {mgscommands.PLACE} are run, whatever the MGT is"
+        return f"those of {mgscommands.PROFILE_PATH} are run, whatever the MGT is"
     if options.standalone_mgt_pool_name:
         return "those in the profiles of the file systems are run, which are on the MGT"
-    if options.external_mgs and not options.external_mgs.startswith(lustrestorage.POOL):
+    if options.external_mgs and not options.external_mgs.startswith(lustrestorage.POOL_PREFIX):
         return "nothing is run on an MGS that is on no rabbit"
     return None
 
 
-def _idle(
+def _idle_lines(
     path: str,
     groups: Mapping[str, Any],
     run: frozenset[str],
     plain: Mapping[str, str],
     idle: Mapping[str, str],
-) -> _Found:
+) -> _IdleLines:
     """Find the lines of some groups that have no effect."""
     for place, line in commandlines.lines_of(groups, path):
         name = place.removeprefix(f"{path}.")
         if name in run or not line.strip() or plain.get(name, "").split() == line.split():
             continue
-        why = idle.get(name) or (_REPEATED if name in plain else _unknown(name, run | idle.keys()))
+        why = idle.get(name) or (
+            _WHY_REPEATED if name in plain else _unknown(name, run | idle.keys())
+        )
         yield place, why
 
 

@@ -18,7 +18,7 @@ from warren.dws.faults import Fault
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.nnfstorages import NnfStorage
 
-EXCLUSIVE: Final = ("xfs", "ext4")
+EXCLUSIVE_TYPES: Final = ("xfs", "ext4")
 """File systems that are damaged where two nodes mount the same one. A program that writes to a raw
 volume from two nodes has the means to; a gfs2 is made for it."""
 
@@ -27,7 +27,7 @@ _LONGEST: Final = 63
 """Characters of a finalizer after its prefix. An access with a longer name has none."""
 
 
-class Mounted(NamedTuple):
+class MountedVolume(NamedTuple):
     """A volume on the node that mounts it."""
 
     volume: tuple[str, str]
@@ -43,10 +43,10 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     """Whether rabbits mount it, not the compute nodes themselves."""
     nodes: frozenset[str] | None
     """The compute nodes whose parts these are; None for all, and where it is not known."""
-    mounted: frozenset[Mounted] = frozenset()
+    mounted: frozenset[MountedVolume] = frozenset()
     """What nodes have mounted for it, or are asked to."""
 
-    def meets(self, other: "Holding") -> bool:
+    def conflicts_with(self, other: "Holding") -> bool:
         """Return whether a rabbit and a compute node, or two rabbits, would mount the same part."""
         if not (self.on_rabbits or other.on_rabbits):
             return False  # a part is one node's, which may mount it for several jobs
@@ -61,28 +61,28 @@ def holders_of(obj: Object) -> Sequence[str]:
     finalizers = metadata.get("finalizers") or ()
     if labels.STORAGE_FINALIZER not in finalizers:
         return ()
-    place = metadata.get("namespace", "")
-    found = dict.fromkeys(str(Key(place, name)) for name in _named(finalizers))
-    owner = _owner(metadata.get("annotations") or {})
+    namespace = metadata.get("namespace", "")
+    found = dict.fromkeys(str(Key(namespace, name)) for name in _access_names(finalizers))
+    owner = _lock_holder(metadata.get("annotations") or {})
     return [*found] if owner is None else [*dict.fromkeys([*found, str(owner)])]
 
 
 def is_held(storage: NnfStorage) -> bool:
     """Return whether an NnfAccess holds a storage."""
     meta = storage.metadata
-    return bool(_named(meta.finalizers)) or _owner(meta.annotations) is not None
+    return bool(_access_names(meta.finalizers)) or _lock_holder(meta.annotations) is not None
 
 
-def others(storage: NnfStorage, access: Key) -> list[Key]:
+def other_holders(storage: NnfStorage, access: Key) -> list[Key]:
     """Return the other accesses that hold a storage."""
-    owner = _owner(storage.metadata.annotations)
-    place = storage.metadata.namespace
-    named = [Key(place, name) for name in _named(storage.metadata.finalizers)]
-    found = named if owner is None else [*named, owner]
+    owner = _lock_holder(storage.metadata.annotations)
+    namespace = storage.metadata.namespace
+    holders = [Key(namespace, name) for name in _access_names(storage.metadata.finalizers)]
+    found = holders if owner is None else [*holders, owner]
     return [each for each in dict.fromkeys(found) if each != access]
 
 
-def is_marked(storage: NnfStorage, access: Key) -> bool:
+def has_access_finalizer(storage: NnfStorage, access: Key) -> bool:
     """Return whether an access that holds a storage has a finalizer there."""
     return _finalizer(storage, access) is not None
 
@@ -92,10 +92,10 @@ def check_parts_free(storage: NnfStorage, own: Holding, held: Sequence[Holding])
 
     An access that holds the storage has been let in.
     """
-    if _holds(storage, own.access, exclusive=not is_marked(storage, own.access)):
+    if _holds(storage, own.access, exclusive=not has_access_finalizer(storage, own.access)):
         return
     for other in held:
-        if own.meets(other):
+        if own.conflicts_with(other):
             kind, name = storage.spec.file_system_type, storage.metadata.name
             raise Fault(
                 f"the {kind} file system {name} is mounted for another Workflow on the same nodes, "
@@ -107,7 +107,7 @@ def check_parts_free(storage: NnfStorage, own: Holding, held: Sequence[Holding])
 
 
 def check_volumes_free(
-    storage: NnfStorage, coming: Iterable[Mounted], held: Sequence[Holding]
+    storage: NnfStorage, new_mounts: Iterable[MountedVolume], held: Sequence[Holding]
 ) -> None:
     """Raise Fault while another node has mounted what a node is to mount, for another access.
 
@@ -115,9 +115,9 @@ def check_volumes_free(
     have mounted stays mounted. An access that holds the storage is asked, too: what it has not
     mounted yet may be another's by now.
     """
-    there = {each.volume: (each.node, other) for other in held for each in other.mounted}
-    for volume, node in sorted(coming):
-        holder, other = there.get(volume, (node, None))
+    mounted = {each.volume: (each.node, other) for other in held for each in other.mounted}
+    for volume, node in sorted(new_mounts):
+        holder, other = mounted.get(volume, (node, None))
         if other is not None and holder != node:
             kind, name = storage.spec.file_system_type, storage.metadata.name
             raise Fault(
@@ -142,7 +142,7 @@ def change_to_hold(storage: NnfStorage, access: Key, *, exclusive: bool) -> Chan
         raise Fault(f"the storage {meta.name} is being deleted", severity="Minor")
     patch: dict[str, Mapping[str, str] | list[str]] = {}
     if exclusive:
-        owner = _owner(meta.annotations)
+        owner = _lock_holder(meta.annotations)
         if owner not in (None, access):
             kind = storage.spec.file_system_type
             raise Fault(
@@ -156,28 +156,28 @@ def change_to_hold(storage: NnfStorage, access: Key, *, exclusive: bool) -> Chan
     own = _finalizer(storage, access)
     if own is not None and own not in meta.finalizers:
         patch["finalizers"] = [*meta.finalizers, own]
-    return _changed(meta, patch)
+    return _change(meta, patch)
 
 
 def change_to_release(storage: NnfStorage, access: Key) -> Change | None:
     """Return the change by which an access lets go of a storage; None if it has."""
     meta = storage.metadata
     patch: dict[str, object] = {}
-    if _owner(meta.annotations) == access:
+    if _lock_holder(meta.annotations) == access:
         # Without annotations there is no map of them, as everywhere in Kubernetes.
         alone = len(meta.annotations) == 1
         patch["annotations"] = None if alone else {labels.LOCK: None}
     own = _finalizer(storage, access)
     if own in meta.finalizers:
         patch["finalizers"] = [each for each in meta.finalizers if each != own]
-    return _changed(meta, patch) if patch else None
+    return _change(meta, patch) if patch else None
 
 
 def _holds(storage: NnfStorage, access: Key, exclusive: bool) -> bool:
     meta = storage.metadata
     own = _finalizer(storage, access)
     marked = own is None or own in meta.finalizers
-    return marked and (not exclusive or _owner(meta.annotations) == access)
+    return marked and (not exclusive or _lock_holder(meta.annotations) == access)
 
 
 def _finalizer(storage: NnfStorage, access: Key) -> str | None:
@@ -187,7 +187,7 @@ def _finalizer(storage: NnfStorage, access: Key) -> str | None:
     return f"{_FINALIZER}{access.name}"
 
 
-def _named(finalizers: Sequence[str]) -> list[str]:
+def _access_names(finalizers: Sequence[str]) -> list[str]:
     return [
         each.removeprefix(_FINALIZER)
         for each in finalizers
@@ -195,13 +195,13 @@ def _named(finalizers: Sequence[str]) -> list[str]:
     ]
 
 
-def _owner(annotations: Mapping[str, str]) -> Key | None:
+def _lock_holder(annotations: Mapping[str, str]) -> Key | None:
     """Return the access that has locked a storage."""
     name, _, namespace = annotations.get(labels.LOCK, "").partition("/")
     return Key(namespace, name) if name else None
 
 
-def _changed(meta: Meta, patch: Mapping[str, object]) -> Change:
+def _change(meta: Meta, patch: Mapping[str, object]) -> Change:
     """Change what was seen and nothing else: of two that try at a time, one is refused."""
     return Change(
         kind=kinds.NNF_STORAGE,

@@ -17,9 +17,10 @@ from warren.dws.objects.nnfstorages import NnfStorageSet
 SETS: Final = ("mgt", "mdt", "mgtmdt", "ost")
 """The labels of its allocation sets, which are the kinds of targets."""
 
-WITH_MGS: Final = ("mgt", "mgtmdt")
+LABELS_WITH_MGS: Final = ("mgt", "mgtmdt")
+"""Those of the sets whose first target is the MGS."""
 
-LEAST: Final = 4_000_000_000
+MIN_TARGET_SIZE: Final = 4_000_000_000
 """Bytes of a target, however few are asked for (dws-spec section 5)."""
 
 _POOL: Final = "-O canmount=off -o cachefile=none $POOL_NAME $DEVICE_LIST"
@@ -31,7 +32,7 @@ _MKFS: Final[Mapping[str, str]] = {
 }
 
 
-def defaults(kind: str) -> Mapping[str, str]:
+def default_command_lines(kind: str) -> Mapping[str, str]:
     """Return the command lines of a kind of target for which a profile has none."""
     own = "--backfstype=$BACKFS --mkfsoptions=nnf:jobid=$JOBID $ZVOL_NAME"
     return {
@@ -43,7 +44,7 @@ def defaults(kind: str) -> Mapping[str, str]:
     }
 
 
-CLIENT: Final[Mapping[str, str]] = {
+CLIENT_DEFAULTS: Final[Mapping[str, str]] = {
     "mountCompute": "$MGS_NID:/$FS_NAME $MOUNT_PATH",
     "mountRabbit": "$MGS_NID:/$FS_NAME $MOUNT_PATH",
 }
@@ -65,14 +66,14 @@ class TargetShare(msgspec.Struct, frozen=True, kw_only=True):
 
     rabbit: str
     number: int
-    """The how manieth share of the rabbit it is in its set."""
+    """Which of the rabbit's shares in its set this is, from 0."""
     count: int
     kind: str
     start: int
     """The index of its first target."""
 
 
-def parts(targets: NnfStorageSet) -> Iterator[TargetShare]:
+def target_shares(targets: NnfStorageSet) -> Iterator[TargetShare]:
     """Return the shares of a set in order. A file system has one MGT, and MDTs beside it."""
     seen: dict[str, int] = {}
     start = 0
@@ -112,11 +113,11 @@ _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 def next_name(name: str) -> str:
     """Return the name after another: of as many letters, counted by the last."""
     letters = [*name]
-    for place in reversed(range(len(letters))):
-        if letters[place] != _LETTERS[-1]:
-            letters[place] = chr(ord(letters[place]) + 1)
+    for position in reversed(range(len(letters))):
+        if letters[position] != _LETTERS[-1]:
+            letters[position] = chr(ord(letters[position]) + 1)
             return "".join(letters)
-        letters[place] = _LETTERS[0]
+        letters[position] = _LETTERS[0]
     return "".join(letters)
 
 

@@ -22,9 +22,9 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.persistent import instances
 from warren.dws.storage import locks, lustre, mgscommands, nnfstorage
 from warren.dws.storage.lustre import reference_of, reference_to
-from warren.dws.storage.nnfstorage import Served
+from warren.dws.storage.nnfstorage import LustreAddress
 
-POOL = "pool:"
+POOL_PREFIX = "pool:"
 """Before the name of a pool of MGTs, in a profile's `externalMgs`."""
 
 
@@ -46,7 +46,7 @@ def mgt_of(obj: Object) -> list[str]:
     return [*(spec.get("addresses") or ()), *claims]
 
 
-def own_mgt(storage: NnfStorage) -> Key:
+def own_mgt_key(storage: NnfStorage) -> Key:
     """Return the key of the NnfLustreMGT that a storage has made, if it has an MGS of its own."""
     return Key(mgs_rabbit(storage) or "", storage.metadata.name)
 
@@ -59,7 +59,7 @@ def asked_mgs(profile: NnfStorageProfile | None) -> str:
 def mgs_rabbit(storage: NnfStorage) -> str | None:
     """Return the rabbit with the storage's own MGS, if it has one."""
     for each in storage.spec.allocation_sets:
-        if each.name in lustre.WITH_MGS and each.nodes:
+        if each.name in lustre.LABELS_WITH_MGS and each.nodes:
             return each.nodes[0].name
     return None
 
@@ -97,14 +97,14 @@ def decide(snapshot: LustreSnapshot) -> Sequence[Write]:
     if snapshot.storage.metadata.deleting:
         return () if locks.is_held(snapshot.storage) else _give_back(snapshot)
     try:
-        return _made(snapshot)
+        return _make(snapshot)
     except UserMistake as mistake:  # the pinned profile was edited since
-        return _failed(snapshot, Fault(str(mistake).removesuffix(".")))
+        return _report_failure(snapshot, Fault(str(mistake).removesuffix(".")))
     except Fault as fault:
-        return _failed(snapshot, fault)
+        return _report_failure(snapshot, fault)
 
 
-def _failed(snapshot: LustreSnapshot, fault: Fault) -> Sequence[Write]:
+def _report_failure(snapshot: LustreSnapshot, fault: Fault) -> Sequence[Write]:
     error = fault.as_status()
     if reports.same_error(snapshot.storage.status.error, error):
         return ()
@@ -112,37 +112,39 @@ def _failed(snapshot: LustreSnapshot, fault: Fault) -> Sequence[Write]:
     return [reports.status(kinds.NNF_STORAGE, snapshot.storage.metadata, status)]
 
 
-def _made(snapshot: LustreSnapshot) -> Sequence[Write]:
-    address = _address(snapshot)
+def _make(snapshot: LustreSnapshot) -> Sequence[Write]:
+    address = _mgs_address(snapshot)
     mgt = _mgt(snapshot, address)
     if mgt is None:
-        return [_own_mgt(snapshot, address)]
+        return [_create_own_mgt(snapshot, address)]
     name = ""
-    if snapshot.mgs_rabbit is None and (keeping := _kept(snapshot, address)):
-        return keeping
+    if snapshot.mgs_rabbit is None and (hold := _hold_pool_mgt(snapshot, address)):
+        return hold
     if not snapshot.is_only_mgt:
-        given = (each for each in mgt.status.claim_list if _is_of(each.reference, snapshot))
+        given = (each for each in mgt.status.claim_list if _is_own_claim(each.reference, snapshot))
         name = next((each.fsname for each in given), "")
         if not name:
-            return _claimed(snapshot, mgt)
-    wanted = nnfstorage.children_of(snapshot.storage, snapshot.profile, Served(address, name))
+            return _claim_name(snapshot, mgt)
+    wanted = nnfstorage.children_of(
+        snapshot.storage, snapshot.profile, LustreAddress(address, name)
+    )
     present = {each.metadata.key: each for each in snapshot.shares}
     known = {each.metadata.key for each in snapshot.blocks}
-    now = wanted
+    to_make = wanted
     if snapshot.mgs_rabbit is not None:
-        first = _with_mgs(wanted)
+        first = _mgs_share_key(wanted)
         there = present.get(first)
         if there is None or not there.status.ready:
-            now = {first: wanted[first]}  # the others find the file system by it
+            to_make = {first: wanted[first]}  # the others find the file system by it
     missing = [
         *(
             Create(kind=kinds.NNF_NODE_BLOCK_STORAGE, object=nnfstorage.block_of(obj, size))
-            for key, (obj, size) in now.items()
+            for key, (obj, size) in to_make.items()
             if key not in known
         ),
         *(
             Create(kind=kinds.NNF_NODE_STORAGE, object=obj)
-            for key, (obj, _) in now.items()
+            for key, (obj, _) in to_make.items()
             if key not in present
         ),
     ]
@@ -152,12 +154,14 @@ def _made(snapshot: LustreSnapshot) -> Sequence[Write]:
         "lustreComponents": lustre.components(snapshot.storage.spec.allocation_sets),
         **({"fileSystemName": name} if name else {}),
     }
-    told = snapshot.storage.status
-    is_known = (told.mgs_address, told.file_system_name) == (address, name)
+    status = snapshot.storage.status
+    is_known = (status.mgs_address, status.file_system_name) == (address, name)
     shares = {key: present.get(key) for key in wanted}
     is_incomplete, fault = False, None
-    if nnfstorage.are_ready(shares.values()) and not told.ready:
-        lines = mgscommands.of_storage(snapshot.storage, snapshot.profile, mgt, address, name)
+    if nnfstorage.are_ready(shares.values()) and not status.ready:
+        lines = mgscommands.lines_for_storage(
+            snapshot.storage, snapshot.profile, mgt, address, name
+        )
         if lines and (asking := mgscommands.request_change(mgt, snapshot.storage, lines)):
             return [asking]
         try:
@@ -170,16 +174,16 @@ def _made(snapshot: LustreSnapshot) -> Sequence[Write]:
     return [*missing, *report]
 
 
-def _with_mgs(wanted: Mapping[Key, tuple[Object, int]]) -> Key:
+def _mgs_share_key(wanted: Mapping[Key, tuple[Object, int]]) -> Key:
     """Return the key of the share that has the MGS."""
     return next(
         key
         for key, (obj, _) in wanted.items()
-        if obj["spec"]["lustreStorage"]["targetType"] in lustre.WITH_MGS
+        if obj["spec"]["lustreStorage"]["targetType"] in lustre.LABELS_WITH_MGS
     )
 
 
-def _address(snapshot: LustreSnapshot) -> str:
+def _mgs_address(snapshot: LustreSnapshot) -> str:
     """Return where the MGS is found. Raises Fault."""
     rabbit = snapshot.mgs_rabbit
     if rabbit is not None:
@@ -193,9 +197,9 @@ def _address(snapshot: LustreSnapshot) -> str:
     asked = asked_mgs(snapshot.profile)
     if not asked:
         raise Fault("the file system has no MGT, and its profile names no external one")
-    if not asked.startswith(POOL):
+    if not asked.startswith(POOL_PREFIX):
         return asked
-    pool = asked.removeprefix(POOL)
+    pool = asked.removeprefix(POOL_PREFIX)
     ready = [
         each
         for instance, each in snapshot.pools.get(pool, ())
@@ -206,7 +210,9 @@ def _address(snapshot: LustreSnapshot) -> str:
         why = f"no MGT of pool {pool!r} is ready: create one with a profile that has "
         raise Fault(f"{why}standaloneMgtPoolName: {pool}", severity="Major")
     # One that was seen by chance, and the same one if what is decided here is decided again.
-    chosen = min(healthy, key=lambda each: _mixed(snapshot.storage.metadata.uid, each.metadata.uid))
+    chosen = min(
+        healthy, key=lambda each: _rendezvous_hash(snapshot.storage.metadata.uid, each.metadata.uid)
+    )
     return chosen.status.mgs_address
 
 
@@ -215,7 +221,7 @@ def _consumer(snapshot: LustreSnapshot) -> Reference:
     return Reference(kind=kinds.NNF_STORAGE.name, name=key.name, namespace=key.namespace)
 
 
-def _kept(snapshot: LustreSnapshot, address: str) -> Sequence[Write]:
+def _hold_pool_mgt(snapshot: LustreSnapshot, address: str) -> Sequence[Write]:
     """Keep the MGT of a pool from being destroyed while the file system is found by it."""
     own = _consumer(snapshot)
     for members in snapshot.pools.values():
@@ -226,14 +232,14 @@ def _kept(snapshot: LustreSnapshot, address: str) -> Sequence[Write]:
     return []
 
 
-def _mixed(one: str, other: str) -> bytes:
+def _rendezvous_hash(one: str, other: str) -> bytes:
     return sha256(f"{one} {other}".encode()).digest()
 
 
 def _mgt(snapshot: LustreSnapshot, address: str) -> NnfLustreMGT | None:
     """Return what gives out names at an MGS; None if that is the storage's own, and not there."""
     if snapshot.mgs_rabbit is not None:
-        key = _own_key(snapshot)
+        key = _own_mgt_key(snapshot)
         return next((each for each in snapshot.mgts if each.metadata.key == key), None)
     for each in snapshot.mgts:
         if address in each.spec.addresses and not each.metadata.deleting:
@@ -242,13 +248,13 @@ def _mgt(snapshot: LustreSnapshot, address: str) -> NnfLustreMGT | None:
     raise Fault(why, severity="Major", debug=f"could not get available fsname: {why}")
 
 
-def _own_key(snapshot: LustreSnapshot) -> Key:
-    return own_mgt(snapshot.storage)
+def _own_mgt_key(snapshot: LustreSnapshot) -> Key:
+    return own_mgt_key(snapshot.storage)
 
 
-def _own_mgt(snapshot: LustreSnapshot, address: str) -> Create:
+def _create_own_mgt(snapshot: LustreSnapshot, address: str) -> Create:
     meta = snapshot.storage.metadata
-    key = _own_key(snapshot)
+    key = _own_mgt_key(snapshot)
     claims = [] if snapshot.is_only_mgt else [snapshot.reference]
     made = {
         "metadata": {
@@ -262,22 +268,22 @@ def _own_mgt(snapshot: LustreSnapshot, address: str) -> Create:
     return Create(kind=kinds.LUSTRE_MGT, object=made)
 
 
-def _claimed(snapshot: LustreSnapshot, mgt: NnfLustreMGT) -> Sequence[Write]:
+def _claim_name(snapshot: LustreSnapshot, mgt: NnfLustreMGT) -> Sequence[Write]:
     key = snapshot.storage.metadata.key
-    if any(_is_of(each, snapshot) for each in mgt.spec.claim_list):
+    if any(_is_own_claim(each, snapshot) for each in mgt.spec.claim_list):
         return ()  # its name comes
     # The name of an earlier storage of its name is not its own: that MGS knows its targets.
     claims = [reference_of(each) for each in mgt.spec.claim_list if each.key != key]
-    return [_claiming(mgt, [*claims, snapshot.reference])]
+    return [_change_claims(mgt, [*claims, snapshot.reference])]
 
 
-def _is_of(claimant: Requester, snapshot: LustreSnapshot) -> bool:
+def _is_own_claim(claimant: Requester, snapshot: LustreSnapshot) -> bool:
     """Return whether a claim is the storage's own: those of earlier versions have no uid."""
     own = mgscommands.requester(snapshot.storage)
     return claimant.key == own.key and claimant.uid in ("", own.uid)
 
 
-def _claiming(mgt: NnfLustreMGT, claims: Sequence[Object], **more: Any) -> Change:
+def _change_claims(mgt: NnfLustreMGT, claims: Sequence[Object], **more: Any) -> Change:
     return Change(
         kind=kinds.LUSTRE_MGT,
         key=mgt.metadata.key,
@@ -293,18 +299,18 @@ def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
         # What kept it from being made keeps nothing any more.
         meta = snapshot.storage.metadata
         return [reports.status(kinds.NNF_STORAGE, meta, {"error": None})]
-    own = _own_key(snapshot) if snapshot.mgs_rabbit is not None else None
+    own = _own_mgt_key(snapshot) if snapshot.mgs_rabbit is not None else None
     with_mgs = [each for each in snapshot.shares if _has_mgs(each)]
     keys = {each.metadata.key for each in with_mgs}
     others = [each for each in snapshot.shares if each.metadata.key not in keys]
     blocks = [each for each in snapshot.blocks if each.metadata.key not in keys]
     if others or blocks:
-        return nnfstorage.given_back(snapshot.storage, others, blocks)
+        return nnfstorage.give_back(snapshot.storage, others, blocks)
     if snapshot.shares or snapshot.blocks:
-        return nnfstorage.given_back(snapshot.storage, snapshot.shares, snapshot.blocks)
+        return nnfstorage.give_back(snapshot.storage, snapshot.shares, snapshot.blocks)
     key = snapshot.storage.metadata.key
     for mgt in snapshot.mgts:
-        if mgt.metadata.key == own and (going := _without(mgt, snapshot)):
+        if mgt.metadata.key == own and (going := _remove_own_mgt(mgt, snapshot)):
             return going
     # No news of these would come here: they are written before what depends on them.
     writes: list[Write] = []
@@ -312,7 +318,9 @@ def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
         if any(each.key == key for each in mgt.spec.claim_list) and mgt.metadata.key != own:
             left = [each for each in mgt.spec.claim_list if each.key != key]
             claims = [reference_of(each) for each in left]
-            writes.append(_claiming(mgt, claims, **mgscommands.spec_without(mgt, snapshot.storage)))
+            writes.append(
+                _change_claims(mgt, claims, **mgscommands.spec_without(mgt, snapshot.storage))
+            )
     own_consumer = _consumer(snapshot)
     writes += [
         instances.change_to_remove_consumers(instance, [own_consumer])
@@ -324,7 +332,7 @@ def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
     return [*writes, reports.remove_finalizer(kinds.NNF_STORAGE, meta, labels.STORAGE_FINALIZER)]
 
 
-def _without(mgt: NnfLustreMGT, snapshot: LustreSnapshot) -> Sequence[Write]:
+def _remove_own_mgt(mgt: NnfLustreMGT, snapshot: LustreSnapshot) -> Sequence[Write]:
     """Remove the storage's own NnfLustreMGT, whose MGS has gone."""
     meta = snapshot.storage.metadata
     if not labels.is_owner(kinds.NNF_STORAGE, meta, mgt.metadata.labels):
@@ -338,4 +346,4 @@ def _without(mgt: NnfLustreMGT, snapshot: LustreSnapshot) -> Sequence[Write]:
 
 def _has_mgs(share: NnfNodeStorage) -> bool:
     targets = share.spec.lustre_storage
-    return targets is not None and targets.target_type in lustre.WITH_MGS
+    return targets is not None and targets.target_type in lustre.LABELS_WITH_MGS

@@ -25,10 +25,10 @@ from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.storage import lustre
 
-PLACE: Final = "data.lustreStorage.mgtOptions.preMountCommands"
+PROFILE_PATH: Final = "data.lustreStorage.mgtOptions.preMountCommands"
 """Where a profile has them, whatever MGS its file systems are on."""
 
-_GIVEN: Final = frozenset(
+_VARIABLES_WITH_VALUE: Final = frozenset(
     {"$JOBID", "$DIRECTIVE_INDEX", "$WORKFLOW_UID", "$USERID", "$GROUPID", "$MGS_NID", "$FS_NAME",
      *lustre.variables(())}
 )  # fmt: skip
@@ -40,7 +40,7 @@ _FATAL: Final = "Fatal"
 # A storage asks
 
 
-def of_storage(
+def lines_for_storage(
     storage: NnfStorage,
     profile: NnfStorageProfile | None,
     mgt: NnfLustreMGT,
@@ -61,26 +61,26 @@ def of_storage(
         **lustre.variables(sets),
         "$MGS_NID": address,
         "$FS_NAME": name,
-        **_held(options.variable_override),
+        **_allowed_overrides(options.variable_override),
     }
     return tuple(
-        commandlines.line(commandlines.vector(PLACE, each, values))
+        commandlines.join(commandlines.vector(PROFILE_PATH, each, values))
         for each in options.pre_mount_commands
         if each.strip()
     )
 
 
-def without_value(line: str, override: Mapping[str, str]) -> list[str]:
+def variables_without_value(line: str, override: Mapping[str, str]) -> list[str]:
     """Return the variables of a line that have no value here for any storage."""
-    given = _GIVEN | _held(override).keys()
+    given = _VARIABLES_WITH_VALUE | _allowed_overrides(override).keys()
     return [
         name
-        for name in commandlines.names(line)
+        for name in commandlines.variables_in(line)
         if name not in given and commandlines.is_variable(name)
     ]
 
 
-def _held(override: Mapping[str, str]) -> dict[str, str]:
+def _allowed_overrides(override: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in override.items() if not commandlines.is_fixed(name)}
 
 
@@ -102,7 +102,7 @@ def request_change(mgt: NnfLustreMGT, storage: NnfStorage, lines: Sequence[str])
     return Change(
         kind=kinds.LUSTRE_MGT,
         key=mgt.metadata.key,
-        patch={"spec": {"commandList": _listed(every)}},
+        patch={"spec": {"commandList": _encode_commands(every)}},
         resource_version=mgt.metadata.resource_version,
     )
 
@@ -111,10 +111,12 @@ def spec_without(mgt: NnfLustreMGT, storage: NnfStorage) -> dict[str, Any]:
     """Return what of an NnfLustreMGT's spec has to change to ask for no commands of a storage."""
     key = storage.metadata.key
     left = [each for each in mgt.spec.command_list if each.reference.key != key]
-    return {} if len(left) == len(mgt.spec.command_list) else {"commandList": _listed(left)}
+    return (
+        {} if len(left) == len(mgt.spec.command_list) else {"commandList": _encode_commands(left)}
+    )
 
 
-def _listed(found: Sequence[MgsCommands]) -> list[dict[str, Any]]:
+def _encode_commands(found: Sequence[MgsCommands]) -> list[dict[str, Any]]:
     return [
         {"reference": lustre.reference_of(each.reference), "commands": [*each.commands]}
         for each in found
@@ -135,7 +137,7 @@ def are_run(mgt: NnfLustreMGT, storage: NnfStorage) -> bool:
 # A rabbit's agent answers
 
 
-def unanswered(mgt: NnfLustreMGT) -> list[MgsCommands]:
+def unanswered_commands(mgt: NnfLustreMGT) -> list[MgsCommands]:
     """Return what is to be run: what was not, or not to its end. What cannot be, is not again."""
     known = {
         each.reference
@@ -168,7 +170,7 @@ def answer_change(mgt: NnfLustreMGT, ran: Mapping[Requester, NodeTrouble | None]
             answers.append(known[reference])
     if answers == list(mgt.status.command_list):
         return None
-    entries = [_answered(each) for each in answers]
+    entries = [_encode_answer(each) for each in answers]
     return reports.status(kinds.LUSTRE_MGT, mgt.metadata, {"commandList": entries})
 
 
@@ -182,7 +184,7 @@ def _answer(reference: Requester, trouble: NodeTrouble | None) -> MgsAnswer:
     return MgsAnswer(reference=reference, error=error)
 
 
-def _answered(answer: MgsAnswer) -> Object:
+def _encode_answer(answer: MgsAnswer) -> Object:
     reference = lustre.reference_of(answer.reference)
     said: dict[str, Any] = {"reference": reference, "ready": answer.ready}
     error = answer.error

@@ -23,7 +23,7 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.storage import locks, lustre, storageprofiles
 
 
-def child(owner: children.Owner, name: str, file_system: str, servers: Servers) -> Object:
+def new(owner: children.Owner, name: str, file_system: str, servers: Servers) -> Object:
     """Make an NnfStorage from what the workload manager has assigned.
 
     `file_system` is the label of its first set, of which Lustre has several. Its name is that of
@@ -71,7 +71,7 @@ def decide(
     meta = storage.metadata
     if meta.deleting:
         # Deleted by hand while a job has it mounted: its flash stays until that has let go.
-        return () if locks.is_held(storage) else given_back(storage, node_storages, blocks)
+        return () if locks.is_held(storage) else give_back(storage, node_storages, blocks)
     present = {node_storage.metadata.key: node_storage for node_storage in node_storages}
     known = {block.metadata.key for block in blocks}
     try:
@@ -109,14 +109,16 @@ def flash_by_rabbit(storage: NnfStorage) -> dict[str, int]:
 
 def node_storage_keys(storage: NnfStorage) -> dict[Key, str]:
     """Return the keys of the shares, and the label of the allocation set each belongs to."""
-    return {key: obj["metadata"]["labels"][_SET] for key, (obj, _) in children_of(storage).items()}
+    return {
+        key: obj["metadata"]["labels"][_SET_LABEL] for key, (obj, _) in children_of(storage).items()
+    }
 
 
-_SET = "nnf.cray.hpe.com/allocationset"
+_SET_LABEL = "nnf.cray.hpe.com/allocationset"
 
 
-class Served(msgspec.Struct, frozen=True):
-    """The MGS by which a Lustre file system is found, and the name that it has there."""
+class LustreAddress(msgspec.Struct, frozen=True):
+    """By what a Lustre file system is found: the address of its MGS, and its name there."""
 
     address: str
     name: str
@@ -125,7 +127,7 @@ class Served(msgspec.Struct, frozen=True):
 def children_of(
     storage: NnfStorage,
     profile: NnfStorageProfile | None = None,
-    served: Served | None = None,
+    address: LustreAddress | None = None,
 ) -> dict[Key, tuple[dict[str, Any], int]]:
     """Return the shares as they should be, and how many bytes of flash each allocation takes.
 
@@ -139,36 +141,40 @@ def children_of(
     padding = own.allocation_padding if own is not None else "0"
     of_lustre = lustre.variables(storage.spec.allocation_sets) if kind == LUSTRE else {}
     for each in storage.spec.allocation_sets:
-        for part in lustre.parts(each):
-            name = f"{meta.namespace}-{meta.name}-{each.name}-{part.number}"
-            reference = {"kind": "NnfNodeBlockStorage", "name": name, "namespace": part.rabbit}
+        for target_share in lustre.target_shares(each):
+            name = f"{meta.namespace}-{meta.name}-{each.name}-{target_share.number}"
+            reference = {
+                "kind": "NnfNodeBlockStorage",
+                "name": name,
+                "namespace": target_share.rabbit,
+            }
             variables = [
-                {"name": "$ALLOCATION_COUNT", "value": str(part.count)},
+                {"name": "$ALLOCATION_COUNT", "value": str(target_share.count)},
                 # The rabbit is a host, too.
-                {"name": "$HOST_COUNT", "value": str(part.count + 1)},
+                {"name": "$HOST_COUNT", "value": str(target_share.count + 1)},
                 *each.command_variables,
             ]
             values = {each["name"]: str(each["value"]) for each in variables if "value" in each}
             if kind == LUSTRE:
                 commands = storageprofiles.lustre_commands(
-                    profile, part.kind, {**values, **of_lustre}
+                    profile, target_share.kind, {**values, **of_lustre}
                 )
             else:
                 commands = storageprofiles.commands_of(profile, kind, values)
             share = {
                 "metadata": {
                     "name": name,
-                    "namespace": part.rabbit,
+                    "namespace": target_share.rabbit,
                     **_annotations(commands),
                     "labels": {
                         **labels.inherited_labels(meta),
                         **labels.of_owner(kinds.NNF_STORAGE, meta),
-                        _SET: each.name,
+                        _SET_LABEL: each.name,
                     },
                     "finalizers": [labels.NODE_STORAGE_FINALIZER],
                 },
                 "spec": {
-                    "count": part.count,
+                    "count": target_share.count,
                     "capacity": without_padding(each.capacity, padding),
                     "blockReference": reference,
                     "sharedAllocation": kind != LUSTRE,
@@ -176,10 +182,10 @@ def children_of(
                     "fileSystemType": kind,
                     "userID": storage.spec.user_id,
                     "groupID": storage.spec.group_id,
-                    **_targets(storage, part, served),
+                    **_targets(storage, target_share, address),
                 },
             }
-            children[Key(part.rabbit, name)] = (share, each.capacity)
+            children[Key(target_share.rabbit, name)] = (share, each.capacity)
     return children
 
 
@@ -194,21 +200,21 @@ def commands_of(storage: NnfStorage, profile: NnfStorageProfile | None) -> Profi
 
 
 def _targets(
-    storage: NnfStorage, part: lustre.TargetShare, served: Served | None
+    storage: NnfStorage, target_share: lustre.TargetShare, address: LustreAddress | None
 ) -> dict[str, Any]:
     """Return what a share says of the targets that it is."""
-    if storage.spec.file_system_type != LUSTRE or served is None:
+    if storage.spec.file_system_type != LUSTRE or address is None:
         return {}
-    start = {"startIndex": part.start} if part.start else {}
-    name = {"fileSystemName": served.name} if served.name else {}
+    start = {"startIndex": target_share.start} if target_share.start else {}
+    name = {"fileSystemName": address.name} if address.name else {}
     return {
         "lustreStorage": {
             "backFs": "zfs",
             **name,
             "lustreComponents": lustre.components(storage.spec.allocation_sets),
-            "mgsAddress": served.address,
+            "mgsAddress": address.address,
             **start,
-            "targetType": part.kind,
+            "targetType": target_share.kind,
         }
     }
 
@@ -235,7 +241,7 @@ def block_of(share: Object, size: int) -> Object:
     metadata, count = share["metadata"], share["spec"]["count"]
     access = [metadata["namespace"]]
     shared = share["spec"]["sharedAllocation"]
-    each = {"capacity": max(size, lustre.LEAST), "access": access}
+    each = {"capacity": max(size, lustre.MIN_TARGET_SIZE), "access": access}
     pool = {"capacity": size * count, "access": access}
     return {
         "metadata": {
@@ -310,10 +316,10 @@ def health(severity: str | None) -> str:
 def _set_statuses(
     storage: NnfStorage, shares: Mapping[Key, NnfNodeStorage | None]
 ) -> list[dict[str, Any]]:
-    labelled = node_storage_keys(storage)
+    set_labels = node_storage_keys(storage)
     reported = []
     for each in storage.spec.allocation_sets:
-        own = [share for key, share in shares.items() if labelled.get(key) == each.name]
+        own = [share for key, share in shares.items() if set_labels.get(key) == each.name]
         there = [share for share in own if share is not None]
         ready = [share for share in there if share.status.ready and not share.status.error]
         reported.append(
@@ -334,11 +340,12 @@ def _set_statuses(
     return reported
 
 
-def given_back(
+def give_back(
     storage: NnfStorage,
     node_storages: Sequence[NnfNodeStorage],
     blocks: Sequence[NnfNodeBlockStorage],
 ) -> Sequence[Write]:
+    """Remove shares and their flash; where none is left, let go of the storage."""
     if node_storages or blocks:
         # Both at once: an agent keeps the record of its flash until that of the volumes is gone.
         removals = [

@@ -72,13 +72,13 @@ def pinned_copy(source: Object, owner: Kind, meta: Meta, carried: Mapping[str, s
             "name": meta.name,
             "namespace": meta.namespace,
             "labels": {**carried, **labels.of_owner(owner, meta)},
-            "ownerReferences": labels.controller(owner, meta),
+            "ownerReferences": labels.owner_references(owner, meta),
         },
         "data": {**source["data"], "default": False, "pinned": True},
     }
 
 
-def pinned_for(storage: Meta) -> Key | None:
+def pinned_profile_key(storage: Meta) -> Key | None:
     """Return which profile was pinned for a storage; None if none was."""
     carried = storage.labels
     if labels.PINNED_PROFILE_NAME not in carried:
@@ -150,11 +150,11 @@ def _contents(profile: NnfStorageProfile) -> Iterator[ProfileMistake]:
         yield from _value(f"{path}.allocationPadding", padding, options.allocation_padding, 1)
         yield from _variables(path, options.variable_override)
         yield from _commands(path, **options.commands)
-        yield from _changes(path, options.block_device_commands)
+        yield from _volume_group_mistakes(path, options.block_device_commands)
     yield from _lustre("data.lustreStorage", profile.data.lustre_storage)
 
 
-def _changes(path: str, found: Mapping[str, Any]) -> Iterator[ProfileMistake]:
+def _volume_group_mistakes(path: str, found: Mapping[str, Any]) -> Iterator[ProfileMistake]:
     """Find what would change all of a site's volume group, on a rabbit."""
     rabbit = found.get("rabbitCommands")
     if not isinstance(rabbit, Mapping):
@@ -168,7 +168,7 @@ def _changes(path: str, found: Mapping[str, Any]) -> Iterator[ProfileMistake]:
     for where, line in lines:
         if where not in changes or not line.strip() or any(commandlines.mistakes(line)):
             continue
-        if not commandlines.changes_one(shlex.split(line), "$VG_NAME/$LV_NAME"):
+        if not commandlines.changes_one_volume(shlex.split(line), "$VG_NAME/$LV_NAME"):
             why = "the group has volumes of others: name the one by $VG_NAME/$LV_NAME, alone"
             yield ProfileMistake(where, why)
 
@@ -196,7 +196,7 @@ def _lustre(path: str, lustre: LustreProfile) -> Iterator[ProfileMistake]:
         yield from _variables(where, options.variable_override)
         yield from _commands(where, **options.commands)
     for line in mgt.pre_mount_commands:
-        for name in mgscommands.without_value(line, mgt.variable_override):
+        for name in mgscommands.variables_without_value(line, mgt.variable_override):
             why = f"{name} has no value here: an MGS is told of a file system, and of no target"
             yield ProfileMistake(f"{path}.mgtOptions.preMountCommands", why)
     client = lustre.client_options
@@ -221,9 +221,9 @@ def size_of_target(text: str) -> int:
     return size
 
 
-def _value(path: str, reads: Any, *given: Any) -> Iterator[ProfileMistake]:
+def _value(path: str, parse: Any, *arguments: Any) -> Iterator[ProfileMistake]:
     try:
-        reads(*given)
+        parse(*arguments)
     except UserMistake as error:
         yield ProfileMistake(path, str(error).removesuffix("."))
 
@@ -236,7 +236,7 @@ def _variables(path: str, override: Mapping[str, str]) -> Iterator[ProfileMistak
                 where, f"{name!r} does not start with $: the name of a variable does"
             )
         elif not commandlines.is_variable(name):
-            yield ProfileMistake(where, commandlines.unknown(name))
+            yield ProfileMistake(where, commandlines.unknown_variable_message(name))
         elif name == "$MOUNT_PATH":
             why = "all jobs' storage on a node would be mounted at one path"
             yield ProfileMistake(where, f"{name} cannot have another value: {why}")
@@ -268,8 +268,8 @@ def lustre_commands(
     found = profile.data.lustre_storage if profile is not None else LustreProfile()
     options, path = found.targets[kind], f"data.lustreStorage.{OPTIONS[kind]}"
     clients, of_clients = found.client_options, "data.lustreStorage.clientOptions"
-    client = {**lustre.CLIENT, **clients.commandlines}
-    own = {"commandlines": {**lustre.defaults(kind), **options.commandlines}}
+    client = {**lustre.CLIENT_DEFAULTS, **clients.commandlines}
+    own = {"commandlines": {**lustre.default_command_lines(kind), **options.commandlines}}
     lines = [
         *commandlines.lines_of(own, path),
         *commandlines.lines_of({"commandlines": client}, of_clients),

@@ -16,17 +16,23 @@ from warren.dws import children, kinds, labels, reports
 from warren.dws.faults import Fault, raise_for
 from warren.dws.node import FLASH_TYPES
 from warren.dws.objects.accesses import NnfAccess
-from warren.dws.objects.assignments import Computes, Servers, ServersSet, ServersSpec, StorageShare
+from warren.dws.objects.assignments import (
+    Computes,
+    Servers,
+    ServersSet,
+    ServersSpec,
+    ServersStorage,
+)
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
 from warren.dws.objects.systemstorages import NnfSystemStorage
 from warren.dws.storage import nnfstorage
 
-LABEL: Final = "system-storage"
+SET_LABEL: Final = "system-storage"
 """The allocation set."""
 
-_SHARED: Final = ("raw", "gfs2")
+_SHAREABLE_TYPES: Final = ("raw", "gfs2")
 """What several nodes may have at a time."""
 
 
@@ -35,7 +41,7 @@ class SystemStorageSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     object: NnfSystemStorage
     configuration: SystemConfiguration | None
-    usable: Callable[[str], bool]
+    is_usable: Callable[[str], bool]
     """Returns whether a rabbit is enabled and ready."""
     has_profile: bool
     """Whether the profile that it refers to is there."""
@@ -45,7 +51,7 @@ class SystemStorageSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     access: NnfAccess | None = None
 
     @property
-    def named_alike(self) -> Mapping[Kind, Meta]:
+    def objects_of_its_name(self) -> Mapping[Kind, Meta]:
         """What has its name, in the order in which it goes."""
         found = {
             kinds.NNF_ACCESS: self.access,
@@ -56,12 +62,12 @@ class SystemStorageSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         return {kind: each.metadata for kind, each in found.items() if each is not None}
 
     @property
-    def parts(self) -> Mapping[Kind, Meta]:
+    def dependents(self) -> Mapping[Kind, Meta]:
         """What is its own of that, and no older namesake's."""
         meta = self.object.metadata
         return {
             kind: each
-            for kind, each in self.named_alike.items()
+            for kind, each in self.objects_of_its_name.items()
             if labels.is_owner(kinds.SYSTEM_STORAGE, meta, each.labels)
         }
 
@@ -80,7 +86,7 @@ def is_about_to_go(snapshot: SystemStorageSnapshot) -> bool:
 
     What was seen may be older than the NnfSystemStorage, so that must be read from the API.
     """
-    return snapshot.object.metadata.deleting and not snapshot.parts
+    return snapshot.object.metadata.deleting and not snapshot.dependents
 
 
 def decide(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
@@ -92,12 +98,12 @@ def decide(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
         # First of all: without it the object may be gone before its storage is.
         finalizers = [*obj.metadata.finalizers, labels.SYSTEM_STORAGE_FINALIZER]
         patch = {"metadata": {"finalizers": finalizers}}
-        return [_changed(kinds.SYSTEM_STORAGE, obj.metadata, patch)]
+        return [_change(kinds.SYSTEM_STORAGE, obj.metadata, patch)]
     try:
         _check(snapshot)
-        return _made(snapshot)
+        return _make(snapshot)
     except Fault as fault:
-        return _reported(obj, ready=False, fault=fault)
+        return _report(obj, ready=False, fault=fault)
 
 
 # What is asked for
@@ -130,8 +136,8 @@ def _check(snapshot: SystemStorageSnapshot) -> None:
         raise Fault(
             f"SystemConfiguration {kinds.CONFIGURATION_KEY} is not there yet", severity="Minor"
         )
-    for kind, each in snapshot.named_alike.items():
-        if kind not in snapshot.parts:
+    for kind, each in snapshot.objects_of_its_name.items():
+        if kind not in snapshot.dependents:
             raise _mistake(f"the name is taken: there is a {kind.name} {each.key} of another's")
     _check_unchanged(snapshot.storage, snapshot.object)
 
@@ -170,8 +176,10 @@ def layout(snapshot: SystemStorageSnapshot) -> Layout:
         raise _mistake(f"includeRabbits: the system has no rabbit {', '.join(unknown)}")
     names = spec.include_rabbits or [name for name in nodes if name not in spec.exclude_rabbits]
     if spec.exclude_disabled_rabbits:
-        names = [name for name in names if snapshot.usable(name)]
-    reaching = {name: _reaching(snapshot.object, nodes[name]) for name in dict.fromkeys(names)}
+        names = [name for name in names if snapshot.is_usable(name)]
+    reaching = {
+        name: _reaching_computes(snapshot.object, nodes[name]) for name in dict.fromkeys(names)
+    }
     wired = {each for own in reaching.values() for each in own}
     strange = [name for name in spec.include_computes if name not in wired]
     if strange:
@@ -179,7 +187,7 @@ def layout(snapshot: SystemStorageSnapshot) -> Layout:
             f"includeComputes: {', '.join(strange)} is wired to no rabbit that has the storage"
         )
     crowded = [name for name, own in reaching.items() if spec.shared and len(own) > 1]
-    if spec.make_client_mounts and spec.type not in _SHARED and crowded:
+    if spec.make_client_mounts and spec.type not in _SHAREABLE_TYPES and crowded:
         raise _mistake(
             f"an {spec.type} is damaged where several compute nodes mount it, as those of "
             f"{crowded[0]} would: ask for shared: false"
@@ -191,7 +199,7 @@ def layout(snapshot: SystemStorageSnapshot) -> Layout:
     )
 
 
-def _reaching(obj: NnfSystemStorage, rabbit: StorageNode) -> list[str]:
+def _reaching_computes(obj: NnfSystemStorage, rabbit: StorageNode) -> list[str]:
     """Return the compute nodes of a rabbit that are to reach the storage."""
     spec = obj.spec
     if spec.include_computes:
@@ -200,87 +208,94 @@ def _reaching(obj: NnfSystemStorage, rabbit: StorageNode) -> list[str]:
     return [
         each.name
         for each in rabbit.computes_access
-        if _targets(obj, each.index) and each.name not in spec.exclude_computes
+        if _is_targeted(obj, each.index) and each.name not in spec.exclude_computes
     ]
 
 
-def _targets(obj: NnfSystemStorage, place: int) -> bool:
+def _is_targeted(obj: NnfSystemStorage, index: int) -> bool:
     """Return whether compute nodes at a place on their rabbit are meant."""
     match obj.spec.computes_target:
         case "even":
-            return place % 2 == 0
+            return index % 2 == 0
         case "odd":
-            return place % 2 == 1
+            return index % 2 == 1
         case "pattern":
-            return place in obj.spec.computes_pattern
+            return index in obj.spec.computes_pattern
     return True
 
 
 # What is made
 
 
-def _made(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
-    obj, places = snapshot.object, layout(snapshot)
+def _make(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
+    obj, wanted_layout = snapshot.object, layout(snapshot)
     # What is there stays, and is as much as it was.
-    there = _there(snapshot.storage)
-    counts = {**there, **{name: n for name, n in places.counts.items() if name not in there}}
+    existing = _existing_counts(snapshot.storage)
+    counts = {
+        **existing,
+        **{name: n for name, n in wanted_layout.counts.items() if name not in existing},
+    }
     if not counts:
         raise Fault("no rabbit is to have it", type="User", severity="Major")
-    filled = _filled(obj, counts)
+    servers_spec = _servers_spec(obj, counts)
     writes: list[Write] = []
-    sets = [_written(each) for each in filled.allocation_sets]
+    sets = [_encode_set(each) for each in servers_spec.allocation_sets]
     if snapshot.servers is None:
         body = {"spec": {"allocationSets": sets}}
         writes.append(_create(kinds.SERVERS, obj, body, labels.SERVERS_FINALIZER))
-    elif snapshot.servers.spec != filled:
+    elif snapshot.servers.spec != servers_spec:
         patch = {"spec": {"allocationSets": sets}}
-        writes.append(_changed(kinds.SERVERS, snapshot.servers.metadata, patch))
-    computes = _computes(snapshot, places)
+        writes.append(_change(kinds.SERVERS, snapshot.servers.metadata, patch))
+    computes = _computes(snapshot, wanted_layout)
     data = [{"name": name} for name in computes]
     if snapshot.computes is None:
         writes.append(_create(kinds.COMPUTES, obj, {"data": data}))
     elif [each.name for each in snapshot.computes.data] != computes:
-        writes.append(_changed(kinds.COMPUTES, snapshot.computes.metadata, {"data": data}))
-    made = _storage(obj, filled)
+        writes.append(_change(kinds.COMPUTES, snapshot.computes.metadata, {"data": data}))
+    made = _storage(obj, servers_spec)
     if snapshot.storage is None:
-        return [*writes, Create(kind=kinds.NNF_STORAGE, object=made), *_waits(obj)]
-    if there != counts:
+        return [*writes, Create(kind=kinds.NNF_STORAGE, object=made), *_report_not_ready(obj)]
+    if existing != counts:
         patch = {"spec": {"allocationSets": made["spec"]["allocationSets"]}}
-        changed = _changed(kinds.NNF_STORAGE, snapshot.storage.metadata, patch)
-        return [*writes, changed, *_waits(obj)]
+        changed = _change(kinds.NNF_STORAGE, snapshot.storage.metadata, patch)
+        return [*writes, changed, *_report_not_ready(obj)]
     raise_for(snapshot.storage.status.error)
     if not snapshot.storage.status.ready:
-        return [*writes, *_waits(obj)]
+        return [*writes, *_report_not_ready(obj)]
     if not computes:
-        return [*writes, *_reported(obj, ready=not writes)]
+        return [*writes, *_report(obj, ready=not writes)]
     if snapshot.access is None:
-        return [*writes, Create(kind=kinds.NNF_ACCESS, object=_access(obj)), *_waits(obj)]
+        return [
+            *writes,
+            Create(kind=kinds.NNF_ACCESS, object=_access(obj)),
+            *_report_not_ready(obj),
+        ]
     raise_for(snapshot.access.status.error)
     status = snapshot.access.status
     ready = status.ready and status.state == "mounted" and not writes
-    return [*writes, *_reported(obj, ready=ready)]
+    return [*writes, *_report(obj, ready=ready)]
 
 
-def _computes(snapshot: SystemStorageSnapshot, places: Layout) -> list[str]:
+def _computes(snapshot: SystemStorageSnapshot, wanted_layout: Layout) -> list[str]:
     """Return who reaches it: those who did, as far as the system has them still, and new ones.
 
     Those of a rabbit on which nothing was made yet did not, listed or not: it may have none in the
     end. An allocation is a compute node's own by its place in the list. So none comes to a rabbit
     whose allocations are not shared, after they have been made.
     """
-    there, known = _there(snapshot.storage), snapshot.configuration
+    existing, known = _existing_counts(snapshot.storage), snapshot.configuration
     wired = known.wiring() if known is not None else {}
     listed = [each.name for each in snapshot.computes.data] if snapshot.computes else []
-    kept = [name for name in listed if wired.get(name) in there]
+    remaining = [name for name in listed if wired.get(name) in existing]
     new = [
         name
-        for name, rabbit in places.computes.items()
-        if name not in kept and (snapshot.object.spec.shared or rabbit not in there)
+        for name, rabbit in wanted_layout.computes.items()
+        if name not in remaining and (snapshot.object.spec.shared or rabbit not in existing)
     ]
-    return [*kept, *new]
+    return [*remaining, *new]
 
 
-def _there(made: NnfStorage | None) -> dict[str, int]:
+def _existing_counts(made: NnfStorage | None) -> dict[str, int]:
     found: Counter[str] = Counter()
     for each in made.spec.allocation_sets if made is not None else ():
         for node in each.nodes:
@@ -288,13 +303,13 @@ def _there(made: NnfStorage | None) -> dict[str, int]:
     return dict(found)
 
 
-def _filled(obj: NnfSystemStorage, counts: Mapping[str, int]) -> ServersSpec:
-    shares = tuple(StorageShare(name=name, allocation_count=n) for name, n in counts.items())
-    whole = ServersSet(label=LABEL, allocation_size=obj.spec.capacity, storage=shares)
+def _servers_spec(obj: NnfSystemStorage, counts: Mapping[str, int]) -> ServersSpec:
+    shares = tuple(ServersStorage(name=name, allocation_count=n) for name, n in counts.items())
+    whole = ServersSet(label=SET_LABEL, allocation_size=obj.spec.capacity, storage=shares)
     return ServersSpec(allocation_sets=(whole,))
 
 
-def _written(each: ServersSet) -> Object:
+def _encode_set(each: ServersSet) -> Object:
     return {
         "label": each.label,
         "allocationSize": each.allocation_size,
@@ -334,20 +349,20 @@ def _create(kind: Kind, obj: NnfSystemStorage, body: Object, *finalizers: str) -
         "name": meta.name,
         "namespace": meta.namespace,
         "labels": {**_labels(obj), **labels.of_owner(kinds.SYSTEM_STORAGE, meta)},
-        "ownerReferences": labels.controller(kinds.SYSTEM_STORAGE, meta),
+        "ownerReferences": labels.owner_references(kinds.SYSTEM_STORAGE, meta),
         "finalizers": list(finalizers),
     }
     return Create(kind=kind, object={"metadata": metadata, **body})
 
 
-def _storage(obj: NnfSystemStorage, filled: ServersSpec) -> Object:
-    servers = Servers(metadata=obj.metadata, spec=filled)
-    made = nnfstorage.child(_owner(obj), obj.metadata.name, obj.spec.type, servers)
-    made["metadata"]["labels"] |= _profile(obj)
+def _storage(obj: NnfSystemStorage, servers_spec: ServersSpec) -> Object:
+    servers = Servers(metadata=obj.metadata, spec=servers_spec)
+    made = nnfstorage.new(_owner(obj), obj.metadata.name, obj.spec.type, servers)
+    made["metadata"]["labels"] |= _profile_labels(obj)
     return made
 
 
-def _profile(obj: NnfSystemStorage) -> dict[str, str]:
+def _profile_labels(obj: NnfSystemStorage) -> dict[str, str]:
     profile = obj.spec.storage_profile
     return labels.of_profile(profile.name, profile.namespace)
 
@@ -355,7 +370,7 @@ def _profile(obj: NnfSystemStorage) -> dict[str, str]:
 def _access(obj: NnfSystemStorage) -> Object:
     spec, meta = obj.spec, obj.metadata
     metadata = _owner(obj).metadata(meta.name, labels.ACCESS_FINALIZER)
-    metadata["labels"] |= _profile(obj)
+    metadata["labels"] |= _profile_labels(obj)
     place = {"name": meta.name, "namespace": meta.namespace}
     return {
         "metadata": metadata,
@@ -377,13 +392,11 @@ def _access(obj: NnfSystemStorage) -> Object:
 # What is reported, and given back
 
 
-def _waits(obj: NnfSystemStorage) -> Sequence[Write]:
-    return _reported(obj, ready=False)
+def _report_not_ready(obj: NnfSystemStorage) -> Sequence[Write]:
+    return _report(obj, ready=False)
 
 
-def _reported(
-    obj: NnfSystemStorage, *, ready: bool, fault: Fault | None = None
-) -> Sequence[Change]:
+def _report(obj: NnfSystemStorage, *, ready: bool, fault: Fault | None = None) -> Sequence[Change]:
     error: dict[str, Any] | None = fault.as_status() if fault else None
     known = obj.status
     if known is not None and known.ready is ready and reports.same_error(known.error, error):
@@ -397,14 +410,14 @@ def _give_back(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
     if labels.SYSTEM_STORAGE_FINALIZER not in obj.metadata.finalizers:
         return ()
     # One kind after the other: nodes unmount before rabbits give back.
-    for kind, meta in snapshot.parts.items():
+    for kind, meta in snapshot.dependents.items():
         removal = [] if meta.deleting else [Remove(kind=kind, key=meta.key)]
-        return [*removal, *_reported(obj, ready=False, fault=_stuck(snapshot))]
+        return [*removal, *_report(obj, ready=False, fault=_removal_fault(snapshot))]
     finalizer = labels.SYSTEM_STORAGE_FINALIZER
     return [reports.remove_finalizer(kinds.SYSTEM_STORAGE, obj.metadata, finalizer)]
 
 
-def _stuck(snapshot: SystemStorageSnapshot) -> Fault | None:
+def _removal_fault(snapshot: SystemStorageSnapshot) -> Fault | None:
     """Return what a node says is in the way of what goes."""
     for each in (snapshot.access, snapshot.storage):
         if each is not None and each.metadata.deleting:
@@ -415,5 +428,5 @@ def _stuck(snapshot: SystemStorageSnapshot) -> Fault | None:
     return None
 
 
-def _changed(kind: Kind, meta: Meta, patch: Object) -> Change:
+def _change(kind: Kind, meta: Meta, patch: Object) -> Change:
     return Change(kind=kind, key=meta.key, patch=patch, resource_version=meta.resource_version)

@@ -20,10 +20,10 @@ def container(
     directive: Directive, index: int, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
     """Find what is wrong with a container beside a job."""
-    if facts.containers is False and not _is_started_by_others(directive, facts):
+    if facts.runs_containers is False and not _is_started_by_others(directive, facts):
         yield directive.mistake(
             directive.command,
-            f"Containers cannot run here: {facts.no_containers}.",
+            f"Containers cannot run here: {facts.why_no_containers}.",
             "Take the directive out, and start the program in the job.",
         )
         return
@@ -37,9 +37,9 @@ def container(
             "Containers run as the job's user, and never as root.",
             "Submit as another user.",
         )
-    named = value_of(directive, "profile")
-    if named is not None and facts.container_profiles is not None:
-        yield from _profile_mistakes(directive, named, job, facts)
+    profile_name = value_of(directive, "profile")
+    if profile_name is not None and facts.container_profiles is not None:
+        yield from _profile_mistakes(directive, profile_name, job, facts)
     for argument in directive.arguments:
         if argument.value is None:
             continue
@@ -59,16 +59,16 @@ def _is_started_by_others(directive: Directive, facts: Facts) -> bool:
 
 
 def _profile_mistakes(
-    directive: Directive, named: Token, job: JobDirectives, facts: Facts
+    directive: Directive, profile_name: Token, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
     """Find what a container's profile says against its directive."""
     available = facts.container_profiles or {}
-    profile = available.get(named.text)
+    profile = available.get(profile_name.text)
     if profile is None:
         yield directive.mistake(
-            named,
-            f"There is no container profile named {named.text!r} here.",
-            did_you_mean(named.text, sorted(available))
+            profile_name,
+            f"There is no container profile named {profile_name.text!r} here.",
+            did_you_mean(profile_name.text, sorted(available))
             or (
                 f"Take {alternatives(sorted(available))}."
                 if available
@@ -79,27 +79,27 @@ def _profile_mistakes(
     users = profile.restriction(facts.userid, facts.groupid)
     if users is not None:
         yield directive.mistake(
-            named, f"The container profile {named.text!r} is for {users} alone."
+            profile_name, f"The container profile {profile_name.text!r} is for {users} alone."
         )
     mpi = profile.data.mpi_spec
-    if facts.containers and profile.data.create_container and mpi and mpi.copy_offload:
+    if facts.runs_containers and profile.data.create_container and mpi and mpi.copy_offload:
         yield directive.mistake(
-            named,
-            f"The container profile {named.text!r} is for copy offload, which there is none of "
-            "here.",
+            profile_name,
+            f"The container profile {profile_name.text!r} is for copy offload, which there is none "
+            "of here.",
             "Leave the container out: requires=copy-offload is all that it takes here."
-            if facts.offload
+            if facts.has_offload
             else None,
         )
     given: dict[str, Argument] = {}
     for argument in directive.arguments:
-        name = containerprofiles.argument(argument.key.text)
+        name = containerprofiles.argument_name(argument.key.text)
         if not name.startswith("DW_"):
             continue
         if name not in profile.storages:
             yield directive.mistake(
                 argument.key,
-                f"The container profile {named.text!r} has no storage {argument.key.text}.",
+                f"The container profile {profile_name.text!r} has no storage {argument.key.text}.",
                 did_you_mean(name, profile.storages),
             )
         elif name in given:
@@ -110,8 +110,8 @@ def _profile_mistakes(
             yield from _capacity_mistakes(directive, given[name].value, need.minimum_capacity, job)
         elif not need.optional:
             yield directive.mistake(
-                named,
-                f"The container profile {named.text!r} needs the storage {name}.",
+                profile_name,
+                f"The container profile {profile_name.text!r} needs the storage {name}.",
                 f"Add {name}= and the name of a storage of the job.",
             )
 
@@ -120,7 +120,7 @@ def _capacity_mistakes(
     directive: Directive, value: Token | None, minimum: str, job: JobDirectives
 ) -> Iterator[Mistake]:
     """Find a jobdw that is smaller than the application needs."""
-    made = job.storage.get(value.text) if value is not None else None
+    made = job.jobdws.get(value.text) if value is not None else None
     size = made.values.get("capacity") if made is not None else None
     if value is None or not size or not minimum:
         return
@@ -139,10 +139,10 @@ def _capacity_mistakes(
 def _storage_mistakes(
     directive: Directive, value: Token, lifetime: str, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
-    names: Mapping[str, object] = job.storage if lifetime == "job" else job.persistent_index
+    names: Mapping[str, object] = job.jobdws if lifetime == "job" else job.persistent_index
     if value.text not in names:
         command = "jobdw" if lifetime == "job" else "persistentdw"
-        if not job.doubtful:
+        if not job.may_have_unknown_names:
             yield directive.mistake(
                 value,
                 f"This job has no {command} named {value.text!r}.",

@@ -24,7 +24,7 @@ def copy(directive: Directive, index: int, job: JobDirectives, facts: Facts) -> 
             continue
         path = staging.parse(argument.value.text)
         if path.storage is not None:
-            wrong = list(_end(directive, argument.value, path, job, facts))
+            wrong = list(_storage_path_mistakes(directive, argument.value, path, job, facts))
             yield from wrong
             if key != own and not wrong:
                 yield directive.mistake(
@@ -51,26 +51,28 @@ def copy(directive: Directive, index: int, job: JobDirectives, facts: Facts) -> 
         )
 
 
-def _end(
+def _storage_path_mistakes(
     directive: Directive, value: Token, path: staging.StagingPath, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
     """Find what is wrong with the storage in which a path lies."""
-    place = Token(value.text.partition("/")[0], value.start)
+    variable_token = Token(value.text.partition("/")[0], value.start)
     name = path.storage or ""
     command = {"job": "jobdw", "persistent": "persistentdw"}[path.lifetime]
-    names: Mapping[str, object] = job.storage if path.lifetime == "job" else job.persistent_index
+    names: Mapping[str, object] = job.jobdws if path.lifetime == "job" else job.persistent_index
     if name not in names:
-        if not job.doubtful:
+        if not job.may_have_unknown_names:
             variables = (variable(path.lifetime, each) for each in names)  # the first will do
             yield directive.mistake(
-                place,
+                variable_token,
                 f"This job has no {command} named {name!r}.",
-                did_you_mean(place.text, variables)
+                did_you_mean(variable_token.text, variables)
                 or (f"Add #DW persistentdw name={name}." if path.lifetime != "job" else None)
                 or suggestion(job),
             )
     elif type_of(path.lifetime, name, job, facts) == "raw":
-        yield directive.mistake(place, f"Data movement cannot be used with {name!r}, which is raw.")
+        yield directive.mistake(
+            variable_token, f"Data movement cannot be used with {name!r}, which is raw."
+        )
 
 
 def global_path_mistakes(

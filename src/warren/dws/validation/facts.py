@@ -15,7 +15,7 @@ from warren.dws.persistent.sharing import PRIVATE, Sharing, may_use
 from warren.dws.pods.pod import NO_RUNTIME
 
 
-class Persistent(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A PersistentStorageInstance, as far as directives may name it."""
 
     name: str
@@ -23,7 +23,7 @@ class Persistent(msgspec.Struct, frozen=True, kw_only=True):
     userid: int
     sharing: Sharing = PRIVATE
     """Who else than its user may use it, though not destroy it."""
-    made: bool = True
+    is_usable: bool = True
     """Whether its file systems are there."""
     deleting: bool = False
     expires: float | None = None
@@ -33,15 +33,15 @@ class Persistent(msgspec.Struct, frozen=True, kw_only=True):
     """What has made it."""
 
 
-def persistent_of(obj: Mapping[str, Any]) -> Persistent:
+def instance_facts(obj: Mapping[str, Any]) -> InstanceFacts:
     """Read a PersistentStorageInstance (dws-spec section 7)."""
     metadata, spec = obj["metadata"], obj["spec"]
-    return Persistent(
+    return InstanceFacts(
         name=metadata["name"],
         file_system=spec.get("fsType", ""),
         userid=spec.get("userID", 0),
         sharing=sharing.from_annotations(metadata.get("annotations") or {}),
-        made=(obj.get("status") or {}).get("state") in USABLE,
+        is_usable=(obj.get("status") or {}).get("state") in USABLE,
         expires=expiry.from_annotations(metadata.get("annotations") or {}),
         deleting="deletionTimestamp" in metadata or spec.get("state") == "Destroying",
         in_use=bool(spec.get("consumerReferences")),
@@ -57,23 +57,23 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     userid: int | None
     """Whose directives these are."""
-    creates: bool = True
+    may_create: bool = True
     """Whether that user may create persistent storage."""
     groups: Collection[int] = ()
     """The groups that this user is in, where persistent storage is shared with some."""
     file_systems: Sequence[LustreFileSystem] | None
-    raw: RawVolumes | None
+    raw_volumes: RawVolumes | None
     """Who may have raw volumes (`rabbitstorages.raw_volumes`)."""
-    persistent: Mapping[str, Persistent] | None = None
+    persistent: Mapping[str, InstanceFacts] | None = None
     """The instances of the Workflow's namespace by name."""
     profiles: Sequence[NnfStorageProfile] | None = None
-    makes: Sequence[str] | None = FILE_SYSTEM_TYPES
+    supported_types: Sequence[str] | None = FILE_SYSTEM_TYPES
     """The types of file systems that there are."""
     why_not_made: Callable[[str], str | None] = lambda kind: None
     """Tells why no rabbit makes a type of file systems; None where one does."""
-    containers: bool | None = False
+    runs_containers: bool | None = False
     """Whether it runs containers."""
-    no_containers: str = NO_RUNTIME
+    why_no_containers: str = NO_RUNTIME
     """Why it does not."""
     container_profiles: Mapping[str, ContainerProfile] | None = None
     """The profiles of containers that directives choose from, by name."""
@@ -83,20 +83,20 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """In seconds since the epoch."""
     duration: float = 0.0
     """For how many seconds the job may run; 0 is without end."""
-    waits: bool = False
+    has_dependencies: bool = False
     """Whether the job begins after others: what is in use now may not be then."""
-    coming: frozenset[str] = frozenset()
+    storage_of_dependencies: frozenset[str] = frozenset()
     """The persistent storage that the jobs create after which it begins."""
     copy_profiles: frozenset[str] | None = frozenset()
     """The names of its NnfDataMovementProfiles, which copies may name."""
-    offload: bool = False
+    has_offload: bool = False
     """Whether running jobs may ask it for copies, with `requires=copy-offload`."""
 
-    def is_owner(self, found: Persistent) -> bool:
+    def is_owner(self, found: InstanceFacts) -> bool:
         """Return whether persistent storage is this user's own."""
         return self.userid is None or found.userid == self.userid
 
-    def may_use(self, found: Persistent) -> bool:
+    def may_use(self, found: InstanceFacts) -> bool:
         """Return whether this user may use persistent storage."""
         return self.userid is None or may_use(found.userid, found.sharing, self.userid, self.groups)
 
@@ -104,9 +104,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 UNKNOWN: Final = Facts(
     userid=None,
     file_systems=None,
-    raw=None,
-    makes=None,
-    containers=None,
+    raw_volumes=None,
+    supported_types=None,
+    runs_containers=None,
     copy_profiles=None,
 )
 """What is known where there is no cluster to ask."""

@@ -13,11 +13,11 @@ class JobDirectives(msgspec.Struct, frozen=True, kw_only=True):
     """What the directives of one job have between them. Names are those of `name=`."""
 
     size: int
-    storage: Mapping[str, Directive]
+    jobdws: Mapping[str, Directive]
     """Each jobdw."""
     persistent_index: Mapping[str, int]
     """Each persistentdw, the first one of its name."""
-    doubtful: bool
+    may_have_unknown_names: bool
     """Whether there may be storage whose name is not known."""
     container_index: int | None
     """The first one."""
@@ -43,7 +43,7 @@ class JobDirectives(msgspec.Struct, frozen=True, kw_only=True):
             unknown = command.text not in commands and bool(wrong)
             if unknown or command.text in ("jobdw", "persistentdw"):
                 doubtful |= unknown or name is None
-                doubtful |= name is not None and any(_within(found, name) for found in wrong)
+                doubtful |= name is not None and any(_contains(found, name) for found in wrong)
             if name is not None and command.text == "jobdw":
                 storage.setdefault(name.text, directive)
             if name is not None and command.text == "persistentdw":
@@ -52,14 +52,14 @@ class JobDirectives(msgspec.Struct, frozen=True, kw_only=True):
                 container = index
         return cls(
             size=len(directives),
-            storage=storage,
+            jobdws=storage,
             persistent_index=persistent,
-            doubtful=doubtful,
+            may_have_unknown_names=doubtful,
             container_index=container,
         )
 
 
-def _within(found: Finding, token: Token) -> bool:
+def _contains(found: Finding, token: Token) -> bool:
     return found.mistake.start <= token.start < found.mistake.end
 
 
@@ -73,7 +73,7 @@ def value_of(directive: Directive, key: str) -> Token | None:
 def type_of(lifetime: str, name: str, job: JobDirectives, facts: Facts) -> str | None:
     """Return the type of a storage that directives of the job name, if it is known."""
     if lifetime == "job":
-        return job.storage[name].values.get("type")
+        return job.jobdws[name].values.get("type")
     found = (facts.persistent or {}).get(name)
     return found.file_system if found is not None else None
 
@@ -85,6 +85,6 @@ def variable(lifetime: str, name: str) -> str:
 
 def suggestion(job: JobDirectives) -> str | None:
     """Return the advice to begin a path in the first storage of a job."""
-    for name in job.storage:
+    for name in job.jobdws:
         return f"Try {variable('job', name)}/."
     return None

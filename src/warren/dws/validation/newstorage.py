@@ -29,14 +29,14 @@ def type_mistakes(directive: Directive, facts: Facts) -> Iterator[Mistake]:
     kind = value_of(directive, "type")
     if kind is None:
         return
-    if facts.makes is not None and kind.text not in facts.makes:
+    if facts.supported_types is not None and kind.text not in facts.supported_types:
         yield directive.mistake(
             kind,
             f"File systems of type {kind.text} are not made by this cluster: its rabbits make "
-            f"{alternatives(facts.makes)}.",
+            f"{alternatives(facts.supported_types)}.",
             "Try type=xfs, of which each compute node has its own.",
         )
-    elif kind.text == "raw" and facts.raw is RawVolumes.NONE:
+    elif kind.text == "raw" and facts.raw_volumes is RawVolumes.NONE:
         yield directive.mistake(
             kind,
             "Volumes of type raw cannot be made here: a raw volume is a block device, "
@@ -49,7 +49,7 @@ def type_mistakes(directive: Directive, facts: Facts) -> Iterator[Mistake]:
             f"No rabbit makes file systems of type {kind.text}: {why}.",
             "Take another type, or ask an admin for this one.",
         )
-    elif kind.text == "raw" and facts.raw is RawVolumes.FOR_ROOT and facts.userid:
+    elif kind.text == "raw" and facts.raw_volumes is RawVolumes.FOR_ROOT and facts.userid:
         yield directive.mistake(
             kind,
             "Volumes of type raw are for root alone here: the rabbits make them as loop devices, "
@@ -70,14 +70,14 @@ def size_mistakes(directive: Directive) -> Iterator[Mistake]:
         yield directive.mistake(size, str(mistake))
 
 
-_MAKING: Final = ("jobdw", "create_persistent")
+_STORAGE_COMMANDS: Final = ("jobdw", "create_persistent")
 
 
 def profile_mistakes(
     directive: Directive, available: Sequence[NnfStorageProfile]
 ) -> Iterator[Mistake]:
     """Find what the profile says against a directive that makes storage."""
-    if directive.command.text not in _MAKING or directive.argument("type") is None:
+    if directive.command.text not in _STORAGE_COMMANDS or directive.argument("type") is None:
         return
     try:
         profile = storageprofiles.choose(directive.values.get("profile"), available)

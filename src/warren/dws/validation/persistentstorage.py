@@ -8,7 +8,7 @@ from warren.directives.parse import Directive, Token
 from warren.dws.node import RawVolumes
 from warren.dws.persistent import expiry
 from warren.dws.persistent.instances import asks_for_same
-from warren.dws.validation.facts import Facts, Persistent
+from warren.dws.validation.facts import Facts, InstanceFacts
 from warren.dws.validation.jobdirectives import JobDirectives, value_of
 from warren.dws.validation.newstorage import size_mistakes, type_mistakes
 from warren.dws.validation.offloaduse import offload_mistakes
@@ -21,8 +21,8 @@ def create_persistent(
     directive: Directive, index: int, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
     """Find what is wrong with storage that is to outlive its job."""
-    yield from _alone(directive, job)
-    if not facts.creates:
+    yield from _alone_mistakes(directive, job)
+    if not facts.may_create:
         yield directive.mistake(
             directive.command,
             "Only the instance owner can create persistent storage here.",
@@ -67,7 +67,7 @@ def create_persistent(
             )
 
 
-def _alone(directive: Directive, job: JobDirectives) -> Iterator[Mistake]:
+def _alone_mistakes(directive: Directive, job: JobDirectives) -> Iterator[Mistake]:
     if job.size > 1:
         yield directive.mistake(
             directive.command,
@@ -92,14 +92,14 @@ def persistentdw(
             "Once is enough.",
         )
     elif facts.persistent is not None:
-        yield from _usable(directive, name, facts.persistent, facts)
+        yield from _use_mistakes(directive, name, facts.persistent, facts)
 
 
-def _usable(
-    directive: Directive, name: Token, persistent: Mapping[str, Persistent], facts: Facts
+def _use_mistakes(
+    directive: Directive, name: Token, persistent: Mapping[str, InstanceFacts], facts: Facts
 ) -> Iterator[Mistake]:
     found = persistent.get(name.text)
-    if name.text in facts.coming and (found is None or not found.made):
+    if name.text in facts.storage_of_dependencies and (found is None or not found.is_usable):
         return
     if found is None:
         own = [each.name for each in persistent.values() if facts.may_use(each)]
@@ -120,15 +120,15 @@ def _usable(
             f"The persistent storage {name.text!r} is another user's.",
             f"Its user may share it: warren persistent share {name.text} --user=YOU.",
         )
-    elif (ended := _expired(found, facts)) is not None:
+    elif (ended := _expiry_mistake(found, facts)) is not None:
         yield directive.mistake(name, *ended)
-    elif not found.made:
+    elif not found.is_usable:
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is still being made.",
             "Submit again when its state is Active, or with --dependency=afterok:JOBID.",
         )
-    elif found.file_system == "raw" and facts.raw is RawVolumes.FOR_ROOT and facts.userid:
+    elif found.file_system == "raw" and facts.raw_volumes is RawVolumes.FOR_ROOT and facts.userid:
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is raw, and raw volumes are for root alone "
@@ -137,7 +137,7 @@ def _usable(
         )
 
 
-def _expired(found: Persistent, facts: Facts) -> tuple[str, str] | None:
+def _expiry_mistake(found: InstanceFacts, facts: Facts) -> tuple[str, str] | None:
     """Return what is wrong with storage that does not last as long as the job, and what helps."""
     if found.expires is None or facts.now is None:
         return None
@@ -157,7 +157,7 @@ def destroy_persistent(
     directive: Directive, index: int, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
     """Find why persistent storage cannot be destroyed."""
-    yield from _alone(directive, job)
+    yield from _alone_mistakes(directive, job)
     name = value_of(directive, "name")
     found = None if name is None else (facts.persistent or {}).get(name.text)
     if name is None or found is None or found.deleting:
@@ -168,7 +168,7 @@ def destroy_persistent(
             f"The persistent storage {name.text!r} is another user's, and only that user can "
             "destroy it.",
         )
-    elif found.in_use and not facts.waits:
+    elif found.in_use and not facts.has_dependencies:
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} cannot be destroyed while jobs use it.",

@@ -33,12 +33,12 @@ _LIFETIMES: Final = {
 }
 
 
-def is_wanted(directives: Sequence[str]) -> bool:
+def may_have_containers(directives: Sequence[str]) -> bool:
     """Return whether some directive may be one for containers."""
     return any("container" in text for text in directives)
 
 
-def index_of(directives: Sequence[str]) -> int | None:
+def container_index(directives: Sequence[str]) -> int | None:
     """Return the index of the directive for containers: there is one at most."""
     found = (index for index, text in enumerate(directives) if _is_container(text))
     return next(found, None)
@@ -67,10 +67,10 @@ def all_targets(snapshot: WorkflowSnapshot) -> set[int]:
 
 
 def _targets(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, int]:
-    named = staging.storage_named(snapshot.directives)
+    named = staging.indexes_by_storage(snapshot.directives)
     found = {}
     for argument in directive.arguments:
-        key = containerprofiles.argument(argument.key.text)
+        key = containerprofiles.argument_name(argument.key.text)
         lifetime = next((of for prefix, of in _LIFETIMES.items() if key.startswith(prefix)), None)
         if lifetime is None or argument.value is None:
             continue
@@ -83,9 +83,9 @@ def _targets(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, int]
 
 def _profile(snapshot: WorkflowSnapshot, index: int) -> ContainerProfile:
     """Return the directive's own copy. Raises Fault where it is not there."""
-    obj = snapshot.pinned_container_profiles.get(snapshot.child(index))
+    obj = snapshot.pinned_container_profiles.get(snapshot.child_name(index))
     if obj is None:
-        raise Fault(f"the NnfContainerProfile {snapshot.child(index)} is gone")
+        raise Fault(f"the NnfContainerProfile {snapshot.child_name(index)} is gone")
     try:
         return containerprofiles.decode(obj)
     except Malformed as error:
@@ -95,8 +95,10 @@ def _profile(snapshot: WorkflowSnapshot, index: int) -> ContainerProfile:
 def _application(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Application:
     """Return what a directive runs. Raises Fault where that is not known, or not possible."""
     profile = _profile(snapshot, index)
-    manager, workflow = snapshot.ports, snapshot.workflow
-    given = ports.assigned_ports(manager, workflow, profile.ports) if profile.ports else ()
+    manager, workflow = snapshot.port_manager, snapshot.workflow
+    given = (
+        ports.assigned_ports(manager, workflow, profile.port_count) if profile.port_count else ()
+    )
     return Application(
         workflow=workflow,
         index=index,
@@ -113,14 +115,14 @@ def _nodes(snapshot: WorkflowSnapshot) -> Mapping[str, Sequence[str]]:
     wiring = snapshot.wiring or {}
     found: dict[str, list[str]] = {}
     for node in snapshot.computes.data if snapshot.computes else ():
-        if wiring.get(node.name) and node.name not in snapshot.lost:
+        if wiring.get(node.name) and node.name not in snapshot.lost_nodes:
             found.setdefault(wiring[node.name], []).append(node.name)
     if not found:
         raise Fault("the job's compute nodes have no rabbit that could run its containers")
     return found
 
 
-def _unable(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> str | None:
+def _why_not_run(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> str | None:
     """Return which rabbit runs no containers, and why; None where all do."""
     for rabbit in sorted(rabbits):
         node = snapshot.pod_nodes.get(rabbit)
@@ -133,18 +135,18 @@ def _unable(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> str | None:
 def _volumes(
     snapshot: WorkflowSnapshot, directive: Directive, profile: ContainerProfile
 ) -> Iterator[Volume]:
-    places = _targets(snapshot, directive)
+    targets = _targets(snapshot, directive)
     given = {
-        containerprofiles.argument(each.key.text): each.value
+        containerprofiles.argument_name(each.key.text): each.value
         for each in directive.arguments
         if each.value is not None
     }
     for name, need in profile.storages.items():
-        if name in places:
-            kind = type_of(snapshot, places[name])
-            path = snapshot.mount_path(places[name])
-            numbers = _numbers(snapshot, places[name]) if kind != "lustre" else None
-            yield Volume(need=need, path=path, numbers=numbers, is_raw=kind == "raw")
+        if name in targets:
+            kind = type_of(snapshot, targets[name])
+            path = snapshot.mount_path(targets[name])
+            numbers = _allocation_numbers(snapshot, targets[name]) if kind != "lustre" else None
+            yield Volume(need=need, path=path, allocation_numbers=numbers, is_raw=kind == "raw")
         elif name.startswith(GLOBAL_PREFIX) and name in given:
             found = staging.file_system_of(given[name].text, snapshot.file_systems)
             namespace = snapshot.workflow.metadata.namespace
@@ -157,7 +159,7 @@ def _volumes(
             yield Volume(need=need, path=found.spec.mount_root, claim=claim)
 
 
-def _numbers(snapshot: WorkflowSnapshot, index: int) -> Mapping[str, int]:
+def _allocation_numbers(snapshot: WorkflowSnapshot, index: int) -> Mapping[str, int]:
     """Return which allocation of its rabbit is each compute node's (`dws.access.clientmounts`)."""
     if snapshot.directives[index].command.text == "persistentdw":
         return snapshot.positions
@@ -175,9 +177,9 @@ def type_of(snapshot: WorkflowSnapshot, index: int) -> str:
 # The states
 
 
-def pin(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+def pin_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Make the directive's own copy of its profile, which is read from then on."""
-    name = snapshot.child(index)
+    name = snapshot.child_name(index)
     if name in snapshot.pinned_container_profiles:
         return DONE
     source = snapshot.container_profiles[directive.values["profile"]]
@@ -201,7 +203,7 @@ def make_token(snapshot: WorkflowSnapshot) -> Outcome:
     """Have the token made by which a job is known, where its Workflow requires one."""
     if not containerauth.is_enabled(snapshot.workflow):
         return DONE
-    found = snapshot.token
+    found = snapshot.token_secrets
     if found is None:  # no key is made that was not drawn
         return Outcome(waiting="waits for its Secrets to be looked at")
     missing = containerauth.next_secret(snapshot.workflow, found, snapshot.now)
@@ -215,13 +217,15 @@ def make_token(snapshot: WorkflowSnapshot) -> Outcome:
 def reserve_ports(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Ask for the ports of the containers; the job's tasks are told which they are."""
     profile = _profile(snapshot, index)
-    if not profile.ports:
+    if not profile.port_count:
         return DONE
-    manager, workflow = snapshot.ports, snapshot.workflow
-    given = ports.assigned_ports(manager, workflow, profile.ports)
+    manager, workflow = snapshot.port_manager, snapshot.workflow
+    given = ports.assigned_ports(manager, workflow, profile.port_count)
     if given:
         return Outcome(env=applications.port_variables(profile, given))
-    asked = ports.request_ports(manager, workflow, profile.ports) if manager is not None else None
+    asked = (
+        ports.request_ports(manager, workflow, profile.port_count) if manager is not None else None
+    )
     return Outcome(writes=[asked] if asked else [], waiting="waits for ports of its containers")
 
 
@@ -232,15 +236,15 @@ def start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outco
     """
     application = _application(snapshot, index, directive)
     if not application.profile.data.create_container:
-        return _left_to_others(snapshot, application, directive)
+        return _leave_to_others(snapshot, application, directive)
     _raise_for_failed(snapshot, application.profile)
     made = list(mpi.jobs(application) if application.is_mpi else application.jobs())
-    missing = [job for job in made if job["metadata"]["name"] not in snapshot.jobs]
-    own = [snapshot.jobs.get(job["metadata"]["name"]) for job in made]
+    missing = [job for job in made if job["metadata"]["name"] not in snapshot.container_jobs]
+    own = [snapshot.container_jobs.get(job["metadata"]["name"]) for job in made]
     late = next((job for job in own if job is not None and not job.has_started), None)
     if missing or late is not None:
         limit = application.profile.data.pre_run_timeout_seconds
-        unable = _unable(snapshot, application.nodes) if missing else None
+        unable = _why_not_run(snapshot, application.nodes) if missing else None
         if limit and _elapsed(snapshot) >= limit:
             why = f": {unable}" if unable else ""
             raise Fault(f"user container(s) failed to start after {limit} seconds{why}")
@@ -248,34 +252,34 @@ def start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outco
             return Outcome(waiting=unable)  # it may be able in a moment, as after a restart
         name = missing[0]["metadata"]["name"] if missing else late and late.metadata.name
         waiting = f"pending container start for job '{name}'"
-        return Outcome(writes=_made(snapshot, application, missing), waiting=waiting)
+        return Outcome(writes=_creates(snapshot, application, missing), waiting=waiting)
     return Outcome(env=application.variables())
 
 
-def _made(
+def _creates(
     snapshot: WorkflowSnapshot, application: Application, missing: Sequence[Object]
 ) -> list[Write]:
     if not missing:
         return []
-    made: list[Write] = [*_beside(application)]
+    made: list[Write] = [*_shared_objects(application)]
     if application.is_mpi:
         # One that is there stays: pods may have its keys already.
-        keys = mpi.keys(application, snapshot.new_ssh_key())
+        keys = mpi.ssh_secret(application, snapshot.new_ssh_key())
         made.append(Create(kind=kinds.SECRET, object=keys))
     return [*made, *(Create(kind=kinds.BATCH_JOB, object=job) for job in missing)]
 
 
-def _left_to_others(
+def _leave_to_others(
     snapshot: WorkflowSnapshot, application: Application, directive: Directive
 ) -> Outcome:
     """Say where the storage is for the job that starts the application, and wait for nothing."""
     data = containerdata.make(application, _targets(snapshot, directive), snapshot.directives)
     # Written before the Workflow is told of it, and made once: no event of it would come here.
-    writes = [*_beside(application), Create(kind=kinds.CONTAINER_DATA, object=data)]
+    writes = [*_shared_objects(application), Create(kind=kinds.CONTAINER_DATA, object=data)]
     return Outcome(writes=writes, env=application.variables())
 
 
-def _beside(application: Application) -> Iterator[Write]:
+def _shared_objects(application: Application) -> Iterator[Write]:
     yield Create(kind=kinds.SERVICE, object=application.service())
     config = application.config()
     if config is not None:
@@ -288,7 +292,7 @@ def _elapsed(snapshot: WorkflowSnapshot) -> float:
     return snapshot.now - parse_rfc3339(began) if began else 0.0
 
 
-def deadline(snapshot: WorkflowSnapshot) -> float | None:
+def requeue_delay(snapshot: WorkflowSnapshot) -> float | None:
     """Return after how many seconds to look again at containers that have not started.
 
     When they take too long, and sooner where no event comes of what they wait for.
@@ -303,8 +307,8 @@ def deadline(snapshot: WorkflowSnapshot) -> float | None:
                 data = _profile(snapshot, index).data
                 if data.pre_run_timeout_seconds:
                     left.append(data.pre_run_timeout_seconds - _elapsed(snapshot))
-                if data.create_container and not snapshot.jobs:
-                    unable = _unable(snapshot, _nodes(snapshot))
+                if data.create_container and not snapshot.container_jobs:
+                    unable = _why_not_run(snapshot, _nodes(snapshot))
                     left += [_REQUEUE_DELAY] if unable is not None else []
     return min((each for each in left if each > 0), default=None)
 
@@ -314,28 +318,26 @@ def finish(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     profile = _profile(snapshot, index)
     limit = profile.data.post_run_timeout_seconds
     _raise_for_failed(snapshot, profile)
-    left = [job for job in _awaited(snapshot) if not job.is_complete]
+    left = [job for job in _awaited_jobs(snapshot) if not job.is_complete]
     if not left or not limit:
         return DONE
     return Outcome(
         writes=[
-            _limited(snapshot, job, limit)
-            for job in left
-            if job.spec.active_deadline_seconds is None
+            _limit(snapshot, job, limit) for job in left if job.spec.active_deadline_seconds is None
         ],
         waiting="pending container finish",
     )
 
 
-def _awaited(snapshot: WorkflowSnapshot) -> list[BatchJob]:
+def _awaited_jobs(snapshot: WorkflowSnapshot) -> list[BatchJob]:
     """Return the Jobs that come to an end by themselves: workers serve as long as they may."""
-    return [job for job in snapshot.jobs.values() if not mpi.is_worker(job.metadata)]
+    return [job for job in snapshot.container_jobs.values() if not mpi.is_worker(job.metadata)]
 
 
 def _raise_for_failed(snapshot: WorkflowSnapshot, profile: ContainerProfile) -> None:
-    if snapshot.jobs and all(job.is_complete for job in _awaited(snapshot)):
+    if snapshot.container_jobs and all(job.is_complete for job in _awaited_jobs(snapshot)):
         return  # what has become of workers since then has no meaning
-    for job in snapshot.jobs.values():
+    for job in snapshot.container_jobs.values():
         failure = job.failure
         if failure is not None and failure.reason == "DeadlineExceeded":
             limit = profile.data.post_run_timeout_seconds
@@ -345,7 +347,7 @@ def _raise_for_failed(snapshot: WorkflowSnapshot, profile: ContainerProfile) -> 
             raise Fault(f"the container job {job.metadata.name} has failed: {why}", type="User")
 
 
-def _limited(snapshot: WorkflowSnapshot, job: BatchJob, limit: int) -> Change:
+def _limit(snapshot: WorkflowSnapshot, job: BatchJob, limit: int) -> Change:
     """Have a Job fail when its time is over, which counts from its start."""
     began = job.status.start_time or job.metadata.creation_timestamp
     age = max(0, int(snapshot.now - parse_rfc3339(began))) if began else 0
@@ -360,7 +362,7 @@ def _limited(snapshot: WorkflowSnapshot, job: BatchJob, limit: int) -> Change:
 def free_ports(snapshot: WorkflowSnapshot) -> Outcome:
     """Give the ports back, and wait until they are free."""
     uid = snapshot.workflow.metadata.uid
-    change = ports.release_ports(snapshot.ports, uid)
-    if change is None and ports.are_released(snapshot.ports, uid):
+    change = ports.release_ports(snapshot.port_manager, uid)
+    if change is None and ports.are_released(snapshot.port_manager, uid):
         return DONE
     return Outcome(writes=[change] if change else [], waiting="waits until its ports are free")

@@ -10,7 +10,7 @@ from warren.dws.access import accessobjects
 from warren.dws.access.accessobjects import SERVERS
 from warren.dws.access.accesssnapshot import names_clients
 from warren.dws.copies import copyprofiles, datamovement, staging
-from warren.dws.faults import STATUS, Fault, raise_for
+from warren.dws.faults import STATUS_BY_SEVERITY, Fault, raise_for
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.nnfstorages import NnfStorage
@@ -21,13 +21,13 @@ from warren.dws.workflow import states
 from warren.dws.workflow.mountorder import instance_of, instance_options, is_mounted, may_mount
 from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
-FAILED: Final = "has failed, and waits for other copies to end"
+FAILED_MESSAGE: Final = "has failed, and waits for other copies to end"
 """What a copy_out says that has failed, as long as others may save something."""
 
 
 def pin_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Make the directive's own copy of its profile, if it has one, which is read from then on."""
-    name = snapshot.child(index)
+    name = snapshot.child_name(index)
     if name in snapshot.pinned_copy_profiles:
         return DONE
     source = copyprofiles.choose(directive.values.get("profile"), snapshot.copy_profiles)
@@ -42,13 +42,13 @@ def pin_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) ->
     return Outcome(writes=[write], waiting="status pending")
 
 
-def is_of(movement: Object, workflow: Workflow) -> bool:
+def is_movement_of(movement: Object, workflow: Workflow) -> bool:
     """Return whether a movement that is labelled as a Workflow's is one, by its name.
 
     A rabbit's agent may change the labels of those of its own, and would fail or hold up jobs.
     Those of its directives are meant, and those that its job has asked for.
     """
-    own = (f"{workflow.metadata.name}-", movements.prefix(workflow))
+    own = (f"{workflow.metadata.name}-", movements.name_prefix(workflow))
     return str(movement["metadata"]["name"]).startswith(own)
 
 
@@ -56,9 +56,11 @@ def copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcom
     """Have rabbits mount the storage, then make the copies and wait for them."""
     target = _target(snapshot, directive)
     found = _storage_of(snapshot, target)
-    mounted = snapshot.accesses.get(_access(snapshot, target))
+    mounted = snapshot.accesses.get(_access_name(snapshot, target))
     if mounted is None or mounted.spec.desired_state != "mounted":
-        return Outcome(writes=_mounting(snapshot, index, target, mounted), waiting="pending mount")
+        return Outcome(
+            writes=_mount_on_rabbits(snapshot, index, target, mounted), waiting="pending mount"
+        )
     raise_for(mounted.status.error)
     if not is_mounted(mounted):
         return Outcome(waiting="pending mount")
@@ -74,16 +76,16 @@ def copy_out(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Ou
     try:
         return copy(snapshot, index, directive)
     except Fault as fault:
-        if not _is_fatal(fault) or not _saves(snapshot):
+        if not _is_fatal(fault) or not _may_save_more(snapshot):
             raise
-        return Outcome(waiting=f"{FAILED}: {fault}")
+        return Outcome(waiting=f"{FAILED_MESSAGE}: {fault}")
 
 
 def _is_fatal(fault: Fault) -> bool:
-    return STATUS[fault.severity] == "Error"
+    return STATUS_BY_SEVERITY[fault.severity] == "Error"
 
 
-def _saves(snapshot: WorkflowSnapshot) -> bool:
+def _may_save_more(snapshot: WorkflowSnapshot) -> bool:
     """Return whether copies that have not failed may still save something in DataOut.
 
     Each is looked at by itself: two that have failed do not wait for each other.
@@ -96,7 +98,7 @@ def _saves(snapshot: WorkflowSnapshot) -> bool:
         try:
             outcome = copy(snapshot, driver.dwd_index, directive)
         except Fault as fault:
-            if STATUS[fault.severity] == "Running":
+            if STATUS_BY_SEVERITY[fault.severity] == "Running":
                 return True
             if _is_fatal(fault):
                 failed.add(str(driver.dwd_index))
@@ -115,18 +117,20 @@ def _is_begun(snapshot: WorkflowSnapshot, directive: Directive) -> bool:
 
     The turn of one whose rabbits are not may never come: that which it waits for may have failed.
     """
-    found = snapshot.accesses.get(_access(snapshot, _target(snapshot, directive)))
+    found = snapshot.accesses.get(_access_name(snapshot, _target(snapshot, directive)))
     return found is not None and found.spec.desired_state == "mounted"
 
 
-def _access(snapshot: WorkflowSnapshot, target: int) -> str:
-    return f"{snapshot.child(target)}-{SERVERS}"
+def _access_name(snapshot: WorkflowSnapshot, target: int) -> str:
+    return f"{snapshot.child_name(target)}-{SERVERS}"
 
 
 def _target(snapshot: WorkflowSnapshot, directive: Directive) -> int:
     """Return the index of the directive to or from whose storage another one copies."""
     path = staging.parse(directive.values[staging.OWN_END[directive.command.text]])
-    target = staging.storage_named(snapshot.directives).get((path.lifetime, path.storage or ""))
+    target = staging.indexes_by_storage(snapshot.directives).get(
+        (path.lifetime, path.storage or "")
+    )
     if target is None:  # Proposal was forced
         command = "persistentdw" if path.lifetime == "persistent" else "jobdw"
         raise Fault(f"this job has no {command} named {path.storage or ''!r}", type="User")
@@ -137,14 +141,14 @@ def _storage_of(snapshot: WorkflowSnapshot, index: int) -> NnfStorage:
     """Return the storage of a directive. Raises Fault where it is gone."""
     name = instance_of(snapshot.directives[index])
     instance = snapshot.instances.get(name) if name is not None else None
-    found = instance.storage if instance else snapshot.storages.get(snapshot.child(index))
+    found = instance.storage if instance else snapshot.storages.get(snapshot.child_name(index))
     if found is None:
         name = snapshot.directives[index].values.get("name")
         raise Fault(f"the storage {name} is gone", severity="Major")
     return found
 
 
-def _mounting(
+def _mount_on_rabbits(
     snapshot: WorkflowSnapshot, index: int, target: int, found: NnfAccess | None
 ) -> list[Write]:
     """Have rabbits mount the storage of the directive `target` for the copy at `index`."""
@@ -159,32 +163,37 @@ def _mounting(
     if found is not None:
         # By the first copy alone of those that need it: all see the same version.
         first = min(number for number, each in targets.items() if each == target)
-        again = accessobjects.mount_again(found, index, command, snapshot.lost)
+        again = accessobjects.mount_again(found, index, command, snapshot.lost_nodes)
         return [again] if index == first else []
     made = accessobjects.new(
         snapshot.workflow,
         target,
         SERVERS,
         snapshot.mount_path(target),
-        served_for=(index, command),
-        lost=snapshot.lost,
+        mounted_for=(index, command),
+        lost=snapshot.lost_nodes,
         **instance_options(snapshot, snapshot.directives[target]),
     )
     return [Create(kind=kinds.NNF_ACCESS, object=made)]
 
 
-def _parts(snapshot: WorkflowSnapshot, target: int) -> Mapping[str, Sequence[int]] | None:
+def _allocations_to_copy(
+    snapshot: WorkflowSnapshot, target: int
+) -> Mapping[str, Sequence[int]] | None:
     """Return which allocations are for the job's nodes, without those it has lost; None for all.
 
     All are meant where no nodes are known and rabbits have mounted all (ADR 065).
     """
-    wiring, lost = snapshot.wiring or {}, snapshot.lost
+    wiring, lost = snapshot.wiring or {}, snapshot.lost_nodes
     if instance_of(snapshot.directives[target]) is None:
-        if not lost or _storage_of(snapshot, target).spec.file_system_type not in locks.EXCLUSIVE:
+        if (
+            not lost
+            or _storage_of(snapshot, target).spec.file_system_type not in locks.EXCLUSIVE_TYPES
+        ):
             return None
-        return tolerance.kept_allocations(snapshot.computes, wiring, lost)
+        return tolerance.remaining_allocations(snapshot.computes, wiring, lost)
     data = snapshot.computes.data if snapshot.computes else ()
-    mounted = snapshot.accesses.get(_access(snapshot, target))
+    mounted = snapshot.accesses.get(_access_name(snapshot, target))
     if not data and mounted is not None and not names_clients(mounted):
         return None
     nodes = [node.name for node in data if node.name not in lost]
@@ -202,7 +211,7 @@ def _move(
         found,
         snapshot.file_systems,
         snapshot.mount_path(target),
-        _parts(snapshot, target),
+        _allocations_to_copy(snapshot, target),
         _own_profile(snapshot, index, directive),
     )
     if not wanted and not present:  # to say that it is done would lose what was to be copied
@@ -248,7 +257,7 @@ def _movements(snapshot: WorkflowSnapshot, index: int) -> list[NnfDataMovement]:
 
 def _own_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Object | None:
     """Return the directive's own copy, if it has one. Raises Fault where that is gone."""
-    name = snapshot.child(index)
+    name = snapshot.child_name(index)
     found = snapshot.pinned_copy_profiles.get(name)
     if found is None and "profile" in directive.values:
         raise Fault(f"the NnfDataMovementProfile {name} is gone")

@@ -19,7 +19,7 @@ from warren.dws.access import accessobjects
 from warren.dws.access.accessobjects import COMPUTES, SERVERS
 from warren.dws.breakdown import directivebreakdown, servers
 from warren.dws.copies import staging
-from warren.dws.faults import STATUS, Fault, raise_for
+from warren.dws.faults import STATUS_BY_SEVERITY, Fault, raise_for
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.workflows import DriverStatus, State, Workflow
 from warren.dws.persistent import instances
@@ -39,10 +39,10 @@ def needs_live_read(snapshot: WorkflowSnapshot) -> bool:
     that must be read from the API, or a child that was just made would be forgotten.
     """
     workflow = snapshot.workflow
-    left = snapshot.storages or snapshot.accesses or snapshot.movements or snapshot.jobs
+    left = snapshot.storages or snapshot.accesses or snapshot.movements or snapshot.container_jobs
     if workflow.metadata.deleting:
         return not left and not snapshot.dependents
-    if offloadsteps.is_last_look(snapshot):
+    if offloadsteps.may_end_post_run(snapshot):
         return True
     said = workflow.status.state is State.TEARDOWN and workflow.status.ready
     return workflow.spec.desired_state is State.TEARDOWN and not left and not said
@@ -56,8 +56,8 @@ def is_final(snapshot: WorkflowSnapshot) -> bool:
     """
     workflow = snapshot.workflow
     going = workflow.metadata.deleting or workflow.spec.desired_state is not State.PROPOSAL
-    prepared = going or not _unprepared(snapshot)
-    return prepared and not snapshot.has_containers and snapshot.token is None
+    prepared = going or not _needs_preparation(snapshot)
+    return prepared and not snapshot.has_containers and snapshot.token_secrets is None
 
 
 def reports_error(workflow: Workflow, writes: Sequence[Write]) -> bool:
@@ -77,20 +77,20 @@ def decide(snapshot: WorkflowSnapshot) -> list[Write]:
     """Return what to write. The Workflow itself is written at most once."""
     workflow = snapshot.workflow
     if workflow.metadata.deleting:
-        return _leave(snapshot)
-    if workflow.spec.desired_state is State.PROPOSAL and _unprepared(snapshot):
+        return _finalize(snapshot)
+    if workflow.spec.desired_state is State.PROPOSAL and _needs_preparation(snapshot):
         return _prepare(snapshot)
     entered = states.enter(workflow, snapshot.now)
     if entered is not None:
         # In one write with what is found in the new state: each write wakes all that watch.
-        return _drive(replace(snapshot, workflow=states.within(workflow, entered)), entered)
+        return _drive(replace(snapshot, workflow=states.after_entering(workflow, entered)), entered)
     return [] if workflow.status.ready else _drive(snapshot)
 
 
 # Entering and leaving
 
 
-def _unprepared(snapshot: WorkflowSnapshot) -> bool:
+def _needs_preparation(snapshot: WorkflowSnapshot) -> bool:
     workflow = snapshot.workflow
     return (
         labels.WORKFLOW_FINALIZER not in workflow.metadata.finalizers
@@ -122,13 +122,15 @@ def _prepare(snapshot: WorkflowSnapshot) -> list[Write]:
     ]
 
 
-def _leave(snapshot: WorkflowSnapshot) -> list[Write]:
+def _finalize(snapshot: WorkflowSnapshot) -> list[Write]:
     """Take everything down that is the Workflow's; let go of it when nothing is left."""
     workflow = snapshot.workflow
     if labels.WORKFLOW_FINALIZER not in workflow.metadata.finalizers:
         return []
-    outcomes = [_left(snapshot, index) for index in range(len(workflow.spec.dw_directives))]
-    writes = _distinct(outcomes)
+    outcomes = [
+        _release_directive(snapshot, index) for index in range(len(workflow.spec.dw_directives))
+    ]
+    writes = _distinct_writes(outcomes)
     if any(outcome.waiting for outcome in outcomes):
         return writes
     if snapshot.dependents:
@@ -139,11 +141,11 @@ def _leave(snapshot: WorkflowSnapshot) -> list[Write]:
     return [*writes, reports.remove_finalizer(kinds.WORKFLOW, workflow.metadata, finalizer)]
 
 
-def _left(snapshot: WorkflowSnapshot, index: int) -> Outcome:
+def _release_directive(snapshot: WorkflowSnapshot, index: int) -> Outcome:
     try:
         return teardown.release(snapshot, index, None)
     except Fault as fault:  # shown to no user any more
-        return Outcome(waiting=fault.shown)
+        return Outcome(waiting=fault.workflow_message)
 
 
 # Driving a state
@@ -170,13 +172,13 @@ def _drive(snapshot: WorkflowSnapshot, entered: Object | None = None) -> list[Wr
     patch: dict[str, Any] = {"status": {**status, "drivers": _entries(workflow, drivers)}}
     if env:
         patch["status"]["env"] = env
-    patch["status"] |= containerauth.token_status(workflow, directives, snapshot.token)
+    patch["status"] |= containerauth.token_status(workflow, directives, snapshot.token_secrets)
     if workflow.status.state is State.PROPOSAL:
         patch["status"]["directiveBreakdowns"] = [
             {"kind": "DirectiveBreakdown", "name": name, "namespace": workflow.metadata.namespace}
             for name in sorted(snapshot.breakdowns)
         ]
-    writes = _distinct(outcomes)
+    writes = _distinct_writes(outcomes)
     if entered is None:
         silent = _says_nothing_new(workflow, status, drivers)
         return writes if silent else [*writes, _change(workflow, patch)]
@@ -187,7 +189,7 @@ def _drive(snapshot: WorkflowSnapshot, entered: Object | None = None) -> list[Wr
     return [change, *writes] if awaited else [*writes, change]
 
 
-def _distinct(outcomes: Sequence[Outcome]) -> list[Write]:
+def _distinct_writes(outcomes: Sequence[Outcome]) -> list[Write]:
     """Return the writes of all steps, without the removals that an earlier one has asked for."""
     asked: set[Remove] = set()
     writes: list[Write] = []
@@ -209,8 +211,10 @@ def _attempt(
     try:
         outcome = handler(snapshot, driver.dwd_index, directive) if handler else DONE
     except Fault as fault:
-        status = STATUS[fault.severity]
-        return _entry(driver, status=status, message=fault.shown, error=fault.debug), DONE
+        status = STATUS_BY_SEVERITY[fault.severity]
+        return _entry(
+            driver, status=status, message=fault.workflow_message, error=fault.debug
+        ), DONE
     if outcome.waiting is not None:
         return _entry(driver, status="Running", message=outcome.waiting, error=""), outcome
     done = _entry(driver, status="Completed", message="", error="")
@@ -269,11 +273,9 @@ def _change(workflow: Workflow, patch: Object) -> Change:
 
 def _propose(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     _validate(snapshot, index, directive)
-    found = snapshot.breakdowns.get(snapshot.child(index))
+    found = snapshot.breakdowns.get(snapshot.child_name(index))
     if found is None:
-        made = Create(
-            kind=kinds.BREAKDOWN, object=directivebreakdown.child(snapshot.workflow, index)
-        )
+        made = Create(kind=kinds.BREAKDOWN, object=directivebreakdown.new(snapshot.workflow, index))
         return Outcome(writes=[made], waiting="status pending")
     raise_for(found.status.error)
     return DONE if found.status.ready else Outcome(waiting="status pending")
@@ -290,18 +292,18 @@ def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
     token = offloadsteps.set_up(snapshot)
     if token is not DONE:
         return token
-    found = snapshot.storages.get(snapshot.child(index))
+    found = snapshot.storages.get(snapshot.child_name(index))
     if found is None:
-        need = snapshot.breakdowns.get(snapshot.child(index))
-        assigned = snapshot.servers.get(snapshot.child(index))
+        need = snapshot.breakdowns.get(snapshot.child_name(index))
+        assigned = snapshot.servers.get(snapshot.child_name(index))
         if need is None or need.status.storage is None or assigned is None:
             return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
         sets = need.status.storage.allocation_sets
         where = location.localities({need.status.storage.reference.name: sets}, [need])
         servers.check(sets, assigned, snapshot.rabbits, _nodes_by_rabbit(snapshot), where)
-        made = nnfstorage.child(
-            children.of_directive(snapshot.workflow, index),
-            snapshot.child(index),
+        made = nnfstorage.new(
+            children.owner_for_directive(snapshot.workflow, index),
+            snapshot.child_name(index),
             need.status.storage.allocation_sets[0].label,
             assigned,
         )
@@ -316,18 +318,20 @@ def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
 def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Make the storage of an instance, which owns it: what is made here outlives the Workflow."""
     name = directive.values["name"]
-    found = _usable(snapshot, name)
+    found = _usable_instance(snapshot, name)
     raise_for(found.object.status.error)
     if found.storage is None:
-        need = snapshot.breakdowns.get(snapshot.child(index))
+        need = snapshot.breakdowns.get(snapshot.child_name(index))
         own = found.servers is not None and found.owns(found.servers.metadata)
         if need is None or need.status.storage is None or found.servers is None or not own:
             return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
         if not instances.is_made_by(found.object, need):
             return Outcome(waiting="waits for the job that creates the same")
         servers.check(need.status.storage.allocation_sets, found.servers, snapshot.rabbits)
-        made = nnfstorage.child(
-            instances.owner(found.object, children.of_directive(snapshot.workflow, index)),
+        made = nnfstorage.new(
+            instances.storage_owner(
+                found.object, children.owner_for_directive(snapshot.workflow, index)
+            ),
             name,
             need.status.storage.allocation_sets[0].label,
             found.servers,
@@ -348,7 +352,7 @@ def _propose_instance(snapshot: WorkflowSnapshot, index: int, directive: Directi
     return _propose(snapshot, index, directive)
 
 
-def _usable(snapshot: WorkflowSnapshot, name: str) -> InstanceSnapshot:
+def _usable_instance(snapshot: WorkflowSnapshot, name: str) -> InstanceSnapshot:
     """Return an instance that the Workflow's user may use. Raises Fault."""
     found = snapshot.instances.get(name)
     return instances.usable_instance(found, name, snapshot.workflow, snapshot.groups, snapshot.now)
@@ -356,7 +360,7 @@ def _usable(snapshot: WorkflowSnapshot, name: str) -> InstanceSnapshot:
 
 def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     name = directive.values["name"]
-    _usable(snapshot, name)
+    _usable_instance(snapshot, name)
     return _propose(snapshot, index, directive)
 
 
@@ -366,7 +370,7 @@ def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     if token is not DONE:
         return token
     name = directive.values["name"]
-    found = _usable(snapshot, name)
+    found = _usable_instance(snapshot, name)
     claim = instances.claim(found.object, instances.consumer(snapshot.workflow, index))
     if claim is not None:
         return Outcome(writes=[claim], waiting="waits to be a user of the persistent storage")
@@ -404,11 +408,11 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     offloads = offloadsteps.targets(snapshot)
     if index not in (*offloads, *containersteps.all_targets(snapshot)):
         # One NnfAccess mounts a node-local file system at a time: rabbits let go first.
-        rabbits = _unmounted(snapshot.accesses.get(f"{snapshot.child(index)}-{SERVERS}"))
+        rabbits = _unmount_access(snapshot.accesses.get(f"{snapshot.child_name(index)}-{SERVERS}"))
         if rabbits is not DONE:
             return rabbits
     path = snapshot.mount_path(index)
-    name = f"{snapshot.child(index)}-{COMPUTES}"
+    name = f"{snapshot.child_name(index)}-{COMPUTES}"
     found = snapshot.accesses.get(name)
     if found is None:
         _check_computes(snapshot)
@@ -421,7 +425,7 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     raise_for(found.status.error)
     if not is_mounted(found):
         return Outcome(waiting="pending mount")
-    served = _served(snapshot, index, offloads) if index in offloads else DONE
+    served = _mount_on_rabbits(snapshot, index, offloads) if index in offloads else DONE
     if served is not DONE:
         return served
     return Outcome(env={**_variables(snapshot), **offloadsteps.variables(snapshot)})
@@ -448,12 +452,12 @@ _LIFETIMES: Final = {"jobdw": "JOB", "persistentdw": "PERSISTENT"}
 
 
 def _unmount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    found = snapshot.accesses.get(f"{snapshot.child(index)}-{COMPUTES}")
-    outcome = _unmounted(found, snapshot.lost)
+    found = snapshot.accesses.get(f"{snapshot.child_name(index)}-{COMPUTES}")
+    outcome = _unmount_access(found, snapshot.lost_nodes)
     return outcome if outcome is not DONE else offloadsteps.finish(snapshot)
 
 
-def _unmounted(found: NnfAccess | None, lost: Collection[str] = ()) -> Outcome:
+def _unmount_access(found: NnfAccess | None, lost: Collection[str] = ()) -> Outcome:
     """Have the nodes of an access unmount; done when they have, or there is none."""
     if found is None:
         return DONE
@@ -475,23 +479,23 @@ def _propose_copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) 
 
 def _propose_container(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     _validate(snapshot, index, directive)
-    return containersteps.pin(snapshot, index, directive)
+    return containersteps.pin_profile(snapshot, index, directive)
 
 
 def _start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Have rabbits mount what a directive's containers use, and start those."""
     targets = containersteps.targets(snapshot, directive)
-    served = [_served(snapshot, target, targets) for target in targets]
+    served = [_mount_on_rabbits(snapshot, target, targets) for target in targets]
     waiting = next((each for each in served if each is not DONE), None)
     if waiting is not None:
         return Outcome(writes=[w for each in served for w in each.writes], waiting=waiting.waiting)
     return containersteps.start(snapshot, index, directive)
 
 
-def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> Outcome:
+def _mount_on_rabbits(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> Outcome:
     """Have rabbits mount the storage of the directive `target` until Teardown."""
-    found = snapshot.accesses.get(f"{snapshot.child(target)}-{SERVERS}")
-    served_for = (target, "container")
+    found = snapshot.accesses.get(f"{snapshot.child_name(target)}-{SERVERS}")
+    mounted_for = (target, "container")
     if found is None:
         if not may_mount(snapshot, target, targets, SERVERS):
             return Outcome(waiting="pending mount")
@@ -500,14 +504,14 @@ def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> 
             target,
             SERVERS,
             snapshot.mount_path(target),
-            served_for=served_for,
-            lost=snapshot.lost,
+            mounted_for=mounted_for,
+            lost=snapshot.lost_nodes,
             **instance_options(snapshot, snapshot.directives[target]),
         )
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
-    is_kept = found.metadata.labels.get(labels.TEARDOWN_STATE) == State.TEARDOWN
-    if found.spec.desired_state != "mounted" or not is_kept:
-        again = accessobjects.mount_again(found, *served_for, snapshot.lost)
+    until_teardown = found.metadata.labels.get(labels.TEARDOWN_STATE) == State.TEARDOWN
+    if found.spec.desired_state != "mounted" or not until_teardown:
+        again = accessobjects.mount_again(found, *mounted_for, snapshot.lost_nodes)
         return Outcome(writes=[again], waiting="pending mount")
     raise_for(found.status.error)
     return DONE if is_mounted(found) else Outcome(waiting="pending mount")

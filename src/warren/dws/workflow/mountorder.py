@@ -23,7 +23,7 @@ def may_mount(snapshot: WorkflowSnapshot, index: int, indexes: Iterable[int], cl
     names = {each: instance_of(snapshot.directives[each]) for each in (*indexes, index)}
     own = names[index]
     return own is None or all(
-        is_mounted(snapshot.accesses.get(f"{snapshot.child(each)}-{clients}"))
+        is_mounted(snapshot.accesses.get(f"{snapshot.child_name(each)}-{clients}"))
         for each, name in names.items()
         if name is not None and name < own
     )
@@ -39,7 +39,7 @@ def instance_options(snapshot: WorkflowSnapshot, directive: Directive) -> dict[s
     name = instance_of(directive)
     found = snapshot.instances.get(name) if name is not None else None
     return {
-        "persistent": name,
+        "instance_name": name,
         "shared": sharing.from_annotations(found.object.metadata.annotations)
         if found is not None
         else None,

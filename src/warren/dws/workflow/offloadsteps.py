@@ -14,19 +14,19 @@ from warren.dws.offload import copyservice, movements
 from warren.dws.workflow import containersteps
 from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
-_STORAGE = ("jobdw", "persistentdw")
+_STORAGE_COMMANDS = ("jobdw", "persistentdw")
 _FAILED = ("Failed", "Invalid")
 
 
 def targets(snapshot: WorkflowSnapshot) -> list[int]:
     """Return the indexes of the directives whose storage rabbits are to have mounted, too."""
-    if snapshot.offload is None or not copyservice.is_requested(snapshot.directives):
+    if snapshot.offload_service is None or not copyservice.is_requested(snapshot.directives):
         return []
     return [
         index
         for index, directive in enumerate(snapshot.directives)
-        if directive.command.text in _STORAGE
-        and containersteps.type_of(snapshot, index) not in copyservice.NOT_FOR_RABBITS
+        if directive.command.text in _STORAGE_COMMANDS
+        and containersteps.type_of(snapshot, index) not in copyservice.TYPES_NOT_ON_RABBITS
     ]
 
 
@@ -41,9 +41,9 @@ def set_up(snapshot: WorkflowSnapshot) -> Outcome:
 
 def variables(snapshot: WorkflowSnapshot) -> Mapping[str, str]:
     """Return the variables by which tasks find the service, if they ask it for copies."""
-    if snapshot.offload is None or not targets(snapshot):
+    if snapshot.offload_service is None or not targets(snapshot):
         return {}
-    return copyservice.variables(snapshot.offload)
+    return copyservice.variables(snapshot.offload_service)
 
 
 def unfinished_copies(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
@@ -76,11 +76,11 @@ def _requested_copies(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
     return [
         each
         for each in snapshot.movements
-        if each.metadata.name.startswith(movements.prefix(workflow))
+        if each.metadata.name.startswith(movements.name_prefix(workflow))
     ]
 
 
-def is_last_look(snapshot: WorkflowSnapshot) -> bool:
+def may_end_post_run(snapshot: WorkflowSnapshot) -> bool:
     """Return whether PostRun may be about to say that no copy is left.
 
     What was seen of copies may be older than the job's end, and one of the last moment would be

@@ -26,7 +26,7 @@ ADVANCE: Final[Mapping[State, State]] = {
     State.DATA_OUT: State.TEARDOWN,
 }
 
-IMMUTABLE: Final = ("wlmID", "jobID", "userID", "groupID", "dwDirectives")
+IMMUTABLE_FIELDS: Final = ("wlmID", "jobID", "userID", "groupID", "dwDirectives")
 
 
 def refusal(current: State, desired: State, *, ready: bool) -> str | None:
@@ -68,7 +68,7 @@ def update_refusal(old: Object, new: Object) -> str | None:
     desired = new["spec"].get("desiredState")
     if new["spec"].get("hurry") and desired != State.TEARDOWN:
         return "spec.hurry: the hurry flag may be set only in Teardown."
-    for name in IMMUTABLE:
+    for name in IMMUTABLE_FIELDS:
         if new["spec"].get(name) != old["spec"].get(name):
             return f"spec.{name}: the field is immutable."
     status = old.get("status") or {}
@@ -106,7 +106,7 @@ def _driver_refusal(current: str, old: Object, new: Object) -> str | None:
     return None
 
 
-def initial(workflow: Object, rules: Sequence[Rule]) -> dict[str, Any]:
+def with_initial_status(workflow: Object, rules: Sequence[Rule]) -> dict[str, Any]:
     """Return a new Workflow with the work of its drivers written down, and its first variables."""
     directives = [parse(text) for text in workflow["spec"].get("dwDirectives") or ()]
     drivers = [
@@ -151,7 +151,7 @@ def enter(workflow: Workflow, now: float) -> dict[str, Any] | None:
     }
 
 
-def within(workflow: Workflow, entered: Mapping[str, Any]) -> Workflow:
+def after_entering(workflow: Workflow, entered: Mapping[str, Any]) -> Workflow:
     """Return a Workflow as it is after a change that `enter` returned."""
     status = entered["status"]
     return replace(
@@ -176,9 +176,9 @@ def conclude(workflow: Workflow, drivers: Sequence[DriverStatus], now: float) ->
     """Return the status that follows from what the drivers have done in the present state."""
     own = [driver for driver in drivers if driver.watch_state is workflow.status.state]
     if workflow.spec.force_ready:
-        return _ready(workflow, "Forced Ready", now)
+        return _ready_status(workflow, "Forced Ready", now)
     if all(driver.completed for driver in own):
-        return _ready(workflow, "", now)
+        return _ready_status(workflow, "", now)
     worst = max(own, key=lambda driver: _PRIORITY[driver.status])
     gravest = [driver for driver in own if _PRIORITY[driver.status] == _PRIORITY[worst.status]]
     explained = [driver for driver in gravest if driver.message]
@@ -189,7 +189,7 @@ def conclude(workflow: Workflow, drivers: Sequence[DriverStatus], now: float) ->
     return {"ready": False, "status": worst.status if known else "DriverWait", "message": message}
 
 
-def _ready(workflow: Workflow, message: str, now: float) -> dict[str, Any]:
+def _ready_status(workflow: Workflow, message: str, now: float) -> dict[str, Any]:
     began = workflow.status.desired_state_change
     elapsed = now - parse_rfc3339(began) if began else 0.0
     return {

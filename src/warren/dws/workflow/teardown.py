@@ -24,20 +24,22 @@ def tear_down(snapshot: WorkflowSnapshot, index: int, directive: Directive | Non
     """
     if snapshot.movements:
         # Of every directive: a copy of another one may be at work in this storage.
-        return _removing(
+        return _remove(
             kinds.NNF_DATA_MOVEMENT,
             {each.metadata.key: each.metadata.deleting for each in snapshot.movements},
         )
-    if snapshot.jobs:
+    if snapshot.container_jobs:
         # Nothing is unmounted under a container; a job goes after its pods.
-        found_jobs = {each.metadata.key: each.metadata.deleting for each in snapshot.jobs.values()}
-        return _removing(kinds.BATCH_JOB, found_jobs)
-    names = [f"{snapshot.child(index)}-{who}" for who in (COMPUTES, SERVERS)]
+        found_jobs = {
+            each.metadata.key: each.metadata.deleting for each in snapshot.container_jobs.values()
+        }
+        return _remove(kinds.BATCH_JOB, found_jobs)
+    names = [f"{snapshot.child_name(index)}-{who}" for who in (COMPUTES, SERVERS)]
     mounted = [each for name, each in snapshot.accesses.items() if name in names]
     if mounted:
-        return _giving_up(kinds.NNF_ACCESS, mounted)
-    found = snapshot.storages.get(snapshot.child(index))
-    return DONE if found is None else _giving_up(kinds.NNF_STORAGE, [found])
+        return _remove_and_check(kinds.NNF_ACCESS, mounted)
+    found = snapshot.storages.get(snapshot.child_name(index))
+    return DONE if found is None else _remove_and_check(kinds.NNF_STORAGE, [found])
 
 
 def release(snapshot: WorkflowSnapshot, index: int, directive: Directive | None) -> Outcome:
@@ -65,7 +67,7 @@ def stop(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcom
 def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Let an instance live on its own, if it has become one; else it goes."""
     found = snapshot.instances.get(directive.values["name"])
-    made_by = snapshot.breakdowns.get(snapshot.child(index))
+    made_by = snapshot.breakdowns.get(snapshot.child_name(index))
     if found is None or not instances.is_made_by(found.object, made_by):
         return DONE
     complete = all(
@@ -75,7 +77,7 @@ def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
     )
     if complete and not found.is_deleting:
         return Outcome(writes=[instances.disown(found.object)])
-    return _destroying(found, [Remove(kind=kinds.PERSISTENT_INSTANCE, key=found.key)])
+    return _wait_destroyed(found, [Remove(kind=kinds.PERSISTENT_INSTANCE, key=found.key)])
 
 
 def destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -83,10 +85,10 @@ def destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
     found = snapshot.instances.get(directive.values["name"])
     if found is None:
         return DONE
-    return _destroying(found, instances.destroy(found.object, snapshot.workflow))
+    return _wait_destroyed(found, instances.destroy(found.object, snapshot.workflow))
 
 
-def _destroying(found: InstanceSnapshot, writes: Sequence[Write]) -> Outcome:
+def _wait_destroyed(found: InstanceSnapshot, writes: Sequence[Write]) -> Outcome:
     if not found.object.metadata.deleting:
         return Outcome(writes=writes, waiting="delete")
     raise_for(found.object.status.error)
@@ -94,16 +96,16 @@ def _destroying(found: InstanceSnapshot, writes: Sequence[Write]) -> Outcome:
     return Outcome(waiting=f"delete, once {plural(users, 'user')} let go" if users else "delete")
 
 
-def _giving_up(kind: Kind, objects: Sequence[NnfAccess | NnfStorage]) -> Outcome:
+def _remove_and_check(kind: Kind, objects: Sequence[NnfAccess | NnfStorage]) -> Outcome:
     """Have objects removed that nodes have to let go of. Raises Fault where one cannot."""
-    outcome = _removing(kind, {each.metadata.key: each.metadata.deleting for each in objects})
+    outcome = _remove(kind, {each.metadata.key: each.metadata.deleting for each in objects})
     if not outcome.writes:
         for each in objects:
             raise_for(each.status.error)
     return outcome
 
 
-def _removing(kind: Kind, objects: Mapping[Key, bool]) -> Outcome:
+def _remove(kind: Kind, objects: Mapping[Key, bool]) -> Outcome:
     return Outcome(
         writes=[Remove(kind=kind, key=key) for key, deleting in objects.items() if not deleting],
         waiting="delete",

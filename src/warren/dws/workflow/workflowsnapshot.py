@@ -61,16 +61,16 @@ class WorkflowSnapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Those that directives choose from."""
     pinned_container_profiles: Mapping[str, Object] = msgspec.field(default_factory=dict)
     """The copies of them that directives have, by the name of the directive's objects."""
-    jobs: Mapping[str, BatchJob] = msgspec.field(default_factory=dict)
+    container_jobs: Mapping[str, BatchJob] = msgspec.field(default_factory=dict)
     """The batch jobs of its containers."""
-    ports: NnfPortManager | None = None
-    token: containerauth.TokenSecrets | None = None
+    port_manager: NnfPortManager | None = None
+    token_secrets: containerauth.TokenSecrets | None = None
     """The Secrets of its token; None where they were not looked at."""
     pod_nodes: Mapping[str, Object] = msgspec.field(default_factory=dict)
     """The Nodes of the Kubernetes cluster, by name. Rabbits that are some run containers."""
-    no_containers: str | None = None
+    why_no_containers: str | None = None
     """Why none of them can, if that is so."""
-    offload: OffloadService | None = None
+    offload_service: OffloadService | None = None
     """Where running jobs ask for copies, if they do anywhere."""
     new_ssh_key: Callable[[], SshKey] = SshKey
     """Makes a key pair for an MPI application."""
@@ -80,7 +80,7 @@ class WorkflowSnapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Where nodes mount; a Workflow's own place under it has its UID in its name."""
     now: float
 
-    def child(self, index: int) -> str:
+    def child_name(self, index: int) -> str:
         """Return the name of the objects made for one directive."""
         return children.name(self.workflow, index)
 
@@ -89,7 +89,7 @@ class WorkflowSnapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return f"{self.mount_prefix}/{self.workflow.metadata.uid}-{index}"
 
     @cached_property
-    def lost(self) -> frozenset[str]:
+    def lost_nodes(self) -> frozenset[str]:
         """The compute nodes that the Workflow goes on without."""
         return tolerance.lost_nodes(self.workflow.metadata)
 
@@ -109,13 +109,13 @@ class WorkflowSnapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         facts = Facts(
             userid=self.workflow.spec.user_id,
             file_systems=self.file_systems,
-            raw=rabbitstorages.raw_volumes(self.rabbits.values()) if wanted else None,
+            raw_volumes=rabbitstorages.raw_volumes(self.rabbits.values()) if wanted else None,
             why_not_made=self.why_not_made,
             groupid=self.workflow.spec.group_id,
             copy_profiles=frozenset(self.copy_profiles),
-            offload=self.offload is not None,
-            containers=bool(self.pod_nodes) and self.no_containers is None,
-            no_containers=self.no_containers or NO_RUNTIME,
+            has_offload=self.offload_service is not None,
+            runs_containers=bool(self.pod_nodes) and self.why_no_containers is None,
+            why_no_containers=self.why_no_containers or NO_RUNTIME,
             container_profiles=containerprofiles.by_name(self.container_profiles.values())
             if self.has_containers
             else None,

@@ -55,7 +55,7 @@ class Command:
                 hosts.write(self._copy.hosts)
                 hosts.flush()
                 name = f"/proc/self/fd/{hosts.fileno()}"
-                argv = commands.words(self._copy, self._plan, self._tree, name)
+                argv = commands.argument_vector(self._copy, self._plan, self._tree, name)
                 return self._run(argv, hosts.fileno())
         except OSError as error:
             print(
@@ -120,7 +120,7 @@ class Command:
             total_files=0,
             seconds=self._reported_at - self._started_at,
             remark=remark,
-            said=dict(self._parsed),
+            command_status=dict(self._parsed),
         )
         print(json.dumps(asdict(said)), flush=True)
 

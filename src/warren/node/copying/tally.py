@@ -124,7 +124,7 @@ class Tally:
                 seconds=time.monotonic() - self._began,
                 directories=self._directories,
                 links=self._links,
-                kept_bytes=self._kept,
+                earlier_bytes=self._kept,
                 hole_bytes=self._holes,
                 remark=self._remark,
             )

@@ -64,7 +64,7 @@ class DwsEnvironment(ShellPlugin):
         paths = [each for each in own if each[:1] == "/"]
         if shell.info.host not in lost:
             await self._wait_mounted(paths)
-        shell.environment.update(self._localized(variables, paths))
+        shell.environment.update(self._localize(variables, paths))
         if containerauth.has_token(directives):
             token = await _token(shell, self._seconds)
             if token is not None:
@@ -99,7 +99,7 @@ class DwsEnvironment(ShellPlugin):
             else:
                 raise CannotRun("the job's storage was never made ready: no dws_environment event")
 
-    def _localized(self, variables: Mapping[str, str], paths: Sequence[str]) -> dict[str, str]:
+    def _localize(self, variables: Mapping[str, str], paths: Sequence[str]) -> dict[str, str]:
         """Return variables with the node's own paths, also within lists (`DW_JOBS`)."""
         local_paths = {path: self._node.local_path(path) for path in paths}
         # By the paths that are known: one may hold a comma.
@@ -117,9 +117,9 @@ class DwsEnvironment(ShellPlugin):
         """Return when all storage is there. Raises CannotRun if that takes too long."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._seconds
-        while lost := [path for path in paths if not self._node.is_mounted(path)]:
+        while missing := [path for path in paths if not self._node.is_mounted(path)]:
             if loop.time() > end:
-                raise CannotRun(f"the node has lost the job's storage: {lost[0]} is not mounted")
+                raise CannotRun(f"the node has lost the job's storage: {missing[0]} is not mounted")
             await asyncio.sleep(_POLL_INTERVAL)
 
 

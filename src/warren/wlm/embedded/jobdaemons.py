@@ -27,7 +27,7 @@ class DaemonCommands:
         self._table = table
 
     def settings(self, spec: Mapping[str, Any]) -> Settings:
-        needed = bool(_required(spec))
+        needed = bool(_required_daemons(spec))
         return Settings(
             prolog_name=DAEMONS_PROLOG,
             epilog_name=DAEMONS_EPILOG,
@@ -43,7 +43,7 @@ class DaemonCommands:
             "DW_WORKFLOW_NAME": workflow.name,
             "DW_WORKFLOW_NAMESPACE": workflow.namespace,
         }
-        required = _required(spec)
+        required = _required_daemons(spec)
         found = []
         for name in required if starts else reversed(required):
             daemon = self._table.get(name)
@@ -69,7 +69,7 @@ class DaemonCommands:
         return found
 
 
-def _required(spec: Mapping[str, Any]) -> Sequence[str]:
+def _required_daemons(spec: Mapping[str, Any]) -> Sequence[str]:
     # What stands there in a job without directives its author has written.
     system = jobspecs.system(spec)
     return system.get("dw_requires") or () if "dw" in system else ()

@@ -8,11 +8,11 @@ from warren.dws.breakdown.computeaccess import is_node_local
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
 from warren.dws.objects.systemconfiguration import SystemConfiguration
-from warren.dws.validation.facts import Persistent, persistent_of
+from warren.dws.validation.facts import InstanceFacts, instance_facts
 from warren.kube.informer import Informers
 
 
-class StorageInstances(Mapping[str, Persistent]):
+class StorageInstances(Mapping[str, InstanceFacts]):
     """The instances in the namespace of jobs' Workflows, by name."""
 
     def __init__(self, informers: Informers) -> None:
@@ -23,11 +23,11 @@ class StorageInstances(Mapping[str, Persistent]):
         self._system: SystemConfiguration | None = None
         """What was seen, read once: it names every node of the system."""
 
-    def __getitem__(self, name: str) -> Persistent:
+    def __getitem__(self, name: str) -> InstanceFacts:
         raw = self._instances.get(Key(kinds.DEFAULT_NAMESPACE, name))
         if raw is None:
             raise KeyError(name)
-        return persistent_of(raw)
+        return instance_facts(raw)
 
     def __iter__(self) -> Iterator[str]:
         for raw in self._instances.all():

@@ -19,7 +19,7 @@ from warren.dws.breakdown import allocationneeds, computeaccess, maximums
 from warren.dws.containers.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
 from warren.dws.jobs import placement, resources
-from warren.dws.jobs.unsavedresults import Unsaved
+from warren.dws.jobs.unsavedresults import UnsavedPolicy
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
@@ -28,7 +28,7 @@ from warren.dws.persistent import expiry, instances
 from warren.dws.pods.pod import NO_RUNTIME
 from warren.dws.rabbits import rabbitstorages
 from warren.dws.storage import storageprofiles
-from warren.dws.validation.facts import Facts, Persistent
+from warren.dws.validation.facts import Facts, InstanceFacts
 from warren.dws.validation.findings import findings
 from warren.rfc import jobspec as jobspecs
 from warren.scheduling.graph import Refusal
@@ -46,11 +46,11 @@ class StorageValidator:
         file_systems: Callable[[], Sequence[LustreFileSystem]],
         profiles: Callable[[], Sequence[NnfStorageProfile]],
         rabbits: Callable[[], Iterable[Storage]],
-        feasible: Callable[[Request], Refusal | None],
-        largest: Callable[[], int | None] = lambda: None,
+        find_refusal: Callable[[Request], Refusal | None],
+        largest_rabbit_gib: Callable[[], int | None] = lambda: None,
         policy: placement.PlacementPolicy = placement.NO_POLICY,
         min_allocation: int,
-        persistent: Mapping[str, Persistent],
+        persistent: Mapping[str, InstanceFacts],
         nodes: Callable[[str], Sequence[str] | None],
         now: Callable[[], float],
         max_lifetime: float | None = None,
@@ -58,11 +58,11 @@ class StorageValidator:
         groups: Callable[[int], Collection[int]] = groups_of,
         max_gib_per_node: Mapping[str, int] = {},
         creator: int | None = None,
-        unsaved_choices: Sequence[str] = tuple(Unsaved),
+        unsaved_choices: Sequence[str] = tuple(UnsavedPolicy),
         containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NO_RUNTIME,
         copy_profiles: Callable[[], frozenset[str]] = frozenset,
         why_not_made: Callable[[str], str | None] = lambda kind: None,
-        is_made_by_some_only: Callable[[str], bool] = lambda kind: False,
+        only_some_rabbits_make: Callable[[str], bool] = lambda kind: False,
         offload: Callable[[], bool] = lambda: False,
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
@@ -73,15 +73,15 @@ class StorageValidator:
         `unsaved_choices` is what jobs may choose that becomes of what they have written.
         `containers` returns the profiles of containers by name, or why no rabbit runs any,
         `copy_profiles` the names of those of copies, `why_not_made` why no rabbit makes a type of
-        file systems, if that is so, and `is_made_by_some_only` whether some rabbits make one and
+        file systems, if that is so, and `only_some_rabbits_make` whether some rabbits make one and
         others do not. `offload` tells whether running jobs may ask for copies.
         """
         self._rules = rules
         self._file_systems = file_systems
         self._profiles = profiles
         self._rabbits = rabbits
-        self._feasible = feasible
-        self._largest = largest
+        self._find_refusal = find_refusal
+        self._largest_rabbit_gib = largest_rabbit_gib
         self._policy = policy
         self._min_allocation = min_allocation
         self._persistent = persistent
@@ -96,7 +96,7 @@ class StorageValidator:
         self._containers = containers
         self._copy_profiles = copy_profiles
         self._why_not_made = why_not_made
-        self._is_made_by_some = is_made_by_some_only
+        self._only_some_rabbits_make = only_some_rabbits_make
         self._offload = offload
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> Mapping[str, Any]:
@@ -113,14 +113,14 @@ class StorageValidator:
         self._check_expiry(spec)
         directives = self._check_directives(texts, spec, userid) if texts else ()
         rewritten = self._rewrite(spec, directives)
-        refusal = self._feasible(from_jobspec(rewritten))
+        refusal = self._find_refusal(from_jobspec(rewritten))
         if refusal is not None:
             raise UserMistake(refusal.reason)
         return rewritten
 
     def _check_expiry(self, spec: Mapping[str, Any]) -> None:
         """Raise UserMistake for a moment at which storage that is created cannot expire."""
-        moment, now = view.expires(spec), self._now()
+        moment, now = view.storage_expiry(spec), self._now()
         if moment is None:
             return
         if moment <= now:
@@ -135,31 +135,35 @@ class StorageValidator:
         self, texts: Sequence[str], spec: Mapping[str, Any], userid: int
     ) -> Sequence[Directive]:
         """Return the directives. Raises Mistakes, or the only Mistake."""
-        before = view.awaited_jobs(spec)
-        contained = self._containers() if any("container" in text for text in texts) else NO_RUNTIME
-        none = contained if isinstance(contained, str) else None
+        awaited_jobs = view.awaited_jobs(spec)
+        profiles_or_why = (
+            self._containers() if any("container" in text for text in texts) else NO_RUNTIME
+        )
+        why_no_containers = profiles_or_why if isinstance(profiles_or_why, str) else None
         facts = Facts(
-            containers=none is None,
-            no_containers=none or NO_RUNTIME,
-            container_profiles=None if isinstance(contained, str) else contained,
+            runs_containers=why_no_containers is None,
+            why_no_containers=why_no_containers or NO_RUNTIME,
+            container_profiles=None if isinstance(profiles_or_why, str) else profiles_or_why,
             copy_profiles=self._copy_profiles(),
-            offload=self._offload(),
+            has_offload=self._offload(),
             userid=userid,
-            creates=self._creator in (None, userid),
+            may_create=self._creator in (None, userid),
             file_systems=self._file_systems(),
             # All rabbits are looked at only where that can matter.
-            raw=rabbitstorages.raw_volumes(self._rabbits()) if self._names_raw(texts) else None,
+            raw_volumes=rabbitstorages.raw_volumes(self._rabbits())
+            if self._names_raw(texts)
+            else None,
             why_not_made=self._why_not_made,
             persistent=self._persistent,
             profiles=self._profiles(),
             groups=self._groups(userid) if self._needs_groups(texts) else (),
             now=self._now(),
             duration=jobspecs.system(spec).get("duration") or 0.0,
-            waits=bool(before),
-            coming=frozenset(
+            has_dependencies=bool(awaited_jobs),
+            storage_of_dependencies=frozenset(
                 name
-                for job in before
-                for name in instances.named_in(
+                for job in awaited_jobs
+                for name in instances.instance_names(
                     self._directives_of(job, userid), ("create_persistent",)
                 )
             ),
@@ -170,11 +174,11 @@ class StorageValidator:
 
     def _needs_groups(self, texts: Sequence[str]) -> bool:
         """Return whether it matters which groups the user is in: they are looked up for that."""
-        named = (self._persistent.get(name) for name in instances.named_in(texts))
+        named = (self._persistent.get(name) for name in instances.instance_names(texts))
         return any(each is not None and each.sharing.groups for each in named)
 
     def _names_raw(self, texts: Sequence[str]) -> bool:
-        named = (self._persistent.get(name) for name in instances.named_in(texts))
+        named = (self._persistent.get(name) for name in instances.instance_names(texts))
         return any("raw" in text for text in texts) or any(
             each is not None and each.file_system == "raw" for each in named
         )
@@ -192,30 +196,34 @@ class StorageValidator:
                 if self._creates_storage(directive):
                     profile = storageprofiles.choose(directive.values.get("profile"), available)
                     own = allocationneeds.needs_of(directive, profile)
-                    kind = directive.values["type"]
-                    if self._is_made_by_some(kind):
-                        own = allocationneeds.with_supported_type_label(own, kind)
+                    fs_type = directive.values["type"]
+                    if self._only_some_rabbits_make(fs_type):
+                        own = allocationneeds.with_supported_type_label(own, fs_type)
                     needs += self._policy.with_site_limits(own)
-                    asked.append((kind, own))
+                    asked.append((fs_type, own))
                     where += self._localities(directive, own, profile)
-            nodes = resources.nodes_of(spec["resources"])
+            nodes = resources.least_node_count(spec["resources"])
             maximums.check_maximums(asked, nodes, self._min_allocation, self._max_gib_per_node)
             changed = resources.rewrite(
-                spec["resources"], needs, self._min_allocation, self._largest(), where
+                spec["resources"], needs, self._min_allocation, self._largest_rabbit_gib(), where
             )
-            wired = self._nodes_of_persistent(directives)
-            if wired is not None:
-                nodelocal.check_enough_nodes(wired, nodes)
+            allowed_nodes = self._nodes_of_persistent(directives)
+            if allowed_nodes is not None:
+                nodelocal.check_enough_nodes(allowed_nodes, nodes)
         except Fault as fault:
             raise UserMistake(f"{str(fault)[:1].upper()}{str(fault)[1:]}.") from fault
         attributes = spec.get("attributes") or {}
         system = {**(attributes.get("system") or {}), "dw_constraints": changed.constraints}
-        placed = {
+        rewritten = {
             **spec,
             "resources": changed.resources,
             "attributes": {**attributes, "system": system},
         }
-        return placed if wired is None else view.constrain_to_nodes(placed, wired)
+        return (
+            rewritten
+            if allowed_nodes is None
+            else view.constrain_to_nodes(rewritten, allowed_nodes)
+        )
 
     def _creates_storage(self, directive: Directive) -> bool:
         """Return whether a directive has storage made, rather than name some that is there."""
@@ -227,9 +235,9 @@ class StorageValidator:
         self, directive: Directive, needs: Sequence[AllocationNeed], profile: NnfStorageProfile
     ) -> Iterator[Locality]:
         for need in needs:
-            access = computeaccess.access(directive.values["type"], need.label, profile)
+            access = computeaccess.access_constraints(directive.values["type"], need.label, profile)
             asked = [(each["type"], each["priority"]) for each in access]
-            yield location.locality(asked, anywhere=self._policy.anywhere)
+            yield location.locality(asked, allow_any_rabbit=self._policy.allow_any_rabbit)
 
     def _nodes_of_persistent(self, directives: Sequence[Directive]) -> tuple[str, ...] | None:
         """Return the nodes that have all node-local storage that is there already."""

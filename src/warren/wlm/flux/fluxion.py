@@ -44,11 +44,13 @@ class Fluxion:
         self._handle = handle
         self._graph = graph
         self._holds_resources = holds_resources
-        self._usable: dict[str, tuple[bool, int | None]] = {}
+        self._flash_states: dict[str, tuple[bool, int | None]] = {}
         """Whether the flash of a rabbit may be given out, and how many GiB it has."""
         self._external = ExternalAllocations()
-        self._taken: dict[str, int] = {}
+        self._external_gib: dict[str, int] = {}
+        """How many GiB of each rabbit storage takes that is in no job's R."""
         self._tags: dict[str, frozenset[str]] = {}
+        """The hosts that each source has tagged."""
         self._sent: dict[str, bool] = {}
         """Whether an ssd is up, and whether a node is tagged, by their paths, as told last."""
         self._refused: set[str] = set()
@@ -72,7 +74,7 @@ class Fluxion:
 
         Fluxion has no words for its `state` and its `labels`.
         """
-        self._usable[rabbit] = (up, capacity)
+        self._flash_states[rabbit] = (up, capacity)
         self._mark_changed({rabbit: 0})
 
     def set_external(
@@ -124,7 +126,7 @@ class Fluxion:
 
     def _resend_all(self) -> None:
         self._sent.clear()
-        self._changed_rabbits.update(self._usable)
+        self._changed_rabbits.update(self._flash_states)
         self._changed_hosts.update(self._graph.nodes)
         self._news.set()
 
@@ -141,7 +143,7 @@ class Fluxion:
                 self._news.set()
 
     def _set_taken(self, taken: Mapping[str, int]) -> None:
-        self._taken.update(taken)
+        self._external_gib.update(taken)
         self._mark_changed(taken)
 
     def _mark_changed(self, rabbits: Iterable[str]) -> None:
@@ -173,8 +175,8 @@ class Fluxion:
         ssds = self._graph.rabbits.get(rabbit)
         if ssds is None:
             return
-        up, capacity = self._usable.get(rabbit, (False, None))
-        count = ssds.usable(capacity, self._taken.get(rabbit, 0)) if up else 0
+        up, capacity = self._flash_states.get(rabbit, (False, None))
+        count = ssds.usable_count(capacity, self._external_gib.get(rabbit, 0)) if up else 0
         # The first ones go down first: Fluxion gives jobs the last ones.
         down = len(ssds.paths) - count
         wanted = {path: number >= down for number, path in enumerate(ssds.paths)}

@@ -15,7 +15,7 @@ class Ssds(msgspec.Struct, frozen=True, kw_only=True):
     gib: int
     """The size of each."""
 
-    def usable(self, capacity: int | None, external_gib: int) -> int:
+    def usable_count(self, capacity: int | None, external_gib: int) -> int:
         """Return how many of them jobs may have.
 
         `capacity` is how many GiB the rabbit has, where it says so, and `external_gib` how many

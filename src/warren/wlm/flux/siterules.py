@@ -43,7 +43,7 @@ class SiteRules:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(jobspec)
         view.unsaved_results(jobspec, self._rabbit.unsaved_results)
-        view.expires(jobspec)
-        creates = instances.named_in(texts, ("create_persistent",))
+        view.storage_expiry(jobspec)
+        creates = instances.instance_names(texts, ("create_persistent",))
         if creates and self._rabbit.restricts_persistent and userid != self._owner:
             raise UserMistake("Only the instance's owner creates persistent storage at this site.")

@@ -10,7 +10,7 @@ from typing import Any, Final
 from warren.base.errors import UserMistake
 from warren.rpc import sockets
 from warren.wlm.pbs import hookfile, hooksetup, qmgr
-from warren.wlm.pbs.hooksetup import Registered
+from warren.wlm.pbs.hooksetup import RegisteredHook
 from warren.wlm.pbs.qmgr import Qmgr, QmgrUnavailable
 
 _TIMEOUT: Final = 30.0
@@ -51,7 +51,7 @@ def check_server(name: str) -> Iterator[Check]:
     yield from _check_vnodes(name)
 
 
-def check_hook(name: str, found: Registered) -> Iterator[Check]:
+def check_hook(name: str, found: RegisteredHook) -> Iterator[Check]:
     """Judge a hook as it is registered. Pure."""
     if not hookfile.is_ours(found.source):
         yield Check("hook", False, f"the hook {name} is another one: choose a name with --name")
@@ -110,7 +110,7 @@ def _check_attributes(found: Mapping[str, str]) -> Iterator[Check]:
 def _check_alarm(found: Mapping[str, str], config: Mapping[str, Any]) -> Check:
     """Judge whether the alarm leaves the time that the requests of a begin may take."""
     alarm = float(found.get("alarm", "30"))
-    short = hookfile.too_long_for_alarm(config, alarm)
+    short = hookfile.places_over_alarm(config, alarm)
     if not short:
         return Check("alarm", True, f"{alarm:g} s, time for all requests of a begin")
     places = ", ".join(place or "all nodes" for place in short)
@@ -204,7 +204,7 @@ def check_node(name: str) -> Iterator[Check]:
         words = "where it is depends on the vnode's vntype: see warren pbs test --vntype TYPE"
         yield Check("ATOM", None, words)
     else:
-        yield check_socket(hookfile.settings_for(config, qmgr.node())["unix_socket_file"])
+        yield check_socket(hookfile.settings_for(config, qmgr.node_name())["unix_socket_file"])
 
 
 def check_socket(place: Any) -> Check:

@@ -80,13 +80,13 @@ def settings_for(config: Mapping[str, Any], node: str, vntype: str = "") -> Mapp
     return dict(vars(settings))
 
 
-def too_long_for_alarm(config: Mapping[str, Any], alarm: float) -> list[str]:
+def places_over_alarm(config: Mapping[str, Any], alarm: float) -> list[str]:
     """Name where a configuration allows requests more time than an alarm does.
 
     The top level is named "", and tables by their path.
     """
     names = _hook_globals()
-    usable, kept = 1 - names["MARGIN"], names["RESERVE"]
+    usable, reserve = 1 - names["MARGIN"], names["RESERVE"]
     layers = {"": settings_for(config, "")}
     layers |= {f"nodes.{name}": settings_for(config, name) for name in config.get("nodes", {})}
     types = config.get("vn_type", {})
@@ -97,7 +97,7 @@ def too_long_for_alarm(config: Mapping[str, Any], alarm: float) -> list[str]:
         for place, layer in layers.items()
         # All that a begin may ask; and the last POST, which leaves time to be taken back.
         if 2 * (layer["post_timeout"] + layer["delete_timeout"]) > usable * alarm
-        or 2 * layer["post_timeout"] + layer["delete_timeout"] > (usable - kept) * alarm
+        or 2 * layer["post_timeout"] + layer["delete_timeout"] > (usable - reserve) * alarm
     ]
 
 

@@ -20,7 +20,7 @@ BOTH_ENABLED: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Registered:
+class RegisteredHook:
     """A hook as PBS has it."""
 
     attributes: Mapping[str, str]
@@ -40,15 +40,15 @@ class Directive:
     content: bytes = b""
 
 
-def read_hook(qmgr: Qmgr, name: str) -> Registered | None:
+def read_hook(qmgr: Qmgr, name: str) -> RegisteredHook | None:
     """Look at what PBS has under a name. Raises DirectiveRefused, and QmgrUnavailable."""
     attributes = qmgr.attributes("hook", name)
     if attributes is None:
         return None
-    return Registered(
+    return RegisteredHook(
         attributes=attributes,
-        source=qmgr.exported("hook", name, "x-python"),
-        config=qmgr.exported("hook", name, "x-config"),
+        source=qmgr.export("hook", name, "x-python"),
+        config=qmgr.export("hook", name, "x-config"),
     )
 
 
@@ -73,7 +73,7 @@ def check_name(name: str) -> None:
 
 
 def install(
-    name: str, found: Registered | None, config: bytes | None, enable: bool | None
+    name: str, found: RegisteredHook | None, config: bytes | None, enable: bool | None
 ) -> list[Directive]:
     """Decide what is missing. `config` and `enable` are None where nothing was said of them.
 
@@ -91,8 +91,8 @@ def install(
         )
     if unfinished:
         directives += [
-            Directive(f"set hook {name} {key}={_quoted(value)}")
-            for key, value in _in_order(hookfile.attributes())
+            Directive(f"set hook {name} {key}={_quote(value)}")
+            for key, value in _install_order(hookfile.attributes())
         ]
         config = config if config is not None else hookfile.default_config()
     if config is not None and (found is None or found.config != config):
@@ -106,7 +106,7 @@ def install(
     return directives
 
 
-def uninstall(name: str, found: Registered | None) -> list[Directive]:
+def uninstall(name: str, found: RegisteredHook | None) -> list[Directive]:
     """Decide how the hook goes: it is off before it is gone. Raises UserMistake."""
     if found is None:
         return []
@@ -116,11 +116,11 @@ def uninstall(name: str, found: Registered | None) -> list[Directive]:
     return [*off, Directive(f"delete hook {name}")]
 
 
-def _in_order(attributes: Mapping[str, str]) -> list[tuple[str, str]]:
+def _install_order(attributes: Mapping[str, str]) -> list[tuple[str, str]]:
     """Put first what PBS enables it with, then the events that its fail_action depends on."""
     first = ("enabled", "event")
     return sorted(attributes.items(), key=lambda pair: (pair[0] not in first, pair[0]))
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     return f"'{value}'" if "," in value else value

@@ -41,7 +41,7 @@ def settings() -> Mapping[str, str]:
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def node() -> str:
+def node_name() -> str:
     """Return this node's name, as its mom has it."""
     return settings().get("PBS_MOM_NODE_NAME") or socket.gethostname().partition(".")[0]
 
@@ -105,7 +105,7 @@ class Qmgr:
         lines = (line.split("=", 1) for line in text.splitlines() if "=" in line)
         return {key.strip(): value.strip().strip('"') for key, value in lines}
 
-    def exported(self, kind: str, name: str, what: str) -> bytes:
+    def export(self, kind: str, name: str, what: str) -> bytes:
         """Return what has been imported: `x-python` or `x-config`. Empty where nothing has."""
         return self.run(f"export {kind} {name} application/{what} default")
 
