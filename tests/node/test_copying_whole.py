@@ -11,7 +11,7 @@ import pytest
 from tests.node.copied import OLD, Copier
 from tests.node.test_acl import USER, list_of
 from warren.node import acl
-from warren.node.copying.hardlinks import HardLinks, Names
+from warren.node.copying.hardlinks import FilePair, HardLinks
 from warren.node.nofollow import Directory
 
 DEFAULT = "system.posix_acl_default"
@@ -161,7 +161,7 @@ def test_of_privileges_nothing_is_copied(copy: Copier) -> None:
 # How many are remembered
 
 
-def names(number: int) -> Names:
+def names(number: int) -> FilePair:
     place = Directory(None, "")
     return (place, str(number), place, str(number))
 
