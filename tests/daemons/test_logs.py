@@ -30,7 +30,7 @@ def test_a_log_is_bounded_while_its_process_runs_and_is_the_owners_alone(tmp_pat
     path.touch(0o644)
     before = structlog.get_config()
     try:
-        with closing(logs.Rotating(path, 10_000)) as output:
+        with closing(logs.RotatingLog(path, 10_000)) as output:
             logs.configure(cast(TextIO, output))
             for number in range(1000):
                 structlog.get_logger().info("in vain", number=number)

@@ -68,7 +68,7 @@ class Runner(Protocol):
         """The address of the node."""
         ...
 
-    async def unable(self) -> str | None:
+    async def why_unavailable(self) -> str | None:
         """Return why no pods can be run here; None if they can."""
         ...
 

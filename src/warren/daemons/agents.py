@@ -41,7 +41,7 @@ def build_agent(
     node: str,
     machine: Machine,
     *,
-    rabbit: bool,
+    is_rabbit: bool,
     runner: Runner | None = None,
     exports: Exports | None = None,
     detach: Callable[[str, str], Awaitable[None]] | None = None,
@@ -74,12 +74,12 @@ def build_agent(
         informers,
         machine,
         detach,
-        rabbit=rabbit,
+        rabbit=is_rabbit,
         on_failure=link.test_now if link is not None else lambda: None,
         limit=worktime.SECONDS,
     )
     reconcilers: list[Reconciler[Any]] = [mounts.reconciler]
-    if rabbit:
+    if is_rabbit:
         rabbit_reconciler = NodeStorageReconciler(
             client,
             informers,
@@ -125,7 +125,9 @@ def build_agent(
 async def _kubelet(client: Client, clock: Clock, node: str, runner: Runner) -> None:
     """Run the pods of a node, as soon as that is possible."""
     nodes = Informers(client)
-    registration = NodeRegistration(client, nodes, clock, node, runner.host_address, runner.unable)
+    registration = NodeRegistration(
+        client, nodes, clock, node, runner.host_address, runner.why_unavailable
+    )
     parts = {"informers": nodes.run, **parts_after_sync(nodes, [registration.reconciler])}
 
     async def run_pods() -> None:

@@ -28,10 +28,10 @@ def open_log(path: Path) -> BinaryIO:
 
     A shell of a user's has it open for what goes wrong, and may open again what it has open.
     """
-    return open(rotate(path), "ab", opener=_private)
+    return open(rotate(path), "ab", opener=_open_private)
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     descriptor = os.open(path, flags, 0o600)
     os.fchmod(descriptor, 0o600)
     return descriptor
@@ -40,25 +40,25 @@ def _private(path: str, flags: int) -> int:
 def configure_file(path: Path) -> None:
     """Log to a file, which is put aside when it is large. Raises UserMistake."""
     try:
-        configure(cast(TextIO, Rotating(path, _LARGEST)))
+        configure(cast(TextIO, RotatingLog(path, _LARGEST)))
     except OSError as error:
         raise UserMistake(f"The log {path} cannot be written: {error.strerror}.") from error
 
 
-class Rotating:
+class RotatingLog:
     """A log in two files of bounded size, however long the process runs."""
 
     def __init__(self, path: Path, largest: int) -> None:
         """Raises OSError."""
         self._path = path
         self._largest = largest
-        self._output = self._opened()
+        self._output = self._open()
 
     def write(self, text: str) -> None:
         if text == "\n" or self._output.tell() <= self._largest:
             self._output.write(text)
             return
-        full, self._output = self._output, self._opened()
+        full, self._output = self._output, self._open()
         full.close()
         self._output.write(text)
 
@@ -68,16 +68,16 @@ class Rotating:
     def close(self) -> None:
         self._output.close()
 
-    def _opened(self) -> TextIO:
-        return open(rotate(self._path, self._largest), "a", buffering=1, opener=_private)
+    def _open(self) -> TextIO:
+        return open(rotate(self._path, self._largest), "a", buffering=1, opener=_open_private)
 
 
-def lossy(output: TextIO) -> TextIO:
+def ignore_write_errors(output: TextIO) -> TextIO:
     """Return an output that loses what cannot be written."""
-    return cast(TextIO, _Lossy(output))
+    return cast(TextIO, _LossyOutput(output))
 
 
-class _Lossy:
+class _LossyOutput:
     """Loses what cannot be written: a full disk is no reason to stop, or to answer otherwise."""
 
     def __init__(self, output: TextIO) -> None:
@@ -100,15 +100,15 @@ def configure(output: TextIO = sys.stderr) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            _Printed(key_order=["timestamp", "level", "event"], drop_missing=True),
+            _PrintableRenderer(key_order=["timestamp", "level", "event"], drop_missing=True),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(lossy(output)),
+        logger_factory=structlog.PrintLoggerFactory(ignore_write_errors(output)),
         cache_logger_on_first_use=True,
     )
 
 
-class _Printed(structlog.processors.LogfmtRenderer):
+class _PrintableRenderer(structlog.processors.LogfmtRenderer):
     """Writes events as a terminal may show them: names of users' files are in them."""
 
     def __call__(self, logger: WrappedLogger, name: str, event_dict: EventDict) -> str:

@@ -8,7 +8,7 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
 
 SUBSTITUTE: Final = ""
-"""The type of what is mounted in place of what the profile speaks of."""
+"""The type of what stands in for the volume's own type: what a profile says does not fit it."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from warren.base.childcalls import SILENT, call_in_child
 from warren.base.processes import pids, status
 from warren.node import openfiles
 
-_NAMED: Final = 3
+_MOST_NAMED: Final = 3
 """Processes that a message names."""
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Process:
         return f"process {self.id} ({self.command})"
 
 
-def describe(processes: Sequence[Process], most: int = _NAMED) -> str:
+def describe(processes: Sequence[Process], most: int = _MOST_NAMED) -> str:
     """Return the words for some processes: the first of them, and how many there are more."""
     if not processes:
         return "something that /proc does not show"
@@ -79,7 +79,7 @@ def _send_signal_by_name(process: Process, signum: int) -> None:
     with suppress(OSError):
         opened = os.pidfd_open(process.id)
         try:
-            now = _by_status(process.id)
+            now = _process_by_status(process.id)
             if now is not None and (now.userid, now.name) == (process.userid, process.name):
                 signal.pidfd_send_signal(opened, signum)
         finally:
@@ -103,14 +103,14 @@ def users_of_devices(devices: Collection[str]) -> list[Process]:
     """
     wanted = _numbers(devices)
     found = {}
-    spaces: dict[int, list[Process]] = {}
+    namespaces: dict[int, list[Process]] = {}
     asked, _ = _ask(openfiles.uses_devices, list(wanted))
-    for known, (space, uses) in asked:
-        if space:
-            spaces.setdefault(space, []).append(known)
+    for process, (namespace, uses) in asked:
+        if namespace:
+            namespaces.setdefault(namespace, []).append(process)
         if uses:
-            found[known.id] = known
-    for members in spaces.values():
+            found[process.id] = process
+    for members in namespaces.values():
         alone = len({each.userid for each in members}) == 1
         if alone and not wanted.isdisjoint(_devices_mounted(members[0].id)):
             found |= {each.id: each for each in members}
@@ -124,11 +124,13 @@ def are_mounted_by_root(devices: Collection[str]) -> bool:
     also where that user has other ids in it (subuid(5)).
     """
     wanted = _numbers(devices)
-    roots = [each.id for each in _all_by_status() if each.userid == 0]
+    roots = [each.id for each in _all_processes_by_status() if each.userid == 0]
     # One of each namespace, and all that do not answer in which they are.
     each_once = {
-        id if space is SILENT else -space: id
-        for id, space in zip(roots, call_in_child(openfiles.mount_namespace, roots), strict=True)
+        id if namespace is SILENT else -namespace: id
+        for id, namespace in zip(
+            roots, call_in_child(openfiles.mount_namespace, roots), strict=True
+        )
     }
     return any(not wanted.isdisjoint(_devices_mounted(id)) for id in each_once.values())
 
@@ -143,7 +145,7 @@ def _numbers(devices: Collection[str]) -> set[int]:
 
 def processes_of_user(userid: int) -> list[Process]:
     """Return all processes of a user, without asking them when they began."""
-    return [each for each in _all_by_status() if each.userid == userid]
+    return [each for each in _all_processes_by_status() if each.userid == userid]
 
 
 def processes_with_hidden_files(userid: int) -> list[Process]:
@@ -155,14 +157,15 @@ def processes_with_hidden_files(userid: int) -> list[Process]:
     """
     machine = openfiles.mount_namespace(os.getpid())
     asked, silent = _ask(openfiles.may_hide_files, userid)
-    spaces: dict[int, set[int]] = {}
-    for known, (space, _) in asked:
-        spaces.setdefault(space, set()).add(known.userid)
+    namespaces: dict[int, set[int]] = {}
+    for process, (namespace, _) in asked:
+        namespaces.setdefault(namespace, set()).add(process.userid)
     found = [
-        known
-        for known, (space, hides) in asked
+        process
+        for process, (namespace, hides) in asked
         # Not the nodes' namespaces, which a process of root holds.
-        if known.userid == userid and (hides or (space != machine and spaces[space] == {userid}))
+        if process.userid == userid
+        and (hides or (namespace != machine and namespaces[namespace] == {userid}))
     ]
     return [*found, *_of_user(silent, userid)]
 
@@ -170,7 +173,7 @@ def processes_with_hidden_files(userid: int) -> list[Process]:
 def process(id: int) -> Process | None:
     """Return a process as it is now; None if it has ended."""
     (answer,) = call_in_child(openfiles.process_facts, [id])
-    return _by_status(id) if answer is SILENT else answer and _process(id, answer)
+    return _process_by_status(id) if answer is SILENT else answer and _process(id, answer)
 
 
 def _ask(
@@ -184,7 +187,7 @@ def _ask(
         ids, call_in_child(openfiles.facts_and_answer, ids, question.__name__, *args), strict=True
     ):
         if answer is SILENT:
-            silent += filter(None, [_by_status(id)])
+            silent += filter(None, [_process_by_status(id)])
         elif answer is not None:
             facts, answered = answer
             asked.append((_process(id, facts), answered))
@@ -200,13 +203,13 @@ def _process(id: int, facts: openfiles.ProcessFacts) -> Process:
     return Process(id=id, userid=userid, name=name, started_at=started_at)
 
 
-def _all_by_status() -> list[Process]:
+def _all_processes_by_status() -> list[Process]:
     """Return all processes but this one, by what /proc tells even of those that hang."""
-    known = (_by_status(id) for id in sorted(pids()) if id != os.getpid())
+    known = (_process_by_status(id) for id in sorted(pids()) if id != os.getpid())
     return [each for each in known if each is not None]
 
 
-def _by_status(id: int) -> Process | None:
+def _process_by_status(id: int) -> Process | None:
     """Return a process, by what /proc tells even of one that hangs; None if it has ended."""
     try:
         fields = status(_PROC / str(id))
