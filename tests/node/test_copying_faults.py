@@ -638,9 +638,9 @@ def test_bytes_are_copied_at_their_pace_and_what_was_missed_is_not_made_up_for()
 
 
 def test_pieces_are_small_enough_for_the_pace() -> None:
-    assert Pace(0).piece(32 * MIB) == 32 * MIB
-    assert Pace(80 * MIB).piece(32 * MIB) == 10 * MIB
-    assert Pace(1).piece(32 * MIB) == 2**16
+    assert Pace(0).piece_size(32 * MIB) == 32 * MIB
+    assert Pace(80 * MIB).piece_size(32 * MIB) == 10 * MIB
+    assert Pace(1).piece_size(32 * MIB) == 2**16
 
 
 def test_files_are_copied_side_by_side_where_each_takes_long() -> None:

@@ -198,7 +198,7 @@ def test_names_wait_in_vain_for_one_that_fails_and_are_copied_then(tmp_path: Pat
 def test_more_files_than_are_remembered_are_copied_one_by_one(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     known, other = linked(tmp_path, 3), linked(tmp_path / "other", 3)
-    found = HardLinks(most=1)
+    found = HardLinks(limit=1)
 
     assert found.first_copy(known, names(0)) is None
     for number in range(3):

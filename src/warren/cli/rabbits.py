@@ -163,14 +163,14 @@ def _named_rabbits(storages: Sequence[Object], targets: str | None) -> Sequence[
         return storages
     from warren.rfc import hostlist
 
-    known = {key_of(each).name: each for each in storages}
+    by_name = {key_of(each).name: each for each in storages}
     names = dict.fromkeys(hostlist.decode(targets))
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in by_name]
     if unknown or not names:
-        there = f"name some of {hostlist.encode(known)}." if known else "there are none yet."
+        hint = f"name some of {hostlist.encode(by_name)}." if by_name else "there are none yet."
         named = hostlist.encode(unknown) or repr(targets)
-        raise UserMistake(f"There is no rabbit {named}: {there}")
-    return [known[name] for name in names]
+        raise UserMistake(f"There is no rabbit {named}: {hint}")
+    return [by_name[name] for name in names]
 
 
 def _list_storages(state: StateDir) -> list[Object]:

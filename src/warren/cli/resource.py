@@ -232,19 +232,19 @@ def _grouping_values(
 ) -> dict[str, str]:
     """Return what nodes are told apart by; of several of them, all that there is."""
 
-    def of_any(named: Mapping[int, list[str]]) -> list[str]:
-        return sorted({name for rank in ranks for name in named.get(rank, ())})
+    def names_of(names_by_rank: Mapping[int, list[str]]) -> list[str]:
+        return sorted({name for rank in ranks for name in names_by_rank.get(rank, ())})
 
-    names = of_any(properties)
+    names = names_of(properties)
     plain = [name for name in names if not name.startswith("+")]
-    values = ([state], of_any(queues), names, plain)
+    values = ([state], names_of(queues), names, plain)
     return {mark: ",".join(value) for mark, value in zip(_GROUPING_FIELDS, values, strict=True)}
 
 
-def _by_rank(named: Mapping[str, Iterable[int]]) -> Mapping[int, list[str]]:
+def _by_rank(ranks_by_name: Mapping[str, Iterable[int]]) -> Mapping[int, list[str]]:
     found: dict[int, list[str]] = {}
-    for name in sorted(named):
-        for rank in named[name]:
+    for name in sorted(ranks_by_name):
+        for rank in ranks_by_name[name]:
             found.setdefault(rank, []).append(name)
     return found
 

@@ -81,10 +81,10 @@ class FlashTable(Table, frozen=True):
             if not size:
                 raise ValueError("capacity: 0 bytes hold nothing")
 
-    def _check_given(self, kind: str, given: str | None) -> None:
-        if self.kind == kind and not given:
+    def _check_given(self, kind: str, value: str | None) -> None:
+        if self.kind == kind and not value:
             raise ValueError(f"{kind}: kind {kind!r} needs it")
-        if self.kind != kind and given is not None:
+        if self.kind != kind and value is not None:
             raise ValueError(f"{kind}: kind {self.kind!r} has none")
 
     @property
@@ -198,10 +198,10 @@ async def volume_group_refusal(config: Config) -> str | None:
     name = config.flash.volume_group
     if name is None:
         return None
-    known = sorted(await volumegroup.volume_group_names())
-    if name in known:
+    groups = sorted(await volumegroup.volume_group_names())
+    if name in groups:
         return None
-    return f"flash.volume-group: there is no {name}; there are {', '.join(known) or 'none'}"
+    return f"flash.volume-group: there is no {name}; there are {', '.join(groups) or 'none'}"
 
 
 async def file_system_support(config: Config, state: Path) -> dict[str, str | None]:

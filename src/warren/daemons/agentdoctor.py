@@ -38,9 +38,11 @@ async def examine(settings: Settings, *, repair: bool) -> tuple[list[Finding], l
             f"{state.path} is not the state directory of an agent of {name}: name it with "
             f"--statedir{f', or the node, {state.node}, with --node' if state.node else ''}."
         )
-    async with http.connect(settings.access, component="doctor") as plain:
-        client = plain.with_versions(
-            await versions.choose_when_allowed(plain, kinds.VERSIONS, seconds=_VERSIONS_TIMEOUT)
+    async with http.connect(settings.access, component="doctor") as unversioned:
+        client = unversioned.with_versions(
+            await versions.choose_when_allowed(
+                unversioned, kinds.VERSIONS, seconds=_VERSIONS_TIMEOUT
+            )
         )
         doctor = _Doctor(settings, client)
         findings = await doctor.examine()

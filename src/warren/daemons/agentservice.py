@@ -133,9 +133,11 @@ async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -
     )
     if node.host is not None:
         await _disconnect_unused(node.host)
-    async with http.connect(settings.access, component="agent") as plain:
-        client = plain.with_versions(
-            await versions.choose_when_allowed(plain, kinds.VERSIONS, seconds=_VERSIONS_TIMEOUT)
+    async with http.connect(settings.access, component="agent") as unversioned:
+        client = unversioned.with_versions(
+            await versions.choose_when_allowed(
+                unversioned, kinds.VERSIONS, seconds=_VERSIONS_TIMEOUT
+            )
         )
         await _system(settings, node, client, SystemClock(), on_ready).run()
 

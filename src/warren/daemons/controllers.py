@@ -64,9 +64,11 @@ async def run(settings: Settings) -> None:
     Raises UnsupportedVersions where the cluster does not have our kinds, LeaseLost where another
     replica may lead now.
     """
-    async with http.connect(settings.access, component="controllers") as plain:
-        client = plain.with_versions(
-            await versions.choose_when_allowed(plain, kinds.VERSIONS, seconds=_VERSIONS_TIMEOUT)
+    async with http.connect(settings.access, component="controllers") as unversioned:
+        client = unversioned.with_versions(
+            await versions.choose_when_allowed(
+                unversioned, kinds.VERSIONS, seconds=_VERSIONS_TIMEOUT
+            )
         )
         await _system(settings, client, SystemClock()).run()
 

@@ -140,8 +140,8 @@ async def list_examined(client: Client) -> dict[Kind, list[Object]]:
     before = [(kind, (await client.list(kind)).items) for kind in audit.OWNERS]
     found = {kind: (await client.list(kind)).items for kind in (*audit.DEPENDENTS, *audit.OWNERS)}
     for kind, items in before:
-        known = {each["metadata"]["uid"] for each in found[kind]}
-        found[kind] += [each for each in items if each["metadata"]["uid"] not in known]
+        listed = {each["metadata"]["uid"] for each in found[kind]}
+        found[kind] += [each for each in items if each["metadata"]["uid"] not in listed]
     return found
 
 

@@ -119,9 +119,11 @@ def settings(
 
 async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:
     """Serve until cancelled. Raises UnsupportedVersions where the cluster lacks our kinds."""
-    async with http.connect(settings.access, component="copy-offload") as plain:
-        client = plain.with_versions(
-            await versions.choose_when_allowed(plain, kinds.VERSIONS, seconds=_VERSIONS_TIMEOUT)
+    async with http.connect(settings.access, component="copy-offload") as unversioned:
+        client = unversioned.with_versions(
+            await versions.choose_when_allowed(
+                unversioned, kinds.VERSIONS, seconds=_VERSIONS_TIMEOUT
+            )
         )
         informers = Informers(client)
         endpoint = settings.endpoint

@@ -101,17 +101,18 @@ async def stream_lines(
         finally:
             reading_errors.cancel()
     if code:
-        said = "" if code < 0 else _last_words(errors)  # a signal comes in the middle of its words
-        raise CommandFailed(said or f"{argv[0]}: {exit_reason(code)}", code)
+        # A signal comes in the middle of its words.
+        message = "" if code < 0 else _last_words(errors)
+        raise CommandFailed(message or f"{argv[0]}: {exit_reason(code)}", code)
 
 
 async def _read_last(stream: asyncio.StreamReader) -> bytes:
     """Read to the end, and return the last of it: names of files may be as long as users like."""
-    said = bytearray()
+    last_output = bytearray()
     while chunk := await stream.read(_PIPE_BYTES):
-        said.extend(chunk)
-        del said[:-_LAST_CHARACTERS]
-    return bytes(said)
+        last_output.extend(chunk)
+        del last_output[:-_LAST_CHARACTERS]
+    return bytes(last_output)
 
 
 class _Tail:
@@ -123,7 +124,7 @@ class _Tail:
         except OSError as error:
             raise NodeTrouble(f"no command can be run: {error.strerror}") from error
         os.set_blocking(self._reader, False)
-        self._said = bytearray()
+        self._last_output = bytearray()
         self._open = True
 
     def __enter__(self) -> Self:
@@ -143,7 +144,7 @@ class _Tail:
     def last_output(self) -> bytes:
         """Return the last of what has been written until now."""
         self._read()
-        return bytes(self._said)
+        return bytes(self._last_output)
 
     def _read(self) -> None:
         try:
@@ -152,8 +153,8 @@ class _Tail:
             return
         if not chunk:
             asyncio.get_running_loop().remove_reader(self._reader)
-        self._said.extend(chunk)
-        del self._said[:-_LAST_CHARACTERS]
+        self._last_output.extend(chunk)
+        del self._last_output[:-_LAST_CHARACTERS]
 
 
 def _die_with_parent(argv: Sequence[str]) -> Sequence[str]:
@@ -175,8 +176,8 @@ async def _time_limit(seconds: float, argv: Sequence[str]) -> AsyncIterator[None
 def _check_success(argv: Sequence[str], code: int | None, output: bytes) -> None:
     if code:
         words = _last_words(output) or exit_reason(code)
-        named = words.partition(":")[0] in argv
-        raise CommandFailed(words if named else f"{argv[0]}: {words}", code)
+        names_command = words.partition(":")[0] in argv
+        raise CommandFailed(words if names_command else f"{argv[0]}: {words}", code)
 
 
 @asynccontextmanager

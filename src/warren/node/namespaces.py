@@ -147,8 +147,8 @@ class Namespace:
         holder = self.holder
         if holder is None:
             return
-        gone = self._remembered_mounts() - mount_points(os.getpid())
-        found = [mount for mount in _mount_table(holder) if mount.point in gone]
+        unmounted = self._remembered_mounts() - mount_points(os.getpid())
+        found = [mount for mount in _mount_table(holder) if mount.point in unmounted]
         # Of several at one point the last is on top.
         for mount in sorted(reversed(found), key=lambda each: each.point, reverse=True):
             # By its id: a user who owns its directory may have another mount at its path by now.
@@ -169,9 +169,9 @@ class Namespace:
 
     def _remembered_mounts(self) -> set[str]:
         with suppress(OSError, ValueError):
-            below = f"{self._prefix}/"
-            known = json.loads((self._directory / "mounts").read_text())
-            return {point for point in known if not f"{point}/".startswith(below)}
+            prefix = f"{self._prefix}/"
+            remembered = json.loads((self._directory / "mounts").read_text())
+            return {point for point in remembered if not f"{point}/".startswith(prefix)}
         return set()
 
     def __str__(self) -> str:

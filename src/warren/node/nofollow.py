@@ -65,12 +65,12 @@ def _descend(path: str, within: str, flags: int, *, make: bool) -> int:
         return os.open(top, flags)
     directory_fd = os.open(top, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for left, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
+        for names_left, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=directory_fd)
             inner_fd = os.open(
-                name, (os.O_PATH if left else flags) | _IN_PARENT_FLAGS, dir_fd=directory_fd
+                name, (os.O_PATH if names_left else flags) | _IN_PARENT_FLAGS, dir_fd=directory_fd
             )
             os.close(directory_fd)
             directory_fd = inner_fd

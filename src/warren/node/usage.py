@@ -52,12 +52,12 @@ class Process:
         return f"process {self.id} ({self.command})"
 
 
-def describe(processes: Sequence[Process], most: int = _MOST_NAMED) -> str:
+def describe(processes: Sequence[Process], limit: int = _MOST_NAMED) -> str:
     """Return the words for some processes: the first of them, and how many there are more."""
     if not processes:
         return "something that /proc does not show"
-    words = ", ".join(str(each) for each in processes[:most])
-    more = len(processes) - most
+    words = ", ".join(str(each) for each in processes[:limit])
+    more = len(processes) - limit
     return f"{words} and {more} more" if more > 0 else words
 
 
@@ -67,9 +67,9 @@ def send_signal(processes: Iterable[Process], signum: int) -> None:
     Those that do not answer when they began are known by user and name.
     """
     found = list(processes)
-    known = [(each.id, each.started_at) for each in found if each.started_at is not None]
-    answers = call_in_child(openfiles.send_signal, known, signum)
-    sent = {id for (id, _), each in zip(known, answers, strict=True) if each is not SILENT}
+    identified = [(each.id, each.started_at) for each in found if each.started_at is not None]
+    answers = call_in_child(openfiles.send_signal, identified, signum)
+    sent = {id for (id, _), each in zip(identified, answers, strict=True) if each is not SILENT}
     for process in found:
         if process.id not in sent:
             _send_signal_by_name(process, signum)
@@ -91,8 +91,8 @@ def users_of_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
 
     With them those of a user, if that is not root, that do not answer.
     """
-    asked, silent = _ask(openfiles.uses_mounts, list(mounts))
-    return [*(known for known, uses in asked if uses), *_of_user(silent, userid)]
+    answers, silent = _ask(openfiles.uses_mounts, list(mounts))
+    return [*(process for process, uses in answers if uses), *_of_user(silent, userid)]
 
 
 def users_of_devices(devices: Collection[str]) -> list[Process]:
@@ -104,15 +104,15 @@ def users_of_devices(devices: Collection[str]) -> list[Process]:
     wanted = _numbers(devices)
     found = {}
     namespaces: dict[int, list[Process]] = {}
-    asked, _ = _ask(openfiles.uses_devices, list(wanted))
-    for process, (namespace, uses) in asked:
+    answers, _ = _ask(openfiles.uses_devices, list(wanted))
+    for process, (namespace, uses) in answers:
         if namespace:
             namespaces.setdefault(namespace, []).append(process)
         if uses:
             found[process.id] = process
     for members in namespaces.values():
-        alone = len({each.userid for each in members}) == 1
-        if alone and not wanted.isdisjoint(_devices_mounted(members[0].id)):
+        of_one_user = len({each.userid for each in members}) == 1
+        if of_one_user and not wanted.isdisjoint(_devices_mounted(members[0].id)):
             found |= {each.id: each for each in members}
     return [found[id] for id in sorted(found)]
 
@@ -156,13 +156,13 @@ def processes_with_hidden_files(userid: int) -> list[Process]:
     any more, which may be made of others. Or they do not answer.
     """
     machine = openfiles.mount_namespace(os.getpid())
-    asked, silent = _ask(openfiles.may_hide_files, userid)
+    answers, silent = _ask(openfiles.may_hide_files, userid)
     namespaces: dict[int, set[int]] = {}
-    for process, (namespace, _) in asked:
+    for process, (namespace, _) in answers:
         namespaces.setdefault(namespace, set()).add(process.userid)
     found = [
         process
-        for process, (namespace, hides) in asked
+        for process, (namespace, hides) in answers
         # Not the nodes' namespaces, which a process of root holds.
         if process.userid == userid
         and (hides or (namespace != machine and namespaces[namespace] == {userid}))
@@ -181,7 +181,7 @@ def _ask(
 ) -> tuple[list[tuple[Process, T]], list[Process]]:
     """Return what all processes but this one answer, and those that do not."""
     ids = [id for id in sorted(pids()) if id != os.getpid()]
-    asked: list[tuple[Process, T]] = []
+    answers: list[tuple[Process, T]] = []
     silent: list[Process] = []
     for id, answer in zip(
         ids, call_in_child(openfiles.facts_and_answer, ids, question.__name__, *args), strict=True
@@ -190,8 +190,8 @@ def _ask(
             silent += filter(None, [_process_by_status(id)])
         elif answer is not None:
             facts, answered = answer
-            asked.append((_process(id, facts), answered))
-    return asked, silent
+            answers.append((_process(id, facts), answered))
+    return answers, silent
 
 
 def _of_user(processes: Iterable[Process], userid: int) -> list[Process]:
@@ -205,8 +205,8 @@ def _process(id: int, facts: openfiles.ProcessFacts) -> Process:
 
 def _all_processes_by_status() -> list[Process]:
     """Return all processes but this one, by what /proc tells even of those that hang."""
-    known = (_process_by_status(id) for id in sorted(pids()) if id != os.getpid())
-    return [each for each in known if each is not None]
+    found = (_process_by_status(id) for id in sorted(pids()) if id != os.getpid())
+    return [each for each in found if each is not None]
 
 
 def _process_by_status(id: int) -> Process | None:

@@ -48,7 +48,7 @@ def cancel(
     by_options = everything or user is not None or states is not None
     if bool(ids) == by_options:
         raise click.UsageError("name jobs by their ids, or choose them with --all, -u or -S.")
-    named = {int(fluid.parse(each)): each for each in ids}
+    spelled_ids = {int(fluid.parse(each)): each for each in ids}
     constraint = {
         "and": [
             *selecting.by_user(selecting.userid(user)),
@@ -57,14 +57,14 @@ def cancel(
     }
 
     async def cancel_jobs(handle: "Handle") -> tuple[list[int], list[str]]:
-        found: list[int] = list(named)
+        found: list[int] = list(spelled_ids)
         if by_options:
             request = {"max_entries": 0, "attrs": [], "constraint": constraint}
             found = [each["id"] for each in (await handle.rpc("job-list.list", request))["jobs"]]
         if dry_run:
             return found, []
         return found, await raise_exceptions(
-            handle, found, {"type": "cancel", "severity": 0, "note": message}, named
+            handle, found, {"type": "cancel", "severity": 0, "note": message}, spelled_ids
         )
 
     found, failures = ask_instance(state, cancel_jobs)

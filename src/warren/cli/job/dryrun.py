@@ -67,8 +67,8 @@ async def _outcome(handle: "Handle", spec: Mapping[str, Any], urgency: int, flag
     )
     if stopped is not None:
         return f"the job would wait: {stopped}."
-    asked = {"jobspec": scheduled, "priority": urgencies.priority(urgency, None)}
-    found = await handle.rpc("sched.why", asked)
+    why_request = {"jobspec": scheduled, "priority": urgencies.priority(urgency, None)}
+    found = await handle.rpc("sched.why", why_request)
     if found["kind"] == "turn":
         return "the job would start at once."
     return f"the job {_in_conditional(found['reason'])}."

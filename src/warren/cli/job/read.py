@@ -301,17 +301,19 @@ async def _latest(handle: "Handle", user: int, most: int | None) -> list[int]:
 @click.argument("id_", default="", metavar="[JOBID]")
 def job_timeleft(state: StateDir, as_json: bool, human: bool, id_: str) -> None:
     """Print the whole seconds that are left to a job: by default the one this command runs in."""
-    given = id_ or os.environ.get("FLUX_JOB_ID", "")
-    if not given:
+    spelled_id = id_ or os.environ.get("FLUX_JOB_ID", "")
+    if not spelled_id:
         raise UserMistake("name a job: this command does not run in one, FLUX_JOB_ID is not set.")
-    found = fluid.parse(given)
+    found = fluid.parse(spelled_id)
     request = {"id": found, "attrs": ["state", "expiration"]}
 
     async def query(handle: "Handle") -> Mapping[str, Any]:
-        job: Mapping[str, Any] = (await call(handle, "job-list.list-id", request, given))["job"]
+        job: Mapping[str, Any] = (await call(handle, "job-list.list-id", request, spelled_id))[
+            "job"
+        ]
         return job
 
-    left = _time_left(ask_instance(state, query), time.time(), given)
+    left = _time_left(ask_instance(state, query), time.time(), spelled_id)
     if as_json:
         print_json({"id": f58(found), "timeleft": None if left == inf else int(left)})
     elif human:
@@ -320,11 +322,11 @@ def job_timeleft(state: StateDir, as_json: bool, human: bool, id_: str) -> None:
         click.echo(NO_LIMIT if left == inf else int(left))
 
 
-def _time_left(job: Mapping[str, Any], now: float, given: str) -> float:
+def _time_left(job: Mapping[str, Any], now: float, spelled_id: str) -> float:
     if job["state"] == State.INACTIVE.bit:
         return 0.0
     if job["state"] not in (State.RUN.bit, State.CLEANUP.bit):
-        raise UserMistake(f"{given}: the job has not started yet.")
+        raise UserMistake(f"{spelled_id}: the job has not started yet.")
     expiration = job.get("expiration")
     return inf if not expiration else max(0.0, expiration - now)
 
@@ -418,17 +420,17 @@ def _read_taskmap(text: str) -> list[Block] | None:
 
 
 async def _taskmap_of_job(
-    handle: "Handle", job: int, given: str, *, with_hosts: bool
+    handle: "Handle", job: int, spelled_id: str, *, with_hosts: bool
 ) -> tuple[list[Block], list[str]]:
     """Return a job's map, once it starts, and the names of its nodes."""
-    log = follow_events(handle, job, "guest.exec.eventlog", given)
+    log = follow_events(handle, job, "guest.exec.eventlog", spelled_id)
     async with aclosing(log) as events:  # type: ignore[type-var]
         async for event in events:
             if event.name == "shell.start":
                 hosts = ""
                 if with_hosts:
                     request = {"id": job, "attrs": ["nodelist"]}
-                    answer = await call(handle, "job-list.list-id", request, given)
+                    answer = await call(handle, "job-list.list-id", request, spelled_id)
                     hosts = answer["job"]["nodelist"]
                 return taskmap.decode(event.context["taskmap"]), hostlist.decode(hosts)
-    raise UserMistake(f"{given}: the job has no tasks, and will have none.")
+    raise UserMistake(f"{spelled_id}: the job has no tasks, and will have none.")

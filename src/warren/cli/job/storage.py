@@ -183,8 +183,8 @@ def _short_path(path: str, directives: Sequence[str]) -> str:
     """Return a place on a job's own storage as `NAME:PLACE`, and any other path as it is."""
     match = _OWN_MOUNT.fullmatch(path)
     index = int(match["index"]) if match else len(directives)
-    named = _NAME.search(directives[index]) if index < len(directives) else None
-    return f"{named[1]}:{match['rest']}" if match and named else path
+    name_match = _NAME.search(directives[index]) if index < len(directives) else None
+    return f"{name_match[1]}:{match['rest']}" if match and name_match else path
 
 
 def _state_rows(storage: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:

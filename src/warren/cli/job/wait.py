@@ -49,23 +49,25 @@ def job_status(
     wanted = [(each, fluid.parse(each)) for each in ids]
 
     async def wait_all(handle: "Handle") -> list[Mapping[str, Any]]:
-        return await asyncio.gather(*(wait_ended(handle, job, given) for given, job in wanted))
+        return await asyncio.gather(
+            *(wait_ended(handle, job, spelled_id) for spelled_id, job in wanted)
+        )
 
     codes = []
-    for (given, _), found in zip(wanted, ask_instance(state, wait_all), strict=True):
+    for (spelled_id, _), found in zip(wanted, ask_instance(state, wait_all), strict=True):
         code = exit_code(found, exception_exit_code)
         codes.append(code)
         if as_json:
             click.echo(orjson.dumps({**found, "exit_code": code}))
         if verbose:
-            click.echo(f"{given}: exit code {code}", err=True)
+            click.echo(f"{spelled_id}: exit code {code}", err=True)
     sys.exit(max(codes))
 
 
-async def wait_ended(handle: "Handle", job: int, given: str) -> Mapping[str, Any]:
-    """Wait until a job is over, and return how it ended. Mistakes name it as it was `given`."""
+async def wait_ended(handle: "Handle", job: int, spelled_id: str) -> Mapping[str, Any]:
+    """Wait until a job is over, and return how it ended. Mistakes name it as `spelled_id`."""
     request = {"id": job, "attrs": _END_ATTRIBUTES, "state": State.INACTIVE.bit}
-    answer = await call(handle, "job-list.list-id", request, given)
+    answer = await call(handle, "job-list.list-id", request, spelled_id)
     found: Mapping[str, Any] = answer["job"]
     return found
 

@@ -165,7 +165,7 @@ def ls(
 
 
 async def _list_entries(
-    handle: "Handle", namespace: str, key: str, recursive: bool = False, itself: bool = False
+    handle: "Handle", namespace: str, key: str, recursive: bool = False, only_itself: bool = False
 ) -> AsyncIterator[tuple[str, str, str]]:
     """Return what is at a key: the directory that it is in, its name, and what it is."""
     request = {"namespace": namespace, "key": key}
@@ -178,7 +178,7 @@ async def _list_entries(
         kind = (await lookup(handle, namespace, key, TREEOBJ))["type"]
         yield "", key, "symlink" if kind == "symlink" else "val"
         return
-    if itself:
+    if only_itself:
         yield "", key, "dir"
         return
     directory_key = "" if key == "." else key

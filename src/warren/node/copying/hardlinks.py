@@ -29,8 +29,8 @@ class _Inode:
 class HardLinks:
     """The files of several names that are under way. Any thread may ask."""
 
-    def __init__(self, most: int = _REMEMBERED) -> None:
-        self._most = most
+    def __init__(self, limit: int = _REMEMBERED) -> None:
+        self._limit = limit
         self._lock = threading.Lock()
         self._inodes: dict[tuple[int, int], _Inode] = {}
 
@@ -44,7 +44,7 @@ class HardLinks:
         with self._lock:
             inode = self._inodes.get(key)
             if inode is None:
-                if len(self._inodes) < self._most:
+                if len(self._inodes) < self._limit:
                     self._inodes[key] = _Inode(pair, status.st_nlink - 1)
                 return None
             if not inode.done:

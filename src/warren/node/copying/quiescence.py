@@ -55,10 +55,10 @@ def wait_quiet(descriptor: int, status: os.stat_result) -> os.stat_result:
     Raises BeingWritten, and OSError.
     """
     for _ in range(_ROUNDS):
-        left = nanoseconds_to_wait(status, time.time_ns())
-        if not left:
+        nanoseconds = nanoseconds_to_wait(status, time.time_ns())
+        if not nanoseconds:
             break
-        time.sleep(left / _SECOND)
+        time.sleep(nanoseconds / _SECOND)
         before, status = status, os.fstat(descriptor)
         # Whatever the clocks say, a tick is over.
         if (status.st_mtime_ns, status.st_size) == (before.st_mtime_ns, before.st_size):

@@ -48,7 +48,7 @@ class Transfer:
         copied = 0
         by_range = True
         while copied < size:
-            chunk = min(self._pace.piece(_CHUNK), size - copied)
+            chunk = min(self._pace.piece_size(_CHUNK), size - copied)
             try:
                 if by_range:
                     count = os.copy_file_range(source, target, chunk)

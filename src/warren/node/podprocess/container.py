@@ -187,13 +187,13 @@ def _call_when_ended(process: int, call: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     handle = os.pidfd_open(process)
 
-    def told() -> None:
+    def on_readable() -> None:
         # A pidfd can be read from then on: at once, or the loop would turn without a pause.
         loop.remove_reader(handle)
         os.close(handle)
         call()
 
-    loop.add_reader(handle, told)
+    loop.add_reader(handle, on_readable)
 
 
 async def _pipe_reader(opened: int) -> asyncio.StreamReader:
