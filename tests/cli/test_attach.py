@@ -91,7 +91,7 @@ def test_what_the_shell_says_has_no_control_characters(capfd: pytest.CaptureFixt
 @virtually
 async def test_every_event_is_shown_with_its_moment(capfd: pytest.CaptureFixture[str]) -> None:
     async with machine() as m, m.instance() as instance:
-        await followed(instance, await instance.submit(), events=True)
+        await followed(instance, await instance.submit(), show_events=True)
 
     lines = capfd.readouterr().err.splitlines()
     assert lines[0].startswith("0.000s: job.submit userid=1000 urgency=16")
@@ -105,8 +105,8 @@ async def test_the_events_of_the_shells_are_shown_with_theirs(
 ) -> None:
     async with machine() as m, m.instance() as instance:
         job = await instance.submit()
-        await followed(instance, job, shell_events=True)
-        await followed(instance, job, shell_events=True, events=True)
+        await followed(instance, job, show_shell_events=True)
+        await followed(instance, job, show_shell_events=True, show_events=True)
 
     lines = capfd.readouterr().err.splitlines()
     shells = [line for line in lines if "s: exec." in line]

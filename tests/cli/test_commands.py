@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from warren.base.errors import UserMistake
-from warren.cli.cluster.demo import _draw_timeline, _means_mistake, _not_started, _sign
+from warren.cli.cluster.demo import _draw_timeline, _not_started, _sign, _station_means_mistake
 from warren.cli.cluster.timeline import Step, Timeline
 from warren.cli.cluster.up import _size_text
 from warren.cli.job.specs import make_jobspec
@@ -141,7 +141,7 @@ def test_the_demo_checks_the_means_it_was_given(
     place.mkdir(parents=True)
     (place / "means.csv").write_text(results)
 
-    assert _means_mistake(tmp_path) == wrong
+    assert _station_means_mistake(tmp_path) == wrong
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["submit", "--dry-run", "true"]])

@@ -96,7 +96,7 @@ def test_logs_are_named_in_short_or_in_full() -> None:
 def test_a_table_shows_escaped_what_a_terminal_would_obey(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    print_table(["NAME", "AGE"], [["\x1b[31mred\n", 5], [None, 10]], right="AGE")
+    print_table(["NAME", "AGE"], [["\x1b[31mred\n", 5], [None, 10]], right_aligned="AGE")
 
     assert capsys.readouterr().out.splitlines() == [
         "NAME           AGE",

@@ -70,10 +70,10 @@ def test_states_and_results_may_be_named_together() -> None:
 
 
 def test_one_state_is_one() -> None:
-    assert selecting.state("run") == 16
+    assert selecting.state_bit("run") == 16
     for several in ("active", "pending"):
         with pytest.raises(UserMistake, match="is several states: name one"):
-            selecting.state(several)
+            selecting.state_bit(several)
 
 
 @pytest.mark.parametrize(

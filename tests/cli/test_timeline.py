@@ -14,15 +14,15 @@ def workflow(state: str, began: str, ended: str | None = None) -> dict[str, obje
 def test_a_state_is_told_when_it_is_ready() -> None:
     timeline = Timeline()
     timeline.add_workflow(workflow("Setup", "2026-01-01T00:00:00.000000Z"))
-    assert list(timeline.completed()) == []
-    current = timeline.current()
+    assert list(timeline.completed_steps()) == []
+    current = timeline.current_step()
     assert current is not None
     assert current.name == "Setup"
 
     timeline.add_workflow(
         workflow("Setup", "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:01.500000Z")
     )
-    (step,) = timeline.completed()
+    (step,) = timeline.completed_steps()
     assert step.seconds == 1.5
 
 
@@ -31,7 +31,7 @@ def test_tasks_run_from_start_to_finish() -> None:
     timeline.add_event(Event(10.0, "start"))
     timeline.add_event(Event(12.0, "finish", {"status": 512}))
 
-    (step,) = timeline.completed()
+    (step,) = timeline.completed_steps()
     assert (step.name, step.seconds) == ("tasks", 2.0)
     assert timeline.outcome("tasks") == "exit status 2"
 

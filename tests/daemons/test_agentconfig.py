@@ -59,9 +59,9 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_a_rabbit_has_to_say_how_much_it_has_and_a_compute_node_need_not(tmp_path: Path) -> None:
     config = Config(namespace=str(tmp_path))
 
-    told = agentconfig.refusal(config, rabbit=True)
+    told = agentconfig.refusal(config, is_rabbit=True)
     assert told == "flash.capacity: kind 'directory' needs it, such as 3TiB"
-    assert agentconfig.refusal(config, rabbit=False) is None
+    assert agentconfig.refusal(config, is_rabbit=False) is None
 
 
 def test_a_device_has_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_a_device_has_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     table = FlashTable(kind="device", device=str(tmp_path / "none"))
     config = Config(namespace=str(tmp_path), flash=table)
 
-    told = agentconfig.refusal(config, rabbit=True)
+    told = agentconfig.refusal(config, is_rabbit=True)
     assert told == f"flash.device: {tmp_path}/none is no block device"
 
 
@@ -109,10 +109,10 @@ def test_what_lacks_a_program_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_over_a_network_there_are_block_devices_with_file_systems(tmp_path: Path) -> None:
     network = Network(listen="10.0.0.1")
-    why_not = agentconfig.refusal(Config(network=network, namespace="/n"), rabbit=True)
+    why_not = agentconfig.refusal(Config(network=network, namespace="/n"), is_rabbit=True)
     assert why_not == "flash.kind: directories are not offered over a network: take another kind"
-    assert agentconfig.refusal(Config(network=network, namespace="/n"), rabbit=False) is None
-    told = agentconfig.refusal(Config(network=Network(), namespace="/n"), rabbit=True)
+    assert agentconfig.refusal(Config(network=network, namespace="/n"), is_rabbit=False) is None
+    told = agentconfig.refusal(Config(network=Network(), namespace="/n"), is_rabbit=True)
     assert told is not None
     assert told.startswith("network.listen: ")
 
@@ -127,13 +127,13 @@ def test_agents_offer_and_attach_where_there_is_a_network(tmp_path: Path) -> Non
     image = FlashTable(kind="image", capacity="1GiB")
     network = Network(listen="10.0.0.1")
     config = Config(network=network, namespace=str(tmp_path / "n"), flash=image, node="rabbit-0")
-    rabbit = agentconfig.build_node(config, tmp_path, rabbit=True)
-    compute = agentconfig.build_node(config, tmp_path, rabbit=False)
+    rabbit = agentconfig.build_node(config, tmp_path, is_rabbit=True)
+    compute = agentconfig.build_node(config, tmp_path, is_rabbit=False)
     assert (rabbit.exports is None, rabbit.host is None) == (False, True)
     assert (compute.exports is None, compute.host is None) == (True, False)
     wired = Config(namespace=str(tmp_path / "n"), flash=image)
     for each in (True, False):
-        found = agentconfig.build_node(wired, tmp_path, rabbit=each)
+        found = agentconfig.build_node(wired, tmp_path, is_rabbit=each)
         assert found.exports is None
         assert found.host is None
 

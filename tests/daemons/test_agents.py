@@ -98,7 +98,7 @@ def test_a_compute_node_whose_mount_fails_tests_its_link_at_once_and_says_what_i
             api.clock,
             "compute-00",
             Without("compute-00"),
-            rabbit=False,
+            is_rabbit=False,
             probe=probe,
             link_policy=links.LinkTestPolicy(interval=3600.0, failures=1),
         )
@@ -135,7 +135,7 @@ def test_a_compute_node_whose_role_is_an_older_one_mounts_all_the_same() -> None
     async def story(api: Api) -> None:
         older = Older(api.store, ())
         one = build_agent(
-            older, api.clock, "compute-00", Without("compute-00"), rabbit=False, probe=unreached
+            older, api.clock, "compute-00", Without("compute-00"), is_rabbit=False, probe=unreached
         )
         await api.add(kinds.CLIENT_MOUNT, CLIENT_MOUNT)
         async with alongside(one.run()):
@@ -151,7 +151,7 @@ def test_a_rabbit_whose_role_is_an_older_one_makes_volumes_all_the_same() -> Non
         older = Older(api.store, ())
         older.unknown = kinds.LUSTRE_MGT
         node = Noting("rabbit-0")
-        one = build_agent(older, api.clock, "rabbit-0", node, rabbit=True)
+        one = build_agent(older, api.clock, "rabbit-0", node, is_rabbit=True)
         await api.add(kinds.NNF_NODE_STORAGE, SHARE)
         async with alongside(one.run()):
             await asyncio.sleep(5.0)
@@ -163,7 +163,7 @@ def test_a_rabbit_whose_role_is_an_older_one_makes_volumes_all_the_same() -> Non
 def test_what_a_file_system_has_for_its_mgs_is_run_on_the_rabbit_that_has_it() -> None:
     async def story(api: Api) -> None:
         node = Noting("rabbit-0")
-        one = build_agent(api, api.clock, "rabbit-0", node, rabbit=True)
+        one = build_agent(api, api.clock, "rabbit-0", node, is_rabbit=True)
         await api.add(kinds.LUSTRE_MGT, MGT)
         async with alongside(one.run()):
             await asyncio.sleep(5.0)
@@ -181,7 +181,7 @@ def test_what_a_file_system_has_for_its_mgs_is_run_on_the_rabbit_that_has_it() -
 )
 def test_a_command_that_takes_its_whole_time_is_told_of(node: str, kind: Kind, obj: Any) -> None:
     async def story(api: Api) -> None:
-        one = build_agent(api, api.clock, node, Slow(node), rabbit=node.startswith("rabbit"))
+        one = build_agent(api, api.clock, node, Slow(node), is_rabbit=node.startswith("rabbit"))
         await api.add(kind, obj)
         async with alongside(one.run()):
             await asyncio.sleep(lustre.COMMAND_SECONDS)
@@ -213,7 +213,7 @@ def test_an_agent_knows_which_of_a_profiles_commands_are_for_its_side(node: str)
 
     async def story(api: Api) -> None:
         machine = Telling(node)
-        one = build_agent(api, api.clock, node, machine, rabbit=node.startswith("rabbit"))
+        one = build_agent(api, api.clock, node, machine, is_rabbit=node.startswith("rabbit"))
         await api.add(kinds.CLIENT_MOUNT, carrying)
         async with alongside(one.run()):
             await asyncio.sleep(5.0)
@@ -236,7 +236,7 @@ class SlowToTell(Noting):
 
 def test_a_rabbit_that_tells_slowly_what_it_has_says_why_it_cannot_be_used() -> None:
     async def story(api: Api) -> None:
-        one = build_agent(api, api.clock, "rabbit-0", SlowToTell("rabbit-0"), rabbit=True)
+        one = build_agent(api, api.clock, "rabbit-0", SlowToTell("rabbit-0"), is_rabbit=True)
         async with alongside(one.run()):
             await asyncio.sleep(10 * commands.SECONDS)
             found = api.find(kinds.NNF_NODE, Key("rabbit-0", rabbitstorages.NODE_NAME))
@@ -262,7 +262,7 @@ def test_volumes_that_are_slowly_made_ready_are_all_offered() -> None:
     async def story(api: Api) -> None:
         exports = Exporting()
         node = Noting("rabbit-0")
-        one = build_agent(api, api.clock, "rabbit-0", node, rabbit=True, exports=exports)
+        one = build_agent(api, api.clock, "rabbit-0", node, is_rabbit=True, exports=exports)
         share = {**SHARE, "spec": {**SHARE["spec"], "count": 3}}
         await api.add(kinds.NNF_NODE_STORAGE, share)
         access = [{"capacity": 10, "access": ["rabbit-0", "n0"]}] * 3

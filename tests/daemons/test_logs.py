@@ -25,7 +25,7 @@ def test_a_log_is_bounded_while_its_process_runs_and_is_the_owners_alone(tmp_pat
     """What users ask for in vain is told there, as often as they ask."""
     path = tmp_path / "control.log"
     path.touch(0o644)
-    with as_before(), closing(logs.Rotating(path, 10_000)) as output:
+    with as_before(), closing(logs.RotatingLog(path, 10_000)) as output:
         logs.configure(cast(TextIO, output))
         for number in range(1000):
             log.info("in vain", number=number)

@@ -22,15 +22,15 @@ def network(text: str = "") -> Network:
 def test_rabbits_are_found_by_their_names_where_nothing_else_is_said() -> None:
     assert network().addresses() == {}
     assert network().nvme_timeouts() == NvmeTimeouts()
-    assert refusal(network(), rabbit=False) is None
+    assert refusal(network(), is_rabbit=False) is None
 
 
 def test_a_rabbit_must_know_where_it_listens() -> None:
-    words = refusal(network(), rabbit=True)
+    words = refusal(network(), is_rabbit=True)
 
     assert words is not None
     assert words.startswith("network.listen: ")
-    assert refusal(network('listen = "fd00::1"'), rabbit=True) is None
+    assert refusal(network('listen = "fd00::1"'), is_rabbit=True) is None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,9 @@ def test_addresses_are_written_as_everywhere(text: str, address: TransportAddres
 def test_times_are_policy_and_the_longest_is_without_end() -> None:
     said = network('connect = "1m"\nkeep-alive = 10\nreconnect = "3s"\nlost = "infinity"')
 
-    assert said.nvme_timeouts() == NvmeTimeouts(connect=60.0, keep_alive=10, reconnect=3, lost=None)
+    assert said.nvme_timeouts() == NvmeTimeouts(
+        connect=60.0, keep_alive=10, reconnect=3, controller_loss=None
+    )
 
 
 def test_links_are_tested_by_policy_or_not_at_all() -> None:
@@ -139,7 +141,7 @@ def test_a_secret_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
 
 def test_an_agent_whose_secret_is_missing_does_not_start(tmp_path: Path) -> None:
     config = Config(network=network(f'secret = "{tmp_path}/none"'), namespace="/n")
-    told = agentconfig.refusal(config, rabbit=False)
+    told = agentconfig.refusal(config, is_rabbit=False)
 
     assert told == f"network.secret: {tmp_path}/none: No such file or directory"
 

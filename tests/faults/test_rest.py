@@ -9,7 +9,7 @@ from tests.faults.crashes import STORIES, lived
 from tests.harness.extent import extent
 from warren.dws import changes, kinds
 from warren.dws.workflow import driver
-from warren.node.behaviour import Action, Behaviour
+from warren.node.behaviour import ActionBehaviour, Behaviour
 
 SEEDS = extent("WARREN_REST_SEEDS", usual=1, everything=20)
 
@@ -19,7 +19,7 @@ NOTHING_WAITED_FOR: Final = ("plain", "cancelled in Proposal")
 
 def slow(seed: int) -> Behaviour:
     """Nodes that take their time, each another, so that all that waits for them is seen to."""
-    action = Action(seconds=0.3, sigma=0.5)
+    action = ActionBehaviour(seconds=0.3, sigma=0.5)
     names = ("make", "release", "mount", "unmount")
     return Behaviour(seed=seed, actions=dict.fromkeys(names, action))
 

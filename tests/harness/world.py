@@ -121,8 +121,8 @@ class Network:
             return f"{rabbit} port 4420: no answer within 5 s" if node in self.cut else None
 
         if node.startswith("rabbit"):
-            return build_agent(client, clock, node, machine, rabbit=True, exports=self)
-        return build_agent(client, clock, node, machine, rabbit=False, probe=asked)
+            return build_agent(client, clock, node, machine, is_rabbit=True, exports=self)
+        return build_agent(client, clock, node, machine, is_rabbit=False, probe=asked)
 
 
 class World:

@@ -212,7 +212,7 @@ async def _make_stray(rabbit: Host, path: str) -> None:
     # The test is on no emulated machine, but where its mount namespace can be entered.
     place = str(rabbit.namespace)
     machine = agentconfig.build_node(
-        msgspec.structs.replace(config, namespace=place), rabbit.statedir, rabbit=True
+        msgspec.structs.replace(config, namespace=place), rabbit.statedir, is_rabbit=True
     )
     await machine.machine.make(volume)
     await machine.machine.mount("rabbit-0", "stray-0", "xfs", path)

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from warren.node.nvmetree import Link, Make, Port, Remove, Step, Subsystem, Tree, Unlink, Write
+from warren.node.nvmetree import (
+    Link,
+    Make,
+    Port,
+    Remove,
+    Step,
+    Subsystem,
+    TargetTree,
+    Unlink,
+    Write,
+)
 
 SUBSYSTEM = {"attr_allow_any_host": "1", "attr_model": "Linux", "attr_serial": "0"}
 NAMESPACE = {"device_path": "(null)", "device_uuid": "", "device_nguid": "", "enable": "0"}
@@ -18,17 +28,17 @@ PORT = {"addr_trtype": "", "addr_adrfam": "", "addr_traddr": "", "addr_trsvcid":
 class FakeTargets:
     """`Targets` in memory. `done` is what was done."""
 
-    tree: Tree = field(default_factory=Tree)
+    tree: TargetTree = field(default_factory=TargetTree)
     hosts: set[str] = field(default_factory=set)
     has_keys: bool = True
     """Whether it is one of a kernel that lets hosts prove who they are."""
     devices: set[str] = field(default_factory=lambda: {"/dev/a", "/dev/b"})
     done: list[Step] = field(default_factory=list)
 
-    def read(self) -> Tree:
+    def read(self) -> TargetTree:
         return self.tree
 
-    def do(self, step: Step) -> None:
+    def apply(self, step: Step) -> None:
         self.done.append(step)
         kind, name, *rest = step.path.split("/")
         match kind, rest:

@@ -9,7 +9,7 @@ import pytest
 from tests.harness import virtual
 from warren.base.errors import UserMistake
 from warren.dws.node import NodeTrouble, Volume
-from warren.node.behaviour import Action, Behaviour, parse
+from warren.node.behaviour import ActionBehaviour, Behaviour, parse
 from warren.node.simulated import SimulatedFlash, SimulatedMachine
 
 
@@ -34,7 +34,7 @@ async def tried(behaviour: Behaviour, count: int, node: str = "r0") -> list[str]
 
 
 def test_the_same_seed_gives_the_same_times_and_faults_and_another_node_others() -> None:
-    slow = Action(seconds=0.1, sigma=0.7, fails=0.3, fatal=0.5)
+    slow = ActionBehaviour(seconds=0.1, sigma=0.7, fails=0.3, fatal=0.5)
     one = Behaviour(seed=7, actions={"make": slow, "release": slow})
 
     first, again, other = (virtual.run(tried(one, 40, node)) for node in ("r0", "r0", "r1"))
@@ -45,10 +45,10 @@ def test_the_same_seed_gives_the_same_times_and_faults_and_another_node_others()
 
 def test_times_are_spread_around_their_median_and_faults_are_as_many_as_asked_for() -> None:
     injector = Behaviour(
-        seed=1, actions={"make": Action(seconds=0.2, sigma=0.5, fails=0.1)}
+        seed=1, actions={"make": ActionBehaviour(seconds=0.2, sigma=0.5, fails=0.1)}
     ).fault_injector("r")
-    times = [injector.seconds("make") for _ in range(4000)]
-    faults = [injector.fault("make") for _ in range(4000)]
+    times = [injector.draw_seconds("make") for _ in range(4000)]
+    faults = [injector.draw_fault("make") for _ in range(4000)]
 
     assert 0.19 < statistics.median(times) < 0.21
     assert max(times) > 0.6
@@ -62,7 +62,9 @@ def test_by_itself_a_node_takes_no_time_and_never_fails() -> None:
 
 def test_a_request_that_fails_changes_nothing() -> None:
     flash = SimulatedFlash(10)
-    machine = SimulatedMachine("r0", flash, behaviour=Behaviour(actions={"make": Action(fails=1)}))
+    machine = SimulatedMachine(
+        "r0", flash, behaviour=Behaviour(actions={"make": ActionBehaviour(fails=1)})
+    )
     with pytest.raises(NodeTrouble, match=r"^make has failed, as simulated"):
         asyncio.run(machine.make(volume("a")))
     assert flash.volumes == {}
@@ -70,7 +72,9 @@ def test_a_request_that_fails_changes_nothing() -> None:
 
 def test_a_behaviour_is_read_from_a_table() -> None:
     table = {"seed": 3, "mount": {"seconds": 0.1, "fails": 1}}
-    assert parse(table) == Behaviour(seed=3, actions={"mount": Action(seconds=0.1, fails=1)})
+    assert parse(table) == Behaviour(
+        seed=3, actions={"mount": ActionBehaviour(seconds=0.1, fails=1)}
+    )
 
 
 @pytest.mark.parametrize(

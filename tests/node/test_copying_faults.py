@@ -638,18 +638,18 @@ def test_bytes_are_copied_at_their_pace_and_what_was_missed_is_not_made_up_for()
 
 
 def test_pieces_are_small_enough_for_the_pace() -> None:
-    assert Pace(0).piece(32 * MIB) == 32 * MIB
-    assert Pace(80 * MIB).piece(32 * MIB) == 10 * MIB
-    assert Pace(1).piece(32 * MIB) == 2**16
+    assert Pace(0).piece_size(32 * MIB) == 32 * MIB
+    assert Pace(80 * MIB).piece_size(32 * MIB) == 10 * MIB
+    assert Pace(1).piece_size(32 * MIB) == 2**16
 
 
 def test_files_are_copied_side_by_side_where_each_takes_long() -> None:
-    latency = Latency(long=0.001, again=10)
+    latency = Latency(threshold=0.001, retry_after=10)
 
-    latency.took(60)  # hung, and no more than that
+    latency.add(60)  # hung, and no more than that
     assert not latency.is_long()
     for _ in range(30):
-        latency.took(0.002)
+        latency.add(0.002)
     assert [latency.is_long() for _ in range(12)] == [True] * 11 + [False]
 
 

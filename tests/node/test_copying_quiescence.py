@@ -46,7 +46,7 @@ def times(modified: int, changed: int) -> os.stat_result:
 def test_a_file_is_waited_for_until_its_time_would_be_another(
     modified: int, changed: int, left: int
 ) -> None:
-    assert quiescence.remaining(times(modified, changed), NOW) == left
+    assert quiescence.nanoseconds_to_wait(times(modified, changed), NOW) == left
 
 
 @pytest.fixture

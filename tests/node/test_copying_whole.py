@@ -11,7 +11,7 @@ import pytest
 from tests.node.copied import OLD, Copier
 from tests.node.test_acl import USER, list_of
 from warren.node import acl
-from warren.node.copying.hardlinks import HardLinks, Names
+from warren.node.copying.hardlinks import FilePair, HardLinks
 from warren.node.nofollow import Directory
 
 DEFAULT = "system.posix_acl_default"
@@ -161,7 +161,7 @@ def test_of_privileges_nothing_is_copied(copy: Copier) -> None:
 # How many are remembered
 
 
-def names(number: int) -> Names:
+def names(number: int) -> FilePair:
     place = Directory(None, "")
     return (place, str(number), place, str(number))
 
@@ -198,7 +198,7 @@ def test_names_wait_in_vain_for_one_that_fails_and_are_copied_then(tmp_path: Pat
 def test_more_files_than_are_remembered_are_copied_one_by_one(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     known, other = linked(tmp_path, 3), linked(tmp_path / "other", 3)
-    found = HardLinks(most=1)
+    found = HardLinks(limit=1)
 
     assert found.first_copy(known, names(0)) is None
     for number in range(3):

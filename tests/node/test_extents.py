@@ -15,9 +15,9 @@ UNITS = 24
 """How large the disks are that properties are tried on."""
 
 IMAGE = Space(capacity=UNITS * UNIT)
-DEVICE = Space(capacity=UNITS * UNIT, addresses=UNITS * UNIT)
-SMALL_SHARE = Space(capacity=UNITS * UNIT // 2, addresses=UNITS * UNIT)
-ODD = Space(capacity=UNITS * UNIT + UNIT // 2, addresses=UNITS * UNIT + 512)
+DEVICE = Space(capacity=UNITS * UNIT, address_limit=UNITS * UNIT)
+SMALL_SHARE = Space(capacity=UNITS * UNIT // 2, address_limit=UNITS * UNIT)
+ODD = Space(capacity=UNITS * UNIT + UNIT // 2, address_limit=UNITS * UNIT + 512)
 
 SPACES = st.sampled_from([IMAGE, DEVICE, SMALL_SHARE, ODD])
 SIZES = st.one_of(
@@ -51,11 +51,11 @@ def whole(size: int) -> int:
 
 def fits(taken: Sequence[Extent], space: Space, size: int) -> bool:
     """Try every place that there is."""
-    assert space.addresses is not None
+    assert space.address_limit is not None
     return any(
-        offset + whole(size) <= space.addresses
+        offset + whole(size) <= space.address_limit
         and all(offset + whole(size) <= each.offset or each.end <= offset for each in taken)
-        for offset in range(0, space.addresses, UNIT)
+        for offset in range(0, space.address_limit, UNIT)
     )
 
 
@@ -72,8 +72,8 @@ def test_there_is_never_more_taken_than_there_is(actions: Sequence[int], space: 
     taken = after(actions, space)
 
     assert sum(each.size for each in taken) <= space.capacity
-    if space.addresses is not None:
-        assert all(each.end <= space.addresses for each in taken)
+    if space.address_limit is not None:
+        assert all(each.end <= space.address_limit for each in taken)
 
 
 @given(ACTIONS, SPACES, SIZES)

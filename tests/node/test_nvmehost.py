@@ -81,7 +81,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def test_the_kernel_is_told_who_asks_for_what_and_how_long_it_is_worth_waiting() -> None:
-    policy = NvmeTimeouts(keep_alive=7, reconnect=3, lost=90)
+    policy = NvmeTimeouts(keep_alive=7, reconnect=3, controller_loss=90)
 
     said = dict(
         word.split("=")
@@ -103,7 +103,7 @@ def test_the_kernel_is_told_who_asks_for_what_and_how_long_it_is_worth_waiting()
 
 
 def test_a_node_may_wait_for_ever() -> None:
-    said = connect_options(TARGET, "node1", "10.0.0.1", 4420, NvmeTimeouts(lost=None))
+    said = connect_options(TARGET, "node1", "10.0.0.1", 4420, NvmeTimeouts(controller_loss=None))
 
     assert "ctrl_loss_tmo=-1" in said
     assert "fast_io_fail_tmo" not in said

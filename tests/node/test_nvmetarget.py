@@ -13,7 +13,7 @@ from warren.dws.node import NodeTrouble
 from warren.node import nvmetree
 from warren.node.nvmenames import NvmeVolume, dhchap_key, host_id, host_nqn, model_number
 from warren.node.nvmetarget import Configfs, Exports
-from warren.node.nvmetree import ListenAddress, Port, Step, Subsystem, Tree
+from warren.node.nvmetree import ListenAddress, Port, Step, Subsystem, TargetTree
 
 LISTENING = ListenAddress(address="10.0.0.1")
 TARGET = NvmeVolume("rabbit-0", "uid-0")
@@ -177,7 +177,7 @@ def test_nothing_is_left_when_no_node_reaches_it_any_more(rabbit: Rabbit) -> Non
     asyncio.run(rabbit.exports.withdraw("uid-1"))
     asyncio.run(rabbit.exports.withdraw("uid-1"))
 
-    assert rabbit.targets.tree == Tree()
+    assert rabbit.targets.tree == TargetTree()
     assert rabbit.targets.hosts == set()
 
 
@@ -202,7 +202,7 @@ def test_a_volume_whose_device_is_another_by_now_is_offered_as_that(rabbit: Rabb
 
 
 def test_what_others_have_made_is_left_to_them(rabbit: Rabbit) -> None:
-    theirs = Tree(
+    theirs = TargetTree(
         subsystems={"theirs": Subsystem(attributes={"attr_model": "Linux"})},
         ports={
             "1": Port(
@@ -263,7 +263,7 @@ def until_killed(targets: FakeTargets, steps: Collection[Step], after: int) -> b
     for number, step in enumerate(steps):
         if number == after:
             return True
-        targets.do(step)
+        targets.apply(step)
     return False
 
 

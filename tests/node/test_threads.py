@@ -72,7 +72,7 @@ def test_a_volume_whose_making_was_given_up_can_be_released_at_once(
 
 def test_actions_that_hang_leave_threads_to_others() -> None:
     async def main() -> None:
-        threads.size_pool(64)
+        threads.set_thread_pool_size(64)
         end = threading.Event()
         hanging = [asyncio.ensure_future(in_thread(end.wait)) for _ in range(64)]
         try:

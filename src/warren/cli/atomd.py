@@ -43,16 +43,16 @@ def atomd(
     from warren.daemons import diskspace, logs
     from warren.daemons.statedir import hold_lock, lock_holder
 
-    usual = Path("/etc/warren/atomd.toml")
-    if config_file is None and usual.exists():
-        config_file = usual
+    default_file = Path("/etc/warren/atomd.toml")
+    if config_file is None and default_file.exists():
+        config_file = default_file
     config = configs.load(config_file) if config_file is not None else configs.Config()
     if check:
         click.echo(f"{config_file or 'the default configuration'} is valid")
         return
     state = statedir or default_statedir("warren-atomd")
     usual_socket = configs.SOCKET if os.geteuid() == 0 else state / "atomd.sock"
-    where = (path or Path(config.socket or usual_socket)).absolute()
+    socket_path = (path or Path(config.socket or usual_socket)).absolute()
     logs.configure()
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,15 +65,15 @@ def atomd(
         metrics_socket = open_port("--metrics-port", metrics_address, metrics_port)
     lock, journal = state / "lock", state / "jobs.db"
     try:
-        run(diskspace.wait_for_room(state, [journal], diskspace.SERVICE))
+        run(diskspace.wait_for_space(state, [journal], diskspace.SERVICE))
         with hold_lock(lock):
-            wanted = service.Settings(
+            settings = service.Settings(
                 config=config,
-                listener=sockets.listen(where, config.socket_mode, config.group),
+                listener=sockets.listen(socket_path, config.socket_mode, config.group),
                 journal=journal,
                 metrics_socket=metrics_socket,
             )
-            run(service.run(wanted, lambda: click.echo(f"serving ATOM at {where}")))
+            run(service.run(settings, lambda: click.echo(f"serving ATOM at {socket_path}")))
     except BlockingIOError:
         raise UserMistake(
             f"The state directory {state} is in use by process {lock_holder(lock)}: choose another "

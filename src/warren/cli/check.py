@@ -61,7 +61,7 @@ def check(
     else:
         name = "standard input" if file == "-" else file
         for each in mistakes:
-            click.echo(f"{each.shown(name, script.lines)}\n")
+            click.echo(f"{each.as_text(name, script.lines)}\n")
         count = len(directive_script.locate_directives(script.words))
         click.echo(_summary(name, count, len(wrong)))
         if count and checker.facts.file_systems is None:
@@ -116,7 +116,7 @@ def _rules(file: str) -> list[Rule]:
     return rules
 
 
-class _PlacedMistake(msgspec.Struct, frozen=True, kw_only=True):
+class _ScriptMistake(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is to be said of a script."""
 
     line: int
@@ -128,7 +128,7 @@ class _PlacedMistake(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     suggestion: str | None
 
-    def shown(self, name: str, lines: Sequence[str]) -> str:
+    def as_text(self, name: str, lines: Sequence[str]) -> str:
         text = lines[self.line - 1].rstrip()
         mistake = Mistake(text, self.column, self.end, self.message, self.suggestion)
         return f"{name}, line {self.line}:\n{mistake.text_with_carets}"
@@ -137,36 +137,36 @@ class _PlacedMistake(msgspec.Struct, frozen=True, kw_only=True):
         return {**asdict(self), "column": self.column + 1, "end": self.end + 1}
 
 
-def _mistakes(script: Script, checker: DirectiveChecker) -> Iterator[_PlacedMistake]:
+def _mistakes(script: Script, checker: DirectiveChecker) -> Iterator[_ScriptMistake]:
     for remark in script.remarks:
-        place = (remark.line, remark.mistake.start, remark.mistake.end)
-        yield _placed(place, "warning", None, remark.mistake)
+        position = (remark.line, remark.mistake.start, remark.mistake.end)
+        yield _script_mistake(position, "warning", None, remark.mistake)
     words, unset = _expand(script.words)
     directives = directive_script.locate_directives(words)
     for index, directive in enumerate(directives):
         for word in directive.words:
             for mistake in unset.get((word.line, word.column), ()):
                 first = word.column + mistake.start
-                place = (word.line, first, first + mistake.end - mistake.start)
-                yield _placed(place, "error", index, mistake)
+                position = (word.line, first, first + mistake.end - mistake.start)
+                yield _script_mistake(position, "error", index, mistake)
     try:
         scripts.check_directive_limits([each.text for each in directives])
     except UserMistake as many:
         last = directives[-1]
         mistake = Mistake(last.text, 0, len("#DW"), str(many))
-        yield _placed(last.line_and_columns(0, len("#DW")), "error", len(directives) - 1, mistake)
+        yield _script_mistake(last.line_and_columns(0, len("#DW")), "error", len(directives) - 1, mistake)
         return
     for found in checker.findings([each.text for each in directives]):
-        place = directives[found.directive].line_and_columns(found.mistake.start, found.mistake.end)
+        position = directives[found.directive].line_and_columns(found.mistake.start, found.mistake.end)
         if not _is_due_to_unset_variable(found, directives, unset):
-            yield _placed(place, "error", found.directive, found.mistake)
+            yield _script_mistake(position, "error", found.directive, found.mistake)
 
 
-def _placed(
-    place: tuple[int, int, int], severity: str, index: int | None, found: Mistake
-) -> _PlacedMistake:
-    line, column, end = place
-    return _PlacedMistake(
+def _script_mistake(
+    position: tuple[int, int, int], severity: str, index: int | None, found: Mistake
+) -> _ScriptMistake:
+    line, column, end = position
+    return _ScriptMistake(
         line=line,
         column=column,
         end=end,

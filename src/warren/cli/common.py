@@ -44,12 +44,12 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def default_statedir(of: str = "warren") -> Path:
+def default_statedir(service: str = "warren") -> Path:
     """Return the default state directory."""
     if os.geteuid() == 0:
-        return Path("/var/lib") / of
+        return Path("/var/lib") / service
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    return Path(base) / of
+    return Path(base) / service
 
 
 def _default_for_help() -> str:
@@ -68,8 +68,8 @@ def open_port(option: str, address: str, port: int) -> socket.socket:
 
 def f58(job: int) -> str:
     """Spell a job id for people, with a letter that their locale has (FLUX_F58_FORCE_ASCII)."""
-    plain = "FLUX_F58_FORCE_ASCII" in os.environ or not _is_utf8(os.environ)
-    return fluid.f58plain(job) if plain else fluid.f58(job)
+    ascii_only = "FLUX_F58_FORCE_ASCII" in os.environ or not _is_utf8(os.environ)
+    return fluid.f58plain(job) if ascii_only else fluid.f58(job)
 
 
 SPELLINGS: Final[Mapping[str, Callable[[int], str]]] = {**fluid.SPELLINGS, "f58": f58}
@@ -104,14 +104,14 @@ def ask_instance(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T
     """Do something with the instance of a cluster. Raises UserMistake where none runs."""
     from warren.rpc.client import connect, fail_unless_alive
 
-    async def connected() -> T:
+    async def ask() -> T:
         async with connect(path) as handle, fail_unless_alive(handle, path):
             return await work(handle)
 
     path = socket_of(state)
     if path == state.socket:
         require_running(state)
-    return run(connected())
+    return run(ask())
 
 
 def ask_flux(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
@@ -122,7 +122,7 @@ def ask_flux(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
     from warren.rpc.client import connect, fail_unless_alive
     from warren.rpc.message import RpcError
 
-    async def connected() -> T:
+    async def ask() -> T:
         try:
             async with connect(path) as handle, fail_unless_alive(handle, path):
                 return await work(handle)
@@ -137,7 +137,7 @@ def ask_flux(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
     path = socket_of(state)
     if path == state.socket:
         require_running(state)
-    return run(connected())
+    return run(ask())
 
 
 def socket_of(state: StateDir) -> Path:
@@ -187,8 +187,10 @@ def print_json(value: Any) -> None:
     click.echo(printable_json(text))
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], right: str = "") -> None:
-    """Print rows under headers. Columns whose header is in `right` are aligned to the right."""
+def print_table(
+    headers: Sequence[str], rows: Sequence[Sequence[Any]], right_aligned: str = ""
+) -> None:
+    """Print rows under headers, aligned to the right where `right_aligned` has the header."""
     texts = [["" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     widths = [
         max(len(header), *(len(row[column]) for row in texts), 0)
@@ -196,7 +198,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], right: st
     ]
     for row in [list(headers), *texts]:
         cells = [
-            cell.rjust(width) if header in right.split() else cell.ljust(width)
+            cell.rjust(width) if header in right_aligned.split() else cell.ljust(width)
             for cell, width, header in zip(row, widths, headers, strict=True)
         ]
         click.echo("  ".join(cells).rstrip())

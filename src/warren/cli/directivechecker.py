@@ -60,7 +60,7 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
         kinds.SYSTEM_CONFIGURATION,
     )
 
-    async def listed() -> list[list[Object]]:
+    async def list_all() -> list[list[Object]]:
         async with connect(access) as client:
             return [(await client.list(kind)).items for kind in wanted]
 
@@ -74,7 +74,7 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
         nodes,
         copies,
         configurations,
-    ) = run(listed())
+    ) = run(list_all())
     found = [read(obj, Storage) for obj in storages]
     facts = Facts(
         userid=os.getuid(),
@@ -99,8 +99,8 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
             for found in map(instance_facts, _within(kinds.DEFAULT_NAMESPACE, persistent))
         },
     )
-    own = directive_rules.rules_of(_within(kinds.RULES_NAMESPACE, rules))
-    return DirectiveChecker(rules=own, facts=facts)
+    cluster_rules = directive_rules.rules_of(_within(kinds.RULES_NAMESPACE, rules))
+    return DirectiveChecker(rules=cluster_rules, facts=facts)
 
 
 def _within(namespace: str, objects: Sequence[Object]) -> list[Object]:

@@ -81,11 +81,11 @@ def _read_configuration(state: StateDir) -> "Configuration | None":
     """Return what the instance or the broker is configured to; None where there is none."""
     from warren.scheduling import resourceconfig
 
-    async def work(handle: "Handle") -> Any:
+    async def query(handle: "Handle") -> Any:
         return await handle.rpc("config.get")
 
     try:
-        return resourceconfig.read(ask_flux(state, work), "The broker's configuration")
+        return resourceconfig.read(ask_flux(state, query), "The broker's configuration")
     except WarrenError:
         click.echo(_NO_CONFIG_WARNING, err=True)
         return None

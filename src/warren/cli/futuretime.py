@@ -52,16 +52,20 @@ def _parse(text: str, now: float) -> float | None:
     today = datetime.fromtimestamp(now).date()  # noqa: DTZ006 - local time is meant
     day, _, rest = text.partition(" ")
     if day in _DAYS:
-        named = _time_of_day(rest.removeprefix("at ")) if rest else _DEFAULT_TIME
-        return None if named is None else _timestamp(today + timedelta(days=_DAYS[day]), named)
-    if rest and (named := _time_of_day(rest.removeprefix("at "))) is not None:
-        return _timestamp(date.fromisoformat(day), named)
-    named = _time_of_day(text)
-    return None if named is None else _timestamp(today, named)
+        time_of_day = _time_of_day(rest.removeprefix("at ")) if rest else _DEFAULT_TIME
+        return (
+            None
+            if time_of_day is None
+            else _timestamp(today + timedelta(days=_DAYS[day]), time_of_day)
+        )
+    if rest and (time_of_day := _time_of_day(rest.removeprefix("at "))) is not None:
+        return _timestamp(date.fromisoformat(day), time_of_day)
+    time_of_day = _time_of_day(text)
+    return None if time_of_day is None else _timestamp(today, time_of_day)
 
 
-def _timestamp(day: date, named: time) -> float:
-    return datetime.combine(day, named).timestamp()
+def _timestamp(day: date, time_of_day: time) -> float:
+    return datetime.combine(day, time_of_day).timestamp()
 
 
 def _time_of_day(text: str) -> time | None:
@@ -71,9 +75,9 @@ def _time_of_day(text: str) -> time | None:
     found = _CLOCK.fullmatch(text)
     if found is None or not (found[2] or found[4]):
         return None
-    hour, half = int(found[1]), found[4]
-    if half is not None:
+    hour, am_or_pm = int(found[1]), found[4]
+    if am_or_pm is not None:
         if not 1 <= hour <= 12:
             return None
-        hour = hour % 12 + (12 if half == "pm" else 0)
+        hour = hour % 12 + (12 if am_or_pm == "pm" else 0)
     return time(hour, int(found[2] or 0), int(found[3] or 0))

@@ -39,11 +39,13 @@ def getrabbit(
             "Both rabbits and computes or jobids cannot be looked up at the same time: name "
             "either, or ask twice."
         )
-    mapping, of_jobs = _read_mapping(state, jobids)
+    mapping, rabbits_of_jobs = _read_mapping(state, jobids)
     if rabbits:
         found = mapping.computes_of(_decode_hostlists(rabbits))
     elif computes or jobids:
-        found = list(dict.fromkeys([*mapping.rabbits_of(_decode_hostlists(computes)), *of_jobs]))
+        found = list(
+            dict.fromkeys([*mapping.rabbits_of(_decode_hostlists(computes)), *rabbits_of_jobs])
+        )
     else:
         found = list(mapping.rabbits)
     if as_json:
@@ -63,7 +65,7 @@ def _read_mapping(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMappin
     from warren.rfc import fluid, hostlist
     from warren.rpc.message import RpcError
 
-    async def work(handle: "Handle") -> tuple[str | None, list[str]]:
+    async def query(handle: "Handle") -> tuple[str | None, list[str]]:
         mapping = await _configured_mapping(handle)
         found: list[str] = []
         for text in jobids:
@@ -78,7 +80,7 @@ def _read_mapping(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMappin
             found += hostlist.decode(user["rabbits"])
         return mapping, found
 
-    path, found = ask_flux(state, work)
+    path, found = ask_flux(state, query)
     if path is None:
         raise UserMistake(
             "rabbit.mapping is not configured: give the cluster a file that says which nodes are "

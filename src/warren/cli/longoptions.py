@@ -14,27 +14,29 @@ def expand_long_options(
     where several options begin with a word.
     """
     options = [each for each in command.get_params(ctx) if isinstance(each, click.Option)]
-    named = {name: each for each in options for name in (*each.opts, *each.secondary_opts)}
+    options_by_name = {
+        name: each for each in options for name in (*each.opts, *each.secondary_opts)
+    }
     interspersed = command.context_settings.get(
         "allow_interspersed_args", command.allow_interspersed_args
     )
-    left = list(words)
+    rest_of_words = list(words)
     found: list[str] = []
-    while left:
-        word = left.pop(0)
+    while rest_of_words:
+        word = rest_of_words.pop(0)
         if word == "--" or (not _is_option(word) and not interspersed):
-            return [*found, word, *left]
+            return [*found, word, *rest_of_words]
         if word.startswith("--"):
             name, equals, value = word.partition("=")
-            full = _full_name(name, named)
+            full = _full_name(name, options_by_name)
             found.append(f"{full}{equals}{value}")
-            option = None if equals else named.get(full)
+            option = None if equals else options_by_name.get(full)
         else:
             found.append(word)
-            option = _option_taking_next(word, named) if _is_option(word) else None
-        if option is not None and _takes_next_word(option, left):
-            found += left[: option.nargs]
-            del left[: option.nargs]
+            option = _option_taking_next(word, options_by_name) if _is_option(word) else None
+        if option is not None and _takes_next_word(option, rest_of_words):
+            found += rest_of_words[: option.nargs]
+            del rest_of_words[: option.nargs]
     return found
 
 
@@ -42,19 +44,19 @@ def _is_option(word: str) -> bool:
     return word.startswith("-") and word != "-"
 
 
-def _full_name(name: str, named: dict[str, click.Option]) -> str:
-    if name in named:
+def _full_name(name: str, options_by_name: dict[str, click.Option]) -> str:
+    if name in options_by_name:
         return name
-    possible = sorted(full for full in named if full.startswith(name))
-    if len({id(named[full]) for full in possible}) > 1:
+    possible = sorted(full for full in options_by_name if full.startswith(name))
+    if len({id(options_by_name[full]) for full in possible}) > 1:
         raise click.UsageError(f"{name} may be {', '.join(possible)}: write more of it.")
     return possible[0] if possible else name
 
 
-def _option_taking_next(word: str, named: dict[str, click.Option]) -> click.Option | None:
+def _option_taking_next(word: str, options_by_name: dict[str, click.Option]) -> click.Option | None:
     """Return the option of a word such as -xN that takes the next one, if any does."""
     for letter, rest in _letters(word):
-        option = named.get(f"-{letter}")
+        option = options_by_name.get(f"-{letter}")
         if option is None:
             return None
         if not _is_switch(option):
@@ -63,17 +65,17 @@ def _option_taking_next(word: str, named: dict[str, click.Option]) -> click.Opti
 
 
 def _letters(word: str) -> Iterator[tuple[str, str]]:
-    for place, letter in enumerate(word[1:], 1):
-        yield letter, word[place + 1 :]
+    for index, letter in enumerate(word[1:], 1):
+        yield letter, word[index + 1 :]
 
 
 def _is_switch(option: click.Option) -> bool:
     return option.is_flag or option.count
 
 
-def _takes_next_word(option: click.Option, left: Sequence[str]) -> bool:
+def _takes_next_word(option: click.Option, rest_of_words: Sequence[str]) -> bool:
     if _is_switch(option):
         return False
     # One whose value may be left out takes no other option for it.
     optional = isinstance(option.flag_value, str)
-    return not (optional and (not left or _is_option(left[0])))
+    return not (optional and (not rest_of_words or _is_option(rest_of_words[0])))

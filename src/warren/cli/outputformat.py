@@ -46,30 +46,30 @@ class _Column(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     heading: str
     conversion: str = ""
-    droppable: bool = False
-    widens: bool = False
+    omit_if_empty: bool = False
+    widen_to_fit: bool = False
     fill: str = ""
     align: str = ""
     sign: str = ""
     width: int = 0
     precision: int | None = None
-    cut: bool = False
+    mark_truncation: bool = False
     kind: str = ""
     """The type of Python's layouts, of numbers or of text."""
-    hyphen: bool = False
+    hyphen_if_empty: bool = False
     strftime: str = ""
 
     def text(self, value: Any) -> str:
         """Write a value as wide as it is."""
-        converted = self._converted(value)
+        converted = self._convert(value)
         text = printable(converted if isinstance(converted, str) else self._number(converted))
-        return "-" if self.hyphen and text in EMPTY else text
+        return "-" if self.hyphen_if_empty and text in EMPTY else text
 
-    def laid_out(self, text: str, align: str = "<") -> str:
+    def lay_out(self, text: str, align: str = "<") -> str:
         """Cut a text off, and put it where it belongs in its column."""
         if self.precision is not None and self.kind in ("", "s") and len(text) > self.precision:
             text = text[: self.precision]
-            if self.cut:
+            if self.mark_truncation:
                 text = text[:-1] + "+"
         align = self.align or align
         padding = self.width - len(text)
@@ -83,10 +83,10 @@ class _Column(msgspec.Struct, frozen=True, kw_only=True):
     def cell(self, value: Any) -> str:
         """Write a value as it stands in its column; numbers are to the right, as Python has it."""
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        right = number and not self.conversion and not self.hyphen
-        return self.laid_out(self.text(value), ">" if right else "<")
+        right = number and not self.conversion and not self.hyphen_if_empty
+        return self.lay_out(self.text(value), ">" if right else "<")
 
-    def _converted(self, value: Any) -> Any:
+    def _convert(self, value: Any) -> Any:
         if self.conversion in ("", "s", "r"):
             return repr(value) if self.conversion == "r" else value
         if not isinstance(value, int | float):
@@ -154,7 +154,7 @@ class Format:
         """Write rows, after their headings."""
         columns = self._fitted_columns(rows)
         if header:
-            yield self._line(columns, [each.laid_out(each.heading) for each in columns])
+            yield self._line(columns, [each.lay_out(each.heading) for each in columns])
         for row in rows:
             yield self._line(columns, [each.cell(row(each.name)) for each in columns])
 
@@ -166,16 +166,16 @@ class Format:
     def _fitted_columns(self, rows: Sequence[Row]) -> list[_Column]:
         """Leave out columns that are empty, and widen those that are to be."""
         fitted: list[_Column] = []
-        for place, column in enumerate(self._columns):
-            if column.droppable or column.widens:
+        for position, column in enumerate(self._columns):
+            if column.omit_if_empty or column.widen_to_fit:
                 texts = [column.text(row(column.name)) for row in rows]
-                if column.droppable and all(text in EMPTY for text in texts):
+                if column.omit_if_empty and all(text in EMPTY for text in texts):
                     continue
-                if column.widens:
+                if column.widen_to_fit:
                     widest = max(map(len, texts), default=0)
                     width = max(column.width, widest, len(column.heading))
                     column = replace(column, width=width, precision=None)
-            if place and not fitted:  # the columns before it are gone
+            if position and not fitted:  # the columns before it are gone
                 column = replace(column, text_before=column.text_before.lstrip())
             fitted.append(column)
         return fitted
@@ -184,23 +184,23 @@ class Format:
 
     def _read(self, start: int) -> str:
         """Read the columns, and return the text after the last one."""
-        text, text_before, place = self._text, "", start
-        while place < len(text):
-            letter = text[place]
-            if text[place : place + 2] in ("{{", "}}"):
+        text, text_before, position = self._text, "", start
+        while position < len(text):
+            letter = text[position]
+            if text[position : position + 2] in ("{{", "}}"):
                 text_before += letter
-                place += 2
+                position += 2
             elif letter == "}":
-                self._refuse(place, "this '}' closes nothing: write '}}' for one")
+                self._refuse(position, "this '}' closes nothing: write '}}' for one")
             elif letter == "{":
-                end = text.find("}", place)
+                end = text.find("}", position)
                 if end < 0:
-                    self._refuse(place, "this '{' is not closed: write '{{' for one")
-                self._columns.append(self._column(text_before, place + 1, end))
-                text_before, place = "", end + 1
+                    self._refuse(position, "this '{' is not closed: write '{{' for one")
+                self._columns.append(self._column(text_before, position + 1, end))
+                text_before, position = "", end + 1
             else:
                 text_before += letter
-                place += 1
+                position += 1
         return text_before
 
     def _column(self, text_before: str, start: int, end: int) -> _Column:
@@ -211,38 +211,38 @@ class Format:
         heading = self._heading(name)
         if heading is None:
             self._refuse(start, f"there is no field {name!r}")
-        rest, place = inside[len(name) :], start + len(name)
+        rest, position = inside[len(name) :], start + len(name)
         conversion = ""
         if rest.startswith("!"):
             conversion = rest[1:2]
             if not conversion or conversion not in _CONVERSIONS:
                 known = ", ".join(_CONVERSIONS)
-                self._refuse(place, f"there is no conversion {rest[:2]!r}: they are {known}")
-            rest, place = rest[2:], place + 2
+                self._refuse(position, f"there is no conversion {rest[:2]!r}: they are {known}")
+            rest, position = rest[2:], position + 2
             if rest and not rest.startswith(":"):
-                self._refuse(place, "a layout begins with ':'")
+                self._refuse(position, "a layout begins with ':'")
         prefix = _PREFIX.search(text_before)
         strftime, layout = "", rest[1:]
         if conversion == "d":
             strftime, _, layout = layout.partition("::")
-            place += len(rest) - 1 - len(layout)
+            position += len(rest) - 1 - len(layout)
         return _Column(
             text_before=text_before[: prefix.start()] if prefix else text_before,
             name=name,
             heading=heading,
             conversion=conversion,
-            droppable=prefix is not None and "?" in prefix[1],
-            widens=prefix is not None and "+" in prefix[1],
+            omit_if_empty=prefix is not None and "?" in prefix[1],
+            widen_to_fit=prefix is not None and "+" in prefix[1],
             strftime=strftime,
-            **self._layout(layout, place + 1),
+            **self._layout(layout, position + 1),
         )
 
-    def _layout(self, layout: str, place: int) -> dict[str, Any]:
+    def _layout(self, layout: str, position: int) -> dict[str, Any]:
         match = _LAYOUT.fullmatch(layout)
         if match is None:
-            self._refuse(place, f"{layout!r} is not a layout such as '>8', '<10.10+' or '>6h'")
+            self._refuse(position, f"{layout!r} is not a layout such as '>8', '<10.10+' or '>6h'")
         if match["cut"] and match["precision"] in (None, "0"):
-            self._refuse(place, f"the '+' in {layout!r} follows no length such as '.10'")
+            self._refuse(position, f"the '+' in {layout!r} follows no length such as '.10'")
         fill, align = match["fill"] or "", match["align"] or ""
         if match["zero"]:
             fill, align = fill or "0", align or ">"
@@ -252,13 +252,13 @@ class Format:
             "sign": (match["sign"] or "") + (match["comma"] or ""),
             "width": int(match["width"] or 0),
             "precision": None if match["precision"] is None else int(match["precision"]),
-            "cut": match["cut"] is not None,
+            "mark_truncation": match["cut"] is not None,
             "kind": match["kind"] or "",
-            "hyphen": match["hyphen"] is not None,
+            "hyphen_if_empty": match["hyphen"] is not None,
         }
 
-    def _refuse(self, place: int, problem: str) -> NoReturn:
-        raise BadFormat(f"format {brief(self._text)}: {problem}, at {place}")
+    def _refuse(self, position: int, problem: str) -> NoReturn:
+        raise BadFormat(f"format {brief(self._text)}: {problem}, at {position}")
 
 
 def sort_rows(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
@@ -268,10 +268,10 @@ def sort_rows(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
         name = key.removeprefix("-")
 
         def value(row: Row, name: str = name) -> tuple[int, Any]:
-            known = row(name)
-            if isinstance(known, int | float):
-                return (1, known)
-            return (2, str(known)) if known != "" else (0, "")
+            field = row(name)
+            if isinstance(field, int | float):
+                return (1, field)
+            return (2, str(field)) if field != "" else (0, "")
 
         found.sort(key=value, reverse=key.startswith("-"))
     return found

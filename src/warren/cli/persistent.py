@@ -79,7 +79,7 @@ def list_(state: StateDir, as_json: bool) -> None:
             ",".join(_consumers(each)),
             ",".join(_shared_with(each)),
             _time_text(each["expires"]),
-            _hosts(each["rabbits"]),
+            _hostlist_text(each["rabbits"]),
         )
         for each in found
     ]
@@ -94,7 +94,7 @@ def list_(state: StateDir, as_json: bool) -> None:
         "EXPIRES",
         "RABBITS",
     )
-    print_table(headers, rows, right="CAPACITY")
+    print_table(headers, rows, right_aligned="CAPACITY")
 
 
 @persistent.command()
@@ -116,7 +116,7 @@ def show(state: StateDir, as_json: bool, name: str) -> None:
         "Used by": ", ".join(_consumers(found)),
         "Shared with": ", ".join(_shared_with(found)),
         "Expires": _time_text(found["expires"]),
-        "Rabbits": _hosts(found["rabbits"]),
+        "Rabbits": _hostlist_text(found["rabbits"]),
         "Made by": found["directive"],
         "Error": found["error"],
     }
@@ -142,7 +142,7 @@ def _time_text(moment: float | None) -> str:
     return "" if moment is None else f"{datetime.fromtimestamp(moment).astimezone():%F %T %z}"
 
 
-def _hosts(names: Sequence[str]) -> str:
+def _hostlist_text(names: Sequence[str]) -> str:
     from warren.rfc import hostlist
 
     return hostlist.encode(names)
@@ -185,16 +185,18 @@ def create(
     from warren.cli.job.specs import make_jobspec
     from warren.cli.job.submit import submitter
 
-    words = {"type": kind, "capacity": capacity, "profile": profile, "name": name}
-    for key, value in words.items():
+    arguments = {"type": kind, "capacity": capacity, "profile": profile, "name": name}
+    for key, value in arguments.items():
         if value is not None and (not value or value.split() != [value]):
             raise UserMistake(f"{key} {value!r} is not one word.")
-    given = " ".join(f"{key}={value}" for key, value in words.items() if value is not None)
+    arguments_text = " ".join(
+        f"{key}={value}" for key, value in arguments.items() if value is not None
+    )
     spec = make_jobspec(
         command=("true",),
         nodes=nodes if nodes > 1 else None,
         ntasks=nodes,
-        attributes=(f"dw=#DW create_persistent {given}",),
+        attributes=(f"dw=#DW create_persistent {arguments_text}",),
         job_name=f"create {name}",
         **job_options,
     )
@@ -224,7 +226,7 @@ def create(
         print_json(found)
     else:
         size = human(found["capacity"])
-        click.echo(f"{name}: {size} of {found['type']} on {_hosts(found['rabbits'])}")
+        click.echo(f"{name}: {size} of {found['type']} on {_hostlist_text(found['rabbits'])}")
 
 
 async def _wait_ended(handle: "Handle", job: int) -> None:
@@ -241,7 +243,7 @@ async def _wait_ended(handle: "Handle", job: int) -> None:
         found = {"id": job, **answer["job"]}
         if found["state"] == State.INACTIVE.bit:
             break
-        if progress.due:
+        if progress.is_due:
             reasons = await pendingreasons.reasons(handle, [found])
             progress.tell(f"job {f58(job)}: {reasons.get(job, 'is being run')}")
         await asyncio.sleep(_POLL_INTERVAL)
@@ -274,7 +276,7 @@ def destroy(state: StateDir, no_wait: bool, name: str) -> None:
             left = [each for each in await _list_instances(handle) if each["name"] == name]
             if not left:
                 return
-            if progress.due:
+            if progress.is_due:
                 why = f": {left[0]['error']}" if left[0]["error"] else ""
                 progress.tell(f"{name}: its rabbits give it back{why}")
             await asyncio.sleep(_POLL_INTERVAL)
@@ -315,10 +317,10 @@ def unshare(state: StateDir, as_json: bool, name: str, **others: Any) -> None:
     Jobs that use it already go on.
     """
     if any(others.values()):
-        less = _parse_sharing(**others)
+        removed = _parse_sharing(**others)
     else:
-        less = ask_instance(state, lambda handle: _find_instance(handle, name))["shared"]
-    _change_sharing(state, as_json, {"name": name, "remove": less})
+        removed = ask_instance(state, lambda handle: _find_instance(handle, name))["shared"]
+    _change_sharing(state, as_json, {"name": name, "remove": removed})
 
 
 def _parse_sharing(
@@ -425,12 +427,12 @@ class _Progress:
     """What is waited for, told once it takes long, and each time that it changes."""
 
     def __init__(self) -> None:
-        self._begun = time.monotonic()
+        self._started_at = time.monotonic()
         self._last = ""
 
     @property
-    def due(self) -> bool:
-        return time.monotonic() - self._begun > _PROGRESS_DELAY
+    def is_due(self) -> bool:
+        return time.monotonic() - self._started_at > _PROGRESS_DELAY
 
     def tell(self, text: str) -> None:
         if text != self._last:

@@ -77,11 +77,11 @@ def _message_option(command: F) -> F:
 
 
 def _timeout_option(command: F) -> F:
-    return click.option("-t", "--timeout", metavar="FSD", callback=_seconds,
+    return click.option("-t", "--timeout", metavar="FSD", callback=_parse_timeout,
                         help="How long to wait at most, as in 1.5h.")(command)  # fmt: skip
 
 
-def _seconds(
+def _parse_timeout(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> float | None:
     try:
@@ -121,7 +121,7 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
         print_json({"queues": rows})
         return
     headers, cells = _table(rows, symbols=_symbols())
-    print_table(headers, cells, right="EN ST TDEFAULT TLIMIT NNODES NCORES NGPUS")
+    print_table(headers, cells, right_aligned="EN ST TDEFAULT TLIMIT NNODES NCORES NGPUS")
 
 
 def queue_rows(
@@ -141,8 +141,11 @@ def queue_rows(
                 "max": None if math.isinf(limits.max_duration) else limits.max_duration,
             },
             **{
-                what: {"min": limits.min_sizes.get(what, 0), "max": limits.max_sizes.get(what)}
-                for what in SIZE_KEYS
+                size_name: {
+                    "min": limits.min_sizes.get(size_name, 0),
+                    "max": limits.max_sizes.get(size_name),
+                }
+                for size_name in SIZE_KEYS
             },
         }
         for name, status in statuses.items()
@@ -161,7 +164,7 @@ def _table(
         "ST": lambda row: symbols[_start_symbol(row)],
         "TDEFAULT": lambda row: _fsd(row["timelimit"]["default"]),
         "TLIMIT": lambda row: _fsd(row["timelimit"]["max"]),
-        **{what.upper(): _range(what) for what in SIZE_KEYS},
+        **{size_name.upper(): _range(size_name) for size_name in SIZE_KEYS},
     }
     for header in ("QUEUE", "PARENT"):
         if not any(columns[header](row) for row in rows):
@@ -169,10 +172,10 @@ def _table(
     return list(columns), [[cell(row) for cell in columns.values()] for row in rows]
 
 
-def _range(what: str) -> Callable[[Mapping[str, Any]], str]:
+def _range(size_name: str) -> Callable[[Mapping[str, Any]], str]:
     def cell(row: Mapping[str, Any]) -> str:
-        most = row[what]["max"]
-        return f"{row[what]['min']}-{'inf' if most is None else most}"
+        most = row[size_name]["max"]
+        return f"{row[size_name]['min']}-{'inf' if most is None else most}"
 
     return cell
 
@@ -185,12 +188,12 @@ def _start_symbol(status: QueueStatus) -> str:
 
 def _symbols() -> Mapping[str, str]:
     """Return what shows yes, no and paused where it can be printed."""
-    spelled = {"y": "✔", "n": "✗", "p": "⏸"}
+    symbols = {"y": "✔", "n": "✗", "p": "⏸"}
     try:
-        "".join(spelled.values()).encode(sys.stdout.encoding or "ascii")
+        "".join(symbols.values()).encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
-        return {symbol: symbol for symbol in spelled}
-    return spelled
+        return {symbol: symbol for symbol in symbols}
+    return symbols
 
 
 def _fsd(seconds: float | None) -> str:
@@ -309,17 +312,17 @@ async def _statuses(handle: "Handle", name: str | None) -> dict[str | None, Queu
 
 
 def _submission_line(name: str | None, status: QueueStatus) -> str:
-    said = "enabled" if status["enable"] else f"disabled: {status['disable_reason']}"
-    return f"{_prefix(name)}Job submission is {said}"
+    text = "enabled" if status["enable"] else f"disabled: {status['disable_reason']}"
+    return f"{_prefix(name)}Job submission is {text}"
 
 
 def _scheduling_line(name: str | None, status: QueueStatus) -> str:
-    said = "started" if status["start"] else "stopped"
+    text = "started" if status["start"] else "stopped"
     if status.get("blocked") == "parent":
-        said += f" (parent {status['parent']})"
+        text += f" (parent {status['parent']})"
     if "stop_reason" in status:
-        said += f": {status['stop_reason']}"
-    return f"{_prefix(name)}Scheduling is {said}"
+        text += f": {status['stop_reason']}"
+    return f"{_prefix(name)}Scheduling is {text}"
 
 
 def _prefix(name: str | None) -> str:
@@ -396,9 +399,9 @@ def _wait(
 
 
 async def _progress(handle: "Handle") -> str:
-    left = await handle.rpc("job-manager.alloc-query")
-    waiting = left["queue_length"] + left["alloc_pending"]
-    return f"waiting: {left['running']} jobs run, {waiting} are ready to"
+    counts = await handle.rpc("job-manager.alloc-query")
+    waiting = counts["queue_length"] + counts["alloc_pending"]
+    return f"waiting: {counts['running']} jobs run, {waiting} are ready to"
 
 
 def _is_interactive() -> bool:

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 @click.option("-i", "--indent", type=click.IntRange(min=0), metavar="N",
               help="Indent the JSON document by N.")  # fmt: skip
 @click.option("--nosort", is_flag=True, help="Do not sort keys.")
-@click.option("--ignore-external-allocations", "whole", is_flag=True,
+@click.option("--ignore-external-allocations", "ignore_external", is_flag=True,
               help="Count flash that is allocated outside of Flux, too.")  # fmt: skip
 def rabbitmapping(
-    kubeconfig: Path | None, context: str | None, indent: int | None, nosort: bool, whole: bool
+    kubeconfig: Path | None,
+    context: str | None,
+    indent: int | None,
+    nosort: bool,
+    ignore_external: bool,
 ) -> None:
     """Print which compute nodes are wired to which rabbit, and the capacity of each, as JSON.
 
@@ -34,18 +38,18 @@ def rabbitmapping(
     """
     from warren.kube import kubeconfig as kubeconfigs
 
-    mapping = _read_mapping(kubeconfigs.find(kubeconfig, context), whole)
-    plain = {
+    mapping = _read_mapping(kubeconfigs.find(kubeconfig, context), ignore_external)
+    document = {
         "computes": dict(mapping.computes),
         "rabbits": {
             name: {"capacity": each.capacity, "hostlist": each.hostlist}
             for name, each in mapping.rabbits.items()
         },
     }
-    click.echo(json.dumps(plain, indent=indent, sort_keys=not nosort), nl=False)
+    click.echo(json.dumps(document, indent=indent, sort_keys=not nosort), nl=False)
 
 
-def _read_mapping(access: "ClusterAccess", whole: bool) -> "RabbitMapping":
+def _read_mapping(access: "ClusterAccess", ignore_external: bool) -> "RabbitMapping":
     """Return the mapping of a cluster. Raises UserMistake without a SystemConfiguration."""
     from warren.dws import kinds
     from warren.dws.objects.assignments import Servers
@@ -57,16 +61,20 @@ def _read_mapping(access: "ClusterAccess", whole: bool) -> "RabbitMapping":
     from warren.kube.http import connect
 
     group = kinds.STORAGE.group
-    wanted = [kinds.SYSTEM_CONFIGURATION, kinds.STORAGE, *([] if whole else [kinds.SERVERS])]
+    wanted = [
+        kinds.SYSTEM_CONFIGURATION,
+        kinds.STORAGE,
+        *([] if ignore_external else [kinds.SERVERS]),
+    ]
 
-    async def listed() -> list[Sequence["Object"]]:
+    async def list_all() -> list[Sequence["Object"]]:
         async with connect(access, component="rabbitmapping") as client:
             chosen = await versions.choose(client, {group: kinds.versions()[group]})
             versioned = client.with_versions(chosen)
             # As flux-coral2 does: what Flux may use is in this namespace.
             return [(await versioned.list(kind, kinds.DEFAULT_NAMESPACE)).items for kind in wanted]
 
-    configurations, storages, *servers = run(listed())
+    configurations, storages, *servers = run(list_all())
     if not configurations:
         raise UserMistake(
             f"{access.server} has no SystemConfiguration: it says which nodes are wired to which "

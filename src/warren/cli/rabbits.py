@@ -90,18 +90,18 @@ def show_links(state: StateDir, as_json: bool, targets: str | None) -> None:
 def summary(obj: Object) -> dict[str, Any]:
     """Return what there is to say of the service of a rabbit."""
     storage = read(obj, Storage)
-    carried = storage.metadata.annotations
+    annotations = storage.metadata.annotations
     disabled = storage.spec.state == "Disabled"
-    known = outofservice.note(carried, labels.DISABLED if disabled else labels.DRAINED)
+    note = outofservice.note(annotations, labels.DISABLED if disabled else labels.DRAINED)
     links = storage.status.access.computes
     return {
         "name": storage.metadata.name,
         "state": storage.spec.state,
         "status": storage.status.status,
-        "drained": labels.DRAINED in carried,
-        "since": known.get("since", ""),
-        "by": known.get("by", ""),
-        "reason": known.get("reason", ""),
+        "drained": labels.DRAINED in annotations,
+        "since": note.get("since", ""),
+        "by": note.get("by", ""),
+        "reason": note.get("reason", ""),
         "lost": [each.name for each in links if each.status != "Ready"],
         "message": storage.status.message,
     }
@@ -138,11 +138,11 @@ def _add_command(action: Action) -> None:
 
     if takes_reason:  # the last one first, as decorators go
         work = click.argument("reason", nargs=-1)(work)
-        again = "Replace the reason of a rabbit that has one already."
-        work = click.option("-f", "--force", is_flag=True, help=again)(work)
+        force_help = "Replace the reason of a rabbit that has one already."
+        work = click.option("-f", "--force", is_flag=True, help=force_help)(work)
     work = click.argument("targets", metavar="RABBIT")(statedir_option(work))
-    made: Callable[[Any], click.Command] = rabbits.command(action.value, help=_HELP[action])
-    made(work)
+    decorate: Callable[[Any], click.Command] = rabbits.command(action.value, help=_HELP[action])
+    decorate(work)
 
 
 for _action in Action:
@@ -163,14 +163,14 @@ def _named_rabbits(storages: Sequence[Object], targets: str | None) -> Sequence[
         return storages
     from warren.rfc import hostlist
 
-    known = {key_of(each).name: each for each in storages}
+    by_name = {key_of(each).name: each for each in storages}
     names = dict.fromkeys(hostlist.decode(targets))
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in by_name]
     if unknown or not names:
-        there = f"name some of {hostlist.encode(known)}." if known else "there are none yet."
+        hint = f"name some of {hostlist.encode(by_name)}." if by_name else "there are none yet."
         named = hostlist.encode(unknown) or repr(targets)
-        raise UserMistake(f"There is no rabbit {named}: {there}")
-    return [known[name] for name in names]
+        raise UserMistake(f"There is no rabbit {named}: {hint}")
+    return [by_name[name] for name in names]
 
 
 def _list_storages(state: StateDir) -> list[Object]:

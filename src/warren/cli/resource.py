@@ -97,7 +97,7 @@ class NodeStates(msgspec.Struct, frozen=True, kw_only=True):
             raise UserMistake(f"There is no queue {name!r}: {these}.")
         return idset.decode(known[name])
 
-    def queues_of(self) -> Mapping[int, list[str]]:
+    def queues_by_rank(self) -> Mapping[int, list[str]]:
         """Return the queues that each node is in."""
         return _by_rank({name: idset.decode(each) for name, each in self.status["queues"].items()})
 
@@ -116,19 +116,20 @@ def _node_options(states: Sequence[str], default: str) -> Callable[[F], F]:
     The word `all` stands for every state, unless it is one of them.
     """
 
-    def chosen(_ctx: click.Context, _param: click.Parameter, value: str) -> list[str]:
+    def parse_states(_ctx: click.Context, _param: click.Parameter, value: str) -> list[str]:
         wanted = [each.strip() for each in value.split(",")]
         for each in wanted:
             if each not in known:
                 raise click.BadParameter(f"{each!r} is none of {', '.join(known)}.")
-        every = "all" in wanted and "all" not in states
-        return list(states) if every else [each for each in states if each in wanted]
+        all_states = "all" in wanted and "all" not in states
+        return list(states) if all_states else [each for each in states if each in wanted]
 
     known = (*states, *({"all"} - {*states}))
 
-    def added(command: F) -> F:
+    def add_options(command: F) -> F:
         for option in (
-            click.option("-s", "--states", metavar="STATE,...", default=default, callback=chosen,
+            click.option("-s", "--states", metavar="STATE,...", default=default,
+                         callback=parse_states,
                          help=f"Of {', '.join(known)}. Default: {default}."),
             click.option("-q", "--queue", "queues", metavar="NAME", multiple=True,
                          help="Show only nodes of a queue. Repeatable."),
@@ -137,7 +138,7 @@ def _node_options(states: Sequence[str], default: str) -> Callable[[F], F]:
             command = option(command)
         return command
 
-    return added
+    return add_options
 
 
 def _format_options(fields: Mapping[str, str], default: str) -> Callable[[F], F]:
@@ -146,7 +147,7 @@ def _format_options(fields: Mapping[str, str], default: str) -> Callable[[F], F]
     def read(_ctx: click.Context, _param: click.Parameter, value: str) -> Format:
         return Format(value, fields.get)
 
-    def added(command: F) -> F:
+    def add_options(command: F) -> F:
         for option in (
             click.option("-o", "--format", "form", metavar="FORMAT", default=default, callback=read,
                          help=f"Fields in braces: {{nnodes:>6}}, of {', '.join(fields)}."),
@@ -155,7 +156,7 @@ def _format_options(fields: Mapping[str, str], default: str) -> Callable[[F], F]
             command = option(command)
         return command
 
-    return added
+    return add_options
 
 
 @resource.command("list")
@@ -178,43 +179,47 @@ def list_(
     row if they have the same in all fields of the FORMAT but numbers and names:
     -n -o '{nodelist}' prints one line.
     """
-    known = _read_node_states(state)
+    node_states = _read_node_states(state)
     shown = _GROUPING_FIELDS if as_json else form.fields
-    rows = list(scheduler_rows(known, states, known.chosen_ranks(queues, include), shown))
+    rows = list(
+        scheduler_rows(node_states, states, node_states.chosen_ranks(queues, include), shown)
+    )
     _print({"states": rows} if as_json else rows, form, header=not no_header)
 
 
 def scheduler_rows(
-    known: NodeStates, states: Iterable[str], ranks: Collection[int], shown: Collection[str]
+    node_states: NodeStates, states: Iterable[str], ranks: Collection[int], shown: Collection[str]
 ) -> Iterator[Node]:
     """Return nodes as the scheduler sees them, with those in a row that look alike.
 
     `shown` are the fields that will be: by those of them that are marks, nodes are told apart. A
     state without nodes has a row, too.
     """
-    queues = known.queues_of()
-    told_apart = [mark for mark in _GROUPING_FIELDS if mark in shown]
+    queues = node_states.queues_by_rank()
+    grouping_fields = [mark for mark in _GROUPING_FIELDS if mark in shown]
     if len(shown) == 1 and "state" not in shown:
-        told_apart = []  # the format shows a list of all the queues, or properties, that there are
-    alike: dict[tuple[str, ...], dict[str, list[int]]] = {}
+        grouping_fields = []  # the format lists all the queues, or properties, that there are
+    groups: dict[tuple[str, ...], dict[str, list[int]]] = {}
     """The ranks of each row, by state."""
     for state in states:
-        nodes = _restricted(known.set_of(state), ranks)
+        nodes = _restrict(node_states.set_of(state), ranks)
         properties = _by_rank(nodes.properties)
-        for part in [[each.rank] for each in nodes.ranks] or [[]]:
-            marks = _grouping_values(state, part, queues, properties)
-            row = alike.setdefault(tuple(marks[mark] for mark in told_apart), {})
-            row.setdefault(state, []).extend(part)
-    for row in alike.values():
-        found = _restricted(known.set_of("all"), ())
+        for ranks_of_node in [[each.rank] for each in nodes.ranks] or [[]]:
+            marks = _grouping_values(state, ranks_of_node, queues, properties)
+            row = groups.setdefault(tuple(marks[mark] for mark in grouping_fields), {})
+            row.setdefault(state, []).extend(ranks_of_node)
+    for row in groups.values():
+        nodes_of_row = _restrict(node_states.set_of("all"), ())
         for state, members in row.items():
-            found = resource_set.union(found, _restricted(known.set_of(state), members))
-        members = [each.rank for each in found.ranks]
+            nodes_of_row = resource_set.union(
+                nodes_of_row, _restrict(node_states.set_of(state), members)
+            )
+        members = [each.rank for each in nodes_of_row.ranks]
         yield {
-            **_grouping_values(next(iter(row)), members, queues, _by_rank(found.properties)),
-            **_counts(found),
+            **_grouping_values(next(iter(row)), members, queues, _by_rank(nodes_of_row.properties)),
+            **_counts(nodes_of_row),
             "ranks": idset.encode(members),
-            "nodelist": hostlist.encode(each.host for each in found.ranks),
+            "nodelist": hostlist.encode(each.host for each in nodes_of_row.ranks),
         }
 
 
@@ -226,19 +231,19 @@ def _grouping_values(
 ) -> dict[str, str]:
     """Return what nodes are told apart by; of several of them, all that there is."""
 
-    def of_any(named: Mapping[int, list[str]]) -> list[str]:
-        return sorted({name for rank in ranks for name in named.get(rank, ())})
+    def names_of(names_by_rank: Mapping[int, list[str]]) -> list[str]:
+        return sorted({name for rank in ranks for name in names_by_rank.get(rank, ())})
 
-    names = of_any(properties)
+    names = names_of(properties)
     plain = [name for name in names if not name.startswith("+")]
-    values = ([state], of_any(queues), names, plain)
+    values = ([state], names_of(queues), names, plain)
     return {mark: ",".join(value) for mark, value in zip(_GROUPING_FIELDS, values, strict=True)}
 
 
-def _by_rank(named: Mapping[str, Iterable[int]]) -> Mapping[int, list[str]]:
+def _by_rank(ranks_by_name: Mapping[str, Iterable[int]]) -> Mapping[int, list[str]]:
     found: dict[int, list[str]] = {}
-    for name in sorted(named):
-        for rank in named[name]:
+    for name in sorted(ranks_by_name):
+        for rank in ranks_by_name[name]:
             found.setdefault(rank, []).append(name)
     return found
 
@@ -259,8 +264,8 @@ def info(
     state: StateDir, as_json: bool, states: list[str], queues: tuple[str, ...], include: str | None
 ) -> None:
     """Print a one-line summary of resources."""
-    known = _read_node_states(state)
-    counts = _counts(_in_states(known, states, known.chosen_ranks(queues, include)))
+    node_states = _read_node_states(state)
+    counts = _counts(_in_states(node_states, states, node_states.chosen_ranks(queues, include)))
     if as_json:
         print_json(counts)
     else:
@@ -277,20 +282,24 @@ def info(
 @_node_options(LIST_STATES, "all")
 def r(state: StateDir, states: list[str], queues: tuple[str, ...], include: str | None) -> None:
     """Print nodes as R, which is JSON (RFC 20)."""
-    known = _read_node_states(state)
+    node_states = _read_node_states(state)
     print_json(
-        resource_set.encode_all(_in_states(known, states, known.chosen_ranks(queues, include)))
+        resource_set.encode_all(
+            _in_states(node_states, states, node_states.chosen_ranks(queues, include))
+        )
     )
 
 
-def _in_states(known: NodeStates, states: Sequence[str], ranks: Collection[int]) -> ResourceSet:
-    found = _restricted(known.set_of("all"), ())
+def _in_states(
+    node_states: NodeStates, states: Sequence[str], ranks: Collection[int]
+) -> ResourceSet:
+    found = _restrict(node_states.set_of("all"), ())
     for state in ["all"] if {*STATES} <= {*states} else states:
-        found = resource_set.union(found, _restricted(known.set_of(state), ranks))
+        found = resource_set.union(found, _restrict(node_states.set_of(state), ranks))
     return found
 
 
-def _restricted(nodes: ResourceSet, ranks: Collection[int]) -> ResourceSet:
+def _restrict(nodes: ResourceSet, ranks: Collection[int]) -> ResourceSet:
     ranks = frozenset(ranks)
     others = (each.rank for each in nodes.ranks if each.rank not in ranks)
     return resource_set.without_ranks(nodes, others)
@@ -311,10 +320,12 @@ def status(
     no_header: bool,
 ) -> None:
     """Show node status for administrators."""
-    known = _read_node_states(state)
-    ranks = known.chosen_ranks(queues, include)
-    nodes = [node for node in known.nodes if node["rank"] in ranks and _admin_state(node) in states]
-    rows = list(status_rows(nodes, idset.decode(known.status["offline"]), form.fields))
+    node_states = _read_node_states(state)
+    ranks = node_states.chosen_ranks(queues, include)
+    nodes = [
+        node for node in node_states.nodes if node["rank"] in ranks and _admin_state(node) in states
+    ]
+    rows = list(status_rows(nodes, idset.decode(node_states.status["offline"]), form.fields))
     _print({"nodes": nodes} if as_json else rows, form, header=not no_header)
 
 
@@ -325,23 +336,23 @@ def status_rows(
 
     Those are told apart by what is `shown` alone.
     """
-    marked = [
+    marked_nodes = [
         ({"state": _admin_state(node), "up": "✗" if node["rank"] in offline else "✔"}, node)
         for node in nodes
     ]
-    rows = _group_rows(marked, shown)
+    rows = _group_rows(marked_nodes, shown)
     yield from sorted(rows, key=lambda row: (row["state"], row["up"] == "✔"))
 
 
 def _group_rows(
-    marked: Iterable[tuple[Mapping[str, Any], Node]], shown: Collection[str]
+    marked_nodes: Iterable[tuple[Mapping[str, Any], Node]], shown: Collection[str]
 ) -> Iterator[Node]:
     """Return a row for all nodes whose marks that are shown are the same."""
-    alike: dict[tuple[Any, ...], tuple[Mapping[str, Any], list[Node]]] = {}
-    for marks, node in marked:
+    groups: dict[tuple[Any, ...], tuple[Mapping[str, Any], list[Node]]] = {}
+    for marks, node in marked_nodes:
         key = tuple(value for mark, value in marks.items() if mark in shown)
-        alike.setdefault(key, (marks, []))[1].append(node)
-    for marks, members in alike.values():
+        groups.setdefault(key, (marks, []))[1].append(node)
+    for marks, members in groups.values():
         yield {**marks, **_node_names(members)}
 
 
@@ -397,11 +408,11 @@ def drained_rows(nodes: Iterable[Node], shown: Collection[str]) -> Iterator[Node
 
     They are told apart by what is `shown` alone.
     """
-    marked = [
+    marked_nodes = [
         ({"timestamp": node["since"], "state": node["state"], "reason": node["reason"]}, node)
         for node in nodes
     ]
-    yield from _group_rows(marked, shown)
+    yield from _group_rows(marked_nodes, shown)
 
 
 @resource.command("undrain")
@@ -472,8 +483,8 @@ def _read_node_states(state: StateDir) -> NodeStates:
 
 def node_states_from(status: Mapping[str, Any], sched: Mapping[str, Any]) -> NodeStates:
     """Put together what the resource service and the scheduler tell."""
-    sets = {name: resource_set.decode_all(given) for name, given in sched.items()}
-    taken = resource_set.union(sets["allocated"], sets["down"])
+    sets = {name: resource_set.decode_all(encoded) for name, encoded in sched.items()}
+    not_free = resource_set.union(sets["allocated"], sets["down"])
     return NodeStates(
-        status=status, sets={**sets, "free": resource_set.difference(sets["all"], taken)}
+        status=status, sets={**sets, "free": resource_set.difference(sets["all"], not_free)}
     )

@@ -50,7 +50,7 @@ def workflows(state: StateDir, as_json: bool) -> None:
             )
         )
     headers = ("NAME", "JOBID", "DESIRED", "STATE", "READY", "STATUS", "AGE", "MESSAGE")
-    print_table(headers, rows, right="AGE")
+    print_table(headers, rows, right_aligned="AGE")
 
 
 def list_rabbits(state: StateDir, as_json: bool) -> None:
@@ -85,7 +85,7 @@ def list_rabbits(state: StateDir, as_json: bool) -> None:
     ]
     who = ("WORKFLOWS", "PERSISTENT", "SYSTEM")
     headers = ("NAME", "STATUS", "CAPACITY", "ALLOCATED", "FREE", "COMPUTES", *who, "MESSAGE")
-    print_table(headers, rows, right="CAPACITY ALLOCATED FREE")
+    print_table(headers, rows, right_aligned="CAPACITY ALLOCATED FREE")
 
 
 def summaries(
@@ -95,7 +95,7 @@ def summaries(
     configurations: Sequence[Object],
 ) -> list[dict[str, Any]]:
     """Return what there is to say of each rabbit: its flash in bytes, and what that is of."""
-    flash = _flash(shares, blocks)
+    flash = _allocated_bytes(shares, blocks)
     computes = {
         node["name"]: [each["name"] for each in node.get("computesAccess", ())]
         for configuration in configurations
@@ -104,9 +104,9 @@ def summaries(
     owners: dict[str, dict[str, set[str]]] = {}
     for share in shares:
         kind, name = _owner(share)
-        own = owners.setdefault(share["metadata"]["namespace"], {})
-        own.setdefault(kind, set()).add(name)
-    return [_rabbit(storage, flash, computes, owners) for storage in storages]
+        names_by_kind = owners.setdefault(share["metadata"]["namespace"], {})
+        names_by_kind.setdefault(kind, set()).add(name)
+    return [_summary(storage, flash, computes, owners) for storage in storages]
 
 
 _OWNER_KINDS: Final = ("workflows", "persistent", "system")
@@ -114,18 +114,18 @@ _OWNER_KINDS: Final = ("workflows", "persistent", "system")
 
 def _owner(share: Object) -> tuple[str, str]:
     """Return what a share is of: one of `_OWNER_KINDS`, and its name."""
-    carried = share["metadata"].get("labels") or {}
-    if labels.WORKFLOW_NAME in carried:
-        return "workflows", carried[labels.WORKFLOW_NAME]
+    share_labels = share["metadata"].get("labels") or {}
+    if labels.WORKFLOW_NAME in share_labels:
+        return "workflows", share_labels[labels.WORKFLOW_NAME]
     persistent, owner = labels.persistent_instance_of(share), labels.owner_of(share)
-    place = persistent[0] if persistent else owner[0].rpartition(" ")[2] if owner else ""
-    namespace, _, name = place.rpartition("/")
+    full_name = persistent[0] if persistent else owner[0].rpartition(" ")[2] if owner else ""
+    namespace, _, name = full_name.rpartition("/")
     # What is where all of it is, as a rule, is called by its name alone.
-    shown = name if namespace == kinds.DEFAULT_NAMESPACE else place
+    shown = name if namespace == kinds.DEFAULT_NAMESPACE else full_name
     return ("persistent" if persistent else "system"), shown
 
 
-def _flash(shares: Sequence[Object], blocks: Sequence[Object]) -> Mapping[str, int]:
+def _allocated_bytes(shares: Sequence[Object], blocks: Sequence[Object]) -> Mapping[str, int]:
     """Return how many bytes of flash volumes take on each rabbit."""
     found: Counter[str] = Counter()
     for block in blocks:
@@ -138,14 +138,14 @@ def _flash(shares: Sequence[Object], blocks: Sequence[Object]) -> Mapping[str, i
     return found
 
 
-def _rabbit(
+def _summary(
     storage: Object,
     flash: Mapping[str, int],
     computes: Mapping[str, list[str]],
     owners: Mapping[str, Mapping[str, set[str]]],
 ) -> dict[str, Any]:
     name = storage["metadata"]["name"]
-    own = owners.get(name, {})
+    names_by_kind = owners.get(name, {})
     status = storage.get("status", {})
     return {
         "name": name,
@@ -155,7 +155,7 @@ def _rabbit(
         "capacity": status.get("capacity", 0),
         "allocated": flash.get(name, 0),
         "computes": computes.get(name, []),
-        **{kind: sorted(own.get(kind, ())) for kind in _OWNER_KINDS},
+        **{kind: sorted(names_by_kind.get(kind, ())) for kind in _OWNER_KINDS},
     }
 
 

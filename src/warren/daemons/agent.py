@@ -25,7 +25,7 @@ from warren.node.faulty import FaultyMachine
 
 async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     """Run the agents of these nodes until cancelled."""
-    threads.size_pool(WORKERS * len(names))
+    threads.set_thread_pool_size(WORKERS * len(names))
     shape = clustershape.load(state.shape)
     assert shape is not None
     storage = config.load(state.config).storage
@@ -33,7 +33,7 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     nodes = Nodes(state, shape, isolated=isolated, grace_period=grace_period)
     rabbits = {chassis.rabbit for chassis in shape.chassis()}
     async with AsyncExitStack() as stack:
-        together = System()
+        system = System()
         behaviour = parse(shape.faults)
         for name in names:
             real = nodes.machine(name)
@@ -41,23 +41,23 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
             machine: Machine = FaultyMachine(name, real, behaviour) if simulated else real
             access = kubeconfig.load(state.user(users.node_user(name)))
             client = await stack.enter_async_context(connect(access, component="agent"))
-            one = build_agent(
+            agent = build_agent(
                 client,
                 SystemClock(),
                 name,
                 machine,
-                rabbit=name in rabbits,
+                is_rabbit=name in rabbits,
                 runner=nodes.pods(name) if name in rabbits else None,
             )
-            together.parts.update(one.parts)
+            system.parts.update(agent.parts)
             if isolated:
                 # Jobs that were about to start when the power went wait for their nodes, too.
-                holding = partial(holders.keep_running, nodes.namespace(name), one.mount_again)
-                together.parts[f"{name} holder"] = holding
+                holding = partial(holders.keep_running, nodes.namespace(name), agent.mount_again)
+                system.parts[f"{name} holder"] = holding
         if isolated:
             namespaces = [nodes.namespace(name) for name in names]
-            together.parts["host mounts"] = partial(hostmounts.follow, namespaces)
-        await together.run()
+            system.parts["host mounts"] = partial(hostmounts.follow_unmounts, namespaces)
+        await system.run()
 
 
 if __name__ == "__main__":

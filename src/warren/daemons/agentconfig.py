@@ -80,10 +80,10 @@ class FlashTable(Table, frozen=True):
             if not size:
                 raise ValueError("capacity: 0 bytes hold nothing")
 
-    def _check_given(self, kind: str, given: str | None) -> None:
-        if self.kind == kind and not given:
+    def _check_given(self, kind: str, value: str | None) -> None:
+        if self.kind == kind and not value:
             raise ValueError(f"{kind}: kind {kind!r} needs it")
-        if self.kind != kind and given is not None:
+        if self.kind != kind and value is not None:
             raise ValueError(f"{kind}: kind {self.kind!r} has none")
 
     @property
@@ -163,22 +163,22 @@ def load(path: Path | None) -> Config:
     return tables.parse(text, Config, str(path))
 
 
-def refusal(config: Config, *, rabbit: bool) -> str | None:
+def refusal(config: Config, *, is_rabbit: bool) -> str | None:
     """Return why an agent cannot be what it is configured to be on this machine; None if it can."""
     table = config.flash
     if config.network is not None:
-        why_not = networks.refusal(config.network, rabbit=rabbit)
+        why_not = networks.refusal(config.network, is_rabbit=is_rabbit)
         if why_not is not None:
             return why_not
         try:
             config.network.read_secret()
         except UserMistake as mistake:
             return str(mistake).removesuffix(".")
-        if rabbit and table.kind in _DIRECTORIES:
+        if is_rabbit and table.kind in _DIRECTORIES:
             return "flash.kind: directories are not offered over a network: take another kind"
     if config.namespace == HOST and os.geteuid() != 0:
         return "namespace: to mount in the machine's own takes root: name a directory for another"
-    if rabbit and table.bytes is None:
+    if is_rabbit and table.bytes is None:
         return f"flash.capacity: kind {table.kind!r} needs it, such as 3TiB"
     if table.kind in ("image", "device"):
         why_not = loops.why_unavailable()
@@ -197,16 +197,16 @@ async def volume_group_refusal(config: Config) -> str | None:
     name = config.flash.volume_group
     if name is None:
         return None
-    known = sorted(await volumegroup.volume_group_names())
-    if name in known:
+    groups = sorted(await volumegroup.volume_group_names())
+    if name in groups:
         return None
-    return f"flash.volume-group: there is no {name}; there are {', '.join(known) or 'none'}"
+    return f"flash.volume-group: there is no {name}; there are {', '.join(groups) or 'none'}"
 
 
 async def file_system_support(config: Config, state: Path) -> dict[str, str | None]:
     """Return for each type of file system why it cannot be made here; None where it can."""
-    found, _ = build_flash(config, state)
-    unsupported = {**await found.unsupported_types(config.name)}
+    flash, _ = build_flash(config, state)
+    unsupported = {**await flash.unsupported_types(config.name)}
     if config.network is not None:
         unsupported |= networks.UNSUPPORTED
     return {each: unsupported.get(each) for each in FILE_SYSTEM_TYPES}
@@ -220,22 +220,22 @@ def grace_period(config: Config) -> GracePeriod:
 def build_flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | None]:
     """Return the flash of an agent, and the disk of each rabbit behind it if it has such."""
     table = config.flash
-    place = Path(table.directory) if table.directory else state / "flash"
+    directory = Path(table.directory) if table.directory else state / "flash"
     size = table.bytes or 0
     if table.kind in _DIRECTORIES:
-        return DirectoryFlash(place, size), None
+        return DirectoryFlash(directory, size), None
     disks: dict[str, Disk] = {}
 
     def disk(rabbit: str) -> Disk:
         if rabbit not in disks:
-            disks[rabbit] = _build_disk(path_component(rabbit), table, place, size)
+            disks[rabbit] = _build_disk(path_component(rabbit), table, directory, size)
         return disks[rabbit]
 
     cluster = config.network.dlm_cluster() if config.network is not None else None
-    made = BlockFlash(
+    flash = BlockFlash(
         disk, state, grace_period=grace_period(config), cluster=cluster, one_kernel=False
     )
-    return made, disk
+    return flash, disk
 
 
 class AgentNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,24 +254,26 @@ class AgentNode(msgspec.Struct, frozen=True, kw_only=True):
     """A compute node's connections to rabbits, where it reaches them over a network."""
 
 
-def build_node(config: Config, state: Path, *, rabbit: bool) -> AgentNode:
+def build_node(config: Config, state: Path, *, is_rabbit: bool) -> AgentNode:
     """Return the node of an agent that keeps what it must in the directory `state`."""
-    made, disk = build_flash(config, state)
+    flash, disk = build_flash(config, state)
     exports, host = None, None
-    if config.network is not None and not rabbit:
-        made, host = networks.compute_flash(config.network, config.name)
+    if config.network is not None and not is_rabbit:
+        flash, host = networks.compute_flash(config.network, config.name)
     elif config.network is not None and disk is not None:
-        made, exports = networks.rabbit_flash(config.network, config.name, made, disk(config.name))
+        flash, exports = networks.rabbit_flash(
+            config.network, config.name, flash, disk(config.name)
+        )
     own_namespace = None
     if config.namespace != HOST:
         own_namespace = Namespace(Path(config.namespace), config.prefix)
     namespace = own_namespace or HostNamespace(config.prefix)
     machine = NamespacedMachine(
-        config.name, made, namespace, grace_period(config), config.mount_roots
+        config.name, flash, namespace, grace_period(config), config.mount_roots
     )
     return AgentNode(
         machine=machine,
-        flash=made,
+        flash=flash,
         disk=disk,
         namespace=namespace,
         own_namespace=own_namespace,
@@ -280,11 +282,11 @@ def build_node(config: Config, state: Path, *, rabbit: bool) -> AgentNode:
     )
 
 
-def _build_disk(rabbit: str, table: FlashTable, place: Path, size: int) -> Disk:
+def _build_disk(rabbit: str, table: FlashTable, directory: Path, size: int) -> Disk:
     if table.volume_group is not None:
         return VolumeGroup(rabbit, table.volume_group, size)
     backing = Path(table.device).resolve() if table.device is not None else None
-    return LoopDisk(rabbit, place / rabbit, size, backing)
+    return LoopDisk(rabbit, directory / rabbit, size, backing)
 
 
 def _check_absolute(key: str, path: str) -> None:

@@ -20,7 +20,7 @@ from warren.kube.client import Client
 from warren.node.loopdisk import LoopDisk
 from warren.node.threads import in_thread
 
-_START = 10.0
+_VERSIONS_TIMEOUT = 10.0
 """Seconds for which a server that refuses all requests is asked for its API versions."""
 
 _ENDED = "its agent has ended"
@@ -38,9 +38,11 @@ async def examine(settings: Settings, *, repair: bool) -> tuple[list[Finding], l
             f"{state.path} is not the state directory of an agent of {name}: name it with "
             f"--statedir{f', or the node, {state.node}, with --node' if state.node else ''}."
         )
-    async with http.connect(settings.access, component="doctor") as plain:
-        client = plain.with_versions(
-            await versions.choose_when_allowed(plain, kinds.VERSIONS, seconds=_START)
+    async with http.connect(settings.access, component="doctor") as unversioned:
+        client = unversioned.with_versions(
+            await versions.choose_when_allowed(
+                unversioned, kinds.VERSIONS, seconds=_VERSIONS_TIMEOUT
+            )
         )
         doctor = _Doctor(settings, client)
         findings = await doctor.examine()
@@ -53,7 +55,7 @@ class _Doctor:
         self._client = client
         self._name = settings.config.name
         self._node = agentconfig.build_node(
-            settings.config, settings.state.path, rabbit=settings.rabbit
+            settings.config, settings.state.path, is_rabbit=settings.is_rabbit
         )
 
     async def examine(self) -> list[Finding]:
@@ -61,15 +63,15 @@ class _Doctor:
         # there on both sides of the listing is asked for by none.
         before = await in_thread(self._resources)
         wanted: list[Kind] = [kinds.CLIENT_MOUNT]
-        if self._settings.rabbit:
+        if self._settings.is_rabbit:
             wanted.append(kinds.NNF_NODE_STORAGE)
         objects = {kind: (await self._client.list(kind, self._name)).items for kind in wanted}
-        there = before.intersection(await in_thread(self._resources))
-        left = [
+        resources = before.intersection(await in_thread(self._resources))
+        process_findings = [
             Finding(type=FindingType.PROCESS, where=self._name, name=str(process), why=why)
-            for process, why in sorted(there.processes.items())
+            for process, why in sorted(resources.processes.items())
         ]
-        return [*left, *audit.unrequested_resources(there, objects)]
+        return [*process_findings, *audit.unrequested_resources(resources, objects)]
 
     async def remove(self, finding: Finding) -> None:
         match finding.type:
@@ -91,22 +93,22 @@ class _Doctor:
         mounts = {path for path in self._node.namespace.mounts() if path.startswith(below)}
         disk = self._loop_disk()
         return NodeInventory(
-            volumes=self._of_node(self._node.flash.volumes(self._name) if self._rabbit else ()),
-            mounts=self._of_node(mounts),
-            devices=self._of_node(loop.device for loop in disk.strays()) if disk else frozenset(),
+            volumes=self._on_node(self._node.flash.volumes(self._name) if self._is_rabbit else ()),
+            mounts=self._on_node(mounts),
+            devices=self._on_node(loop.device for loop in disk.strays()) if disk else frozenset(),
             processes=dict.fromkeys(self._orphaned_processes(), _ENDED),
         )
 
     @property
-    def _rabbit(self) -> bool:
-        return self._settings.rabbit
+    def _is_rabbit(self) -> bool:
+        return self._settings.is_rabbit
 
-    def _of_node(self, names: Iterable[str]) -> frozenset[tuple[str, str]]:
+    def _on_node(self, names: Iterable[str]) -> frozenset[tuple[str, str]]:
         return frozenset((self._name, name) for name in names)
 
     def _loop_disk(self) -> LoopDisk | None:
         """Return the disk that has loop devices, if this is its rabbit."""
-        disk = self._node.disk(self._name) if self._rabbit and self._node.disk else None
+        disk = self._node.disk(self._name) if self._is_rabbit and self._node.disk else None
         return disk if isinstance(disk, LoopDisk) else None
 
     def _orphaned_processes(self) -> Sequence[int]:
@@ -117,7 +119,7 @@ class _Doctor:
             return []
         agent, own = lock_holder(self._settings.state.lock), self._node.own_namespace
         # What holds the namespace is to outlive it.
-        kept = {agent, own.holder if own is not None else None}
+        spared = {agent, own.holder if own is not None else None}
         if agent is not None:
-            kept |= {*processes.descendants(agent)}
-        return [each for each in processes.pids_by_variable("=".join(mark)) if each not in kept]
+            spared |= {*processes.descendants(agent)}
+        return [each for each in processes.pids_by_variable("=".join(mark)) if each not in spared]

@@ -39,7 +39,7 @@ def build_agent(
     node: str,
     machine: Machine,
     *,
-    rabbit: bool,
+    is_rabbit: bool,
     runner: Runner | None = None,
     exports: Exports | None = None,
     detach: Callable[[str, str], Awaitable[None]] | None = None,
@@ -72,12 +72,12 @@ def build_agent(
         informers,
         machine,
         detach,
-        on_rabbit=rabbit,
+        on_rabbit=is_rabbit,
         on_failure=link.test_now if link is not None else lambda: None,
         timeout=worktime.SECONDS,
     )
     reconcilers: list[Reconciler[Any]] = [mounts.reconciler]
-    if rabbit:
+    if is_rabbit:
         rabbit_reconciler = NodeStorageReconciler(
             client,
             informers,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from warren.daemons.controlmetrics import ControlMetrics
 
 
-_START: Final = 60.0
+_VERSIONS_TIMEOUT: Final = 60.0
 """Seconds for which a server that refuses all requests is asked for its API versions."""
 
 
@@ -91,7 +91,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     access: ClusterAccess
     config: Config
     state: AgentState
-    rabbit: bool
+    is_rabbit: bool
     """Whether it is a rabbit's, and not a compute node's."""
     metrics_socket: socket.socket | None = None
     """Where health and metrics are served, if anywhere."""
@@ -113,9 +113,9 @@ def hold_state_directory(state: AgentState) -> Iterator[None]:
         raise UserMistake(f"{error.filename} is not yours: choose another --statedir.") from error
 
 
-async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
-    """Run an agent until cancelled; `ready` is called when it knows what it is to do."""
-    threads.size_pool(WORKERS)
+async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:
+    """Run an agent until cancelled; `on_ready` is called when it knows what it is to do."""
+    threads.set_thread_pool_size(WORKERS)
     files.replace(settings.state.path / "node", settings.config.name.encode())
     name, value = settings.state.process_mark
     os.environ[name] = value
@@ -125,19 +125,23 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
         log.warning(
             "network.secret is not set: processes that reach rabbits may say to be any node's"
         )
-    node = agentconfig.build_node(settings.config, settings.state.path, rabbit=settings.rabbit)
+    node = agentconfig.build_node(
+        settings.config, settings.state.path, is_rabbit=settings.is_rabbit
+    )
     if node.host is not None:
         await _disconnect_unused(node.host)
-    async with http.connect(settings.access, component="agent") as plain:
-        client = plain.with_versions(
-            await versions.choose_when_allowed(plain, kinds.VERSIONS, seconds=_START)
+    async with http.connect(settings.access, component="agent") as unversioned:
+        client = unversioned.with_versions(
+            await versions.choose_when_allowed(
+                unversioned, kinds.VERSIONS, seconds=_VERSIONS_TIMEOUT
+            )
         )
-        await _system(settings, node, client, SystemClock(), ready).run()
+        await _system(settings, node, client, SystemClock(), on_ready).run()
 
 
-async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> None:
+async def run_until_stopped(settings: Settings, on_ready: Callable[[], None]) -> None:
     """Run an agent until SIGTERM or SIGINT. What is mounted stays."""
-    await until_stopped(run(settings, ready))
+    await until_stopped(run(settings, on_ready))
 
 
 async def _disconnect_unused(host: Host) -> None:
@@ -149,48 +153,48 @@ async def _disconnect_unused(host: Host) -> None:
 
 
 def _system(
-    settings: Settings, node: AgentNode, client: Client, clock: Clock, ready: Callable[[], None]
+    settings: Settings, node: AgentNode, client: Client, clock: Clock, on_ready: Callable[[], None]
 ) -> System:
     config = settings.config
     is_synced = asyncio.Event()
-    counts: ControlMetrics | None = None
+    metrics: ControlMetrics | None = None
     if settings.metrics_socket is not None:
         # Imported only where metrics are served.
         from warren.daemons import controlmetrics
 
-        counts = controlmetrics.ControlMetrics()
-        client = counts.client(client)
+        metrics = controlmetrics.ControlMetrics()
+        client = metrics.client(client)
     flash = config.flash
     machine: Machine = node.machine
     if flash.kind == "simulated":
         machine = FaultyMachine(config.name, node.machine, behaviour.parse(flash.faults))
-    built = build_agent(
+    agent = build_agent(
         client,
         clock,
         config.name,
         machine,
-        rabbit=settings.rabbit,
+        is_rabbit=settings.is_rabbit,
         exports=node.exports,
         detach=node.host.disconnect if node.host is not None else None,
         probe=node.host.why_unreached if node.host is not None else None,
         link_policy=config.network.link_policy() if config.network is not None else None,
     )
-    parts = {**built.parts, "watchdog": systemd.watchdog}
-    if counts is not None and settings.metrics_socket is not None:
+    parts = {**agent.parts, "watchdog": systemd.watchdog}
+    if metrics is not None and settings.metrics_socket is not None:
         listener = settings.metrics_socket
-        counts.watch_controllers(built.informers, built.reconcilers)
-        exposition = counts.exposition
+        metrics.watch_controllers(agent.informers, agent.reconcilers)
+        exposition = metrics.exposition
         parts["monitoring"] = lambda: monitoring.serve(listener, exposition, is_synced.is_set)
     if node.own_namespace is not None:
-        parts["holder"] = partial(holders.keep_running, node.own_namespace, built.mount_again)
-        parts["host mounts"] = partial(hostmounts.follow, [node.own_namespace])
+        parts["holder"] = partial(holders.keep_running, node.own_namespace, agent.mount_again)
+        parts["host mounts"] = partial(hostmounts.follow_unmounts, [node.own_namespace])
 
-    async def settled() -> None:
-        await built.informers.wait_synced()
+    async def report_ready() -> None:
+        await agent.informers.wait_synced()
         is_synced.set()
-        ready()
+        on_ready()
 
-    return System(parts=parts, wait_ready=settled)
+    return System(parts=parts, wait_ready=report_ready)
 
 
 def _make_prefix(config: Config) -> None:
@@ -204,11 +208,11 @@ def _make_prefix(config: Config) -> None:
         ) from error
 
 
-async def check_possible(config: Config, *, rabbit: bool, name: str) -> None:
+async def check_possible(config: Config, *, is_rabbit: bool, name: str) -> None:
     """Raise UserMistake, with the `name` of the configuration, where it cannot be."""
     try:
         why_not = agentconfig.refusal(
-            config, rabbit=rabbit
+            config, is_rabbit=is_rabbit
         ) or await agentconfig.volume_group_refusal(config)
     except NodeTrouble as trouble:
         why_not = f"flash.volume-group: {trouble}"

@@ -90,7 +90,7 @@ async def run(
     state: StateDir,
     endpoint: Endpoint,
     establish: Callable[[Client], Awaitable[None]],
-    ready: Callable[[], None] = lambda: None,
+    on_ready: Callable[[], None] = lambda: None,
     *,
     plain: bool = False,
 ) -> None:
@@ -107,7 +107,7 @@ async def run(
             if not plain:
                 tasks.create_task(run_jobs(LocalClient(embedded.store), clock), name="jobs")
                 tasks.create_task(run_nodes(LocalClient(embedded.store), clock), name="nodes")
-            ready()
+            on_ready()
 
 
 async def run_jobs(client: Client, clock: Clock) -> None:
@@ -153,12 +153,12 @@ async def serve_until_stopped(
     state: StateDir,
     endpoint: Endpoint,
     establish: Callable[[Client], Awaitable[None]],
-    ready: Callable[[], None],
+    on_ready: Callable[[], None],
     *,
     plain: bool,
 ) -> None:
     """Run an API server until SIGTERM or SIGINT."""
-    await until_stopped(run(state, endpoint, establish, ready, plain=plain), signal.SIGHUP)
+    await until_stopped(run(state, endpoint, establish, on_ready, plain=plain), signal.SIGHUP)
 
 
 async def establish(client: Client, shape: ClusterShape, daemons: Collection[str] = ()) -> None:

@@ -38,20 +38,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where health and metrics are served besides, if anywhere."""
 
 
-async def run(settings: Settings, ready: Callable[[], None]) -> None:
+async def run(settings: Settings, on_ready: Callable[[], None]) -> None:
     """Run the service until SIGTERM, SIGINT or SIGHUP. Raises JournalBroken."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, stopping.set)
     with SqliteJournal(settings.journal, RESERVE) as journal:
-        running = asyncio.ensure_future(_serve(settings, journal, stopping, ready))
+        running = asyncio.ensure_future(_serve(settings, journal, stopping, on_ready))
         await asyncio.wait({running})
     running.result()
 
 
 async def _serve(
-    settings: Settings, journal: SqliteJournal, stopping: asyncio.Event, ready: Callable[[], None]
+    settings: Settings,
+    journal: SqliteJournal,
+    stopping: asyncio.Event,
+    on_ready: Callable[[], None],
 ) -> None:
     config = settings.config
     metrics = Metrics()
@@ -66,26 +69,28 @@ async def _serve(
     metrics.unclean_jobs.set_function(lambda: service.unclean_jobs)
     app = Api(service, register, config.users, metrics.count_request).application()
 
-    def clean() -> bool:
+    def is_clean() -> bool:
         return service.unclean_jobs == 0
 
-    monitoring.add_routes(app, metrics.exposition, clean)
+    monitoring.add_routes(app, metrics.exposition, is_clean)
     async with asyncio.TaskGroup() as parts:
-        working = parts.create_task(service.run(), name="service")
-        answering = serving.serve_limited(app, settings.listener, CONNECTIONS, stopping)
-        listeners = [parts.create_task(answering, name="socket")]
+        service_task = parts.create_task(service.run(), name="service")
+        serving_socket = serving.serve_limited(app, settings.listener, CONNECTIONS, stopping)
+        listeners = [parts.create_task(serving_socket, name="socket")]
         if settings.metrics_socket is not None:
-            telling = monitoring.serve(settings.metrics_socket, metrics.exposition, clean)
-            listeners.append(parts.create_task(telling, name="monitoring"))
+            serving_metrics = monitoring.serve(
+                settings.metrics_socket, metrics.exposition, is_clean
+            )
+            listeners.append(parts.create_task(serving_metrics, name="monitoring"))
         await asyncio.sleep(0)
         # What is here by now stays: to go over it again and again would hold up answers.
         gc.collect()
         gc.freeze()
         log.info("serving", jobs=len(register))
-        ready()
+        on_ready()
         systemd.notify("READY=1")
         await stopping.wait()
         systemd.notify("STOPPING=1")
         await service.wait_idle(tables.seconds(config.stop_timeout))
-        for part in (*listeners, working):
+        for part in (*listeners, service_task):
             part.cancel()

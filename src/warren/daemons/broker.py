@@ -94,11 +94,11 @@ def task_of_environment(environment: Mapping[str, str]) -> BatchTask:
 
 def script_environment(environment: Mapping[str, str], task: BatchTask) -> dict[str, str]:
     """Return the environment of the script: of the job's, what is not about our own task."""
-    kept = {
+    inherited = {
         name: value for name, value in environment.items() if not name.startswith(_OWN_VARIABLES)
     }
     return {
-        **kept,
+        **inherited,
         tmpdir.VARIABLE: str(task.tmp),
         "FLUX_URI": f"{_LOCAL}{task.socket}",
         "FLUX_ENCLOSING_ID": fluid.f58(task.job),
@@ -158,7 +158,7 @@ async def run_instance(
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(system.run(ready))
             await ready.wait()
-            await _drain_lost(task, enclosing, flux)
+            await _drain_nodes_without_storage(task, enclosing, flux)
             await _publish_uri(task, enclosing)
             code = await _run(command, environment)
             await _end_jobs(flux.handle)
@@ -176,8 +176,10 @@ async def _job_resources(task: BatchTask) -> ResourceSet:
 
 def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
     # Flash is not for those inside, and the job's end is theirs without being told.
-    own = replace(resource_set.remap(resources), scheduling=None, starttime=0.0, expiration=0.0)
-    hosts = [rank.host for rank in own.ranks]
+    own_resources = replace(
+        resource_set.remap(resources), scheduling=None, starttime=0.0, expiration=0.0
+    )
+    hosts = [rank.host for rank in own_resources.ranks]
 
     def launcher(bus: Bus, handle: Handle) -> Launcher:
         nodes = {}
@@ -193,31 +195,31 @@ def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
         commands=ProcessCommands((_PROCESS_MARK, secrets.token_hex())),
         owner=os.geteuid(),
     )
-    return assemble(resource_set.encode_all(own), dependencies)
+    return assemble(resource_set.encode_all(own_resources), dependencies)
 
 
-async def _drain_lost(task: BatchTask, enclosing: Handle, flux: Instance) -> None:
+async def _drain_nodes_without_storage(task: BatchTask, enclosing: Handle, flux: Instance) -> None:
     """Keep jobs from the nodes whose storage has failed, with which the job goes on (ADR 072)."""
     found = await enclosing.rpc("job-info.lookup", {"id": task.job, "keys": ["eventlog"]})
-    told = [
+    notes = [
         each.context.get("note", "")
         for each in eventlog.decode(found["eventlog"])
         if each.name == "exception" and each.context.get("type") == tolerance.EXCEPTION
     ]
-    for node in sorted(frozenset[str]().union(*map(tolerance.node_names, told))):
-        drained = {"targets": node, "reason": tolerance.DRAIN_REASON, "mode": "update"}
+    for node in sorted(frozenset[str]().union(*map(tolerance.node_names, notes))):
+        request = {"targets": node, "reason": tolerance.DRAIN_REASON, "mode": "update"}
         with suppress(RpcError):  # it is none of ours
-            await flux.handle.rpc("resource.drain", drained)
+            await flux.handle.rpc("resource.drain", request)
 
 
 async def _publish_uri(task: BatchTask, enclosing: Handle) -> None:
     """Publish the instance's URI, to the other processes of the job and to users."""
     uri = f"{_LOCAL}{task.socket}"
     operation = {"key": URI, "flags": 0, "dirent": treeobj.val(uri.encode())}
-    committed = {"namespace": task.namespace, "ops": [operation], "rootref": False}
+    request = {"namespace": task.namespace, "ops": [operation], "rootref": False}
     # Once, however often it is sent; and it waits, where there is no room for it now.
-    committed.update(writer="broker", sequence=1)
-    await enclosing.rpc("kvs.commit", committed)
+    request.update(writer="broker", sequence=1)
+    await enclosing.rpc("kvs.commit", request)
     await enclosing.rpc("job-manager.memo", {"id": task.job, "memo": {"uri": uri}})
     await _enter_barrier(task, enclosing)
 
@@ -244,10 +246,10 @@ async def _end_jobs(handle: Handle) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_END_SECONDS):
             for job in (await handle.rpc("job-list.list", request))["jobs"]:
-                ended = {"id": job["id"], "type": "cancel", "severity": 0}
+                exception = {"id": job["id"], "type": "cancel", "severity": 0}
                 with suppress(RpcError):  # it has ended by itself
                     await handle.rpc(
-                        "job-manager.raise", {**ended, "note": "the batch script has ended"}
+                        "job-manager.raise", {**exception, "note": "the batch script has ended"}
                     )
             await handle.rpc("job-manager.drain")
 

@@ -24,8 +24,8 @@ _GLOBAL_LABEL: Final = "warren.cluster/global-file-system"
 @cache
 def manifests(name: str) -> Sequence[Object]:
     """Read a file of manifests below `deploy`; of a directory, all of its files."""
-    place = _deploy() / name
-    files = sorted(place.glob("*.yaml")) if place.is_dir() else [place]
+    path = _deploy_directory() / name
+    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return [obj for file in files for obj in yaml.load_all(file.read_text(), Loader=loader)]
 
@@ -35,16 +35,16 @@ def definitions() -> Sequence[Object]:
     return manifests("crds")
 
 
-def _deploy() -> Path:
+def _deploy_directory() -> Path:
     """Return the manifests: beside the source, or installed with the program."""
     package = Path(warren.__file__).parent
-    for place in (package.parents[1] / "deploy", package / "deploy"):
-        if (place / "rules.yaml").exists():
-            return place
+    for path in (package.parents[1] / "deploy", package / "deploy"):
+        if (path / "rules.yaml").exists():
+            return path
     raise UserMistake("The manifests of the cluster are not installed: install warren again.")
 
 
-async def define(client: Client) -> None:
+async def apply_definitions(client: Client) -> None:
     """Bring the definitions of all kinds to what they should be."""
     await apply_all(client, ((CRD, crd) for crd in definitions()))
 
@@ -54,7 +54,7 @@ async def establish(client: Client, shape: ClusterShape, daemons: Collection[str
 
     `daemons` are those that directives may name with `requires`.
     """
-    await define(client)
+    await apply_definitions(client)
     await apply_all(client, _objects(shape, daemons))
     if copyservice.REQUIRES_WORD in daemons:
         # The word is the site's own: an earlier start may have served it.
@@ -133,10 +133,10 @@ _FILLED_IN_FIELDS: Final = {kinds.PORT_MANAGER: "allocations"}
 async def apply_all(client: Client, objects: Iterable[tuple[Kind, Object]]) -> None:
     """Make objects, or bring them to what they should be: namespaces, then all others at once."""
     found = list(objects)
-    spaces = [each for each in found if each[0] == NAMESPACE]
-    for some in (spaces, [each for each in found if each[0] != NAMESPACE]):
+    namespaces = [each for each in found if each[0] == NAMESPACE]
+    for group in (namespaces, [each for each in found if each[0] != NAMESPACE]):
         async with asyncio.TaskGroup() as tasks:
-            for kind, obj in some:
+            for kind, obj in group:
                 tasks.create_task(apply(client, kind, obj))
 
 

@@ -136,8 +136,8 @@ def instance(
     configured_validators: list[_ConfiguredValidator] = []
 
     def validators(graph: Graph) -> Sequence[Validator]:
-        made = partial(_validator, informers, graph, dependencies, directives_of)
-        configured_validators.append(_ConfiguredValidator(made, dependencies.config))
+        build = partial(_validator, informers, graph, dependencies, directives_of)
+        configured_validators.append(_ConfiguredValidator(build, dependencies.config))
         return configured_validators
 
     plugin = DwsPlugin(dependencies.clock, dependencies.owner, rabbit.seconds("epilog_timeout"))
@@ -158,15 +158,15 @@ def instance(
     )
     tokens = WorkflowTokens(client, lambda job: built.manager.active_job(JobId(job)).job.userid)
     built.bus.register(tokens.name, tokens.methods())
-    storages, taken = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
+    storages, nnf_storages = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
     drains = _DrainPolicies(rabbit, built.resources)
 
-    def configure(now: config.Config) -> None:
-        plugin.configure(now.rabbit.seconds("epilog_timeout"))
-        presets.configure(now.rabbit.directives)
-        drains.configure(now.rabbit)
+    def configure(new_config: config.Config) -> None:
+        plugin.configure(new_config.rabbit.seconds("epilog_timeout"))
+        presets.configure(new_config.rabbit.directives)
+        drains.configure(new_config.rabbit)
         for validator in configured_validators:
-            validator.configure(now)
+            validator.configure(new_config)
 
     built.configuration.listen(configure)
     return replace(
@@ -175,11 +175,11 @@ def instance(
             **built.parts,
             "flash": lambda: health.follow_health(
                 storages,
-                taken,
+                nnf_storages,
                 BINDING,
                 built.scheduler,
                 built.resources,
-                lambda: drains.now,
+                lambda: drains.current,
                 drains.listeners.append,
             ),
         },
@@ -190,16 +190,16 @@ class _ConfiguredValidator:
     """Judges the storage part of jobspecs, as it is configured now."""
 
     def __init__(
-        self, made: Callable[[config.Config], StorageValidator], begun: config.Config
+        self, build: Callable[[config.Config], StorageValidator], settings: config.Config
     ) -> None:
-        self._made = made
-        self._now = made(begun)
+        self._build = build
+        self._validator = build(settings)
 
     def configure(self, settings: config.Config) -> None:
-        self._now = self._made(settings)
+        self._validator = self._build(settings)
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> Mapping[str, Any]:
-        return self._now(spec, userid)
+        return self._validator(spec, userid)
 
 
 class _DrainPolicies:
@@ -207,12 +207,12 @@ class _DrainPolicies:
 
     def __init__(self, rabbit: rabbittable.Rabbit, resources: Resources) -> None:
         self._resources = resources
-        self.now = drain_policy(rabbit, resources)
+        self.current = drain_policy(rabbit, resources)
         self.listeners: list[Callable[[], None]] = []
 
     def configure(self, rabbit: rabbittable.Rabbit) -> None:
-        before, self.now = self.now, drain_policy(rabbit, self._resources)
-        for listener in self.listeners if self.now != before else ():
+        before, self.current = self.current, drain_policy(rabbit, self._resources)
+        for listener in self.listeners if self.current != before else ():
             listener()
 
 
@@ -454,6 +454,6 @@ def compose(
     system = replace(built.system, parts=dict(built.system.parts))
     for node, machine in machines.items():
         client = dependencies.client(LocalClient(built.api.store))
-        one = build_agent(client, dependencies.clock, node, machine, rabbit=node in rabbits)
-        system.parts.update(one.parts)
+        agent = build_agent(client, dependencies.clock, node, machine, is_rabbit=node in rabbits)
+        system.parts.update(agent.parts)
     return built, system

@@ -41,7 +41,7 @@ _RETRY_DELAY: Final = 0.2
 _DETECTION_DELAY: Final = 5.0
 """Seconds in which an instance notices that a conductor has died."""
 
-_START: Final = 30.0
+_VERSIONS_TIMEOUT: Final = 30.0
 """Seconds for which a cluster that refuses all requests is asked for its API versions."""
 
 
@@ -118,27 +118,27 @@ async def read_rabbit_table(instance: Path, instance_type: InstanceType = EMBEDD
     return Rabbit()
 
 
-async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
+async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:
     """Run the conductor; when its instance is gone, for the one that follows at the same socket.
 
-    `ready` is called whenever it has begun to drive one. Raises UserMistake for an instance
+    `on_ready` is called whenever it has begun to drive one. Raises UserMistake for an instance
     that has another conductor, or whose owner is another user.
     """
     async with http.connect(settings.access, component="conductor") as client:
-        driving = _ConductorProcess(client, settings.instance, settings.instance_type, ready)
-        parts: dict[str, Part] = {"conductor": driving.run, "watchdog": systemd.watchdog}
+        process = _ConductorProcess(client, settings.instance, settings.instance_type, on_ready)
+        parts: dict[str, Part] = {"conductor": process.run, "watchdog": systemd.watchdog}
         if settings.metrics_socket is not None:
             listener = settings.metrics_socket
-            driving.has_metrics = True
+            process.has_metrics = True
             parts["monitoring"] = lambda: monitoring.serve(
-                listener, driving.exposition, lambda: driving.is_driving
+                listener, process.exposition, lambda: process.is_driving
             )
         await System(parts=parts).run()
 
 
-async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> None:
+async def run_until_stopped(settings: Settings, on_ready: Callable[[], None]) -> None:
     """Run the conductor until SIGTERM or SIGINT."""
-    await until_stopped(run(settings, ready))
+    await until_stopped(run(settings, on_ready))
 
 
 @dataclass
@@ -148,11 +148,11 @@ class _ConductorProcess:
     client: HttpClient
     socket: Path
     instance_type: InstanceType
-    ready: Callable[[], None]
+    on_ready: Callable[[], None]
     is_driving: bool = False
     has_metrics: bool = False
     """Whether it has metrics."""
-    _counts: "ControlMetrics | None" = field(default=None, init=False)
+    _metrics: "ControlMetrics | None" = field(default=None, init=False)
     _other_conductor_since: float | None = field(default=None, init=False)
     """Since when the instance has had another conductor."""
 
@@ -187,14 +187,16 @@ class _ConductorProcess:
 
     def exposition(self) -> bytes:
         """Return the metrics since it has driven this instance."""
-        return self._counts.exposition() if self._counts is not None else b""
+        return self._metrics.exposition() if self._metrics is not None else b""
 
     async def _drive(self, bus: Bus, handle: InstanceConnection) -> None:
         """Drive an instance until it goes away. Raises RpcError if it is not there."""
-        led = await self.instance_type.inspect(handle)
-        spoken = kinds.versions(led.rabbit.dws_api_version, led.rabbit.nnf_api_version)
-        chosen = await versions.choose_when_allowed(self.client, spoken, seconds=_START)
-        system = self._system(bus, led.build, self.client.with_versions(chosen))
+        instance = await self.instance_type.inspect(handle)
+        supported = kinds.versions(instance.rabbit.dws_api_version, instance.rabbit.nnf_api_version)
+        chosen = await versions.choose_when_allowed(
+            self.client, supported, seconds=_VERSIONS_TIMEOUT
+        )
+        system = self._system(bus, instance.build, self.client.with_versions(chosen))
         await handle.rpc("service.add", {"service": "dws"})
         driving = asyncio.ensure_future(system.run())
         lost = asyncio.ensure_future(handle.wait_lost())
@@ -208,20 +210,20 @@ class _ConductorProcess:
             driving.result()
         log.info("the instance has gone away")
 
-    def _system(self, bus: Bus, build: ConductorBuilder, speaking: Client) -> System:
-        client, observe = self._counted(speaking)
-        informers = Informers(client, indexes=INDEXES)
-        methods, parts = build(client, informers, observe, self.client)
+    def _system(self, bus: Bus, build: ConductorBuilder, client: Client) -> System:
+        metered_client, observe = self._with_metrics(client)
+        informers = Informers(metered_client, indexes=INDEXES)
+        methods, parts = build(metered_client, informers, observe, self.client)
         bus.register("dws", methods)
 
-        async def settled() -> None:
+        async def report_ready() -> None:
             await informers.wait_synced()
             self.is_driving, self._other_conductor_since = True, None
-            self.ready()
+            self.on_ready()
 
-        return System(parts={"informers": informers.run, **parts}, wait_ready=settled)
+        return System(parts={"informers": informers.run, **parts}, wait_ready=report_ready)
 
-    def _counted(self, client: Client) -> tuple[Client, Callable[[Conductor], None]]:
+    def _with_metrics(self, client: Client) -> tuple[Client, Callable[[Conductor], None]]:
         """Return a client that counts requests, and what makes a conductor count, for metrics."""
         if not self.has_metrics:
             return client, lambda conductor: None
@@ -229,10 +231,10 @@ class _ConductorProcess:
         from warren.daemons.controlmetrics import ControlMetrics
 
         # Counters begin anew with each instance, as they do with each process.
-        counts = self._counts = ControlMetrics()
+        metrics = self._metrics = ControlMetrics()
 
         def observe(conductor: Conductor) -> None:
-            counts.watch_controllers(conductor.informers, ())
-            counts.watch_conductor(conductor)
+            metrics.watch_controllers(conductor.informers, ())
+            metrics.watch_conductor(conductor)
 
-        return counts.client(client), observe
+        return metrics.client(client), observe

@@ -22,7 +22,7 @@ from warren.kube.informer import Informer, Informers
 from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.leader import lead
 
-_START: Final = 60.0
+_VERSIONS_TIMEOUT: Final = 60.0
 """Seconds for which a server that refuses all requests is asked for its API versions."""
 
 LEASE: Final = Key("warren-system", "warren-controllers")
@@ -63,9 +63,11 @@ async def run(settings: Settings) -> None:
     Raises UnsupportedVersions where the cluster does not have our kinds, LeaseLost where another
     replica may lead now.
     """
-    async with http.connect(settings.access, component="controllers") as plain:
-        client = plain.with_versions(
-            await versions.choose_when_allowed(plain, kinds.VERSIONS, seconds=_START)
+    async with http.connect(settings.access, component="controllers") as unversioned:
+        client = unversioned.with_versions(
+            await versions.choose_when_allowed(
+                unversioned, kinds.VERSIONS, seconds=_VERSIONS_TIMEOUT
+            )
         )
         await _system(settings, client, SystemClock()).run()
 
@@ -77,7 +79,7 @@ async def run_until_stopped(settings: Settings) -> None:
 
 def _system(settings: Settings, client: Client, clock: Clock) -> System:
     # Every replica serves the webhook, whichever of them leads.
-    system = _controlling(settings, client, clock)
+    system = _controllers_system(settings, client, clock)
     if settings.webhook is not None:
         rules = Informer(client, kinds.DIRECTIVE_RULE)
         admission = WorkflowAdmission()
@@ -89,7 +91,7 @@ def _system(settings: Settings, client: Client, clock: Clock) -> System:
     return system
 
 
-def _controlling(settings: Settings, client: Client, clock: Clock) -> System:
+def _controllers_system(settings: Settings, client: Client, clock: Clock) -> System:
     if settings.metrics_socket is None:
         return System(parts={"controllers": _Controllers(settings, client, clock).run})
     # Imported only where metrics are served.
@@ -109,7 +111,7 @@ def _controlling(settings: Settings, client: Client, clock: Clock) -> System:
         parts={
             "controllers": controllers.run,
             "monitoring": lambda: monitoring.serve(
-                listener, lambda: exposition(registry), lambda: controllers.ready
+                listener, lambda: exposition(registry), lambda: controllers.is_ready
             ),
         }
     )
@@ -122,7 +124,7 @@ class _Controllers:
         self._client = client
         self._clock = clock
         self._identity = settings.identity
-        self._works = False
+        self._is_working = False
         self.on_change: Callable[[bool], None] = lambda leads: None
         """Called when this process becomes the leader, and when it is not any more."""
         self.informers = Informers(client, indexes=INDEXES)
@@ -131,9 +133,11 @@ class _Controllers:
         )
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether it waits to lead, or leads with all its informers synced."""
-        return not self._works or all(each.sync_state().synced for each in self.informers.all())
+        return not self._is_working or all(
+            each.sync_state().synced for each in self.informers.all()
+        )
 
     async def run(self) -> None:
         if self._identity is None:
@@ -149,7 +153,7 @@ class _Controllers:
             )
 
     async def _work(self) -> None:
-        self._works = True
+        self._is_working = True
         try:
             parts = {
                 "informers": self.informers.run,
@@ -157,4 +161,4 @@ class _Controllers:
             }
             await System(parts=parts).run()
         finally:
-            self._works = False
+            self._is_working = False

@@ -11,7 +11,7 @@ from warren.kube.informer import Informers
 from warren.kube.metrics import Metrics, exposition
 from warren.kube.runtime import Reconciler
 
-_SECONDS: Final = (0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 14400, 43200)
+_BUCKETS: Final = (0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200, 14400, 43200)
 """Bounds of buckets: a state takes milliseconds, or hours where much is copied."""
 
 
@@ -25,7 +25,7 @@ class ControlMetrics:
             "warren_workflow_state_seconds",
             "How long Workflows were in each state until it was ready.",
             ["state"],
-            buckets=_SECONDS,
+            buckets=_BUCKETS,
             registry=self._registry,
         )
 

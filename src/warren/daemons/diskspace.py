@@ -19,39 +19,42 @@ CLUSTER: Final = 8 * 2**20
 SERVICE: Final = 256 * 2**10
 """Bytes that the start of a service with one journal writes at most."""
 _FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_PAUSE: Final = 1.0
+_POLL_INTERVAL: Final = 1.0
 
 
-async def wait_for_room(
-    place: Path, journals: Iterable[Path], needed: int = CLUSTER, pause: float = _PAUSE
+async def wait_for_space(
+    directory: Path,
+    journals: Iterable[Path],
+    needed: int = CLUSTER,
+    interval: float = _POLL_INTERVAL,
 ) -> None:
-    """Return when there is room for a start; if there is none yet, print that first.
+    """Return when there is space for a start; if there is none yet, print that first.
 
-    The room that an earlier run has reserved beside `journals` is given up for it.
+    The space that an earlier run has reserved beside `journals` is given up for it.
     """
-    why = _shortage(place, needed)
+    why = _shortage(directory, needed)
     if why is not None:
         for journal in journals:
             sqlite.release_reserve(journal)
-        why = _shortage(place, needed)
+        why = _shortage(directory, needed)
     if why is None:
         return
     words = (
-        f"the file system of {place} is full ({why}): the start goes on when there is room for "
+        f"the file system of {directory} is full ({why}): the start goes on when there is room for "
         f"{human(needed)}"
     )
     log.warning("waiting for room", why=why)
     with suppress(OSError):  # it may be a file on the same disk
         print(f"warren: {words}", file=sys.stderr, flush=True)
     while True:
-        await asyncio.sleep(pause)
-        if _shortage(place, needed) is None:
+        await asyncio.sleep(interval)
+        if _shortage(directory, needed) is None:
             break
     log.info("there is room")
 
 
-async def retry_while_full(write: Callable[[], None], pause: float = _PAUSE) -> None:
-    """Call `write` until the disk has room for it. Raises OSError for any other reason."""
+async def retry_while_full(write: Callable[[], None], interval: float = _POLL_INTERVAL) -> None:
+    """Call `write` until the disk has space for it. Raises OSError for any other reason."""
     while True:
         try:
             write()
@@ -59,23 +62,23 @@ async def retry_while_full(write: Callable[[], None], pause: float = _PAUSE) -> 
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             log.warning("waiting for room", why=error.strerror)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(interval)
         else:
             return
 
 
-def free_bytes(place: Path) -> float:
+def free_bytes(directory: Path) -> float:
     """Return how many bytes the file system of a directory has left; infinity if unknown."""
     try:
-        found = os.statvfs(place)
+        found = os.statvfs(directory)
     except OSError:
         return math.inf
     return float(found.f_bavail * found.f_frsize)
 
 
-def _shortage(place: Path, needed: int) -> str | None:
+def _shortage(directory: Path, needed: int) -> str | None:
     """Return why so many bytes cannot be had; None if they can."""
-    probe = place / "room.new"
+    probe = directory / "room.new"
     try:
         opened = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

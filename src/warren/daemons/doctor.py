@@ -44,13 +44,13 @@ class Doctor:
         # only what is there on both sides of the listing can be an orphan.
         before = self._resources()
         objects = await list_examined(self._client)
-        active = await self._active()
-        there = before.intersection(self._resources())
+        active = await self._active_jobs()
+        resources = before.intersection(self._resources())
         users = await self._users(audit.pending_removal(objects))
         return [
             *self._busy_findings(users),
-            *await self._overdue_findings(audit.overdue_volumes(objects), there.volumes, users),
-            *audit.orphaned_objects(there, objects, active),
+            *await self._overdue_findings(audit.overdue_volumes(objects), resources.volumes, users),
+            *audit.orphaned_objects(resources, objects, active),
         ]
 
     async def remove(self, finding: Finding) -> None:
@@ -81,19 +81,19 @@ class Doctor:
             processes=self._processes(),
         )
 
-    async def _users(self, going: PendingRemoval) -> dict[tuple[str, str], list[Process]]:
+    async def _users(self, pending: PendingRemoval) -> dict[tuple[str, str], list[Process]]:
         """Return the processes that use mounts and volumes which are to go, by node and name."""
         found = {}
-        for node, path in sorted(going.mounts):
+        for node, path in sorted(pending.mounts):
             found[node, path] = await self._nodes.users_of_mount(node, path)
-        for rabbit, name in sorted(going.volumes):
+        for rabbit, name in sorted(pending.volumes):
             found[rabbit, name] = await self._nodes.users_of_volume(rabbit, name)
-        return {place: users for place, users in found.items() if users}
+        return {key: users for key, users in found.items() if users}
 
     async def _overdue_findings(
         self,
         overdue: Sequence[OverdueVolumes],
-        there: Collection[tuple[str, str]],
+        volumes: Collection[tuple[str, str]],
         users: Collection[tuple[str, str]],
     ) -> list[Finding]:
         """Return the volumes that are overdue, and that no process is seen to use."""
@@ -103,7 +103,7 @@ class Doctor:
             if any((late.rabbit, name) in users for name in late.names):
                 continue
             user = usage.user_name(late.userid)
-            for name in (each for each in late.names if (late.rabbit, each) in there):
+            for name in (each for each in late.names if (late.rabbit, each) in volumes):
                 suspects = await self._nodes.suspects_of_volume(late.rabbit, name)
                 candidates = usage.describe(suspects, _CANDIDATES) if suspects else ""
                 found.append(audit.overdue_finding(late, name, user, candidates))
@@ -126,7 +126,7 @@ class Doctor:
         found = cgroups.job_processes(str(self._state.path))
         return {process: fluid.f58(fluid.JobId(job)) for process, job in found.items()}
 
-    async def _active(self) -> set[str]:
+    async def _active_jobs(self) -> set[str]:
         active = {"states": [sum(state.bit for state in ACTIVE)]}
         async with connect_to_instance(self._state.socket) as handle:
             listed = await handle.rpc("job-list.list", {"attrs": [], "constraint": active})
@@ -140,8 +140,8 @@ async def list_examined(client: Client) -> dict[Kind, list[Object]]:
     before = [(kind, (await client.list(kind)).items) for kind in audit.OWNERS]
     found = {kind: (await client.list(kind)).items for kind in (*audit.DEPENDENTS, *audit.OWNERS)}
     for kind, items in before:
-        known = {each["metadata"]["uid"] for each in found[kind]}
-        found[kind] += [each for each in items if each["metadata"]["uid"] not in known]
+        listed = {each["metadata"]["uid"] for each in found[kind]}
+        found[kind] += [each for each in items if each["metadata"]["uid"] not in listed]
     return found
 
 
@@ -160,14 +160,14 @@ async def examine_running(state: StateDir, *, repair: bool) -> tuple[list[Findin
 
 async def examine_stopped(state: StateDir, *, repair: bool) -> tuple[list[str], list[str]]:
     """Examine what a cluster that does not run has left; volumes wait for its next start."""
-    found = _without_volumes(state)
+    found = _leftovers_without_volumes(state)
     if repair and found:
         await sweep(state)
-        return found, _without_volumes(state)
+        return found, _leftovers_without_volumes(state)
     return found, []
 
 
-def _without_volumes(state: StateDir) -> list[str]:
+def _leftovers_without_volumes(state: StateDir) -> list[str]:
     return [
         *(each for each in leftovers(state) if not each.startswith("volume ")),
         *(f"process {process}" for process in cluster_processes(state)),

@@ -30,10 +30,10 @@ from warren.rpc import broker
 from warren.rpc.message import Payload, RpcError
 from warren.scheduling import rabbitgraph
 
-_SECONDS: Final = 120.0
+_TIMEOUT: Final = 120.0
 """How long building, starting and ending each may take."""
 
-_PAUSE: Final = 0.1
+_POLL_INTERVAL: Final = 0.1
 _SSD: Final = 4 * GIB
 _LOG_LINES: Final = 5
 """Lines of a log that are told of what does not start."""
@@ -88,11 +88,11 @@ def running(directory: Path, state: StateDir) -> Iterator[Flux]:
     plugins = _build_plugins(directory / "plugins")
     userrc = directory / "userrc.lua"
     userrc.write_text(f'plugin.load {{ file = "{plugins}/dws_environment.so" }}\n')
-    fluxion = has_fluxion()
+    with_fluxion = has_fluxion()
     with _brokers(directory, state, shape) as socket:
         _rpc(socket, "job-manager.jobtap", {"load": str(plugins / _JOBTAP), "conf": {}})
-        with _conductor(directory, state, socket, fluxion=fluxion):
-            scheduler = "Fluxion" if fluxion else "sched-simple"
+        with _conductor(directory, state, socket, with_fluxion=with_fluxion):
+            scheduler = "Fluxion" if with_fluxion else "sched-simple"
             yield Flux(socket, userrc, scheduler, _flux_output("version").split()[-1])
 
 
@@ -112,7 +112,7 @@ def _build_plugins(directory: Path) -> Path:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            timeout=_SECONDS,
+            timeout=_TIMEOUT,
         )
     if made.returncode != 0:
         raise UserMistake(f"the plugins for Flux cannot be built:\n{_end_of(log)}")
@@ -121,13 +121,13 @@ def _build_plugins(directory: Path) -> Path:
 
 def has_fluxion() -> bool:
     """Return whether Fluxion is installed with the flux-core that is there."""
-    places = _flux_output("config", "builtin", "module_path").split(":")
-    return any((Path(each) / _FLUXION).exists() for each in places)
+    directories = _flux_output("config", "builtin", "module_path").split(":")
+    return any((Path(each) / _FLUXION).exists() for each in directories)
 
 
 def _flux_output(*command: str) -> str:
     found = subprocess.run(
-        ["flux", *command], capture_output=True, text=True, timeout=_SECONDS, check=True
+        ["flux", *command], capture_output=True, text=True, timeout=_TIMEOUT, check=True
     )
     # The version of flux-core is told first, and of others below.
     return found.stdout.strip().splitlines()[0] if command == ("version",) else found.stdout.strip()
@@ -136,14 +136,14 @@ def _flux_output(*command: str) -> str:
 @contextmanager
 def _brokers(directory: Path, state: StateDir, shape: ClusterShape) -> Iterator[Path]:
     hosts = [host for each in shape.chassis() for host in each.hosts]
-    asyncio.run(_make(Nodes(state, shape, isolated=True), hosts))
+    asyncio.run(_make_namespaces(Nodes(state, shape, isolated=True), hosts))
     bare = resource_set.without_scheduling(dict(shape.r()))
     ssds = shape.capacity // _SSD
-    drawn = rabbitgraph.document(
+    graph = rabbitgraph.document(
         "warren", shape.chassis(), resource_set.decode_all(bare), ssds=ssds
     )
     r = directory / "R.json"
-    r.write_bytes(orjson.dumps({**bare, "scheduling": orjson.loads(drawn)}))
+    r.write_bytes(orjson.dumps({**bare, "scheduling": orjson.loads(graph)}))
     configuration = directory / "conf"
     configuration.mkdir()
     (configuration / "flux.toml").write_text(_CONFIGURATION.format(r=r))
@@ -159,7 +159,7 @@ def _brokers(directory: Path, state: StateDir, shape: ClusterShape) -> Iterator[
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
-            env={**_without_flux(), "TMPDIR": str(directory)},
+            env={**_environment_without_flux(), "TMPDIR": str(directory)},
             start_new_session=True,
         )
     try:
@@ -169,7 +169,7 @@ def _brokers(directory: Path, state: StateDir, shape: ClusterShape) -> Iterator[
         _end(started)
 
 
-async def _make(nodes: Nodes, hosts: list[str]) -> None:
+async def _make_namespaces(nodes: Nodes, hosts: list[str]) -> None:
     # A broker stays in the namespace that it finds.
     for host in hosts:
         await nodes.namespace(host).ensure()
@@ -186,18 +186,20 @@ def _is_up(socket: Path, size: int) -> bool:
 
 
 @contextmanager
-def _conductor(directory: Path, state: StateDir, socket: Path, *, fluxion: bool) -> Iterator[None]:
+def _conductor(
+    directory: Path, state: StateDir, socket: Path, *, with_fluxion: bool
+) -> Iterator[None]:
     log = directory / "conductor.log"
     with log.open("wb") as output:
         started = subprocess.Popen(
             # It does not outlive this process.
             ["setpriv", "--pdeathsig", "TERM", sys.executable, "-P", "-m", "warren", "conductor",
              "flux", "--kubeconfig", str(state.kubeconfig),
-             *(() if fluxion else ("--disable-fluxion",))],
+             *(() if with_fluxion else ("--disable-fluxion",))],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={**_without_flux(), "FLUX_URI": f"local://{socket}"},
+            env={**_environment_without_flux(), "FLUX_URI": f"local://{socket}"},
             start_new_session=True,
         )  # fmt: skip
     try:
@@ -217,21 +219,21 @@ def _has_conductor(socket: Path) -> bool:
 
 
 def _rpc(socket: Path, topic: str, payload: Payload) -> Payload:
-    async def asking() -> Payload:
-        async with asyncio.timeout(_SECONDS), broker.connect(socket) as handle:
+    async def request() -> Payload:
+        async with asyncio.timeout(_TIMEOUT), broker.connect(socket) as handle:
             return await handle.rpc(topic, payload)
 
-    return asyncio.run(asking())
+    return asyncio.run(request())
 
 
 def _wait_for(
     started: "subprocess.Popen[bytes]", log: Path, what: str, is_up: Callable[[], bool]
 ) -> None:
-    end = time.monotonic() + _SECONDS
+    end = time.monotonic() + _TIMEOUT
     while not is_up():
         if started.poll() is not None or time.monotonic() > end:
             raise UserMistake(f"{what} did not start:\n{_end_of(log)}")
-        time.sleep(_PAUSE)
+        time.sleep(_POLL_INTERVAL)
 
 
 def _end_of(log: Path) -> str:
@@ -240,11 +242,11 @@ def _end_of(log: Path) -> str:
 
 def _end(started: "subprocess.Popen[bytes]") -> None:
     try:
-        started.communicate(timeout=_SECONDS)
+        started.communicate(timeout=_TIMEOUT)
     except subprocess.TimeoutExpired:
         os.killpg(started.pid, signal.SIGKILL)
         started.communicate()
 
 
-def _without_flux() -> Mapping[str, str]:
+def _environment_without_flux() -> Mapping[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith("FLUX_")}

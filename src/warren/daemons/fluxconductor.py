@@ -53,28 +53,35 @@ _PHASES_WITH_RESOURCES: Final = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 
 
 def broker_type(
-    *, least_allocation: int, fluxion: bool = True, drain_queues: Sequence[str] = ()
+    *, least_allocation: int, use_fluxion: bool = True, drain_queues: Sequence[str] = ()
 ) -> InstanceType:
     """Return how brokers of Flux are driven. Allocations have `least_allocation` bytes at least.
 
-    `fluxion` is whether Fluxion may give jobs their flash, where it has a graph with some.
+    `use_fluxion` is whether Fluxion may give jobs their flash, where it has a graph with some.
     Only nodes of `drain_queues` are drained, where some are named.
     """
     inspect = partial(
-        _inspect, least_allocation=least_allocation, fluxion=fluxion, drain_queues=drain_queues
+        _inspect,
+        least_allocation=least_allocation,
+        use_fluxion=use_fluxion,
+        drain_queues=drain_queues,
     )
     return InstanceType(connect=broker.connect, inspect=inspect)
 
 
 async def _inspect(
-    handle: InstanceConnection, *, least_allocation: int, fluxion: bool, drain_queues: Sequence[str]
+    handle: InstanceConnection,
+    *,
+    least_allocation: int,
+    use_fluxion: bool,
+    drain_queues: Sequence[str],
 ) -> ConnectedInstance:
     configuration = await handle.rpc("config.get")
     rabbit = tables.read(configuration)
     for key in tables.unknown_keys(configuration):
         log.warning("misconfiguration: unrecognized key", key=f"rabbit.{key}")
-    known = await _graph(handle) if fluxion else None
-    drainable = await _drainable(handle, configuration, drain_queues or rabbit.drain_queues)
+    flash_graph = await _read_graph(handle) if use_fluxion else None
+    drainable = await _drainable_nodes(handle, configuration, drain_queues or rabbit.drain_queues)
 
     def build(
         client: Client,
@@ -82,16 +89,16 @@ async def _inspect(
         observe: Callable[[Conductor], None],
         reader: LogReader,
     ) -> tuple[Methods, dict[str, Part]]:
-        made = _BrokerConductor(
-            handle, client, informers, rabbit, known, drainable, least_allocation, reader
+        broker_conductor = _BrokerConductor(
+            handle, client, informers, rabbit, flash_graph, drainable, least_allocation, reader
         )
-        observe(made.conductor)
-        return made.methods(), made.parts()
+        observe(broker_conductor.conductor)
+        return broker_conductor.methods(), broker_conductor.parts()
 
     return ConnectedInstance(rabbit=rabbit, build=build)
 
 
-async def _drainable(
+async def _drainable_nodes(
     handle: InstanceConnection, configuration: Payload, queues: Sequence[str]
 ) -> frozenset[str] | None:
     """Return the nodes that may be drained; None for all. Raises UserMistake."""
@@ -107,7 +114,7 @@ async def _drainable(
     return found
 
 
-async def _graph(handle: InstanceConnection) -> FlashGraph | None:
+async def _read_graph(handle: InstanceConnection) -> FlashGraph | None:
     """Return the graph that Fluxion goes by; None where it has no flash, or there is no Fluxion."""
     request = {"key": "resource.R", "namespace": "primary", "flags": 0}
     try:
@@ -117,13 +124,13 @@ async def _graph(handle: InstanceConnection) -> FlashGraph | None:
             raise
         return None
     r = orjson.loads(base64.b64decode(found["val"]["data"]))
-    known = graph.read(r["scheduling"]) if "scheduling" in r else None
-    if known is None or not known.rabbits:
+    flash_graph = graph.read(r["scheduling"]) if "scheduling" in r else None
+    if flash_graph is None or not flash_graph.rabbits:
         log.warning(
             "the broker's R has no rabbits: jobs get their nodes, and flash as far as there is any"
         )
         return None
-    return known
+    return flash_graph
 
 
 class _BrokerConductor:
@@ -135,7 +142,7 @@ class _BrokerConductor:
         client: Client,
         informers: Informers,
         rabbit: Rabbit,
-        known: FlashGraph | None,
+        flash_graph: FlashGraph | None,
         drainable: frozenset[str] | None,
         least_allocation: int,
         reader: LogReader,
@@ -145,11 +152,11 @@ class _BrokerConductor:
         self._client = client
         self._rabbit = rabbit
         self._drainable = drainable
-        self._reserves = known is not None
+        self._reserves = flash_graph is not None
         self._rules = SiteRules(rabbit, owner)
         self._jobs = FluxJobs(handle, owner, self._rules)
         self._fluxion = Fluxion(
-            handle, known or FlashGraph(rabbits={}, nodes={}), self._has_resources
+            handle, flash_graph or FlashGraph(rabbits={}, nodes={}), self._has_resources
         )
         self._jobs.listen(self._fluxion.job_changed)
         self._storages = informers.of(kinds.STORAGE)
@@ -162,11 +169,11 @@ class _BrokerConductor:
         )
 
     def methods(self) -> Methods:
-        asked = storagequeries.methods(
+        queries = storagequeries.methods(
             self._jobs.job, self.conductor.waiting, self.conductor.storage
         )
         tokens = WorkflowTokens(self._client, self._user_of)
-        return {**self._jobs.methods(), **asked, **tokens.methods()}
+        return {**self._jobs.methods(), **queries, **tokens.methods()}
 
     def parts(self) -> dict[str, Part]:
         return {
@@ -184,14 +191,14 @@ class _BrokerConductor:
         return replace(found, policy=policy, daemons=None)
 
     def _user_of(self, job: int) -> int:
-        known = self._jobs.job(job)
-        if known is None:
+        found = self._jobs.job(job)
+        if found is None:
             raise RpcError(errno.ENOENT, "there is no such job with storage")
-        return known.userid
+        return found.userid
 
     def _has_resources(self, job: int) -> bool:
-        known = self._jobs.job(job)
-        return known is not None and known.phase in _PHASES_WITH_RESOURCES
+        found = self._jobs.job(job)
+        return found is not None and found.phase in _PHASES_WITH_RESOURCES
 
     async def _follow_flash(self) -> None:
         await self._jobs.wait_synced()  # whose resources count for their storage

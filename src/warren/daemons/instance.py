@@ -55,7 +55,7 @@ class InstanceDependencies(msgspec.Struct, frozen=True, kw_only=True):
     config: Config = msgspec.field(default_factory=Config)
     free_bytes: Callable[[], float] = lambda: math.inf
     """Returns how many bytes the disk of that journal has left."""
-    keep_config: Callable[[str], Awaitable[None]] = _discard
+    save_config: Callable[[str], Awaitable[None]] = _discard
     """Keeps a configuration file's text for the next start."""
     guest_refusal: Callable[[int], str | None] = imp.refusal
     """Returns why the launcher cannot run the jobs of a user; None if it can."""
@@ -88,7 +88,7 @@ def assemble(
     The commands of `perilogs` are run besides the site's own.
     """
     clock, config, owner = dependencies.clock, dependencies.config, dependencies.owner
-    configuration = LiveConfig(config, dependencies.keep_config)
+    configuration = LiveConfig(config, dependencies.save_config)
     graph = configured_graph(r, config)
     queue_limits = policy.queue_limits(config.queues, config.policy)
     bus = Bus(owner)
@@ -126,8 +126,8 @@ def assemble(
     listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
     configuration.listen(ingest.configure)
     configuration.listen(queues.configure)
-    configuration.listen(lambda now: scheduler.configure(now.sched))
-    configuration.listen(lambda now: listing.configure(now.job_list))
+    configuration.listen(lambda new_config: scheduler.configure(new_config.sched))
+    configuration.listen(lambda new_config: listing.configure(new_config.job_list))
     for name, methods in {
         "content": Content(kvs).methods(),
         "kvs": KvsService(kvs, config.kvs.guest_limit).methods(),

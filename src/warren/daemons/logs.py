@@ -26,10 +26,10 @@ def open_log(path: Path) -> BinaryIO:
 
     A shell of a user's has it open for what goes wrong, and may open again what it has open.
     """
-    return open(rotate(path), "ab", opener=_private)
+    return open(rotate(path), "ab", opener=_open_private)
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     descriptor = os.open(path, flags, 0o600)
     os.fchmod(descriptor, 0o600)
     return descriptor
@@ -38,23 +38,23 @@ def _private(path: str, flags: int) -> int:
 def configure_file(path: Path) -> None:
     """Log to a file, which is put aside when it is large. Raises UserMistake."""
     try:
-        configure(cast(TextIO, Rotating(path, _LARGEST)))
+        configure(cast(TextIO, RotatingLog(path, _LARGEST)))
     except OSError as error:
         raise UserMistake(f"The log {path} cannot be written: {error.strerror}.") from error
 
 
-class Rotating:
+class RotatingLog:
     """A log in two files of bounded size, however long the process runs."""
 
     def __init__(self, path: Path, largest: int) -> None:
         """Raises OSError."""
         self._path = path
         self._largest = largest
-        self._output = self._opened()
+        self._output = self._open()
 
     def write(self, text: str) -> None:
         if self._output.tell() > self._largest:
-            full, self._output = self._output, self._opened()
+            full, self._output = self._output, self._open()
             full.close()
         self._output.write(text)
 
@@ -64,16 +64,16 @@ class Rotating:
     def close(self) -> None:
         self._output.close()
 
-    def _opened(self) -> TextIO:
-        return open(rotate(self._path, self._largest), "a", buffering=1, opener=_private)
+    def _open(self) -> TextIO:
+        return open(rotate(self._path, self._largest), "a", buffering=1, opener=_open_private)
 
 
-def lossy(output: TextIO) -> TextIO:
+def ignore_write_errors(output: TextIO) -> TextIO:
     """Return an output that loses what cannot be written."""
-    return cast(TextIO, _Lossy(output))
+    return cast(TextIO, _LossyOutput(output))
 
 
-class _Lossy:
+class _LossyOutput:
     """Loses what cannot be written: a full disk is no reason to stop, or to answer otherwise."""
 
     def __init__(self, output: TextIO) -> None:
@@ -90,7 +90,7 @@ class _Lossy:
 
 def configure(output: TextIO = sys.stderr) -> None:
     """Log to standard error, which a supervisor has led into a file, or elsewhere."""
-    lock, kept = Lock(), lossy(output)
+    lock, kept = Lock(), ignore_write_errors(output)
 
     def write(level: str, values: Mapping[str, object]) -> None:
         line = log.line(level, values) + "\n"

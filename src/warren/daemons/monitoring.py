@@ -14,16 +14,16 @@ _PROMETHEUS = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
 
 
 async def serve(
-    listener: socket.socket, exposition: Callable[[], bytes], ready: Callable[[], bool]
+    listener: socket.socket, exposition: Callable[[], bytes], is_ready: Callable[[], bool]
 ) -> None:
     """Serve `/metrics`, `/healthz` and `/readyz` on a bound socket until cancelled."""
     app = web.Application()
-    add_routes(app, exposition, ready)
+    add_routes(app, exposition, is_ready)
     await serving.serve_limited(app, listener, _MOST_CONNECTIONS)
 
 
 def add_routes(
-    app: web.Application, exposition: Callable[[], bytes], ready: Callable[[], bool]
+    app: web.Application, exposition: Callable[[], bytes], is_ready: Callable[[], bool]
 ) -> None:
     """Have an application serve `/metrics`, `/healthz` and `/readyz` besides what it serves."""
 
@@ -34,7 +34,7 @@ def add_routes(
         return web.Response(text="ok")
 
     async def readiness(request: web.Request) -> web.Response:
-        return web.Response(text="ok") if ready() else web.Response(status=503, text="not yet")
+        return web.Response(text="ok") if is_ready() else web.Response(status=503, text="not yet")
 
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", health)

@@ -11,7 +11,7 @@ from typing import Final
 
 from warren.base.errors import UserMistake
 
-_SECONDS: Final = 120.0
+_TIMEOUT: Final = 120.0
 """How long it may take to start, on a machine that has much else to do."""
 
 _POLL_INTERVAL: Final = 0.02
@@ -38,9 +38,11 @@ def running(directory: Path) -> Iterator[Path]:
     key.write_bytes(os.urandom(128))
     files = {"key": key, "socket": socket}
     files |= {name: directory / name for name in ("pid", "log", "seed")}
-    options = [f"--{name}{'' if name == 'socket' else '-file'}={at}" for name, at in files.items()]
-    said = directory / "said"
-    with said.open("wb") as output:
+    options = [
+        f"--{name}{'' if name == 'socket' else '-file'}={path}" for name, path in files.items()
+    ]
+    output_file = directory / "said"
+    with output_file.open("wb") as output:
         process = subprocess.Popen(
             # It ends with us, however we end.
             ["setpriv", "--pdeathsig", "TERM", found, "--foreground", *options],
@@ -48,12 +50,12 @@ def running(directory: Path) -> Iterator[Path]:
             stderr=output,
         )
     try:
-        end = time.monotonic() + _SECONDS
+        end = time.monotonic() + _TIMEOUT
         while not socket.is_socket():
             if process.poll() is not None or time.monotonic() > end:
-                raise UserMistake(f"munged has not started: {said.read_text().strip()}")
+                raise UserMistake(f"munged has not started: {output_file.read_text().strip()}")
             time.sleep(_POLL_INTERVAL)
         yield socket
     finally:
         process.terminate()
-        process.wait(_SECONDS)
+        process.wait(_TIMEOUT)

@@ -114,13 +114,15 @@ class Network(Table, frozen=True):
 
     def nvme_timeouts(self) -> NvmeTimeouts:
         """Return how long compute nodes wait for rabbits."""
-        lost = tables.seconds(self.lost)
+        controller_loss = tables.seconds(self.lost)
         return NvmeTimeouts(
             connect=tables.seconds(self.connect),
             answer=tables.seconds(self.probe_timeout),
             keep_alive=round(tables.seconds(self.keep_alive)),
             reconnect=round(tables.seconds(self.reconnect)),
-            lost=round(lost) if lost <= _LONGEST_DURATION else None,
+            controller_loss=round(controller_loss)
+            if controller_loss <= _LONGEST_DURATION
+            else None,
         )
 
     def link_policy(self) -> links.LinkTestPolicy:
@@ -135,11 +137,11 @@ class Network(Table, frozen=True):
             return None
         try:
             with open(self.secret, "rb") as file:
-                known = os.fstat(file.fileno())
+                status = os.fstat(file.fileno())
                 text = file.read().strip()
         except OSError as error:
             raise UserMistake(f"network.secret: {self.secret}: {error.strerror}.") from error
-        if known.st_mode & 0o077 or known.st_uid not in (0, os.geteuid()):
+        if status.st_mode & 0o077 or status.st_uid not in (0, os.geteuid()):
             raise UserMistake(
                 f"network.secret: {self.secret} is not for its owner alone: chown it to root, and "
                 "chmod it 600."
@@ -168,9 +170,9 @@ class Network(Table, frozen=True):
         return TransportAddress(host=host.strip("[]"), service=int(port))
 
 
-def refusal(network: Network, *, rabbit: bool) -> str | None:
+def refusal(network: Network, *, is_rabbit: bool) -> str | None:
     """Return why an agent cannot be what a table says; None if it can. Pure."""
-    if rabbit and network.listen is None:
+    if is_rabbit and network.listen is None:
         return "network.listen: a rabbit needs the IP address at which it offers its volumes"
     return None
 

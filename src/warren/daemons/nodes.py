@@ -94,11 +94,11 @@ class Nodes:
 
     def write_hosts(self) -> None:
         """Write down the hosts that nodes know: the machine's, and the rabbits. Raises OSError."""
-        known = ""
+        machine_hosts = ""
         with suppress(OSError):
-            known = Path("/etc/hosts").read_text(errors="replace")
+            machine_hosts = Path("/etc/hosts").read_text(errors="replace")
         lines = [f"{self._address(rabbit)} {rabbit}" for rabbit in self._rabbits]
-        self._state.hosts.write_text("\n".join([known.rstrip("\n"), *lines, ""]))
+        self._state.hosts.write_text("\n".join([machine_hosts.rstrip("\n"), *lines, ""]))
         self._state.hosts.chmod(0o644)
 
     def namespace(self, node: str) -> Namespace:
@@ -167,13 +167,15 @@ class Nodes:
         found: list[str] = []
         for directory in sorted(self._state.nodes.iterdir()):
             node = directory.name
-            own = {path for path in self.namespace(node).mounts() if path.startswith(prefix)}
+            mounts_in_namespace = {
+                path for path in self.namespace(node).mounts() if path.startswith(prefix)
+            }
             links = {
                 f"/{path.relative_to(self._root(node))}"
                 for path in self._root(node).glob(f"{prefix.lstrip('/')}**/*")
                 if path.is_symlink()
             }
-            found.extend(f"{node}:{path}" for path in sorted(own | links))
+            found.extend(f"{node}:{path}" for path in sorted(mounts_in_namespace | links))
         return found
 
     def loops(self) -> list[Loop]:
@@ -222,10 +224,10 @@ class Nodes:
         """
         for node in self._nodes_with_namespace():
             self.namespace(node).end()
-        ends = await asyncio.gather(*map(loops.detach, self.loops()), return_exceptions=True)
-        for end in ends:
-            if end is not None:
-                raise end
+        errors = await asyncio.gather(*map(loops.detach, self.loops()), return_exceptions=True)
+        for error in errors:
+            if error is not None:
+                raise error
 
 
 def _disk(rabbit: str, state: StateDir, shape: ClusterShape) -> Disk:

@@ -28,7 +28,7 @@ from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.perform import perform
 from warren.kube.server.access import tls
 
-_START: Final = 60.0
+_VERSIONS_TIMEOUT: Final = 60.0
 """Seconds for which a server that refuses all requests is asked for its API versions."""
 
 _MOST_CONNECTIONS: Final = 4096
@@ -43,7 +43,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     tls: ssl.SSLContext
     service: OffloadService
     api_path: ApiPath = lambda node, path: path
-    shares: Callable[[], ConnectionLimits] = ConnectionLimits
+    make_limits: Callable[[], ConnectionLimits] = ConnectionLimits
 
     async def announce(self, client: Client) -> None:
         """Say in the API where it is, for jobs that are to come."""
@@ -52,8 +52,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     async def serve(self, client: Client, informers: Informers) -> None:
         """Serve until cancelled, with informers that run."""
         server = OffloadServer(Offload(client, informers, self.api_path))
-        shares = self.shares()
-        await serving.serve(server.app(), self.listener, self.tls, limits=shares, close_idle=True)
+        limits = self.make_limits()
+        await serving.serve(server.app(), self.listener, self.tls, limits=limits, close_idle=True)
 
 
 def open_endpoint(state: StateDir) -> Endpoint:
@@ -83,10 +83,10 @@ def open_endpoint(state: StateDir) -> Endpoint:
     )
 
 
-def _listen(remembered: Path) -> socket.socket:
+def _listen(port_file: Path) -> socket.socket:
     with suppress(OSError, ValueError):
         # Tasks that outlived the last start know it.
-        return socket.create_server((apiserver.HOST, int(remembered.read_text())))
+        return socket.create_server((apiserver.HOST, int(port_file.read_text())))
     return socket.create_server((apiserver.HOST, 0))
 
 
@@ -109,36 +109,38 @@ def settings(
         listener=listener,
         tls=webhook.rotating_context(certificate, key),
         service=service,
-        shares=lambda: ConnectionLimits(
+        make_limits=lambda: ConnectionLimits(
             per_user=_MOST_OF_A_MACHINE, total=_MOST_CONNECTIONS, interval=0.0, by_address=True
         ),
     )
     return Settings(access=access, endpoint=endpoint)
 
 
-async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
+async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:
     """Serve until cancelled. Raises UnsupportedVersions where the cluster lacks our kinds."""
-    async with http.connect(settings.access, component="copy-offload") as plain:
-        client = plain.with_versions(
-            await versions.choose_when_allowed(plain, kinds.VERSIONS, seconds=_START)
+    async with http.connect(settings.access, component="copy-offload") as unversioned:
+        client = unversioned.with_versions(
+            await versions.choose_when_allowed(
+                unversioned, kinds.VERSIONS, seconds=_VERSIONS_TIMEOUT
+            )
         )
         informers = Informers(client)
         endpoint = settings.endpoint
 
-        async def announced() -> None:
+        async def report_ready() -> None:
             await endpoint.announce(client)
             systemd.notify("READY=1")
-            ready()
+            on_ready()
 
         await System(
             parts={
                 "informers": informers.run,
                 "copy offload": lambda: endpoint.serve(client, informers),
             },
-            wait_ready=announced,
+            wait_ready=report_ready,
         ).run()
 
 
-async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> None:
+async def run_until_stopped(settings: Settings, on_ready: Callable[[], None]) -> None:
     """Be the service until SIGTERM or SIGINT."""
-    await until_stopped(run(settings, ready))
+    await until_stopped(run(settings, on_ready))

@@ -21,7 +21,7 @@ from warren.dws.offload.requests import (
     Refusal,
 )
 
-_SECONDS: Final = 10.0
+_BODY_TIMEOUT: Final = 10.0
 """In which the body of a request is to come."""
 
 _DIGITS: Final = 9
@@ -38,7 +38,7 @@ Handler = Callable[[web.Request, Workflow, str], Awaitable[web.StreamResponse]]
 class OffloadServer:
     """Answers requests as NNF's server does, each for the job whose token it brings."""
 
-    def __init__(self, offload: Offload, seconds: float = _SECONDS) -> None:
+    def __init__(self, offload: Offload, seconds: float = _BODY_TIMEOUT) -> None:
         """The bodies of requests are waited for so many seconds."""
         self._offload = offload
         self._seconds = seconds
@@ -64,7 +64,7 @@ class OffloadServer:
             raise
         except Refusal as refusal:
             answer = _text(str(refusal), refusal.status)
-            return _closing(answer) if refusal.status == UNAUTHORIZED else answer
+            return _close_after(answer) if refusal.status == UNAUTHORIZED else answer
         except web.HTTPRequestEntityTooLarge:
             return _text(f"a request has {LARGEST} bytes at most", 413)
         except Retryable as error:
@@ -78,18 +78,18 @@ class OffloadServer:
             return _text("internal error; see the log of the service", _INTERNAL)
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
-        first, _, rest = request.path.removeprefix("/").partition("/")
-        method, answer = self._routes.get(first, ("", None))
-        named = first in ("status", "cancel")
-        if answer is None or (rest and not named):
-            return _closing(_text("404 page not found", _NOT_FOUND))
+        action, _, copy_name = request.path.removeprefix("/").partition("/")
+        method, answer = self._routes.get(action, ("", None))
+        takes_name = action in ("status", "cancel")
+        if answer is None or (copy_name and not takes_name):
+            return _close_after(_text("404 page not found", _NOT_FOUND))
         if request.method != method:
-            return _closing(_text("method not supported", _NOT_IMPLEMENTED))
+            return _close_after(_text("method not supported", _NOT_IMPLEMENTED))
         authorization = request.headers.get("Authorization", "")
         async with self._offload.authenticate(authorization) as workflow:
             if request.headers.get("Accepts-version") != VERSION:
                 return _text(f"Valid versions: {VERSION}", _NOT_ACCEPTABLE)
-            return await answer(request, workflow, rest)
+            return await answer(request, workflow, copy_name)
 
     async def _hello(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
         return _text("hello back at ya")
@@ -109,10 +109,12 @@ class OffloadServer:
         return _text(",".join(names)) if names else web.Response()
 
     async def _status(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
-        def waits() -> bool:
+        def is_connected() -> bool:
             return request.transport is not None and not request.transport.is_closing()
 
-        found = await self._offload.status(workflow, name, _seconds(request), waits)
+        found = await self._offload.status(
+            workflow, name, _parse_wait_seconds(request), is_connected
+        )
         return web.Response(body=progress.body(found), content_type="application/json")
 
     async def _cancel(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
@@ -127,7 +129,7 @@ class OffloadServer:
         return _text("nothing is left to be done")
 
 
-def _seconds(request: web.Request) -> float | None:
+def _parse_wait_seconds(request: web.Request) -> float | None:
     """Return for how long the end of a copy is waited for; None is for as long as it takes."""
     text = request.query.get("maxWaitSecs", "")
     others = [name for name in request.query if name != "maxWaitSecs"]
@@ -140,7 +142,7 @@ def _seconds(request: web.Request) -> float | None:
     return float(text)
 
 
-def _closing(answer: web.Response) -> web.Response:
+def _close_after(answer: web.Response) -> web.Response:
     """Have the connection closed after an answer: only those with a token keep one."""
     answer.force_close()
     return answer

@@ -52,52 +52,52 @@ class ExistingCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cluster_shape(
-    known: ClusterShape | None, requested: RequestedOptions, existing: ExistingCluster
+    previous: ClusterShape | None, requested: RequestedOptions, existing: ExistingCluster
 ) -> ClusterShape:
     """Return what the cluster is from now on. Raises UserMistake for what cannot be."""
-    shape = _merged_shape(known, requested, existing)
+    shape = _merged_shape(previous, requested, existing)
     if not (shape.conductor or shape.separate):
         raise UserMistake(
             "--no-conductor: where all is one process, the conductor is part of it. Add "
             "--separate, or --conductor if this cluster has had none so far."
         )
-    if known is None:
+    if previous is None:
         return shape
-    if shape.rabbits < known.rabbits:
+    if shape.rabbits < previous.rabbits:
         _refuse(
             f"--rabbits {shape.rabbits}",
-            f"there are {known.rabbits} here, and rabbits can only be added",
+            f"there are {previous.rabbits} here, and rabbits can only be added",
         )
-    if shape.computes_per_rabbit != known.computes_per_rabbit:
+    if shape.computes_per_rabbit != previous.computes_per_rabbit:
         _refuse(
             f"--computes-per-rabbit {shape.computes_per_rabbit}",
-            f"there are {known.computes_per_rabbit} here, and another number would give "
+            f"there are {previous.computes_per_rabbit} here, and another number would give "
             "compute nodes other names",
         )
-    if shape.flash != known.flash:
+    if shape.flash != previous.flash:
         _refuse(
             f"--flash {shape.flash}",
-            f"volumes are {_KINDS[known.flash]} here, and stay that",
+            f"volumes are {_KINDS[previous.flash]} here, and stay that",
         )
-    if shape.isolated != known.isolated and existing.shells_alive:
+    if shape.isolated != previous.isolated and existing.shells_alive:
         word = "--namespaces" if shape.isolated else "--no-namespaces"
         raise UserMistake(
             f"{word}: jobs of this cluster still run as they were started: end them with "
             "'warren down' first."
         )
-    if known.agents and not shape.agents and (volumes := existing.volumes()):
+    if previous.agents and not shape.agents and (volumes := existing.volumes()):
         rabbit = min(volumes)
         raise UserMistake(
             f"--no-agents: {rabbit} still has volumes of jobs, which the agents of this cluster "
             "have made. Start it without this option, and let those jobs end first."
         )
-    moved = {
+    with_new_device = {
         rabbit
-        for rabbit in {*known.devices, *shape.devices}
-        if known.devices.get(rabbit) != shape.devices.get(rabbit)
+        for rabbit in {*previous.devices, *shape.devices}
+        if previous.devices.get(rabbit) != shape.devices.get(rabbit)
     }
-    if shape.capacity < known.capacity or moved:
-        _check_empty(known, shape, moved, existing.volumes())
+    if shape.capacity < previous.capacity or with_new_device:
+        _check_empty(previous, shape, with_new_device, existing.volumes())
     return shape
 
 
@@ -109,10 +109,10 @@ _KINDS: Final = {
 
 
 def _merged_shape(
-    known: ClusterShape | None, requested: RequestedOptions, existing: ExistingCluster
+    previous: ClusterShape | None, requested: RequestedOptions, existing: ExistingCluster
 ) -> ClusterShape:
     """Return what was remembered with what is asked for in its place."""
-    base = known or ClusterShape()
+    base = previous or ClusterShape()
     rabbits = base.rabbits if requested.rabbits is None else requested.rabbits
     names = [f"rabbit-{number}" for number in range(rabbits)]
     for rabbit, device in requested.devices.items():
@@ -122,7 +122,9 @@ def _merged_shape(
             )
     given = {**base.devices, **requested.devices}
     devices = {rabbit: device for rabbit, device in given.items() if device != IMAGE}
-    flash = requested.flash or ("image" if requested.devices else known.flash if known else None)
+    flash = requested.flash or (
+        "image" if requested.devices else previous.flash if previous else None
+    )
     if flash == "directory" and requested.devices:
         raise UserMistake("--rabbit-device: plain directories need no device.")
     if flash == "simulated" and requested.devices:
@@ -155,26 +157,29 @@ def _merged_shape(
 
 
 def _check_empty(
-    known: ClusterShape, shape: ClusterShape, moved: set[str], volumes: Mapping[str, int]
+    previous: ClusterShape,
+    shape: ClusterShape,
+    with_new_device: set[str],
+    volumes: Mapping[str, int],
 ) -> None:
     """Refuse to take flash from under volumes."""
     # Where there is to be less, all rabbits, and not only those with more on them than they
     # would have: what jobs hold is counted in parts of a rabbit, which would become smaller.
-    less = shape.capacity < known.capacity
-    full = sorted(set(volumes) & moved) or (sorted(volumes) if less else [])
+    less = shape.capacity < previous.capacity
+    full = sorted(set(volumes) & with_new_device) or (sorted(volumes) if less else [])
     if not full:
         return
     rabbit = full[0]
-    if rabbit in moved:
+    if rabbit in with_new_device:
         option = f"--rabbit-device {rabbit}={shape.devices.get(rabbit, IMAGE)}"
-        there = f"on {known.devices.get(rabbit, 'its image')}"
+        where = f"on {previous.devices.get(rabbit, 'its image')}"
     else:
         option = f"--rabbit-capacity {shape.capacity // 2**30}GiB"
-        there = f"in {human(known.capacity)}"
+        where = f"in {human(previous.capacity)}"
     count = volumes[rabbit]
     raise UserMistake(
         f"{option}: {rabbit} still has {count} {'volume' if count == 1 else 'volumes'} of jobs "
-        f"{there}. Start the cluster without this option, and let those jobs end first."
+        f"{where}. Start the cluster without this option, and let those jobs end first."
     )
 
 
@@ -182,5 +187,5 @@ def _refuse(option: str, why: str) -> NoReturn:
     raise UserMistake(f"{option}: {why}. Leave the option out, or choose another state directory.")
 
 
-def _default(requested: int | None, known: int) -> int:
-    return known if requested is None else requested
+def _default(requested: int | None, previous: int) -> int:
+    return previous if requested is None else requested

@@ -104,7 +104,7 @@ def instance_dependencies(state: StateDir, jobs: Journal) -> InstanceDependencie
         owner=os.geteuid(),
         config=config.load(state.config),
         free_bytes=lambda: diskspace.free_bytes(state.path),
-        keep_config=lambda text: asyncio.to_thread(files.replace, state.config, text.encode()),
+        save_config=lambda text: asyncio.to_thread(files.replace, state.config, text.encode()),
     )
 
 

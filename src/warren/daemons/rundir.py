@@ -32,17 +32,17 @@ def prepare(state: StateDir, config: Config) -> None:
         _check_reachable(path)
     try:
         _make(path)
-        if in_use(state):
+        if is_in_use(state):
             return
-        bounds = os.geteuid() == 0 and config.exec.tmpdir_limit > 0
-        if os.geteuid() == 0 and path.is_mount() and not bounds:
+        is_bounded = os.geteuid() == 0 and config.exec.tmpdir_limit > 0
+        if os.geteuid() == 0 and path.is_mount() and not is_bounded:
             tmpfs.detach(path)
     except OSError as error:
         raise UserMistake(
             f"Jobs cannot have their directories in {path}: {error.strerror}. Set exec.rundir to a "
             "directory that is there."
         ) from error
-    if bounds and not path.is_mount():
+    if is_bounded and not path.is_mount():
         try:
             tmpfs.mount_shared(path)
         except OSError as error:
@@ -82,15 +82,15 @@ def _make(path: Path) -> None:
 
 
 def _check_reachable(path: Path) -> None:
-    for above in path.parents:
-        if above.exists() and not above.stat().st_mode & stat.S_IXOTH:
+    for parent in path.parents:
+        if parent.exists() and not parent.stat().st_mode & stat.S_IXOTH:
             raise UserMistake(
-                f"Jobs of guests cannot reach {path}: {above} is closed to them. Set exec.rundir "
+                f"Jobs of guests cannot reach {path}: {parent} is closed to them. Set exec.rundir "
                 "to a directory that all users may go through."
             )
 
 
-def in_use(state: StateDir) -> bool:
+def is_in_use(state: StateDir) -> bool:
     """Return whether something of an earlier life may have jobs' directories in use."""
     if lock_holder(state.shells_lock) is not None:
         return True

@@ -136,16 +136,16 @@ async def _run_shell(
         request=request,
     )
     loop = asyncio.get_running_loop()
-    ours = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGHUP)
-    for signum in (*ours, *TASK_SIGNALS):
+    own_signals = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGHUP)
+    for signum in (*own_signals, *TASK_SIGNALS):
         loop.add_signal_handler(signum, shell.deliver, signum)
     signal.pthread_sigmask(
         signal.SIG_UNBLOCK, TASK_SIGNALS
     )  # before there are tasks, which inherit it
     async with asyncio.TaskGroup() as tasks:
-        connected = tasks.create_task(reconnecting.run())
+        connecting = tasks.create_task(reconnecting.run())
         code = await shell.run()
-        connected.cancel()
+        connecting.cancel()
     return code
 
 
@@ -159,7 +159,7 @@ def main(state: StateDir, *, isolated: bool) -> int:
     # What is configured later holds for another parent: running jobs have theirs where they are.
     settings = config.load(state.config)
     directories = rundir.directory(state, settings)
-    sys.stderr = logs.lossy(sys.stderr)
+    sys.stderr = logs.ignore_write_errors(sys.stderr)
     try:
         with hold_lock(state.shells_lock) as lock:
 

@@ -20,7 +20,7 @@ from warren.rpc import sockets
 
 VARIABLE: Final = "WARREN_STATEDIR"
 
-_WIDTH: Final = 10
+_PROCESS_ID_WIDTH: Final = 10
 """Characters of a process id in a lock."""
 
 
@@ -211,10 +211,10 @@ class StateDir:
         if not guests:
             self.path.chmod(0o700)
             return
-        for above in self.path.parents:
-            if not above.stat().st_mode & stat.S_IXOTH:
+        for parent in self.path.parents:
+            if not parent.stat().st_mode & stat.S_IXOTH:
                 raise UserMistake(
-                    f"Guests cannot reach {self.path}: {above} is closed to them. Choose another "
+                    f"Guests cannot reach {self.path}: {parent} is closed to them. Choose another "
                     "state directory, or do not set access.allow-guest-user."
                 )
         # What is made later is made private; this is for what an older version has left.
@@ -286,7 +286,7 @@ def hold_lock(lock: Path) -> Iterator[int]:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Not emptied first: on a full disk there would be no room for it again.
         write_lock_holder(opened)
-        os.ftruncate(opened, _WIDTH)
+        os.ftruncate(opened, _PROCESS_ID_WIDTH)
         yield opened
     finally:
         os.close(opened)
@@ -295,7 +295,7 @@ def hold_lock(lock: Path) -> Iterator[int]:
 def write_lock_holder(opened: int) -> None:
     """Write into a lock that this process holds it, in place of the last holder."""
     # In one piece: it is read at any time.
-    os.pwrite(opened, f"{os.getpid():<{_WIDTH}}".encode(), 0)
+    os.pwrite(opened, f"{os.getpid():<{_PROCESS_ID_WIDTH}}".encode(), 0)
 
 
 def lock_holder(lock: Path) -> int | None:

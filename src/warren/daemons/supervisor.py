@@ -38,10 +38,10 @@ async def _do_nothing() -> None:
     """Do nothing."""
 
 
-async def supervise(child: Child, ended: Callable[[], Awaitable[None]] = _do_nothing) -> None:
+async def supervise(child: Child, on_end: Callable[[], Awaitable[None]] = _do_nothing) -> None:
     """Keep a child running until cancelled, then end it.
 
-    `ended` is called at once when it has ended by itself; it must not raise.
+    `on_end` is called at once when it has ended by itself; it must not raise.
     """
     while True:
         try:
@@ -51,7 +51,7 @@ async def supervise(child: Child, ended: Callable[[], Awaitable[None]] = _do_not
             await asyncio.sleep(_RESTART_DELAY)
             continue
         log.warning("child has ended", child=child.name, code=code)
-        await ended()
+        await on_end()
         await asyncio.sleep(_RESTART_DELAY)
 
 
@@ -72,7 +72,7 @@ async def supervise_detached(child: Child, lock: Path) -> None:
         await asyncio.sleep(_RESTART_DELAY)
 
 
-async def _start(child: Child, more: Mapping[str, str] = {}) -> asyncio.subprocess.Process:
+async def _start(child: Child, variables: Mapping[str, str] = {}) -> asyncio.subprocess.Process:
     with logs.open_log(child.log_file) as output:
         return await asyncio.create_subprocess_exec(
             sys.executable,
@@ -81,7 +81,7 @@ async def _start(child: Child, more: Mapping[str, str] = {}) -> asyncio.subproce
             "-m",
             child.module,
             *child.arguments,
-            env={**os.environ, **child.environment, **more},
+            env={**os.environ, **child.environment, **variables},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -52,7 +52,7 @@ class DownResult(msgspec.Struct, frozen=True, kw_only=True):
     """Whether one ran."""
     removed: MachineResources
     """What a dead one had left."""
-    left: MachineResources
+    remaining: MachineResources
     """What of that could not be removed."""
 
 
@@ -67,8 +67,10 @@ async def down(state: StateDir) -> DownResult:
         await _end_holder(state.lock, process, seconds=30.0)
     before = machine_resources(state)
     await sweep(state)
-    left = machine_resources(state)
-    return DownResult(stopped=process is not None, removed=before.without(left), left=left)
+    remaining = machine_resources(state)
+    return DownResult(
+        stopped=process is not None, removed=before.without(remaining), remaining=remaining
+    )
 
 
 async def sweep(state: StateDir) -> None:
@@ -165,22 +167,22 @@ def _nodes(state: StateDir) -> Nodes | None:
 async def _end_holder(lock: Path, process: int, seconds: float) -> None:
     """Have a process end that holds a lock."""
 
-    def holding() -> list[int]:
+    def holders() -> list[int]:
         return [process] if lock_holder(lock) == process else []
 
-    processes.send_signal(holding, signal.SIGTERM)
-    await _wait_ended(holding, seconds)
+    processes.send_signal(holders, signal.SIGTERM)
+    await _wait_ended(holders, seconds)
 
 
-async def _wait_ended(remaining: Callable[[], Sequence[int]], seconds: float) -> None:
+async def _wait_ended(find_remaining: Callable[[], Sequence[int]], seconds: float) -> None:
     """Wait until processes have ended or let go, and kill those that take too long.
 
     What does not die for long, once it is killed, is not waited for.
     """
     end = time.monotonic() + seconds
-    while remaining():
+    while find_remaining():
         if time.monotonic() > end + _KILL_TIMEOUT:
             return
         if time.monotonic() > end:
-            processes.send_signal(remaining, signal.SIGKILL)
+            processes.send_signal(find_remaining, signal.SIGKILL)
         await asyncio.sleep(0.02)

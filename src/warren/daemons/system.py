@@ -52,9 +52,9 @@ class System(msgspec.Struct, kw_only=True):
 
     async def run(self, ready: asyncio.Event | None = None) -> None:
         """Live until cancelled. The first parts outlive the others, whose last writes they do."""
-        async with asyncio.TaskGroup() as standing:
+        async with asyncio.TaskGroup() as outer_tasks:
             for name, part in self.outer_parts.items():
-                standing.create_task(_run_part(part), name=name)
+                outer_tasks.create_task(_run_part(part), name=name)
             if self.prepare is not None:
                 await self.prepare()
             async with asyncio.TaskGroup() as tasks:
@@ -75,11 +75,11 @@ def parts_after_sync(
 ) -> dict[str, Part]:
     """Return reconcilers as parts, which begin once everything that they look at is known."""
 
-    def begun(reconciler: Reconciler[Any]) -> Part:
+    def part_of(reconciler: Reconciler[Any]) -> Part:
         async def run() -> None:
             await informers.wait_synced()
             await reconciler.run()
 
         return run
 
-    return {each.name: begun(each) for each in reconcilers}
+    return {each.name: part_of(each) for each in reconcilers}

@@ -60,7 +60,7 @@ class TemporaryCluster:
     def up(self) -> None:
         """Begin to start the cluster."""
         self.state.prepare()
-        self._tell()
+        self._send_line()
 
     def wait_ended(self, seconds: float = 0.0) -> bool:
         """Wait for nothing of the cluster to be left but files; return whether that is so."""
@@ -69,7 +69,7 @@ class TemporaryCluster:
 
     def down(self) -> None:
         """Stop the cluster, and leave its files."""
-        self._tell()
+        self._send_line()
         self.wait_ended(2 * _END_SECONDS)
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class TemporaryCluster:
         if not self._keep:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _tell(self) -> None:
+    def _send_line(self) -> None:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it has been killed: `ended` tells
             self._process.stdin.write(b"\n")
@@ -149,11 +149,11 @@ async def _run_cluster(
     # Not before: it takes a while, in which the cluster starts.
     from warren.daemons.sweep import down
 
-    news = [
+    ends = [
         asyncio.ensure_future(each)
         for each in (commands.readline(), terminated.wait(), control.wait())
     ]
-    await asyncio.wait(news, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     with suppress(ProcessLookupError):
         control.terminate()
     try:
@@ -164,9 +164,9 @@ async def _run_cluster(
         await control.wait()
     # It may have been killed, or told to end before it could listen.
     await down(state)
-    for each in news:
+    for each in ends:
         each.cancel()
-    await asyncio.wait(news)
+    await asyncio.wait(ends)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ async def up(
     state: StateDir,
     requested: RequestedOptions,
     config_file: Path | None,
-    ready: Callable[[RunningCluster], None],
+    on_ready: Callable[[RunningCluster], None],
     metrics_socket: socket.socket | None = None,
 ) -> None:
     """Run a cluster until SIGTERM or SIGINT. Raises UserMistake where it cannot be.
@@ -87,8 +87,8 @@ async def up(
     try:
         with hold_lock(state.lock):
             state.check_complete()
-            await diskspace.wait_for_room(state.path, (state.objects, state.jobs))
-            await _run(state, requested, config_file, ready, metrics_socket)
+            await diskspace.wait_for_space(state.path, (state.objects, state.jobs))
+            await _run(state, requested, config_file, on_ready, metrics_socket)
     except BlockingIOError:
         raise UserMistake(
             f"The state directory {state.path} is in use by process {lock_holder(state.lock)}: "
@@ -129,23 +129,25 @@ class _Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 async def _decide(
     state: StateDir,
-    known: ClusterShape | None,
+    previous: ClusterShape | None,
     requested: RequestedOptions,
     metrics_socket: socket.socket | None,
 ) -> _Decision:
-    """Decide what is to be, over what is `known`. Raises UserMistake, and writes nothing."""
+    """Decide what is to be in place of `previous`. Raises UserMistake, and writes nothing."""
     isolated = (
-        requested.isolated if requested.isolated is not None or known is None else known.isolated
+        requested.isolated
+        if requested.isolated is not None or previous is None
+        else previous.isolated
     )
     why_not = None if isolated else await namespaces.why_unavailable()
     if isolated is None:
         isolated = why_not is None
     why_no_images = loops.why_unavailable() if isolated else "nodes have no mount namespaces"
     shape = cluster_shape(
-        known,
+        previous,
         requested,
         ExistingCluster(
-            volumes=lambda: _count_volumes(state, known),
+            volumes=lambda: _count_volumes(state, previous),
             shells_alive=lock_holder(state.shells_lock) is not None,
             why_no_images=why_no_images,
         ),
@@ -173,7 +175,7 @@ async def _run(
     state: StateDir,
     requested: RequestedOptions,
     config_file: Path | None,
-    ready: Callable[[RunningCluster], None],
+    on_ready: Callable[[RunningCluster], None],
     metrics_socket: socket.socket | None,
 ) -> None:
     state.status_file.unlink(missing_ok=True)
@@ -200,9 +202,9 @@ async def _run(
     refused = False
     try:
         if shape.separate:
-            await _run_separate(state, cluster, shape.port, ready, stopped)
+            await _run_separate(state, cluster, shape.port, on_ready, stopped)
         else:
-            await _run_together(state, cluster, shape.port, ready, stopped, metrics_socket)
+            await _run_together(state, cluster, shape.port, on_ready, stopped, metrics_socket)
     except (UserMistake, OSError):
         refused = True
         raise
@@ -211,7 +213,7 @@ async def _run(
         # Jobs that have survived an earlier cluster wait for one that can take them over.
         if not refused:
             await sweep(state)
-        elif not rundir.in_use(state):
+        elif not rundir.is_in_use(state):
             rundir.release(state)
 
 
@@ -219,7 +221,7 @@ async def _run_together(
     state: StateDir,
     cluster: RunningCluster,
     port: int | None,
-    ready: Callable[[RunningCluster], None],
+    on_ready: Callable[[RunningCluster], None],
     stopped: asyncio.Event,
     metrics_socket: socket.socket | None,
 ) -> None:
@@ -268,10 +270,12 @@ async def _run_together(
             # The whole graph stays, too: none of it need be gone over again.
             gc.freeze()
             gc.enable()
-            async with _children(_agents(state, cluster, LocalClient(built.api.store))):
+            async with _children(_supervise_agents(state, cluster, LocalClient(built.api.store))):
                 if cluster.shape.agents:
                     await _wait_rabbits_ready(LocalClient(built.api.store), cluster.shape.rabbits)
-                await _announce_until_stopped(state, cluster, endpoint.admin.server, ready, stopped)
+                await _announce_until_stopped(
+                    state, cluster, endpoint.admin.server, on_ready, stopped
+                )
             running.cancel()
 
 
@@ -279,37 +283,39 @@ async def _run_separate(
     state: StateDir,
     cluster: RunningCluster,
     port: int | None,
-    ready: Callable[[RunningCluster], None],
+    on_ready: Callable[[RunningCluster], None],
     stopped: asyncio.Event,
 ) -> None:
     """Run a process for each part, and none in this one (`--separate`)."""
     for stale in state.user("").parent.glob("*.kubeconfig"):
         stale.unlink()
-    async with _children([supervisor.supervise(_part(state, "apiserver", port))]):
+    async with _children([supervisor.supervise(_part_child(state, "apiserver", port))]):
         access = await _wait_api_ready(state)
-        without = {"apiserver"} | (set() if cluster.shape.conductor else {"conductor"})
+        left_out = {"apiserver"} | (set() if cluster.shape.conductor else {"conductor"})
         if copyservice.REQUIRES_WORD in config.load(state.config).daemons:
-            without.add("copy-offload")
-        others = [supervisor.supervise(_part(state, name)) for name in PARTS if name not in without]
+            left_out.add("copy-offload")
+        others = [
+            supervisor.supervise(_part_child(state, name)) for name in PARTS if name not in left_out
+        ]
         async with (
             http.connect(access) as client,
-            _children([*others, *_agents(state, cluster, client)]),
+            _children([*others, *_supervise_agents(state, cluster, client)]),
         ):
             if cluster.shape.agents:
                 await _wait_rabbits_ready(client, cluster.shape.rabbits)
             await _wait_instance_ready(
                 state, "dws.status" if cluster.shape.conductor else "config.get"
             )
-            if "copy-offload" not in without:
+            if "copy-offload" not in left_out:
                 await _wait_offload_ready(client)
-            await _announce_until_stopped(state, cluster, access.server, ready, stopped)
+            await _announce_until_stopped(state, cluster, access.server, on_ready, stopped)
 
 
 async def _announce_until_stopped(
     state: StateDir,
     cluster: RunningCluster,
     url: str,
-    ready: Callable[[RunningCluster], None],
+    on_ready: Callable[[RunningCluster], None],
     stopped: asyncio.Event,
 ) -> None:
     """Announce that the cluster is ready, until it is to stop."""
@@ -323,15 +329,15 @@ async def _announce_until_stopped(
             why_no_images=cluster.why_no_images,
         )
     )
-    ready(cluster)
+    on_ready(cluster)
     await stopped.wait()
     state.status_file.unlink(missing_ok=True)
 
 
 @asynccontextmanager
-async def _children(keeping: Iterable[Coroutine[None, None, None]]) -> AsyncIterator[None]:
+async def _children(supervisions: Iterable[Coroutine[None, None, None]]) -> AsyncIterator[None]:
     """Keep processes running for the length of a block, and end them."""
-    children = [asyncio.ensure_future(each) for each in keeping]
+    children = [asyncio.ensure_future(each) for each in supervisions]
     try:
         yield
     finally:
@@ -385,22 +391,22 @@ async def _wait_offload_ready(client: Client) -> None:
 async def _wait_rabbits_ready(client: Client, count: int) -> None:
     """Wait until every rabbit has said that it is there; not for ever, for one may be broken."""
     listing = await client.list(kinds.STORAGE)
-    known = {obj["metadata"]["name"]: obj for obj in listing.items}
+    rabbits = {obj["metadata"]["name"]: obj for obj in listing.items}
     with suppress(TimeoutError):
         async with (
             asyncio.timeout(_READY_SECONDS),
             aclosing(client.watch(kinds.STORAGE, listing.version)) as events,  # type: ignore[type-var]
         ):
-            while [*map(_status, known.values())].count("Ready") < count:
+            while [*map(_status, rabbits.values())].count("Ready") < count:
                 event = await anext(events)
-                known[event.object["metadata"]["name"]] = event.object
+                rabbits[event.object["metadata"]["name"]] = event.object
 
 
 def _status(storage: Object) -> str:
     return str(storage.get("status", {}).get("status", ""))
 
 
-def _part(state: StateDir, name: str, port: int | None = None) -> Child:
+def _part_child(state: StateDir, name: str, port: int | None = None) -> Child:
     """Return one part of the cluster, as a process of its own."""
     return Child(
         name=name,
@@ -411,20 +417,20 @@ def _part(state: StateDir, name: str, port: int | None = None) -> Child:
     )
 
 
-def _agents(
+def _supervise_agents(
     state: StateDir, cluster: RunningCluster, client: Client
 ) -> Iterator[Coroutine[None, None, None]]:
     """Return what keeps the nodes' agents running, and the parent of the shells.
 
     The end of a rabbit's agent is told to the API at once.
     """
-    how = "isolated" if cluster.isolated else "linked"
+    isolation = "isolated" if cluster.isolated else "linked"
 
     def child(name: str, module: str, *nodes: str) -> Child:
         return Child(
             name=name,
             module=module,
-            arguments=[str(state.path), how, *nodes],
+            arguments=[str(state.path), isolation, *nodes],
             log_file=state.logs / f"{name}.log",
             environment=dict([state.process_mark]),
         )
@@ -440,12 +446,12 @@ def _agents(
     yield supervisor.supervise_detached(child("shells", "warren.daemons.shells"), state.shells_lock)
 
 
-def _count_volumes(state: StateDir, known: ClusterShape | None) -> Mapping[str, int]:
+def _count_volumes(state: StateDir, previous: ClusterShape | None) -> Mapping[str, int]:
     """Count the volumes on the rabbits that a state directory was made for."""
-    if known is None:
+    if previous is None:
         return {}
     try:
-        volumes = Nodes(state, known, isolated=True).volumes()
+        volumes = Nodes(state, previous, isolated=True).volumes()
     except NodeTrouble as trouble:
         raise UserMistake(f"It cannot be told what volumes there are: {trouble}.") from trouble
     return Counter(volume.partition("/")[0] for volume in volumes)

@@ -30,12 +30,12 @@ class WorkflowAdmission:
         if kind.plural != kinds.WORKFLOW.plural or kind.group != kinds.WORKFLOW.group:
             return new
         if review.operation is Operation.CREATE and new is not None:
-            return self._created(new)
+            return self._admit_new(new)
         if review.operation is Operation.UPDATE and new is not None and review.old is not None:
             _deny_if(states.update_refusal(review.old, new))
         return new
 
-    def _created(self, obj: Object) -> Object:
+    def _admit_new(self, obj: Object) -> Object:
         _deny_if(states.create_refusal(obj))
         rules = self._rules()
         findings = directive_rules.check_directives(
@@ -56,18 +56,20 @@ class WorkflowAdmission:
 def _message(findings: Sequence[Finding]) -> str:
     """Return a line for each mistake, with the directive that it is in."""
     lines = [
-        f"{found.mistake} (DW Directive {found.directive}: {_short(found.mistake.text)})"
+        f"{found.mistake} (DW Directive {found.directive}: {_shorten(found.mistake.text)})"
         for found in findings[:MOST_SHOWN]
     ]
     left = len(findings) - len(lines)
     return "\n".join([*lines, *([f"And {left} more."] if left else [])])
 
 
-def _short(directive: str) -> str:
-    return repr(directive if len(directive) <= _WIDE else f"{directive[: _WIDE - 1]}…")
+def _shorten(directive: str) -> str:
+    return repr(
+        directive if len(directive) <= _MOST_CHARACTERS else f"{directive[: _MOST_CHARACTERS - 1]}…"
+    )
 
 
-_WIDE: Final = 200
+_MOST_CHARACTERS: Final = 200
 """Characters of a directive that are repeated."""
 
 

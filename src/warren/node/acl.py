@@ -43,10 +43,10 @@ def mode_without_acl(mode: int, acl: bytes) -> int:
     """
     entries = list(_ENTRY.iter_unpack(acl[_HEADER:]))
     mask = mode >> 3 & 7
-    owning = reduce(and_, (rights for tag, rights, _ in entries if tag == _GROUP_OBJ), mask)
+    group_rights = reduce(and_, (rights for tag, rights, _ in entries if tag == _GROUP_OBJ), mask)
     users = reduce(and_, (rights & mask for tag, rights, _ in entries if tag == _USER), 7)
     groups = reduce(and_, (rights & mask for tag, rights, _ in entries if tag == _GROUP), 7)
-    return mode & 0o700 | (owning & users) << 3 | mode & 7 & owning & users & groups
+    return mode & 0o700 | (group_rights & users) << 3 | mode & 7 & group_rights & users & groups
 
 
 def set_access(path: Path, sharing: "Sharing") -> None:
@@ -62,35 +62,35 @@ def set_access(path: Path, sharing: "Sharing") -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        what = "it has no access control lists" if error.errno in _UNSUPPORTED else error.strerror
+        reason = "it has no access control lists" if error.errno in _UNSUPPORTED else error.strerror
         raise NodeTrouble(
-            f"{path} cannot be shared: {what}", fatal=error.errno in _UNSUPPORTED
+            f"{path} cannot be shared: {reason}", fatal=error.errno in _UNSUPPORTED
         ) from error
 
 
 def _set_access(descriptor: int, sharing: "Sharing") -> None:
     mode, found = stat.S_IMODE(os.fstat(descriptor).st_mode), read(descriptor)
     entries = list(_ENTRY.iter_unpack(found[_HEADER:])) if found is not None else []
-    owning = next((rights for tag, rights, _ in entries if tag == _GROUP_OBJ), mode >> 3 & 7)
+    group_rights = next((rights for tag, rights, _ in entries if tag == _GROUP_OBJ), mode >> 3 & 7)
     other = 7 if sharing.everyone else 0
-    kept = mode & 0o6700 | (_STICKY if sharing else 0) | owning << 3 | other
+    new_mode = mode & 0o6700 | (_STICKY if sharing else 0) | group_rights << 3 | other
     if sharing.users or sharing.groups:
-        wanted = _encode(sharing, mode >> 6 & 7, owning, other)
+        wanted = _encode(sharing, mode >> 6 & 7, group_rights, other)
         if found != wanted:
             os.setxattr(descriptor, NAME, wanted)
-        kept |= 0o070  # the mask
+        new_mode |= 0o070  # the mask
     # What is taken away goes before the list does, whose mask would be the group's right then.
-    if mode != kept:
-        os.fchmod(descriptor, kept)
+    if mode != new_mode:
+        os.fchmod(descriptor, new_mode)
     if found is not None and not (sharing.users or sharing.groups):
         os.removexattr(descriptor, NAME)
 
 
-def _encode(sharing: "Sharing", user: int, owning: int, other: int) -> bytes:
+def _encode(sharing: "Sharing", user: int, group_rights: int, other: int) -> bytes:
     entries = [
         (_USER_OBJ, user, _NO_ID),
         *((_USER, 7, each) for each in sorted(sharing.users)),
-        (_GROUP_OBJ, owning, _NO_ID),
+        (_GROUP_OBJ, group_rights, _NO_ID),
         *((_GROUP, 7, each) for each in sorted(sharing.groups)),
         (_MASK, 7, _NO_ID),
         (_OTHER, other, _NO_ID),

@@ -18,7 +18,7 @@ from warren.dws.node import NodeTrouble
 ACTIONS: Final = ("make", "release", "mount", "unmount", "copy")
 
 
-class Action(msgspec.Struct, frozen=True, kw_only=True):
+class ActionBehaviour(msgspec.Struct, frozen=True, kw_only=True):
     """How one action goes."""
 
     seconds: float = 0.0
@@ -43,7 +43,7 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     """How all actions of a node go. What it says nothing of takes no time and never fails."""
 
     seed: int = 0
-    actions: Mapping[str, Action] = msgspec.field(default_factory=dict)
+    actions: Mapping[str, ActionBehaviour] = msgspec.field(default_factory=dict)
 
     def fault_injector(self, node: str) -> "FaultInjector":
         """Return the injector of one node: nodes of one seed do not fail in step."""
@@ -57,18 +57,18 @@ NO_FAULTS: Final = Behaviour()
 class FaultInjector:
     """Draws the times and faults of one node, request after request."""
 
-    def __init__(self, behaviour: Behaviour, fault_injector: random.Random) -> None:
+    def __init__(self, behaviour: Behaviour, generator: random.Random) -> None:
         self._actions = behaviour.actions
-        self._random = fault_injector
+        self._random = generator
 
-    def seconds(self, name: str) -> float:
+    def draw_seconds(self, name: str) -> float:
         """Return how long an action takes this time."""
         action = self._actions.get(name)
         if action is None or action.seconds == 0:
             return 0.0
         return self._random.lognormvariate(math.log(action.seconds), action.sigma)
 
-    def fault(self, name: str) -> bool | None:
+    def draw_fault(self, name: str) -> bool | None:
         """Return whether the action fails for good; None where it does not fail this time."""
         action = self._actions.get(name)
         if action is None or self._random.random() >= action.fails:
@@ -77,7 +77,7 @@ class FaultInjector:
 
     async def inject(self, name: str) -> None:
         """Take the time that an action takes, and raise NodeTrouble if it fails."""
-        seconds, fatal = self.seconds(name), self.fault(name)
+        seconds, fatal = self.draw_seconds(name), self.draw_fault(name)
         if seconds:
             await asyncio.sleep(seconds)
         if fatal is not None:
@@ -95,13 +95,13 @@ def parse(table: Mapping[str, Any]) -> Behaviour:
             continue
         if name not in ACTIONS or not isinstance(value, Mapping):
             raise UserMistake(f"{name} is no action of a node: take {', '.join(ACTIONS)}.")
-        unknown = sorted({*value} - {*Action.__struct_fields__})
+        unknown = sorted({*value} - {*ActionBehaviour.__struct_fields__})
         if unknown:
             raise UserMistake(f"{name}.{unknown[0]} is not known here.")
         if not all(type(each) in (int, float) for each in value.values()):
             raise UserMistake(f"{name}: numbers are needed.")
         try:
-            actions[name] = Action(**value)
+            actions[name] = ActionBehaviour(**value)
         except UserMistake as mistake:
             raise UserMistake(f"{name}.{mistake}") from None
     seed = table.get("seed", 0)

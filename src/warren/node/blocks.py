@@ -105,21 +105,21 @@ class BlockFlash:
     def __init__(
         self,
         disk: Callable[[str], Disk],
-        work: Path,
+        work_directory: Path,
         *,
         seconds: float = MAKE_SECONDS,
         grace_period: GracePeriod | None = None,
         cluster: DlmCluster | None = None,
         one_kernel: bool = True,
     ) -> None:
-        """`disk` gives a rabbit's disk; `work` is a directory for short-lived files.
+        """`disk` gives a rabbit's disk; `work_directory` is a directory for short-lived files.
 
         `seconds` is for making one file system, `grace_period` for volumes that are in use. Where
         not `one_kernel` mounts volumes, nodes are machines, and a gfs2 takes a `cluster` of them.
         """
         self._grace_period = grace_period or GracePeriod()
         self._disk = disk
-        self._work_directory = work
+        self._work_directory = work_directory
         self._seconds = seconds
         self._cluster = cluster
         self._one_kernel = one_kernel
@@ -194,11 +194,14 @@ class BlockFlash:
             raise NodeTrouble(NO_DLM_CLUSTER, fatal=True)
 
     async def _serve(self, disk: Disk, volume: Volume, target: Target, *, formatted: bool) -> None:
-        device, point = await disk.device(volume.name), self._mount_point(volume.group, volume.name)
+        device, mount_point = (
+            await disk.device(volume.name),
+            self._mount_point(volume.group, volume.name),
+        )
         if not formatted:
-            await lustre.make_target(volume, target, device, point)
+            await lustre.make_target(volume, target, device, mount_point)
             await disk.set_formatted(volume.name)
-        await lustre.serve_target(volume, target, device, point)
+        await lustre.serve_target(volume, target, device, mount_point)
 
     def _mount_point(self, group: str, name: str) -> Path:
         """Return where the rabbit mounts a volume for itself."""
@@ -210,18 +213,18 @@ class BlockFlash:
         name: str,
         file_system: str,
         device: str,
-        wanted: Sequence[str],
+        names: Sequence[str],
         profile: ProfileCommands,
     ) -> None:
         """Run commands of a profile on a volume that is mounted for them. Raises NodeTrouble."""
-        if not usercommands.has_any(profile, wanted):
+        if not usercommands.has_any(profile, names):
             return
-        point = self._mount_point(group, name)
+        mount_point = self._mount_point(group, name)
         async with usercommands.mounted_temporarily(
-            point, filesystems.source(file_system, device, self._cluster)
+            mount_point, filesystems.source(file_system, device, self._cluster)
         ) as path:
             values = {"$DEVICE": device, "$MOUNT_PATH": path}
-            await usercommands.run(profile, wanted, values, seconds=self._seconds)
+            await usercommands.run(profile, names, values, seconds=self._seconds)
 
     async def _before_release(self, group: str, name: str, profile: ProfileCommands) -> None:
         """Run what a profile has run before a volume goes. Nothing of that keeps the volume."""
@@ -231,8 +234,8 @@ class BlockFlash:
             return
         try:
             device = await disk.device(name, profile)
-            wanted = usercommands.PRE_TEARDOWN
-            await self._run_mounted(group, name, profile.file_system, device, wanted, profile)
+            names = usercommands.PRE_TEARDOWN
+            await self._run_mounted(group, name, profile.file_system, device, names, profile)
             values = {"$DEVICE": device}
             await usercommands.run(profile, usercommands.PRE_DEACTIVATE, values)
         except NodeTrouble as trouble:
@@ -240,7 +243,7 @@ class BlockFlash:
 
     async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         disk = self._disk(group)
-        what = f"{group}/{name}"
+        full_name = f"{group}/{name}"
         if profile.file_system == LUSTRE:
             await lustre.destroy_target(name, self._mount_point(group, name), profile)
         else:
@@ -256,40 +259,42 @@ class BlockFlash:
                 raise
             found = await disk.find(name)
             userid = found.userid if found else 0
-            left = await self._grace_period.wait(what, userid, partial(users_of_devices, devices))
+            users = await self._grace_period.wait(
+                full_name, userid, partial(users_of_devices, devices)
+            )
             try:
                 await disk.give_back(name, profile)
             except NodeTrouble as trouble:
-                kept = NodeTrouble(f"{what} is kept by {describe(left)}: {trouble}")
-                if not self._grace_period.kills(userid):
-                    raise kept from trouble
-                waited_for = 0 if self._grace_period.has_survived_kill(what) else userid
-                if await in_thread(_are_spared_users, devices, waited_for):
-                    raise kept from trouble
-                await self._take_while_in_use(disk, name, what, userid, left)
-        self._grace_period.forget(what)
+                in_use = NodeTrouble(f"{full_name} is kept by {describe(users)}: {trouble}")
+                if not self._grace_period.may_kill(userid):
+                    raise in_use from trouble
+                awaited_userid = 0 if self._grace_period.has_survived_kill(full_name) else userid
+                if await in_thread(_must_not_be_cut_off, devices, awaited_userid):
+                    raise in_use from trouble
+                await self._take_while_in_use(disk, name, full_name, userid, users)
+        self._grace_period.forget(full_name)
         try:
             await usercommands.run(profile, usercommands.POST_DEACTIVATE, {})
             await usercommands.run(profile, usercommands.POST_TEARDOWN, {})
         except NodeTrouble as trouble:  # there is nothing left that it could keep
-            log.warning("a command of the profile failed", volume=what, why=trouble)
+            log.warning("a command of the profile failed", volume=full_name, why=trouble)
 
     async def _take_while_in_use(
-        self, disk: Disk, name: str, what: str, userid: int, left: Sequence[Process]
+        self, disk: Disk, name: str, full_name: str, userid: int, users: Sequence[Process]
     ) -> None:
         """Free a volume that is kept by other users, or by what cannot be found."""
         try:
             await disk.cut_off(name)
         except NodeTrouble as trouble:
-            if not left and isinstance(trouble, CannotBeCutOff):
+            if not users and isinstance(trouble, CannotBeCutOff):
                 # Only where there is no other way: what keeps it may be any user's, who has copied
                 # a mount namespace in which it was mounted.
                 await self._grace_period.kill(
-                    what, userid, partial(processes_with_hidden_files, userid)
+                    full_name, userid, partial(processes_with_hidden_files, userid)
                 )
-            raise NodeTrouble(f"{what} is kept by {describe(left)}: {trouble}") from trouble
+            raise NodeTrouble(f"{full_name} is kept by {describe(users)}: {trouble}") from trouble
         await disk.give_back(name)
-        log.warning("flash taken while in use", volume=what, by=describe(left))
+        log.warning("flash taken while in use", volume=full_name, by=describe(users))
 
     async def users_of(self, group: str, name: str) -> list[Process]:
         """Return the processes that are seen to use a volume. Raises NodeTrouble."""
@@ -338,11 +343,11 @@ class BlockFlash:
             proto.unlink(missing_ok=True)
 
 
-def _are_spared_users(devices: Sequence[str], waited_for: int) -> bool:
+def _must_not_be_cut_off(devices: Sequence[str], awaited_userid: int) -> bool:
     """Return whether devices are not cut off from what uses them.
 
     Root may have reasons, and what a node has mounted is not given up. Processes of the volume's
-    user have just been killed, and are `waited_for` for a time.
+    user have just been killed, and are waited for as `awaited_userid`; 0 waits for none.
     """
     users = users_of_devices(devices)
-    return any(each.userid in (0, waited_for) for each in users) or are_mounted_by_root(devices)
+    return any(each.userid in (0, awaited_userid) for each in users) or are_mounted_by_root(devices)

@@ -34,50 +34,52 @@ class GracePeriod:
         self._since: dict[str, float] = {}
 
     async def wait(
-        self, what: str, userid: int, find: Callable[[], list[Process]]
+        self, resource: str, userid: int, find_users: Callable[[], list[Process]]
     ) -> list[Process]:
-        """Return, once the time is over, the processes that keep `what` and are not ended.
+        """Return, once the time is over, the processes that keep `resource` and are not ended.
 
         Those of the user `userid`, if that is not root, are killed then. Raises InUse until then.
         """
         now = self._clock.now()
-        since = self._since.setdefault(what, now)
-        processes = await in_thread(find)
+        since = self._since.setdefault(resource, now)
+        processes = await in_thread(find_users)
         # A clock that was set back must not make it longer.
         if since <= now < since + self._seconds:
-            raise InUse(f"{what} is in use by {describe(processes)}")
-        return await self.kill(what, userid, find) if self.kills(userid) else processes
+            raise InUse(f"{resource} is in use by {describe(processes)}")
+        return await self.kill(resource, userid, find_users) if self.may_kill(userid) else processes
 
     async def kill(
-        self, what: str, userid: int, find: Callable[[], list[Process]]
+        self, resource: str, userid: int, find_users: Callable[[], list[Process]]
     ) -> list[Process]:
-        """Kill the processes of a user that keep `what`, or may; return the others."""
-        doomed, others = await in_thread(_kill, find, userid)
+        """Kill the processes of a user that keep `resource`, or may; return the others."""
+        doomed, others = await in_thread(_kill, find_users, userid)
         for each in doomed:
-            log.warning("process killed", uses=what, process=str(each))
+            log.warning("process killed", uses=resource, process=str(each))
         return others
 
-    def kills(self, userid: int) -> bool:
+    def may_kill(self, userid: int) -> bool:
         """Return whether processes of a user are ended for the storage that they keep."""
         return self._policy == "kill" and userid != 0 and os.geteuid() == 0
 
-    def has_survived_kill(self, what: str) -> bool:
-        """Return whether what was killed for `what` has had the time once more to die."""
-        return self._clock.now() >= self._since.get(what, self._clock.now()) + 2 * self._seconds
+    def has_survived_kill(self, resource: str) -> bool:
+        """Return whether what was killed for `resource` has had the time once more to die."""
+        return self._clock.now() >= self._since.get(resource, self._clock.now()) + 2 * self._seconds
 
-    def forget(self, what: str) -> None:
+    def forget(self, resource: str) -> None:
         """Forget what is not in use any more."""
-        self._since.pop(what, None)
+        self._since.pop(resource, None)
 
 
-def _kill(find: Callable[[], list[Process]], userid: int) -> tuple[list[Process], list[Process]]:
+def _kill(
+    find_users: Callable[[], list[Process]], userid: int
+) -> tuple[list[Process], list[Process]]:
     """Kill a user's processes of those that are found; return them, and the others.
 
     They are stopped first, until none is found that was started meanwhile.
     """
     stopped: dict[Process, None] = {}
     for _ in range(_ROUNDS):
-        found = find()
+        found = find_users()
         new = [each for each in found if each.userid == userid and each not in stopped]
         if not new:
             break

@@ -28,7 +28,7 @@ _KILL_TIMEOUT: Final = 10.0
 """Seconds that are left for a command to die whose time is over: one that waits for a device or a
 server which does not answer does not, and is left behind until it can."""
 
-_PIPE: Final = 2**16
+_PIPE_BYTES: Final = 2**16
 """Bytes that a pipe holds on Linux, and that one reading takes."""
 
 
@@ -48,13 +48,13 @@ async def run(
     `text` is its standard input. Raises CommandFailed with its own words if it fails, and
     NodeTrouble if it does not end.
     """
-    complaints = STDOUT if merged else PIPE
-    given = None if text is None else text.encode()
+    stderr = STDOUT if merged else PIPE
+    stdin_bytes = None if text is None else text.encode()
     started = _running(
-        _die_with_parent(argv), complaints, has_input=given is not None, grace=_KILL_TIMEOUT
+        _die_with_parent(argv), stderr, has_input=stdin_bytes is not None, grace=_KILL_TIMEOUT
     )
     async with started as process, _time_limit(seconds, argv):
-        output, errors = await process.communicate(given)
+        output, errors = await process.communicate(stdin_bytes)
     _check_success(argv, process.returncode, errors or output or b"")
     return output.decode(errors="replace")
 
@@ -76,42 +76,43 @@ async def run_site_command(
             tail.close_writer()
             async with _time_limit(seconds, argv):
                 await process.wait()
-        said = tail.words()
-    _check_success(argv, process.returncode, said)
-    return _last_words(said)
+        output = tail.last_output()
+    _check_success(argv, process.returncode, output)
+    return _last_words(output)
 
 
 async def stream_lines(
-    argv: Sequence[str], free: Callable[[int], object] = lambda process: None
+    argv: Sequence[str], unblock: Callable[[int], object] = lambda process: None
 ) -> AsyncIterator[str]:
     """Run a command for as long as it takes and return its lines as they come.
 
     Raises CommandFailed, with the last of its standard error, if it fails. Closing the iterator
-    ends the command: `free` is called in a thread, with its process, while that does not die.
+    ends the command: `unblock` is called in a thread, with its process, while that does not die.
     """
-    async with _running(argv, free=free) as process:
+    async with _running(argv, unblock=unblock) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        complaints = asyncio.create_task(_read_last(process.stderr))
+        reading_errors = asyncio.create_task(_read_last(process.stderr))
         try:
             async for line in process.stdout:
                 yield line.decode(errors="replace")
             code = await process.wait()
-            errors = await complaints
+            errors = await reading_errors
         finally:
-            complaints.cancel()
+            reading_errors.cancel()
     if code:
-        said = "" if code < 0 else _last_words(errors)  # a signal comes in the middle of its words
-        raise CommandFailed(said or f"{argv[0]}: {exit_reason(code)}", code)
+        # A signal comes in the middle of its words.
+        message = "" if code < 0 else _last_words(errors)
+        raise CommandFailed(message or f"{argv[0]}: {exit_reason(code)}", code)
 
 
 async def _read_last(stream: asyncio.StreamReader) -> bytes:
     """Read to the end, and return the last of it: names of files may be as long as users like."""
-    said = bytearray()
-    while chunk := await stream.read(_PIPE):
-        said.extend(chunk)
-        del said[:-_LAST_CHARACTERS]
-    return bytes(said)
+    last_output = bytearray()
+    while chunk := await stream.read(_PIPE_BYTES):
+        last_output.extend(chunk)
+        del last_output[:-_LAST_CHARACTERS]
+    return bytes(last_output)
 
 
 class _Tail:
@@ -123,7 +124,7 @@ class _Tail:
         except OSError as error:
             raise NodeTrouble(f"no command can be run: {error.strerror}") from error
         os.set_blocking(self._reader, False)
-        self._said = bytearray()
+        self._last_output = bytearray()
         self._open = True
 
     def __enter__(self) -> Self:
@@ -140,20 +141,20 @@ class _Tail:
             self._open = False
             os.close(self.writer)
 
-    def words(self) -> bytes:
+    def last_output(self) -> bytes:
         """Return the last of what has been written until now."""
         self._read()
-        return bytes(self._said)
+        return bytes(self._last_output)
 
     def _read(self) -> None:
         try:
-            chunk = os.read(self._reader, _PIPE)
+            chunk = os.read(self._reader, _PIPE_BYTES)
         except BlockingIOError:
             return
         if not chunk:
             asyncio.get_running_loop().remove_reader(self._reader)
-        self._said.extend(chunk)
-        del self._said[:-_LAST_CHARACTERS]
+        self._last_output.extend(chunk)
+        del self._last_output[:-_LAST_CHARACTERS]
 
 
 def _die_with_parent(argv: Sequence[str]) -> Sequence[str]:
@@ -175,8 +176,8 @@ async def _time_limit(seconds: float, argv: Sequence[str]) -> AsyncIterator[None
 def _check_success(argv: Sequence[str], code: int | None, output: bytes) -> None:
     if code:
         words = _last_words(output) or exit_reason(code)
-        named = words.partition(":")[0] in argv
-        raise CommandFailed(words if named else f"{argv[0]}: {words}", code)
+        names_command = words.partition(":")[0] in argv
+        raise CommandFailed(words if names_command else f"{argv[0]}: {words}", code)
 
 
 @asynccontextmanager
@@ -185,7 +186,7 @@ async def _running(
     errors: int = PIPE,
     environment: Mapping[str, str] | None = None,
     output: int = PIPE,
-    free: Callable[[int], object] = lambda process: None,
+    unblock: Callable[[int], object] = lambda process: None,
     has_input: bool = False,
     grace: float | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
@@ -209,12 +210,12 @@ async def _running(
         raise NodeTrouble(f"{argv[0]} cannot be run: {error.strerror}") from error
     except asyncio.CancelledError:
         # asyncio waits for ever for a process whose start is cut short: it may come to its end.
-        await _run_to_completion(_end_started(starting, free))
+        await _run_to_completion(_end_started(starting, unblock))
         raise
     try:
         yield process
     finally:
-        await _run_to_completion(_end(process, free), grace)
+        await _run_to_completion(_end(process, unblock), grace)
 
 
 _completions: Final[set["asyncio.Task[None]"]] = set()
@@ -237,20 +238,20 @@ async def _run_to_completion(
 
 
 async def _end_started(
-    starting: "asyncio.Future[asyncio.subprocess.Process]", free: Callable[[int], object]
+    starting: "asyncio.Future[asyncio.subprocess.Process]", unblock: Callable[[int], object]
 ) -> None:
     await asyncio.wait({starting})
     if starting.exception() is None:
-        await _end(starting.result(), free)
+        await _end(starting.result(), unblock)
 
 
-async def _end(process: asyncio.subprocess.Process, free: Callable[[int], object]) -> None:
+async def _end(process: asyncio.subprocess.Process, unblock: Callable[[int], object]) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         waiting = asyncio.ensure_future(process.wait())
         while not (await asyncio.wait({waiting}, timeout=_KILL_INTERVAL))[0]:
-            await asyncio.to_thread(free, process.pid)
+            await asyncio.to_thread(unblock, process.pid)
 
 
 def _last_words(output: bytes) -> str:

@@ -18,10 +18,10 @@ async def run(copy: Copy, nsenter: Sequence[str] = ()) -> AsyncIterator[Progress
     waits for a file server of its user's.
     """
 
-    def free(process: int) -> None:
-        fuse.abort_servers([process], copy.userid)
+    def unblock(pid: int) -> None:
+        fuse.abort_servers([pid], copy.userid)
 
-    lines = commands.stream_lines([*nsenter, *copying.command(copy)], free)
+    lines = commands.stream_lines([*nsenter, *copying.command(copy)], unblock)
     try:
         async with aclosing(lines) as output:  # type: ignore[type-var]
             async for line in output:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-_DETACH: Final = 0x2
+_MNT_DETACH: Final = 0x2
 
 
 def detach(mount: int, path: str) -> bool:
@@ -21,11 +21,11 @@ def detach(mount: int, path: str) -> bool:
     except OSError:
         return False  # it is at another one, which is its user's doing
     try:
-        here = f"/proc/self/fd/{opened}"
+        fd_path = f"/proc/self/fd/{opened}"
         if f"mnt_id:\t{mount}\n" not in Path(f"/proc/self/fdinfo/{opened}").read_text():
             return False
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.umount2(os.fsencode(here), _DETACH) != 0:
+        if libc.umount2(os.fsencode(fd_path), _MNT_DETACH) != 0:
             number = ctypes.get_errno()
             if number == errno.EINVAL:  # a directory in it
                 return False

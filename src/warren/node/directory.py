@@ -41,7 +41,7 @@ class DirectoryFlash:
         """`capacity` is in bytes, of each rabbit."""
         self._root = root
         self._lock = threading.Lock()
-        """Held while room is looked for and taken: each action has a thread of its own."""
+        """Held while space is looked for and taken: each action has a thread of its own."""
         self._capacity = capacity
 
     async def capacity(self, group: str) -> int:
@@ -63,16 +63,16 @@ class DirectoryFlash:
                 f"{volume.group} makes volumes as directories: a raw one is a block device",
                 fatal=True,
             )
-        await _action(self._make, volume)
+        await _run_in_thread(self._make, volume)
 
     async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        await _action(self._release, group, name)
+        await _run_in_thread(self._release, group, name)
 
     async def source(self, group: str, name: str, file_system: str) -> Source:
-        place = self.files_path(group, name)
-        if not place.is_dir():
+        directory = self.files_path(group, name)
+        if not directory.is_dir():
             raise NodeTrouble(f"{group}/{name} does not exist")
-        return Source(("--bind", str(place)))
+        return Source(("--bind", str(directory)))
 
     def volumes(self, group: str) -> dict[str, int]:
         try:
@@ -81,7 +81,7 @@ class DirectoryFlash:
             return {}
         found = {}
         for entry in entries:
-            record = None if entry.name.startswith(".") else _record(entry)
+            record = None if entry.name.startswith(".") else _read_record(entry)
             if record is not None:
                 found[entry.name] = record.size
         return found
@@ -101,16 +101,16 @@ class DirectoryFlash:
         final = self._volume(volume.group, volume.name)
         if final.exists():
             return
-        left = self._capacity - sum(self.volumes(volume.group).values())
-        if volume.size > left:
-            raise out_of_space(volume.group, left, volume.size)
+        free = self._capacity - sum(self.volumes(volume.group).values())
+        if volume.size > free:
+            raise out_of_space(volume.group, free, volume.size)
         unfinished = self._root / volume.group / f".new-{volume.name}"
         _remove(unfinished)
-        place = unfinished / "files"
-        place.mkdir(parents=True)
-        place.chmod(0o700)
+        files_directory = unfinished / "files"
+        files_directory.mkdir(parents=True)
+        files_directory.chmod(0o700)
         if os.geteuid() == 0:
-            os.chown(place, volume.userid, volume.groupid)
+            os.chown(files_directory, volume.userid, volume.groupid)
         record = Record(size=volume.size, file_system=volume.file_system)
         # On the disk before its name is: else a power cut may leave a volume without a size.
         files.replace(unfinished / RECORD, msgspec.json.encode(record))
@@ -130,7 +130,7 @@ class DirectoryFlash:
         _remove(rubbish)
 
 
-def _record(volume: Path) -> Record | None:
+def _read_record(volume: Path) -> Record | None:
     """Return what is written down of a volume; None where it is none. Raises NodeTrouble."""
     path = volume / RECORD
     try:
@@ -160,7 +160,7 @@ def _remove(tree: Path) -> None:
 P = ParamSpec("P")
 
 
-async def _action(action: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+async def _run_in_thread(action: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
     """Do an action on the file system; what the system refuses is the node's trouble."""
     try:
         await in_thread(action, *args, **kwargs)

@@ -1,7 +1,7 @@
 """The space of one rabbit, in extents: which are taken, in a record for each on disk.
 
-A sparse image has more addresses than room: what counts is the sum of the sizes,
-so that it cannot fall into pieces. On a block device addresses are room.
+A sparse image has more addresses than space: what counts is the sum of the sizes,
+so that it cannot be fragmented. On a block device, each address is space.
 """
 
 import os
@@ -21,7 +21,7 @@ UNIT: Final = 4 * MIB
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One volume's place."""
+    """Where one volume is on the disk."""
 
     offset: int
     """Bytes, as is `size`."""
@@ -41,8 +41,8 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     """How much there is, in bytes."""
 
     capacity: int
-    addresses: int | None = None
-    """Where addresses end; None if they do not."""
+    address_limit: int | None = None
+    """Where addresses end, as those of a block device; None if they do not."""
 
 
 def free_bytes(taken: Iterable[Extent], space: Space) -> int:
@@ -61,7 +61,7 @@ def find_free(taken: Iterable[Extent], space: Space, size: int) -> tuple[int, in
         if offset + size <= extent.offset:
             break
         offset = extent.end
-    if space.addresses is not None and offset + size > space.addresses:
+    if space.address_limit is not None and offset + size > space.address_limit:
         return None
     return offset, size
 

@@ -15,12 +15,12 @@ PROTO: Final = "{proto}"
 """Stands in a command for the path of a file with the kind's `proto` text."""
 
 
-class FileSystem(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind."""
+class FileSystemType(msgspec.Struct, frozen=True, kw_only=True):
+    """How one type of file system is made on a device, and mounted."""
 
     make: Sequence[Sequence[str]]
     """The commands that make one, each without the device, which is its last word."""
-    is_bare: bool = False
+    is_raw: bool = False
     """Whether users have the device itself, and nothing is mounted."""
     proto: str = ""
     """What mkfs reads: xfs is told of the owner of its root in a prototype file."""
@@ -52,7 +52,7 @@ NO_DLM_CLUSTER: Final = (
     "name as network.cluster"
 )
 
-_EXT4: Final = FileSystem(
+_EXT4: Final = FileSystemType(
     make=[
         # All of it is the user's, and nothing is kept for root.
         ["mkfs.ext4", "-q", "-F", "-m", "0",
@@ -66,9 +66,9 @@ _EXT4: Final = FileSystem(
     options="nodev,nosuid,noinit_itable",
 )  # fmt: skip
 
-_KINDS: Final = {
+_TYPES: Final = {
     # What was there was discarded when it was given back.
-    "xfs": FileSystem(
+    "xfs": FileSystemType(
         make=[["mkfs.xfs", "-q", "-f", "-K", "-p", PROTO]],
         proto="-\n0 0\nd--700 {userid} {groupid}\n$\n",
         type="xfs",
@@ -78,10 +78,10 @@ _KINDS: Final = {
     # The nodes of one machine share its kernel, and may mount the same one (ADR 077).
     "gfs2": _EXT4,
     # What another user has left on a bare device would be there to be read.
-    "raw": FileSystem(make=[["blkdiscard", "--zeroout"]], is_bare=True),
+    "raw": FileSystemType(make=[["blkdiscard", "--zeroout"]], is_raw=True),
 }
 
-_GFS2: Final = FileSystem(
+_GFS2: Final = FileSystemType(
     make=[
         ["mkfs.gfs2", "-O", "-q", "-K", "-p", "lock_dlm", "-t", "{table}",
          "-j", "{journals}", "-J", "8"],
@@ -97,13 +97,13 @@ _GFS2: Final = FileSystem(
 """Of nodes that are machines of their own, whose kernels lock by a cluster's dlm."""
 
 _REQUIREMENTS: Final[Mapping[str, tuple[Sequence[str], str]]] = {
-    **{name: (kind.programs, kind.type) for name, kind in _KINDS.items()},
+    **{name: (kind.programs, kind.type) for name, kind in _TYPES.items()},
     # What targets take; clients take mount.lustre alone (`node.lustre`).
     "lustre": (("mkfs.lustre", "mount.lustre", "zpool", "lctl"), "lustre"),
 }
 """The programs, and the file system in the kernel, that each type takes."""
 
-PROGRAMS: Final = sorted({name for kind in _KINDS.values() for name in kind.programs})
+PROGRAMS: Final = sorted({name for kind in _TYPES.values() for name in kind.programs})
 """What has to be installed for all kinds."""
 
 
@@ -117,20 +117,20 @@ def unsupported_types(
     It is asked for programs, and for file systems that its kernel has, or has a module for.
     """
     needs = {**_REQUIREMENTS, "gfs2": (_GFS2.programs, _GFS2.type)} if cluster else _REQUIREMENTS
-    found = {}
+    unsupported = {}
     for name in FILE_SYSTEM_TYPES:
         programs, type_ = needs[name]
         missing = [program for program in programs if not is_installed(program)]
         if missing:
             *most, last = missing
-            found[name] = (
+            unsupported[name] = (
                 f"{', '.join(most)} and {last} are not installed"
                 if most
                 else f"{last} is not installed"
             )
         elif type_ and not is_in_kernel(type_):
-            found[name] = f"the kernel has no {type_}"
-    return found
+            unsupported[name] = f"the kernel has no {type_}"
+    return unsupported
 
 
 def kernel_types() -> set[str]:
@@ -144,11 +144,11 @@ def lock_table(volume: Volume, cluster: DlmCluster) -> str:
     return f"{cluster.name}:{space}"
 
 
-def _kind_of(name: str, cluster: DlmCluster | None = None) -> FileSystem:
+def _type_of(name: str, cluster: DlmCluster | None = None) -> FileSystemType:
     if name == "gfs2" and cluster is not None:
         return _GFS2
     try:
-        return _KINDS[name]
+        return _TYPES[name]
     except KeyError:
         raise NodeTrouble(f"file systems of type {name} are not made here", fatal=True) from None
 
@@ -161,33 +161,34 @@ def make_commands(
     A gfs2 is one where there is a `cluster`; without one, nodes share this machine's kernel (ADR
     077). Raises NodeTrouble for a kind that is not made here.
     """
-    kind = _kind_of(volume.file_system, cluster)
-    known: dict[str, object] = {"userid": volume.userid, "groupid": volume.groupid}
+    kind = _type_of(volume.file_system, cluster)
+    placeholders: dict[str, object] = {"userid": volume.userid, "groupid": volume.groupid}
     values = {"$DEVICE": device}
     if cluster is not None:
         table = lock_table(volume, cluster)
-        known |= {"journals": cluster.journals, "table": table}
+        placeholders |= {"journals": cluster.journals, "table": table}
         space = table.partition(":")[2]
         values |= {"$CLUSTER_NAME": cluster.name, "$LOCK_SPACE": space, "$PROTOCOL": "lock_dlm"}
     commands = [
-        [*(word.format(proto=proto, **known) for word in command), device] for command in kind.make
+        [*(word.format(proto=proto, **placeholders) for word in command), device]
+        for command in kind.make
     ]
     first = commands[0]
     # What stands in for another kind does not know its words.
     if first[0] == f"mkfs.{volume.file_system}":
-        said = profile_arguments(volume.commands, MKFS_COMMAND_LINE, values)
-        if said is not None:
-            if device not in said:
+        arguments = profile_arguments(volume.commands, MKFS_COMMAND_LINE, values)
+        if arguments is not None:
+            if device not in arguments:
                 raise NodeTrouble(
                     f"{MKFS_COMMAND_LINE} of the profile does not name $DEVICE", fatal=True
                 )
             # Ours are the last, and hold: whose the file system is, and that it may be made anew.
             commands[0] = [
                 first[0],
-                *said,
+                *arguments,
                 *(first[1:-1] if kind.enforced_options is None else kind.enforced_options),
             ]
-    return commands, kind.proto.format(**known)
+    return commands, kind.proto.format(**placeholders)
 
 
 MKFS_COMMAND_LINE: Final = "fileSystemCommands.rabbitCommands.mkfs"
@@ -211,24 +212,24 @@ def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[s
     a user's is mounted: no devices, and no programs that run as others.
     """
     device = source.arguments[-1]
-    said = None
+    arguments = None
     if source.type != SUBSTITUTE or source.is_file:
         values = {"$DEVICE": device, "$MOUNT_PATH": path}
         for side in ("rabbit", "compute"):
-            said = said or profile_arguments(
+            arguments = arguments or profile_arguments(
                 profile, f"fileSystemCommands.{side}{_MOUNT_COMMAND_LINE}", values
             )
-    if said is None:
+    if arguments is None:
         return ["mount", *source.arguments, path]
     if source.is_file:
-        return ["mount", *said]
-    return ["mount", "-t", source.type, *said, "-o", source.options]
+        return ["mount", *arguments]
+    return ["mount", "-t", source.type, *arguments, "-o", source.options]
 
 
 def source(file_system: str, device: str, cluster: DlmCluster | None = None) -> Source:
     """Return how a device with a file system is mounted. The bare device is bound over a file."""
-    kind = _kind_of(file_system, cluster)
-    if kind.is_bare:
+    kind = _type_of(file_system, cluster)
+    if kind.is_raw:
         return Source(("--bind", device), is_file=True)
     of_type = kind.type if kind.type == file_system else SUBSTITUTE
     arguments = ("-t", kind.type, "-o", kind.options, device)

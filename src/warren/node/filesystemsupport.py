@@ -10,18 +10,18 @@ from warren.dws.node import NodeTrouble
 from warren.node import commands, filesystems
 from warren.node.filesystems import DlmCluster
 
-_KNOWN = Path("/proc/filesystems")
+_PROC_FILESYSTEMS = Path("/proc/filesystems")
 
 
 async def unsupported_types(cluster: DlmCluster | None = None) -> dict[str, str]:
     """Return the types of file systems that this machine does not make, each with the reason."""
     wanted = filesystems.kernel_types()
-    there = _registered(_KNOWN) & wanted
+    supported = _registered(_PROC_FILESYSTEMS) & wanted
     # A type shows there only once its module is loaded, which mount(8) sees to.
-    for name in sorted(wanted - there):
+    for name in sorted(wanted - supported):
         if await _has_module(name):
-            there.add(name)
-    return filesystems.unsupported_types(is_installed, there.__contains__, cluster)
+            supported.add(name)
+    return filesystems.unsupported_types(is_installed, supported.__contains__, cluster)
 
 
 def is_installed(program: str) -> bool:

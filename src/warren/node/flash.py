@@ -9,7 +9,7 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
 
 SUBSTITUTE: Final = ""
-"""The type of what is mounted in place of what the profile speaks of."""
+"""The type of what stands in for the volume's own type: what a profile says does not fit it."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -71,8 +71,8 @@ def path_component(name: str) -> str:
     return name
 
 
-def out_of_space(group: str, left: int, asked: int) -> NodeTrouble:
+def out_of_space(group: str, free: int, requested: int) -> NodeTrouble:
     """Return the error for a full rabbit. A retry does not help: more was allocated than it has."""
     return NodeTrouble(
-        f"{group} has {left} bytes of flash left, and {asked} are asked for", fatal=True
+        f"{group} has {free} bytes of flash left, and {requested} are asked for", fatal=True
     )

@@ -21,7 +21,7 @@ from warren.node.namespaces import Namespace
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 
 
-async def follow(nodes: Sequence[Namespace]) -> None:
+async def follow_unmounts(nodes: Sequence[Namespace]) -> None:
     """Unmount in each node what the machine has unmounted, until cancelled.
 
     Only root can: in a namespace of another user's, the kernel locks what came from outside.

@@ -36,16 +36,16 @@ def become_file_user(userid: int, groupid: int) -> None:
     who is not root stays that, as does the root of a namespace of one user, and root for
     itself. All but the last go without any capability from then on. Raises OSError.
     """
-    changes = os.geteuid() == 0 and userid != 0 and not _is_only_user()
+    changes_user = os.geteuid() == 0 and userid != 0 and not _is_only_user()
     # A tree that its user's file server makes up has no end; the memory for it has one.
     userlimits.raise_oom_score()
     userlimits.limit_copier_memory()
     dropped = 0
     while _prctl(_PR_CAPBSET_DROP, dropped):
         dropped += 1
-    if changes:
+    if changes_user:
         _set_file_ids(userid, groupid)
-    if changes or userid != 0 or _is_only_user():
+    if changes_user or userid != 0 or _is_only_user():
         _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
         _limit_capabilities(0)
     _raise_unless(_prctl(_PR_SET_NO_NEW_PRIVS, 1))
@@ -56,19 +56,19 @@ def become_user(userid: int, groupid: int) -> None:
 
     What `become_file_user` says of root and of others than root holds here, too. Raises OSError.
     """
-    changes = os.geteuid() == 0 and userid != 0 and not _is_only_user()
+    changes_user = os.geteuid() == 0 and userid != 0 and not _is_only_user()
     # The user may trace such a program, and so have it do anything.
     userlimits.raise_oom_score()
-    if changes:
+    if changes_user:
         userlimits.limit_processes()
     dropped = 0
     while _prctl(_PR_CAPBSET_DROP, dropped):
         dropped += 1
-    if changes:
+    if changes_user:
         _set_groups(userid, groupid)
         os.setresgid(groupid, groupid, groupid)
         os.setresuid(userid, userid, userid)  # all capabilities go with it
-    if changes or userid != 0 or _is_only_user():
+    if changes_user or userid != 0 or _is_only_user():
         _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
         _limit_capabilities(0)
     _raise_unless(_prctl(_PR_SET_NO_NEW_PRIVS, 1))
@@ -109,12 +109,12 @@ def _set_file_ids(userid: int, groupid: int) -> None:
         raise PermissionError(f"files cannot be made for user {userid} and group {groupid} here")
 
 
-def _other_id(kind: str, besides: int) -> int:
+def _other_id(kind: str, taken: int) -> int:
     """Return an id that no user has, the last that there is here."""
     with open(f"/proc/self/{kind}_map") as table:
         ranges = [[int(word) for word in line.split()] for line in table]
     last = min(max(first + count - 1 for first, _, count in ranges), _GREATEST_ID)
-    return last if last != besides else last - 1
+    return last if last != taken else last - 1
 
 
 def _is_only_user() -> bool:

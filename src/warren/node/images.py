@@ -25,7 +25,7 @@ from warren.node.threads import in_thread
 _PULL_SECONDS: Final = 600.0
 _UNPACK_SECONDS: Final = 300.0
 
-_AT_ONCE: Final = 4
+_MOST_AT_ONCE: Final = 4
 """How many images are fetched or unpacked at a time."""
 
 _REFERENCE: Final = re.compile(
@@ -36,8 +36,8 @@ _OWNER: Final = re.compile(r"\.(\d+)-.*")
 
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 
-_INDEX: Final = "application/vnd.oci.image.index.v1+json"
-_NAME: Final = "org.opencontainers.image.ref.name"
+_INDEX_MEDIA_TYPE: Final = "application/vnd.oci.image.index.v1+json"
+_REF_NAME: Final = "org.opencontainers.image.ref.name"
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class Images:
         self._library = library
         self._fetch_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Locks by name: one layout is written to once at a time."""
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def find(self, reference: str) -> Image:
         """Return an image, fetched and unpacked if it must be. Raises NodeTrouble."""
@@ -98,14 +98,14 @@ class Images:
 
     async def _layout(self, name: str, tag: str) -> Path:
         """Return the layout that has an image."""
-        own = self._library / name
-        if await in_thread(_has, own, tag):
-            return own
+        from_library = self._library / name
+        if await in_thread(_has_tag, from_library, tag):
+            return from_library
         fetched = self._directory / "fetched" / name
-        if await in_thread(_has, fetched, tag):
+        if await in_thread(_has_tag, fetched, tag):
             return fetched
         async with self._fetch_locks.setdefault(name, asyncio.Lock()), self._slots:
-            if not await in_thread(_has, fetched, tag):
+            if not await in_thread(_has_tag, fetched, tag):
                 await self._fetch(name, tag, fetched)
         return fetched
 
@@ -125,28 +125,28 @@ class Images:
     async def _unpack(self, layout: Path, tag: str, bundle: Path) -> None:
         """Unpack an image, which others may do as well: the first to have it whole gives it."""
         async with self._slots:
-            own = await in_thread(_make_work_directory, bundle.parent)
+            work_directory = await in_thread(_make_work_directory, bundle.parent)
             try:
                 rootless = ["--rootless"] if os.geteuid() != 0 else []
-                unpacked = own / "bundle"
+                unpacked = work_directory / "bundle"
                 await commands.run(
                     ["umoci", "unpack", *rootless, "--image", f"{layout}:{tag}", str(unpacked)],
                     seconds=_UNPACK_SECONDS,
                 )
                 await in_thread(_rename, unpacked, bundle)
             finally:
-                await in_thread(shutil.rmtree, own, ignore_errors=True)
+                await in_thread(shutil.rmtree, work_directory, ignore_errors=True)
 
 
-def _make_work_directory(place: Path) -> Path:
+def _make_work_directory(parent: Path) -> Path:
     """Make a directory that is this process's, and remove those of processes that have ended."""
-    place.mkdir(parents=True, exist_ok=True)
-    for each in place.glob(".*"):
+    parent.mkdir(parents=True, exist_ok=True)
+    for each in parent.glob(".*"):
         owner = _OWNER.fullmatch(each.name)
         # A number that another process has by now keeps its directory there until later.
         if owner is not None and not Path(f"/proc/{owner[1]}").exists():
             shutil.rmtree(each, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f".{os.getpid()}-", dir=place))
+    return Path(tempfile.mkdtemp(prefix=f".{os.getpid()}-", dir=parent))
 
 
 def _rename(unpacked: Path, bundle: Path) -> None:
@@ -165,7 +165,7 @@ def _split(reference: str) -> tuple[str, str]:
     return match["name"], match["tag"] or "latest"
 
 
-def _has(layout: Path, tag: str) -> bool:
+def _has_tag(layout: Path, tag: str) -> bool:
     try:
         _manifest(layout, tag)
     except (OSError, ValueError, KeyError):
@@ -176,12 +176,12 @@ def _has(layout: Path, tag: str) -> bool:
 def _manifest(layout: Path, tag: str) -> tuple[_Manifest, str]:
     """Return the manifest of a tag and its digest. Raises KeyError, and as `_read` does."""
     for each in _read(layout / "index.json", _Index).manifests or ():
-        if (each.annotations or {}).get(_NAME) == tag:
+        if (each.annotations or {}).get(_REF_NAME) == tag:
             found = each
             break
     else:
         raise KeyError(tag)
-    if found.media_type == _INDEX:
+    if found.media_type == _INDEX_MEDIA_TYPE:
         raise NodeTrouble(
             f"{layout}:{tag} has images for several machines: copy the one for this machine, with "
             "skopeo copy"

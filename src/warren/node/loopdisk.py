@@ -114,8 +114,11 @@ class LoopDisk:
         start = 0
         while extent is not None and start < extent.size:
             async with self._locked():
-                known = self._extents.get(name)
-                if known is None or (known.offset, known.size) != (extent.offset, extent.size):
+                current = self._extents.get(name)
+                if current is None or (current.offset, current.size) != (
+                    extent.offset,
+                    extent.size,
+                ):
                     return  # another call has given it back
                 start = await self._give_back_piece(name, extent, start)
             await asyncio.sleep(2 * _LOCK_PAUSE)  # others, who look once in a pause, have the disk
@@ -130,10 +133,10 @@ class LoopDisk:
             await loops.wait_unmounted(loop)
             await loops.detach(loop)
         # Only a user's volume in an image can be in many pieces there.
-        may_be_cut = self._device is None and extent.userid != 0
-        end = min(start + self._piece, extent.size) if may_be_cut else extent.size
-        if may_be_cut and await in_thread(self._has_data, extent.offset + start, end - start):
-            await self._join(extent.offset + start, end - start)
+        in_pieces = self._device is None and extent.userid != 0
+        end = min(start + self._piece, extent.size) if in_pieces else extent.size
+        if in_pieces and await in_thread(self._has_data, extent.offset + start, end - start):
+            await self._defragment(extent.offset + start, end - start)
         await self._discard(extent.offset + start, end - start)
         if end == extent.size:
             await in_thread(self._extents.remove, name)
@@ -176,7 +179,7 @@ class LoopDisk:
                 if loop.overlaps(extent.offset, extent.size) and not loop.backing_removed:
                     raise
 
-    async def _join(self, offset: int, size: int) -> None:
+    async def _defragment(self, offset: int, size: int) -> None:
         """Have a part of the image in one piece in its file system, where that can be.
 
         A user who writes every other block leaves hundreds of thousands of pieces in a GiB. Where
@@ -190,7 +193,7 @@ class LoopDisk:
             )  # fmt: skip
 
     def _has_data(self, offset: int, size: int) -> bool:
-        """Return whether something was written to a part of the image: to join it takes blocks."""
+        """Return whether a part of the image has data: to defragment it takes blocks."""
         try:
             opened = os.open(self._backing, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -222,19 +225,19 @@ class LoopDisk:
             _grow_image(self._backing, extent.end)
             return
         try:
-            self._check_room(volume, extent.size)
+            self._check_free_space(volume, extent.size)
             _grow_image(self._backing, 0)  # or the command would make one that all may read
             await commands.run(
                 ["fallocate", "--offset", str(extent.offset),
                  "--length", str(extent.size), str(self._backing)]
             )  # fmt: skip
-            self._check_room(volume, 0)  # another rabbit's image may have taken it meanwhile
+            self._check_free_space(volume, 0)  # another rabbit's image may have taken it meanwhile
         except NodeTrouble:
             await self._discard(extent.offset, extent.size)
             await in_thread(self._extents.remove, volume.name)
             raise
 
-    def _check_room(self, volume: Volume, size: int) -> None:
+    def _check_free_space(self, volume: Volume, size: int) -> None:
         """Raise NodeTrouble if the file system around the image has no room for so many bytes."""
         found = os.statvfs(self._directory)
         free = found.f_bavail * found.f_frsize
@@ -253,7 +256,7 @@ class LoopDisk:
             size = _device_size(self._device)
         except OSError as error:
             raise NodeTrouble(f"{self._device}: {error.strerror}") from error
-        return Space(capacity=min(size, self._capacity), addresses=size)
+        return Space(capacity=min(size, self._capacity), address_limit=size)
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:

@@ -98,8 +98,8 @@ def why_unavailable() -> str | None:
         return f"{' and '.join(missing)}: not installed"
     if not os.access("/dev/loop-control", os.W_OK):
         return "the kernel has no loop devices"
-    known = Path("/proc/filesystems").read_text().split()
-    if "xfs" not in known and not Path(f"/lib/modules/{os.uname().release}").is_dir():
+    file_systems = Path("/proc/filesystems").read_text().split()
+    if "xfs" not in file_systems and not Path(f"/lib/modules/{os.uname().release}").is_dir():
         return "the kernel has no xfs"
     return None
 

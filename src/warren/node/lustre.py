@@ -31,10 +31,10 @@ async def lnet_nid() -> str:
     if shutil.which("lctl") is None:
         return ""
     try:
-        said = await commands.run(["lctl", "list_nids"])
+        output = await commands.run(["lctl", "list_nids"])
     except NodeTrouble:
         return ""  # its modules are not loaded
-    return said.split()[0] if said.split() else ""
+    return output.split()[0] if output.split() else ""
 
 
 def pool_name(name: str) -> str:
@@ -42,7 +42,9 @@ def pool_name(name: str) -> str:
     return f"warren-{name}"
 
 
-def target_variables(volume: Volume, target: Target, device: str, point: str) -> dict[str, str]:
+def target_variables(
+    volume: Volume, target: Target, device: str, mount_point: str
+) -> dict[str, str]:
     """Return what the command lines of a target may say."""
     pool = pool_name(volume.name)
     return {
@@ -57,7 +59,7 @@ def target_variables(volume: Volume, target: Target, device: str, point: str) ->
         "$FS_NAME": target.file_system,
         "$MGS_NID": target.mgs,
         "$INDEX": str(target.index),
-        "$MOUNT_PATH": point,
+        "$MOUNT_PATH": mount_point,
     }
 
 
@@ -79,10 +81,10 @@ def mount_target_command(volume: Volume, values: Mapping[str, str]) -> list[str]
 def mount_client_command(source: LustreMount, path: str, profile: ProfileCommands) -> list[str]:
     """Return the command by which a client mounts a file system. Raises NodeTrouble."""
     values = client_variables(source, path)
-    said = None
+    arguments = None
     for name in ("commandlines.mountCompute", "commandlines.mountRabbit"):
-        said = said or profile_arguments(profile, name, values)
-    return ["mount", "-t", "lustre", *(said or [f"{source.address}:/{source.name}", path]),
+        arguments = arguments or profile_arguments(profile, name, values)
+    return ["mount", "-t", "lustre", *(arguments or [f"{source.address}:/{source.name}", path]),
             "-o", _OPTIONS]  # fmt: skip
 
 
@@ -122,31 +124,31 @@ async def give_to_user(
         raise NodeTrouble(f"{path}: {error.strerror}") from error
 
 
-async def make_target(volume: Volume, target: Target, device: str, point: Path) -> None:
+async def make_target(volume: Volume, target: Target, device: str, mount_point: Path) -> None:
     """Make a target anew, whatever was begun of it. Raises NodeTrouble."""
-    await destroy_target(volume.name, point)
-    values = target_variables(volume, target, device, str(point))
+    await destroy_target(volume.name, mount_point)
+    values = target_variables(volume, target, device, str(mount_point))
     for command in make_target_commands(volume, target, values):
         await commands.run(command, seconds=COMMAND_SECONDS)
 
 
-async def serve_target(volume: Volume, target: Target, device: str, point: Path) -> None:
+async def serve_target(volume: Volume, target: Target, device: str, mount_point: Path) -> None:
     """Have a target that is made be served, if it is not. Raises NodeTrouble."""
-    if await in_thread(_is_mounted, point):
+    if await in_thread(_is_mounted, mount_point):
         return
-    values = target_variables(volume, target, device, str(point))
+    values = target_variables(volume, target, device, str(mount_point))
     pool = pool_name(volume.name)
     if not await _has_pool(pool):
         # The machine was started anew: pools are in no cache file.
         await commands.run(["zpool", "import", "-d", device, "-N", pool], seconds=COMMAND_SECONDS)
-    await in_thread(_make_point, point)
+    await in_thread(_make_mount_point, mount_point)
     await commands.run(mount_target_command(volume, values), seconds=COMMAND_SECONDS)
     try:
         await usercommands.run(
             volume.commands, ("commandlines.postActivate",), values, seconds=COMMAND_SECONDS
         )
     except NodeTrouble:
-        await _unmount(point)  # so that the next try runs them again
+        await _unmount(mount_point)  # so that the next try runs them again
         raise
 
 
@@ -156,50 +158,52 @@ async def configure_mgs(lines: Sequence[Sequence[str]]) -> None:
         try:
             await commands.run(words, seconds=COMMAND_SECONDS)
         except NodeTrouble as trouble:
-            what = f"preMountCommands of the profile ({shlex.join(words)})"
-            raise NodeTrouble(f"{what}: {trouble}") from trouble
+            name = f"preMountCommands of the profile ({shlex.join(words)})"
+            raise NodeTrouble(f"{name}: {trouble}") from trouble
 
 
-async def destroy_target(name: str, point: Path, profile: ProfileCommands = NO_COMMANDS) -> None:
+async def destroy_target(
+    name: str, mount_point: Path, profile: ProfileCommands = NO_COMMANDS
+) -> None:
     """Stop serving a target, and destroy its pool; nothing if there is none. Raises NodeTrouble.
 
     What the profile has run before that keeps no target.
     """
     pool = pool_name(name)
-    if await in_thread(_is_mounted, point):
-        values = {"$MOUNT_PATH": str(point), "$POOL_NAME": pool}
+    if await in_thread(_is_mounted, mount_point):
+        values = {"$MOUNT_PATH": str(mount_point), "$POOL_NAME": pool}
         try:
             await usercommands.run(
                 profile, ("commandlines.preDeactivate",), values, seconds=COMMAND_SECONDS
             )
         except NodeTrouble as trouble:
             log.warning("a command of the profile failed", volume=name, why=trouble)
-    await _unmount(point)
+    await _unmount(mount_point)
     if shutil.which("zpool") is not None and await _has_pool(pool):
         await commands.run(["zpool", "destroy", pool], seconds=COMMAND_SECONDS)
 
 
-async def _unmount(point: Path) -> None:
-    while await in_thread(_is_mounted, point):
-        await commands.run(["umount", str(point)], seconds=COMMAND_SECONDS)
-    if await in_thread(point.is_dir):
-        await in_thread(point.rmdir)
+async def _unmount(mount_point: Path) -> None:
+    while await in_thread(_is_mounted, mount_point):
+        await commands.run(["umount", str(mount_point)], seconds=COMMAND_SECONDS)
+    if await in_thread(mount_point.is_dir):
+        await in_thread(mount_point.rmdir)
 
 
 async def _has_pool(pool: str) -> bool:
-    said = await commands.run(["zpool", "list", "-H", "-o", "name"])
-    return pool in said.split()
+    output = await commands.run(["zpool", "list", "-H", "-o", "name"])
+    return pool in output.split()
 
 
-def _is_mounted(point: Path) -> bool:
-    return str(point) in mount_points(os.getpid())
+def _is_mounted(mount_point: Path) -> bool:
+    return str(mount_point) in mount_points(os.getpid())
 
 
-def _make_point(point: Path) -> None:
+def _make_mount_point(mount_point: Path) -> None:
     try:
-        point.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mount_point.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise NodeTrouble(f"{point}: {error.strerror}") from error
+        raise NodeTrouble(f"{mount_point}: {error.strerror}") from error
 
 
 def _command_words(profile: ProfileCommands, name: str, values: Mapping[str, str]) -> list[str]:

@@ -95,7 +95,7 @@ class NamespacedMachine:
         values = {"$MOUNT_PATH": path, "$DEVICE": source.arguments[-1]}
         if path not in self._namespace.mounts():
             command = filesystems.mount_command(source, path, profile)
-            self._make_point(source, path)
+            self._make_mount_point(source, path)
             await usercommands.run(profile, usercommands.PRE_MOUNT, values, nsenter=nsenter)
             self._mark_post_mount(path, profile)
             await self._mount(nsenter, command, source.arguments[-1])
@@ -110,9 +110,9 @@ class NamespacedMachine:
         nsenter = await self._namespace.nsenter_command()
         values = lustre.client_variables(source, path)
         if path not in self._namespace.mounts():
-            point = Source(("-t", LUSTRE, f"{source.address}:/{source.name}"))
+            mount_source = Source(("-t", LUSTRE, f"{source.address}:/{source.name}"))
             command = lustre.mount_client_command(source, path, profile)
-            self._make_point(point, path)
+            self._make_mount_point(mount_source, path)
             await usercommands.run(profile, usercommands.PRE_MOUNT, values, nsenter=nsenter)
             self._mark_post_mount(path, profile)
             await commands.run([*nsenter, *command], seconds=lustre.COMMAND_SECONDS)
@@ -125,8 +125,8 @@ class NamespacedMachine:
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
-        there = path in self._namespace.mounts()
-        if there and profile:
+        was_mounted = path in self._namespace.mounts()
+        if was_mounted and profile:
             await self._run_unmount_commands(path, profile, usercommands.PRE_UNMOUNT)
         # More than once, should an agent have died while its mount command did not.
         while path in self._namespace.mounts():
@@ -137,11 +137,11 @@ class NamespacedMachine:
                 if path in self._namespace.mounts():
                     await self._unmount_busy(nsenter, path, userid)
         self._grace_period.forget(self._grace_key(path))
-        if there and profile:
+        if was_mounted and profile:
             await self._run_unmount_commands(path, profile, usercommands.POST_UNMOUNT)
         try:
             self._post_mount_marker(path).unlink(missing_ok=True)
-            self._remove_point(path)
+            self._remove_mount_point(path)
         except OSError as error:
             raise NodeTrouble(f"{path}: {error.strerror}") from error
 
@@ -189,12 +189,12 @@ class NamespacedMachine:
 
     async def _unmount_busy(self, nsenter: Sequence[str], path: str, userid: int) -> None:
         """Unmount what is in use, for good. Raises InUse while that is waited for."""
-        left = await self._grace_period.wait(
+        users = await self._grace_period.wait(
             self._grace_key(path), userid, lambda: self._users_of(path, userid)
         )
         # Those that are not ended keep what they have open, and no other process finds it any more:
         # the node is free of it, and the volume cannot be released before they are gone.
-        log.warning("unmounted while in use", path=path, by=describe(left))
+        log.warning("unmounted while in use", path=path, by=describe(users))
         await commands.run([*nsenter, "umount", "--lazy", path])
 
     def _grace_key(self, path: str) -> str:
@@ -215,28 +215,31 @@ class NamespacedMachine:
 
     def _check_allowed(self, path: str) -> None:
         if ".." in Path(path).parts or not any(
-            Path(path).is_relative_to(place) for place in self._mount_roots
+            Path(path).is_relative_to(root) for root in self._mount_roots
         ):
             mount_roots = " or ".join(map(str, self._mount_roots))
             raise NodeTrouble(f"{path}: nothing is mounted but below {mount_roots}", fatal=True)
 
-    def _make_point(self, source: Source, path: str) -> None:
+    def _make_mount_point(self, source: Source, path: str) -> None:
         root = self._namespace.root
         if root is None:
             raise NodeTrouble(f"the mount namespace of {self._name} has gone")
-        point = Path(f"{root}{path}")
+        mount_point = Path(f"{root}{path}")
         try:
-            for directory in [*reversed(point.parents), *([] if source.is_file else [point])]:
+            for directory in [
+                *reversed(mount_point.parents),
+                *([] if source.is_file else [mount_point]),
+            ]:
                 # Passed by all users, listed by none: what is mounted is its owner's alone.
                 if directory.is_relative_to(f"{root}{self._namespace.prefix}"):
                     with suppress(FileExistsError):
                         directory.mkdir(mode=0o711)
             if source.is_file:
-                point.touch(mode=0o600)
+                mount_point.touch(mode=0o600)
         except OSError as error:
             raise NodeTrouble(f"{path}: {error.strerror}") from error
 
-    def _remove_point(self, path: str) -> None:
+    def _remove_mount_point(self, path: str) -> None:
         """Remove a mount point, and the directories that are empty without it."""
         prefix = self._namespace.prefix
         root = self._namespace.root

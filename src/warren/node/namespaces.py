@@ -37,7 +37,7 @@ _POLLS: Final = 1500
 """How often to look for the record of a holder that another process is starting: for 30 s."""
 
 _MOUNT_TMPFS: Final = 'mount -t tmpfs -o mode=0711 none "$1"'
-"""What the holder of a node does first: make room for mount points."""
+"""What the holder of a node does first: make a file system for mount points."""
 
 _BIND_HOSTS: Final = '[ ! -e "$2" ] || [ ! -e /etc/hosts ] || mount --bind "$2" /etc/hosts'
 """And: have the node's hosts known by name, where there are some."""
@@ -56,8 +56,8 @@ class Namespace:
     could be pulled from under them.
     """
 
-    _kinds: Sequence[str] = ("--mount",)
-    _prepare: str = f"{_MOUNT_TMPFS} && {{ {_BIND_HOSTS}; }}"
+    _namespace_options: Sequence[str] = ("--mount",)
+    _prepare_command: str = f"{_MOUNT_TMPFS} && {{ {_BIND_HOSTS}; }}"
 
     def __init__(self, directory: Path, prefix: Path, hosts: Path | None = None) -> None:
         """What /etc/hosts says there is in the file `hosts`, if it is there."""
@@ -103,23 +103,23 @@ class Namespace:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
         self._remember_mounts()
         record = self._directory / "holder"
-        unshare = ["unshare", *_unshare_options(self._kinds), "--propagation", "slave"]
+        unshare = ["unshare", *_unshare_options(self._namespace_options), "--propagation", "slave"]
         # The lock is held by the holder itself, so that two agents cannot both start one;
         # the holder writes its own record, so that none is left behind unknown.
         lock = ["flock", "--nonblock", "--no-fork", f"{record}.lock"]
-        places = (record, self._prefix, self._hosts or "/nowhere")
-        hold = ["sh", "-c", f"{self._prepare} && {_RECORD_AND_WAIT}", *map(str, places)]
-        said = await commands.run(["setsid", "--fork", *lock, *unshare, *hold], merged=True)
+        arguments = (record, self._prefix, self._hosts or "/nowhere")
+        hold = ["sh", "-c", f"{self._prepare_command} && {_RECORD_AND_WAIT}", *map(str, arguments)]
+        output = await commands.run(["setsid", "--fork", *lock, *unshare, *hold], merged=True)
         for _ in range(_POLLS):
             holder = self.holder
             if holder is not None:
                 return holder
-            if said:
+            if output:
                 break
             # Nothing yet: another process has the lock, and is about to write the record.
             await asyncio.sleep(_POLL_INTERVAL)
         raise NodeTrouble(
-            f"the mount namespace of {self._directory.name} could not be made: {said.strip()}"
+            f"the mount namespace of {self._directory.name} could not be made: {output.strip()}"
         )
 
     async def nsenter_command(self) -> list[str]:
@@ -147,8 +147,8 @@ class Namespace:
         holder = self.holder
         if holder is None:
             return
-        gone = self._remembered_mounts() - mount_points(os.getpid())
-        found = [mount for mount in _mount_table(holder) if mount.point in gone]
+        unmounted = self._remembered_mounts() - mount_points(os.getpid())
+        found = [mount for mount in _mount_table(holder) if mount.point in unmounted]
         # Of several at one point the last is on top.
         for mount in sorted(reversed(found), key=lambda each: each.point, reverse=True):
             # By its id: a user who owns its directory may have another mount at its path by now.
@@ -169,9 +169,9 @@ class Namespace:
 
     def _remembered_mounts(self) -> set[str]:
         with suppress(OSError, ValueError):
-            below = f"{self._prefix}/"
-            known = json.loads((self._directory / "mounts").read_text())
-            return {point for point in known if not f"{point}/".startswith(below)}
+            prefix = f"{self._prefix}/"
+            remembered = json.loads((self._directory / "mounts").read_text())
+            return {point for point in remembered if not f"{point}/".startswith(prefix)}
         return set()
 
     def __str__(self) -> str:
@@ -198,10 +198,12 @@ def processes(namespaces: Iterable[Namespace]) -> list[int]:
     holders = {holder for each in namespaces if (holder := each.holder) is not None}
     if not holders:
         return []
-    spaces = {mount_namespace(holder) for holder in holders} - {0}
+    namespace_numbers = {mount_namespace(holder) for holder in holders} - {0}
     others = sorted(set(pids()) - holders)
     answers = call_in_child(mount_namespace, others)
-    return [each for each, space in zip(others, answers, strict=True) if space in spaces]
+    return [
+        each for each, number in zip(others, answers, strict=True) if number in namespace_numbers
+    ]
 
 
 def nsenter_command(holder: int) -> list[str]:
@@ -294,12 +296,14 @@ def join(holder: int | None, host: str) -> None:
             if userid != 0:
                 _map_ids(f"{userid} {userid} 1", f"{groupid} {groupid} 1")
         return
-    kinds = {"mnt": _CLONE_NEWNS} if userid == 0 else {"user": _CLONE_NEWUSER, "mnt": _CLONE_NEWNS}
+    clone_flags = (
+        {"mnt": _CLONE_NEWNS} if userid == 0 else {"user": _CLONE_NEWUSER, "mnt": _CLONE_NEWNS}
+    )
     with ExitStack() as stack:
         # All of them first: a holder that has ended is found out before anything is changed.
-        opened = {name: _open_namespace(holder, name, stack) for name in kinds}
-        for name, kind in kinds.items():
-            if libc.setns(opened[name], kind) != 0:
+        opened = {name: _open_namespace(holder, name, stack) for name in clone_flags}
+        for name, clone_flag in clone_flags.items():
+            if libc.setns(opened[name], clone_flag) != 0:
                 raise OSError(ctypes.get_errno(), f"setns {name}")
     if libc.unshare(_CLONE_NEWUTS) == 0:
         _set_host_name(host)

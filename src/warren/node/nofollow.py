@@ -12,10 +12,10 @@ import threading
 from contextlib import suppress
 from typing import Final
 
-_UNKNOWN_KIND: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_UNKNOWN_KIND_FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """How something is opened of which it is not sure what it is."""
 
-_NEW_FILE: Final = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE_FLAGS: Final = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS: Final = {
     stat.S_IFDIR: "a directory",
     stat.S_IFLNK: "a symbolic link",
@@ -26,7 +26,7 @@ _KINDS: Final = {
 }
 _NOT_WRITABLE: Final = (errno.EACCES, errno.EPERM, errno.ETXTBSY)
 """What keeps a file from being written to, and not from being replaced."""
-_IN_PARENT: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_IN_PARENT_FLAGS: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def without_links(path: str, within: str) -> str:
@@ -63,19 +63,21 @@ def _descend(path: str, within: str, flags: int, *, make: bool) -> int:
         raise OSError(errno.EXDEV, f"is not in {within}", path)
     if not names:
         return os.open(top, flags)
-    here = os.open(top, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    directory_fd = os.open(top, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for left, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
+        for names_left, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
             if make:
                 with suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=here)
-            below = os.open(name, (os.O_PATH if left else flags) | _IN_PARENT, dir_fd=here)
-            os.close(here)
-            here = below
+                    os.mkdir(name, dir_fd=directory_fd)
+            inner_fd = os.open(
+                name, (os.O_PATH if names_left else flags) | _IN_PARENT_FLAGS, dir_fd=directory_fd
+            )
+            os.close(directory_fd)
+            directory_fd = inner_fd
     except OSError as error:
-        os.close(here)
+        os.close(directory_fd)
         raise OSError(error.errno, error.strerror, path) from None
-    return here
+    return directory_fd
 
 
 class Directory:
@@ -101,7 +103,7 @@ class Tree:
         It leads through none below `within`, and all below it are the user `owner`'s, where that is
         said. So many as `spare` that are not in use stay open. Raises OSError.
         """
-        self._flags = flags | _IN_PARENT
+        self._flags = flags | _IN_PARENT_FLAGS
         self._spare = spare
         self._owner = owner
         self._path = path
@@ -111,54 +113,54 @@ class Tree:
         self.top = Directory(None, "", open_directory(path, flags, within))
         self.top.users = 1
 
-    def acquire(self, place: Directory) -> int:
+    def acquire(self, directory: Directory) -> int:
         """Return the descriptor of a directory, which is valid until `release`. Raises OSError."""
         with self._lock:
-            shut = []
-            above = place
-            while above.descriptor < 0:
-                assert above.parent is not None
-                shut.append(above)
-                above = above.parent
-            for each in reversed(shut):
-                each.descriptor = self._open(each.name, above.descriptor)
+            closed = []
+            ancestor = directory
+            while ancestor.descriptor < 0:
+                assert ancestor.parent is not None
+                closed.append(ancestor)
+                ancestor = ancestor.parent
+            for each in reversed(closed):
+                each.descriptor = self._open(each.name, ancestor.descriptor)
                 self._close_some()
                 self._idle[each] = None
-                above = each
-            place.users += 1
-            self._idle.pop(place, None)
-            return place.descriptor
+                ancestor = each
+            directory.users += 1
+            self._idle.pop(directory, None)
+            return directory.descriptor
 
-    def _open(self, name: str, above: int) -> int:
-        opened = os.open(name, self._flags, dir_fd=above)
+    def _open(self, name: str, parent_fd: int) -> int:
+        opened = os.open(name, self._flags, dir_fd=parent_fd)
         # Looked at when it is open: whose it was by its name may be another one.
         if self._owner is not None and os.fstat(opened).st_uid != self._owner:
             os.close(opened)
             raise PermissionError(errno.EPERM, "is another user's directory", name)
         return opened
 
-    def release(self, place: Directory) -> None:
+    def release(self, directory: Directory) -> None:
         """Release the descriptor that one `acquire` returned."""
         with self._lock:
-            place.users -= 1
-            if not place.users:
-                self._idle[place] = None
+            directory.users -= 1
+            if not directory.users:
+                self._idle[directory] = None
                 self._close_some()
 
-    def path(self, place: Directory, name: str = "") -> str:
+    def path(self, directory: Directory, name: str = "") -> str:
         """Return the path of a directory, or of something in it, to tell the user."""
         names = [name] if name else []
-        while place.parent is not None:
-            names.append(place.name)
-            place = place.parent
+        while directory.parent is not None:
+            names.append(directory.name)
+            directory = directory.parent
         return os.path.join(self._path, *reversed(names))
 
     def _close_some(self) -> None:
         while len(self._idle) > self._spare:
-            place = next(iter(self._idle))
-            del self._idle[place]
-            os.close(place.descriptor)
-            place.descriptor = -1
+            directory = next(iter(self._idle))
+            del self._idle[directory]
+            os.close(directory.descriptor)
+            directory.descriptor = -1
 
 
 class NotAFile(Exception):
@@ -169,48 +171,53 @@ class SameFile(Exception):
     """The file that is to be written is the one that is read."""
 
 
-def check_is_file(known: os.stat_result) -> None:
+def check_is_file(status: os.stat_result) -> None:
     """Raise NotAFile for what is something else."""
-    kind = stat.S_IFMT(known.st_mode)
+    kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
         raise NotAFile(_KINDS.get(kind, "something else"))
 
 
-def open_to_look(name: str, above: int) -> int:
+def open_to_look(name: str, parent_fd: int) -> int:
     """Open whatever has a name in an open directory, but no link; return its descriptor.
 
     Never blocks, and neither does the descriptor. It is not to be read before it is known to be
     a file. Raises OSError.
     """
-    return os.open(name, os.O_RDONLY | _UNKNOWN_KIND, dir_fd=above)
+    return os.open(name, os.O_RDONLY | _UNKNOWN_KIND_FLAGS, dir_fd=parent_fd)
 
 
-def open_to_read(name: str, above: int) -> tuple[int, os.stat_result]:
+def open_to_read(name: str, parent_fd: int) -> tuple[int, os.stat_result]:
     """Open a file of an open directory; return its descriptor, and what is known of it.
 
     Never blocks, whatever has just taken the file's place. Raises NotAFile and OSError.
     """
-    descriptor = open_to_look(name, above)
+    descriptor = open_to_look(name, parent_fd)
     try:
-        known = os.fstat(descriptor)
-        check_is_file(known)
+        status = os.fstat(descriptor)
+        check_is_file(status)
         os.set_blocking(descriptor, True)
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor, known
+    return descriptor, status
 
 
-def open_to_make(name: str, above: int, mode: int) -> int:
+def open_to_make(name: str, parent_fd: int, mode: int) -> int:
     """Make a file to write to in an open directory; return its descriptor.
 
     Raises OSError, as FileExistsError for anything that is there.
     """
-    return os.open(name, os.O_WRONLY | _NEW_FILE, mode, dir_fd=above)
+    return os.open(name, os.O_WRONLY | _NEW_FILE_FLAGS, mode, dir_fd=parent_fd)
 
 
 def open_to_write(
-    name: str, above: int, source: os.stat_result, *, read: bool = False, owner: int | None = None
+    name: str,
+    parent_fd: int,
+    source: os.stat_result,
+    *,
+    read: bool = False,
+    owner: int | None = None,
 ) -> tuple[int, os.stat_result | None]:
     """Make a file in an open directory, or open the one that is there; return its descriptor.
 
@@ -221,43 +228,43 @@ def open_to_write(
     device do what it does. `read` asks for a descriptor that can be read, too. Raises NotAFile,
     SameFile and OSError.
     """
-    how = os.O_RDWR if read else os.O_WRONLY
+    flags = os.O_RDWR if read else os.O_WRONLY
     with suppress(FileExistsError):
-        return os.open(name, how | _NEW_FILE, 0o600, dir_fd=above), None
-    known = os.stat(name, dir_fd=above, follow_symlinks=False)
-    check_is_file(known)
-    if os.path.samestat(known, source):
+        return os.open(name, flags | _NEW_FILE_FLAGS, 0o600, dir_fd=parent_fd), None
+    status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+    check_is_file(status)
+    if os.path.samestat(status, source):
         raise SameFile
-    if known.st_nlink > 1 or owner not in (None, known.st_uid):
-        return replace(name, above, read=read), None
+    if status.st_nlink > 1 or owner not in (None, status.st_uid):
+        return replace(name, parent_fd, read=read), None
     try:
-        descriptor = os.open(name, how | _UNKNOWN_KIND, dir_fd=above)
+        descriptor = os.open(name, flags | _UNKNOWN_KIND_FLAGS, dir_fd=parent_fd)
     except OSError as error:
         # An earlier copy of a file that is not writable, or a program that runs: by each user who
         # may run it. Only its directory's owner gets past.
         if error.errno not in _NOT_WRITABLE:
             raise
-        return replace(name, above, read=read), None
+        return replace(name, parent_fd, read=read), None
     try:
         # Once more: another may have taken its place before it was opened.
-        known = os.fstat(descriptor)
-        check_is_file(known)
-        if os.path.samestat(known, source):
+        status = os.fstat(descriptor)
+        check_is_file(status)
+        if os.path.samestat(status, source):
             raise SameFile
-        if owner not in (None, known.st_uid):
+        if owner not in (None, status.st_uid):
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), name)
         os.set_blocking(descriptor, True)
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor, known
+    return descriptor, status
 
 
-def replace(name: str, above: int, *, read: bool = False) -> int:
+def replace(name: str, parent_fd: int, *, read: bool = False) -> int:
     """Make a file in the place of one in an open directory; return its descriptor.
 
     Raises OSError.
     """
-    os.unlink(name, dir_fd=above)
-    how = os.O_RDWR if read else os.O_WRONLY
-    return os.open(name, how | _NEW_FILE, 0o600, dir_fd=above)
+    os.unlink(name, dir_fd=parent_fd)
+    flags = os.O_RDWR if read else os.O_WRONLY
+    return os.open(name, flags | _NEW_FILE_FLAGS, 0o600, dir_fd=parent_fd)

@@ -43,7 +43,7 @@ class NvmeTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """After which a rabbit that says nothing is lost."""
     reconnect: int = 2
     """Between tries to reach a lost one again."""
-    lost: int | None = 600
+    controller_loss: int | None = 600
     """After which those that use a volume of a lost rabbit get errors: they wait until then, or
     for ever."""
 
@@ -78,7 +78,7 @@ def connect_options(
 
     With a `secret` the node proves who it is.
     """
-    words = {
+    options = {
         "transport": "tcp",
         "traddr": address,
         "trsvcid": str(service),
@@ -87,14 +87,16 @@ def connect_options(
         "hostid": host_id(node),
         "keep_alive_tmo": str(timeouts.keep_alive),
         "reconnect_delay": str(timeouts.reconnect),
-        "ctrl_loss_tmo": "-1" if timeouts.lost is None else str(timeouts.lost),
+        "ctrl_loss_tmo": "-1"
+        if timeouts.controller_loss is None
+        else str(timeouts.controller_loss),
     }
-    if timeouts.lost is not None:
+    if timeouts.controller_loss is not None:
         # The other one is counted in whole tries to connect, of which one may take minutes.
-        words["fast_io_fail_tmo"] = str(timeouts.lost)
+        options["fast_io_fail_tmo"] = str(timeouts.controller_loss)
     if secret is not None:
-        words["dhchap_secret"] = dhchap_key(secret, node)
-    return ",".join(f"{name}={value}" for name, value in words.items())
+        options["dhchap_secret"] = dhchap_key(secret, node)
+    return ",".join(f"{name}={value}" for name, value in options.items())
 
 
 def connections_of_node(found: Iterable[Controller], node: str) -> list[Controller]:

@@ -20,8 +20,8 @@ _UUID_NAMESPACE: Final = uuid.UUID("6f6f2c30-6a3f-5d0b-9d4e-0f6c2a1b7e58")
 _PREFIX: Final = "nqn.2014-08.org.nvmexpress:uuid:"
 """Of qualified names without a domain of one's own (NVMe base specification, section 4.5)."""
 
-_SERIAL: Final = 20
-_MODEL: Final = 40
+_SERIAL_LENGTH: Final = 20
+_MODEL_LENGTH: Final = 40
 
 
 class NvmeVolume(msgspec.Struct, frozen=True, dict=True):
@@ -38,7 +38,7 @@ class NvmeVolume(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def serial(self) -> str:
         """The subsystem's serial number, of the length that there is for it."""
-        return self._uuid("serial").hex[:_SERIAL]
+        return self._uuid("serial").hex[:_SERIAL_LENGTH]
 
     @cached_property
     def namespace_uuid(self) -> str:
@@ -53,7 +53,7 @@ def model_number(rabbit: str) -> str:
     """Return the model number of a rabbit's subsystems, by which they are known for its own."""
     digest = uuid.uuid5(_UUID_NAMESPACE, f"rabbit {rabbit}").hex[:8]
     words = "".join(char if " " < char <= "~" else "-" for char in rabbit)
-    return f"Warren {digest} {words}"[:_MODEL].rstrip()
+    return f"Warren {digest} {words}"[:_MODEL_LENGTH].rstrip()
 
 
 def host_id(node: str) -> str:
@@ -67,9 +67,9 @@ def dhchap_key(secret: bytes, node: str) -> str:
     It comes from what all machines of a site know, and says nothing of other nodes' keys. It is
     written as the NVMe base specification has it, with its CRC, and is used as it is.
     """
-    own = hmac.digest(secret, host_nqn(node).encode(), "sha256")
-    checked = own + zlib.crc32(own).to_bytes(4, "little")
-    return f"DHHC-1:00:{base64.b64encode(checked).decode()}:"
+    key = hmac.digest(secret, host_nqn(node).encode(), "sha256")
+    key_with_crc = key + zlib.crc32(key).to_bytes(4, "little")
+    return f"DHHC-1:00:{base64.b64encode(key_with_crc).decode()}:"
 
 
 def host_nqn(node: str) -> str:

@@ -20,26 +20,26 @@ from warren.node.nvmetree import (
     Remove,
     Step,
     Subsystem,
-    Tree,
+    TargetTree,
     Unlink,
 )
 from warren.node.threads import in_thread
 
 CONFIGFS: Final = Path("/sys/kernel/config/nvmet")
 
-_SUBSYSTEM: Final = ("attr_allow_any_host", "attr_model", "attr_serial")
-_NAMESPACE: Final = ("device_path", "device_uuid", "device_nguid", "enable")
-_PORT: Final = ("addr_trtype", "addr_adrfam", "addr_traddr", "addr_trsvcid")
+_SUBSYSTEM_ATTRIBUTES: Final = ("attr_allow_any_host", "attr_model", "attr_serial")
+_NAMESPACE_ATTRIBUTES: Final = ("device_path", "device_uuid", "device_nguid", "enable")
+_PORT_ATTRIBUTES: Final = ("addr_trtype", "addr_adrfam", "addr_traddr", "addr_trsvcid")
 
 
 class Targets(Protocol):
     """The targets of a machine. Both raise OSError."""
 
-    def read(self) -> Tree:
+    def read(self) -> TargetTree:
         """Return what there is."""
         ...
 
-    def do(self, step: Step) -> None:
+    def apply(self, step: Step) -> None:
         """Do one thing, which may be done already."""
         ...
 
@@ -50,12 +50,12 @@ class Configfs:
     def __init__(self, root: Path = CONFIGFS) -> None:
         self._root = root
 
-    def read(self) -> Tree:
+    def read(self) -> TargetTree:
         subsystems = {
             path.name: Subsystem(
-                attributes=_attributes(path, _SUBSYSTEM),
+                attributes=_attributes(path, _SUBSYSTEM_ATTRIBUTES),
                 namespaces={
-                    each.name: _attributes(each, _NAMESPACE)
+                    each.name: _attributes(each, _NAMESPACE_ATTRIBUTES)
                     for each in _entries(path / "namespaces")
                 },
                 hosts=frozenset(each.name for each in _entries(path / "allowed_hosts")),
@@ -64,7 +64,7 @@ class Configfs:
         }
         ports = {
             path.name: Port(
-                attributes=_attributes(path, _PORT),
+                attributes=_attributes(path, _PORT_ATTRIBUTES),
                 subsystems=frozenset(each.name for each in _entries(path / "subsystems")),
             )
             for path in _entries(self._root / "ports")
@@ -73,9 +73,9 @@ class Configfs:
             path.name: _text(path / nvmetree.KEY_ATTRIBUTE)
             for path in _entries(self._root / "hosts")
         }
-        return Tree(subsystems=subsystems, ports=ports, keys=keys)
+        return TargetTree(subsystems=subsystems, ports=ports, keys=keys)
 
-    def do(self, step: Step) -> None:
+    def apply(self, step: Step) -> None:
         path = self._root / step.path
         match step:
             case Make():
@@ -162,14 +162,14 @@ class Exports:
 
     async def withdraw_others(self, volumes: Collection[str]) -> None:
         """Withdraw all of the rabbit's volumes but these."""
-        kept = {NvmeVolume(self._rabbit, volume).nqn for volume in volumes}
+        wanted = {NvmeVolume(self._rabbit, volume).nqn for volume in volumes}
         tree = await self._read()
         for nqn in nvmetree.subsystems_of_rabbit(tree, self._rabbit):
-            if nqn not in kept:
+            if nqn not in wanted:
                 log.warning("target of no volume withdrawn", subsystem=nqn)
                 await self._change(partial(nvmetree.withdraw_steps, nqn=nqn))
 
-    async def _read(self) -> Tree:
+    async def _read(self) -> TargetTree:
         try:
             return await in_thread(self._targets.read)
         except OSError as error:
@@ -178,11 +178,11 @@ class Exports:
                 "network by the kernel modules nvmet and nvmet-tcp, and configfs"
             ) from error
 
-    async def _change(self, decide: Callable[[Tree], Collection[Step]]) -> None:
+    async def _change(self, decide: Callable[[TargetTree], Collection[Step]]) -> None:
         async with self._change_lock:
             for step in decide(await self._read()):
                 try:
-                    await in_thread(self._targets.do, step)
+                    await in_thread(self._targets.apply, step)
                 except OSError as error:
                     why = f"{CONFIGFS}/{step.path}: {error.strerror}"
                     if isinstance(step, nvmetree.Write) and step.root_only:

@@ -74,7 +74,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tree:
+class TargetTree:
     """All targets of a machine, and what is no rabbit's among them."""
 
     subsystems: Mapping[str, Subsystem] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export_steps(
-    tree: Tree,
+    tree: TargetTree,
     target: NvmeVolume,
     device: str,
     nodes: Collection[str],
@@ -119,14 +119,14 @@ def export_steps(
     number, port = _find_port(tree, listen_address)
     base = f"subsystems/{target.nqn}"
     steps: list[Step] = []
-    lost = found.hosts - hosts
-    if lost:
+    removed_hosts = found.hosts - hosts
+    if removed_hosts:
         # Hosts that are connected stay so, also when access changes: all are cut off, and the
         # others come back by themselves.
         steps += _unlink_ports(tree, target.nqn)
         port = Port(attributes=port.attributes, subsystems=port.subsystems - {target.nqn})
-    steps += [Unlink(f"{base}/allowed_hosts/{each}") for each in sorted(lost)]
-    steps += [Remove(f"hosts/{each}", unless_used=True) for each in sorted(lost)]
+    steps += [Unlink(f"{base}/allowed_hosts/{each}") for each in sorted(removed_hosts)]
+    steps += [Remove(f"hosts/{each}", unless_used=True) for each in sorted(removed_hosts)]
     if target.nqn not in tree.subsystems:
         steps.append(Make(base))
     wanted = {
@@ -153,7 +153,7 @@ def export_steps(
     return steps
 
 
-def withdraw_steps(tree: Tree, nqn: str) -> Sequence[Step]:
+def withdraw_steps(tree: TargetTree, nqn: str) -> Sequence[Step]:
     """Return what takes a subsystem away, with what would be left of it."""
     found = tree.subsystems.get(nqn)
     if found is None:
@@ -174,7 +174,7 @@ def withdraw_steps(tree: Tree, nqn: str) -> Sequence[Step]:
     return steps
 
 
-def subsystems_of_rabbit(tree: Tree, rabbit: str) -> list[str]:
+def subsystems_of_rabbit(tree: TargetTree, rabbit: str) -> list[str]:
     """Return the names of the subsystems that are a rabbit's, as their model number says.
 
     One that was about to be made when its agent died has none yet: it offers nothing.
@@ -183,7 +183,7 @@ def subsystems_of_rabbit(tree: Tree, rabbit: str) -> list[str]:
     return [nqn for nqn, found in tree.subsystems.items() if found.attributes["attr_model"] == own]
 
 
-def _unlink_ports(tree: Tree, nqn: str) -> Iterator[Unlink]:
+def _unlink_ports(tree: TargetTree, nqn: str) -> Iterator[Unlink]:
     for number, port in tree.ports.items():
         if nqn in port.subsystems:
             yield Unlink(f"ports/{number}/subsystems/{nqn}")
@@ -193,17 +193,17 @@ def _namespace_steps(
     base: str, target: NvmeVolume, device: str, found: Subsystem
 ) -> Iterator[Step]:
     path = f"{base}/namespaces/{NAMESPACE}"
-    known = found.namespaces.get(NAMESPACE)
+    attributes = found.namespaces.get(NAMESPACE)
     wanted = {
         "device_path": device,
         "device_uuid": target.namespace_uuid,
         "device_nguid": target.namespace_uuid,
     }
-    if known is None:
+    if attributes is None:
         yield Make(path)
-        known = {}
-    changes = list(_write_steps(path, wanted, known))
-    enabled = known.get("enable") == "1"
+        attributes = {}
+    changes = list(_write_steps(path, wanted, attributes))
+    enabled = attributes.get("enable") == "1"
     if enabled and changes:
         yield Write(f"{path}/enable", "0")  # the kernel takes no change of what is enabled
     yield from changes
@@ -217,7 +217,7 @@ def _write_steps(base: str, wanted: Mapping[str, str], found: Mapping[str, str])
             yield Write(f"{base}/{name}", text)
 
 
-def _find_port(tree: Tree, listen_address: ListenAddress) -> tuple[str, Port]:
+def _find_port(tree: TargetTree, listen_address: ListenAddress) -> tuple[str, Port]:
     """Return the port that listens there, or the number of a new one."""
     wanted = listen_address.attributes.items()
     for number, port in tree.ports.items():

@@ -46,8 +46,8 @@ def facts_and_answer(id: int, question: str, *args: Any) -> tuple[ProcessFacts, 
 
     None if it has ended.
     """
-    known = process_facts(id)
-    return known and (known, globals()[question](id, *args))
+    facts = process_facts(id)
+    return facts and (facts, globals()[question](id, *args))
 
 
 def process_facts(id: int) -> ProcessFacts | None:
@@ -86,10 +86,10 @@ def may_hide_files(id: int, userid: int) -> tuple[int, bool]:
 
     The latter is looked for in processes of one user only.
     """
-    known = process_facts(id)
+    facts = process_facts(id)
     hides = (
-        known is not None
-        and known[0] == userid
+        facts is not None
+        and facts[0] == userid
         and (_has_hidden_files(id) or _uses_unmounted_files(id))
     )
     return mount_namespace(id), hides
@@ -103,21 +103,23 @@ def mount_namespace(id: int) -> int:
 
 
 def _has_hidden_files(id: int) -> bool:
-    for place in _tasks(id):
-        for link in _entries(place / "fd"):
+    for thread_directory in _tasks(id):
+        for link in _entries(thread_directory / "fd"):
             with suppress(OSError):
                 target = os.readlink(link)
                 if target.startswith(("mnt:[", _IO_URING)):
                     return True
                 if target.startswith("socket:[") and _has_descriptors_in_flight(
-                    place / "fdinfo" / link.name
+                    thread_directory / "fdinfo" / link.name
                 ):
                     return True
-                if _is_unix(link) and _has_unknown_binding(int(place.name), int(link.name)):
+                if _is_unix(link) and _has_unknown_binding(
+                    int(thread_directory.name), int(link.name)
+                ):
                     return True
         with suppress(OSError):
             # Closed, but still mapped.
-            if _IO_URING in (place / "maps").read_text(errors="replace"):
+            if _IO_URING in (thread_directory / "maps").read_text(errors="replace"):
                 return True
     return False
 
@@ -150,7 +152,7 @@ def _is_mounted(link: Path) -> bool:
 def _has_unknown_binding(thread: int, descriptor: int) -> bool:
     """Return whether it cannot be told what a socket that is still there is bound to."""
     try:
-        with unixsockets.bound_to(thread, descriptor):
+        with unixsockets.open_bound_file(thread, descriptor):
             return False
     except OSError as error:
         return error.errno not in (errno.EBADF, errno.ESRCH)
@@ -164,13 +166,16 @@ def _is_unix(link: Path) -> bool:
         return False
 
 
-def _bound_files(place: Path) -> Iterator[int]:
+def _bound_files(thread_directory: Path) -> Iterator[int]:
     """Open, one after the other, the files that sockets of a thread are bound to."""
-    for link in _entries(place / "fd"):
+    for link in _entries(thread_directory / "fd"):
         if _is_unix(link):
-            with suppress(OSError), unixsockets.bound_to(int(place.name), int(link.name)) as name:
-                if name is not None:
-                    yield name
+            with (
+                suppress(OSError),
+                unixsockets.open_bound_file(int(thread_directory.name), int(link.name)) as opened,
+            ):
+                if opened is not None:
+                    yield opened
 
 
 def _tasks(id: int) -> list[Path]:
@@ -191,25 +196,28 @@ def _start_time(id: int) -> int:
 
 
 def _mounts_used(id: int) -> Iterator[int]:
-    for place in _tasks(id):
-        for entry in _entries(place / "fdinfo"):
+    for thread_directory in _tasks(id):
+        for entry in _entries(thread_directory / "fdinfo"):
             with suppress(OSError, ValueError):
                 yield _mount_of(entry)
         for name in ("cwd", "root", "exe"):
             with suppress(OSError, ValueError):
-                yield _mount_of_link(place / name)
-        for opened in _bound_files(place):
+                yield _mount_of_link(thread_directory / name)
+        for opened in _bound_files(thread_directory):
             with suppress(OSError, ValueError):
                 yield _mount_of(_own_fdinfo(opened))
 
 
 def _files_used(id: int) -> Iterator[tuple[Path, int]]:
     """Return links to the files that a process uses, mapped ones too, and their mounts' ids."""
-    for place in _tasks(id):
-        for link in [*(place / name for name in ("cwd", "root", "exe")), *_entries(place / "fd")]:
+    for thread_directory in _tasks(id):
+        for link in [
+            *(thread_directory / name for name in ("cwd", "root", "exe")),
+            *_entries(thread_directory / "fd"),
+        ]:
             with suppress(OSError, ValueError):
                 yield link, _mount_of_link(link)
-        for opened in _bound_files(place):
+        for opened in _bound_files(thread_directory):
             with suppress(OSError, ValueError):
                 yield _PROC / "self" / "fd" / str(opened), _mount_of(_own_fdinfo(opened))
     for link in _entries(_PROC / str(id) / "map_files"):
@@ -246,16 +254,16 @@ def _devices_of(link: Path) -> tuple[int, int]:
 
 
 def _devices_used(id: int) -> Iterator[int]:
-    for place in _tasks(id):
-        links = [place / name for name in ("cwd", "root", "exe")]
-        for link in [*links, *_entries(place / "fd")]:
+    for thread_directory in _tasks(id):
+        links = [thread_directory / name for name in ("cwd", "root", "exe")]
+        for link in [*links, *_entries(thread_directory / "fd")]:
             with suppress(OSError):
                 yield from _devices_of(link)
-        for opened in _bound_files(place):
+        for opened in _bound_files(thread_directory):
             with suppress(OSError):  # a file system that has failed tells nothing
                 yield from _devices_of(_PROC / "self" / "fd" / str(opened))
         with suppress(OSError, ValueError):
-            for line in (place / "maps").read_text(errors="replace").splitlines():
+            for line in (thread_directory / "maps").read_text(errors="replace").splitlines():
                 major, _, minor = line.split(maxsplit=4)[3].partition(":")
                 yield os.makedev(int(major, 16), int(minor, 16))
 

@@ -5,14 +5,14 @@ import os
 from collections.abc import Callable
 
 
-async def wait_process_ended(process: int, is_same: Callable[[], bool] = lambda: True) -> None:
+async def wait_process_ended(pid: int, is_same: Callable[[], bool] = lambda: True) -> None:
     """Return when a process has ended.
 
     It may have ended before, and its number may be another process's by now: `is_same` returns
     whether it is not. It is called once a pidfd is open, which is never another process's.
     """
     try:
-        opened = os.pidfd_open(process)
+        opened = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     loop = asyncio.get_running_loop()

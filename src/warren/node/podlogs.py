@@ -29,8 +29,8 @@ class PodLogs:
     def open(self, pod: Object, container: str, lines: int | None) -> "PodLog":
         """Open what a container has printed, or so many of its last lines."""
         node = str((pod.get("spec") or {}).get("nodeName") or "")
-        place = (node, str(pod["metadata"]["uid"]))
-        return PodLog(self._directory, place, container, lines)
+        node_and_uid = (node, str(pod["metadata"]["uid"]))
+        return PodLog(self._directory, node_and_uid, container, lines)
 
 
 class PodLog:
@@ -40,12 +40,12 @@ class PodLog:
     """
 
     def __init__(
-        self, directory: Path, place: tuple[str, str], container: str, lines: int | None
+        self, directory: Path, node_and_uid: tuple[str, str], container: str, lines: int | None
     ) -> None:
         self._logs_directory = directory
-        self._path = place
+        self._node_and_uid = node_and_uid
         self._name = f"{container}.log"
-        self._lines = lines
+        self._tail_lines = lines
         self._directory: int | None = None
         self._file: int | None = None
 
@@ -67,8 +67,8 @@ class PodLog:
     def _read(self) -> bytes:
         if self._directory is None:
             self._directory = self._open_pod_directory()
-            if self._lines is not None:
-                self._file = self._open_at_lines(self._lines)
+            if self._tail_lines is not None:
+                self._file = self._open_at_tail(self._tail_lines)
         while True:
             # Before the read: a file that another has followed is not written to any more,
             # and its end is its end.
@@ -83,17 +83,19 @@ class PodLog:
     def _open_pod_directory(self) -> int:
         """Return the directory of the pod, open."""
         try:
-            if any("/" in each or each.startswith(".") for each in (*self._path, self._name)):
+            if any(
+                "/" in each or each.startswith(".") for each in (*self._node_and_uid, self._name)
+            ):
                 raise FileNotFoundError
             opened = os.open(self._logs_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            for each in self._path:
-                above = opened
+            for each in self._node_and_uid:
+                parent_fd = opened
                 try:
-                    opened = os.open(each, _DIRECTORY_FLAGS, dir_fd=above)
+                    opened = os.open(each, _DIRECTORY_FLAGS, dir_fd=parent_fd)
                 finally:
-                    os.close(above)
+                    os.close(parent_fd)
         except (OSError, ValueError) as error:
-            node, uid = self._path
+            node, uid = self._node_and_uid
             words = f"nothing is here of what the pod {uid} on {node!r} has printed"
             raise FileNotFoundError(errno.ENOENT, words) from error
         return opened
@@ -102,16 +104,16 @@ class PodLog:
         """Return the file after the one that is read, open; None if there is none as yet."""
         newest, older = self._open_files()
         # The newer one was opened first. If it has become the older one since, it is both.
-        if newest is not None and self._is_read(newest):
+        if newest is not None and self._is_current(newest):
             _close(newest, older)
             return None
-        if older is None or self._is_read(older):
+        if older is None or self._is_current(older):
             _close(older)
             return newest
         _close(newest)
         return older
 
-    def _open_at_lines(self, lines: int) -> int | None:
+    def _open_at_tail(self, lines: int) -> int | None:
         """Return the file in which the last lines begin, at that place."""
         newest, older = self._open_files()
         if newest is not None and older is not None and os.path.sameopenfile(newest, older):
@@ -123,12 +125,12 @@ class PodLog:
         printed = next((each for each in files if os.fstat(each).st_size), files[0])
         # The end of a line that is the last begins no other.
         breaks = lines + _ends_line(printed)
-        for begun in files:
-            breaks = _seek_back(begun, breaks)
+        for start_file in files:
+            breaks = _seek_back(start_file, breaks)
             if not breaks:
                 break
-        _close(*(each for each in files if each != begun))
-        return begun
+        _close(*(each for each in files if each != start_file))
+        return start_file
 
     def _open_files(self) -> tuple[int | None, int | None]:
         return self._open(self._name), self._open(f"{self._name}.1")
@@ -144,7 +146,7 @@ class PodLog:
                 raise
             return None
 
-    def _is_read(self, file: int) -> bool:
+    def _is_current(self, file: int) -> bool:
         return self._file is not None and os.path.sameopenfile(file, self._file)
 
 

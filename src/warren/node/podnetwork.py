@@ -21,8 +21,10 @@ _FIRST_HOST, _LAST_HOST = 2, 254
 class PodNetwork(Namespace):
     """The bridge, and the namespaces that it is in. `ensure` makes them."""
 
-    _kinds: Sequence[str] = ("--mount", "--net")
-    _prepare = f"ip link add {BRIDGE} type bridge && ip link set {BRIDGE} up && ip link set lo up"
+    _namespace_options: Sequence[str] = ("--mount", "--net")
+    _prepare_command = (
+        f"ip link add {BRIDGE} type bridge && ip link set {BRIDGE} up && ip link set lo up"
+    )
 
     def __init__(self, directory: Path) -> None:
         """`directory` remembers who holds it."""

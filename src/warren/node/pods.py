@@ -59,10 +59,10 @@ _KILL_TIMEOUT: Final = 10.0
 """Seconds that a killed process may take to be gone."""
 
 
-def process_command(place: Path) -> list[str]:
+def process_command(directory: Path) -> list[str]:
     """Return the command of the process of the pod that has a directory."""
-    above = str(Path(warren.__file__).parent.parent)
-    return [sys.executable, "-I", "-S", "-c", _PROGRAM, above, str(place)]
+    source_root = str(Path(warren.__file__).parent.parent)
+    return [sys.executable, "-I", "-S", "-c", _PROGRAM, source_root, str(directory)]
 
 
 class Pods:
@@ -120,11 +120,11 @@ class Pods:
 
     def state(self, uid: str) -> PodState | None:
         """Return how a pod is; None for one that has not begun."""
-        place = self._pod_directory(uid)
+        directory = self._pod_directory(uid)
         # In this order: how it is when it has ended is read when it has.
-        alive = _lock_holder(place / "lock") is not None
+        alive = _lock_holder(directory / "lock") is not None
         try:
-            text = (place / "state.json").read_bytes()
+            text = (directory / "state.json").read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -143,11 +143,11 @@ class Pods:
             return
         network_pid = await self._network.ensure()
         namespace_pid = None if self._namespace is None else await self._namespace.ensure()
-        place = self._pod_directory(uid)
-        if _lock_holder(place / "lock") is not None:
+        directory = self._pod_directory(uid)
+        if _lock_holder(directory / "lock") is not None:
             raise NodeTrouble("the pod takes long to begin: it is waited for")
         async with self._address_lock:
-            await in_thread(self._prepare_plan, place, make)
+            await in_thread(self._prepare_plan, directory, make)
         bwrap = shutil.which("bwrap")
         if bwrap is None:
             raise NodeTrouble("bwrap cannot be run: it is not there")
@@ -158,49 +158,49 @@ class Pods:
             "oomScoreAdj": userlimits.OOM_SCORE_ADJ,
             "processes": userlimits.process_limits(),
         }
-        await in_thread(_write, place, "machine.json", json.dumps(machine))
+        await in_thread(_write, directory, "machine.json", json.dumps(machine))
         await self._start_process(uid)
 
-    def _prepare_plan(self, place: Path, make: Callable[[str], Object]) -> None:
+    def _prepare_plan(self, directory: Path, make: Callable[[str], Object]) -> None:
         """Have a pod's address and plan in its directory, where they have been told to others."""
-        address = _address(place)
-        if address is not None and _is_json(place / "plan.json"):
+        address = _address(directory)
+        if address is not None and _is_json(directory / "plan.json"):
             return
         if address is None:
             taken = [_address(self._pod_directory(each)) or "" for each in self.uids()]
             address = free_address(self._number, taken)
             # Before the plan, in which it is too: it is the pod's from then on.
-            _write(place, "address", address)
+            _write(directory, "address", address)
         plan = {**make(address.partition("/")[0]), "address": address}
-        _write(place, "plan.json", json.dumps(plan))
+        _write(directory, "plan.json", json.dumps(plan))
 
     async def _start_process(self, uid: str) -> None:
-        place = self._pod_directory(uid)
+        directory = self._pod_directory(uid)
         # By a process that ends at once: the pod is no child of an agent that it outlives.
-        log = os.open(place / _OWN_LOG, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-        begun, told = os.pipe()
+        log = os.open(directory / _OWN_LOG, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        read_end, write_end = os.pipe()
         try:
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *("setsid", "--fork", *process_command(place)),
+                    *("setsid", "--fork", *process_command(directory)),
                     stdin=asyncio.subprocess.DEVNULL,
-                    stdout=told,
+                    stdout=write_end,
                     stderr=log,
                 )
             finally:
-                os.close(told)
+                os.close(write_end)
                 os.close(log)
             async with asyncio.timeout(self._start_timeout):
-                await _wait_closed(begun)  # when it has begun, or will not
+                await _wait_closed(read_end)  # when it has begun, or will not
                 await process.wait()
         except TimeoutError:
             # It is left alone: on a busy machine another one would take as long.
             why = f"the pod has not begun within {self._start_timeout:g} s: it is waited for"
             raise NodeTrouble(why) from None
         finally:
-            os.close(begun)
+            os.close(read_end)
         if self.state(uid) is None:
-            words = (place / _OWN_LOG).read_text(errors="replace")[-1000:].strip()
+            words = (directory / _OWN_LOG).read_text(errors="replace")[-1000:].strip()
             raise NodeTrouble(f"the process of the pod has ended: {words}")
 
     async def follow(self, uid: str) -> AsyncIterator[PodState]:
@@ -241,10 +241,10 @@ class Pods:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
             await self._wait_ended(uid)
-        gone = self._directory / f".old-{uid}"
+        removed = self._directory / f".old-{uid}"
         with suppress(FileNotFoundError):
-            self._pod_directory(uid).rename(gone)
-        await in_thread(shutil.rmtree, gone, ignore_errors=True)
+            self._pod_directory(uid).rename(removed)
+        await in_thread(shutil.rmtree, removed, ignore_errors=True)
 
     async def _wait_ended(self, uid: str) -> None:
         lock = self._pod_directory(uid) / "lock"
@@ -278,10 +278,10 @@ class Pods:
         return self._directory / uid
 
 
-def _address(place: Path) -> str | None:
+def _address(directory: Path) -> str | None:
     """Return the address of a pod, with its network; None for one that has none yet."""
     try:
-        return (place / "address").read_text() or None
+        return (directory / "address").read_text() or None
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -306,10 +306,10 @@ async def _wait_closed(pipe: int) -> None:
         loop.remove_reader(pipe)
 
 
-def _write(place: Path, name: str, text: str) -> None:
+def _write(directory: Path, name: str, text: str) -> None:
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace(place / name, text.encode())
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace(directory / name, text.encode())
     except OSError as error:
         raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
 
@@ -327,13 +327,13 @@ def _replace_text(file: Path, text: str) -> None:
 
 def _decode_state(text: bytes, *, alive: bool) -> PodState:
     try:
-        said = json.loads(text)
+        state = json.loads(text)
         return PodState(
             alive=alive,
-            init=tuple(said["init"]),
-            containers=tuple(said["containers"]),
-            stopped=said["stopped"],
-            error=said.get("error", ""),
+            init=tuple(state["init"]),
+            containers=tuple(state["containers"]),
+            stopped=state["stopped"],
+            error=state.get("error", ""),
         )
     except (ValueError, LookupError, TypeError):
         why = "how the pod was is lost: what its node has written of it cannot be read"

@@ -17,24 +17,24 @@ from warren.node.threads import in_thread
 SECONDS: Final = 10.0
 """How long flash may take to answer."""
 
-_BLOCK: Final = 4096
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_NO_SUCH_FILES: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
+_BLOCK_BYTES: Final = 4096
+_FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
+_NO_TMPFILE_ERRORS: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 """What file systems say that have no unnamed files."""
 
 
 async def check(
-    probe: Callable[[str], str | None], place: Path, *, seconds: float = SECONDS
+    probe: Callable[[str], str | None], path: Path, *, seconds: float = SECONDS
 ) -> None:
     """Raise NodeTrouble, with the reason, unless a place can be used."""
     try:
-        (answer,) = await in_thread(call_in_child, probe, [str(place)], silence=seconds)
+        (answer,) = await in_thread(call_in_child, probe, [str(path)], silence=seconds)
     except OSError:
         return  # no child can be started, which says nothing of the flash
     if answer is SILENT:
-        raise NodeTrouble(f"{place} does not answer within {seconds:g} s")
+        raise NodeTrouble(f"{path} does not answer within {seconds:g} s")
     if answer is not None:
-        raise NodeTrouble(f"{place}: {answer}")
+        raise NodeTrouble(f"{path}: {answer}")
 
 
 def probe_directory(path: str) -> str | None:
@@ -46,7 +46,7 @@ def probe_directory(path: str) -> str | None:
         Path(path).mkdir(parents=True, exist_ok=True)
         _write_and_read(path)
     except OSError as error:
-        return None if error.errno in _FULL else error.strerror
+        return None if error.errno in _FULL_ERRORS else error.strerror
     return None
 
 
@@ -55,14 +55,14 @@ def _write_and_read(path: str) -> None:
     try:
         opened = os.open(path, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        if error.errno not in _NO_SUCH_FILES:
+        if error.errno not in _NO_TMPFILE_ERRORS:
             raise
         os.listdir(path)
         return
     try:
         os.write(opened, b"probe")
         os.fsync(opened)
-        os.pread(opened, _BLOCK, 0)
+        os.pread(opened, _BLOCK_BYTES, 0)
     finally:
         os.close(opened)
 
@@ -73,8 +73,8 @@ def probe_device(path: str) -> str | None:
         opened = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
         try:
             size = os.lseek(opened, 0, os.SEEK_END)
-            with mmap.mmap(-1, _BLOCK) as block:  # aligned, as is asked for
-                for offset in (0, size - size % _BLOCK - _BLOCK):
+            with mmap.mmap(-1, _BLOCK_BYTES) as block:  # aligned, as is asked for
+                for offset in (0, size - size % _BLOCK_BYTES - _BLOCK_BYTES):
                     os.preadv(opened, [block], max(offset, 0))
         finally:
             os.close(opened)

@@ -73,8 +73,8 @@ class SimulatedMachine:
 
     async def make(self, volume: Volume) -> None:
         await self._faults.inject("make")
-        place = (volume.group, volume.name)
-        if place in self._flash.volumes:
+        key = (volume.group, volume.name)
+        if key in self._flash.volumes:
             return
         if volume.file_system == "raw" and volume.userid and not self._flash.offers_raw:
             raise NodeTrouble(f"{volume.group} gives bare devices to root alone", fatal=True)
@@ -85,7 +85,7 @@ class SimulatedMachine:
                 f"and {volume.size} are asked for",
                 fatal=True,
             )
-        self._flash.volumes[place] = volume
+        self._flash.volumes[key] = volume
 
     async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         await self._faults.inject("release")

@@ -30,7 +30,7 @@ async def in_thread(action: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
         raise
 
 
-def size_pool(hanging: int) -> None:
+def set_thread_pool_size(hanging: int) -> None:
     """Have the running event loop go on with other actions while so many hang.
 
     Threads are started when they are needed. By default there are few more than there are CPUs.

@@ -30,25 +30,25 @@ def is_unix(link: str) -> bool:
 
 
 @contextmanager
-def bound_to(thread: int, descriptor: int) -> Iterator[int | None]:
+def open_bound_file(thread: int, descriptor: int) -> Iterator[int | None]:
     """Open, for no more than to look at it, what a thread's unix socket is bound to, if anything.
 
     Raises OSError where that cannot be told.
     """
-    with _borrowed(thread, descriptor) as found:
+    with _borrow(thread, descriptor) as borrowed:
         try:
-            name = fcntl.ioctl(found, _SIOCUNIXFILE)
+            opened = fcntl.ioctl(borrowed, _SIOCUNIXFILE)
         except FileNotFoundError:
             yield None
             return
     try:
-        yield name
+        yield opened
     finally:
-        os.close(name)
+        os.close(opened)
 
 
 @contextmanager
-def _borrowed(thread: int, descriptor: int) -> Iterator[socket.socket]:
+def _borrow(thread: int, descriptor: int) -> Iterator[socket.socket]:
     try:
         opened = os.pidfd_open(thread, _PIDFD_THREAD)
     except OSError:

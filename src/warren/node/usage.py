@@ -22,7 +22,7 @@ from warren.base.childcalls import SILENT, call_in_child
 from warren.base.processes import pids, process_status
 from warren.node import openfiles
 
-_NAMED: Final = 3
+_MOST_NAMED: Final = 3
 """Processes that a message names."""
 
 T = TypeVar("T")
@@ -52,12 +52,12 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
         return f"process {self.id} ({self.command})"
 
 
-def describe(processes: Sequence[Process], most: int = _NAMED) -> str:
+def describe(processes: Sequence[Process], limit: int = _MOST_NAMED) -> str:
     """Return the words for some processes: the first of them, and how many there are more."""
     if not processes:
         return "something that /proc does not show"
-    words = ", ".join(str(each) for each in processes[:most])
-    more = len(processes) - most
+    words = ", ".join(str(each) for each in processes[:limit])
+    more = len(processes) - limit
     return f"{words} and {more} more" if more > 0 else words
 
 
@@ -67,9 +67,9 @@ def send_signal(processes: Iterable[Process], signum: int) -> None:
     Those that do not answer when they began are known by user and name.
     """
     found = list(processes)
-    known = [(each.id, each.started_at) for each in found if each.started_at is not None]
-    answers = call_in_child(openfiles.send_signal, known, signum)
-    sent = {id for (id, _), each in zip(known, answers, strict=True) if each is not SILENT}
+    identified = [(each.id, each.started_at) for each in found if each.started_at is not None]
+    answers = call_in_child(openfiles.send_signal, identified, signum)
+    sent = {id for (id, _), each in zip(identified, answers, strict=True) if each is not SILENT}
     for process in found:
         if process.id not in sent:
             _send_signal_by_name(process, signum)
@@ -79,7 +79,7 @@ def _send_signal_by_name(process: Process, signum: int) -> None:
     with suppress(OSError):
         opened = os.pidfd_open(process.id)
         try:
-            now = _by_status(process.id)
+            now = _process_by_status(process.id)
             if now is not None and (now.userid, now.name) == (process.userid, process.name):
                 signal.pidfd_send_signal(opened, signum)
         finally:
@@ -91,8 +91,8 @@ def users_of_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
 
     With them those of a user, if that is not root, that do not answer.
     """
-    asked, silent = _ask(openfiles.uses_mounts, list(mounts))
-    return [*(known for known, uses in asked if uses), *_of_user(silent, userid)]
+    answers, silent = _ask(openfiles.uses_mounts, list(mounts))
+    return [*(process for process, uses in answers if uses), *_of_user(silent, userid)]
 
 
 def users_of_devices(devices: Collection[str]) -> list[Process]:
@@ -103,16 +103,16 @@ def users_of_devices(devices: Collection[str]) -> list[Process]:
     """
     wanted = _numbers(devices)
     found = {}
-    spaces: dict[int, list[Process]] = {}
-    asked, _ = _ask(openfiles.uses_devices, list(wanted))
-    for known, (space, uses) in asked:
-        if space:
-            spaces.setdefault(space, []).append(known)
+    namespaces: dict[int, list[Process]] = {}
+    answers, _ = _ask(openfiles.uses_devices, list(wanted))
+    for process, (namespace, uses) in answers:
+        if namespace:
+            namespaces.setdefault(namespace, []).append(process)
         if uses:
-            found[known.id] = known
-    for members in spaces.values():
-        alone = len({each.userid for each in members}) == 1
-        if alone and not wanted.isdisjoint(_devices_mounted(members[0].id)):
+            found[process.id] = process
+    for members in namespaces.values():
+        of_one_user = len({each.userid for each in members}) == 1
+        if of_one_user and not wanted.isdisjoint(_devices_mounted(members[0].id)):
             found |= {each.id: each for each in members}
     return [found[id] for id in sorted(found)]
 
@@ -124,11 +124,13 @@ def are_mounted_by_root(devices: Collection[str]) -> bool:
     also where that user has other ids in it (subuid(5)).
     """
     wanted = _numbers(devices)
-    roots = [each.id for each in _all_by_status() if each.userid == 0]
+    roots = [each.id for each in _all_processes_by_status() if each.userid == 0]
     # One of each namespace, and all that do not answer in which they are.
     each_once = {
-        id if space is SILENT else -space: id
-        for id, space in zip(roots, call_in_child(openfiles.mount_namespace, roots), strict=True)
+        id if namespace is SILENT else -namespace: id
+        for id, namespace in zip(
+            roots, call_in_child(openfiles.mount_namespace, roots), strict=True
+        )
     }
     return any(not wanted.isdisjoint(_devices_mounted(id)) for id in each_once.values())
 
@@ -143,7 +145,7 @@ def _numbers(devices: Collection[str]) -> set[int]:
 
 def processes_of_user(userid: int) -> list[Process]:
     """Return all processes of a user, without asking them when they began."""
-    return [each for each in _all_by_status() if each.userid == userid]
+    return [each for each in _all_processes_by_status() if each.userid == userid]
 
 
 def processes_with_hidden_files(userid: int) -> list[Process]:
@@ -154,15 +156,16 @@ def processes_with_hidden_files(userid: int) -> list[Process]:
     any more, which may be made of others. Or they do not answer.
     """
     machine = openfiles.mount_namespace(os.getpid())
-    asked, silent = _ask(openfiles.may_hide_files, userid)
-    spaces: dict[int, set[int]] = {}
-    for known, (space, _) in asked:
-        spaces.setdefault(space, set()).add(known.userid)
+    answers, silent = _ask(openfiles.may_hide_files, userid)
+    namespaces: dict[int, set[int]] = {}
+    for process, (namespace, _) in answers:
+        namespaces.setdefault(namespace, set()).add(process.userid)
     found = [
-        known
-        for known, (space, hides) in asked
+        process
+        for process, (namespace, hides) in answers
         # Not the nodes' namespaces, which a process of root holds.
-        if known.userid == userid and (hides or (space != machine and spaces[space] == {userid}))
+        if process.userid == userid
+        and (hides or (namespace != machine and namespaces[namespace] == {userid}))
     ]
     return [*found, *_of_user(silent, userid)]
 
@@ -170,7 +173,7 @@ def processes_with_hidden_files(userid: int) -> list[Process]:
 def process(id: int) -> Process | None:
     """Return a process as it is now; None if it has ended."""
     (answer,) = call_in_child(openfiles.process_facts, [id])
-    return _by_status(id) if answer is SILENT else answer and _process(id, answer)
+    return _process_by_status(id) if answer is SILENT else answer and _process(id, answer)
 
 
 def _ask(
@@ -178,17 +181,17 @@ def _ask(
 ) -> tuple[list[tuple[Process, T]], list[Process]]:
     """Return what all processes but this one answer, and those that do not."""
     ids = [id for id in sorted(pids()) if id != os.getpid()]
-    asked: list[tuple[Process, T]] = []
+    answers: list[tuple[Process, T]] = []
     silent: list[Process] = []
     for id, answer in zip(
         ids, call_in_child(openfiles.facts_and_answer, ids, question.__name__, *args), strict=True
     ):
         if answer is SILENT:
-            silent += filter(None, [_by_status(id)])
+            silent += filter(None, [_process_by_status(id)])
         elif answer is not None:
             facts, answered = answer
-            asked.append((_process(id, facts), answered))
-    return asked, silent
+            answers.append((_process(id, facts), answered))
+    return answers, silent
 
 
 def _of_user(processes: Iterable[Process], userid: int) -> list[Process]:
@@ -200,13 +203,13 @@ def _process(id: int, facts: openfiles.ProcessFacts) -> Process:
     return Process(id=id, userid=userid, name=name, started_at=started_at)
 
 
-def _all_by_status() -> list[Process]:
+def _all_processes_by_status() -> list[Process]:
     """Return all processes but this one, by what /proc tells even of those that hang."""
-    known = (_by_status(id) for id in sorted(pids()) if id != os.getpid())
-    return [each for each in known if each is not None]
+    found = (_process_by_status(id) for id in sorted(pids()) if id != os.getpid())
+    return [each for each in found if each is not None]
 
 
-def _by_status(id: int) -> Process | None:
+def _process_by_status(id: int) -> Process | None:
     """Return a process, by what /proc tells even of one that hangs; None if it has ended."""
     try:
         fields = process_status(_PROC / str(id))

@@ -26,7 +26,7 @@ POST_DEACTIVATE: Final = ("userCommands.postDeactivate",)
 POST_TEARDOWN: Final = ("userCommands.postTeardown", "commandlines.rabbitPostTeardown")
 
 
-def _around_mounts(name: str) -> tuple[str, ...]:
+def _mount_command_names(name: str) -> tuple[str, ...]:
     """Return what commands are called around a mount: Lustre's say on which side it is."""
     of_lustre = [
         f"commandlines.{side}{name[0].upper()}{name[1:]}" for side in ("rabbit", "compute")
@@ -34,10 +34,10 @@ def _around_mounts(name: str) -> tuple[str, ...]:
     return (f"userCommands.{name}", *of_lustre)
 
 
-PRE_MOUNT: Final = _around_mounts("preMount")
-POST_MOUNT: Final = _around_mounts("postMount")
-PRE_UNMOUNT: Final = _around_mounts("preUnmount")
-POST_UNMOUNT: Final = _around_mounts("postUnmount")
+PRE_MOUNT: Final = _mount_command_names("preMount")
+POST_MOUNT: Final = _mount_command_names("postMount")
+PRE_UNMOUNT: Final = _mount_command_names("preUnmount")
+POST_UNMOUNT: Final = _mount_command_names("postUnmount")
 
 
 async def run(
@@ -70,7 +70,7 @@ def has_any(profile: ProfileCommands, names: Sequence[str]) -> bool:
 
 
 @asynccontextmanager
-async def mounted_temporarily(point: Path, source: Source) -> AsyncIterator[str]:
+async def mounted_temporarily(mount_point: Path, source: Source) -> AsyncIterator[str]:
     """Mount a volume for a moment, where only root looks; return where. Raises NodeTrouble.
 
     A bare device is where it is.
@@ -78,21 +78,21 @@ async def mounted_temporarily(point: Path, source: Source) -> AsyncIterator[str]
     if source.is_file:
         yield source.arguments[-1]
         return
-    await unmount(point)
+    await unmount(mount_point)
     try:
-        await in_thread(point.mkdir, mode=0o700)
+        await in_thread(mount_point.mkdir, mode=0o700)
     except OSError as error:
-        raise NodeTrouble(f"{point}: {error.strerror}") from error
-    await commands.run(["mount", *source.arguments, str(point)])
+        raise NodeTrouble(f"{mount_point}: {error.strerror}") from error
+    await commands.run(["mount", *source.arguments, str(mount_point)])
     try:
-        yield str(point)
+        yield str(mount_point)
     finally:
-        await asyncio.shield(unmount(point))
+        await asyncio.shield(unmount(mount_point))
 
 
-async def unmount(point: Path) -> None:
+async def unmount(mount_point: Path) -> None:
     """Unmount what an agent that died has left mounted for a moment. Raises NodeTrouble."""
-    while await in_thread(point.is_mount):
-        await commands.run(["umount", str(point)])
-    if await in_thread(point.is_dir):
-        await in_thread(point.rmdir)
+    while await in_thread(mount_point.is_mount):
+        await commands.run(["umount", str(mount_point)])
+    if await in_thread(mount_point.is_dir):
+        await in_thread(mount_point.rmdir)

@@ -56,7 +56,7 @@ class VolumeGroup:
         self._capacity = capacity
         self._tag = f"{_RABBIT}{group}"
         self._reserve_lock = asyncio.Lock()
-        """Held while room is looked for and taken, which only the rabbit's own agent does."""
+        """Held while space is looked for and taken, which only the rabbit's own agent does."""
 
     async def capacity(self) -> int:
         (row,) = await _report("vgs", "vg", "vg_missing_pv_count", self._name)
@@ -75,27 +75,27 @@ class VolumeGroup:
 
     async def reserve(self, volume: Volume) -> VolumeRecord:
         async with self._reserve_lock:
-            known = await self._records()
-            if volume.name not in known:
+            records = await self._records()
+            if volume.name not in records:
                 command = await self._lvcreate_command(volume)
                 pool = await self._free_pool_bytes(command)
-                # A thin volume takes no room of the group, but of the pool.
-                left = (
-                    await self._free_bytes(known)
+                # A thin volume takes no space of the group, but of the pool.
+                free = (
+                    await self._free_bytes(records)
                     if pool is None
-                    else min(pool, self._unused_capacity(known))
+                    else min(pool, self._unused_capacity(records))
                 )
-                if volume.size > left:
-                    raise out_of_space(self._group, left, volume.size)
+                if volume.size > free:
+                    raise out_of_space(self._group, free, volume.size)
                 await commands.run(command)
-                known = await self._records()
-                if volume.name not in known:
+                records = await self._records()
+                if volume.name not in records:
                     raise NodeTrouble(
                         f"{LV_CREATE} of the profile has made no {self._name}/{volume.name}: name "
                         "it by $VG_NAME and $LV_NAME",
                         fatal=True,
                     )
-        return known[volume.name]
+        return records[volume.name]
 
     async def device(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
         row = (await self._rows()).get(name)
@@ -104,10 +104,10 @@ class VolumeGroup:
         path = self._path(name)
         # What is active stays as it was activated, which a profile may have said.
         if row[_ACTIVE] not in _IS_ACTIVE:
-            said = self._lvchange_arguments(name, profile, ACTIVATE)
+            arguments = self._lvchange_arguments(name, profile, ACTIVATE)
             # What is a snapshot is to be skipped, unless that is overruled.
-            await commands.run(["lvchange", "-K", *(said or ["-ay", path])])
-            if said and (await self._rows())[name][_ACTIVE] not in _IS_ACTIVE:
+            await commands.run(["lvchange", "-K", *(arguments or ["-ay", path])])
+            if arguments and (await self._rows())[name][_ACTIVE] not in _IS_ACTIVE:
                 raise NodeTrouble(f"{ACTIVATE} of the profile has not activated {path}", fatal=True)
         return f"/dev/{path}"
 
@@ -136,34 +136,34 @@ class VolumeGroup:
     async def _deactivate(self, name: str, profile: ProfileCommands) -> None:
         """Deactivate a volume as its profile says it. What comes of it keeps no volume."""
         try:
-            said = self._lvchange_arguments(name, profile, DEACTIVATE)
-            if said is not None:
-                await commands.run(["lvchange", *said])
+            arguments = self._lvchange_arguments(name, profile, DEACTIVATE)
+            if arguments is not None:
+                await commands.run(["lvchange", *arguments])
         except NodeTrouble as trouble:
             log.warning("a command of the profile failed", volume=self._path(name), why=trouble)
 
     def _lvchange_arguments(
-        self, name: str, profile: ProfileCommands, which: str
+        self, name: str, profile: ProfileCommands, setting: str
     ) -> list[str] | None:
         """Return the words by which a profile changes a volume. Raises NodeTrouble.
 
         Not those by which it would change the whole group, which is the site's. Copies of profiles
         that were pinned by earlier versions may have such.
         """
-        said = profile_arguments(profile, which, self._variables(name))
-        if said is not None and not commandlines.changes_one_volume(said, self._path(name)):
+        arguments = profile_arguments(profile, setting, self._variables(name))
+        if arguments is not None and not commandlines.changes_one_volume(arguments, self._path(name)):
             raise NodeTrouble(
-                f"{which} of the profile does not change {self._path(name)} alone: name it by "
+                f"{setting} of the profile does not change {self._path(name)} alone: name it by "
                 "$VG_NAME/$LV_NAME",
                 fatal=True,
             )
-        return said
+        return arguments
 
     async def _lvcreate_command(self, volume: Volume) -> list[str]:
         """Return the command that makes a volume, as its profile says it."""
         size = -(-volume.size // _SECTOR) * _SECTOR  # it makes whole extents of whole sectors
         # With its tags from the first moment on, and never activated when the machine starts.
-        own = [
+        fixed_arguments = [
             "lvcreate", "-y", "--setautoactivation", "n",
             "--addtag", self._tag, "--addtag", f"{_OWNER}{volume.userid}.{volume.groupid}",
         ]  # fmt: skip
@@ -174,16 +174,16 @@ class VolumeGroup:
             count = int(row["pv_count"])
             values |= {"$DEVICE_NUM": str(count), "$DEVICE_NUM-1": str(count - 1)}
             values["$DEVICE_NUM-2"] = str(count - 2)
-        said = profile_arguments(volume.commands, LV_CREATE, values)
-        if said is not None:
-            return [*own, *said]
+        arguments = profile_arguments(volume.commands, LV_CREATE, values)
+        if arguments is not None:
+            return [*fixed_arguments, *arguments]
         # LVM does not activate it, which it would have to for wiping it.
-        return [*own, "-an", "-Zn", "-Wn", "-L", f"{size}b", "-n", name, self._name]
+        return [*fixed_arguments, "-an", "-Zn", "-Wn", "-L", f"{size}b", "-n", name, self._name]
 
     async def _free_pool_bytes(self, command: Sequence[str]) -> int | None:
-        """Return how many bytes of the thin pool that a command names no volume has been promised.
+        """Return how many bytes of the thin pool that a command names no volume has been given.
 
-        More than there is is promised to no job.
+        Jobs are given no more than there is.
         """
         pool = _pool_name(command)
         if pool is None:
@@ -206,13 +206,13 @@ class VolumeGroup:
         """Return by which variables a profile's line names a volume."""
         return {"$VG_NAME": self._name, "$LV_NAME": path_component(name)}
 
-    async def _free_bytes(self, known: Mapping[str, VolumeRecord]) -> int:
+    async def _free_bytes(self, records: Mapping[str, VolumeRecord]) -> int:
         """Return how many bytes this rabbit may still take."""
         (row,) = await _report("vgs", "vg", "vg_free", self._name)
-        return min(int(row["vg_free"]), self._unused_capacity(known))
+        return min(int(row["vg_free"]), self._unused_capacity(records))
 
-    def _unused_capacity(self, known: Mapping[str, VolumeRecord]) -> int:
-        return self._capacity - sum(each.size for each in known.values())
+    def _unused_capacity(self, records: Mapping[str, VolumeRecord]) -> int:
+        return self._capacity - sum(each.size for each in records.values())
 
     def _path(self, name: str) -> str:
         return f"{self._name}/{path_component(name)}"
@@ -223,11 +223,11 @@ async def volume_group_names() -> set[str]:
     return {row["vg_name"] for row in await _report("vgs", "vg", "vg_name")}
 
 
-async def _report(command: str, kind: str, fields: str, *rest: str) -> list[dict[str, str]]:
-    said = await commands.run(
-        [command, "--reportformat", "json", "--units", "b", "--nosuffix", "-o", fields, *rest]
+async def _report(command: str, kind: str, fields: str, *names: str) -> list[dict[str, str]]:
+    output = await commands.run(
+        [command, "--reportformat", "json", "--units", "b", "--nosuffix", "-o", fields, *names]
     )
-    found: dict[str, Any] = json.loads(said)
+    found: dict[str, Any] = json.loads(output)
     rows: list[dict[str, str]] = found["report"][0][kind]
     return rows
 

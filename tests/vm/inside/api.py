@@ -71,7 +71,7 @@ async def served(
         await store.create(CRD, _definition(kind))
     api = Api(store)
     built = build_agent(
-        api, SystemClock(), node, machine, rabbit=rabbit, exports=exports, detach=detach
+        api, SystemClock(), node, machine, is_rabbit=rabbit, exports=exports, detach=detach
     )
     running += [asyncio.ensure_future(part()) for part in built.parts.values()]
     try:

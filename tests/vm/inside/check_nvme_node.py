@@ -54,7 +54,7 @@ def devices() -> list[str]:
 
 
 def test_a_volume_is_its_nodes_alone_survives_its_rabbit_and_is_let_go_of() -> None:
-    node = Node(NvmeTimeouts(connect=60, lost=120))
+    node = Node(NvmeTimeouts(connect=60, controller_loss=120))
     meeting.wait("offered")
     stranger = Host("stranger", REACH, NvmeTimeouts(connect=3))
     with pytest.raises(NodeTrouble, match="rabbit-0/uid-0 cannot be reached"):
@@ -89,7 +89,7 @@ def test_a_volume_is_its_nodes_alone_survives_its_rabbit_and_is_let_go_of() -> N
 
 
 def test_a_rabbit_that_does_not_return_makes_a_copy_fail_with_words() -> None:
-    node = Node(NvmeTimeouts(connect=60, lost=10))
+    node = Node(NvmeTimeouts(connect=60, controller_loss=10))
     meeting.wait("offered once more")
     node.mount()
     meeting.tell("mounted once more")

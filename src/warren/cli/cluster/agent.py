@@ -80,7 +80,7 @@ def rabbit(**options: Any) -> None:
 
     Runs until it is stopped. What is mounted stays.
     """
-    _run_agent(rabbit=True, **options)
+    _run_agent(is_rabbit=True, **options)
 
 
 @agent.command()
@@ -90,7 +90,7 @@ def compute(**options: Any) -> None:
 
     Runs until it is stopped. What is mounted stays.
     """
-    _run_agent(rabbit=False, **options)
+    _run_agent(is_rabbit=False, **options)
 
 
 @agent.command()
@@ -108,8 +108,8 @@ def roles(rabbits: str, computes: str, service_account: str | None) -> None:
 
     if not (rabbits or computes):
         raise click.UsageError("Name nodes with --rabbits or --computes.")
-    made = rbac.agent_roles(hostlist.decode(rabbits), hostlist.decode(computes), service_account)
-    click.echo(yaml.safe_dump_all(list(made), sort_keys=False), nl=False)
+    objects = rbac.agent_roles(hostlist.decode(rabbits), hostlist.decode(computes), service_account)
+    click.echo(yaml.safe_dump_all(list(objects), sort_keys=False), nl=False)
 
 
 @agent.command()
@@ -142,7 +142,7 @@ def doctor(
         access=access_of(config, kubeconfig, context),
         config=config,
         state=state_of(statedir),
-        rabbit=role == "rabbit",
+        is_rabbit=role == "rabbit",
     )
     findings, failures = run(examine(settings, repair=repair))
     found = [
@@ -180,7 +180,7 @@ def state_of(statedir: Path | None) -> "AgentState":
 
 def _run_agent(
     *,
-    rabbit: bool,
+    is_rabbit: bool,
     config_file: Path | None,
     kubeconfig: Path | None,
     context: str | None,
@@ -198,7 +198,7 @@ def _run_agent(
 
     with _exit_on_mistake(_BAD_CONFIGURATION):
         config, name = configuration(config_file, node)
-        run(service.check_possible(config, rabbit=rabbit, name=name))
+        run(service.check_possible(config, is_rabbit=is_rabbit, name=name))
     if check:
         support = run(file_system_support(config, state_of(statedir).path))
         _print_support(config, support, as_json=as_json)
@@ -209,29 +209,31 @@ def _run_agent(
         metrics = open_port("--metrics-port", metrics_address, metrics_port)
     logs.configure()
 
-    def ready() -> None:
+    def on_ready() -> None:
         systemd.notify("READY=1")
         click.echo(f"the agent of {config.name} is ready")
 
     state = state_of(statedir)
     with service.hold_state_directory(state):
         settings = service.Settings(
-            access=access, config=config, state=state, rabbit=rabbit, metrics_socket=metrics
+            access=access, config=config, state=state, is_rabbit=is_rabbit, metrics_socket=metrics
         )
-        run(service.run_until_stopped(settings, ready))
+        run(service.run_until_stopped(settings, on_ready))
     click.echo("the agent has stopped")
 
 
-def _print_support(config: "Config", kinds: Mapping[str, str | None], *, as_json: bool) -> None:
+def _print_support(config: "Config", support: Mapping[str, str | None], *, as_json: bool) -> None:
     """Print which types of file systems an agent can make and mount here."""
     if as_json:
-        told = {"node": config.name, "mounts": config.mounts, "flash": config.flash.kind}
-        print_json({**told, "fileSystems": kinds})
+        summary = {"node": config.name, "mounts": config.mounts, "flash": config.flash.kind}
+        print_json({**summary, "fileSystems": support})
         return
     size = config.flash.bytes
-    of = f" of {human(size)}" if size is not None and config.flash.capacity else ""
-    click.echo(f"node {config.name}, storage below {config.mounts}, flash: {config.flash.kind}{of}")
-    for kind, why_not in kinds.items():
+    size_text = f" of {human(size)}" if size is not None and config.flash.capacity else ""
+    click.echo(
+        f"node {config.name}, storage below {config.mounts}, flash: {config.flash.kind}{size_text}"
+    )
+    for kind, why_not in support.items():
         click.echo(f"  {kind}: {'yes' if why_not is None else f'no: {why_not}'}")
 
 

@@ -36,12 +36,12 @@ def apiserver(
 
     async def establish(client: Client) -> None:
         if not bare:
-            await cluster.define(client)
+            await cluster.apply_definitions(client)
 
     async def serve() -> None:
         endpoint = servers.open_endpoint(state, port, users)
 
-        def ready() -> None:
+        def on_ready() -> None:
             click.echo(f"serving the Kubernetes API at {endpoint.admin.server}")
             click.echo(f"  state directory: {state.path}")
             click.echo(f"  kubectl --kubeconfig {state.kubeconfig} api-resources")
@@ -49,7 +49,7 @@ def apiserver(
                 click.echo(f"  for {name}: {state.user(name)}")
             click.echo("Ctrl-C stops it.")
 
-        await servers.serve_until_stopped(state, endpoint, establish, ready, plain=plain)
+        await servers.serve_until_stopped(state, endpoint, establish, on_ready, plain=plain)
 
     state.prepare()
     logs.configure_file(state.logs / "apiserver.log")

@@ -81,9 +81,9 @@ def _differences(state: StateDir) -> list[Difference]:
         request = {"attrs": ["annotations"], "max_entries": 0, "constraint": active}
         jobs = await list_jobs(handle, request)
         status = await handle.rpc("resource.status")
-        named = {each["id"]: _workflow_name(each) for each in jobs}
+        workflow_names = {each["id"]: _workflow_name(each) for each in jobs}
         drained = {each["name"]: each["reason"] for each in status["nodes"] if "reason" in each}
-        return named, drained, await identity.find_instance_id(handle)
+        return workflow_names, drained, await identity.find_instance_id(handle)
 
     workflows, storages, mounts = list_objects(
         state, kinds.WORKFLOW, kinds.STORAGE, kinds.CLIENT_MOUNT

@@ -105,18 +105,18 @@ def demo(
             shutil.copytree(_examples() / "data", shared)
         demonstration = _Demonstration(console, cluster, nodes, rabbits)
         try:
-            faults = demonstration.tour(shared, guest) if tour else demonstration.run(
+            failures = demonstration.tour(shared, guest) if tour else demonstration.run(
                 Path(script) if script else _examples() / _EXAMPLE,
                 shared,
-                check=_means_mistake if script is None else None,
+                check=_station_means_mistake if script is None else None,
                 flux=flux,
             )  # fmt: skip
         finally:
             if keep:
                 console.print(f"kept: {directory}")
-    for fault in faults:
-        console.print(f"[red]{_sign(console, '✗', 'failed:')}[/red] {fault}")
-    sys.exit(1 if faults else 0)
+    for failure in failures:
+        console.print(f"[red]{_sign(console, '✗', 'failed:')}[/red] {failure}")
+    sys.exit(1 if failures else 0)
 
 
 def _check_flux(*, tour: bool) -> None:
@@ -184,10 +184,10 @@ class _Demonstration(msgspec.Struct):
             began = time.monotonic()
             timeline, output = self._run_job(spec, ask)
             self._print_summary(timeline, output, time.monotonic() - began)
-            faults = self._faults(timeline, shared, check)
+            failures = self._find_failures(timeline, shared, check)
             # While the nodes are still there: with them, whatever is mounted would go, too.
             left = leftovers(self.state)
-        return faults + self._report_leftovers(left)
+        return failures + self._report_leftovers(left)
 
     def tour(self, shared: Path, guest: "guests.Guest | None") -> list[str]:
         """Run the jobs of the tour, which have their files below `shared`."""
@@ -203,9 +203,9 @@ class _Demonstration(msgspec.Struct):
                 containers=_examples() / "containers",
                 guest=guest,
             )
-            faults = tour.run()
+            failures = tour.run()
             left = leftovers(self.state)
-        return faults + self._report_leftovers(left)
+        return failures + self._report_leftovers(left)
 
     def _report_leftovers(self, left: list[str]) -> list[str]:
         """Tell whether anything is left, `left` before the cluster stopped included."""
@@ -279,7 +279,7 @@ class _Demonstration(msgspec.Struct):
             )
         with fluxbroker.running(self.state.path.parent / "flux", self.state) as flux:
 
-            async def asking(work: "Work") -> list[Any]:
+            async def ask(work: "Work") -> list[Any]:
                 async with broker.connect(flux.socket) as handle:
                     return await work(handle)
 
@@ -290,7 +290,7 @@ class _Demonstration(msgspec.Struct):
                 f"flux-core {flux.version} with {flux.scheduler}, a broker on each compute node, "
                 f"up in {time.monotonic() - began:.1f} s: FLUX_URI=local://{flux.socket}\n"
             )
-            yield lambda work: asyncio.run(asking(work))
+            yield lambda work: asyncio.run(ask(work))
 
     # The job
 
@@ -308,7 +308,7 @@ class _Demonstration(msgspec.Struct):
                     job = await submitter(self.state, spec)(handle)
                     progress.console.print(f"[bold]{f58(job)}[/bold] submitted")
                     await self._follow(handle, job, timeline, view)
-                    await view.wait_gone()
+                    await view.wait_workflow_deleted()
                     watching.cancel()
             return await _output(handle, job)
 
@@ -339,18 +339,18 @@ class _Demonstration(msgspec.Struct):
             informers = Informers(client)
             workflows = informers.of(kinds.WORKFLOW)
 
-            def changed(take: Callable[[Any], None]) -> Callable[[Any], None]:
+            def listener(add: Callable[[Any], None]) -> Callable[[Any], None]:
                 def listen(obj: Any) -> None:
-                    take(obj)
-                    timeline.gone = not workflows.keys()
+                    add(obj)
+                    timeline.workflow_absent = not workflows.keys()
                     view.update()
 
                 return listen
 
-            workflows.listen(changed(timeline.add_workflow))
-            informers.of(kinds.NNF_DATA_MOVEMENT).listen(changed(timeline.add_movement))
-            informers.of(kinds.NNF_NODE_BLOCK_STORAGE).listen(changed(timeline.add_flash))
-            informers.of(kinds.CLIENT_MOUNT).listen(changed(timeline.add_mount))
+            workflows.listen(listener(timeline.add_workflow))
+            informers.of(kinds.NNF_DATA_MOVEMENT).listen(listener(timeline.add_movement))
+            informers.of(kinds.NNF_NODE_BLOCK_STORAGE).listen(listener(timeline.add_flash))
+            informers.of(kinds.CLIENT_MOUNT).listen(listener(timeline.add_mount))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(informers.run())
                 await informers.wait_synced()
@@ -375,12 +375,12 @@ class _Demonstration(msgspec.Struct):
             f"{timeline.flash}, {plural(len(timeline.mounts), 'mount')}"
         )
 
-    def _faults(
+    def _find_failures(
         self, timeline: Timeline, shared: Path, check: Callable[[Path], str | None] | None
     ) -> list[str]:
-        faults = []
+        failures = []
         if timeline.exceptions or timeline.status != 0:
-            faults.append(
+            failures.append(
                 f"the job has failed: {'; '.join(timeline.exceptions) or timeline.status}"
             )
         elif check is not None:
@@ -389,8 +389,8 @@ class _Demonstration(msgspec.Struct):
                 good = _sign(self.console, "✓", "ok:")
                 self.console.print(f"[green]{good}[/green] the output is right")
             else:
-                faults.append(wrong)
-        return faults
+                failures.append(wrong)
+        return failures
 
 
 async def _output(handle: "Handle", job: int) -> list[Any]:
@@ -412,19 +412,19 @@ class _LiveView:
         self._timeline = timeline
         self._shown: set[str] = set()
         self._bar: TaskID = progress.add_task("starts", total=None, moved="")
-        self._gone = asyncio.Event()
+        self._workflow_deleted = asyncio.Event()
 
-    async def wait_gone(self) -> None:
+    async def wait_workflow_deleted(self) -> None:
         """Return when the Workflow has been deleted."""
-        await self._gone.wait()
+        await self._workflow_deleted.wait()
 
     def update(self) -> None:
         """Show what is new."""
-        for step in self._timeline.completed():
+        for step in self._timeline.completed_steps():
             if step.name not in self._shown:
                 self._shown.add(step.name)
                 self._progress.console.print(_line(step, self._timeline))
-        current = self._timeline.current()
+        current = self._timeline.current_step()
         if current is not None:
             message = self._timeline.message if current.name not in ("SCHED", "tasks") else ""
             self._progress.update(
@@ -440,10 +440,14 @@ class _LiveView:
                 if moved
                 else "",
             )
-        if self._timeline.gone and self._timeline.ended is not None and not self._gone.is_set():
+        if (
+            self._timeline.workflow_absent
+            and self._timeline.ended is not None
+            and not self._workflow_deleted.is_set()
+        ):
             seconds = self._timeline.ended - self._timeline.submitted
             self._progress.console.print(f"  [cyan]INACTIVE[/cyan] after {seconds:.3f} s")
-            self._gone.set()
+            self._workflow_deleted.set()
 
 
 @contextmanager
@@ -465,10 +469,10 @@ def _progress(console: "Console") -> "Iterator[Progress]":
 def _line(step: Step, timeline: Timeline) -> str:
     state = JOB_STATE[step.name]
     name = "" if step.name == state else step.name
-    came = timeline.outcome(step.name)
+    outcome = timeline.outcome(step.name)
     return (
         f"  [cyan]{state:<8}[/cyan] [bold]{name:<9}[/bold] {step.seconds or 0:7.3f} s   "
-        f"{DESCRIPTIONS[step.name]}" + (f" [dim]({came})[/dim]" if came else "")
+        f"{DESCRIPTIONS[step.name]}" + (f" [dim]({outcome})[/dim]" if outcome else "")
     )
 
 
@@ -476,7 +480,7 @@ def _draw_timeline(timeline: Timeline, dash: str) -> Iterator[str]:
     """Draw the steps to scale, from submission to the end."""
     total = (timeline.ended or time.time()) - timeline.submitted
     scale = 60 / total if total > 0 else 0.0
-    for step in timeline.completed():
+    for step in timeline.completed_steps():
         start = round((step.began - timeline.submitted) * scale)
         length = max(1, round((step.seconds or 0) * scale))
         bar = " " * start + dash * length
@@ -484,7 +488,7 @@ def _draw_timeline(timeline: Timeline, dash: str) -> Iterator[str]:
     yield f"  {'in all':<9} {'':<61} {total:7.3f} s"
 
 
-def _means_mistake(shared: Path) -> str | None:
+def _station_means_mistake(shared: Path) -> str | None:
     """Return what is wrong with the example's results; None if they are right."""
     sums: defaultdict[str, list[float]] = defaultdict(list)
     with (shared / "measurements.csv").open() as data:

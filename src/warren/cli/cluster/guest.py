@@ -90,4 +90,4 @@ def _submitter(userid: int, socket: Path) -> Callable[[Any], int]:
         async with asyncio.timeout(_SECONDS), client.connect(instance) as handle:
             return int((await handle.rpc("job-ingest.submit", {"J": token}))["id"])
 
-    return lambda asked: asyncio.run(submit(Path(asked["instance"]), asked["spec"]))
+    return lambda request: asyncio.run(submit(Path(request["instance"]), request["spec"]))

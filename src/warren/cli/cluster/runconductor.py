@@ -61,20 +61,20 @@ def run_conductor(
 
     logs.configure()
     if kubeconfig is None and not os.environ.get("KUBECONFIG"):
-        named = run(conductors.read_rabbit_table(socket_path, instance_type)).kubeconfig
-        kubeconfig = Path(named) if named else None
+        configured = run(conductors.read_rabbit_table(socket_path, instance_type)).kubeconfig
+        kubeconfig = Path(configured) if configured else None
     try:
         access = kubeconfigs.find(kubeconfig, context)
     except UserMistake as mistake:
         click.echo(f"warren: {mistake}", err=True)
         raise click.exceptions.Exit(_NO_KUBECONFIG) from mistake
 
-    def ready() -> None:
+    def on_ready() -> None:
         systemd.notify("READY=1")
         click.echo(f"the conductor of {socket_path} is ready")
 
     settings = conductors.Settings(
         access=access, instance=socket_path, instance_type=instance_type, metrics_socket=metrics
     )
-    run(conductors.run_until_stopped(settings, ready))
+    run(conductors.run_until_stopped(settings, on_ready))
     click.echo("the conductor has stopped")

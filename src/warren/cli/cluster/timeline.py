@@ -91,7 +91,7 @@ class Timeline(msgspec.Struct, kw_only=True):
     submitted: float = 0.0
     ended: float | None = None
     message: str = ""
-    gone: bool = False
+    workflow_absent: bool = False
     """Whether no Workflow is there: not yet, or not any more."""
     volumes: dict[str, int] = msgspec.field(default_factory=dict)
     """Bytes of each share of flash that was ever seen."""
@@ -188,14 +188,14 @@ class Timeline(msgspec.Struct, kw_only=True):
             rate=sum(moved.rate for moved in each),
         )
 
-    def completed(self) -> Iterator[Step]:
+    def completed_steps(self) -> Iterator[Step]:
         """Return the steps that have been taken, in order."""
         for name in DESCRIPTIONS:
             step = self.steps.get(name)
             if step is not None and step.ended is not None:
                 yield step
 
-    def current(self) -> Step | None:
+    def current_step(self) -> Step | None:
         """Return the step that is being taken."""
         open_steps = [step for step in self.steps.values() if step.ended is None]
         return max(open_steps, key=lambda step: step.began, default=None)

@@ -91,7 +91,7 @@ def _copy_mistake(shared: Path, nodes: int) -> str | None:
     return None if found == wanted else f"copied out is {found}, and not {wanted}"
 
 
-def _copied_out_mistake(shared: Path, nodes: int) -> str | None:
+def _persistent_copy_mistake(shared: Path, nodes: int) -> str | None:
     found = [path.read_text().strip() for path in sorted(shared.glob("kept/**/it"))]
     return None if found == ["kept"] * nodes else f"copied out is {found}"
 
@@ -136,7 +136,7 @@ CASES: Final[Sequence[Case]] = (
             "#DW copy_out source=$DW_PERSISTENT_tour/it destination=$GLOBAL/kept/",
         ),
         nodes=1,
-        check=_copied_out_mistake,
+        check=_persistent_copy_mistake,
     ),
     Case(
         title="and destroyed",
@@ -169,21 +169,21 @@ class Tour(msgspec.Struct):
     guest: "Guest | None" = None
     """A user whose jobs have containers, where those of the cluster's owner may not."""
     _timeline: Timeline = msgspec.field(default_factory=Timeline)
-    _place: Path = Path()
+    _directory: Path = Path()
     _done: int = 0
     _refused: int = 0
 
     def run(self) -> list[str]:
         """Try all cases, and show each."""
-        with tempfile.TemporaryDirectory(prefix="warren-tour-", dir=self.shared) as place:
-            self._place = Path(place)
-            (self._place / "input").write_text(f"{_INPUT}\n")
-            faults = ask_instance(self.state, self._run_all)
+        with tempfile.TemporaryDirectory(prefix="warren-tour-", dir=self.shared) as directory:
+            self._directory = Path(directory)
+            (self._directory / "input").write_text(f"{_INPUT}\n")
+            failures = ask_instance(self.state, self._run_all)
         self.console.print(
             f"\n[bold]{len(self.cases)} jobs[/bold]: {self._done} done, {self._refused} refused "
-            f"with a reason, {len(faults)} failed"
+            f"with a reason, {len(failures)} failed"
         )
-        return faults
+        return failures
 
     async def _run_all(self, handle: "Handle") -> list[str]:
         from rich.markup import escape
@@ -193,23 +193,23 @@ class Tour(msgspec.Struct):
         from warren.kube.http import connect
         from warren.kube.informer import Informers
 
-        faults: list[str] = []
+        failures: list[str] = []
         async with connect(kubeconfig.load(self.state.kubeconfig)) as client:
             informers = Informers(client)
             workflows = informers.of(kinds.WORKFLOW)
-            workflows.listen(self._changed)
+            workflows.listen(self._on_workflow)
             async with asyncio.TaskGroup() as tasks:
                 watching = tasks.create_task(informers.run())
                 await informers.wait_synced()
                 for each in {case.container for case in self.cases if case.container}:
                     await self._offer_example(client, each)
                 for case in self.cases:
-                    fault = await self._run_case(handle, case, workflows)
-                    if fault is not None:
-                        self.console.print(f"  [red]failed:[/red] {escape(fault)}")
-                        faults.append(f"{case.title}: {fault}")
+                    failure = await self._run_case(handle, case, workflows)
+                    if failure is not None:
+                        self.console.print(f"  [red]failed:[/red] {escape(failure)}")
+                        failures.append(f"{case.title}: {failure}")
                 watching.cancel()
-        return faults
+        return failures
 
     async def _offer_example(self, client: "Client", example: str) -> None:
         """Offer an example of a container to jobs, as an admin does."""
@@ -220,14 +220,14 @@ class Tour(msgspec.Struct):
         from warren.dws import kinds
         from warren.kube.perform import perform
 
-        place = self.containers / example
-        problem = await run_program(place / "build", self.state.images / example)
+        directory = self.containers / example
+        problem = await run_program(directory / "build", self.state.images / example)
         if problem is not None:
             # Jobs are refused then, which is no failure of the cluster's.
             words = f"the image of the example was not made: {problem}"
             self.console.print(f"  [yellow]{escape(words)}[/yellow]")
             return
-        profile = yaml.safe_load((place / "profile.yaml").read_text())
+        profile = yaml.safe_load((directory / "profile.yaml").read_text())
         key = Key(kinds.DEFAULT_NAMESPACE, "default")
         ports = {"spec": {"ports": [_PORTS], "portsCooldownInSeconds": 0}}
         writes = (
@@ -236,7 +236,7 @@ class Tour(msgspec.Struct):
         )
         await perform(client, writes)
 
-    def _changed(self, workflow: "Object") -> None:
+    def _on_workflow(self, workflow: "Object") -> None:
         # Those of others than the present job are gone, or not there yet.
         self._timeline.add_workflow(workflow)
 
@@ -244,7 +244,7 @@ class Tour(msgspec.Struct):
         """Try a case, show it, and return what went wrong."""
         from rich.markup import escape
 
-        directives = [each.replace("$GLOBAL", str(self._place)) for each in case.directives]
+        directives = [each.replace("$GLOBAL", str(self._directory)) for each in case.directives]
         self.console.print(f"\n[bold]{case.title}[/bold]")
         for each in directives:
             self.console.print(f"  [dim]{escape(each)}[/dim]")
@@ -267,7 +267,7 @@ class Tour(msgspec.Struct):
         except TimeoutError:
             return f"it is not over after {_JOB_TIMEOUT:.0f} s"
         steps = ", ".join(
-            f"{each.name} {each.seconds or 0:.3f}" for each in self._timeline.completed()
+            f"{each.name} {each.seconds or 0:.3f}" for each in self._timeline.completed_steps()
         )
         self.console.print(f"  [cyan]{f58(job)}[/cyan] on {self._timeline.nodes}: {steps}")
         wrong = self._case_mistake(case, nodes)
@@ -293,14 +293,14 @@ class Tour(msgspec.Struct):
             return "; ".join(self._timeline.exceptions)
         if self._timeline.status != 0:
             return f"its tasks have ended with status {self._timeline.status}"
-        return case.check(self._place, nodes)
+        return case.check(self._directory, nodes)
 
 
 def refusals(mistake: UserMistake) -> list[str]:
     """Return why directives are refused; nothing where something else than a directive is."""
     # What is wrong with a directive is told below the place in it, which carets show.
     lines = str(mistake).splitlines()
-    return [reason for place, reason in pairwise(lines) if set(place.strip()) == {"^"}]
+    return [reason for carets, reason in pairwise(lines) if set(carets.strip()) == {"^"}]
 
 
 async def run_program(*command: Path, seconds: float = _JOB_TIMEOUT) -> str | None:
@@ -313,11 +313,11 @@ async def run_program(*command: Path, seconds: float = _JOB_TIMEOUT) -> str | No
         start_new_session=True,
     )
     assert process.stderr is not None
-    said = b""
+    output = b""
     try:
         async with asyncio.timeout(seconds):
             while piece := await process.stderr.read(_TAIL_BYTES):
-                said = (said + piece)[-_TAIL_BYTES:]
+                output = (output + piece)[-_TAIL_BYTES:]
             status = await process.wait()
     except TimeoutError:
         return f"it has not ended within {seconds:g} s"
@@ -328,5 +328,5 @@ async def run_program(*command: Path, seconds: float = _JOB_TIMEOUT) -> str | No
             await process.wait()
     if not status:
         return None
-    lines = said.decode(errors="replace").strip().splitlines()
+    lines = output.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else f"{command[0].name} has ended with status {status}"

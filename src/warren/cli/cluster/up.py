@@ -109,7 +109,7 @@ def up(
 
     if paths and no_paths:
         raise click.UsageError("--global and --no-global do not go together.")
-    asked = RequestedOptions(
+    requested = RequestedOptions(
         rabbits=rabbits,
         computes_per_rabbit=computes_per_rabbit,
         capacity=_parse_capacity(rabbit_capacity),
@@ -124,7 +124,7 @@ def up(
         agents=agents,
     )
 
-    def ready(cluster: RunningCluster) -> None:
+    def on_ready(cluster: RunningCluster) -> None:
         shape = cluster.shape
         click.echo(f"warren is up: {_size_text(shape)}")
         if not shape.agents:
@@ -135,11 +135,11 @@ def up(
         elif shape.flash == "image":
             click.echo("  flash: disk images with loop devices; file systems are real")
             images = shape.capacity * (shape.rabbits - len(shape.devices))
-            room = disk_usage(state.path).free
-            if images > room:
+            free = disk_usage(state.path).free
+            if images > free:
                 click.echo(
                     f"  the images have {human(images)} together, and their file system has room "
-                    f"for {human(room)}: users' volumes wait when that is taken"
+                    f"for {human(free)}: users' volumes wait when that is taken"
                 )
             for rabbit, device in shape.devices.items():
                 click.echo(f"  flash of {rabbit}: {device}")
@@ -169,7 +169,11 @@ def up(
     metrics_socket = None
     if metrics_port is not None:
         metrics_socket = open_port("--metrics-port", metrics_address, metrics_port)
-    run(run_cluster(state, asked, config.absolute() if config else None, ready, metrics_socket))
+    run(
+        run_cluster(
+            state, requested, config.absolute() if config else None, on_ready, metrics_socket
+        )
+    )
     click.echo("warren is down")
 
 
@@ -182,10 +186,10 @@ def _size_text(shape: "ClusterShape") -> str:
 
 def _fault_text(action: Mapping[str, float]) -> str:
     """Say how one action of simulated flash goes."""
-    said = [f"{action.get('seconds', 0):g} s"]
+    parts = [f"{action.get('seconds', 0):g} s"]
     if action.get("fails"):
-        said.append(f"{action['fails']:.3g} of 1 fail")
-    return ", ".join(said)
+        parts.append(f"{action['fails']:.3g} of 1 fail")
+    return ", ".join(parts)
 
 
 def _parse_capacity(text: str | None) -> int | None:
@@ -235,33 +239,33 @@ def down(state: StateDir, as_json: bool) -> None:
     """Stop the cluster of a state directory. Its state stays, for the next `warren up`."""
     from warren.daemons.sweep import down as stop
 
-    done = run(stop(state))
+    result = run(stop(state))
     if as_json:
         print_json(
             {
-                "stopped": done.stopped,
+                "stopped": result.stopped,
                 "statedir": str(state.path),
-                "removed": done.removed.counts(),
-                "left": done.left.counts(),
+                "removed": result.removed.counts(),
+                "left": result.remaining.counts(),
             }
         )
         return
-    if done.stopped:
+    if result.stopped:
         click.echo(f"stopped the cluster in {state.path}")
     else:
         click.echo(f"no cluster was running in {state.path}")
-    if removed := _counts_text(done.removed):
+    if removed := _counts_text(result.removed):
         click.echo(f"  ended what one that was killed had left: {removed}")
-    if left := _counts_text(done.left):
-        click.echo(f"  still there, for something uses it: {left}")
+    if remaining := _counts_text(result.remaining):
+        click.echo(f"  still there, for something uses it: {remaining}")
 
 
-def _counts_text(remains: "MachineResources") -> str:
+def _counts_text(resources: "MachineResources") -> str:
     """Write numbers of things, as `3 processes, 1 mount and 2 loop devices`; none as nothing."""
     counts = (
-        (len(remains.processes), "process", "processes"),
-        (len(remains.mounts), "mount", "mounts"),
-        (len(remains.loops), "loop device", "loop devices"),
+        (len(resources.processes), "process", "processes"),
+        (len(resources.mounts), "mount", "mounts"),
+        (len(resources.loops), "loop device", "loop devices"),
     )
     *others, last = [plural(*each) for each in counts if each[0]] or [""]
     return f"{', '.join(others)} and {last}" if others else last

@@ -43,8 +43,8 @@ async def attach(
     job: int,
     *,
     show_waiting: bool = False,
-    events: bool = False,
-    shell_events: bool = False,
+    show_events: bool = False,
+    show_shell_events: bool = False,
     label: bool = False,
     quiet: bool = False,
     read_only: bool = False,
@@ -54,12 +54,12 @@ async def attach(
 ) -> int:
     """Show a job's output until it ends; return the exit code that the job stands for.
 
-    On standard error `show_waiting` prints what is waited for, `events` every event of the job and
-    `shell_events` of its shells; `label` puts its rank before each line, and `quiet` prints
-    nothing but what the tasks print. Unless it is `read_only`, the tasks of `stdin_ranks` get what
-    can be read from the descriptor `stdin`; Ctrl-C sends SIGINT to all tasks, when they have
-    started, and a second one cancels the job. With `wait_event` it returns after that event of the
-    job.
+    On standard error `show_waiting` prints what is waited for, `show_events` every event of the
+    job and `show_shell_events` of its shells; `label` puts its rank before each line, and `quiet`
+    prints nothing but what the tasks print. Unless it is `read_only`, the tasks of `stdin_ranks`
+    get what can be read from the descriptor `stdin`; Ctrl-C sends SIGINT to all tasks, when they
+    have started, and a second one cancels the job. With `wait_event` it returns after that event
+    of the job.
     """
     printer = OutputPrinter(label=label, quiet=quiet)
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(_print_output(handle, job, printer))]
@@ -72,16 +72,16 @@ async def attach(
             asyncio.create_task(_send_input(handle, job, shells, stdin, stdin_ranks, terminal))
         )
     follower = _EventFollower(
-        job, terminal, show_waiting=show_waiting and not quiet, events=events, quiet=quiet
+        job, terminal, show_waiting=show_waiting and not quiet, show_events=show_events, quiet=quiet
     )
-    if shell_events:
+    if show_shell_events:
         tasks.append(asyncio.create_task(_print_shell_events(handle, job, follower)))
     try:
         with _forward_interrupts(handle, job, follower.started, read_only=read_only):
             code, started = await follower.run(handle, wait_event)
             if started:
                 await tasks[0]
-                if shell_events:
+                if show_shell_events:
                     await tasks[-1]
         printer.flush()
         if follower.status and not quiet:
@@ -98,12 +98,18 @@ class _EventFollower:
     """The job's own events, as they are followed."""
 
     def __init__(
-        self, job: int, terminal: UserTerminal, *, show_waiting: bool, events: bool, quiet: bool
+        self,
+        job: int,
+        terminal: UserTerminal,
+        *,
+        show_waiting: bool,
+        show_events: bool,
+        quiet: bool,
     ) -> None:
         self._job = job
         self._terminal = terminal
         self._show_waiting = show_waiting
-        self._events = events
+        self._show_events = show_events
         self._quiet = quiet
         self._submitted = 0.0
         self.submitted = asyncio.Event()
@@ -140,7 +146,7 @@ class _EventFollower:
         if event.name == "finish" or (event.name == "exception" and event.context["severity"] == 0):
             # The tasks end, and what is told from now on is the user's to read and to interrupt.
             self._terminal.leave()
-        if self._events:
+        if self._show_events:
             self.print_with_context(event, "job")
         elif event.name == "exception" and not self._quiet:
             _print_exception(self._job, event, event.timestamp - self._submitted)
@@ -268,10 +274,10 @@ async def _print_terminal(handle: "Handle", shells: "asyncio.Task[Mapping[str, A
     from warren.rpc.message import RpcError
 
     with suppress(RpcError):  # what was not shown is written down in the end
-        about = await shells
-        if about.get("pty", {}).get("capture", True):
+        shell_context = await shells
+        if shell_context.get("pty", {}).get("capture", True):
             return
-        topic, seen, end = f"{about['service']}.pty-output", 0, False
+        topic, seen, end = f"{shell_context['service']}.pty-output", 0, False
         while not end:
             answer = await _call_until_answered(handle, topic, {"seen": seen})
             offset, end = answer["offset"], answer["end"]
@@ -300,11 +306,11 @@ async def _send_input(
         return  # a terminal stops processes in the background that read it
     syncing: asyncio.Task[None] | None = None
     try:
-        about = await shells
-        service = about.get("service")
+        shell_context = await shells
+        service = shell_context.get("service")
         if service is None:
             return
-        if "pty" in about:
+        if "pty" in shell_context:
             # The terminal is one task's, and so is what is typed.
             ranks = "0"
             if terminal.enter():
@@ -398,25 +404,25 @@ async def _read_chunks(descriptor: int) -> AsyncIterator[bytes]:
         yield b""
         return
     pieces: asyncio.Queue[bytes] = asyncio.Queue()
-    wanted = threading.Semaphore()
+    requested = threading.Semaphore()
 
-    def reading() -> None:
+    def read_loop() -> None:
         chunk = b"more"
         with suppress(RuntimeError):  # the loop is over, and so are we
             while chunk:
-                wanted.acquire()
+                requested.acquire()
                 try:
                     chunk = os.read(descriptor, _CHUNK_BYTES)
                 except OSError:
                     chunk = b""
                 loop.call_soon_threadsafe(pieces.put_nowait, chunk)
 
-    threading.Thread(target=reading, name="stdin", daemon=True).start()
+    threading.Thread(target=read_loop, name="stdin", daemon=True).start()
     chunk = b"more"
     while chunk:
         chunk = await pieces.get()
         yield chunk
-        wanted.release()
+        requested.release()
 
 
 # Signals
@@ -429,28 +435,28 @@ def _forward_interrupts(
     """Send SIGINT to the job at Ctrl-C for the length of a block, and cancel it at the second."""
     loop = asyncio.get_running_loop()
     last = 0.0
-    asked: set[asyncio.Task[None]] = set()
+    tasks: set[asyncio.Task[None]] = set()
 
-    def interrupted() -> None:
+    def on_interrupt() -> None:
         nonlocal last
         before, last = last, time.monotonic()
         if last - before < _CANCEL_SECONDS:
             task = loop.create_task(_cancel(handle, job, "interrupted by ctrl-C"))
         else:
             task = loop.create_task(_interrupt(handle, job, started))
-        asked.add(task)
-        task.add_done_callback(asked.discard)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
-    main = threading.current_thread() is threading.main_thread()
-    if read_only or not main:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if read_only or not in_main_thread:
         yield
         return
-    loop.add_signal_handler(signal.SIGINT, interrupted)
+    loop.add_signal_handler(signal.SIGINT, on_interrupt)
     try:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGINT)
-        for task in asked:
+        for task in tasks:
             task.cancel()
 
 

@@ -31,11 +31,11 @@ class _Batch(click.Command):
     """A command whose options may stand in the script that it is given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given = click.Context(self, info_name=ctx.info_name, parent=ctx.parent)
-        super().parse_args(given, list(args))
-        if given.params.get("wrap") or not given.params.get("script"):
+        first_pass = click.Context(self, info_name=ctx.info_name, parent=ctx.parent)
+        super().parse_args(first_pass, list(args))
+        if first_pass.params.get("wrap") or not first_pass.params.get("script"):
             return super().parse_args(ctx, args)
-        script = given.params["script"][0]
+        script = first_pass.params["script"][0]
         directives = _directives(script, scripts.text_of(Path(script)))
         self._check(ctx, script, directives)
         words = expand_long_options(self, ctx, directives.arguments)
@@ -131,14 +131,14 @@ def batch_spec(
     )
     system = spec["attributes"]["system"]
     # The others wait for the first one, however long the script runs.
-    own = {"per-resource": {"type": "node"}, "mpi": "none", "exit-timeout": "none"}
-    system.setdefault("shell", {}).setdefault("options", {}).update(own)
+    shell_options = {"per-resource": {"type": "node"}, "mpi": "none", "exit-timeout": "none"}
+    system.setdefault("shell", {}).setdefault("options", {}).update(shell_options)
     data = text.encode(errors="surrogateescape")
     system.setdefault("files", {})["script"] = jobspecs.file_of(data, 0o700)
     set_attributes(spec, attributes)
-    storage = scripts.directives_of(text)
-    if storage and "dw" not in system:
-        system["dw"] = "\n".join(storage)
+    directives = scripts.directives_of(text)
+    if directives and "dw" not in system:
+        system["dw"] = "\n".join(directives)
     return spec
 
 

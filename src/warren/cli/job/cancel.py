@@ -45,10 +45,10 @@ def cancel(
     ids: tuple[str, ...],
 ) -> None:
     """Cancel jobs: those with the ids, or all that the options choose."""
-    chosen = everything or user is not None or states is not None
-    if bool(ids) == chosen:
+    by_options = everything or user is not None or states is not None
+    if bool(ids) == by_options:
         raise click.UsageError("name jobs by their ids, or choose them with --all, -u or -S.")
-    named = {int(fluid.parse(each)): each for each in ids}
+    spelled_ids = {int(fluid.parse(each)): each for each in ids}
     constraint = {
         "and": [
             *selecting.by_user(selecting.userid(user)),
@@ -56,24 +56,24 @@ def cancel(
         ]
     }
 
-    async def cancelled(handle: "Handle") -> tuple[list[int], list[str]]:
-        found: list[int] = list(named)
-        if chosen:
+    async def cancel_jobs(handle: "Handle") -> tuple[list[int], list[str]]:
+        found: list[int] = list(spelled_ids)
+        if by_options:
             request = {"max_entries": 0, "attrs": [], "constraint": constraint}
             found = [each["id"] for each in (await handle.rpc("job-list.list", request))["jobs"]]
         if dry_run:
             return found, []
         return found, await raise_exceptions(
-            handle, found, {"type": "cancel", "severity": 0, "note": message}, named
+            handle, found, {"type": "cancel", "severity": 0, "note": message}, spelled_ids
         )
 
-    found, failures = ask_instance(state, cancelled)
+    found, failures = ask_instance(state, cancel_jobs)
     if as_json:
         report = {"jobs": [f58(each) for each in found], "dry_run": dry_run}
         print_json({**report, "errors": failures})
     elif dry_run:
         click.echo(f"{plural(len(found), 'job')} would be canceled.")
-    elif chosen and (found or not quiet):
+    elif by_options and (found or not quiet):
         click.echo(f"{plural(len(found) - len(failures), 'job')} canceled.")
     if failures:
         raise UserMistake("; ".join(failures))
@@ -83,23 +83,23 @@ async def raise_exceptions(
     handle: "Handle",
     jobs: Sequence[int],
     exception: Mapping[str, Any],
-    typed: Mapping[int, str],
+    spelled_ids: Mapping[int, str],
 ) -> list[str]:
     """Raise an exception on jobs; return a sentence for each that refuses it.
 
-    `typed` has the ids as the user has spelled them, for these sentences.
+    `spelled_ids` has the ids as the user has spelled them, for these sentences.
     """
     from warren.rpc.message import RpcError
 
-    async def one(job: int) -> str | None:
+    async def raise_on(job: int) -> str | None:
         try:
             await handle.rpc("job-manager.raise", {"id": job, **exception})
         except RpcError as error:
-            return f"{typed.get(job) or f58(job)}: {error}"
+            return f"{spelled_ids.get(job) or f58(job)}: {error}"
         return None
 
     failures: list[str] = []
     for start in range(0, len(jobs), _MAX_CONCURRENT):
-        answers = await asyncio.gather(*map(one, jobs[start : start + _MAX_CONCURRENT]))
+        answers = await asyncio.gather(*map(raise_on, jobs[start : start + _MAX_CONCURRENT]))
         failures.extend(each for each in answers if each is not None)
     return failures

@@ -49,19 +49,21 @@ def job_raise(
         raise click.UsageError(f"say why by -m, or by words, not by both: {note!r}.")
     exception = {"type": type_, "severity": severity, "note": message or note}
 
-    typed = dict(zip(jobs, words, strict=False))
-    failures = ask_instance(state, lambda handle: raise_exceptions(handle, jobs, exception, typed))
+    spelled_ids = dict(zip(jobs, words, strict=False))
+    failures = ask_instance(
+        state, lambda handle: raise_exceptions(handle, jobs, exception, spelled_ids)
+    )
     _report(jobs, failures, as_json)
 
 
 def _jobs_and_note(words: Sequence[str]) -> tuple[list[int], str]:
     """Part ids from the words after them: the first that is no id begins the note."""
     jobs = [int(fluid.parse(words[0]))]
-    for place, word in enumerate(words[1:], 1):
+    for index, word in enumerate(words[1:], 1):
         try:
             jobs.append(fluid.parse(word))
         except BadFormat:
-            return jobs, " ".join(words[place:])
+            return jobs, " ".join(words[index:])
     return jobs, ""
 
 
@@ -76,18 +78,18 @@ def job_kill(state: StateDir, as_json: bool, name: str, ids: tuple[str, ...]) ->
     signum = _signum(name)
     jobs = {int(fluid.parse(each)): each for each in ids}
 
-    async def killed(handle: "Handle") -> list[str]:
+    async def kill_jobs(handle: "Handle") -> list[str]:
         from warren.rpc.message import RpcError
 
         failures = []
-        for each, typed in jobs.items():
+        for each, spelled_id in jobs.items():
             try:
                 await handle.rpc("job-manager.kill", {"id": each, "signum": signum})
             except RpcError as error:
-                failures.append(f"{typed}: {error}")
+                failures.append(f"{spelled_id}: {error}")
         return failures
 
-    _report(list(jobs), ask_instance(state, killed), as_json)
+    _report(list(jobs), ask_instance(state, kill_jobs), as_json)
 
 
 def _signum(name: str) -> int:
@@ -120,13 +122,13 @@ def job_urgency(state: StateDir, as_json: bool, verbose: bool, id_: str, urgency
     """
     job, wanted = fluid.parse(id_), _urgency(urgency)
 
-    async def changed(handle: "Handle") -> Any:
+    async def change_urgency(handle: "Handle") -> Any:
         request = {"id": job, "attrs": ["urgency"]}
         before = (await call(handle, "job-list.list-id", request, id_))["job"]["urgency"]
         await call(handle, "job-manager.urgency", {"id": job, "urgency": wanted}, id_)
         return before
 
-    before = ask_instance(state, changed)
+    before = ask_instance(state, change_urgency)
     if as_json:
         print_json({"id": f58(job), "urgency": wanted, "before": before})
     elif verbose:
@@ -208,14 +210,14 @@ def job_update(
     job = fluid.parse(id_)
     updates = dict(_parse_update(*_parse_pair(pair), pair) for pair in pairs)
 
-    async def changed(handle: "Handle") -> None:
+    async def change_job(handle: "Handle") -> None:
         wanted = updates.get(_DURATION)
         if isinstance(wanted, str):
             updates[_DURATION] = await _new_duration(handle, job, id_, wanted)
         if not dry_run:
             await call(handle, "job-manager.update", {"id": job, "updates": updates}, id_)
 
-    ask_instance(state, changed)
+    ask_instance(state, change_job)
     if as_json or dry_run:
         print_json(updates)
     elif verbose:
@@ -283,7 +285,7 @@ def job_purge(
     request = {**limits, "batch": batch, "force": force}
     jobs = {int(fluid.parse(each)): each for each in ids}
 
-    async def purged(handle: "Handle") -> tuple[int, int, list[str]]:
+    async def purge_jobs(handle: "Handle") -> tuple[int, int, list[str]]:
         if jobs:
             failures = await _purge(handle, jobs, force)
             count = len(jobs) - len(failures)
@@ -293,7 +295,7 @@ def job_purge(
         stats = await handle.rpc("job-list.job-stats")
         return count, stats["job_states"]["inactive"], failures
 
-    count, left, failures = ask_instance(state, purged)
+    count, left, failures = ask_instance(state, purge_jobs)
     if as_json:
         report = {"count": count, "inactive": left, "force": force}
         print_json({**report, "errors": failures} if ids else report)
@@ -310,9 +312,9 @@ async def _purge(handle: "Handle", jobs: Mapping[int, str], force: bool) -> list
     from warren.rpc.message import RpcError
 
     failures = []
-    for each, typed in jobs.items():
+    for each, spelled_id in jobs.items():
         try:
             await handle.rpc("job-manager.purge-id", {"id": each, "force": force})
         except RpcError as error:
-            failures.append(f"{typed}: {error}")
+            failures.append(f"{spelled_id}: {error}")
     return failures

@@ -40,10 +40,10 @@ def print_outcomes(
             return [await _outcome(handle, spec, urgency, flags) for spec in specs]
 
     try:
-        said = run(query())
+        outcomes = run(query())
     except (RpcError, TimeoutError):
         return  # it has gone, or does not answer, or is another one than ours
-    for each in dict.fromkeys(said):
+    for each in dict.fromkeys(outcomes):
         click.echo(printable(f"warren: {each}"), err=True)
 
 
@@ -67,18 +67,20 @@ async def _outcome(handle: "Handle", spec: Mapping[str, Any], urgency: int, flag
     )
     if stopped is not None:
         return f"the job would wait: {stopped}."
-    asked = {"jobspec": scheduled, "priority": urgencies.priority(urgency, None)}
-    found = await handle.rpc("sched.why", asked)
+    why_request = {"jobspec": scheduled, "priority": urgencies.priority(urgency, None)}
+    found = await handle.rpc("sched.why", why_request)
     if found["kind"] == "turn":
         return "the job would start at once."
-    return f"the job {_would(found['reason'])}."
+    return f"the job {_in_conditional(found['reason'])}."
 
 
-def _would(reason: str) -> str:
+def _in_conditional(reason: str) -> str:
     return f"would wait{reason.removeprefix('waits')}" if reason.startswith("waits") else reason
 
 
 def refusal(error: Exception) -> UserMistake:
     """Return what a submission that is refused is told, mistakes of several lines below."""
-    many = "\n" in str(error)
-    return UserMistake(f"the job is refused.\n{error}" if many else f"the job is refused: {error}")
+    has_several_lines = "\n" in str(error)
+    return UserMistake(
+        f"the job is refused.\n{error}" if has_several_lines else f"the job is refused: {error}"
+    )

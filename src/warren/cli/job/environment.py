@@ -25,25 +25,27 @@ _NAME = re.compile(r"\$(?:(\w+)|\{(\w+)\})|\$\$")
 
 
 def apply_rules(
-    own: Mapping[str, str], rules: Iterable[str]
+    author_environment: Mapping[str, str], rules: Iterable[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the environment that the rules make, and those of its values that are templates.
 
     Raises UserMistake where a rule cannot be followed.
     """
-    given = list(_read(rules, _MAX_DEPTH))
-    chosen = bool(given) and not given[0].startswith("-") and "=" not in given[0]
-    found = {} if chosen else dict(own)
+    all_rules = list(_read(rules, _MAX_DEPTH))
+    starts_empty = bool(all_rules) and not all_rules[0].startswith("-") and "=" not in all_rules[0]
+    found = {} if starts_empty else dict(author_environment)
     assigned = set()
-    for rule in given:
+    for rule in all_rules:
         name, equals, value = rule.partition("=")
         if rule.startswith("-"):
-            found = {name: own for name, own in found.items() if not _matches(name, rule[1:])}
+            found = {name: value for name, value in found.items() if not _matches(name, rule[1:])}
         elif equals:
-            found[name] = _fill(value, {**own, **found}, rule)
+            found[name] = _fill(value, {**author_environment, **found}, rule)
             assigned.add(name)
         else:
-            found |= {name: value for name, value in own.items() if _matches(name, rule)}
+            found |= {
+                name: value for name, value in author_environment.items() if _matches(name, rule)
+            }
     templates = {name for name in assigned if "{{" in found.get(name, "")}
     return found, {name: found.pop(name) for name in sorted(templates)}
 
@@ -93,19 +95,23 @@ def limits(rules: Iterable[str]) -> dict[str, int]:
     A rule is `-PATTERN`, `PATTERN` or `NAME=VALUE`; more than one may stand in a text, with
     commas between them. Raises UserMistake where one names no limit.
     """
-    own = {name: _limit(name) for name in _LIMITS}
-    found = dict(own)
+    author_limits = {name: _limit(name) for name in _LIMITS}
+    found = dict(author_limits)
     for rule in (each for text in rules for each in text.split(",")):
         name, equals, value = rule.removeprefix("-").partition("=")
-        matching = [known for known in _LIMITS if fnmatchcase(known, name.lower())]
+        matching = [limit_name for limit_name in _LIMITS if fnmatchcase(limit_name, name.lower())]
         if not matching:
             raise UserMistake(f"--rlimit {rule}: there is no limit {name!r}: {', '.join(_LIMITS)}.")
         if rule.startswith("-"):
-            found = {known: limit for known, limit in found.items() if known not in matching}
+            found = {
+                limit_name: limit
+                for limit_name, limit in found.items()
+                if limit_name not in matching
+            }
         elif equals:
             found |= dict.fromkeys(matching, _number(value, rule))
         else:
-            found |= {known: own[known] for known in matching}
+            found |= {limit_name: author_limits[limit_name] for limit_name in matching}
     return found
 
 

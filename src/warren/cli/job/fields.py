@@ -116,18 +116,18 @@ def needed_attributes(names: Iterable[str]) -> list[str]:
 
 def row(attributes: Attributes, now: float, username: Callable[[int], str]) -> Row:
     """Return the function that returns a job's fields by name, as they are at a moment."""
-    seen = _JobSnapshot(attributes, now, username)
+    job = _JobSnapshot(attributes, now, username)
 
     def value(name: str) -> Any:
         if name in _FIELDS:
-            return _FIELDS[name].value(seen)
-        return _annotation(seen, name.removeprefix("annotations."))
+            return _FIELDS[name].value(job)
+        return _annotation(job, name.removeprefix("annotations."))
 
     return value
 
 
-def _annotation(seen: _JobSnapshot, path: str) -> Any:
-    found: Any = seen.attributes.get("annotations", {})
+def _annotation(job: _JobSnapshot, path: str) -> Any:
+    found: Any = job.attributes.get("annotations", {})
     for name in path.split(".") if path else ():
         found = found.get(name, "") if isinstance(found, Mapping) else ""
     if isinstance(found, Mapping | list):
@@ -138,70 +138,70 @@ def _annotation(seen: _JobSnapshot, path: str) -> Any:
 # Values that are made of several attributes
 
 
-def _remaining(seen: _JobSnapshot) -> float:
-    if seen.state not in RUNNING or not seen.attributes.get("expiration"):
+def _remaining(job: _JobSnapshot) -> float:
+    if job.state not in RUNNING or not job.attributes.get("expiration"):
         return 0.0
-    left: float = seen.attributes["expiration"] - seen.now
+    left: float = job.attributes["expiration"] - job.now
     return max(0.0, left)
 
 
-def _contextual_time(seen: _JobSnapshot) -> Any:
+def _contextual_time(job: _JobSnapshot) -> Any:
     """Return the time limit of a job that waits, or how long any other one has run."""
-    return seen.get("duration") if seen.state in PENDING else seen.runtime
+    return job.get("duration") if job.state in PENDING else job.runtime
 
 
 WAIT: Final = "wait"
 """The attribute that job-list does not have: what a job waits for, if that was asked (`waits`)."""
 
 
-def _contextual_info(seen: _JobSnapshot) -> str:
+def _contextual_info(job: _JobSnapshot) -> str:
     """Return what a job waits for, or where it is."""
-    info, wait = _state_info(seen), seen.attributes.get(WAIT)
-    if wait and info == _annotation(seen, "sched.reason_pending"):
+    info, wait = _state_info(job), job.attributes.get(WAIT)
+    if wait and info == _annotation(job, "sched.reason_pending"):
         return str(wait)  # it is the same in full
     return "; ".join(filter(None, (info, wait)))
 
 
-def _state_info(seen: _JobSnapshot) -> str:
-    match seen.state:
+def _state_info(job: _JobSnapshot) -> str:
+    match job.state:
         case State.DEPEND:
-            return f"depends:{','.join(seen.attributes.get('dependencies', ()))}"
+            return f"depends:{','.join(job.attributes.get('dependencies', ()))}"
         case State.PRIORITY:
             return "priority-wait"
         case State.SCHED:
-            return _sched_info(seen)
-        case State.INACTIVE if DAMAGE in seen.attributes:
-            return f"damaged: {seen.get(DAMAGE)}"
-        case State.INACTIVE if seen.result is Result.FAILED and _ended_by_exception(seen):
+            return _sched_info(job)
+        case State.INACTIVE if DAMAGE in job.attributes:
+            return f"damaged: {job.get(DAMAGE)}"
+        case State.INACTIVE if job.result is Result.FAILED and _ended_by_exception(job):
             # Its tasks may have succeeded: without these words there is no telling what failed.
-            note = str(seen.get("exception_note")).partition("\n")[0]
-            return note or str(seen.get("exception_type"))
+            note = str(job.get("exception_note")).partition("\n")[0]
+            return note or str(job.get("exception_type"))
         case _:
-            return str(seen.get("nodelist"))
+            return str(job.get("nodelist"))
 
 
-def _sched_info(seen: _JobSnapshot) -> str:
-    estimate = _annotation(seen, "sched.t_estimate")
+def _sched_info(job: _JobSnapshot) -> str:
+    estimate = _annotation(job, "sched.t_estimate")
     if isinstance(estimate, int | float):
-        return "eta:now" if estimate <= seen.now else f"eta:{fsd(estimate - seen.now)}"
-    if seen.attributes.get("priority") == 0:
-        return "held" if seen.attributes.get("urgency") == 0 else "priority-hold"
-    return str(_annotation(seen, "sched.reason_pending"))
+        return "eta:now" if estimate <= job.now else f"eta:{fsd(estimate - job.now)}"
+    if job.attributes.get("priority") == 0:
+        return "held" if job.attributes.get("urgency") == 0 else "priority-hold"
+    return str(_annotation(job, "sched.reason_pending"))
 
 
 _SHELL_ERRORS: Final = {126: "Command invoked cannot execute", 127: "command not found"}
 
 
-def _ended_by_exception(seen: _JobSnapshot) -> bool:
+def _ended_by_exception(job: _JobSnapshot) -> bool:
     """Return whether an exception was the end of a job; those of exec say less than its code."""
-    return seen.attributes.get("exception_severity") == 0 and (
-        seen.attributes.get("waitstatus") == 0 or seen.attributes["exception_type"] != "exec"
+    return job.attributes.get("exception_severity") == 0 and (
+        job.attributes.get("waitstatus") == 0 or job.attributes["exception_type"] != "exec"
     )
 
 
-def _inactive_reason(seen: _JobSnapshot) -> str:
-    result, status = seen.result, seen.attributes.get("waitstatus")
-    note = str(seen.get("exception_note")).partition("\n")[0]
+def _inactive_reason(job: _JobSnapshot) -> str:
+    result, status = job.result, job.attributes.get("waitstatus")
+    note = str(job.get("exception_note")).partition("\n")[0]
     match result:
         case None:
             return ""
@@ -209,9 +209,9 @@ def _inactive_reason(seen: _JobSnapshot) -> str:
             return f"Canceled: {note}" if note else "Canceled"
         case Result.TIMEOUT:
             return "Timeout"
-        case Result.FAILED if status is None or _ended_by_exception(seen):
+        case Result.FAILED if status is None or _ended_by_exception(job):
             words = f" note={note}" if note else ""
-            return f"Exception: type={seen.get('exception_type')}{words}"
+            return f"Exception: type={job.get('exception_type')}{words}"
     code = returncode(result, status)
     if code in _SHELL_ERRORS:
         return _SHELL_ERRORS[code]
@@ -220,21 +220,21 @@ def _inactive_reason(seen: _JobSnapshot) -> str:
     return (strsignal(signum) if 0 < signum < NSIG else None) or f"Exit {code}"
 
 
-def _returncode(seen: _JobSnapshot) -> Any:
-    result = seen.result
-    return "" if result is None else returncode(result, seen.attributes.get("waitstatus"))
+def _returncode(job: _JobSnapshot) -> Any:
+    result = job.result
+    return "" if result is None else returncode(result, job.attributes.get("waitstatus"))
 
 
 def _attribute_field(heading: str, attribute: str) -> _Field:
-    return _Field(heading, (attribute,), lambda seen: seen.get(attribute))
+    return _Field(heading, (attribute,), lambda job: job.get(attribute))
 
 
 def _annotation_field(heading: str, path: str) -> _Field:
-    return _Field(heading, ("annotations",), lambda seen: _annotation(seen, path))
+    return _Field(heading, ("annotations",), lambda job: _annotation(job, path))
 
 
-def _id_field(spelled: Callable[[int], Any]) -> _Field:
-    return _Field("JOBID", (), lambda seen: spelled(seen.attributes["id"]))
+def _id_field(spell: Callable[[int], Any]) -> _Field:
+    return _Field("JOBID", (), lambda job: spell(job.attributes["id"]))
 
 
 _STATUS_ATTRIBUTES: Final = ("state", "result")
@@ -242,14 +242,14 @@ _STATUS_ATTRIBUTES: Final = ("state", "result")
 
 _FIELDS: Final[Mapping[str, _Field]] = {
     "id": _id_field(f58),
-    **{f"id.{name}": _id_field(spelled) for name, spelled in SPELLINGS.items()},
+    **{f"id.{name}": _id_field(spell) for name, spell in SPELLINGS.items()},
     "userid": _attribute_field("UID", "userid"),
-    "username": _Field("USER", ("userid",), lambda seen: seen.username(seen.attributes["userid"])),
+    "username": _Field("USER", ("userid",), lambda job: job.username(job.attributes["userid"])),
     "urgency": _attribute_field("URG", "urgency"),
     "priority": _attribute_field("PRI", "priority"),
-    "state": _Field("STATE", ("state",), lambda seen: seen.state.value),
-    "state_single": _Field("S", ("state",), lambda seen: seen.state.letter),
-    "state_emoji": _Field("STATE", ("state",), lambda seen: _EMOJI.get(seen.state, "💀")),
+    "state": _Field("STATE", ("state",), lambda job: job.state.value),
+    "state_single": _Field("S", ("state",), lambda job: job.state.letter),
+    "state_emoji": _Field("STATE", ("state",), lambda job: _EMOJI.get(job.state, "💀")),
     "name": _attribute_field("NAME", "name"),
     "cwd": _attribute_field("CWD", "cwd"),
     "queue": _attribute_field("QUEUE", "queue"),
@@ -261,28 +261,28 @@ _FIELDS: Final[Mapping[str, _Field]] = {
     "ranks": _attribute_field("RANKS", "ranks"),
     "nodelist": _attribute_field("NODELIST", "nodelist"),
     "success": _attribute_field("SUCCESS", "success"),
-    "result": _Field("RESULT", ("result",), lambda seen: seen.result.value if seen.result else ""),
+    "result": _Field("RESULT", ("result",), lambda job: job.result.value if job.result else ""),
     "result_abbrev": _Field(
-        "RS", ("result",), lambda seen: seen.result.abbreviation if seen.result else ""
+        "RS", ("result",), lambda job: job.result.abbreviation if job.result else ""
     ),
     "result_emoji": _Field(
-        "RESULT", ("result",), lambda seen: _EMOJI[seen.result] if seen.result else ""
+        "RESULT", ("result",), lambda job: _EMOJI[job.result] if job.result else ""
     ),
     **{
         f"t_{name}": _attribute_field(f"T_{name.upper()}", f"t_{name}")
         for name in ("submit", "depend", "priority", "sched", "run", "cleanup", "inactive")
     },
-    "runtime": _Field("RUNTIME", ("t_run", "t_cleanup"), lambda seen: seen.runtime),
+    "runtime": _Field("RUNTIME", ("t_run", "t_cleanup"), lambda job: job.runtime),
     "duration": _attribute_field("DURATION", "duration"),
     "expiration": _attribute_field("EXPIRATION", "expiration"),
     "t_remaining": _Field("T_REMAINING", ("expiration", "state"), _remaining),
-    "status": _Field("STATUS", _STATUS_ATTRIBUTES, lambda seen: seen.status.value),
+    "status": _Field("STATUS", _STATUS_ATTRIBUTES, lambda job: job.status.value),
     "status_abbrev": _Field(
         "ST",
         _STATUS_ATTRIBUTES,
-        lambda seen: seen.result.abbreviation if seen.result else seen.state.letter,
+        lambda job: job.result.abbreviation if job.result else job.state.letter,
     ),
-    "status_emoji": _Field("STATUS", _STATUS_ATTRIBUTES, lambda seen: _EMOJI[seen.status]),
+    "status_emoji": _Field("STATUS", _STATUS_ATTRIBUTES, lambda job: _EMOJI[job.status]),
     "waitstatus": _attribute_field("WSTATUS", "waitstatus"),
     "returncode": _Field("RC", ("waitstatus", "result"), _returncode),
     "exception.occurred": _attribute_field("EXCEPTION-OCCURRED", "exception_occurred"),
@@ -312,7 +312,7 @@ _FIELDS: Final[Mapping[str, _Field]] = {
     "sched.reason_pending": _annotation_field("REASON", "sched.reason_pending"),
     "sched.resource_summary": _annotation_field("RESOURCES", "sched.resource_summary"),
     "dependencies": _Field(
-        "DEPENDENCIES", ("dependencies",), lambda seen: ",".join(seen.get("dependencies") or ())
+        "DEPENDENCIES", ("dependencies",), lambda job: ",".join(job.get("dependencies") or ())
     ),
 }
 """Every field but those below `annotations`, `sched` and `user`, which all plugins may add to."""

@@ -105,18 +105,18 @@ def jobs(
     now = time.time()
     constraints = [
         *([] if all_users else selecting.by_user(selecting.userid(user))),
-        *([selecting.by_status(_status(status, all_states, since))]),
+        *([selecting.by_status(_status_filter(status, all_states, since))]),
         *([selecting.by_names("queue", queue)] if queue else []),
         *([selecting.by_nodes(include)] if include else []),
         *([{"name": [name]}] if name else []),
     ]
-    colored = use_color(color, sys.stdout.isatty(), os.environ)
-    asked = [
+    use_colors = use_color(color, sys.stdout.isatty(), os.environ)
+    field_names = [
         *layout.fields,
-        *(["result"] if colored else []),
+        *(["result"] if use_colors else []),
         *(key.removeprefix("-") for key in order),
     ]
-    attributes = ["all"] if as_json else jobfields.needed_attributes(asked)
+    attributes = ["all"] if as_json else jobfields.needed_attributes(field_names)
     request = {
         "max_entries": count,
         "attrs": attributes,
@@ -124,7 +124,7 @@ def jobs(
         "constraint": {"and": constraints},
     }
 
-    async def listed(handle: "Handle") -> tuple[list[Attributes], Attributes, list[str]]:
+    async def query(handle: "Handle") -> tuple[list[Attributes], Attributes, list[str]]:
         counts = await handle.rpc("job-list.job-stats") if stats or stats_only else {}
         if stats_only:
             return [], counts, []
@@ -132,12 +132,12 @@ def jobs(
             found, missing = await _jobs_by_id(handle, wanted, attributes)
         else:
             found, missing = await list_jobs(handle, request), []
-        if "contextual_info" in asked and not as_json:
+        if "contextual_info" in field_names and not as_json:
             reasons = await pendingreasons.reasons(handle, found)
             found = [{**job, jobfields.WAIT: reasons.get(job["id"])} for job in found]
         return found, counts, missing
 
-    found, counts, missing = ask_instance(state, listed)
+    found, counts, missing = ask_instance(state, query)
     if as_json:
         print_json({"jobs": found, **({"stats": counts} if counts else {})})
     else:
@@ -146,13 +146,15 @@ def jobs(
         if not stats_only:
             rows = [jobfields.row(each, now, accounts.user_name) for each in found]
             # An id is shown in letters, and goes by its number.
-            by = [{"id": "id.dec", "-id": "-id.dec"}.get(key, key) for key in order]
-            rows = sort_rows(rows, by)
+            sort_keys = [{"id": "id.dec", "-id": "-id.dec"}.get(key, key) for key in order]
+            rows = sort_rows(rows, sort_keys)
             lines = layout.lines(rows, header=not no_header)
             if not no_header:
                 click.echo(next(lines))
             for row, line in zip(rows, lines, strict=True):
-                click.echo(_colored(line, row("result")) if colored else line, color=colored)
+                click.echo(
+                    _color_line(line, row("result")) if use_colors else line, color=use_colors
+                )
     if missing:
         raise UserMistake("; ".join(missing))
     if stats_only and not _count_active(counts):
@@ -166,11 +168,11 @@ def use_color(when: str | None, terminal: bool, environment: Mapping[str, str]) 
     return when == "always" or (when != "never" and terminal)
 
 
-def _colored(line: str, result: str) -> str:
+def _color_line(line: str, result: str) -> str:
     return f"\033[{_COLORS[Result(result)]}m{line}\033[0m" if result else line
 
 
-def _status(status: str | None, all_states: bool, since: str | None) -> str:
+def _status_filter(status: str | None, all_states: bool, since: str | None) -> str:
     if status is not None:
         return status
     return "pending,running,inactive" if all_states or since else "pending,running"
@@ -188,8 +190,8 @@ def _layout(form: str) -> Format:
 
 
 def _print_formats() -> None:
-    for name, (what, form) in jobfields.FORMATS.items():
-        click.echo(f"{name:<10} {what}\n           {form}")
+    for name, (description, form) in jobfields.FORMATS.items():
+        click.echo(f"{name:<10} {description}\n           {form}")
 
 
 async def list_jobs(handle: "Handle", request: Mapping[str, Any]) -> list[Attributes]:

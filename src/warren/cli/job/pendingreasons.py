@@ -68,14 +68,14 @@ async def _scheduling_reasons(handle: "Handle", jobs: Iterable[Attributes]) -> d
     if not waiting:
         return {}
     queues = {job.get("queue", "") for job in waiting}
-    said = {queue: await stop_reason(handle, queue) for queue in queues}
-    found = {job["id"]: said[job.get("queue", "")] for job in waiting}
+    queue_reasons = {queue: await stop_reason(handle, queue) for queue in queues}
+    found = {job["id"]: queue_reasons[job.get("queue", "")] for job in waiting}
     reasons = {job: reason for job, reason in found.items() if reason is not None}
     # So many are told at once: first those that have no reason in their annotations, which is
     # all that the first job of each kind has.
-    asked = [job for job in waiting if job["id"] not in reasons]
-    if asked:
-        ids = [job["id"] for job in sorted(asked, key=_has_annotated_reason)]
+    without_reason = [job for job in waiting if job["id"] not in reasons]
+    if without_reason:
+        ids = [job["id"] for job in sorted(without_reason, key=_has_annotated_reason)]
         with suppress(RpcError):  # another scheduler may have no such topic
             answer = await handle.rpc("sched.waits", {"ids": ids})
             reasons.update((int(job), reason) for job, reason in answer["waits"].items())
@@ -96,10 +96,10 @@ async def stop_reason(handle: "Handle", queue: str) -> str | None:
     except RpcError:
         # It is not configured any more.
         return f"waits for queue {queue}, which is not configured any more" if queue else None
-    return None if status["start"] else _stopped(queue, status)
+    return None if status["start"] else _stop_text(queue, status)
 
 
-def _stopped(queue: str, status: Attributes) -> str:
+def _stop_text(queue: str, status: Attributes) -> str:
     where = f"queue {queue}" if queue else "the queue"
     if status.get("blocked") == "parent":
         where += f"'s parent {status['parent']}"

@@ -96,11 +96,11 @@ def job_info(
     wanted = "J" if original else key
     request = {"id": found, "keys": [wanted], "flags": 0 if base or original else _FLAG_CURRENT}
 
-    async def looked_up(handle: "Handle") -> str:
+    async def look_up(handle: "Handle") -> str:
         answer = await call(handle, "job-info.lookup", request, f"{id_} {key}")
         return str(answer[wanted])
 
-    text = ask_instance(state, looked_up)
+    text = ask_instance(state, look_up)
     if original:
         text = signed_request.unwrap(text, mechanisms=("none", "munge")).payload.decode()
     if as_json:
@@ -143,7 +143,7 @@ def job_eventlog(
     found = fluid.parse(id_)
     writer = EventWriter("json" if as_json else form, "human" if human else times)
 
-    async def printed(handle: "Handle") -> None:
+    async def print_events(handle: "Handle") -> None:
         if follow:
             log = follow_events(handle, found, path, id_)
             async with aclosing(log) as events:  # type: ignore[type-var]
@@ -155,7 +155,7 @@ def job_eventlog(
             for event in eventlog.decode(answer[path]):
                 click.echo(writer.line(event))
 
-    ask_instance(state, printed)
+    ask_instance(state, print_events)
 
 
 # Lists
@@ -192,14 +192,14 @@ def job_list(
         "constraint": {"and": parts},
     }
 
-    async def listed(handle: "Handle") -> None:
+    async def print_jobs(handle: "Handle") -> None:
         stream = handle.stream("job-list.list", request)
         async with aclosing(stream) as answers:  # type: ignore[type-var]
             async for answer in answers:
                 for each in answer["jobs"]:
                     click.echo(orjson.dumps(each))
 
-    ask_instance(state, listed)
+    ask_instance(state, print_jobs)
 
 
 @click.command("list-ids")
@@ -211,16 +211,16 @@ def job_list_ids(
     state: StateDir, as_json: bool, wait_state: str | None, ids: tuple[str, ...]
 ) -> None:
     """List jobs by their ids with all their attributes, one JSON object a line."""
-    waited = None if wait_state is None else selecting.state(wait_state)
+    wait_for_state = None if wait_state is None else selecting.state_bit(wait_state)
     wanted = [(each, fluid.parse(each)) for each in ids]
 
-    async def listed(handle: "Handle") -> None:
+    async def print_jobs(handle: "Handle") -> None:
         for id_, job in wanted:
-            request = {"id": job, "attrs": ["all"], "state": waited}
+            request = {"id": job, "attrs": ["all"], "state": wait_for_state}
             answer = await call(handle, "job-list.list-id", request, id_)
             click.echo(orjson.dumps(answer["job"]))
 
-    ask_instance(state, listed)
+    ask_instance(state, print_jobs)
 
 
 @click.command("stats")
@@ -243,10 +243,10 @@ def job_last(state: StateDir, as_json: bool, which: str) -> None:
 
     A SLICE is one of Python's of all your jobs, the latest first: [0:3], [:].
     """
-    piece = _parse_slice(which)
-    forward = (piece.start or 0) >= 0 and (piece.step or 1) > 0
-    most = piece.stop if forward and (piece.stop or 0) > 0 else None
-    found = ask_instance(state, lambda handle: _latest(handle, os.getuid(), most))[piece]
+    selected = _parse_slice(which)
+    forward = (selected.start or 0) >= 0 and (selected.step or 1) > 0
+    most = selected.stop if forward and (selected.stop or 0) > 0 else None
+    found = ask_instance(state, lambda handle: _latest(handle, os.getuid(), most))[selected]
     if as_json:
         print_json([f58(each) for each in found])
     elif not found:
@@ -256,19 +256,19 @@ def job_last(state: StateDir, as_json: bool, which: str) -> None:
             click.echo(f58(each))
 
 
-def _parse_slice(which: str) -> slice:
-    if which.isdecimal():
-        return slice(int(which))
-    match = _SLICE.fullmatch(which)
+def _parse_slice(text: str) -> slice:
+    if text.isdecimal():
+        return slice(int(text))
+    match = _SLICE.fullmatch(text)
     if match is None or match[3] == "0":
-        raise UserMistake(f"{which!r} is neither a number nor a slice such as [0:3].")
+        raise UserMistake(f"{text!r} is neither a number nor a slice such as [0:3].")
     return slice(*(int(each) if each else None for each in match.groups()))
 
 
 async def _latest(handle: "Handle", user: int, most: int | None) -> list[int]:
     """Return the jobs of a user, the last submitted one first; all, or enough for `most`."""
 
-    async def submitted(count: int, since: float) -> list[tuple[float, int]]:
+    async def list_submitted(count: int, since: float) -> list[tuple[float, int]]:
         request = {
             "max_entries": count,
             "attrs": ["t_submit"],
@@ -284,11 +284,11 @@ async def _latest(handle: "Handle", user: int, most: int | None) -> list[int]:
 
     since = 0.0
     if most is not None:
-        some = await submitted(most, 0.0)
-        if len(some) == most:
+        newest = await list_submitted(most, 0.0)
+        if len(newest) == most:
             # Whatever was submitted later has not ended before that.
-            since = some[-1][0] - 1e-6
-    return [job for _, job in await submitted(0, since)]
+            since = newest[-1][0] - 1e-6
+    return [job for _, job in await list_submitted(0, since)]
 
 
 # Questions
@@ -301,17 +301,19 @@ async def _latest(handle: "Handle", user: int, most: int | None) -> list[int]:
 @click.argument("id_", default="", metavar="[JOBID]")
 def job_timeleft(state: StateDir, as_json: bool, human: bool, id_: str) -> None:
     """Print the whole seconds that are left to a job: by default the one this command runs in."""
-    given = id_ or os.environ.get("FLUX_JOB_ID", "")
-    if not given:
+    spelled_id = id_ or os.environ.get("FLUX_JOB_ID", "")
+    if not spelled_id:
         raise UserMistake("name a job: this command does not run in one, FLUX_JOB_ID is not set.")
-    found = fluid.parse(given)
+    found = fluid.parse(spelled_id)
     request = {"id": found, "attrs": ["state", "expiration"]}
 
-    async def listed(handle: "Handle") -> Mapping[str, Any]:
-        job: Mapping[str, Any] = (await call(handle, "job-list.list-id", request, given))["job"]
+    async def query(handle: "Handle") -> Mapping[str, Any]:
+        job: Mapping[str, Any] = (await call(handle, "job-list.list-id", request, spelled_id))[
+            "job"
+        ]
         return job
 
-    left = _time_left(ask_instance(state, listed), time.time(), given)
+    left = _time_left(ask_instance(state, query), time.time(), spelled_id)
     if as_json:
         print_json({"id": f58(found), "timeleft": None if left == inf else int(left)})
     elif human:
@@ -320,11 +322,11 @@ def job_timeleft(state: StateDir, as_json: bool, human: bool, id_: str) -> None:
         click.echo(NO_LIMIT if left == inf else int(left))
 
 
-def _time_left(job: Mapping[str, Any], now: float, given: str) -> float:
+def _time_left(job: Mapping[str, Any], now: float, spelled_id: str) -> float:
     if job["state"] == State.INACTIVE.bit:
         return 0.0
     if job["state"] not in (State.RUN.bit, State.CLEANUP.bit):
-        raise UserMistake(f"{given}: the job has not started yet.")
+        raise UserMistake(f"{spelled_id}: the job has not started yet.")
     expiration = job.get("expiration")
     return inf if not expiration else max(0.0, expiration - now)
 
@@ -341,7 +343,7 @@ def _time_left(job: Mapping[str, Any], now: float, given: str) -> float:
               help="The name of the node of a task.")  # fmt: skip
 @click.option("--to", "form", type=click.Choice(["raw", "pmi", "multiline", "hosts"]),
               help="Print the whole map in another form.")  # fmt: skip
-@click.argument("what", metavar="JOBID|TASKMAP")
+@click.argument("job_or_map", metavar="JOBID|TASKMAP")
 def job_taskmap(
     state: StateDir,
     as_json: bool,
@@ -350,7 +352,7 @@ def job_taskmap(
     nodeid: int | None,
     hostname: int | None,
     form: str | None,
-    what: str,
+    job_or_map: str,
 ) -> None:
     """Print which task runs on which node, of a job that starts, or of a map as JSON, raw or PMI.
 
@@ -359,13 +361,13 @@ def job_taskmap(
     questions = [taskids, ntasks, nodeid, hostname, form]
     if sum(question is not None for question in questions) > 1:
         raise click.UsageError("ask one question at a time.")
-    named = hostname is not None or form == "hosts"
-    blocks = None if named else _read_taskmap(what)
+    with_hosts = hostname is not None or form == "hosts"
+    blocks = None if with_hosts else _read_taskmap(job_or_map)
     hosts: list[str] = []
     if blocks is None:
-        found = fluid.parse(what)
+        found = fluid.parse(job_or_map)
         blocks, hosts = ask_instance(
-            state, lambda handle: _taskmap_of_job(handle, found, what, named=named)
+            state, lambda handle: _taskmap_of_job(handle, found, job_or_map, with_hosts=with_hosts)
         )
     if taskids is not None or ntasks is not None:
         node = taskids if taskids is not None else ntasks
@@ -418,17 +420,17 @@ def _read_taskmap(text: str) -> list[Block] | None:
 
 
 async def _taskmap_of_job(
-    handle: "Handle", job: int, given: str, *, named: bool
+    handle: "Handle", job: int, spelled_id: str, *, with_hosts: bool
 ) -> tuple[list[Block], list[str]]:
     """Return a job's map, once it starts, and the names of its nodes."""
-    log = follow_events(handle, job, "guest.exec.eventlog", given)
+    log = follow_events(handle, job, "guest.exec.eventlog", spelled_id)
     async with aclosing(log) as events:  # type: ignore[type-var]
         async for event in events:
             if event.name == "shell.start":
                 hosts = ""
-                if named:
+                if with_hosts:
                     request = {"id": job, "attrs": ["nodelist"]}
-                    answer = await call(handle, "job-list.list-id", request, given)
+                    answer = await call(handle, "job-list.list-id", request, spelled_id)
                     hosts = answer["job"]["nodelist"]
                 return taskmap.decode(event.context["taskmap"]), hostlist.decode(hosts)
-    raise UserMistake(f"{given}: the job has no tasks, and will have none.")
+    raise UserMistake(f"{spelled_id}: the job has no tasks, and will have none.")

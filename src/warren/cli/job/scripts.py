@@ -103,8 +103,8 @@ def _copy_warnings(spec: Mapping[str, Any]) -> Iterator[str]:
             directive = parse(text)
         except Mistake:
             continue  # its refusal says more
-        source = _source(directive)
-        if source is not None and _missing(source.text):
+        source = _copy_source(directive)
+        if source is not None and _is_missing(source.text):
             sentence = "There is no such file or directory now."
             remedy = "The copy fails if there is none when the job starts."
             mistake = directive.mistake(source, sentence, remedy)
@@ -122,12 +122,12 @@ def _option_warnings(spec: Mapping[str, Any]) -> Iterator[str]:
             yield f"-o {name}: the job shell has no option of this name. {near or ''}".rstrip()
 
 
-def _source(directive: Directive) -> Token | None:
+def _copy_source(directive: Directive) -> Token | None:
     argument = directive.argument("source") if directive.command.text == "copy_in" else None
     return None if argument is None else argument.value
 
 
-def _missing(source: str) -> bool:
+def _is_missing(source: str) -> bool:
     """Return whether a path names nothing, in a file system that is to be seen from here."""
     path = Path(source)
     if not path.is_absolute():

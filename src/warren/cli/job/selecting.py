@@ -58,7 +58,7 @@ def by_states(names: str) -> dict[str, Any]:
     return {"states": [states]}
 
 
-def state(name: str) -> int:
+def state_bit(name: str) -> int:
     """Return the bit of one state by its name."""
     found = selection.state_bits(name)
     if found not in [each.bit for each in State]:

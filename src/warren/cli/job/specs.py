@@ -226,15 +226,15 @@ def base_jobspec(
         system["bank"] = bank
     if requirements:
         system["constraints"] = _constraints(requirements)
-    awaited = [*map(dependency.parse, dependencies)]
+    job_dependencies = [*map(dependency.parse, dependencies)]
     if begin_time is not None:
-        awaited.append(
+        job_dependencies.append(
             dependency.parse(f"begin-time:{parse_future_time(begin_time, time.time()):.3f}")
         )
-    if awaited:
-        system["dependencies"] = dependency_entries(awaited)
+    if job_dependencies:
+        system["dependencies"] = dependency_entries(job_dependencies)
     shell: dict[str, Any] = {}
-    _set_files(shell, output, error, stdin, labelled=label_io)
+    _set_files(shell, output, error, stdin, label_lines=label_io)
     if unbuffered:
         for stream in ("stdout", "stderr"):
             _put_at_path(shell, ["output", stream, "buffer", "type"], "none")
@@ -246,7 +246,7 @@ def base_jobspec(
     if limits:
         shell["rlimit"] = limits
     if signal is not None:
-        shell["signal"] = _signal(signal)
+        shell["signal"] = _parse_signal(signal)
     if taskmap is not None:
         scheme, _, value = taskmap.partition(":")
         shell["taskmap"] = {"scheme": scheme, "value": value}
@@ -257,7 +257,7 @@ def base_jobspec(
     if shell:
         system["shell"] = {"options": shell}
     if files:
-        system["files"] = dict(map(_attached_file, files))
+        system["files"] = dict(map(_read_attached_file, files))
     spec = jobspec.make(
         command,
         **counts,
@@ -280,7 +280,7 @@ def set_attributes(spec: dict[str, Any], settings: Iterable[str]) -> None:
     for setting in settings:
         key, equals, text = setting.partition("=")
         if key.startswith("^"):
-            key, value = key[1:], _from_file(text)
+            key, value = key[1:], _read_json(text)
         else:
             value = _json_or_text(text) if equals else 1
         if key.startswith("."):
@@ -298,14 +298,14 @@ def set_attributes(spec: dict[str, Any], settings: Iterable[str]) -> None:
             ) from None
 
 
-def _put_at_path(place: dict[str, Any], names: list[str], value: Any) -> None:
+def _put_at_path(target: dict[str, Any], names: list[str], value: Any) -> None:
     """Put a value at a path. Raises TypeError where something else is on the way."""
     *parents, last = names
     for parent in parents:
-        place = place.setdefault(parent, {})
-        if not isinstance(place, dict):
+        target = target.setdefault(parent, {})
+        if not isinstance(target, dict):
             raise TypeError(parent)
-    place[last] = value
+    target[last] = value
 
 
 # Options
@@ -337,8 +337,8 @@ def _check_on_path(program: str, path: str | None) -> None:
 def _time_limit(text: str | None) -> float:
     if text is None:
         return 0.0
-    plain = re.fullmatch(r"[0-9]+(\.[0-9]+)?", text)
-    seconds = float(text) * 60 if plain else duration.parse(text)
+    is_number = re.fullmatch(r"[0-9]+(\.[0-9]+)?", text)
+    seconds = float(text) * 60 if is_number else duration.parse(text)
     return seconds if seconds < inf else 0.0  # JSON has no infinity, and 0 is no limit
 
 
@@ -350,9 +350,9 @@ def _constraints(queries: Iterable[str]) -> dict[str, Any]:
     return found[0] if len(found) == 1 else {"and": found}
 
 
-def dependency_entries(awaited: Iterable[dependency.Dependency]) -> list[dict[str, Any]]:
+def dependency_entries(job_dependencies: Iterable[dependency.Dependency]) -> list[dict[str, Any]]:
     """Write dependencies as a jobspec has them. Raises UserMistake where one is there twice."""
-    entries = [dependency.encode(each) for each in awaited]
+    entries = [dependency.encode(each) for each in job_dependencies]
     dependency.decode_list(entries, "--dependency")
     return entries
 
@@ -363,12 +363,12 @@ def _set_files(
     error: str | None,
     stdin: str | None,
     *,
-    labelled: bool,
+    label_lines: bool,
 ) -> None:
     for stream, path in (("stdout", output), ("stderr", error)):
         if path is not None and path not in ("none", "kvs"):
             _put_at_path(shell, ["output", stream], {"type": "file", "path": path})
-            if labelled:
+            if label_lines:
                 _put_at_path(shell, ["output", stream, "label"], True)
     if stdin is not None:
         _put_at_path(
@@ -386,22 +386,22 @@ def _set_options(shell: dict[str, Any], settings: Iterable[str]) -> None:
             raise UserMistake(f"-o {setting}: {problem}.") from None
 
 
-def _signal(text: str) -> dict[str, Any]:
+def _parse_signal(text: str) -> dict[str, Any]:
     """Read [SIG][@TIME]: which signal, and how long before the time is up."""
     name, _, before = text.partition("@")
     known = {each.name.removeprefix("SIG"): int(each) for each in Signals}
-    wanted = name.upper().removeprefix("SIG") or "USR1"
-    number = int(wanted) if wanted.isdecimal() else known.get(wanted, 0)
+    signal_name = name.upper().removeprefix("SIG") or "USR1"
+    number = int(signal_name) if signal_name.isdecimal() else known.get(signal_name, 0)
     if number not in known.values():
         raise UserMistake(f"--signal {text}: {name!r} is not a signal.")
     return {"signum": number, "timeleft": duration.parse(before or "60s")}
 
 
-def _attached_file(wanted: str) -> tuple[str, dict[str, Any]]:
+def _read_attached_file(text: str) -> tuple[str, dict[str, Any]]:
     """Read a file that goes along: NAME=PATH, PATH, or NAME=DATA where DATA has a line's end."""
-    name, equals, path = wanted.partition("=")
+    name, equals, path = text.partition("=")
     if not equals:
-        name, path = Path(wanted).name, wanted
+        name, path = Path(text).name, text
     if "\n" in path:
         return name, file_of(path.encode(), 0o600)
     try:
@@ -409,9 +409,9 @@ def _attached_file(wanted: str) -> tuple[str, dict[str, Any]]:
         with Path(path).open("rb") as opened:
             data = opened.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise UserMistake(f"--add-file {wanted}: {error.strerror}.") from error
+        raise UserMistake(f"--add-file {text}: {error.strerror}.") from error
     if len(data) > _MAX_FILE_BYTES:
-        raise UserMistake(f"--add-file {wanted}: a job takes files of up to 1 MiB along.")
+        raise UserMistake(f"--add-file {text}: a job takes files of up to 1 MiB along.")
     return name, file_of(data, mode)
 
 
@@ -433,7 +433,7 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
-def _from_file(path: str) -> Any:
+def _read_json(path: str) -> Any:
     try:
         return json.loads(Path(path).read_text())
     except OSError as error:

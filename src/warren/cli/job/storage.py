@@ -50,10 +50,10 @@ def job_storage(state: StateDir, as_json: bool, id_: str) -> None:
     """
     job = fluid.parse(id_)
 
-    async def looked_up(handle: "Handle") -> dict[str, Any]:
+    async def look_up(handle: "Handle") -> dict[str, Any]:
         return await _read_storage(handle, job, id_)
 
-    found = ask_instance(state, looked_up)
+    found = ask_instance(state, look_up)
     if as_json:
         print_json({"id": f58(job), **found})
     else:
@@ -64,7 +64,7 @@ async def _read_storage(handle: "Handle", job: int, about: str) -> dict[str, Any
     """Return what is told of it. Raises UserMistake where there is no such job, or no storage."""
     from warren.rpc.message import RpcError
 
-    async def key(name: str) -> str | None:
+    async def look_up(name: str) -> str | None:
         try:
             found = await handle.rpc("job-info.lookup", {"id": job, "keys": [name], "flags": 0})
         except RpcError as error:
@@ -73,17 +73,17 @@ async def _read_storage(handle: "Handle", job: int, about: str) -> dict[str, Any
             raise UserMistake(f"{about}: {error}") from error
         return str(found[name])
 
-    log = eventlog.decode(await key("eventlog") or "")
-    live = await _ask_conductor(handle, job)
-    text = await key("rabbit_storage")
-    kept = orjson.loads(text) if text else None
-    told = live if live is not None else kept
-    if told is not None and kept is not None and not told.get("containers"):
+    log = eventlog.decode(await look_up("eventlog") or "")
+    from_conductor = await _ask_conductor(handle, job)
+    text = await look_up("rabbit_storage")
+    recorded = orjson.loads(text) if text else None
+    storage = from_conductor if from_conductor is not None else recorded
+    if storage is not None and recorded is not None and not storage.get("containers"):
         # Teardown takes them away first.
-        told = {**told, "containers": kept.get("containers") or []}
-    if told is None:
+        storage = {**storage, "containers": recorded.get("containers") or []}
+    if storage is None:
         # Another user's conductor tells its owner alone; and older ones kept no summary.
-        text = await key("rabbit_workflow")
+        text = await look_up("rabbit_workflow")
         if text is None:
             raise UserMistake(
                 f"{about} has no storage: it has no #DW directives, or no Workflow yet "
@@ -91,11 +91,11 @@ async def _read_storage(handle: "Handle", job: int, about: str) -> dict[str, Any
             )
         workflow = orjson.loads(text)
         directives = workflow["spec"]["dwDirectives"]
-        told = {"workflow": workflow["metadata"]["name"], "directives": directives}
-    timings = await asyncio.gather(*(key(f"rabbit_{each.lower()}_timing") for each in _STATES))
+        storage = {"workflow": workflow["metadata"]["name"], "directives": directives}
+    timings = await asyncio.gather(*(look_up(f"rabbit_{each.lower()}_timing") for each in _STATES))
     return {
-        **told,
-        "live": live is not None,
+        **storage,
+        "live": from_conductor is not None,
         "over": any(event.name == "clean" for event in log),
         "states": {
             name: from_go_duration(orjson.loads(each))
@@ -121,29 +121,29 @@ async def _ask_conductor(handle: "Handle", job: int) -> Mapping[str, Any] | None
         return None
 
 
-def _print(name: str, found: Mapping[str, Any]) -> None:
+def _print(name: str, storage: Mapping[str, Any]) -> None:
     recorded = " (from the job's record: the conductor tells nothing of it now)"
-    where = ", which is gone" if found["over"] else recorded
-    click.echo(f"{name}  Workflow {found['workflow']}{'' if found['live'] else where}")
-    for each in found["directives"]:
+    where = ", which is gone" if storage["over"] else recorded
+    click.echo(f"{name}  Workflow {storage['workflow']}{'' if storage['live'] else where}")
+    for each in storage["directives"]:
         click.echo(printable(f"  {each}"))
-    rabbits = found.get("rabbits") or {}
+    rabbits = storage.get("rabbits") or {}
     if rabbits:
         shares = ", ".join(f"{rabbit} {human(size)}" for rabbit, size in rabbits.items())
-        click.echo(f"storage: {human(found['bytes'])} on {shares}")
+        click.echo(f"storage: {human(storage['bytes'])} on {shares}")
     for word in ("nodes", "lost", "mounted"):
         # What was mounted when Teardown began is not any more.
-        if found.get(word) and (found["live"] or word != "mounted"):
+        if storage.get(word) and (storage["live"] or word != "mounted"):
             where = "mounted on" if word == "mounted" else word
-            click.echo(f"{where}: {found[word]}")
-    print_table(("STATE", "SECONDS", ""), [*_state_rows(found)])
-    _print_containers(found.get("containers") or ())
-    copies = found.get("copies") or ()
+            click.echo(f"{where}: {storage[word]}")
+    print_table(("STATE", "SECONDS", ""), [*_state_rows(storage)])
+    _print_containers(storage.get("containers") or ())
+    copies = storage.get("copies") or ()
     if copies:
         rows = [
             (
-                _short_path(each["source"], found["directives"]),
-                _short_path(each["destination"], found["directives"]),
+                _short_path(each["source"], storage["directives"]),
+                _short_path(each["destination"], storage["directives"]),
                 each["status"],
                 f"{each['progress']}%",
                 each["rate"],
@@ -153,10 +153,10 @@ def _print(name: str, found: Mapping[str, Any]) -> None:
         ]
         heads = ("FROM", "TO", "STATUS", "DONE", "RATE", "MESSAGE")
         print_table(heads, rows)
-        left = sum(found["copied"].values()) - len(copies)
+        left = sum(storage["copied"].values()) - len(copies)
         if left:
             click.echo(f"and {left} more {'copy' if left == 1 else 'copies'}")
-    for each in found["exceptions"]:
+    for each in storage["exceptions"]:
         severity = "" if each.get("severity") == 0 else " (not fatal)"
         note = each.get("note", "")
         click.echo(printable(f"{rfc3339(each['timestamp'])} {each['type']}{severity}: {note}"))
@@ -183,15 +183,25 @@ def _short_path(path: str, directives: Sequence[str]) -> str:
     """Return a place on a job's own storage as `NAME:PLACE`, and any other path as it is."""
     match = _OWN_MOUNT.fullmatch(path)
     index = int(match["index"]) if match else len(directives)
-    named = _NAME.search(directives[index]) if index < len(directives) else None
-    return f"{named[1]}:{match['rest']}" if match and named else path
+    name_match = _NAME.search(directives[index]) if index < len(directives) else None
+    return f"{name_match[1]}:{match['rest']}" if match and name_match else path
 
 
-def _state_rows(found: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
-    rows = [(name, f"{seconds:.3f}", "") for name, seconds in found["states"].items()]
-    now = found.get("desired")
-    if found["live"] and now and not (found["ready"] and now in found["states"]):
-        since = found.get("since")
-        taken = f"{max(0.0, time.time() - parse_rfc3339(since)):.3f}" if since else ""
-        rows.append((now, taken, found.get("waits") or ("ready" if found["ready"] else "goes on")))
+def _state_rows(storage: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
+    rows = [(name, f"{seconds:.3f}", "") for name, seconds in storage["states"].items()]
+    desired_state = storage.get("desired")
+    if (
+        storage["live"]
+        and desired_state
+        and not (storage["ready"] and desired_state in storage["states"])
+    ):
+        since = storage.get("since")
+        seconds_so_far = f"{max(0.0, time.time() - parse_rfc3339(since)):.3f}" if since else ""
+        rows.append(
+            (
+                desired_state,
+                seconds_so_far,
+                storage.get("waits") or ("ready" if storage["ready"] else "goes on"),
+            )
+        )
     return rows

@@ -118,30 +118,30 @@ def submit(
         dryrun.print_outcomes(state, specs, urgency, flags)
         return
 
-    def accepted(job: fluid.JobId) -> None:
+    def print_id(job: fluid.JobId) -> None:
         if not quiet and not as_json:
             click.echo(f58(job))
 
     async def work(handle: "Handle") -> list[tuple[fluid.JobId, int]]:
-        room = asyncio.Semaphore(_MAX_CONCURRENT)
+        slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
-        async def one(spec: Mapping[str, Any]) -> fluid.JobId:
-            async with room:
+        async def submit_one(spec: Mapping[str, Any]) -> fluid.JobId:
+            async with slots:
                 return await submitter(state, spec, urgency, flags)(handle)
 
-        submissions = [asyncio.create_task(one(spec)) for spec in specs]
+        submissions = [asyncio.create_task(submit_one(spec)) for spec in specs]
         try:
             jobs = []
             for submission in submissions:
                 jobs.append(await submission)
-                accepted(jobs[-1])
-            codes = await asyncio.gather(*(ended(handle, job) for job in jobs))
+                print_id(jobs[-1])
+            codes = await asyncio.gather(*(wait_for(handle, job) for job in jobs))
         finally:
             for submission in submissions:
                 submission.cancel()
         return list(zip(jobs, codes, strict=True))
 
-    async def ended(handle: "Handle", job: fluid.JobId) -> int:
+    async def wait_for(handle: "Handle", job: fluid.JobId) -> int:
         from warren.cli.job.attach import attach
         from warren.cli.job.wait import exit_code, wait_ended
 
@@ -151,11 +151,11 @@ def submit(
             return await attach(handle, job, read_only=True)
         return exit_code(await wait_ended(handle, job, f58(job))) if wait else 0
 
-    done = ask_instance(state, work)
+    results = ask_instance(state, work)
     if as_json:
-        ids = [{"id": f58(job)} for job, _ in done]
+        ids = [{"id": f58(job)} for job, _ in results]
         print_json(ids[0] if cc is None and bcc is None else ids)
-    sys.exit(max(code for _, code in done))
+    sys.exit(max(code for _, code in results))
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
@@ -182,7 +182,7 @@ def run(
         dryrun.print_outcomes(state, [spec], urgency, flags)
         return
 
-    async def submitted(handle: "Handle") -> int:
+    async def submit_and_attach(handle: "Handle") -> int:
         job = await submitter(state, spec, urgency, flags)(handle)
         if verbose:
             click.echo(f"jobid: {f58(job)}", err=True)
@@ -190,12 +190,12 @@ def run(
             handle,
             job,
             show_waiting=sys.stderr.isatty(),
-            events=verbose > 1,
-            shell_events=verbose > 2,
+            show_events=verbose > 1,
+            show_shell_events=verbose > 2,
             label=label,
         )
 
-    sys.exit(ask_instance(state, submitted))
+    sys.exit(ask_instance(state, submit_and_attach))
 
 
 @click.command("submit")
@@ -224,8 +224,8 @@ def job_submit(
         try:
             work = submitter(state, json.loads(text), urgency, bits)
         except (ValueError, RecursionError) as error:
-            place = "standard input" if file == "-" else file
-            raise UserMistake(f"{place}: the jobspec is not JSON: {error}.") from error
+            source = "standard input" if file == "-" else file
+            raise UserMistake(f"{source}: the jobspec is not JSON: {error}.") from error
     job = ask_instance(state, work)
     if as_json:
         print_json({"id": f58(job)})
@@ -247,10 +247,10 @@ def submitter(
 ) -> "Callable[[Handle], Awaitable[fluid.JobId]]":
     """Return a function that submits a jobspec. It raises UserMistake with the refusal's words."""
 
-    def signed() -> str:
+    def sign() -> str:
         return _sign(json.dumps(spec).encode(), socket_of(state).stat().st_uid)
 
-    return _submitter_of(signed, urgency, flags)
+    return _submitter_of(sign, urgency, flags)
 
 
 def _submitter_of(
@@ -301,8 +301,8 @@ def _specs_of_copies(
         yield make_jobspec(**options)
         return
     for number in idset.decode(wanted):
-        filled = {name: _fill(value, number) for name, value in options.items()}
-        spec = make_jobspec(**filled)
+        copy_options = {name: _fill(value, number) for name, value in options.items()}
+        spec = make_jobspec(**copy_options)
         if cc is not None:
             spec["attributes"]["system"]["environment"]["FLUX_JOB_CC"] = str(number)
         yield spec

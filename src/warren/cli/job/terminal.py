@@ -49,25 +49,25 @@ class UserTerminal:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._before: Any = None
+        self._saved_attributes: Any = None
         """How the terminal was; None while it is not raw."""
-        self._left = False
-        self._handled: list[int] = []
+        self._has_left = False
+        self._handled_signals: list[int] = []
         self.resized = asyncio.Event()
         """Set when the size may have changed."""
 
     def enter(self) -> bool:
         """Pass on each key as it is typed, until `leave`. Tell whether there are any."""
-        if self._left or not is_foreground(self._descriptor):
+        if self._has_left or not is_foreground(self._descriptor):
             return False
         try:
-            self._before = termios.tcgetattr(self._descriptor)
+            self._saved_attributes = termios.tcgetattr(self._descriptor)
             tty.setraw(self._descriptor, termios.TCSANOW)
         except termios.error:  # it has just gone
             return False
         if threading.current_thread() is threading.main_thread():
             self._handle(signal.SIGWINCH, self.resized.set)
-            self._handle(signal.SIGCONT, self._continued)
+            self._handle(signal.SIGCONT, self._on_continue)
             for signum in _ENDING_SIGNALS:
                 if signal.getsignal(signum) is signal.SIG_DFL:
                     self._handle(signum, self._leave_and_end, signum)
@@ -75,17 +75,17 @@ class UserTerminal:
 
     def leave(self) -> None:
         """Make the terminal what it was before `enter`, for good. May be repeated."""
-        self._left = True
-        if self._before is None:
+        self._has_left = True
+        if self._saved_attributes is None:
             return
         # In the background it is what the user's shell has made of it.
         if is_foreground(self._descriptor):
             with suppress(termios.error):
-                termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
-        self._before = None
-        for signum in self._handled:
+                termios.tcsetattr(self._descriptor, termios.TCSANOW, self._saved_attributes)
+        self._saved_attributes = None
+        for signum in self._handled_signals:
             asyncio.get_running_loop().remove_signal_handler(signum)
-        self._handled.clear()
+        self._handled_signals.clear()
 
     def size(self) -> tuple[int, int] | None:
         """Return the rows and columns, if they are known."""
@@ -93,9 +93,9 @@ class UserTerminal:
 
     def _handle(self, signum: int, handler: Any, *about: Any) -> None:
         asyncio.get_running_loop().add_signal_handler(signum, handler, *about)
-        self._handled.append(signum)
+        self._handled_signals.append(signum)
 
-    def _continued(self) -> None:
+    def _on_continue(self) -> None:
         """The process was stopped, and the user's shell has used the terminal meanwhile."""
         if is_foreground(self._descriptor):
             with suppress(termios.error):

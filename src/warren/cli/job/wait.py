@@ -48,35 +48,37 @@ def job_status(
     """Wait until jobs are over, and exit with the greatest of their exit codes."""
     wanted = [(each, fluid.parse(each)) for each in ids]
 
-    async def ended(handle: "Handle") -> list[Mapping[str, Any]]:
-        return await asyncio.gather(*(wait_ended(handle, job, given) for given, job in wanted))
+    async def wait_all(handle: "Handle") -> list[Mapping[str, Any]]:
+        return await asyncio.gather(
+            *(wait_ended(handle, job, spelled_id) for spelled_id, job in wanted)
+        )
 
     codes = []
-    for (given, _), found in zip(wanted, ask_instance(state, ended), strict=True):
+    for (spelled_id, _), found in zip(wanted, ask_instance(state, wait_all), strict=True):
         code = exit_code(found, exception_exit_code)
         codes.append(code)
         if as_json:
             click.echo(orjson.dumps({**found, "exit_code": code}))
         if verbose:
-            click.echo(f"{given}: exit code {code}", err=True)
+            click.echo(f"{spelled_id}: exit code {code}", err=True)
     sys.exit(max(codes))
 
 
-async def wait_ended(handle: "Handle", job: int, given: str) -> Mapping[str, Any]:
-    """Wait until a job is over, and return how it ended. Mistakes name it as it was `given`."""
+async def wait_ended(handle: "Handle", job: int, spelled_id: str) -> Mapping[str, Any]:
+    """Wait until a job is over, and return how it ended. Mistakes name it as `spelled_id`."""
     request = {"id": job, "attrs": _END_ATTRIBUTES, "state": State.INACTIVE.bit}
-    answer = await call(handle, "job-list.list-id", request, given)
+    answer = await call(handle, "job-list.list-id", request, spelled_id)
     found: Mapping[str, Any] = answer["job"]
     return found
 
 
-def exit_code(ended: Mapping[str, Any], of_exception: int | None = None) -> int:
+def exit_code(job: Mapping[str, Any], of_exception: int | None = None) -> int:
     """Return the exit code that the end of a job stands for."""
-    result = next(each for each in Result if each.bit == ended["result"])
-    fatal = ended.get("exception_severity") == 0 and result is not Result.COMPLETED
+    result = next(each for each in Result if each.bit == job["result"])
+    fatal = job.get("exception_severity") == 0 and result is not Result.COMPLETED
     if fatal and of_exception is not None:
         return of_exception
-    status = ended.get("waitstatus")
+    status = job.get("waitstatus")
     if not status:
         return int(result is not Result.COMPLETED)
     code = returncode(result, status)
@@ -99,7 +101,7 @@ def job_wait(state: StateDir, as_json: bool, everything: bool, verbose: bool, id
         raise click.UsageError("--all waits for every job: name none.")
     job = fluid.parse(id_) if id_ else _ANY_JOB
 
-    async def waited(handle: "Handle") -> int:
+    async def wait_for_jobs(handle: "Handle") -> int:
         code = 0
         while True:
             found = await _wait_job(handle, job)
@@ -107,13 +109,13 @@ def job_wait(state: StateDir, as_json: bool, everything: bool, verbose: bool, id
                 if everything:
                     return code
                 raise _NoneToWaitFor(f"{id_}: {found}" if id_ else found)
-            _print_end(found, as_json=as_json, named=job != _ANY_JOB, verbose=verbose)
+            _print_end(found, as_json=as_json, id_is_known=job != _ANY_JOB, verbose=verbose)
             code = max(code, 0 if found["success"] else 1)
             if not everything:
                 return code
 
     try:
-        sys.exit(ask_instance(state, waited))
+        sys.exit(ask_instance(state, wait_for_jobs))
     except _NoneToWaitFor as error:
         click.echo(f"warren: {error}", err=True)
         sys.exit(2)
@@ -135,12 +137,14 @@ async def _wait_job(handle: "Handle", job: int) -> Mapping[str, Any] | str:
         raise
 
 
-def _print_end(found: Mapping[str, Any], *, as_json: bool, named: bool, verbose: bool) -> None:
+def _print_end(
+    found: Mapping[str, Any], *, as_json: bool, id_is_known: bool, verbose: bool
+) -> None:
     job = f58(found["id"])
     if as_json:
         click.echo(orjson.dumps({**found, "id": job}))
         return
-    if not named:
+    if not id_is_known:
         click.echo(job)
     if not found["success"]:
         click.echo(f"warren: {job}: {found.get('errstr') or 'the job has failed'}", err=True)
@@ -192,13 +196,13 @@ def job_wait_event(
     wanted = dict(_parse_pair(each) for each in pairs)
     writer = EventWriter("json" if as_json else form, "human" if human else times)
 
-    async def waited(handle: "Handle") -> None:
+    async def wait_for_event(handle: "Handle") -> None:
         left = count
         log = follow_events(handle, found, path, id_)
         async with aclosing(log) as events:  # type: ignore[type-var]
             async for event in events:
-                hit = event.name == name and matches(event, wanted)
-                left -= hit
+                matched = event.name == name and matches(event, wanted)
+                left -= matched
                 if (left == 0 and not quiet) or verbose:
                     click.echo(writer.line(event))
                 else:
@@ -207,14 +211,14 @@ def job_wait_event(
                     return
         raise UserMistake(f"{id_}: the event {name!r} has not come, and will not.")
 
-    async def limited(handle: "Handle") -> None:
+    async def wait_with_timeout(handle: "Handle") -> None:
         try:
             async with asyncio.timeout(limit):
-                await waited(handle)
+                await wait_for_event(handle)
         except TimeoutError:
             raise UserMistake(f"{id_}: the event {name!r} has not come within {timeout}.") from None
 
-    ask_instance(state, limited)
+    ask_instance(state, wait_with_timeout)
 
 
 def _parse_pair(text: str) -> tuple[str, str]:

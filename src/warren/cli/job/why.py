@@ -74,11 +74,11 @@ async def why(handle: "Handle", job: int, about: str) -> dict[str, Any]:
 
     try:
         request = {"id": job, "attrs": list(_ATTRIBUTES)}
-        known = (await handle.rpc("job-list.list-id", request))["job"]
+        job_attributes = (await handle.rpc("job-list.list-id", request))["job"]
     except RpcError as error:
         raise UserMistake(f"{about}: {error}") from error
-    state = next(each for each in State if each.bit == known["state"])
-    return {"state": state.value, **await _reason(handle, known, state)}
+    state = next(each for each in State if each.bit == job_attributes["state"])
+    return {"state": state.value, **await _reason(handle, job_attributes, state)}
 
 
 async def _reason(handle: "Handle", job: Attributes, state: State) -> dict[str, Any]:
@@ -90,15 +90,15 @@ async def _reason(handle: "Handle", job: Attributes, state: State) -> dict[str, 
             return await _scheduling(handle, job)
         case State.PRIORITY:
             return _answer("priority", "waits for its priority, which a plugin of the site gives")
-    stored = (await pendingreasons.reasons(handle, [job])).get(job["id"])
+    storage_reason = (await pendingreasons.reasons(handle, [job])).get(job["id"])
     if state is State.DEPEND:
         others = [each for each in job.get("dependencies") or () if each != DEPENDENCY]
         if others:
             named = ", ".join(others)
             noun = "dependency" if len(others) == 1 else "dependencies"
             return _answer("dependency", f"waits for its {noun} {named}", dependencies=others)
-    if stored is not None:
-        return _answer("storage", stored)
+    if storage_reason is not None:
+        return _answer("storage", storage_reason)
     if state is State.DEPEND:
         return _answer("storage", "waits until it is worked out what its #DW directives need")
     if state is State.CLEANUP:
@@ -125,8 +125,8 @@ async def _scheduling(handle: "Handle", job: Attributes) -> dict[str, Any]:
             return _answer("turn", "is on its way to the scheduler, or has just been given to it")
         if error.errnum != errno.ENOSYS:
             raise UserMistake(f"{f58(job['id'])}: the scheduler does not say: {error}") from error
-    said = _pending_reason(job)
-    return _answer("scheduler", f"{_OTHER_SCHEDULER}{f' ({said})' if said else ''}")
+    reason = _pending_reason(job)
+    return _answer("scheduler", f"{_OTHER_SCHEDULER}{f' ({reason})' if reason else ''}")
 
 
 def _pending_reason(job: Attributes) -> str:

@@ -61,14 +61,14 @@ class RequestRefused(UserMistake):
 
 
 @contextmanager
-def name_in_refusal(what: str) -> Iterator[None]:
+def name_in_refusal(about: str) -> Iterator[None]:
     """Name what a request is about where it is refused."""
     try:
         yield
     except RpcError as error:
         if error.unserved:
             raise
-        raise RequestRefused(what, error) from error
+        raise RequestRefused(about, error) from error
 
 
 async def values(
@@ -111,10 +111,10 @@ def commit(
 ) -> None:
     request = {"namespace": namespace, "ops": operations, "rootref": blobref}
 
-    async def committed(handle: "Handle") -> Mapping[str, Any]:
+    async def send(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("kvs.commit", request)
 
-    answer = ask_instance(state, committed)
+    answer = ask_instance(state, send)
     if as_json:
         print_json(answer)
     elif blobref:

@@ -83,7 +83,7 @@ def unlink(
 ) -> None:
     """Remove keys."""
 
-    async def removed(handle: "Handle") -> None:
+    async def remove_keys(handle: "Handle") -> None:
         operations = []
         for key in names:
             try:
@@ -101,7 +101,7 @@ def unlink(
             "kvs.commit", {"namespace": namespace, "ops": operations, "rootref": False}
         )
 
-    ask_instance(state, removed)
+    ask_instance(state, remove_keys)
 
 
 @click.command("mkdir")

@@ -30,14 +30,14 @@ def namespace_create(
 ) -> None:
     """Create namespaces."""
     chosen = {"owner": owner, "rootref": rootref}
-    more = {name: value for name, value in chosen.items() if value is not None}
+    options = {name: value for name, value in chosen.items() if value is not None}
 
-    async def made(handle: "Handle") -> None:
+    async def create(handle: "Handle") -> None:
         for name in names:
             with name_in_refusal(name):
-                await handle.rpc("kvs.namespace-create", {"namespace": name, "flags": 0, **more})
+                await handle.rpc("kvs.namespace-create", {"namespace": name, "flags": 0, **options})
 
-    ask_instance(state, made)
+    ask_instance(state, create)
 
 
 @namespace.command("remove")
@@ -46,12 +46,12 @@ def namespace_create(
 def namespace_remove(state: StateDir, names: tuple[str, ...]) -> None:
     """Remove namespaces with all that they hold."""
 
-    async def removed(handle: "Handle") -> None:
+    async def remove(handle: "Handle") -> None:
         for name in names:
             with name_in_refusal(name):
                 await handle.rpc("kvs.namespace-remove", {"namespace": name})
 
-    ask_instance(state, removed)
+    ask_instance(state, remove)
 
 
 @namespace.command("list")
@@ -69,4 +69,4 @@ def namespace_list(state: StateDir, as_json: bool) -> None:
         return
     rows = [(each["namespace"], each["owner"], f"0x{each['flags']:08x}")
             for each in found["namespaces"]]  # fmt: skip
-    print_table(("NAMESPACE", "OWNER", "FLAGS"), rows, right="OWNER FLAGS")
+    print_table(("NAMESPACE", "OWNER", "FLAGS"), rows, right_aligned="OWNER FLAGS")

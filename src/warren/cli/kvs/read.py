@@ -70,9 +70,11 @@ def get(
     **chosen: bool,
 ) -> None:
     """Print values."""
-    ways = {"watch": WATCH, "waitcreate": WAITCREATE, "uniq": WATCH_UNIQ, "full": WATCH_FULL,
-            "append": WATCH_APPEND, "stream": STREAM}  # fmt: skip
-    flags = sum(flag for way, flag in ways.items() if chosen[way])
+    flags_by_option = {
+        "watch": WATCH, "waitcreate": WAITCREATE, "uniq": WATCH_UNIQ, "full": WATCH_FULL,
+        "append": WATCH_APPEND, "stream": STREAM,
+    }  # fmt: skip
+    flags = sum(flag for option, flag in flags_by_option.items() if chosen[option])
     if flags and at is not None:
         raise click.UsageError(
             "--at names a root that does not change: there is nothing to wait for."
@@ -84,7 +86,7 @@ def get(
     if as_object:
         flags |= TREEOBJ
 
-    async def shown(handle: "Handle") -> None:
+    async def print_values(handle: "Handle") -> None:
         for key in names:
             left = count
             async with aclosing(values(handle, namespace, key, flags, at)) as answers:
@@ -96,7 +98,7 @@ def get(
                     if left == 0:
                         break
 
-    ask_instance(state, shown)
+    ask_instance(state, print_values)
 
 
 def _print_value(
@@ -139,26 +141,31 @@ def ls(
     """List the names in directories."""
     marks = {"dir": ".", "symlink": "@"} if classify else {}
 
-    async def listed(handle: "Handle") -> list[tuple[str, str, str]]:
+    async def list_entries(handle: "Handle") -> list[tuple[str, str, str]]:
         found = []
         for key in names or (".",):
-            async for place, name, kind in _list_entries(
+            async for directory_key, name, kind in _list_entries(
                 handle, namespace, key, recursive, directory
             ):
-                found.append((place, name, kind))
+                found.append((directory_key, name, kind))
         return found
 
-    found = ask_instance(state, listed)
+    found = ask_instance(state, list_entries)
     if as_json:
-        print_json([{"key": _join_key(place, name), "type": kind} for place, name, kind in found])
+        print_json(
+            [
+                {"key": _join_key(directory_key, name), "type": kind}
+                for directory_key, name, kind in found
+            ]
+        )
         return
-    for place, name, kind in found:
-        shown = printable(_join_key(place, name) if recursive else name)
+    for directory_key, name, kind in found:
+        shown = printable(_join_key(directory_key, name) if recursive else name)
         click.echo(shown + marks.get(kind, ""))
 
 
 async def _list_entries(
-    handle: "Handle", namespace: str, key: str, recursive: bool = False, itself: bool = False
+    handle: "Handle", namespace: str, key: str, recursive: bool = False, only_itself: bool = False
 ) -> AsyncIterator[tuple[str, str, str]]:
     """Return what is at a key: the directory that it is in, its name, and what it is."""
     request = {"namespace": namespace, "key": key}
@@ -171,19 +178,21 @@ async def _list_entries(
         kind = (await lookup(handle, namespace, key, TREEOBJ))["type"]
         yield "", key, "symlink" if kind == "symlink" else "val"
         return
-    if itself:
+    if only_itself:
         yield "", key, "dir"
         return
-    place = "" if key == "." else key
+    directory_key = "" if key == "." else key
     for name, kind in entries.items():
-        yield place, name, kind
+        yield directory_key, name, kind
         if recursive and kind == "dir":
-            async for each in _list_entries(handle, namespace, _join_key(place, name), recursive):
+            async for each in _list_entries(
+                handle, namespace, _join_key(directory_key, name), recursive
+            ):
                 yield each
 
 
-def _join_key(place: str, name: str) -> str:
-    return f"{place}.{name}" if place else name
+def _join_key(directory_key: str, name: str) -> str:
+    return f"{directory_key}.{name}" if directory_key else name
 
 
 @click.command("dir")
@@ -208,10 +217,10 @@ def dir_(
     async def entries(handle: "Handle") -> list[tuple[str, str, str]]:
         return [each async for each in lines(handle, "" if key == "." else key)]
 
-    async def lines(handle: "Handle", place: str) -> AsyncIterator[tuple[str, str, str]]:
-        listed = await lookup(handle, namespace, place or ".", READDIR, at)
+    async def lines(handle: "Handle", directory_key: str) -> AsyncIterator[tuple[str, str, str]]:
+        listed = await lookup(handle, namespace, directory_key or ".", READDIR, at)
         for name, obj in sorted(listed["data"].items()):
-            below = _join_key(place, name)
+            below = _join_key(directory_key, name)
             if obj["type"] in ("dir", "dirref"):
                 yield below, "dir", ""
                 if recursive:

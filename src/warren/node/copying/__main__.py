@@ -76,8 +76,8 @@ def _without_links(plan: Plan, copy: Copy, *, tree: bool) -> Plan:
         is_root = source.rstrip("/") == copy.source_storage.rstrip("/")
         if not tree or (copy.command and not source.endswith("/") and not is_root):
             # A link that is the source is copied as it is, or as the command likes, by its name.
-            above, name = os.path.split(source)
-            found = os.path.join(nofollow.without_links(above, copy.source_storage), name)
+            parent, name = os.path.split(source)
+            found = os.path.join(nofollow.without_links(parent, copy.source_storage), name)
         source = found
     if copy.destination_storage:
         top = nofollow.without_links(top, copy.destination_storage)

@@ -23,8 +23,8 @@ from warren.node import identity, nofollow
 from warren.node.copying.tally import error_text
 
 _INTERVAL: Final = 0.5
-_PIECE: Final = 2**16
-_LINE: Final = 1000
+_PIECE_BYTES: Final = 2**16
+_LINE_LENGTH: Final = 1000
 """Characters of a line that are looked at, and told."""
 _KEPT_LINES: Final = 20
 """Lines that are told of a command that fails."""
@@ -67,24 +67,24 @@ class Command:
         plan = self._plan
         storage = self._copy.destination_storage
         nofollow.make_directories(plan.top, storage)
-        how = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        above, path = nofollow.open_directory(plan.top, os.O_PATH, storage), plan.top
+        flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        parent_fd, path = nofollow.open_directory(plan.top, os.O_PATH, storage), plan.top
         try:
             for name in plan.below if plan.contents else plan.below[:-1]:
                 path = os.path.join(path, name)
                 with suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=above)
-                below = os.open(name, how, dir_fd=above)
-                os.close(above)
-                above = below
-                if storage and os.fstat(above).st_uid != identity.file_user():
+                    os.mkdir(name, dir_fd=parent_fd)
+                inner_fd = os.open(name, flags, dir_fd=parent_fd)
+                os.close(parent_fd)
+                parent_fd = inner_fd
+                if storage and os.fstat(parent_fd).st_uid != identity.file_user():
                     raise PermissionError(errno.EPERM, "is another user's directory")
         except OSError as error:
             raise OSError(error.errno, error.strerror, path) from None
         finally:
-            os.close(above)
+            os.close(parent_fd)
 
-    def _run(self, argv: list[str], inherited: int) -> bool:
+    def _run(self, argv: list[str], inherited_fd: int) -> bool:
         environment = {"PATH": _PATH, "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
         process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", *argv],
@@ -92,7 +92,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
-            pass_fds=(inherited,),
+            pass_fds=(inherited_fd,),
         )
         assert process.stdout is not None
         last: list[str] = []
@@ -107,13 +107,13 @@ class Command:
             remark = "; ".join(last)[-_REMARK_LENGTH:] if self._copy.tells_output else ""
             self._report(remark)
             return True
-        how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
-        print(": ".join([argv[0], how, *(["; ".join(last)] if last else [])]), file=sys.stderr)
+        reason = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+        print(": ".join([argv[0], reason, *(["; ".join(last)] if last else [])]), file=sys.stderr)
         return False
 
     def _report(self, remark: str = "") -> None:
         self._reported_at = time.monotonic()
-        said = Progress(
+        progress = Progress(
             bytes=0,
             total_bytes=0,
             files=0,
@@ -122,17 +122,17 @@ class Command:
             remark=remark,
             command_status=dict(self._parsed),
         )
-        print(json.dumps(asdict(said)), flush=True)
+        print(json.dumps(asdict(progress)), flush=True)
 
 
 def _lines(output: IO[bytes]) -> Iterator[str]:
     """Return lines as they come, of which each may be as long as it likes."""
     rest = b""
-    while piece := os.read(output.fileno(), _PIECE):
+    while piece := os.read(output.fileno(), _PIECE_BYTES):
         *whole, rest = (rest + piece).replace(b"\r", b"\n").split(b"\n")
-        rest = rest[:_LINE]
+        rest = rest[:_LINE_LENGTH]
         for each in whole:
             if each.strip():
-                yield each[:_LINE].decode(errors="replace").strip()
+                yield each[:_LINE_LENGTH].decode(errors="replace").strip()
     if rest.strip():
         yield rest.decode(errors="replace").strip()

@@ -19,7 +19,7 @@ from typing import Final
 from warren.dws.copies import staging
 from warren.node import identity
 from warren.node.copying import fastpath, metadata
-from warren.node.copying.hardlinks import HardLinks, Names
+from warren.node.copying.hardlinks import FilePair, HardLinks
 from warren.node.copying.invalidation import invalidate, invalidate_tree
 from warren.node.copying.latency import Latency
 from warren.node.copying.metadata import Metadata
@@ -41,7 +41,7 @@ from warren.node.nofollow import (
 from warren.node.syncing import WrittenFileSystem
 
 _THREADS: Final = 4
-_QUEUED: Final = 128
+_MOST_QUEUED: Final = 128
 """Files that may wait for a thread, so that a tree of any size fits into memory, and into the
 descriptors that a process may have: each may be in another directory."""
 
@@ -83,7 +83,7 @@ class Copier:
         self._hard_links = HardLinks()
         self._latency = Latency()
         self._transfer = Transfer(Pace(rate), self._tally)
-        self._slots = threading.Semaphore(_QUEUED)
+        self._slots = threading.Semaphore(_MOST_QUEUED)
         self._written_file_system = WrittenFileSystem()
         self._made_writable: list[tuple[Directory, int]] = []
         """Directories that are no copies and were not writable, with the modes that they had."""
@@ -92,7 +92,7 @@ class Copier:
         self._uses_fast_path = not (retry.since or verify or rate)
         """Whether small files take the fast path where they can."""
         self._workers = Workers(0)
-        self._local: tuple[int, int] | None = None
+        self._local_devices: tuple[int, int] | None = None
         """The devices of source and target, where both are local file systems."""
 
     def run(self) -> bool:
@@ -128,8 +128,8 @@ class Copier:
             self._source = Tree(plan.source, os.O_RDONLY, within=self._source_storage)
         else:
             os.lstat(plan.source)
-            above = os.path.dirname(plan.source) or "."
-            self._source = Tree(above, os.O_PATH, within=self._source_storage)
+            parent = os.path.dirname(plan.source) or "."
+            self._source = Tree(parent, os.O_PATH, within=self._source_storage)
         make_directories(plan.top, self._destination_storage)
         self._target = Tree(
             plan.top, os.O_PATH, within=self._destination_storage, owner=self._required_owner()
@@ -137,14 +137,14 @@ class Copier:
         if not plan.below and self._is_source(os.stat(self._target.top.descriptor)):
             raise NotCopied(plan.top, _IS_SOURCE)
 
-    def _is_source(self, known: os.stat_result) -> bool:
+    def _is_source(self, status: os.stat_result) -> bool:
         """Return whether a directory is the one whose tree is copied."""
-        return self._tree and os.path.samestat(known, os.stat(self._source.top.descriptor))
+        return self._tree and os.path.samestat(status, os.stat(self._source.top.descriptor))
 
     def _start_workers(self) -> None:
-        ends = self._source.top.descriptor, self._target.top.descriptor
-        if self._uses_fast_path and self._tree and all(map(is_local, ends)):
-            self._local = os.fstat(ends[0]).st_dev, os.fstat(ends[1]).st_dev
+        tops = self._source.top.descriptor, self._target.top.descriptor
+        if self._uses_fast_path and self._tree and all(map(is_local, tops)):
+            self._local_devices = os.fstat(tops[0]).st_dev, os.fstat(tops[1]).st_dev
             self._workers = Workers(worker_count(self._tally.total_files))
 
     def _count(self) -> None:
@@ -155,20 +155,20 @@ class Copier:
             return
         waiting = [self._source.top]
         while waiting:
-            here = waiting.pop()
+            directory = waiting.pop()
             try:
-                descriptor = self._source.acquire(here)
+                descriptor = self._source.acquire(directory)
             except OSError:
                 continue
             with suppress(OSError), os.scandir(descriptor) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        waiting.append(Directory(here, entry.name))
+                        waiting.append(Directory(directory, entry.name))
                         continue
                     self._tally.total_files += 1
                     with suppress(OSError):
                         self._tally.total_bytes += entry.stat(follow_symlinks=False).st_size
-            self._source.release(here)
+            self._source.release(directory)
 
     def _sync(self) -> None:
         """Have all of it on the disk: what cannot be written there is not copied."""
@@ -183,188 +183,190 @@ class Copier:
 
     def _invalidate(self) -> None:
         """Have another try copy all of it again."""
-        there, name = self._destination
+        target_dir, name = self._destination
         if self._tree:
             invalidate_tree(
-                self._source, self._target, there, self._enter_directory, self._tally.fail
+                self._source, self._target, target_dir, self._enter_directory, self._tally.fail
             )
             return
         source = os.path.basename(self._plan.source)
         try:
-            below = self._target.acquire(there)
-            invalidate(source, self._source.top.descriptor, name, below)
+            target_dir_fd = self._target.acquire(target_dir)
+            invalidate(source, self._source.top.descriptor, name, target_dir_fd)
         except OSError as error:
-            self._tally.fail(error, self._target.path(there, name))
+            self._tally.fail(error, self._target.path(target_dir, name))
 
     def _check_all_copied(self) -> None:
         """Refuse to be content with fewer files than there were, or more."""
         counted, files = self._tally.total_files, self._tally.files
         if not self._tally.failed and files != counted:
-            said = f"has changed: {counted} files were counted, and {files} copied"
-            raise NotCopied(self._plan.source, said)
+            reason = f"has changed: {counted} files were counted, and {files} copied"
+            raise NotCopied(self._plan.source, reason)
 
     def _copy(self, pool: ThreadPoolExecutor) -> None:
-        there = self._target.top
+        target_dir = self._target.top
         *directories, name = (
             self._plan.below if not self._plan.contents else (*self._plan.below, "")
         )
         for each in directories:
-            there = self._make_directory(there, each, is_copy=False)
+            target_dir = self._make_directory(target_dir, each, is_copy=False)
         if self._retry.since:  # what an earlier try has left may be in memory alone
-            with suppress(OSError), self._directory(there) as descriptor:
+            with suppress(OSError), self._open_target_dir(target_dir) as descriptor:
                 self._written_file_system.add(descriptor)
         if not self._tree:
             source = os.path.basename(self._plan.source)
-            how = os.lstat(self._plan.source).st_mode
-            self._destination = there, name
-            self._submit(pool, (self._source.top, source, there, name), how)
+            mode = os.lstat(self._plan.source).st_mode
+            self._destination = target_dir, name
+            self._submit(pool, (self._source.top, source, target_dir, name), mode)
             return
         top = self._source.top.descriptor
-        copied: list[tuple[Directory, Directory | None, Metadata]] = []
+        unfinished: list[tuple[Directory, Directory | None, Metadata]] = []
         found = metadata.read(top, os.stat(top))
         if name:
-            there = self._make_directory(there, name)
-            copied.append((self._source.top, there, found))
+            target_dir = self._make_directory(target_dir, name)
+            unfinished.append((self._source.top, target_dir, found))
         else:
-            copied.append((self._source.top, None, found))
-        self._destination = there, ""
-        self._copy_tree(pool, there, copied)
+            unfinished.append((self._source.top, None, found))
+        self._destination = target_dir, ""
+        self._copy_tree(pool, target_dir, unfinished)
         self._copy_skipped(pool, wait=True)
         pool.shutdown()  # waits: a directory's times are set when nothing more comes into it
-        for here, place, known in reversed(copied):
-            self._finish_directory(here, place, known)
+        for source_dir, copy_dir, found in reversed(unfinished):
+            self._finish_directory(source_dir, copy_dir, found)
 
     def _copy_tree(
         self,
         pool: ThreadPoolExecutor,
         top: Directory,
-        copied: list[tuple[Directory, Directory | None, Metadata]],
+        unfinished: list[tuple[Directory, Directory | None, Metadata]],
     ) -> None:
         """Have the files of a tree copied; note the directories, each before what is in it."""
-        own = os.stat(self._target.acquire(top))
+        top_status = os.stat(self._target.acquire(top))
         self._target.release(top)
         waiting: list[tuple[Directory, Directory]] = [(self._source.top, top)]
         while waiting:
-            here, there = waiting.pop()
+            source_dir, target_dir = waiting.pop()
             try:
-                descriptor = self._source.acquire(here)
+                descriptor = self._source.acquire(source_dir)
             except OSError as error:
-                self._tally.fail(error, self._source.path(here))
+                self._tally.fail(error, self._source.path(source_dir))
                 continue
             try:
-                if here is not self._source.top:
+                if source_dir is not self._source.top:
                     found = metadata.read(descriptor, os.stat(descriptor))
-                    copied.append((here, there, found))
+                    unfinished.append((source_dir, target_dir, found))
                 with os.scandir(descriptor) as listing:
                     entries = list(listing)
-                self._copy_entries(pool, here, there, entries)
+                self._copy_entries(pool, source_dir, target_dir, entries)
                 for entry in entries:
                     if not entry.is_dir(follow_symlinks=False):
                         continue
                     try:
-                        if os.path.samestat(entry.stat(follow_symlinks=False), own):
-                            path = self._source.path(here, entry.name)
+                        if os.path.samestat(entry.stat(follow_symlinks=False), top_status):
+                            path = self._source.path(source_dir, entry.name)
                             raise NotCopied(path, "a directory is not copied into itself")
-                        place = self._make_directory(there, entry.name)
+                        subdirectory = self._make_directory(target_dir, entry.name)
                     except (OSError, NotCopied) as error:
-                        self._tally.fail(error, self._source.path(here, entry.name))
+                        self._tally.fail(error, self._source.path(source_dir, entry.name))
                         continue
-                    waiting.append((Directory(here, entry.name), place))
+                    waiting.append((Directory(source_dir, entry.name), subdirectory))
             except OSError as error:
-                self._tally.fail(error, self._source.path(here))
+                self._tally.fail(error, self._source.path(source_dir))
             finally:
-                self._source.release(here)
+                self._source.release(source_dir)
 
     # Directories
 
-    def _make_directory(self, there: Directory, name: str, *, is_copy: bool = True) -> Directory:
+    def _make_directory(self, parent: Directory, name: str, *, is_copy: bool = True) -> Directory:
         """Make a directory to copy into, or let us write into the one that an earlier copy made."""
-        place = Directory(there, name)
+        directory = Directory(parent, name)
         try:
-            above = self._target.acquire(there)
+            parent_fd = self._target.acquire(parent)
             try:
-                os.mkdir(name, 0o700 if is_copy else 0o777, dir_fd=above)
+                os.mkdir(name, 0o700 if is_copy else 0o777, dir_fd=parent_fd)
             except FileExistsError:
-                known = os.stat(name, dir_fd=above, follow_symlinks=False)
-                if not stat.S_ISDIR(known.st_mode):
+                status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+                if not stat.S_ISDIR(status.st_mode):
                     raise
-                if self._required_owner() not in (None, known.st_uid):
+                if self._required_owner() not in (None, status.st_uid):
                     # It would be that user's to say who reads what is copied into it.
                     raise PermissionError(errno.EPERM, "is another user's directory") from None
-                if self._is_source(known):
+                if self._is_source(status):
                     raise OSError(errno.EINVAL, _IS_SOURCE) from None
-                if self._make_writable(place, known) and not is_copy:
-                    self._made_writable.append((place, stat.S_IMODE(known.st_mode)))
+                if self._make_writable(directory, status) and not is_copy:
+                    self._made_writable.append((directory, stat.S_IMODE(status.st_mode)))
             finally:
-                self._target.release(there)
+                self._target.release(parent)
         except OSError as error:
-            raise NotCopied(self._target.path(place), error_text(error)) from None
-        return place
+            raise NotCopied(self._target.path(directory), error_text(error)) from None
+        return directory
 
-    def _enter_directory(self, there: Directory, name: str) -> Directory:
+    def _enter_directory(self, parent: Directory, name: str) -> Directory:
         """Let us write into a directory of the copy. Raises FileNotFoundError if there is none."""
-        place = Directory(there, name)
-        above = self._target.acquire(there)
+        directory = Directory(parent, name)
+        parent_fd = self._target.acquire(parent)
         try:
-            self._make_writable(place, os.stat(name, dir_fd=above, follow_symlinks=False))
+            self._make_writable(directory, os.stat(name, dir_fd=parent_fd, follow_symlinks=False))
         finally:
-            self._target.release(there)
-        return place
+            self._target.release(parent)
+        return directory
 
     def _required_owner(self) -> int | None:
         """Return the user who has to own all that is copied into; None outside of storage."""
         return identity.file_user() if self._destination_storage else None
 
-    def _make_writable(self, place: Directory, known: os.stat_result) -> bool:
+    def _make_writable(self, directory: Directory, status: os.stat_result) -> bool:
         """Let us write into a directory; return whether its mode had to be changed for that."""
-        if known.st_mode & 0o300 == 0o300 or known.st_uid != identity.file_user():
+        if status.st_mode & 0o300 == 0o300 or status.st_uid != identity.file_user():
             return False
-        with self._directory(place) as descriptor:
+        with self._open_target_dir(directory) as descriptor:
             os.chmod(descriptor, 0o700)
         return True
 
     def _restore_modes(self) -> None:
         """Give directories the modes that they had, for which no copy has others."""
-        for place, mode in reversed(self._made_writable):
+        for directory, mode in reversed(self._made_writable):
             try:
-                with self._directory(place) as descriptor:
+                with self._open_target_dir(directory) as descriptor:
                     os.chmod(descriptor, mode)
             except OSError as error:
-                self._tally.fail(error, self._target.path(place))
+                self._tally.fail(error, self._target.path(directory))
 
-    def _finish_directory(self, here: Directory, place: Directory | None, found: Metadata) -> None:
+    def _finish_directory(
+        self, source_dir: Directory, target_dir: Directory | None, found: Metadata
+    ) -> None:
         """Give a directory its metadata, and tell whether its source has changed meanwhile."""
         try:
-            descriptor = self._source.acquire(here)
+            descriptor = self._source.acquire(source_dir)
             try:
-                changed = os.stat(descriptor).st_mtime_ns != found.known.st_mtime_ns
+                changed = os.stat(descriptor).st_mtime_ns != found.status.st_mtime_ns
             finally:
-                self._source.release(here)
+                self._source.release(source_dir)
             if changed:
-                raise NotCopied(self._source.path(here), "has changed while it was copied")
+                raise NotCopied(self._source.path(source_dir), "has changed while it was copied")
         except (OSError, NotCopied) as error:
-            self._tally.fail(error, self._source.path(here))
-        if place is None:  # what was there already, and is not a copy
+            self._tally.fail(error, self._source.path(source_dir))
+        if target_dir is None:  # what was there already, and is not a copy
             return
         try:
-            with self._directory(place) as descriptor:
+            with self._open_target_dir(target_dir) as descriptor:
                 self._apply_metadata(found, descriptor)
             self._tally.add_directory()
         except OSError as error:
-            self._tally.fail(error, self._target.path(place))
+            self._tally.fail(error, self._target.path(target_dir))
 
     @contextmanager
-    def _directory(self, place: Directory) -> Iterator[int]:
+    def _open_target_dir(self, directory: Directory) -> Iterator[int]:
         """Open a directory of the target for more than what is in it."""
-        above = self._target.acquire(place)
+        path_fd = self._target.acquire(directory)
         try:
-            descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=above)
+            descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=path_fd)
             try:
                 yield descriptor
             finally:
                 os.close(descriptor)
         finally:
-            self._target.release(place)
+            self._target.release(directory)
 
     def _apply_metadata(self, found: Metadata, target: int) -> None:
         try:
@@ -383,192 +385,202 @@ class Copier:
     def _copy_entries(
         self,
         pool: ThreadPoolExecutor,
-        here: Directory,
-        there: Directory,
+        source_dir: Directory,
+        target_dir: Directory,
         entries: "Sequence[os.DirEntry[str]]",
     ) -> None:
         """Copy what is in a directory that is in use, but for other directories."""
-        short = []
+        fast_path_names = []
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 continue
             if self._uses_fast_path and entry.is_file(follow_symlinks=False):
-                short.append(entry.name)
+                fast_path_names.append(entry.name)
             else:
-                self._submit(pool, (here, entry.name, there, entry.name), _mode(entry))
-        if short:
-            for name in self._copy_on_fast_path(here, there, short):
-                self._submit(pool, (here, name, there, name), stat.S_IFREG)
+                self._submit(
+                    pool, (source_dir, entry.name, target_dir, entry.name), _file_type(entry)
+                )
+        if fast_path_names:
+            for name in self._copy_on_fast_path(source_dir, target_dir, fast_path_names):
+                self._submit(pool, (source_dir, name, target_dir, name), stat.S_IFREG)
             self._copy_skipped(pool)
 
     def _copy_on_fast_path(
-        self, here: Directory, there: Directory, names: Sequence[str]
+        self, source_dir: Directory, target_dir: Directory, names: Sequence[str]
     ) -> Sequence[str]:
         """Copy files on the fast path, here or in another process; return those that are left."""
         waiting = iter(names)
-        left: list[str] = []
-        with suppress(OSError), self._directory(there) as target:
-            self._written_file_system.add(target)
-            known = os.fstat(target)
+        skipped: list[str] = []
+        with suppress(OSError), self._open_target_dir(target_dir) as target_dir_fd:
+            self._written_file_system.add(target_dir_fd)
+            status = os.fstat(target_dir_fd)
             # Of another user's directory, what it hands down may change at any time.
-            if self._required_owner() not in (None, known.st_uid) or metadata.has_default_acl(
-                target
+            if self._required_owner() not in (None, status.st_uid) or metadata.has_default_acl(
+                target_dir_fd
             ):
                 return names
-            above = here.descriptor
-            local = self._local == (os.fstat(above).st_dev, known.st_dev)
-            while some := list(islice(waiting, BATCH)):
-                batch = Batch(here, there, some)
-                if not (local and self._workers.submit(batch, above, target)):
-                    copied = fastpath.copy_all(some, above, target, self._latency)
-                    self._tally.add_whole(copied.files, copied.bytes)
-                    left += copied.skipped
-        return [*left, *waiting]
+            source_dir_fd = source_dir.descriptor
+            local = self._local_devices == (os.fstat(source_dir_fd).st_dev, status.st_dev)
+            while chunk := list(islice(waiting, BATCH)):
+                batch = Batch(source_dir, target_dir, chunk)
+                if not (local and self._workers.submit(batch, source_dir_fd, target_dir_fd)):
+                    copied = fastpath.copy_all(chunk, source_dir_fd, target_dir_fd, self._latency)
+                    self._tally.add_files(copied.files, copied.bytes)
+                    skipped += copied.skipped
+        return [*skipped, *waiting]
 
     def _copy_skipped(self, pool: ThreadPoolExecutor, *, wait: bool = False) -> None:
         """Count what other processes have copied, and copy what they have left."""
         for answer in self._workers.answers(wait=wait):
-            here, there, copied = answer.batch.here, answer.batch.there, answer.copied
-            self._tally.add_whole(copied.files, copied.bytes)
+            source_dir, target_dir, copied = (
+                answer.batch.source_dir,
+                answer.batch.target_dir,
+                answer.copied,
+            )
+            self._tally.add_files(copied.files, copied.bytes)
             if not copied.skipped:
                 continue
             try:
-                self._source.acquire(here)
+                self._source.acquire(source_dir)
             except OSError as error:
                 for name in copied.skipped:
-                    self._tally.fail(error, self._source.path(here, name))
+                    self._tally.fail(error, self._source.path(source_dir, name))
                 continue
             for name in copied.skipped:
-                self._submit(pool, (here, name, there, name), stat.S_IFREG)
-            self._source.release(here)
+                self._submit(pool, (source_dir, name, target_dir, name), stat.S_IFREG)
+            self._source.release(source_dir)
 
-    def _submit(self, pool: ThreadPoolExecutor, names: Names, how: int) -> None:
+    def _submit(self, pool: ThreadPoolExecutor, pair: FilePair, mode: int) -> None:
         """Copy a small file now, and a large one beside others, or all where each takes long."""
-        aside = self._latency.is_long() or self._is_large(names)
-        if aside:
+        in_pool = self._latency.is_long() or self._is_large(pair)
+        if in_pool:
             self._slots.acquire()
-        if not self._open_directories(names):
-            if aside:
+        if not self._open_directories(pair):
+            if in_pool:
                 self._slots.release()
-        elif aside:
-            pool.submit(self._copy_submitted, names, how)
+        elif in_pool:
+            pool.submit(self._copy_submitted, pair, mode)
         else:
             began = time.monotonic()
-            self._copy_one(names, how)
-            self._close_directories(names)
-            self._latency.took(time.monotonic() - began)
+            self._copy_entry(pair, mode)
+            self._close_directories(pair)
+            self._latency.add(time.monotonic() - began)
 
-    def _is_large(self, names: Names) -> bool:
-        here, source, _, _ = names
+    def _is_large(self, pair: FilePair) -> bool:
+        source_dir, source, _, _ = pair
         with suppress(OSError):
-            known = os.stat(source, dir_fd=here.descriptor, follow_symlinks=False)
-            return known.st_size > SMALL_FILE
+            status = os.stat(source, dir_fd=source_dir.descriptor, follow_symlinks=False)
+            return status.st_size > SMALL_FILE
         return False  # what is the matter with it, its copy tells
 
-    def _copy_submitted(self, names: Names, how: int) -> None:
+    def _copy_submitted(self, pair: FilePair, mode: int) -> None:
         try:
-            self._copy_one(names, how)
+            self._copy_entry(pair, mode)
         finally:
-            self._close_directories(names)
+            self._close_directories(pair)
             self._slots.release()
 
-    def _open_directories(self, names: Names) -> bool:
+    def _open_directories(self, pair: FilePair) -> bool:
         """Have the directories of a file opened; return whether they are."""
-        here, source, there, target = names
+        source_dir, source, target_dir, target = pair
         try:
-            self._source.acquire(here)
+            self._source.acquire(source_dir)
             try:
-                self._target.acquire(there)
+                self._target.acquire(target_dir)
             except OSError as error:
-                self._source.release(here)
-                raise NotCopied(self._target.path(there, target), error_text(error)) from None
+                self._source.release(source_dir)
+                raise NotCopied(self._target.path(target_dir, target), error_text(error)) from None
         except (OSError, NotCopied) as error:
-            self._tally.fail(error, self._source.path(here, source))
+            self._tally.fail(error, self._source.path(source_dir, source))
             return False
         return True
 
-    def _close_directories(self, names: Names) -> None:
-        here, _, there, _ = names
-        self._source.release(here)
-        self._target.release(there)
+    def _close_directories(self, pair: FilePair) -> None:
+        source_dir, _, target_dir, _ = pair
+        self._source.release(source_dir)
+        self._target.release(target_dir)
 
-    def _copy_one(self, names: Names, how: int) -> None:
-        here, source, there, target = names
+    def _copy_entry(self, pair: FilePair, mode: int) -> None:
+        source_dir, source, target_dir, target = pair
         try:
-            if stat.S_ISLNK(how):
-                self._copy_known(names, self._stat(names), self._copy_link)
-            elif not stat.S_ISREG(how):
-                raise NotCopied(self._source.path(here, source), "is neither a file nor a link")
+            if stat.S_ISLNK(mode):
+                self._copy_inode(pair, self._stat(pair), self._copy_link)
+            elif not stat.S_ISREG(mode):
+                raise NotCopied(
+                    self._source.path(source_dir, source), "is neither a file nor a link"
+                )
             elif self._retry.since:
-                self._copy_known(names, self._stat(names), self._copy_again)
+                self._copy_inode(pair, self._stat(pair), self._copy_unless_finished)
             else:
-                self._copy_file(names)
+                self._copy_file(pair)
         except (OSError, NotCopied) as error:
-            path = self._target.path(there, target)
+            path = self._target.path(target_dir, target)
             if isinstance(error, OSError) and error.errno in _ON_EITHER_SIDE:
-                path = f"{self._source.path(here, source)}, or its copy {path}"
+                path = f"{self._source.path(source_dir, source)}, or its copy {path}"
             # Those without a name are of reading and writing, and all others mostly of writing.
             self._tally.fail(error, path)
 
-    def _stat(self, names: Names) -> os.stat_result:
-        here, source, _, _ = names
+    def _stat(self, pair: FilePair) -> os.stat_result:
+        source_dir, source, _, _ = pair
         try:
-            return os.stat(source, dir_fd=here.descriptor, follow_symlinks=False)
+            return os.stat(source, dir_fd=source_dir.descriptor, follow_symlinks=False)
         except OSError as error:
-            raise NotCopied(self._source.path(here, source), error_text(error)) from None
+            raise NotCopied(self._source.path(source_dir, source), error_text(error)) from None
 
-    def _copy_known(
+    def _copy_inode(
         self,
-        names: Names,
-        known: os.stat_result,
-        copy: Callable[[Names, os.stat_result], None],
+        pair: FilePair,
+        status: os.stat_result,
+        copy: Callable[[FilePair, os.stat_result], None],
     ) -> None:
         """Copy what has not been copied by another name of it, and count it in."""
-        is_link = stat.S_ISLNK(known.st_mode)
-        if known.st_nlink <= 1:
-            copy(names, known)
+        is_link = stat.S_ISLNK(status.st_mode)
+        if status.st_nlink <= 1:
+            copy(pair, status)
             self._tally.add_file(is_link=is_link)
             return
-        first = self._hard_links.first_copy(known, names)
+        first = self._hard_links.first_copy(status, pair)
         while first is not None:
-            if first is names:
+            if first is pair:
                 return  # the one that is copying it goes on with this
-            if self._link(first, names):
-                self._tally.add_bytes(known.st_size)
+            if self._link(first, pair):
+                self._tally.add_bytes(status.st_size)
                 self._tally.add_file(is_link=is_link)
                 return
-            self._copy_waiting(self._hard_links.mark_failed(known, first), known)
-            first = self._hard_links.first_copy(known, names)
+            self._copy_waiting(self._hard_links.mark_failed(status, first), status)
+            first = self._hard_links.first_copy(status, pair)
         try:
-            copy(names, known)
+            copy(pair, status)
         except BaseException:
-            self._copy_waiting(self._hard_links.mark_failed(known, names), known)
+            self._copy_waiting(self._hard_links.mark_failed(status, pair), status)
             raise
         self._tally.add_file(is_link=is_link)
-        self._copy_waiting(self._hard_links.mark_copied(known, names), known)
+        self._copy_waiting(self._hard_links.mark_copied(status, pair), status)
 
-    def _copy_waiting(self, waiting: Sequence[Names], known: os.stat_result) -> None:
+    def _copy_waiting(self, waiting: Sequence[FilePair], status: os.stat_result) -> None:
         """Copy, or link, the names that have waited for another one."""
-        for names in waiting:
-            if not self._open_directories(names):
+        for pair in waiting:
+            if not self._open_directories(pair):
                 continue
-            _, _, there, target = names
+            _, _, target_dir, target = pair
             try:
-                copy = self._copy_link if stat.S_ISLNK(known.st_mode) else self._copy_again
-                self._copy_known(names, known, copy)
+                copy = (
+                    self._copy_link if stat.S_ISLNK(status.st_mode) else self._copy_unless_finished
+                )
+                self._copy_inode(pair, status, copy)
             except (OSError, NotCopied) as error:
-                self._tally.fail(error, self._target.path(there, target))
+                self._tally.fail(error, self._target.path(target_dir, target))
             finally:
-                self._close_directories(names)
+                self._close_directories(pair)
 
-    def _link(self, first: Names, names: Names) -> bool:
+    def _link(self, first: FilePair, pair: FilePair) -> bool:
         """Make a name of a copy that is there; return False where it can have no more names."""
         if not self._open_directories(first):
             return False
-        _, _, from_place, from_name = first
-        _, _, there, target = names
+        _, _, copied_dir, copied_name = first
+        _, _, target_dir, target = pair
         try:
-            self._make_link(from_place.descriptor, from_name, there.descriptor, target)
+            self._make_link(copied_dir.descriptor, copied_name, target_dir.descriptor, target)
         except OSError as error:
             if error.errno in _LINK_REFUSED:
                 return False
@@ -577,118 +589,130 @@ class Copier:
             self._close_directories(first)
         return True
 
-    def _make_link(self, above: int, name: str, there: int, target: str) -> None:
-        how = {"src_dir_fd": above, "dst_dir_fd": there, "follow_symlinks": False}
+    def _make_link(
+        self, copied_dir_fd: int, copied_name: str, target_dir_fd: int, target: str
+    ) -> None:
+        options = {
+            "src_dir_fd": copied_dir_fd,
+            "dst_dir_fd": target_dir_fd,
+            "follow_symlinks": False,
+        }
         try:
-            os.link(name, target, **how)  # type: ignore[arg-type]
+            os.link(copied_name, target, **options)  # type: ignore[arg-type]
         except FileExistsError:
-            copied = os.stat(name, dir_fd=above, follow_symlinks=False)
-            known = os.stat(target, dir_fd=there, follow_symlinks=False)
-            if os.path.samestat(copied, known):
+            copied = os.stat(copied_name, dir_fd=copied_dir_fd, follow_symlinks=False)
+            present = os.stat(target, dir_fd=target_dir_fd, follow_symlinks=False)
+            if os.path.samestat(copied, present):
                 return
-            if stat.S_IFMT(copied.st_mode) != stat.S_IFMT(known.st_mode):
+            if stat.S_IFMT(copied.st_mode) != stat.S_IFMT(present.st_mode):
                 raise
-            os.unlink(target, dir_fd=there)
-            os.link(name, target, **how)  # type: ignore[arg-type]
+            os.unlink(target, dir_fd=target_dir_fd)
+            os.link(copied_name, target, **options)  # type: ignore[arg-type]
 
-    def _copy_link(self, names: Names, known: os.stat_result) -> None:
-        here, source, there, target = names
+    def _copy_link(self, pair: FilePair, status: os.stat_result) -> None:
+        source_dir, source, target_dir, target = pair
         try:
-            to = os.readlink(source, dir_fd=here.descriptor)
+            to = os.readlink(source, dir_fd=source_dir.descriptor)
         except OSError as error:
-            raise NotCopied(self._source.path(here, source), error_text(error)) from None
-        above = there.descriptor
+            raise NotCopied(self._source.path(source_dir, source), error_text(error)) from None
+        target_dir_fd = target_dir.descriptor
         try:
-            os.symlink(to, target, dir_fd=above)
+            os.symlink(to, target, dir_fd=target_dir_fd)
         except FileExistsError:
-            found = os.stat(target, dir_fd=above, follow_symlinks=False)
+            found = os.stat(target, dir_fd=target_dir_fd, follow_symlinks=False)
             if not stat.S_ISLNK(found.st_mode):
                 raise
-            if os.path.samestat(found, known):
-                raise NotCopied(self._target.path(there, target), _IS_SOURCE) from None
-            os.unlink(target, dir_fd=above)
-            os.symlink(to, target, dir_fd=above)
-        times = (known.st_atime_ns, known.st_mtime_ns)
-        os.utime(target, ns=times, dir_fd=above, follow_symlinks=False)
+            if os.path.samestat(found, status):
+                raise NotCopied(self._target.path(target_dir, target), _IS_SOURCE) from None
+            os.unlink(target, dir_fd=target_dir_fd)
+            os.symlink(to, target, dir_fd=target_dir_fd)
+        times = (status.st_atime_ns, status.st_mtime_ns)
+        os.utime(target, ns=times, dir_fd=target_dir_fd, follow_symlinks=False)
         self._tally.add_bytes(len(os.fsencode(to)))
 
-    def _copy_again(self, names: Names, known: os.stat_result) -> None:
+    def _copy_unless_finished(self, pair: FilePair, status: os.stat_result) -> None:
         """Copy a file, unless an earlier try has done so."""
-        _, _, there, target = names
+        _, _, target_dir, target = pair
         with suppress(OSError):
-            found = os.stat(target, dir_fd=there.descriptor, follow_symlinks=False)
-            if stat.S_ISREG(found.st_mode) and self._retry.is_finished(known, found):
-                self._tally.add_kept(known.st_size)
+            found = os.stat(target, dir_fd=target_dir.descriptor, follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode) and self._retry.is_finished(status, found):
+                self._tally.add_kept(status.st_size)
                 return
-        self._copy_file(names, counted=True)
+        self._copy_file(pair, caller_counts=True)
 
-    def _copy_file(self, names: Names, *, counted: bool = False) -> None:
-        """Copy a file; one that is `counted` is looked after by its caller."""
-        here, source, _, _ = names
+    def _copy_file(self, pair: FilePair, *, caller_counts: bool = False) -> None:
+        """Copy a file; with `caller_counts` its caller counts it, and looks after its links."""
+        source_dir, source, _, _ = pair
         try:
-            reading, known = open_to_read(source, here.descriptor)
+            source_fd, status = open_to_read(source, source_dir.descriptor)
         except NotAFile as found:  # it was one when it was listed
-            raise NotCopied(self._source.path(here, source), f"is {found} by now") from None
+            raise NotCopied(self._source.path(source_dir, source), f"is {found} by now") from None
         except OSError as error:
-            raise NotCopied(self._source.path(here, source), error_text(error)) from None
+            raise NotCopied(self._source.path(source_dir, source), error_text(error)) from None
         try:
             try:
-                known = wait_quiet(reading, known)
+                status = wait_quiet(source_fd, status)
             except BeingWritten:
-                path = self._source.path(here, source)
+                path = self._source.path(source_dir, source)
                 raise NotCopied(path, "is being written to") from None
-            if counted:
-                self._write_file(names, reading, known)
+            if caller_counts:
+                self._write_file(pair, source_fd, status)
             else:
-                self._copy_known(
-                    names, known, lambda names, known: self._write_file(names, reading, known)
+                self._copy_inode(
+                    pair, status, lambda pair, status: self._write_file(pair, source_fd, status)
                 )
         finally:
-            os.close(reading)
+            os.close(source_fd)
 
-    def _write_file(self, names: Names, reading: int, known: os.stat_result) -> None:
-        _, _, there, target = names
+    def _write_file(self, pair: FilePair, source_fd: int, status: os.stat_result) -> None:
+        _, _, target_dir, target = pair
         try:
-            writing = open_locked(
-                target, there.descriptor, known, read=self._verify, owner=self._required_owner()
+            target_fd = open_locked(
+                target,
+                target_dir.descriptor,
+                status,
+                read=self._verify,
+                owner=self._required_owner(),
             )
         except TargetInUse:
-            raise NotCopied(self._target.path(there, target), "another copy writes to it") from None
+            raise NotCopied(
+                self._target.path(target_dir, target), "another copy writes to it"
+            ) from None
         except SameFile:
-            raise NotCopied(self._target.path(there, target), _IS_SOURCE) from None
+            raise NotCopied(self._target.path(target_dir, target), _IS_SOURCE) from None
         except NotAFile as found:
-            said = f"there is {found} where a file is to be copied to"
-            raise NotCopied(self._target.path(there, target), said) from None
+            reason = f"there is {found} where a file is to be copied to"
+            raise NotCopied(self._target.path(target_dir, target), reason) from None
         try:
-            self._written_file_system.add(writing)
-            at = self._retry.resume(known, writing)
-            self._tally.add_kept(at)
-            copied = self._transfer.copy(reading, writing, known, at)
-            self._check_unchanged(names, known, os.fstat(reading), copied)
-            if self._verify and (where := first_difference(reading, writing)) is not None:
-                said = f"differs from its source in byte {where} when it is read back"
-                raise NotCopied(self._target.path(there, target), said)
-            self._apply_metadata(metadata.read(reading, known), writing)
-            if os.fstat(writing).st_size != known.st_size:
-                said = f"has not the {known.st_size} bytes that were written to it"
-                raise NotCopied(self._target.path(there, target), said)
+            self._written_file_system.add(target_fd)
+            offset = self._retry.resume(status, target_fd)
+            self._tally.add_kept(offset)
+            copied = self._transfer.copy(source_fd, target_fd, status, offset)
+            self._check_unchanged(pair, status, os.fstat(source_fd), copied)
+            if self._verify and (position := first_difference(source_fd, target_fd)) is not None:
+                reason = f"differs from its source in byte {position} when it is read back"
+                raise NotCopied(self._target.path(target_dir, target), reason)
+            self._apply_metadata(metadata.read(source_fd, status), target_fd)
+            if os.fstat(target_fd).st_size != status.st_size:
+                reason = f"has not the {status.st_size} bytes that were written to it"
+                raise NotCopied(self._target.path(target_dir, target), reason)
         finally:
-            close_locked(writing)
+            close_locked(target_fd)
 
     def _check_unchanged(
-        self, names: Names, known: os.stat_result, now: os.stat_result, copied: int
+        self, pair: FilePair, status: os.stat_result, now: os.stat_result, copied: int
     ) -> None:
-        here, source, _, _ = names
-        if copied < known.st_size:
-            said = f"only {copied} of {known.st_size} bytes could be copied"
-        elif (now.st_size, now.st_mtime_ns) != (known.st_size, known.st_mtime_ns):
-            said = "has changed while it was copied"
+        source_dir, source, _, _ = pair
+        if copied < status.st_size:
+            reason = f"only {copied} of {status.st_size} bytes could be copied"
+        elif (now.st_size, now.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
+            reason = "has changed while it was copied"
         else:
             return
-        raise NotCopied(self._source.path(here, source), said)
+        raise NotCopied(self._source.path(source_dir, source), reason)
 
 
-def _mode(entry: "os.DirEntry[str]") -> int:
+def _file_type(entry: "os.DirEntry[str]") -> int:
     """Return what an entry is, which most file systems tell with its name."""
     if entry.is_symlink():
         return stat.S_IFLNK

@@ -29,63 +29,65 @@ class FastPathResult(msgspec.Struct, frozen=True):
     """The names of those that are left to the slow path."""
 
 
-def copy_all(names: Sequence[str], above: int, there: int, latency: Latency) -> FastPathResult:
+def copy_all(
+    names: Sequence[str], source_dir_fd: int, target_dir_fd: int, latency: Latency
+) -> FastPathResult:
     """Copy files as `copy`; none of them while `latency` is long."""
     files = size = 0
-    left = []
+    skipped = []
     began = time.monotonic()
     for name in names:
-        copied = None if latency.is_long() else copy(name, above, there)
+        copied = None if latency.is_long() else copy(name, source_dir_fd, target_dir_fd)
         if copied is None:
-            left.append(name)
+            skipped.append(name)
             continue
         files += 1
         size += copied
         ended = time.monotonic()
-        latency.took(ended - began)
+        latency.add(ended - began)
         began = ended
-    return FastPathResult(files, size, left)
+    return FastPathResult(files, size, skipped)
 
 
-def copy(name: str, above: int, there: int) -> int | None:
+def copy(name: str, source_dir_fd: int, target_dir_fd: int) -> int | None:
     """Copy a file from one open directory to another; return its bytes, or None if it cannot.
 
     The directory that it is copied to hands no access control list down.
     """
     try:
-        reading = open_to_look(name, above)
+        source_fd = open_to_look(name, source_dir_fd)
         try:
-            return _copy_open(name, reading, there)
+            return _copy_open(name, source_fd, target_dir_fd)
         finally:
-            os.close(reading)
+            os.close(source_fd)
     except OSError:
         return None
 
 
-def _copy_open(name: str, reading: int, there: int) -> int | None:
-    known = os.fstat(reading)
-    size, mode = known.st_size, known.st_mode & _MODE_BITS
-    if not stat.S_ISREG(known.st_mode) or known.st_nlink != 1 or size > SMALL_FILE:
+def _copy_open(name: str, source_fd: int, target_dir_fd: int) -> int | None:
+    status = os.fstat(source_fd)
+    size, mode = status.st_size, status.st_mode & _MODE_BITS
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or size > SMALL_FILE:
         return None
-    if known.st_blocks * 512 < size or metadata.copied_attributes(reading):
+    if status.st_blocks * 512 < size or metadata.copied_attributes(source_fd):
         return None
-    if not quiescence.is_quiet(reading, known):
+    if not quiescence.is_quiet(source_fd, status):
         return None
-    data = os.read(reading, size + 1)  # of a file that has grown, one more is read
+    data = os.read(source_fd, size + 1)  # of a file that has grown, one more is read
     if len(data) != size:
         return None
     # Its mode is what it will be, so that it need not be set: as a new file it has no rights of
     # before, and of a copy that is killed here, another try replaces what it may not write.
-    writing = open_to_make(name, there, mode)
+    target_fd = open_to_make(name, target_dir_fd, mode)
     try:
-        if size and os.write(writing, data) != size:
+        if size and os.write(target_fd, data) != size:
             return None
-        now, made = os.fstat(reading), os.fstat(writing)
-        if (now.st_size, now.st_mtime_ns) != (size, known.st_mtime_ns) or made.st_size != size:
+        now, made = os.fstat(source_fd), os.fstat(target_fd)
+        if (now.st_size, now.st_mtime_ns) != (size, status.st_mtime_ns) or made.st_size != size:
             return None
         if made.st_mode & _MODE_BITS != mode:
-            os.chmod(writing, mode)
-        os.utime(writing, ns=(known.st_atime_ns, known.st_mtime_ns))
+            os.chmod(target_fd, mode)
+        os.utime(target_fd, ns=(status.st_atime_ns, status.st_mtime_ns))
     finally:
-        os.close(writing)
+        os.close(target_fd)
     return size

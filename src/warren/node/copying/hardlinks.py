@@ -15,63 +15,63 @@ from warren.node.nofollow import Directory
 
 _REMEMBERED: Final = 2**17
 
-Names = tuple[Directory, str, Directory, str]
+FilePair = tuple[Directory, str, Directory, str]
 """A directory of the source and a name in it, and those of its copy."""
 
 
 class _Inode(msgspec.Struct):
-    first: Names
-    left: int
+    first: FilePair
+    names_left: int
     done: bool = False
-    waiting: list[Names] = msgspec.field(default_factory=list)
+    waiting: list[FilePair] = msgspec.field(default_factory=list)
 
 
 class HardLinks:
     """The files of several names that are under way. Any thread may ask."""
 
-    def __init__(self, most: int = _REMEMBERED) -> None:
-        self._most = most
+    def __init__(self, limit: int = _REMEMBERED) -> None:
+        self._limit = limit
         self._lock = threading.Lock()
-        self._known: dict[tuple[int, int], _Inode] = {}
+        self._inodes: dict[tuple[int, int], _Inode] = {}
 
-    def first_copy(self, known: os.stat_result, names: Names) -> Names | None:
-        """Return the name of a file that is copied already; else its caller is to copy it now.
+    def first_copy(self, status: os.stat_result, pair: FilePair) -> FilePair | None:
+        """Return the pair of a file that is copied already; else its caller is to copy it now.
 
-        Of one that is being copied, this is `names` itself: it waits, is returned by `mark_copied`
+        Of one that is being copied, this is `pair` itself: it waits, is returned by `mark_copied`
         or `mark_failed`, and then is to ask again.
         """
-        key = (known.st_dev, known.st_ino)
+        key = (status.st_dev, status.st_ino)
         with self._lock:
-            inode = self._known.get(key)
+            inode = self._inodes.get(key)
             if inode is None:
-                if len(self._known) < self._most:
-                    self._known[key] = _Inode(names, known.st_nlink - 1)
+                if len(self._inodes) < self._limit:
+                    self._inodes[key] = _Inode(pair, status.st_nlink - 1)
                 return None
             if not inode.done:
-                inode.waiting.append(names)
-                return names
-            inode.left -= 1
-            if inode.left <= 0:
-                del self._known[key]
+                inode.waiting.append(pair)
+                return pair
+            inode.names_left -= 1
+            if inode.names_left <= 0:
+                del self._inodes[key]
             return inode.first
 
-    def mark_copied(self, known: os.stat_result, names: Names) -> Sequence[Names]:
+    def mark_copied(self, status: os.stat_result, pair: FilePair) -> Sequence[FilePair]:
         """Hear that a file is copied; return the names that have waited for it."""
-        key = (known.st_dev, known.st_ino)
+        key = (status.st_dev, status.st_ino)
         with self._lock:
-            inode = self._known.get(key)
-            if inode is None or inode.first != names:
+            inode = self._inodes.get(key)
+            if inode is None or inode.first != pair:
                 return ()
             inode.done = True
             waiting, inode.waiting = inode.waiting, []
             return waiting
 
-    def mark_failed(self, known: os.stat_result, names: Names) -> Sequence[Names]:
+    def mark_failed(self, status: os.stat_result, pair: FilePair) -> Sequence[FilePair]:
         """Hear that a file could not be copied, or have no more names; return those that waited."""
-        key = (known.st_dev, known.st_ino)
+        key = (status.st_dev, status.st_ino)
         with self._lock:
-            inode = self._known.get(key)
-            if inode is None or inode.first != names:
+            inode = self._inodes.get(key)
+            if inode is None or inode.first != pair:
                 return ()
-            del self._known[key]
+            del self._inodes[key]
             return inode.waiting

@@ -11,32 +11,32 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from warren.node import identity
-from warren.node.copying.retry import MARK, REWRITTEN
+from warren.node.copying.retry import MARK, REWRITTEN_BYTES
 from warren.node.copying.tally import NotCopied
 from warren.node.nofollow import Directory, Tree, open_to_look
 
 
-def invalidate(name: str, above: int, target: str, there: int) -> None:
+def invalidate(name: str, source_dir_fd: int, target: str, target_dir_fd: int) -> None:
     """Have a file in an open directory be no finished copy of that in another one.
 
     Raises OSError.
     """
-    known = os.stat(name, dir_fd=above, follow_symlinks=False)
+    status = os.stat(name, dir_fd=source_dir_fd, follow_symlinks=False)
     try:
-        copied = os.stat(target, dir_fd=there, follow_symlinks=False)
+        copied = os.stat(target, dir_fd=target_dir_fd, follow_symlinks=False)
     except FileNotFoundError:
         return
     if not stat.S_ISREG(copied.st_mode) or copied.st_uid != identity.file_user():
         return
-    if copied.st_mtime_ns == known.st_mtime_ns:
-        os.utime(target, dir_fd=there, follow_symlinks=False)
-    if copied.st_size > REWRITTEN:
-        _remove_mark(target, there)
+    if copied.st_mtime_ns == status.st_mtime_ns:
+        os.utime(target, dir_fd=target_dir_fd, follow_symlinks=False)
+    if copied.st_size > REWRITTEN_BYTES:
+        _remove_mark(target, target_dir_fd)
 
 
-def _remove_mark(name: str, there: int) -> None:
+def _remove_mark(name: str, target_dir_fd: int) -> None:
     with suppress(OSError):  # mostly, there is none
-        descriptor = open_to_look(name, there)
+        descriptor = open_to_look(name, target_dir_fd)
         try:
             os.removexattr(descriptor, MARK)
         finally:
@@ -56,30 +56,30 @@ def invalidate_tree(
     """
     waiting = [(source.top, top)]
     while waiting:
-        here, there = waiting.pop()
+        source_dir, target_dir = waiting.pop()
         try:
-            above = source.acquire(here)
+            source_dir_fd = source.acquire(source_dir)
         except OSError as error:
-            fail(error, source.path(here))
+            fail(error, source.path(source_dir))
             continue
         try:
-            below = target.acquire(there)
+            target_dir_fd = target.acquire(target_dir)
             try:
-                with os.scandir(above) as entries:
+                with os.scandir(source_dir_fd) as entries:
                     for entry in entries:
                         try:
                             if entry.is_dir(follow_symlinks=False):
-                                place = enter(there, entry.name)
-                                waiting.append((Directory(here, entry.name), place))
+                                subdirectory = enter(target_dir, entry.name)
+                                waiting.append((Directory(source_dir, entry.name), subdirectory))
                             else:
-                                invalidate(entry.name, above, entry.name, below)
+                                invalidate(entry.name, source_dir_fd, entry.name, target_dir_fd)
                         except FileNotFoundError:
                             continue  # it was not copied
                         except (OSError, NotCopied) as error:
-                            fail(error, target.path(there, entry.name))
+                            fail(error, target.path(target_dir, entry.name))
             finally:
-                target.release(there)
+                target.release(target_dir)
         except OSError as error:
-            fail(error, target.path(there))
+            fail(error, target.path(target_dir))
         finally:
-            source.release(here)
+            source.release(source_dir)

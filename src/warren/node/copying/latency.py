@@ -12,26 +12,26 @@ _NEWEST_WEIGHT: Final = 1 / 16
 class Latency:
     """A running mean. One thread may use it."""
 
-    def __init__(self, long: float = 0.001, again: int = 1024) -> None:
-        """`long` is from which mean on it is long, in seconds.
+    def __init__(self, threshold: float = 0.001, retry_after: int = 1024) -> None:
+        """From a mean of `threshold` seconds on, it is long.
 
-        After so many files as `again` without news, it is assumed not to be long any more.
+        After `retry_after` files without a measurement, it is assumed not to be long any more.
         """
-        self._long = long
-        self._again = again
+        self._threshold = threshold
+        self._retry_after = retry_after
         self._mean = 0.0
-        self._since_news = 0
+        self._files_since_measured = 0
 
-    def took(self, seconds: float) -> None:
+    def add(self, seconds: float) -> None:
         """Hear how long one file took. One that hung counts no more than a few that were slow."""
-        self._mean += (min(seconds, 8 * self._long) - self._mean) * _NEWEST_WEIGHT
-        self._since_news = 0
+        self._mean += (min(seconds, 8 * self._threshold) - self._mean) * _NEWEST_WEIGHT
+        self._files_since_measured = 0
 
     def is_long(self) -> bool:
         """Return whether the next file is better copied beside others."""
-        if self._mean < self._long:
+        if self._mean < self._threshold:
             return False
-        self._since_news += 1
-        if self._since_news > self._again:
+        self._files_since_measured += 1
+        if self._files_since_measured > self._retry_after:
             self._mean = 0.0
         return True

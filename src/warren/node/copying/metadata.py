@@ -28,7 +28,7 @@ _NO_ATTRIBUTES: Final[Mapping[str, bytes]] = {}
 class Metadata(msgspec.Struct, frozen=True):
     """Of one file or directory."""
 
-    known: os.stat_result
+    status: os.stat_result
     attributes: Mapping[str, bytes]
 
     def apply_to(self, target: int) -> bool:
@@ -36,34 +36,35 @@ class Metadata(msgspec.Struct, frozen=True):
 
         Return whether the target could have all of it. Raises OSError.
         """
-        is_directory = stat.S_ISDIR(self.known.st_mode)
-        mode = self.known.st_mode & (_DIRECTORY_MODE if is_directory else _FILE_MODE)
+        is_directory = stat.S_ISDIR(self.status.st_mode)
+        mode = self.status.st_mode & (_DIRECTORY_MODE if is_directory else _FILE_MODE)
         for name in copied_attributes(target):
             if name not in self.attributes:
                 if name == acl.NAME:
                     # Its mask would be the group's right when it is gone.
                     os.chmod(target, mode & 0o700)
                 os.removexattr(target, name)
-        whole = True
+        complete = True
         for name, value in self.attributes.items():
             if name != acl.NAME:
-                whole &= _set(target, name, value)
-        listed = self.attributes.get(acl.NAME)
+                complete &= _set(target, name, value)
+        access_acl = self.attributes.get(acl.NAME)
         os.chmod(
-            target, mode if listed is None else mode & 0o3000 | acl.mode_without_acl(mode, listed)
+            target,
+            mode if access_acl is None else mode & 0o3000 | acl.mode_without_acl(mode, access_acl),
         )
-        if listed is not None:
-            whole &= _set(target, acl.NAME, listed)
-        os.utime(target, ns=(self.known.st_atime_ns, self.known.st_mtime_ns))
-        return whole
+        if access_acl is not None:
+            complete &= _set(target, acl.NAME, access_acl)
+        os.utime(target, ns=(self.status.st_atime_ns, self.status.st_mtime_ns))
+        return complete
 
 
-def read(descriptor: int, known: os.stat_result) -> Metadata:
+def read(descriptor: int, status: os.stat_result) -> Metadata:
     """Return what an open file has. Raises OSError."""
     names = copied_attributes(descriptor)
     if not names:
-        return Metadata(known, _NO_ATTRIBUTES)
-    return Metadata(known, {name: os.getxattr(descriptor, name) for name in names if name != MARK})
+        return Metadata(status, _NO_ATTRIBUTES)
+    return Metadata(status, {name: os.getxattr(descriptor, name) for name in names if name != MARK})
 
 
 def copied_attributes(descriptor: int) -> list[str]:

@@ -18,9 +18,9 @@ class Pace:
         self._lock = threading.Lock()
         self._next = 0.0
 
-    def piece(self, most: int) -> int:
+    def piece_size(self, limit: int) -> int:
         """Return how many bytes to copy at once, at most."""
-        return min(most, max(_LEAST_PIECE, self._rate // _SLICES)) if self._rate else most
+        return min(limit, max(_LEAST_PIECE, self._rate // _SLICES)) if self._rate else limit
 
     def delay(self, count: int, now: float) -> float:
         """Return how long to wait after so many bytes have been copied.

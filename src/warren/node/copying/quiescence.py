@@ -15,11 +15,11 @@ _TICK: Final = 10_000_000
 """Nanoseconds: the longest tick of Linux."""
 _SECOND: Final = 1_000_000_000
 """The tick of file systems that keep whole seconds."""
-_AHEAD: Final = 2 * _SECOND
+_MOST_AHEAD: Final = 2 * _SECOND
 """How far a file server's clock may be before this machine's. By one that is further, nothing can
 be said: files would be waited for as long as they are from the future."""
 _ROUNDS: Final = 3
-_LONG: Final = 10 * _SECOND
+_LONGEST_WRITE: Final = 10 * _SECOND
 """No write takes longer, from its beginning to its end."""
 
 
@@ -27,51 +27,51 @@ class BeingWritten(Exception):
     """A file is written to again and again."""
 
 
-def remaining(known: os.stat_result, now: int) -> int:
+def nanoseconds_to_wait(status: os.stat_result, now: int) -> int:
     """Return for how many nanoseconds a write to a file might not be seen, 0 for none."""
     # Users may set the one to any time, and the other not at all.
-    last = min(known.st_mtime_ns, known.st_ctime_ns)
+    last = min(status.st_mtime_ns, status.st_ctime_ns)
     if last + _SECOND + _TICK <= now:
         return 0
-    tick = _TICK if known.st_ctime_ns % _SECOND else _SECOND + _TICK
-    return max(0, min(last + tick - now, tick)) if last <= now + _AHEAD else 0
+    tick = _TICK if status.st_ctime_ns % _SECOND else _SECOND + _TICK
+    return max(0, min(last + tick - now, tick)) if last <= now + _MOST_AHEAD else 0
 
 
-def is_quiet(descriptor: int, known: os.stat_result) -> bool:
+def is_quiet(descriptor: int, status: os.stat_result) -> bool:
     """Return whether another write to an open file would be seen, and none is under way.
 
     Raises OSError.
     """
     now = time.time_ns()
-    if remaining(known, now):
+    if nanoseconds_to_wait(status, now):
         return False
-    _end_write(descriptor, known, now)
+    _wait_for_write(descriptor, status, now)
     return True
 
 
-def wait_quiet(descriptor: int, known: os.stat_result) -> os.stat_result:
+def wait_quiet(descriptor: int, status: os.stat_result) -> os.stat_result:
     """Wait until an open file is quiet; return what is known of it then.
 
     Raises BeingWritten, and OSError.
     """
     for _ in range(_ROUNDS):
-        left = remaining(known, time.time_ns())
-        if not left:
+        nanoseconds = nanoseconds_to_wait(status, time.time_ns())
+        if not nanoseconds:
             break
-        time.sleep(left / _SECOND)
-        before, known = known, os.fstat(descriptor)
+        time.sleep(nanoseconds / _SECOND)
+        before, status = status, os.fstat(descriptor)
         # Whatever the clocks say, a tick is over.
-        if (known.st_mtime_ns, known.st_size) == (before.st_mtime_ns, before.st_size):
+        if (status.st_mtime_ns, status.st_size) == (before.st_mtime_ns, before.st_size):
             break
     else:
         raise BeingWritten
-    _end_write(descriptor, known, time.time_ns())
-    return known
+    _wait_for_write(descriptor, status, time.time_ns())
+    return status
 
 
-def _end_write(descriptor: int, known: os.stat_result, now: int) -> None:
+def _wait_for_write(descriptor: int, status: os.stat_result, now: int) -> None:
     """Wait for a write that may be under way. The file is where it begins then."""
-    if min(known.st_mtime_ns, known.st_ctime_ns) + _LONG <= now:
+    if min(status.st_mtime_ns, status.st_ctime_ns) + _LONGEST_WRITE <= now:
         return
     # Local file systems write under a lock that they take for this, too, and not for reading.
     with suppress(OSError):  # a file of nothing has no data

@@ -18,7 +18,7 @@ MARK: Final = "user.warren.unfinished"
 
 _LARGE_FILE: Final = 2**26
 """Smaller files are copied again from their beginning."""
-REWRITTEN: Final = 2**25
+REWRITTEN_BYTES: Final = 2**25
 """What was written last is written again."""
 
 
@@ -61,20 +61,20 @@ class Retry(msgspec.Struct, frozen=True):
 
         All that is there after it is gone. Raises OSError.
         """
-        known = os.fstat(target)
+        status = os.fstat(target)
         large = self.mark and source.st_size > _LARGE_FILE
         mark = self.mark + _identity_of(source)
-        ours = large and known.st_size > 0 and self._is_untouched(source)
-        if ours and known.st_size <= source.st_size and _mark_of(target) == mark:
-            at = max(0, known.st_size - REWRITTEN)
+        ours = large and status.st_size > 0 and self._is_untouched(source)
+        if ours and status.st_size <= source.st_size and _mark_of(target) == mark:
+            offset = max(0, status.st_size - REWRITTEN_BYTES)
         else:
-            at = 0
-        if known.st_size > at:
-            os.ftruncate(target, at)
-        if large and not at:
+            offset = 0
+        if status.st_size > offset:
+            os.ftruncate(target, offset)
+        if large and not offset:
             with suppress(OSError):  # then it is begun anew by the next try
                 os.setxattr(target, MARK, mark)
-        return at
+        return offset
 
 
 def _identity_of(source: os.stat_result) -> bytes:

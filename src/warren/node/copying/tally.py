@@ -62,7 +62,7 @@ class Tally:
         with self._lock:
             self._bytes += count
 
-    def add_whole(self, files: int, count: int) -> None:
+    def add_files(self, files: int, count: int) -> None:
         """Count files that are there, of so many bytes together."""
         with self._lock:
             self._bytes += count
@@ -96,19 +96,19 @@ class Tally:
         """The files and symbolic links that are there."""
         return self._files
 
-    def remark(self, said: str) -> None:
+    def remark(self, text: str) -> None:
         """Note what the copies do not have, once."""
-        self._remark = self._remark or said
+        self._remark = self._remark or text
 
     def fail(self, error: OSError | NotCopied, path: str | None = None) -> None:
         """Note a failure; `path` is that of errors that know no more than a name."""
         with self._lock:
             self.failed += 1
             if len(self._failures) < _MOST_FAILURES:
-                said = str(error)
+                text = str(error)
                 if isinstance(error, OSError):
-                    said = f"{path or error.filename}: {error_text(error)}"
-                self._failures.append(said)
+                    text = f"{path or error.filename}: {error_text(error)}"
+                self._failures.append(text)
 
     def _report_until_done(self) -> None:
         while not self._done.wait(_INTERVAL):
@@ -116,7 +116,7 @@ class Tally:
 
     def _report(self) -> None:
         with self._lock:
-            said = Progress(
+            progress = Progress(
                 bytes=self._bytes,
                 total_bytes=self.total_bytes,
                 files=self._files,
@@ -128,4 +128,4 @@ class Tally:
                 hole_bytes=self._holes,
                 remark=self._remark,
             )
-        print(json.dumps(asdict(said)), flush=True)
+        print(json.dumps(asdict(progress)), flush=True)

@@ -29,14 +29,19 @@ class TargetInUse(Exception):
 
 
 def open_locked(
-    name: str, above: int, source: os.stat_result, *, read: bool = False, owner: int | None = None
+    name: str,
+    parent_fd: int,
+    source: os.stat_result,
+    *,
+    read: bool = False,
+    owner: int | None = None,
 ) -> int:
     """Open a file to write to, as `open_to_write`; return its descriptor, which holds a lock.
 
     Until one that is ours gets the rights of its source, no other user may open it. Raises
     TargetInUse, too.
     """
-    descriptor, found = open_to_write(name, above, source, read=read, owner=owner)
+    descriptor, found = open_to_write(name, parent_fd, source, read=read, owner=owner)
     try:
         locked = _lock(descriptor)
         if found is None or found.st_uid != identity.file_user():
@@ -45,7 +50,7 @@ def open_locked(
             os.chmod(descriptor, 0o600)
         if not locked or (_may_be_incomplete(found) and not os.listxattr(descriptor)):
             with suppress(OSError):
-                made = replace(name, above, read=read)
+                made = replace(name, parent_fd, read=read)
                 os.close(descriptor)
                 descriptor = made
                 _lock(descriptor)

@@ -20,14 +20,14 @@ class Transfer:
 
     def __init__(self, pace: Pace, tally: Tally) -> None:
         self._pace = pace
-        self._count_in = tally.add_bytes
+        self._count_bytes = tally.add_bytes
         self._count_hole = tally.add_hole
 
-    def copy(self, source: int, target: int, known: os.stat_result, at: int = 0) -> int:
-        """Copy a file from byte `at` on; return how long the copy is. Raises OSError."""
-        if known.st_size <= SMALL_FILE and known.st_blocks * 512 >= known.st_size:
-            return self._copy_small(source, target, known.st_size)
-        position = at
+    def copy(self, source: int, target: int, status: os.stat_result, offset: int = 0) -> int:
+        """Copy a file from byte `offset` on; return how long the copy is. Raises OSError."""
+        if status.st_size <= SMALL_FILE and status.st_blocks * 512 >= status.st_size:
+            return self._copy_small(source, target, status.st_size)
+        position = offset
         while (data := next_data(source, position)) is not None:
             begin, end = data
             for each in (source, target):
@@ -48,7 +48,7 @@ class Transfer:
         copied = 0
         by_range = True
         while copied < size:
-            chunk = min(self._pace.piece(_CHUNK), size - copied)
+            chunk = min(self._pace.piece_size(_CHUNK), size - copied)
             try:
                 if by_range:
                     count = os.copy_file_range(source, target, chunk)
@@ -65,7 +65,7 @@ class Transfer:
             if count == 0:
                 break
             copied += count
-            self._count_in(count)
+            self._count_bytes(count)
             self._pace.throttle(count)
         return copied
 
@@ -82,7 +82,7 @@ class Transfer:
                 self._pace.throttle(written)
             if last:
                 break
-        self._count_in(copied)
+        self._count_bytes(copied)
         return copied
 
 

@@ -29,7 +29,7 @@ BATCH: Final = 32
 """Names that are given at once: as JSON, the longest of them fit into a message."""
 _BATCHES_AHEAD: Final = 2
 """Batches that one process has, so that it need not wait for its next."""
-_MESSAGE: Final = 2**17
+_MESSAGE_BYTES: Final = 2**17
 
 _LOCAL_FILE_SYSTEMS: Final = frozenset({0xEF53, 0x58465342, 0x9123683E, 0x01021994})
 """ext4, xfs, btrfs and tmpfs (statfs(2)). Of a file server, or a user's, a process may wait for an
@@ -39,8 +39,8 @@ answer and not die; and there, threads wait as well as processes."""
 class Batch(msgspec.Struct, frozen=True):
     """Names in a directory, and the directory that they are to be copied to."""
 
-    here: Directory
-    there: Directory
+    source_dir: Directory
+    target_dir: Directory
     names: Sequence[str]
 
 
@@ -52,8 +52,8 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class _Worker:
-    def __init__(self, process: int, connection: socket.socket) -> None:
-        self.process = process
+    def __init__(self, pid: int, connection: socket.socket) -> None:
+        self.pid = pid
         self.connection = connection
         self.batches: deque[Batch] = deque()
 
@@ -71,14 +71,14 @@ class Workers:
             except OSError:
                 break  # all of it is copied without, too
 
-    def submit(self, batch: Batch, here: int, there: int) -> bool:
+    def submit(self, batch: Batch, source_dir_fd: int, target_dir_fd: int) -> bool:
         """Have a batch copied between two open directories; return False where none is free."""
         for each in [*self._workers]:
             self._receive(each, wait=False)
             if each in self._workers and len(each.batches) < _BATCHES_AHEAD:
                 try:
-                    said = json.dumps(batch.names).encode()
-                    socket.send_fds(each.connection, [said], [here, there])
+                    message = json.dumps(batch.names).encode()
+                    socket.send_fds(each.connection, [message], [source_dir_fd, target_dir_fd])
                 except OSError:
                     self._drop(each)
                     continue
@@ -98,28 +98,28 @@ class Workers:
         for each in self._workers:
             each.connection.close()
         for each in self._workers:
-            os.waitpid(each.process, 0)
+            os.waitpid(each.pid, 0)
         self._workers = []
 
     def _fork(self) -> _Worker:
-        ours, others = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         copier = os.getpid()
         try:
-            process = os.fork()
+            pid = os.fork()
         except OSError:
             ours.close()
-            others.close()
+            theirs.close()
             raise
-        if process:
-            others.close()
-            return _Worker(process, ours)
+        if pid:
+            theirs.close()
+            return _Worker(pid, ours)
         try:
             die_with_parent()
             ours.close()
             for each in self._workers:
                 each.connection.close()
             if os.getppid() == copier:
-                _serve(others)
+                _serve(theirs)
         finally:
             os._exit(0)  # without what the copier does at its end
 
@@ -128,19 +128,19 @@ class Workers:
             if not wait and not select.select([worker.connection], [], [], 0)[0]:
                 return
             try:
-                said = worker.connection.recv(_MESSAGE)
+                message = worker.connection.recv(_MESSAGE_BYTES)
             except OSError:
-                said = b""
-            if not said:
+                message = b""
+            if not message:
                 self._drop(worker)
                 return
-            copied = fastpath.FastPathResult(*json.loads(said))
+            copied = fastpath.FastPathResult(*json.loads(message))
             self._answers.append(Answer(worker.batches.popleft(), copied))
 
     def _drop(self, worker: _Worker) -> None:
         self._workers.remove(worker)
         worker.connection.close()
-        os.waitpid(worker.process, 0)
+        os.waitpid(worker.pid, 0)
         self._answers += [
             Answer(each, fastpath.FastPathResult(0, 0, each.names)) for each in worker.batches
         ]
@@ -153,21 +153,21 @@ def worker_count(files: int) -> int:
 
 def is_local(directory: int) -> bool:
     """Return whether an open directory is one of this machine, whose kernel answers for it."""
-    known = (ctypes.c_long * 32)()
-    if ctypes.CDLL(None).fstatfs(directory, known):
+    statfs = (ctypes.c_long * 32)()
+    if ctypes.CDLL(None).fstatfs(directory, statfs):
         return False
-    return known[0] in _LOCAL_FILE_SYSTEMS
+    return statfs[0] in _LOCAL_FILE_SYSTEMS
 
 
 def _serve(connection: socket.socket) -> None:
     latency = Latency()
     while True:
-        said, opened, _, _ = socket.recv_fds(connection, _MESSAGE, 2)
-        if not said:
+        message, opened, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, 2)
+        if not message:
             return
-        here, there = opened
+        source_dir_fd, target_dir_fd = opened
         try:
-            copied = fastpath.copy_all(json.loads(said), here, there, latency)
+            copied = fastpath.copy_all(json.loads(message), source_dir_fd, target_dir_fd, latency)
         finally:
             for each in opened:
                 os.close(each)

@@ -94,11 +94,11 @@ class Container:
     def _set_limits(self) -> None:
         """Limit what this process takes of memory and processes: its commands may be any user's."""
         # An agent that was started before this was installed says neither.
-        first = self._pod.plan.get("oomScoreAdj", 0)
+        oom_score_adj = self._pod.plan.get("oomScoreAdj", 0)
         with suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:
-            if int(file.read()) < first:
+            if int(file.read()) < oom_score_adj:
                 file.seek(0)
-                file.write(str(first))
+                file.write(str(oom_score_adj))
         if self._pod.is_root and "processes" in self._pod.plan:
             resource.setrlimit(resource.RLIMIT_NPROC, self._pod.plan["processes"])
 
@@ -145,8 +145,8 @@ class Container:
             binds.append((source, os.path.normpath(mount["path"]), mount["readOnly"]))
         # What is mounted below another mount is mounted after it.
         binds.sort(key=lambda each: each[1].count("/"))
-        places = {path: os.path.isdir(source) for source, path, _ in binds}
-        root = mount_root(self._number, container, {"/proc": True, "/dev": True, **places})
+        mount_points = {path: os.path.isdir(source) for source, path, _ in binds}
+        root = mount_root(self._number, container, {"/proc": True, "/dev": True, **mount_points})
         userid, groupid = str(container["userid"]), str(container["groupid"])
         options = [
             "--unshare-user", "--uid", userid, "--gid", groupid,
@@ -164,8 +164,14 @@ class Container:
             options += ["--setenv", name, value]
         argv = [plan["bwrap"]]
         if self._pod.is_root:
-            become = [f"--reuid={userid}", f"--regid={groupid}", "--clear-groups"]
-            argv = ["/usr/bin/setpriv", *become, "--inh-caps=-all", "--bounding-set=-all", *argv]
+            setpriv_options = [f"--reuid={userid}", f"--regid={groupid}", "--clear-groups"]
+            argv = [
+                "/usr/bin/setpriv",
+                *setpriv_options,
+                "--inh-caps=-all",
+                "--bounding-set=-all",
+                *argv,
+            ]
         return argv, options
 
 
@@ -181,13 +187,13 @@ def _call_when_ended(process: int, call: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     handle = os.pidfd_open(process)
 
-    def told() -> None:
+    def on_readable() -> None:
         # A pidfd can be read from then on: at once, or the loop would turn without a pause.
         loop.remove_reader(handle)
         os.close(handle)
         call()
 
-    loop.add_reader(handle, told)
+    loop.add_reader(handle, on_readable)
 
 
 async def _pipe_reader(opened: int) -> asyncio.StreamReader:

@@ -23,7 +23,7 @@ class OutputLog:
         self.last = b""
         self.write(b"")  # the file is there from the beginning
 
-    def _opened(self) -> BinaryIO:
+    def _open(self) -> BinaryIO:
         return open(self._path, "ab", buffering=0)
 
     def write(self, data: bytes) -> None:
@@ -33,7 +33,7 @@ class OutputLog:
                 self.close()
                 os.replace(self._path, f"{self._path}.1")
             if self._file is None:
-                self._file = self._opened()
+                self._file = self._open()
             self._file.write(data)
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ def clone_mounts(rabbit: int | None, paths: list[str]) -> list[int]:
     """Take mounts out of a rabbit's namespace, by a child that enters it."""
     if not paths:
         return []
-    own, others = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     child = os.fork()
     if child == 0:
         try:
@@ -39,18 +39,18 @@ def clone_mounts(rabbit: int | None, paths: list[str]) -> list[int]:
                     join_namespace(rabbit, "user", CLONE_NEWUSER)
                 join_namespace(rabbit, "mnt", CLONE_NEWNS)
             for path in paths:
-                socket.send_fds(others, [b"."], [clone_mount(path)])
+                socket.send_fds(child_end, [b"."], [clone_mount(path)])
         except (PodTrouble, OSError) as error:
-            others.send(str(error).encode()[:_REASON])
+            child_end.send(str(error).encode()[:_REASON])
         finally:
             os._exit(0)
-    others.close()
+    child_end.close()
     found: list[int] = []
-    with own:
+    with parent_end:
         for _ in paths:
-            said, received, _, _ = socket.recv_fds(own, _REASON, 1)
+            message, received, _, _ = socket.recv_fds(parent_end, _REASON, 1)
             if not received:
-                raise PodTrouble(said.decode() or "the volumes cannot be had")
+                raise PodTrouble(message.decode() or "the volumes cannot be had")
             found += received
     os.waitpid(child, 0)
     return found

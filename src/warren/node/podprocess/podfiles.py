@@ -35,24 +35,24 @@ def mount_volumes(plan: dict[str, Any], trees: list[int]) -> None:
     os.mkdir(f"{TOP}/volumes", 0o711)
     attached = iter(trees)
     for name, volume in plan["volumes"].items():
-        place = f"{TOP}/volumes/{name}"
+        target = f"{TOP}/volumes/{name}"
         if "path" in volume:
             tree = next(attached)
             if stat.S_ISDIR(os.fstat(tree).st_mode):
-                os.mkdir(place)
+                os.mkdir(target)
             else:
-                os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
-            attach_mount(tree, place)
+                os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
+            attach_mount(tree, target)
         elif "files" in volume:
-            os.mkdir(place, 0o755)
+            os.mkdir(target, 0o755)
             for file, text in volume["files"].items():
-                os.makedirs(os.path.dirname(f"{place}/{file}"), exist_ok=True)
-                _write(f"{place}/{file}", base64.b64decode(text))
+                os.makedirs(os.path.dirname(f"{target}/{file}"), exist_ok=True)
+                _write(f"{target}/{file}", base64.b64decode(text))
         else:
-            os.mkdir(place)
+            os.mkdir(target)
             if volume["size"] is not None:
-                _mount_tmpfs(place, volume["size"])
-            os.chmod(place, 0o777)
+                _mount_tmpfs(target, volume["size"])
+            os.chmod(target, 0o777)
     os.mkdir(f"{TOP}/shm")
     _mount_tmpfs(f"{TOP}/shm", _TMPFS_BYTES)
     # Apart from what containers may fill: the names of the hosts have to be told when it is full.
@@ -65,10 +65,10 @@ def mount_volumes(plan: dict[str, Any], trees: list[int]) -> None:
         mount("none", f"{TOP}/sys", "sysfs", MS_NODEV | MS_NOSUID | MS_RDONLY)
 
 
-def _mount_tmpfs(place: str, size: int, mode: str = "1777") -> None:
+def _mount_tmpfs(target: str, size: int, mode: str = "1777") -> None:
     """Mount a tmpfs, with a limit of files, too: each takes 1 KiB of the kernel's memory."""
     bounds = f"size={size},nr_inodes={max(1024, size // _BYTES_PER_INODE)},mode={mode}"
-    mount("none", place, "tmpfs", MS_NODEV | MS_NOSUID, bounds)
+    mount("none", target, "tmpfs", MS_NODEV | MS_NOSUID, bounds)
 
 
 def _write(path: str, data: bytes) -> None:
@@ -87,11 +87,11 @@ def mount_source(number: int, index: int, mount: dict[str, Any], volumes: dict[s
     """
     if mount["volume"] not in volumes:
         raise PodTrouble(f"there is no volume {mount['volume']}")
-    whole = f"{TOP}/volumes/{mount['volume']}"
+    volume_path = f"{TOP}/volumes/{mount['volume']}"
     if not mount["below"]:
-        return whole
+        return volume_path
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-    opened = os.open(whole, flags)
+    opened = os.open(volume_path, flags)
     for part in filter(None, mount["below"].split("/")):
         try:
             inner = os.open(part, flags, dir_fd=opened)
@@ -105,36 +105,36 @@ def mount_source(number: int, index: int, mount: dict[str, Any], volumes: dict[s
     tree = clone_mount("", opened)
     is_directory = stat.S_ISDIR(os.fstat(opened).st_mode)
     os.close(opened)
-    place = f"{TOP}/part-{number}-{index}"
+    target = f"{TOP}/part-{number}-{index}"
     if is_directory:
-        os.mkdir(place)
+        os.mkdir(target)
     else:
-        os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
-    attach_mount(tree, place)
-    return place
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
+    attach_mount(tree, target)
+    return target
 
 
-def mount_root(number: int, container: dict[str, Any], places: dict[str, bool]) -> str:
+def mount_root(number: int, container: dict[str, Any], mount_points: dict[str, bool]) -> str:
     """Make the root of a container, with places to mount at, and return its path.
 
-    `places` says of each path whether a directory is mounted there, or a file.
+    `mount_points` says of each path whether a directory is mounted there, or a file.
     """
-    own = f"{TOP}/{number}"
+    directory = f"{TOP}/{number}"
     for part in ("", "/upper", "/work", "/root"):
-        os.mkdir(f"{own}{part}", 0o755)
-    layers = f"lowerdir={container['root']},upperdir={own}/upper,workdir={own}/work"
+        os.mkdir(f"{directory}{part}", 0o755)
+    layers = f"lowerdir={container['root']},upperdir={directory}/upper,workdir={directory}/work"
     if any(character in container["root"] for character in ",:\\"):
         raise PodTrouble(f"the path of the image {container['root']} cannot be mounted")
-    mount("overlay", f"{own}/root", "overlay", MS_NODEV | MS_NOSUID, layers)
+    mount("overlay", f"{directory}/root", "overlay", MS_NODEV | MS_NOSUID, layers)
     child = os.fork()
     if child == 0:
         status = 1
         try:
             # Links of the image lead where they lead in the container.
-            os.chroot(f"{own}/root")
+            os.chroot(f"{directory}/root")
             os.chdir("/")
             os.umask(0o022)
-            for path, is_directory in places.items():
+            for path, is_directory in mount_points.items():
                 os.makedirs(path if is_directory else os.path.dirname(path), exist_ok=True)
                 if not is_directory and not os.path.exists(path):
                     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
@@ -143,4 +143,4 @@ def mount_root(number: int, container: dict[str, Any], places: dict[str, bool]) 
             os._exit(status)
     if os.waitpid(child, 0)[1]:
         raise PodTrouble(f"container {container['name']}: places to mount at cannot be made")
-    return f"{own}/root"
+    return f"{directory}/root"

@@ -12,8 +12,8 @@ def connect_bridge(network_pid: int, address: str) -> None:
     link = ["link", "add", "up", "master", "pods", "type", "veth"]
     peer = ["peer", "name", "eth0", "netns", str(os.getpid())]
     _run(["nsenter", f"--target={network_pid}", "--net", "ip", *link, *peer])
-    ours = [f"addr add {address} dev eth0", "link set eth0 up", "link set lo up"]
-    _run(["ip", "-batch", "-"], "\n".join(ours))
+    commands = [f"addr add {address} dev eth0", "link set eth0 up", "link set lo up"]
+    _run(["ip", "-batch", "-"], "\n".join(commands))
     with open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w") as file:
         file.write("0")
 

@@ -34,10 +34,10 @@ def listen(ports: list[dict[str, Any]]) -> list[tuple[socket.socket, int]]:
 async def forward(ports: list[tuple[socket.socket, int]], address: str) -> None:
     """Join connections to ports of the node with ones to the pod, from then on."""
     forwarder = _Forwarder()
-    for taken, port in ports:
+    for listener, port in ports:
         join = partial(forwarder.forward, address, port)
         # So many are accepted at a time before it is seen that there are too many.
-        await asyncio.start_server(join, sock=taken, backlog=_BACKLOG)
+        await asyncio.start_server(join, sock=listener, backlog=_BACKLOG)
 
 
 class _Connection:
@@ -46,11 +46,11 @@ class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        self.inner: asyncio.StreamWriter | None = None
+        self.pod_writer: asyncio.StreamWriter | None = None
 
     def abort(self) -> None:
         """End it at once, with what was not sent yet: those who do not read must not hold it."""
-        for each in (self.writer, self.inner):
+        for each in (self.writer, self.pod_writer):
             if each is not None:
                 each.transport.abort()
 
@@ -60,7 +60,7 @@ class _Forwarder:
 
     def __init__(self) -> None:
         # Each takes two files, and the pod some of its own.
-        self._most = min(_MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        self._limit = min(_MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         self._joined: dict[_Connection, asyncio.Task[None]] = {}
         """Those that have moved nothing for the longest time come first."""
 
@@ -71,7 +71,7 @@ class _Forwarder:
         Where there are too many, the one that has moved nothing for the longest time is ended:
         those who connect and stay keep no other out.
         """
-        if len(self._joined) >= self._most:
+        if len(self._joined) >= self._limit:
             idle = next(iter(self._joined))
             self._joined.pop(idle).cancel()
             idle.abort()
@@ -84,17 +84,17 @@ class _Forwarder:
 
     async def _join(self, connection: _Connection, address: str, port: int) -> None:
         try:
-            inner, connection.inner = await asyncio.open_connection(address, port)
+            inner, connection.pod_writer = await asyncio.open_connection(address, port)
         except OSError:
             connection.writer.close()
             return
         try:
             await asyncio.gather(
-                self._pump(connection, connection.reader, connection.inner),
+                self._pump(connection, connection.reader, connection.pod_writer),
                 self._pump(connection, inner, connection.writer),
             )
         finally:
-            connection.inner.close()
+            connection.pod_writer.close()
             connection.writer.close()
 
     async def _pump(self, connection: _Connection, reader: asyncio.StreamReader,
