@@ -330,7 +330,7 @@ async def test_requests_count_for_what_they_take_when_they_are_read(path: Path) 
         open_to(bus_with(services, owner=GUEST), path, AccessPolicy(guests=True)),
         connected(path) as handle,
     ):
-        large = {"more": [{} for _ in range(400)]}  # 1,200 bytes, and 800 values
+        large: dict[str, object] = {"more": [{} for _ in range(400)]}  # 1,200 bytes, and 800 values
         waiting = asyncio.ensure_future(handle.rpc("test.wait", large))
         await eventually(lambda: services.running)
         with pytest.raises(RpcError, match=r"of user .* wait already") as failed:

@@ -405,9 +405,9 @@ class JobManager:
 
         self._commits.when_durable(begin_asking)
 
-    def at(self, moment: float, action: Callable[[], None]) -> None:
-        """Do something when the clock says so."""
-        self._timers.at(moment, action)
+    def at(self, moment: float, action: Callable[[], None]) -> Callable[[], None]:
+        """Do something when the clock says so. Return what cancels that."""
+        return self._timers.at(moment, action)
 
     def methods(self) -> Methods:
         """Return the methods that plugins and others have registered."""

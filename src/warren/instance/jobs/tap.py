@@ -182,8 +182,8 @@ class Tap:
     def rpc(self, topic: str, payload: Payload, then: ResponseHandler) -> None:
         self._manager.spawn_rpc(topic, payload, then)
 
-    def at(self, moment: float, action: Callable[[], None]) -> None:
-        self._manager.at(moment, action)
+    def at(self, moment: float, action: Callable[[], None]) -> Callable[[], None]:
+        return self._manager.at(moment, action)
 
 
 def _owners(method: Method | StreamingMethod) -> Method | StreamingMethod:

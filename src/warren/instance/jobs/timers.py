@@ -2,14 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
-from heapq import heappop, heappush
+from functools import partial
+from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from warren.base.clock import Clock
 
 _LONGEST_WAIT: Final = 60.0
 """Seconds after which the clock is read again: it may have been set."""
+
+_ACTIONS_PER_TURN: Final = 50
+"""Actions of one moment after which others have their turn: thousands of jobs may wait for it."""
+
+_Timer = list[Any]
+"""When it is due, its number, and what is done then; None where that was cancelled."""
 
 
 class Timers:
@@ -17,22 +24,47 @@ class Timers:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._due: list[_Timer] = []
+        self._cancelled = 0
         self._numbers = count()
         self._added = asyncio.Event()
 
-    def at(self, moment: float, action: Callable[[], None]) -> None:
-        """Do something at a moment, in seconds since the epoch."""
-        heappush(self._due, (moment, next(self._numbers), action))
+    def at(self, moment: float, action: Callable[[], None]) -> Callable[[], None]:
+        """Do something at a moment, in seconds since the epoch. Return what cancels that."""
+        timer: _Timer = [moment, next(self._numbers), action]
+        heappush(self._due, timer)
         self._added.set()
+        return partial(self._cancel, timer)
+
+    def __len__(self) -> int:
+        """Return how many there are in memory."""
+        return len(self._due)
+
+    def _cancel(self, timer: _Timer) -> None:
+        if timer[-1] is None:
+            return  # it was done, or cancelled
+        timer[-1] = None
+        self._cancelled += 1
+        if self._cancelled > len(self._due) // 2:
+            self._due = [each for each in self._due if each[-1] is not None]
+            heapify(self._due)
+            self._cancelled = 0
 
     async def run(self) -> None:
         """Do what is due until cancelled."""
         while True:
             self._added.clear()
+            done = 0
             while self._due and self._due[0][0] <= self._clock.now():
-                _, _, action = heappop(self._due)
+                timer = heappop(self._due)
+                action, timer[-1] = timer[-1], None
+                if action is None:
+                    self._cancelled -= 1
+                    continue
                 action()
+                done += 1
+                if done % _ACTIONS_PER_TURN == 0:
+                    await asyncio.sleep(0)
             try:
                 async with asyncio.timeout(self._seconds_to_next()):
                     await self._added.wait()
