@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from warren.base.clock import Clock
 
@@ -15,8 +16,13 @@ _LONGEST_WAIT: Final = 60.0
 _ACTIONS_PER_TURN: Final = 50
 """Actions of one moment after which others have their turn: thousands of jobs may wait for it."""
 
-_Timer = list[Any]
-"""When it is due, its number, and what is done then; None where that was cancelled."""
+
+@dataclass(order=True)
+class _Timer:
+    moment: float
+    number: int
+    action: Callable[[], None] | None = field(compare=False)
+    """None where it was done, or cancelled."""
 
 
 class Timers:
@@ -31,7 +37,7 @@ class Timers:
 
     def at(self, moment: float, action: Callable[[], None]) -> Callable[[], None]:
         """Do something at a moment, in seconds since the epoch. Return what cancels that."""
-        timer: _Timer = [moment, next(self._numbers), action]
+        timer = _Timer(moment, next(self._numbers), action)
         heappush(self._due, timer)
         self._added.set()
         return partial(self._cancel, timer)
@@ -41,12 +47,12 @@ class Timers:
         return len(self._due)
 
     def _cancel(self, timer: _Timer) -> None:
-        if timer[-1] is None:
-            return  # it was done, or cancelled
-        timer[-1] = None
+        if timer.action is None:
+            return
+        timer.action = None
         self._cancelled += 1
         if self._cancelled > len(self._due) // 2:
-            self._due = [each for each in self._due if each[-1] is not None]
+            self._due = [each for each in self._due if each.action is not None]
             heapify(self._due)
             self._cancelled = 0
 
@@ -55,9 +61,9 @@ class Timers:
         while True:
             self._added.clear()
             done = 0
-            while self._due and self._due[0][0] <= self._clock.now():
+            while self._due and self._due[0].moment <= self._clock.now():
                 timer = heappop(self._due)
-                action, timer[-1] = timer[-1], None
+                action, timer.action = timer.action, None
                 if action is None:
                     self._cancelled -= 1
                     continue
@@ -74,4 +80,4 @@ class Timers:
     def _seconds_to_next(self) -> float | None:
         if not self._due:
             return None
-        return min(max(self._due[0][0] - self._clock.now(), 0.0), _LONGEST_WAIT)
+        return min(max(self._due[0].moment - self._clock.now(), 0.0), _LONGEST_WAIT)
