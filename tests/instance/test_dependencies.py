@@ -283,6 +283,38 @@ async def test_a_job_that_waits_for_a_moment_can_be_cancelled() -> None:
         assert life.names(job)[-1] == "clean"
 
 
+@virtually
+async def test_a_job_that_is_over_waits_for_no_moment_any_more() -> None:
+    """Each has up to a thousand of them, which may be years ahead."""
+    async with alive(plugins=plugins()) as life:
+        moments = [f"begin-time:{EPOCH + 10**9 + number}" for number in range(10)]
+        for _ in range(3):
+            job = await dependent(life, *moments)
+            await life.cancel(job)
+            await life.until(job)
+        assert len(life.manager._timers) == 0
+
+
+@virtually
+async def test_others_have_their_turn_while_many_jobs_are_told_of_one() -> None:
+    async with alive(plugins=plugins(), generous=False) as life:
+        first = await life.submit()
+        jobs = [await dependent(life, after("afterany", first)) for _ in range(200)]
+        released: list[int] = []
+
+        async def count() -> None:
+            while True:
+                released.append(sum(not life.job(job).dependencies for job in jobs))
+                await asyncio.sleep(0)
+
+        counting = asyncio.ensure_future(count())
+        await life.cancel(first)
+        await settle()
+        counting.cancel()
+        assert released[-1] == len(jobs)
+        assert max(now - before for before, now in pairwise(released)) <= 100
+
+
 # One at a time
 
 

@@ -236,6 +236,15 @@ async def test_a_jobspec_may_be_checked_and_is_told_as_it_will_be_scheduled() ->
 
 
 @virtually
+async def test_a_jobspec_that_is_longer_than_requests_are_is_not_checked() -> None:
+    async with alive(config=SMALL) as life:
+        check = life.bus.handle(OWNER).rpc
+        with pytest.raises(RpcError, match=r"over ingest\.max-payload 1024") as caught:
+            await check("job-ingest.check", {"jobspec": spec(name="x" * 1024)})
+        assert caught.value.errnum == errno.EFBIG
+
+
+@virtually
 async def test_frobnicators_add_to_what_the_queue_has_made_of_a_jobspec() -> None:
     def anywhere(spec: Mapping[str, Any]) -> Mapping[str, Any]:
         assert jobspec.system(spec)["queue"] == "batch"

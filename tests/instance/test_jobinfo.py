@@ -216,6 +216,23 @@ async def test_what_is_no_key_leads_nowhere(key: str) -> None:
         assert watch.errnum == errno.ENOENT
 
 
+@pytest.mark.parametrize("key", ["a" * 5000, ".".join("a" * 100)])
+@virtually
+async def test_a_key_that_is_too_long_or_too_deep_is_not_looked_for(key: str) -> None:
+    """One of a million names stopped all others for half a minute."""
+    async with alive() as life:
+        job = await life.submit()
+        await life.until(job)
+        watch = Watch(life, job, key)  # which waits for what is not there
+        lookup = life.bus.handle().rpc("job-info.lookup", {"id": job, "keys": [key]})
+        with pytest.raises(RpcError, match="more than 4096 characters or 64 names") as caught:
+            await lookup
+
+        assert caught.value.errnum == errno.EINVAL
+        assert await watch.ended()
+        assert watch.errnum == errno.EINVAL
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -388,6 +405,34 @@ async def test_updates_are_told_as_they_come_until_the_job_is_over() -> None:
         now = await life.bus.handle().rpc("job-info.update-lookup", {"id": job, "key": "R"})
         assert late == [now["R"]]
         assert now["R"]["execution"]["expiration"] == 2000.0
+
+
+@virtually
+async def test_a_watch_of_updates_holds_no_version_of_its_own() -> None:
+    """A user has thousands of watches, and a jobspec has megabytes."""
+    long = "x" * 2**21
+    async with alive(generous=False) as life:
+        job = await life.submit_spec(spec(attributes={"notes": long}))
+        await life.until(job, "priority")
+        told: list[bool] = []
+
+        async def watch() -> None:
+            asked = {"id": job, "key": "jobspec"}
+            async for answer in life.bus.handle().stream("job-info.update-watch", asked):
+                told.append(long in str(answer))
+                del answer
+
+        tracemalloc.start()
+        try:
+            watches = [asyncio.ensure_future(watch()) for _ in range(8)]
+            await settle()
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert told == [True] * 8
+        assert held < 2 * len(long)
+        for each in watches:
+            each.cancel()
 
 
 @virtually

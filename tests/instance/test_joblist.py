@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import json
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ from tests.instance.parts import GUEST, OWNER, SlowDisk, opened, refused, settle
 from warren.instance import config, keys
 from warren.instance.kvs import put, unlink
 from warren.journal import MemoryJournal
-from warren.lifecycle.attributes import ATTRIBUTES
+from warren.lifecycle import attributes
+from warren.lifecycle.attributes import ATTRIBUTES, ListedJob
 from warren.lifecycle.states import State
 from warren.rfc.fluid import JobId
 from warren.rpc.message import Payload
@@ -455,3 +458,36 @@ async def test_no_users_jobs_make_an_answer_longer_than_others_can_read() -> Non
 
         assert sorted(job["id"] for each in answers for job in each["jobs"]) == jobs
         assert max(len(json.dumps(each)) for each in answers) < 2 * 2**20
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@virtually
+async def test_listings_of_a_guest_are_made_one_after_the_other(streaming: bool) -> None:
+    """Each holds what it has found so far, and a guest may ask for thousands at the same time."""
+    async with alive() as life:
+        for _ in range(60):
+            await life.submit()
+        looked: list[asyncio.Task[Any] | None] = []
+
+        async def ask(userid: int) -> None:
+            handle = life.bus.handle(userid)
+            if not streaming:
+                await handle.rpc("job-list.list", {})
+                return
+            async for _ in handle.stream("job-list.list", {}):
+                pass
+
+        def noting(each: ListedJob, names: Iterable[str]) -> dict[str, Any]:
+            looked.append(asyncio.current_task())
+            return {"id": each.job.id}
+
+        async def turns(userid: int) -> int:
+            looked.clear()
+            await asyncio.gather(*(ask(userid) for _ in range(3)))
+            assert len(looked) == 3 * 60
+            return len(list(groupby(looked)))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(attributes, "job_attributes", noting)
+            assert await turns(GUEST) == 3
+            assert await turns(OWNER) > 3

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -96,6 +97,33 @@ async def test_a_key_is_told_of_once_or_whenever_it_is_written() -> None:
 
         assert (once.told, once.ended) == ([b"1"], 0)
         assert (always.told, always.ended) == ([b"1", b"2", b"2"], None)
+
+
+@virtually
+async def test_a_watch_holds_nothing_of_what_it_has_told() -> None:
+    """A user has thousands of watches, and a value has megabytes."""
+    value = bytes(2**21)
+    async with watching() as (kvs, bus, group):
+        await changed(kvs, [put("a", value)])
+        told: list[int] = []
+
+        async def watch() -> None:
+            async for answer in bus.handle().stream(
+                "kvs-watch.lookup", {"key": "a", "flags": WATCH}
+            ):
+                told.append(len(treeobj.read_val(answer["val"])))
+                del answer
+
+        tracemalloc.start()
+        try:
+            for _ in range(8):
+                group.create_task(watch())
+            await settle()
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert told == [len(value)] * 8
+        assert held < 2 * len(value)
 
 
 @pytest.mark.parametrize("how", [WATCH_FULL, WATCH_UNIQ])

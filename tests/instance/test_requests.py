@@ -452,6 +452,26 @@ async def test_exceptions_come_over_all_jobs_of_a_user() -> None:
 
 
 @virtually
+async def test_others_have_their_turn_while_all_jobs_of_a_user_are_cancelled() -> None:
+    async with alive(generous=False) as life:
+        jobs = [await queued(life) for _ in range(200)]
+        cancelled: list[int] = []
+
+        async def count() -> None:
+            while True:
+                active = [each for each in life.manager.active() if not each.pending_events]
+                cancelled.append(len(jobs) - len(active))
+                await asyncio.sleep(0)
+
+        counting = asyncio.ensure_future(count())
+        asked = {"type": "cancel", "severity": 0}
+        assert await ask(life, "raiseall", GUEST, **asked) == {"count": 200, "errors": 0}
+        counting.cancel()
+        assert cancelled[0] == 0
+        assert 0 < min(filter(None, cancelled)) <= 100
+
+
+@virtually
 async def test_signals_go_to_all_running_jobs_of_a_user() -> None:
     async with alive(seconds=100) as life:
         mine, others = await life.submit_as(GUEST), await life.submit_as(STRANGER)

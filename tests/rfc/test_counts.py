@@ -74,6 +74,15 @@ def test_what_is_no_count_is_refused_with_its_key(value: Any, problem: str) -> N
     assert str(refused.value).startswith(problem)
 
 
+def test_a_list_of_counts_is_short() -> None:
+    """A listing reads those of each job again; ranges may be as long as they like."""
+    odd = [str(number) for number in range(1, 2051, 2)]
+    assert counts.parse(",".join(odd[:1024])).min == 1
+    with pytest.raises(BadFormat, match="it holds more than 1024 ids"):
+        counts.parse(",".join(odd))
+    assert counts.parse("1-9999999:2").min == 1
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

@@ -5,6 +5,7 @@ import errno
 import os
 import resource
 import stat
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
@@ -319,6 +320,67 @@ async def test_a_message_of_too_many_values_is_refused_unread(path: Path) -> Non
             await handle.rpc("test.echo", {"a": [0] * 40_000})
         assert failed.value.errnum == errno.EMSGSIZE
         assert await handle.rpc("test.echo", {"a": ",[" * 20_000 + '"\\'})
+
+
+@really
+async def test_requests_count_for_what_they_take_when_they_are_read(path: Path) -> None:
+    """A list of empty objects takes twenty times as much as its text."""
+    services = Services()
+    async with (
+        open_to(bus_with(services, owner=GUEST), path, AccessPolicy(guests=True)),
+        connected(path) as handle,
+    ):
+        large: dict[str, object] = {"more": [{} for _ in range(400)]}  # 1,200 bytes, and 800 values
+        waiting = asyncio.ensure_future(handle.rpc("test.wait", large))
+        await eventually(lambda: services.running)
+        with pytest.raises(RpcError, match=r"of user .* wait already") as failed:
+            await handle.rpc("test.echo", large)
+        assert failed.value.errnum == errno.EAGAIN
+
+        services.gate.set()
+        await waiting
+        assert await handle.rpc("test.echo", large) == large
+
+
+@really
+async def test_the_name_of_a_service_is_short(path: Path) -> None:
+    """It is kept for as long as its connection, and is no request under way."""
+    async with (
+        open_to(bus_with(Services(), owner=GUEST), path, AccessPolicy(guests=True)),
+        connected(path) as handle,
+    ):
+        name = f"{OWNER}-tool"
+        with pytest.raises(RpcError, match="has 256 characters at most") as failed:
+            await handle.rpc("service.add", {"service": name.ljust(257, "x")})
+        assert failed.value.errnum == errno.EINVAL
+        assert await handle.rpc("service.add", {"service": name.ljust(256, "x")}) == {}
+
+
+class Answer(dict[str, object]):
+    """One that can be seen to be gone."""
+
+
+@really
+async def test_an_answer_that_is_sent_is_not_kept_until_the_next_one_comes(path: Path) -> None:
+    """A guest has thousands of streams, and an answer may have megabytes."""
+    made: list[weakref.ref[Answer]] = []
+
+    async def one(request: Request) -> AsyncIterator[Payload]:
+        answer = Answer(text="x")
+        made.append(weakref.ref(answer))
+        yield answer
+        del answer
+        await asyncio.Event().wait()
+
+    bus = Bus(GUEST)
+    bus.register("test", {"one": StreamingMethod(one, guest=True)})
+    async with (
+        open_to(bus, path, AccessPolicy(guests=True)),
+        connected(path) as handle,
+        aclosing(handle.stream("test.one")) as answers,  # type: ignore[type-var]
+    ):
+        assert await anext(answers) == {"text": "x"}
+        await eventually(lambda: made[0]() is None)
 
 
 # Time

@@ -97,3 +97,9 @@ def test_a_request_is_short_on_the_wire() -> None:
 )
 def test_an_error_says_whether_to_ask_again(errnum: int, lost: bool) -> None:
     assert RpcError(errnum).unserved is lost
+
+
+@given(sent=st.lists(st.text() | st.integers()))
+@example(sent=['",[{', "\\", '\\"', '\\\\",', "a\n,\\u0041,"])
+def test_values_are_counted_as_they_are_read(sent: list[Any]) -> None:
+    assert message.count_values(msgspec.json.encode(sent)) == max(1, len(sent))

@@ -1,5 +1,6 @@
 """What a request would get of a system, and why it gets nothing."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from warren.rfc.counts import parse
 from warren.rfc.errors import BadFormat
 from warren.rfc.resource_set import Rank
 from warren.scheduling.graph import Allocation, Graph, NodeUse, Piece, Refusal
+from warren.scheduling.inventory import Inventory
 from warren.scheduling.request import Request
 
 SYSTEM = system((2, 8), (2, 8), (1, 0))
@@ -198,10 +200,28 @@ def test_properties_come_from_r_and_those_of_this_instance_alone_are_not_given_a
 
 
 def test_many_constraints_are_not_all_kept(graph: Graph) -> None:
-    for number in range(1000):
+    for number in range(6000):
         constraint = orjson.dumps({"ranks": [f"0,{number + 1}"]}).decode()
         assert matched(graph, want(1, constraint=constraint)).pieces == (Piece(0, 0b1),)
-    assert len(graph._matching_by_constraint) < 300
+    assert len(graph._matching_by_constraint) < 5000
+
+
+def test_the_constraints_of_all_jobs_that_are_looked_at_are_read_once(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each queue 32 jobs that wait for others are looked at, and 256 for an administrator."""
+    read: list[object] = []
+    matching = Inventory.matching_nodes
+
+    def noting(inventory: Inventory, wanted: Mapping[str, Any]) -> int:
+        read.append(wanted)
+        return matching(inventory, wanted)
+
+    monkeypatch.setattr(Inventory, "matching_nodes", noting)
+    for _ in range(2):
+        for number in range(8 * (32 + 256)):
+            assert graph.fits(want(1, constraint=f'{{"ranks":["0,{number + 1}"]}}'))
+    assert len(read) == 8 * (32 + 256)
 
 
 # Nodes that are excluded, or gone

@@ -181,6 +181,13 @@ def test_a_constraint_that_is_none_is_refused_with_its_place() -> None:
         from_jobspec(asking(slot(1, core()), constraints={"or": [1]}))
 
 
+def test_what_is_demanded_of_nodes_is_no_longer_than_is_kept() -> None:
+    fits, longer = ({"properties": ["x" * count]} for count in (65_000, 66_000))
+    assert from_jobspec(asking(slot(1, core()), constraints=fits)).constraint
+    with pytest.raises(BadFormat, match="has 66019 characters, and 65536 at most: name hosts"):
+        from_jobspec(asking(slot(1, core()), constraints=longer))
+
+
 @pytest.mark.parametrize(
     ("name", "outcome"),
     [

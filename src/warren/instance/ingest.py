@@ -19,7 +19,7 @@ from warren.instance.config import Config
 from warren.instance.jobids import JobIdAllocator
 from warren.instance.jobs.manager import JobManager
 from warren.instance.kvs import Kvs, put
-from warren.instance.kvs.quota import PER_JOB, size_read
+from warren.instance.kvs.quota import PER_JOB
 from warren.instance.queues import Queues
 from warren.rfc import canonical, signed_request
 from warren.rfc import jobspec as jobspecs
@@ -31,6 +31,7 @@ from warren.rpc.message import (
     Payload,
     Request,
     RpcError,
+    size_read,
     too_many_values,
 )
 
@@ -147,6 +148,9 @@ class Ingest:
         submission, cred = self._read(request, _CheckRequest), request.cred
         if not cred.is_owner:
             self._check_guest("munge", cred.userid)
+        longest = self._config.ingest.max_payload
+        if len(msgspec.json.encode(submission.jobspec)) > longest:
+            raise RpcError(errno.EFBIG, f"the jobspec has over ingest.max-payload {longest} bytes")
         _, scheduled = await self._check_jobspec(submission.jobspec, submission, cred)
         return {"jobspec": scheduled}
 

@@ -15,6 +15,7 @@ import orjson
 from warren.instance import keys
 from warren.instance.jobs.manager import JobManager
 from warren.instance.kvs import Kvs
+from warren.instance.kvs.spelling import parse_key
 from warren.instance.kvs.tree import VALUE, split_key
 from warren.lifecycle.states import State
 from warren.rfc import eventlog, stdio
@@ -106,11 +107,14 @@ class JobInfo:
             within = ", ".join(self._kvs.names(place)) or "nothing yet"
             raise RpcError(errno.EISDIR, f"{key} is a directory; it holds {within}") from None
 
-    def _current(self, job: JobId, key: str) -> Any:
-        """Return jobspec or R with the updates that the job's eventlog tells of."""
+    def _current(self, job: JobId, key: str, until: int | None = None) -> Any:
+        """Return jobspec or R with the updates that the job's eventlog tells of.
+
+        `until` is where in the log those begin that are left out.
+        """
         name, apply = _UPDATES[key]
         value = _parse(self._value(job, key), key)
-        log = self._kvs.lookup(keys.job_key(job, "eventlog"))
+        log = self._kvs.lookup(keys.job_key(job, "eventlog"))[:until]
         if name.encode() in log:
             with _refuse_damaged("eventlog"):
                 for event in eventlog.decode(log.decode()):
@@ -127,18 +131,19 @@ class JobInfo:
         """Send jobspec or R as it is, and again after each update, until the job is over."""
         job = self._permitted_job(request)
         key = _updated_key(request)
-        name, apply = _UPDATES[key]
-        value = _parse(self._value(job, key), key)
+        name, _ = _UPDATES[key]
+        seen = 0
         sent = False
         async with aclosing(self._lines(job, "eventlog")) as batches:  # type: ignore[type-var]
             async for lines in batches:
+                seen += len(lines)
                 with _refuse_damaged("eventlog"):
-                    events = map(eventlog.decode_line, _split_lines(lines))
-                    updates = [event for event in events if event.name == name]
-                    for update in updates:
-                        value = apply(value, update.context)
-                if updates or not sent:
-                    yield {"id": job, key: value}
+                    updated = any(
+                        eventlog.decode_line(line).name == name for line in _split_lines(lines)
+                    )
+                if updated or not sent:
+                    # Made anew each time: a user has many watches, and a jobspec is long.
+                    yield {"id": job, key: self._current(job, key, seen)}
                     sent = True
 
     # Logs
@@ -256,8 +261,11 @@ def _parse(value: bytes, key: str) -> Any:
 
 
 def _key(job: JobId, key: str) -> str:
-    """Return where a key of a job's directory is. Raises RpcError(ENOENT) for what is no key."""
-    if not all(key.split(".")):
+    """Return where a key of a job's directory is.
+
+    Raises RpcError: ENOENT for what is no key, or EINVAL for one that is too long or too deep.
+    """
+    if ".".join(parse_key(key)) != key or not key:
         raise RpcError(errno.ENOENT, f"{key!r} is no key: names with a dot between them are one")
     return keys.job_key(job, key)
 

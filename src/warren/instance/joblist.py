@@ -39,6 +39,8 @@ _BATCH_JOBS: Final = 500
 """Jobs in one answer of a stream."""
 _BATCH_BYTES: Final = 2**20
 """Bytes of jobs after which an answer of a stream is sent, however few these are."""
+_STREAMS: Final = 100
+"""Streams of one guest that are under way at a time: each goes through a list of its own."""
 MOST_BYTES: Final = 48 * 2**20
 """Bytes of jobs in one answer that is no stream: clients of Flux read no more of one message."""
 _QUEUE_AND_RESULT: Final = attrgetter("queue", "result")
@@ -60,6 +62,14 @@ class _Query(msgspec.Struct, frozen=True, kw_only=True):
     names: list[str]
     since: float
     selection: Selection
+
+
+class _Turns:
+    """Whose turn it is of one guest's listings: what each has found so far is in memory."""
+
+    def __init__(self) -> None:
+        self.collecting = asyncio.Lock()
+        self.streaming = asyncio.Semaphore(_STREAMS)
 
 
 class JobList:
@@ -88,6 +98,7 @@ class JobList:
         self._private = private
         self._purged = 0
         self._waiting: dict[JobId, list[asyncio.Event]] = {}
+        self._turns_of_guests: dict[int, _Turns] = {}
         manager.load(self)
 
     def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
@@ -120,7 +131,10 @@ class JobList:
     async def _list(self, request: Request) -> Payload:
         query = _query(request, self._most_comparisons)
         found, size = [], 0
-        async with aclosing(self._selected_jobs(query, request.cred)) as jobs:  # type: ignore[type-var]
+        async with (
+            self._turns(request.cred).collecting,
+            aclosing(self._selected_jobs(query, request.cred)) as jobs,  # type: ignore[type-var]
+        ):
             async for each in jobs:
                 size += _size(each)
                 if size > self._most_bytes:
@@ -132,18 +146,20 @@ class JobList:
 
     async def _stream(self, request: Request) -> AsyncIterator[Payload]:
         query = _query(request, self._most_comparisons)
-        batch: list[dict[str, Any]] = []
-        size = 0
+        turns = self._turns(request.cred)
         head: dict[str, Any] = {"version": 1}
-        async with aclosing(self._selected_jobs(query, request.cred)) as jobs:  # type: ignore[type-var]
-            async for each in jobs:
-                batch.append(each)
-                size += _size(each)
-                if len(batch) == _BATCH_JOBS or size > _BATCH_BYTES:
-                    yield {**head, "jobs": batch}
-                    batch, size, head = [], 0, {}
-        if batch or head:
-            yield {**head, "jobs": batch}
+        async with (
+            turns.streaming,
+            aclosing(self._selected_jobs(query, request.cred)) as jobs,  # type: ignore[type-var]
+        ):
+            while True:
+                # Not while it is sent: a reader may be slow.
+                async with turns.collecting:
+                    batch = await _batch(jobs)
+                if not (batch or head):
+                    return
+                yield {**head, "jobs": batch}
+                head = {}
 
     async def _selected_jobs(self, query: _Query, cred: Cred) -> AsyncIterator[dict[str, Any]]:
         """Describe the selected jobs: waiting ones, then running ones, then those that are over."""
@@ -187,6 +203,11 @@ class JobList:
         for each in reversed(self._manager.inactive()):
             if each.ended_at > since and self._manager.find(each.id) is not None:
                 yield each
+
+    def _turns(self, cred: Cred) -> "_Turns":
+        if cred.owner:
+            return _Turns()
+        return self._turns_of_guests.setdefault(cred.userid, _Turns())
 
     # One job
 
@@ -250,6 +271,18 @@ class JobList:
             names = sorted({queue for queue, _ in (*counts, *ended) if queue is not None})
             stats["queues"] = [{"name": name, **_count(counts, ended, name)} for name in names]
         return stats
+
+
+async def _batch(jobs: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the next jobs, as many as fit one answer of a stream."""
+    batch: list[dict[str, Any]] = []
+    size = 0
+    async for each in jobs:
+        batch.append(each)
+        size += _size(each)
+        if len(batch) == _BATCH_JOBS or size > _BATCH_BYTES:
+            break
+    return batch
 
 
 def _size(described: Mapping[str, Any]) -> int:

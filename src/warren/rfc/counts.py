@@ -14,7 +14,8 @@ from warren.rfc import idset, ranges
 from warren.rfc.errors import BadFormat
 from warren.rfc.ranges import Range
 
-_MOST: Final = 2**16
+_MOST: Final = 1024
+"""Numbers of a list: whatever looks at a job reads them again, while all others wait."""
 _KEYS: Final = ("min", "max", "operator", "operand")
 
 

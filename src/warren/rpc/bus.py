@@ -103,6 +103,7 @@ class Bus:
         async with aclosing(answers) as open_answers:  # type: ignore[type-var]
             async for answer in open_answers:
                 yield answer
+                del answer  # it may be large, and the next one may be long in coming
 
     def _find(self, request: Request) -> Method | StreamingMethod | Forwarder:
         name, _, method = request.topic.partition(".")
@@ -141,3 +142,4 @@ class Loopback:
         async with aclosing(self._bus.stream(request)) as answers:  # type: ignore[type-var]
             async for answer in answers:
                 yield answer
+                del answer  # as in `follow`

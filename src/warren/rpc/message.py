@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, NewType, Protocol
 
@@ -24,7 +23,8 @@ All others skip it before the first message, which it cannot begin."""
 MOST_VALUES: Final = 2**15
 """Values in what a guest sends: while more are read, all others would wait."""
 
-_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_PER_VALUE: Final = 80
+"""Bytes that each value of a JSON text is counted for: read, even `{}` is as large as that."""
 
 
 class Cred(msgspec.Struct, frozen=True):
@@ -112,7 +112,16 @@ def too_many_values(data: bytes) -> bool:
 
 def count_values(data: bytes) -> int:
     """Return how many values a JSON text holds, without reading it."""
-    return _count_separators(_STRING.sub(b"", data))
+    # Without what is escaped in strings, each second piece between quotes is one of them. An
+    # expression that takes strings out would take ten times as long, in which all others wait.
+    pieces = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+    return _count_separators(b"".join(pieces[::2]))
+
+
+def size_read(data: bytes) -> int:
+    """Return how many bytes a JSON text is counted for that is kept as it is read."""
+    most = _count_separators(data) * _PER_VALUE
+    return len(data) + (most if most <= len(data) else count_values(data) * _PER_VALUE)
 
 
 def _count_separators(data: bytes) -> int:

@@ -236,7 +236,8 @@ class Peer(Forwarder):
         elif received.tag in self._answering:
             raise RpcError(errno.EPROTO, f"tag {received.tag} is in use")
         else:
-            work = partial(self._answer, received, len(line))
+            size = message.size_read(line) if self._usage.is_limited else len(line)
+            work = partial(self._answer, received, size)
             task = tasks.create_task(self._usage.run_fairly(work))
             self._answering[received.tag] = task
             task.add_done_callback(lambda _: self._answering.pop(received.tag, None))
@@ -263,6 +264,7 @@ class Peer(Forwarder):
             async with aclosing(self._handler.stream(request)) as answers:  # type: ignore[type-var]
                 async for answer in answers:
                     await self._send(_answer_message(tag, answer))
+                    del answer  # it may be large, and the next one may be long in coming
             await self._send(Message(tag=tag, errnum=errno.ENODATA))
         else:
             answer = await self._handler.rpc(request)

@@ -30,6 +30,8 @@ from warren.rpc.peer import Peer, RequestHandler, refuse
 ADD_TOPIC: Final = "service.add"
 
 _MOST_SERVICES: Final = 16
+_LONGEST_NAME: Final = 256
+"""Characters of a service's name, which stays in memory for as long as its connection."""
 
 
 class _Connection(RequestHandler):
@@ -72,6 +74,9 @@ class _Connection(RequestHandler):
         name = request.payload.get("service")
         if not isinstance(name, str) or not name or "." in name:
             raise RpcError(errno.EPROTO, "service.add names no service")
+        if len(name) > _LONGEST_NAME:
+            words = f"the name of a service has {_LONGEST_NAME} characters at most"
+            raise RpcError(errno.EINVAL, words)
         if not may_serve(self._cred, name):
             number = self._cred.userid
             raise RpcError(errno.EPERM, f"this user offers services that are called {number}-...")

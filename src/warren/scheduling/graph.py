@@ -20,8 +20,9 @@ from warren.scheduling.request import Request
 
 __all__ = ["Allocation", "Graph", "NodeUse", "Piece", "Refusal"]
 
-_MAX_CONSTRAINTS: Final = 256
-"""How many constraints are kept with the nodes that meet them."""
+_MAX_CONSTRAINTS: Final = 4096
+"""How many constraints are kept with the nodes that meet them: more than one look at all queues
+comes upon, or none of them would be found when the next one comes."""
 
 
 class NodeUse(msgspec.Struct, frozen=True):

@@ -30,6 +30,9 @@ _KINDS: Final = "node, slot, core, gpu and ssd"
 _MAX_ALLOCATIONS: Final = 16384
 """Beside those of nodes: each is placed by itself, while other requests wait."""
 
+_LONGEST_CONSTRAINT: Final = 2**16
+"""Characters of what a job demands of nodes, which is kept with the nodes that meet it."""
+
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What is wanted. Without `nodes`, slots may lie anywhere."""
@@ -359,4 +362,9 @@ def _constraint(given: Any) -> tuple[str, bool]:
         raise BadFormat(f"jobspec: {error}") from None
     rest, untagged = tags.strip_untagged(given)
     text = orjson.dumps(rest, option=orjson.OPT_SORT_KEYS).decode() if rest else ""
+    if len(text) > _LONGEST_CONSTRAINT:
+        raise BadFormat(
+            f"jobspec: attributes.system.constraints has {len(text)} characters, and "
+            f"{_LONGEST_CONSTRAINT} at most: name hosts as a list, such as node[01-64]"
+        )
     return text, untagged

@@ -242,8 +242,11 @@ class Jobtap(Protocol):
         """Ask another service, and hear its answer."""
         ...
 
-    def call_at(self, moment: float, action: Callable[[], None]) -> None:
-        """Do something when the clock says so: seconds since the epoch. No restart survives it."""
+    def call_at(self, moment: float, action: Callable[[], None]) -> Callable[[], None]:
+        """Do something when the clock says so: seconds since the epoch. No restart survives it.
+
+        Return what cancels that.
+        """
         ...
 
 

@@ -402,9 +402,9 @@ class JobManager:
 
         self._commits.when_durable(begin_asking)
 
-    def call_at(self, moment: float, action: Callable[[], None]) -> None:
-        """Do something when the clock says so."""
-        self._timers.call_at(moment, action)
+    def call_at(self, moment: float, action: Callable[[], None]) -> Callable[[], None]:
+        """Do something when the clock says so. Return what cancels that."""
+        return self._timers.call_at(moment, action)
 
     def methods(self) -> Methods:
         """Return the methods that plugins and others have registered."""

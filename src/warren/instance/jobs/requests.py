@@ -7,12 +7,11 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from warren.instance.jobs.manager import ActiveJob, InactiveJob, JobManager
-from warren.instance.kvs.quota import size_read
 from warren.lifecycle.job import update
 from warren.lifecycle.states import ACTIVE
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
-from warren.rpc.message import Request, RpcError
+from warren.rpc.message import Request, RpcError, size_read
 
 ANY: Final = frozenset({-1, 2**32 - 1, 2**64 - 1})
 """Spellings of any job and of any user."""

@@ -1,5 +1,6 @@
 """The `job-manager` service: what users and other parts may ask of the job manager."""
 
+import asyncio
 import errno
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -33,6 +34,9 @@ from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Payload, Request, RpcError
 
 _NO_LOADING: Final = "plugins are parts of the instance: none is loaded or removed while it runs"
+
+_JOBS_PER_TURN: Final = 50
+"""Jobs that something is done to before other requests have their turn."""
 
 
 class UpdateResolver(Protocol):
@@ -192,8 +196,11 @@ class JobManagerService:
             for entry in entries:
                 if not (request.cred.is_owner or _ends_job(entry, payload)):
                     self._manager.charge(entry, size)
-            for entry in entries:
-                self._manager.processor.post(entry, "exception", _exception(request, payload))
+            for number, entry in enumerate(entries, 1):
+                if self._manager.find(entry.job.id) is entry:  # else it is over by now
+                    self._manager.processor.post(entry, "exception", _exception(request, payload))
+                if number % _JOBS_PER_TURN == 0:
+                    await asyncio.sleep(0)
             await self._manager.wait_committed()
         return {"count": len(entries), "errors": 0}
 

@@ -9,7 +9,7 @@ from warren.base import log
 from warren.instance import keys
 from warren.instance.jobs import subset
 from warren.instance.kvs import PRIMARY, Kvs, Operation, Quota, graft, put, unlink
-from warren.instance.kvs.quota import PER_JOB, size_read
+from warren.instance.kvs.quota import PER_JOB
 from warren.lifecycle.job import Job, replay
 from warren.lifecycle.states import State
 from warren.rfc import eventlog, fluid, resource_set
@@ -17,6 +17,7 @@ from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
+from warren.rpc.message import size_read
 
 _LOST: Final = "job-lost+found.job"
 """Where jobs are kept that cannot be read."""

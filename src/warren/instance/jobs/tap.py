@@ -182,8 +182,8 @@ class Tap:
     def rpc(self, topic: str, payload: Payload, then: ResponseHandler) -> None:
         self._manager.spawn_rpc(topic, payload, then)
 
-    def call_at(self, moment: float, action: Callable[[], None]) -> None:
-        self._manager.call_at(moment, action)
+    def call_at(self, moment: float, action: Callable[[], None]) -> Callable[[], None]:
+        return self._manager.call_at(moment, action)
 
 
 def _owner_only(method: Method | StreamingMethod) -> Method | StreamingMethod:

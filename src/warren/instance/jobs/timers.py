@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from heapq import heappop, heappush
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
 
@@ -11,28 +13,64 @@ from warren.base.clock import Clock
 _LONGEST_WAIT: Final = 60.0
 """Seconds after which the clock is read again: it may have been set."""
 
+_ACTIONS_PER_TURN: Final = 50
+"""Actions of one moment after which others have their turn: thousands of jobs may wait for it."""
+
+
+@dataclass(order=True)
+class _Timer:
+    moment: float
+    number: int
+    action: Callable[[], None] | None = field(compare=False)
+    """None where it was done, or cancelled."""
+
 
 class Timers:
     """A queue of actions. `run` must be running for any to be done."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._due: list[_Timer] = []
+        self._cancelled = 0
         self._numbers = count()
         self._added = asyncio.Event()
 
-    def call_at(self, moment: float, action: Callable[[], None]) -> None:
-        """Do something at a moment, in seconds since the epoch."""
-        heappush(self._due, (moment, next(self._numbers), action))
+    def call_at(self, moment: float, action: Callable[[], None]) -> Callable[[], None]:
+        """Do something at a moment, in seconds since the epoch. Return what cancels that."""
+        timer = _Timer(moment, next(self._numbers), action)
+        heappush(self._due, timer)
         self._added.set()
+        return partial(self._cancel, timer)
+
+    def __len__(self) -> int:
+        """Return how many there are in memory."""
+        return len(self._due)
+
+    def _cancel(self, timer: _Timer) -> None:
+        if timer.action is None:
+            return
+        timer.action = None
+        self._cancelled += 1
+        if self._cancelled > len(self._due) // 2:
+            self._due = [each for each in self._due if each.action is not None]
+            heapify(self._due)
+            self._cancelled = 0
 
     async def run(self) -> None:
         """Do what is due until cancelled."""
         while True:
             self._added.clear()
-            while self._due and self._due[0][0] <= self._clock.now():
-                _, _, action = heappop(self._due)
+            done = 0
+            while self._due and self._due[0].moment <= self._clock.now():
+                timer = heappop(self._due)
+                action, timer.action = timer.action, None
+                if action is None:
+                    self._cancelled -= 1
+                    continue
                 action()
+                done += 1
+                if done % _ACTIONS_PER_TURN == 0:
+                    await asyncio.sleep(0)
             try:
                 async with asyncio.timeout(self._seconds_to_next()):
                     await self._added.wait()
@@ -42,4 +80,4 @@ class Timers:
     def _seconds_to_next(self) -> float | None:
         if not self._due:
             return None
-        return min(max(self._due[0][0] - self._clock.now(), 0.0), _LONGEST_WAIT)
+        return min(max(self._due[0].moment - self._clock.now(), 0.0), _LONGEST_WAIT)

@@ -10,14 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from warren.base.bytesize import human
-from warren.rpc import message
 from warren.rpc.message import RpcError
 
 PER_JOB: Final = 4096
 """Bytes that any job is counted for, besides what its user has written."""
-
-_PER_VALUE: Final = 80
-"""Bytes that each value of a JSON text is counted for: read, even `{}` is as large as that."""
 
 END_OF_JOB_RESERVE: Final = 16 * 2**20
 """Bytes with which a job comes to its end, what it has printed included, on a disk that is full."""
@@ -27,14 +23,6 @@ USER_RESERVE: Final = 64 * 2**20
 
 LEAST_RESERVE: Final = 2**20
 """Bytes with which a job comes to its end in any case, besides what it was submitted with."""
-
-
-def size_read(text: bytes) -> int:
-    """Return how many bytes a JSON text is counted for that is kept as it is read.
-
-    So are the jobspecs and the events of active jobs.
-    """
-    return len(text) + message.count_values(text) * _PER_VALUE
 
 
 class Quota:

@@ -28,7 +28,8 @@ def parse_key(key: Any, what: str = "key") -> list[str]:
     """Read a key. Raises RpcError: EPROTO, or EINVAL for one that is too long or too deep."""
     if not isinstance(key, str):
         raise RpcError(errno.EPROTO, f"{what} is not a string")
-    names = [name for name in key.split(".") if name]
+    # Before it is parted: names without number would take long, and much memory.
+    names = [name for name in key.split(".") if name] if len(key) <= _LONGEST else []
     if len(key) > _LONGEST or len(names) > DEEPEST:
         raise RpcError(
             errno.EINVAL, f"{what} has more than {_LONGEST} characters or {DEEPEST} names"

@@ -77,6 +77,8 @@ class KvsWatch:
                 first = not state.has_sent
                 async for answer in state.answers(found):
                     yield answer
+                    del answer  # it may be large, and the next one may be long in coming
+                del found
                 if first and flags & WATCH_INITIAL_SENTINEL:
                     yield {"val": None}
                 if not flags & WATCH:

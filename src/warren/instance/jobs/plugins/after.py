@@ -6,6 +6,7 @@ is made again from them after a restart.
 
 from collections.abc import Mapping
 from enum import Enum, auto
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -18,6 +19,9 @@ from warren.rfc.dependency import Dependency
 from warren.rfc.fluid import JobId
 
 SCHEMES: Final = ("after", "afterstart", "afterany", "afterok", "afternotok", "afterexcept")
+
+_JOBS_AT_ONCE: Final = 50
+"""Jobs that are told at once what has become of one that they wait for: there may be thousands."""
 
 
 class DependencyState(Enum):
@@ -94,10 +98,18 @@ class After:
         self._tap.dependency_add(job.id, description)
 
     def _on_change(self, antecedent: Job) -> None:
-        for waiting in sorted(self._dependents.get(antecedent.id, ())):
-            for description, waits in self._outstanding(waiting).items():
-                if waits.antecedent == antecedent.id:
-                    self._act_on(waiting, description, dependency_state(waits.scheme, antecedent))
+        waiting = sorted(self._dependents.get(antecedent.id, ()))
+        for job in waiting[:_JOBS_AT_ONCE]:
+            self._tell(job, antecedent)
+        for job in waiting[_JOBS_AT_ONCE:]:
+            # In turns with all else.
+            self._tap.at(0.0, partial(self._tell, job, antecedent))
+
+    def _tell(self, waiting: JobId, antecedent: Job) -> None:
+        """Tell a job what another has become that it may wait for."""
+        for description, waits in self._outstanding(waiting).items():
+            if waits.antecedent == antecedent.id:
+                self._act_on(waiting, description, dependency_state(waits.scheme, antecedent))
 
     def _check_all(self, job: Job) -> None:
         """Look at everything that a job waits for, as it is now."""

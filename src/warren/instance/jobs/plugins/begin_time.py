@@ -1,5 +1,6 @@
 """The dependency `begin-time`: a job waits for a moment of the wall clock."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -21,6 +22,8 @@ class BeginTime:
         self._clock = clock
         self._moments: dict[JobId, dict[str, float]] = {}
         """When jobs may begin, by description."""
+        self._cancels: dict[JobId, list[Callable[[], None]]] = {}
+        """What cancels the timers of jobs: their moments may be years ahead."""
 
     def load(self, tap: Jobtap) -> Callbacks:
         self._tap = tap
@@ -36,7 +39,8 @@ class BeginTime:
         moment = float(wanted.value)
         self._moments.setdefault(job.id, {})[description] = moment
         self._tap.dependency_add(job.id, description)
-        self._tap.call_at(moment, partial(self._on_moment, job.id))
+        cancel = self._tap.call_at(moment, partial(self._on_moment, job.id))
+        self._cancels.setdefault(job.id, []).append(cancel)
 
     def _on_moment(self, job: JobId) -> None:
         found = self._tap.with_pending_events(job)
@@ -53,3 +57,5 @@ class BeginTime:
 
     def _forget(self, job: Job) -> None:
         self._moments.pop(job.id, None)
+        for cancel in self._cancels.pop(job.id, []):
+            cancel()
