@@ -259,7 +259,8 @@ class BlockFlash:
                 raise
             found = await disk.find(name)
             userid = found.userid if found else 0
-            left = await self._grace_period.wait(what, userid, partial(users_of_devices, devices))
+            find = partial(users_of_devices, devices, userid)
+            left = await self._grace_period.wait(what, userid, find)
             try:
                 await disk.give_back(name, profile)
             except NodeTrouble as trouble:
@@ -347,5 +348,5 @@ def _are_spared_users(devices: Sequence[str], waited_for: int) -> bool:
     Root may have reasons, and what a node has mounted is not given up. Processes of the volume's
     user have just been killed, and are `waited_for` for a time.
     """
-    users = users_of_devices(devices)
+    users = users_of_devices(devices, waited_for)
     return any(each.userid in (0, waited_for) for each in users) or are_mounted_by_root(devices)

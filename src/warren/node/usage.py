@@ -17,12 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from warren.base.childcalls import SILENT, call_in_child
+from warren.base.childcalls import SILENT, TIMEOUT, call_in_child
 from warren.base.processes import pids, status
 from warren.node import openfiles
 
 _NAMED: Final = 3
 """Processes that a message names."""
+
+_OTHERS_SECONDS: Final = 10.0
+"""Seconds for all processes that are neither root's nor of the storage's user.
+
+They are only named: whatever they keep is cut off, seen or not.
+"""
 
 T = TypeVar("T")
 
@@ -91,12 +97,14 @@ def users_of_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
 
     With them those of a user, if that is not root, that do not answer.
     """
-    asked, silent = _ask(openfiles.uses_mounts, list(mounts))
+    asked, silent = _ask(openfiles.uses_mounts, list(mounts), first=userid)
     return [*(known for known, uses in asked if uses), *_of_user(silent, userid)]
 
 
-def users_of_devices(devices: Collection[str]) -> list[Process]:
+def users_of_devices(devices: Collection[str], userid: int = 0) -> list[Process]:
     """Return the processes that use block devices or what is mounted of them.
+
+    Those of the user `userid` are looked at before others'.
 
     Of those that merely share a mount namespace in which it is mounted, only where all of
     them are one user's: the namespaces of nodes and of the machine are not theirs to answer for.
@@ -104,7 +112,7 @@ def users_of_devices(devices: Collection[str]) -> list[Process]:
     wanted = _numbers(devices)
     found = {}
     spaces: dict[int, list[Process]] = {}
-    asked, _ = _ask(openfiles.uses_devices, list(wanted))
+    asked, _ = _ask(openfiles.uses_devices, list(wanted), first=userid)
     for known, (space, uses) in asked:
         if space:
             spaces.setdefault(space, []).append(known)
@@ -154,7 +162,7 @@ def processes_with_hidden_files(userid: int) -> list[Process]:
     any more, which may be made of others. Or they do not answer.
     """
     machine = openfiles.mount_namespace(os.getpid())
-    asked, silent = _ask(openfiles.may_hide_files, userid)
+    asked, silent = _ask(openfiles.may_hide_files, userid, first=userid)
     spaces: dict[int, set[int]] = {}
     for known, (space, _) in asked:
         spaces.setdefault(space, set()).add(known.userid)
@@ -174,20 +182,30 @@ def process(id: int) -> Process | None:
 
 
 def _ask(
-    question: Callable[..., T], *args: object
+    question: Callable[..., T], *args: object, first: int
 ) -> tuple[list[tuple[Process, T]], list[Process]]:
-    """Return what all processes but this one answer, and those that do not."""
-    ids = [id for id in sorted(pids()) if id != os.getpid()]
+    """Return what all processes but this one answer, and those that do not.
+
+    Root's are asked first, with those of the user `first`, and others have a few seconds then: what
+    they have open may be so much that there is no time for all.
+    """
+    known = sorted(
+        _all_by_status(), key=lambda each: (each.userid != 0, each.userid != first, each.id)
+    )
+    before = [each.id for each in known if each.userid in (0, first)]
+    others = [each.id for each in known[len(before) :]]
     asked: list[tuple[Process, T]] = []
     silent: list[Process] = []
-    for id, answer in zip(
-        ids, call_in_child(openfiles.facts_and_answer, ids, question.__name__, *args), strict=True
-    ):
-        if answer is SILENT:
-            silent += filter(None, [_by_status(id)])
-        elif answer is not None:
-            facts, answered = answer
-            asked.append((_process(id, facts), answered))
+    for ids, seconds in ((before, TIMEOUT), (others, _OTHERS_SECONDS)):
+        answers = call_in_child(
+            openfiles.facts_and_answer, ids, question.__name__, *args, timeout=seconds
+        )
+        for id, answer in zip(ids, answers, strict=True):
+            if answer is SILENT:
+                silent += filter(None, [_by_status(id)])
+            elif answer is not None:
+                facts, answered = answer
+                asked.append((_process(id, facts), answered))
     return asked, silent
 
 
