@@ -3,6 +3,7 @@
 import gc
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ def doubled(number: int, more: int = 0) -> int:
     if number % 2:
         threading.Event().wait()
     return 2 * number + more
+
+
+def worked(seconds: float) -> float:
+    """Answer when so many seconds of CPU time are used."""
+    while time.thread_time() < seconds:
+        pass
+    return seconds
 
 
 def arguments(_: int, secret: str) -> list[str]:
@@ -52,6 +60,10 @@ def test_what_answers_is_answered_whatever_does_not() -> None:
 def test_as_many_may_hang_as_there_are() -> None:
     numbers = [*range(1, 401, 2), 400]
     assert call_in_child(doubled, numbers, silence=2.0) == [*[SILENT] * 200, 800]
+
+
+def test_what_takes_long_is_not_silent_while_it_is_worked_at() -> None:
+    assert call_in_child(worked, [0.2, 0.3], silence=0.05) == [0.2, 0.3]
 
 
 def test_a_look_ends_when_its_time_is_over_though_answers_come() -> None:

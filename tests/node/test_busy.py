@@ -832,3 +832,26 @@ def _is_killed(process: int) -> bool:
     """Return whether a signal that kills has come to a process, which may be deaf to it yet."""
     pending = process_status(Path(f"/proc/{process}"))
     return any(int(pending[name], 16) >> signal.SIGKILL - 1 & 1 for name in ("SigPnd", "ShdPnd"))
+
+
+def test_what_others_have_open_delays_no_look_at_the_users_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    users = {3: 1001, 4: 1002, 5: 0, 6: 1001, 7: 1002, 8: 0}
+    asked: list[list[int]] = []
+
+    def named(id: int) -> usage.Process:
+        return usage.Process(id=id, userid=users[id], name="sh", started_at=None)
+
+    def answered(_: object, ids: Sequence[int], *__: object, timeout: float) -> list[None]:
+        asked.append([*ids])
+        return [None] * len(ids)
+
+    monkeypatch.setattr(usage, "pids", lambda: [*users])
+    monkeypatch.setattr(usage, "_by_status", named)
+    monkeypatch.setattr(usage, "call_in_child", answered)
+
+    usage.users_of_mounts([1], 1002)
+    usage.users_of_devices([], 1001)
+
+    assert asked == [[5, 8, 4, 7], [3, 6], [5, 8, 3, 6], [4, 7]]

@@ -17,18 +17,20 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 _SILENCE: Final = 1.0
-"""Seconds without an answer after which what has not answered is silent."""
+"""Seconds without an answer, and without work, after which what has not answered is silent."""
 
-_TIMEOUT: Final = 30.0
+TIMEOUT: Final = 30.0
 """Seconds that all calls may take: answers can be made to come slowly."""
 
 _STALLED: Final = 0.05
@@ -60,7 +62,7 @@ def call_in_child(
     subjects: Sequence[S],
     *args: object,
     silence: float = _SILENCE,
-    timeout: float = _TIMEOUT,
+    timeout: float = TIMEOUT,
 ) -> list[T | Silent]:
     """Return what a function answers to each subject and `args`; SILENT where it hangs.
 
@@ -88,7 +90,7 @@ def call_in_child(
             # Not as arguments of the command, which all users can read.
             with child.stdin:
                 child.stdin.write(json.dumps(request).encode())
-            lines = _read_lines(child.stdout.fileno(), silence, timeout)
+            lines = _read_lines(child.pid, child.stdout.fileno(), silence, timeout)
             for count, line in enumerate(lines, start=1):
                 index, answers[index] = json.loads(line)
                 if count == len(answers):
@@ -102,13 +104,15 @@ def call_in_child(
     return answers
 
 
-def _read_lines(descriptor: int, silence: float, timeout: float) -> Iterator[bytes]:
+def _read_lines(child: int, descriptor: int, silence: float, timeout: float) -> Iterator[bytes]:
     """Read what the child says, for as long as it is waited for."""
     end = time.monotonic() + timeout
     line = b""
     wait = timeout  # until it has begun, which depends on no call
     while (left := end - time.monotonic()) > 0:
         if not select.select([descriptor], [], [], min(wait, left))[0]:
+            if _is_running(child):
+                continue
             return
         chunk = os.read(descriptor, _CHUNK)
         if not chunk:
@@ -116,6 +120,16 @@ def _read_lines(descriptor: int, silence: float, timeout: float) -> Iterator[byt
         *lines, line = (line + chunk).split(b"\n")
         yield from filter(None, lines)
         wait = silence
+
+
+def _is_running(process: int) -> bool:
+    """Return whether a thread of a process works, or waits for a CPU to do so."""
+    with suppress(OSError):
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            with suppress(OSError):
+                if "\nState:\tR" in (thread / "status").read_text(errors="replace"):
+                    return True
+    return False
 
 
 def main() -> None:
@@ -138,25 +152,33 @@ class _ChildThreads:
     ) -> None:
         self._function = function
         self._args = args
-        self._subjects = iter(list(enumerate(subjects)))
+        self._subjects = deque(enumerate(subjects))
         self._unanswered = len(subjects)
         self._lock = threading.Lock()
 
     def run(self) -> None:
         """Look at everything, and end the process, if need be from within a thread."""
         threads, before = 0, -1
-        while True:
+        while self._waiting:
             if before in (-1, self._unanswered):
                 with suppress(RuntimeError):  # no more are to be had
-                    for _ in range(max(threads, 1)):
+                    for _ in range(min(max(threads, 1), len(self._waiting))):
                         threading.Thread(target=self._call_each, daemon=True).start()
                         threads += 1
+                with self._lock:
+                    _write_line(b"")  # no silence yet: more is being asked
             before = self._unanswered
             time.sleep(_STALLED)
+        # For good, so that what hangs now is seen to wait: a thread ends the process.
+        threading.Event().wait()
 
     def _call_each(self) -> None:
         try:
-            for index, subject in self._subjects:
+            while self._subjects:
+                try:
+                    index, subject = self._waiting.popleft()
+                except IndexError:
+                    return  # another thread has the last
                 answer = self._function(subject, *self._args)
                 with self._lock:
                     _write_line(json.dumps([index, answer]).encode())

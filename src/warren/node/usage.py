@@ -18,12 +18,18 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from warren.base.childcalls import SILENT, call_in_child
+from warren.base.childcalls import SILENT, TIMEOUT, call_in_child
 from warren.base.processes import pids, process_status
 from warren.node import openfiles
 
 _MOST_NAMED: Final = 3
 """Processes that a message names."""
+
+_OTHERS_SECONDS: Final = 10.0
+"""Seconds for all processes that are neither root's nor of the storage's user.
+
+They are only named: whatever they keep is cut off, seen or not.
+"""
 
 T = TypeVar("T")
 
@@ -91,12 +97,14 @@ def users_of_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
 
     With them those of a user, if that is not root, that do not answer.
     """
-    answers, silent = _ask(openfiles.uses_mounts, list(mounts))
+    answers, silent = _ask(openfiles.uses_mounts, list(mounts), first=userid)
     return [*(process for process, uses in answers if uses), *_of_user(silent, userid)]
 
 
-def users_of_devices(devices: Collection[str]) -> list[Process]:
+def users_of_devices(devices: Collection[str], userid: int = 0) -> list[Process]:
     """Return the processes that use block devices or what is mounted of them.
+
+    Those of the user `userid` are looked at before others'.
 
     Of those that merely share a mount namespace in which it is mounted, only where all of
     them are one user's: the namespaces of nodes and of the machine are not theirs to answer for.
@@ -104,7 +112,7 @@ def users_of_devices(devices: Collection[str]) -> list[Process]:
     wanted = _numbers(devices)
     found = {}
     namespaces: dict[int, list[Process]] = {}
-    answers, _ = _ask(openfiles.uses_devices, list(wanted))
+    answers, _ = _ask(openfiles.uses_devices, list(wanted), first=userid)
     for process, (namespace, uses) in answers:
         if namespace:
             namespaces.setdefault(namespace, []).append(process)
@@ -156,7 +164,7 @@ def processes_with_hidden_files(userid: int) -> list[Process]:
     any more, which may be made of others. Or they do not answer.
     """
     machine = openfiles.mount_namespace(os.getpid())
-    answers, silent = _ask(openfiles.may_hide_files, userid)
+    answers, silent = _ask(openfiles.may_hide_files, userid, first=userid)
     namespaces: dict[int, set[int]] = {}
     for process, (namespace, _) in answers:
         namespaces.setdefault(namespace, set()).add(process.userid)
@@ -177,20 +185,30 @@ def process(id: int) -> Process | None:
 
 
 def _ask(
-    question: Callable[..., T], *args: object
+    question: Callable[..., T], *args: object, first: int
 ) -> tuple[list[tuple[Process, T]], list[Process]]:
-    """Return what all processes but this one answer, and those that do not."""
-    ids = [id for id in sorted(pids()) if id != os.getpid()]
+    """Return what all processes but this one answer, and those that do not.
+
+    Root's are asked first, with those of the user `first`, and others have a few seconds then: what
+    they have open may be so much that there is no time for all.
+    """
+    known = sorted(
+        _all_by_status(), key=lambda each: (each.userid != 0, each.userid != first, each.id)
+    )
+    before = [each.id for each in known if each.userid in (0, first)]
+    others = [each.id for each in known[len(before) :]]
     answers: list[tuple[Process, T]] = []
     silent: list[Process] = []
-    for id, answer in zip(
-        ids, call_in_child(openfiles.facts_and_answer, ids, question.__name__, *args), strict=True
-    ):
-        if answer is SILENT:
-            silent += filter(None, [_process_by_status(id)])
-        elif answer is not None:
-            facts, answered = answer
-            answers.append((_process(id, facts), answered))
+    for ids, seconds in ((before, TIMEOUT), (others, _OTHERS_SECONDS)):
+        answers = call_in_child(
+            openfiles.facts_and_answer, ids, question.__name__, *args, timeout=seconds
+        )
+        for id, answer in zip(ids, answers, strict=True):
+            if answer is SILENT:
+                silent += filter(None, [_process_by_status(id)])
+            elif answer is not None:
+                facts, answered = answer
+                answers.append((_process(id, facts), answered))
     return answers, silent
 
 
