@@ -327,7 +327,7 @@ async def test_requests_count_for_what_they_take_when_they_are_read(path: Path) 
     """A list of empty objects takes twenty times as much as its text."""
     services = Services()
     async with (
-        open_to(bus_with(services, owner=GUEST), path, AccessPolicy(guests=True)),
+        open_to(bus_with(services, owner=GUEST), path, AccessPolicy(allow_guests=True)),
         connected(path) as handle,
     ):
         large: dict[str, object] = {"more": [{} for _ in range(400)]}  # 1,200 bytes, and 800 values
@@ -346,7 +346,7 @@ async def test_requests_count_for_what_they_take_when_they_are_read(path: Path) 
 async def test_the_name_of_a_service_is_short(path: Path) -> None:
     """It is kept for as long as its connection, and is no request under way."""
     async with (
-        open_to(bus_with(Services(), owner=GUEST), path, AccessPolicy(guests=True)),
+        open_to(bus_with(Services(), owner=GUEST), path, AccessPolicy(allow_guests=True)),
         connected(path) as handle,
     ):
         name = f"{OWNER}-tool"
@@ -375,7 +375,7 @@ async def test_an_answer_that_is_sent_is_not_kept_until_the_next_one_comes(path:
     bus = Bus(GUEST)
     bus.register("test", {"one": StreamingMethod(one, guest=True)})
     async with (
-        open_to(bus, path, AccessPolicy(guests=True)),
+        open_to(bus, path, AccessPolicy(allow_guests=True)),
         connected(path) as handle,
         aclosing(handle.stream("test.one")) as answers,  # type: ignore[type-var]
     ):

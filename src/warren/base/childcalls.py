@@ -159,10 +159,10 @@ class _ChildThreads:
     def run(self) -> None:
         """Look at everything, and end the process, if need be from within a thread."""
         threads, before = 0, -1
-        while self._waiting:
+        while self._subjects:
             if before in (-1, self._unanswered):
                 with suppress(RuntimeError):  # no more are to be had
-                    for _ in range(min(max(threads, 1), len(self._waiting))):
+                    for _ in range(min(max(threads, 1), len(self._subjects))):
                         threading.Thread(target=self._call_each, daemon=True).start()
                         threads += 1
                 with self._lock:
@@ -176,7 +176,7 @@ class _ChildThreads:
         try:
             while self._subjects:
                 try:
-                    index, subject = self._waiting.popleft()
+                    index, subject = self._subjects.popleft()
                 except IndexError:
                     return  # another thread has the last
                 answer = self._function(subject, *self._args)

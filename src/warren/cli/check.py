@@ -154,10 +154,14 @@ def _mistakes(script: Script, checker: DirectiveChecker) -> Iterator[_ScriptMist
     except UserMistake as many:
         last = directives[-1]
         mistake = Mistake(last.text, 0, len("#DW"), str(many))
-        yield _script_mistake(last.line_and_columns(0, len("#DW")), "error", len(directives) - 1, mistake)
+        yield _script_mistake(
+            last.line_and_columns(0, len("#DW")), "error", len(directives) - 1, mistake
+        )
         return
     for found in checker.findings([each.text for each in directives]):
-        position = directives[found.directive].line_and_columns(found.mistake.start, found.mistake.end)
+        position = directives[found.directive].line_and_columns(
+            found.mistake.start, found.mistake.end
+        )
         if not _is_due_to_unset_variable(found, directives, unset):
             yield _script_mistake(position, "error", found.directive, found.mistake)
 

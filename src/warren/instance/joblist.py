@@ -205,7 +205,7 @@ class JobList:
                 yield each
 
     def _turns(self, cred: Cred) -> "_Turns":
-        if cred.owner:
+        if cred.is_owner:
             return _Turns()
         return self._turns_of_guests.setdefault(cred.userid, _Turns())
 

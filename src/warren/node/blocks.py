@@ -260,9 +260,7 @@ class BlockFlash:
             found = await disk.find(name)
             userid = found.userid if found else 0
             find = partial(users_of_devices, devices, userid)
-            users = await self._grace_period.wait(
-                full_name, userid, find
-            )
+            users = await self._grace_period.wait(full_name, userid, find)
             try:
                 await disk.give_back(name, profile)
             except NodeTrouble as trouble:
@@ -350,5 +348,5 @@ def _must_not_be_cut_off(devices: Sequence[str], awaited_userid: int) -> bool:
     Root may have reasons, and what a node has mounted is not given up. Processes of the volume's
     user have just been killed, and are waited for as `awaited_userid`; 0 waits for none.
     """
-    users = users_of_devices(devices, waited_for)
+    users = users_of_devices(devices, awaited_userid)
     return any(each.userid in (0, awaited_userid) for each in users) or are_mounted_by_root(devices)

@@ -192,23 +192,24 @@ def _ask(
     Root's are asked first, with those of the user `first`, and others have a few seconds then: what
     they have open may be so much that there is no time for all.
     """
-    known = sorted(
-        _all_by_status(), key=lambda each: (each.userid != 0, each.userid != first, each.id)
+    processes = sorted(
+        _all_processes_by_status(),
+        key=lambda each: (each.userid != 0, each.userid != first, each.id),
     )
-    before = [each.id for each in known if each.userid in (0, first)]
-    others = [each.id for each in known[len(before) :]]
+    before = [each.id for each in processes if each.userid in (0, first)]
+    others = [each.id for each in processes[len(before) :]]
     answers: list[tuple[Process, T]] = []
     silent: list[Process] = []
     for ids, seconds in ((before, TIMEOUT), (others, _OTHERS_SECONDS)):
-        answers = call_in_child(
+        replies = call_in_child(
             openfiles.facts_and_answer, ids, question.__name__, *args, timeout=seconds
         )
-        for id, answer in zip(ids, answers, strict=True):
-            if answer is SILENT:
+        for id, reply in zip(ids, replies, strict=True):
+            if reply is SILENT:
                 silent += filter(None, [_process_by_status(id)])
-            elif answer is not None:
-                facts, answered = answer
-                answers.append((_process(id, facts), answered))
+            elif reply is not None:
+                facts, answer = reply
+                answers.append((_process(id, facts), answer))
     return answers, silent
 
 

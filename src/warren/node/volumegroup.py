@@ -151,7 +151,9 @@ class VolumeGroup:
         that were pinned by earlier versions may have such.
         """
         arguments = profile_arguments(profile, setting, self._variables(name))
-        if arguments is not None and not commandlines.changes_one_volume(arguments, self._path(name)):
+        if arguments is not None and not commandlines.changes_one_volume(
+            arguments, self._path(name)
+        ):
             raise NodeTrouble(
                 f"{setting} of the profile does not change {self._path(name)} alone: name it by "
                 "$VG_NAME/$LV_NAME",

@@ -91,7 +91,9 @@ class _Graph:
         if each.rabbit in self._nodes:
             yield from self._node_texts("storage_node", path, self._nodes[each.rabbit], vertex_id)
 
-    def _node_texts(self, kind: str, parent: str, rank: Rank, parent_id: int) -> Iterator[GraphText]:
+    def _node_texts(
+        self, kind: str, parent: str, rank: Rank, parent_id: int
+    ) -> Iterator[GraphText]:
         path = f"{parent}/{rank.host}"
         vertex_id = self._next_id
         metadata: dict[str, object] = {"name": rank.host, "rank": rank.rank}

@@ -103,7 +103,7 @@ class After:
             self._tell(job, antecedent)
         for job in waiting[_JOBS_AT_ONCE:]:
             # In turns with all else.
-            self._tap.at(0.0, partial(self._tell, job, antecedent))
+            self._tap.call_at(0.0, partial(self._tell, job, antecedent))
 
     def _tell(self, waiting: JobId, antecedent: Job) -> None:
         """Tell a job what another has become that it may wait for."""
