@@ -48,7 +48,7 @@ class FakeRunner:
 
     host_address = "127.9.0.1"
 
-    async def why_cannot_run_pods(self) -> str | None:
+    async def why_unavailable(self) -> str | None:
         return None
 
     def uids(self) -> Sequence[str]:

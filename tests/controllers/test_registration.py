@@ -29,15 +29,13 @@ class Rabbit:
         self.reason = reason
         self.can_run_pods = False
 
-    async def why_cannot_run_pods(self) -> str | None:
+    async def why_unavailable(self) -> str | None:
         return self.reason
 
     @asynccontextmanager
     async def agent(self, api: Api) -> AsyncIterator[None]:
         informers = Informers(LocalClient(api.store))
-        made = NodeRegistration(
-            api, informers, api.clock, "r0", "127.9.0.1", self.why_cannot_run_pods
-        )
+        made = NodeRegistration(api, informers, api.clock, "r0", "127.9.0.1", self.why_unavailable)
         async with alongside(informers.run()):
             await informers.wait_synced()
             async with alongside(made.reconciler.run()):

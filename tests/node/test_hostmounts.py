@@ -24,7 +24,7 @@ async def main():
         subprocess.run(["mount", "-t", "tmpfs", "none", str(point)], check=True)
     node = Namespace(root / "nodes" / "node1", root / "nnf")
     await node.ensure()
-    following = asyncio.create_task(hostmounts.follow([node]))
+    following = asyncio.create_task(hostmounts.follow_unmounts([node]))
     assert str(point) in node.mounts()
     await asyncio.sleep(0)
     for _ in range(2):

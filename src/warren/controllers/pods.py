@@ -66,7 +66,7 @@ class Runner(Protocol):
         """The address of the node."""
         ...
 
-    async def why_cannot_run_pods(self) -> str | None:
+    async def why_unavailable(self) -> str | None:
         """Return why no pods can be run here; None if they can."""
         ...
 

@@ -124,7 +124,7 @@ async def _kubelet(client: Client, clock: Clock, node: str, runner: Runner) -> N
     """Run the pods of a node, as soon as that is possible."""
     nodes = Informers(client)
     registration = NodeRegistration(
-        client, nodes, clock, node, runner.host_address, runner.why_cannot_run_pods
+        client, nodes, clock, node, runner.host_address, runner.why_unavailable
     )
     parts = {"informers": nodes.run, **parts_after_sync(nodes, [registration.reconciler])}
 

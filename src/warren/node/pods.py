@@ -93,7 +93,7 @@ class Pods:
         self._address_lock = asyncio.Lock()
         """No address is given twice: it is chosen and written down before the next one."""
 
-    async def why_cannot_run_pods(self) -> str | None:
+    async def why_unavailable(self) -> str | None:
         """Return why no pods can be run here; None if they can."""
         if self._namespace is None:
             return "nodes have no mount namespaces: the kernel forbids them to this user"

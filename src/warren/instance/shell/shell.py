@@ -12,9 +12,9 @@ import os
 import signal
 from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from warren.base.clock import Clock
@@ -40,7 +40,8 @@ _FALLBACK_CWD: Final = "/tmp"
 """Where tasks begin if their directory is not there, as with flux."""
 
 
-class Shell(msgspec.Struct, kw_only=True):
+@dataclass(kw_only=True)
+class Shell:
     """One shell. `run` is its life; `deliver` brings it signals."""
 
     handle: Connection
@@ -53,23 +54,23 @@ class Shell(msgspec.Struct, kw_only=True):
     """Where the instance is, for the tasks, and to know them by."""
     request: bytes | None = None
     """What of the signed request was proven; None, and the instance is believed."""
-    environment: dict[str, str] = msgspec.field(default_factory=dict)
-    initial_logs: dict[str, list[Event]] = msgspec.field(default_factory=dict)
-    init_context: dict[str, Any] = msgspec.field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    initial_logs: dict[str, list[Event]] = field(default_factory=dict)
+    init_context: dict[str, Any] = field(default_factory=dict)
     ending: bool = False
     _info: ShellInfo | None = None
     _peers: ShellPeers | None = None
     _group: asyncio.TaskGroup | None = None
-    _background: list[asyncio.Task[None]] = msgspec.field(default_factory=list)
-    _methods: dict[str, Method] = msgspec.field(default_factory=dict)
-    _tasks: dict[int, Task] = msgspec.field(default_factory=dict)
+    _background: list[asyncio.Task[None]] = field(default_factory=list)
+    _methods: dict[str, Method] = field(default_factory=dict)
+    _tasks: dict[int, Task] = field(default_factory=dict)
     """The tasks of this node by rank."""
-    _signals: dict[tuple[int, frozenset[int] | None], None] = msgspec.field(default_factory=dict)
+    _signals: dict[tuple[int, frozenset[int] | None], None] = field(default_factory=dict)
     """What tasks were sent: those that start later get it, too."""
-    _early_log: list[Event] | None = msgspec.field(default_factory=list)
+    _early_log: list[Event] | None = field(default_factory=list)
     """What was said before the log of the output was begun: its header comes first."""
     _sequence: int = 0
-    _writing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self) -> int:
         """Run the tasks of this node, and return the exit code."""
