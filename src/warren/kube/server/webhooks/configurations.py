@@ -266,11 +266,11 @@ def _address(path: str, form: _ClientConfig) -> tuple[Service | None, str]:
     if (form.url is None) is (form.service is None):
         raise Refused(f"{path}: a webhook has a url or a service, one of the two")
     if form.service is not None:
-        path = form.service.path or ""
-        if path and (not path.startswith("/") or set("?# ") & {*path}):
-            raise Refused(f"{path}.service.path: {path!r} is not a path")
+        url_path = form.service.path or ""
+        if url_path and (not url_path.startswith("/") or set("?# ") & {*url_path}):
+            raise Refused(f"{path}.service.path: {url_path!r} is not a path")
         port = form.service.port or 443
-        return Service(form.service.namespace, form.service.name, port), path
+        return Service(form.service.namespace, form.service.name, port), url_path
     assert form.url is not None
     try:
         parts = urlsplit(form.url)
