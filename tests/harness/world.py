@@ -189,7 +189,9 @@ class World:
         if self.network is not None:
             for node, machine in machines.items():
                 client = self.client(LocalClient(built.api.store))
-                system.parts.update(self.network.agent(client, self.clock, node, machine).parts)
+                system.runnables.update(
+                    self.network.agent(client, self.clock, node, machine).runnables
+                )
         ready = asyncio.Event()
         result = None
         try:

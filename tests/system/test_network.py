@@ -8,7 +8,7 @@ from tests.harness.world import DIRECTIVES, GLOBAL, opened
 from warren.controllers.exports import ExportReconciler
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.system import Part, System, parts_after_sync
+from warren.daemons.system import RunGroup, Runnable, runnables_after_sync
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble
 from warren.dws.persistent.sharing import Sharing
@@ -101,16 +101,16 @@ def test_volumes_are_offered_to_a_jobs_nodes_while_these_have_them_mounted() -> 
             world.machine = machine
 
             async def life(control: Control) -> None:
-                parts: dict[str, Part] = {}
+                runnables: dict[str, Runnable] = {}
                 for rabbit in sorted(rabbits):
                     informers = Informers(LocalClient(control.api.store), namespace=rabbit)
                     exports = ExportReconciler(informers, Rabbit(network, rabbit))
                     own = {
                         "informers": informers.run,
-                        **parts_after_sync(informers, [exports.reconciler]),
+                        **runnables_after_sync(informers, [exports.reconciler]),
                     }
-                    parts |= {f"{rabbit} {name}": part for name, part in own.items()}
-                running = asyncio.ensure_future(System(parts=parts).run())
+                    runnables |= {f"{rabbit} {name}": part for name, part in own.items()}
+                running = asyncio.ensure_future(RunGroup(runnables=runnables).run())
                 job = await world.submit(control, attributes=DW, nodes=6)
                 ended = await world.ended(control, job)
                 assert ended.job.result is Result.COMPLETED

@@ -13,7 +13,7 @@ from warren.daemons.agents import build_agent
 from warren.daemons.child import run_child
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir
-from warren.daemons.system import System
+from warren.daemons.system import RunGroup
 from warren.instance import config
 from warren.kube import kubeconfig
 from warren.kube.http import connect
@@ -33,7 +33,7 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     nodes = Nodes(state, shape, isolated=isolated, grace_period=grace_period)
     rabbits = {chassis.rabbit for chassis in shape.chassis()}
     async with AsyncExitStack() as stack:
-        system = System()
+        system = RunGroup()
         behaviour = parse(shape.faults)
         for name in names:
             real = nodes.machine(name)
@@ -49,14 +49,14 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
                 is_rabbit=name in rabbits,
                 runner=nodes.pods(name) if name in rabbits else None,
             )
-            system.parts.update(agent.parts)
+            system.runnables.update(agent.runnables)
             if isolated:
                 # Jobs that were about to start when the power went wait for their nodes, too.
                 holding = partial(holders.keep_running, nodes.namespace(name), agent.mount_again)
-                system.parts[f"{name} holder"] = holding
+                system.runnables[f"{name} holder"] = holding
         if isolated:
             namespaces = [nodes.namespace(name) for name in names]
-            system.parts["host mounts"] = partial(hostmounts.follow_unmounts, namespaces)
+            system.runnables["host mounts"] = partial(hostmounts.follow_unmounts, namespaces)
         await system.run()
 
 

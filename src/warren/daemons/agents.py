@@ -15,7 +15,7 @@ from warren.controllers.movement import MovementReconciler
 from warren.controllers.nodestorage import NodeStorageReconciler
 from warren.controllers.pods import PodReconciler, Runner
 from warren.controllers.registration import NodeRegistration
-from warren.daemons.system import INDEXES, Part, System, parts_after_sync
+from warren.daemons.system import INDEXES, RunGroup, Runnable, runnables_after_sync
 from warren.dws.pods import podstatus
 from warren.dws.rabbits import links
 from warren.kube.client import Client
@@ -24,7 +24,7 @@ from warren.kube.runtime import Reconciler
 from warren.node import worktime
 
 
-class Agent(System, kw_only=True):
+class Agent(RunGroup, kw_only=True):
     """What runs on one node."""
 
     mount_again: Callable[[], None]
@@ -53,7 +53,7 @@ def build_agent(
     and a `probe` of its rabbit, which it makes by the `link_policy`.
     """
     informers = Informers(client, namespace=node, indexes=INDEXES)
-    parts: dict[str, Part] = {f"{node} informers": informers.run}
+    runnables: dict[str, Runnable] = {f"{node} informers": informers.run}
     separate: list[Reconciler[Any]] = []
     link = None
     if probe is not None:
@@ -61,11 +61,11 @@ def build_agent(
         link_informers = Informers(client, namespace=node)
         policy = link_policy or links.LinkTestPolicy()
         link = LinkReconciler(client, link_informers, clock, node, probe, policy)
-        own_parts = {
+        own_runnables = {
             "informers": link_informers.run,
-            **parts_after_sync(link_informers, [link.reconciler]),
+            **runnables_after_sync(link_informers, [link.reconciler]),
         }
-        parts[f"{node} link"] = System(parts=own_parts).run
+        runnables[f"{node} link"] = RunGroup(runnables=own_runnables).run
         separate.append(link.reconciler)
     mounts = MountReconciler(
         client,
@@ -91,11 +91,11 @@ def build_agent(
         mgs_informers = Informers(client, namespace=node)
         mgs = MgsReconciler(client, mgs_informers, machine, timeout=worktime.SECONDS)
         mgs_reconcilers: list[Reconciler[Any]] = [mgs.reconciler, mgs.command_reconciler]
-        own_parts = {
+        own_runnables = {
             "informers": mgs_informers.run,
-            **parts_after_sync(mgs_informers, mgs_reconcilers),
+            **runnables_after_sync(mgs_informers, mgs_reconcilers),
         }
-        parts[f"{node} mgs"] = System(parts=own_parts).run
+        runnables[f"{node} mgs"] = RunGroup(runnables=own_runnables).run
         separate += mgs_reconcilers
         reconcilers += [
             rabbit_reconciler.reconciler,
@@ -106,14 +106,14 @@ def build_agent(
             reconcilers.append(
                 ExportReconciler(informers, exports, timeout=worktime.SECONDS).reconciler
             )
-        parts[f"{node} copies"] = movements.copies.run
+        runnables[f"{node} copies"] = movements.copies.run
         if runner is not None:
-            parts[f"{node} kubelet"] = partial(_kubelet, client, clock, node, runner)
-        parts[f"{node} lease"] = lambda: heartbeats.renew(client, clock, node)
-    for name, part in parts_after_sync(informers, reconcilers).items():
-        parts[f"{node} {name}"] = part
+            runnables[f"{node} kubelet"] = partial(_kubelet, client, clock, node, runner)
+        runnables[f"{node} lease"] = lambda: heartbeats.renew(client, clock, node)
+    for name, runnable in runnables_after_sync(informers, reconcilers).items():
+        runnables[f"{node} {name}"] = runnable
     return Agent(
-        parts=parts,
+        runnables=runnables,
         mount_again=mounts.mount_again,
         informers=informers,
         reconcilers=[*reconcilers, *separate],
@@ -126,17 +126,17 @@ async def _kubelet(client: Client, clock: Clock, node: str, runner: Runner) -> N
     registration = NodeRegistration(
         client, nodes, clock, node, runner.host_address, runner.why_unavailable
     )
-    parts = {"informers": nodes.run, **parts_after_sync(nodes, [registration.reconciler])}
+    runnables = {"informers": nodes.run, **runnables_after_sync(nodes, [registration.reconciler])}
 
     async def run_pods() -> None:
         await registration.can_run_pods.wait()
         await _run_pods(client, clock, node, runner)
 
-    await System(parts={**parts, "pods": run_pods}).run()
+    await RunGroup(runnables={**runnables, "pods": run_pods}).run()
 
 
 async def _run_pods(client: Client, clock: Clock, node: str, runner: Runner) -> None:
     informers = Informers(client, indexes={"subdomain": podstatus.subdomain_of})
     pods = PodReconciler(client, informers, runner, clock, node)
-    parts = {"informers": informers.run, "followers": pods.run}
-    await System(parts=parts | parts_after_sync(informers, [pods.reconciler])).run()
+    runnables = {"informers": informers.run, "followers": pods.run}
+    await RunGroup(runnables=runnables | runnables_after_sync(informers, [pods.reconciler])).run()

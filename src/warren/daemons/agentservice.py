@@ -26,7 +26,7 @@ from warren.daemons.agentconfig import AgentNode, Config
 from warren.daemons.agents import build_agent
 from warren.daemons.foreground import until_stopped
 from warren.daemons.statedir import hold_lock, lock_holder
-from warren.daemons.system import System
+from warren.daemons.system import RunGroup
 from warren.dws import kinds
 from warren.dws.node import NodeTrouble
 from warren.journal import files
@@ -154,7 +154,7 @@ async def _disconnect_unused(host: Host) -> None:
 
 def _system(
     settings: Settings, node: AgentNode, client: Client, clock: Clock, on_ready: Callable[[], None]
-) -> System:
+) -> RunGroup:
     config = settings.config
     is_synced = asyncio.Event()
     metrics: ControlMetrics | None = None
@@ -179,22 +179,22 @@ def _system(
         probe=node.host.why_unreached if node.host is not None else None,
         link_policy=config.network.link_policy() if config.network is not None else None,
     )
-    parts = {**agent.parts, "watchdog": systemd.watchdog}
+    runnables = {**agent.runnables, "watchdog": systemd.watchdog}
     if metrics is not None and settings.metrics_socket is not None:
         listener = settings.metrics_socket
         metrics.watch_controllers(agent.informers, agent.reconcilers)
         exposition = metrics.exposition
-        parts["monitoring"] = lambda: monitoring.serve(listener, exposition, is_synced.is_set)
+        runnables["monitoring"] = lambda: monitoring.serve(listener, exposition, is_synced.is_set)
     if node.own_namespace is not None:
-        parts["holder"] = partial(holders.keep_running, node.own_namespace, agent.mount_again)
-        parts["host mounts"] = partial(hostmounts.follow_unmounts, [node.own_namespace])
+        runnables["holder"] = partial(holders.keep_running, node.own_namespace, agent.mount_again)
+        runnables["host mounts"] = partial(hostmounts.follow_unmounts, [node.own_namespace])
 
     async def report_ready() -> None:
         await agent.informers.wait_synced()
         is_synced.set()
         on_ready()
 
-    return System(parts=parts, wait_ready=report_ready)
+    return RunGroup(runnables=runnables, wait_ready=report_ready)
 
 
 def _make_prefix(config: Config) -> None:

@@ -23,7 +23,7 @@ from warren.daemons.containerlogs import ContainerLogs
 from warren.daemons.foreground import until_stopped
 from warren.daemons.profileadmission import ProfileAdmission
 from warren.daemons.statedir import StateDir
-from warren.daemons.system import System, parts_after_sync
+from warren.daemons.system import RunGroup, runnables_after_sync
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds
 from warren.dws.pods import jobpods
@@ -114,16 +114,22 @@ async def run_jobs(client: Client, clock: Clock) -> None:
     """Make the pods of batch Jobs, until cancelled."""
     informers = Informers(client, indexes={"job": jobpods.job_of})
     controller = BatchJobController(client, informers, clock)
-    parts = {"informers": informers.run, **parts_after_sync(informers, [controller.reconciler])}
-    await System(parts=parts).run()
+    runnables = {
+        "informers": informers.run,
+        **runnables_after_sync(informers, [controller.reconciler]),
+    }
+    await RunGroup(runnables=runnables).run()
 
 
 async def run_nodes(client: Client, clock: Clock) -> None:
     """Say of Nodes whose agents are not heard of that they are not, until cancelled."""
     informers = Informers(client)
     controller = NodeLifeController(client, informers, clock)
-    parts = {"informers": informers.run, **parts_after_sync(informers, [controller.reconciler])}
-    await System(parts=parts).run()
+    runnables = {
+        "informers": informers.run,
+        **runnables_after_sync(informers, [controller.reconciler]),
+    }
+    await RunGroup(runnables=runnables).run()
 
 
 async def expire_events(client: Client, clock: Clock) -> None:

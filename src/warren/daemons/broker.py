@@ -25,7 +25,7 @@ from warren.base.processes import die_with_parent
 from warren.daemons import logs
 from warren.daemons.instance import Instance, InstanceDependencies, assemble
 from warren.daemons.shells import run_shell
-from warren.daemons.system import System
+from warren.daemons.system import RunGroup
 from warren.dws import tolerance
 from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.execution import Launcher
@@ -147,9 +147,9 @@ async def run_instance(
     """Run the instance, and run the script in it; return its exit code. Raises RpcError."""
     async with connect(task.enclosing) as enclosing:
         flux = _build_instance(task, resources)
-        system = System(
-            outer_parts={"kvs": flux.kvs.run},
-            parts={**flux.parts, "bus": lambda: server.serve(flux.bus, task.socket)},
+        system = RunGroup(
+            outer_runnables={"kvs": flux.kvs.run},
+            runnables={**flux.runnables, "bus": lambda: server.serve(flux.bus, task.socket)},
         )
         ready = asyncio.Event()
         # The script is told to end as we are; we go on until it has, and all that it has started.

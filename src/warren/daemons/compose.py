@@ -34,7 +34,7 @@ from warren.daemons import apiserver
 from warren.daemons.agents import build_agent
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.instance import Instance, InstanceDependencies, assemble
-from warren.daemons.system import INDEXES, Part, System, parts_after_sync
+from warren.daemons.system import INDEXES, RunGroup, Runnable, runnables_after_sync
 from warren.directives import rules as directive_rules
 from warren.dws import kinds
 from warren.dws.containers import containerprofiles
@@ -111,7 +111,7 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
 class Control(msgspec.Struct, frozen=True, kw_only=True):
     """The control process: API server, controllers, conductor, instance, service for copies."""
 
-    system: System
+    system: RunGroup
     api: EmbeddedApi
     instance: Instance
 
@@ -171,8 +171,8 @@ def instance(
     built.configuration.listen(configure)
     return replace(
         built,
-        parts={
-            **built.parts,
+        runnables={
+            **built.runnables,
             "flash": lambda: health.follow_health(
                 storages,
                 nnf_storages,
@@ -338,7 +338,7 @@ def conductor(
     owner: int,
     observe: Callable[[Conductor], None] = lambda conductor: None,
     reader: LogReader | None = None,
-) -> tuple[Methods, dict[str, Part]]:
+) -> tuple[Methods, dict[str, Runnable]]:
     """Build the conductor of an owner's instance, and the service that it is to offer as `dws`.
 
     `observe` may have it counted. What containers have printed is read by `reader`.
@@ -353,13 +353,13 @@ def conductor(
         **storagequeries.methods(jobs.job, built.waiting, built.storage),
     }
     nodes = SystemStatusReporter(client, OnlineNodes(handle))
-    parts: dict[str, Part] = {
+    runnables: dict[str, Runnable] = {
         "jobs": jobs.run,
         "conductor": built.run,
         "system status": nodes.run,
         "conductor's settings": lambda: _follow_settings(handle, built),
     }
-    return methods, parts
+    return methods, runnables
 
 
 def conductor_settings(settings: config.Config) -> Settings:
@@ -416,9 +416,9 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
     flux.bus.register("dws", methods)
 
     endpoint = dependencies.offload
-    offload_parts: dict[str, Part] = {}
+    offload_runnables: dict[str, Runnable] = {}
     if endpoint is not None:
-        offload_parts["copy offload"] = partial(
+        offload_runnables["copy offload"] = partial(
             endpoint.serve, dependencies.client(local), informers
         )
 
@@ -428,18 +428,18 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
         if endpoint is not None:
             await endpoint.announce(local)
 
-    system = System(
-        outer_parts={"api": embedded.run, "kvs": flux.kvs.run},
+    system = RunGroup(
+        outer_runnables={"api": embedded.run, "kvs": flux.kvs.run},
         prepare=establish,
         wait_ready=informers.wait_synced,
-        parts={
+        runnables={
             "informers": informers.run,
-            **parts_after_sync(informers, reconcilers),
+            **runnables_after_sync(informers, reconcilers),
             "jobs of the API": lambda: apiserver.run_jobs(local, dependencies.clock),
             "event expiry": lambda: apiserver.expire_events(local, dependencies.clock),
-            **flux.parts,
+            **flux.runnables,
             **conductor_parts,
-            **offload_parts,
+            **offload_runnables,
         },
     )
     return Control(system=system, api=embedded, instance=flux)
@@ -447,13 +447,13 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
 
 def compose(
     shape: ClusterShape, dependencies: ControlDependencies, machines: Mapping[str, Machine]
-) -> tuple[Control, System]:
+) -> tuple[Control, RunGroup]:
     """Build everything into one process: the control process, and an agent for each machine."""
     built = control(shape, dependencies)
     rabbits = {chassis.rabbit for chassis in shape.chassis()}
-    system = replace(built.system, parts=dict(built.system.parts))
+    system = replace(built.system, runnables=dict(built.system.runnables))
     for node, machine in machines.items():
         client = dependencies.client(LocalClient(built.api.store))
         agent = build_agent(client, dependencies.clock, node, machine, is_rabbit=node in rabbits)
-        system.parts.update(agent.parts)
+        system.runnables.update(agent.runnables)
     return built, system

@@ -18,7 +18,7 @@ from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor
 from warren.daemons import compose, monitoring
 from warren.daemons.foreground import until_stopped
-from warren.daemons.system import INDEXES, Part, System
+from warren.daemons.system import INDEXES, RunGroup, Runnable
 from warren.dws import kinds
 from warren.instance import config
 from warren.instance.rabbittable import Rabbit
@@ -62,7 +62,7 @@ class ConductorBuilder(Protocol):
         informers: Informers,
         observe: Callable[[Conductor], None],
         reader: LogReader,
-    ) -> tuple[Methods, dict[str, Part]]: ...
+    ) -> tuple[Methods, dict[str, Runnable]]: ...
 
 
 class ConnectedInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +89,7 @@ async def _inspect(handle: InstanceConnection) -> ConnectedInstance:
         informers: Informers,
         observe: Callable[[Conductor], None],
         reader: LogReader,
-    ) -> tuple[Methods, dict[str, Part]]:
+    ) -> tuple[Methods, dict[str, Runnable]]:
         owner, clock = os.geteuid(), SystemClock()
         return compose.conductor(client, informers, clock, handle, settings, owner, observe, reader)
 
@@ -126,14 +126,14 @@ async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -
     """
     async with http.connect(settings.access, component="conductor") as client:
         process = _ConductorProcess(client, settings.instance, settings.instance_type, on_ready)
-        parts: dict[str, Part] = {"conductor": process.run, "watchdog": systemd.watchdog}
+        runnables: dict[str, Runnable] = {"conductor": process.run, "watchdog": systemd.watchdog}
         if settings.metrics_socket is not None:
             listener = settings.metrics_socket
             process.has_metrics = True
-            parts["monitoring"] = lambda: monitoring.serve(
+            runnables["monitoring"] = lambda: monitoring.serve(
                 listener, process.exposition, lambda: process.is_driving
             )
-        await System(parts=parts).run()
+        await RunGroup(runnables=runnables).run()
 
 
 async def run_until_stopped(settings: Settings, on_ready: Callable[[], None]) -> None:
@@ -210,10 +210,10 @@ class _ConductorProcess:
             driving.result()
         log.info("the instance has gone away")
 
-    def _system(self, bus: Bus, build: ConductorBuilder, client: Client) -> System:
+    def _system(self, bus: Bus, build: ConductorBuilder, client: Client) -> RunGroup:
         metered_client, observe = self._with_metrics(client)
         informers = Informers(metered_client, indexes=INDEXES)
-        methods, parts = build(metered_client, informers, observe, self.client)
+        methods, runnables = build(metered_client, informers, observe, self.client)
         bus.register("dws", methods)
 
         async def report_ready() -> None:
@@ -221,7 +221,9 @@ class _ConductorProcess:
             self.is_driving, self._other_conductor_since = True, None
             self.on_ready()
 
-        return System(parts={"informers": informers.run, **parts}, wait_ready=report_ready)
+        return RunGroup(
+            runnables={"informers": informers.run, **runnables}, wait_ready=report_ready
+        )
 
     def _with_metrics(self, client: Client) -> tuple[Client, Callable[[Conductor], None]]:
         """Return a client that counts requests, and what makes a conductor count, for metrics."""

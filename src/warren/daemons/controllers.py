@@ -12,7 +12,7 @@ from warren.base.objects import Key
 from warren.daemons import compose, monitoring
 from warren.daemons.foreground import until_stopped
 from warren.daemons.profileadmission import ProfileAdmission
-from warren.daemons.system import INDEXES, Part, System, parts_after_sync
+from warren.daemons.system import INDEXES, RunGroup, Runnable, runnables_after_sync
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds
 from warren.kube import http, versions, webhook
@@ -51,8 +51,8 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     certificate: Path
     key: Path
 
-    def serve(self, admission: Admission) -> Part:
-        """Return the part that serves an `Admission`."""
+    def serve(self, admission: Admission) -> Runnable:
+        """Return what serves an `Admission` until it is cancelled."""
         tls = webhook.rotating_context(self.certificate, self.key)
         return lambda: webhook.serve(self.listener, tls, admission)
 
@@ -77,7 +77,7 @@ async def run_until_stopped(settings: Settings) -> None:
     await until_stopped(run(settings))
 
 
-def _system(settings: Settings, client: Client, clock: Clock) -> System:
+def _system(settings: Settings, client: Client, clock: Clock) -> RunGroup:
     # Every replica serves the webhook, whichever of them leads.
     system = _controllers_system(settings, client, clock)
     if settings.webhook is not None:
@@ -85,15 +85,15 @@ def _system(settings: Settings, client: Client, clock: Clock) -> System:
         admission = WorkflowAdmission()
         admission.connect(lambda kind: rules.all())
         serve = settings.webhook.serve(AdmissionChain([admission, ProfileAdmission()]))
-        system.outer_parts["rules"] = rules.run
+        system.outer_runnables["rules"] = rules.run
         system.prepare = rules.wait_synced
-        system.parts["webhook"] = serve
+        system.runnables["webhook"] = serve
     return system
 
 
-def _controllers_system(settings: Settings, client: Client, clock: Clock) -> System:
+def _controllers_system(settings: Settings, client: Client, clock: Clock) -> RunGroup:
     if settings.metrics_socket is None:
-        return System(parts={"controllers": _Controllers(settings, client, clock).run})
+        return RunGroup(runnables={"controllers": _Controllers(settings, client, clock).run})
     # Imported only where metrics are served.
     from prometheus_client import CollectorRegistry
 
@@ -107,8 +107,8 @@ def _controllers_system(settings: Settings, client: Client, clock: Clock) -> Sys
         metrics.register_reconciler(each)
     if settings.identity is not None:
         controllers.on_change = metrics.leading_callback(LEASE)
-    return System(
-        parts={
+    return RunGroup(
+        runnables={
             "controllers": controllers.run,
             "monitoring": lambda: monitoring.serve(
                 listener, lambda: exposition(registry), lambda: controllers.is_ready
@@ -155,10 +155,10 @@ class _Controllers:
     async def _work(self) -> None:
         self._is_working = True
         try:
-            parts = {
+            runnables = {
                 "informers": self.informers.run,
-                **parts_after_sync(self.informers, self.reconcilers),
+                **runnables_after_sync(self.informers, self.reconcilers),
             }
-            await System(parts=parts).run()
+            await RunGroup(runnables=runnables).run()
         finally:
             self._is_working = False

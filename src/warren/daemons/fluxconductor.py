@@ -19,7 +19,7 @@ from warren.conductor.conductor import Conductor, Settings
 from warren.conductor.systemstatus import SystemStatusReporter
 from warren.daemons import compose
 from warren.daemons.conductor import ConnectedInstance, InstanceConnection, InstanceType
-from warren.daemons.system import Part
+from warren.daemons.system import Runnable
 from warren.dws import kinds
 from warren.dws.binding import Phase
 from warren.dws.rabbits.health import DrainPolicy
@@ -88,12 +88,12 @@ async def _inspect(
         informers: Informers,
         observe: Callable[[Conductor], None],
         reader: LogReader,
-    ) -> tuple[Methods, dict[str, Part]]:
+    ) -> tuple[Methods, dict[str, Runnable]]:
         broker_conductor = _BrokerConductor(
             handle, client, informers, rabbit, flash_graph, drainable, least_allocation, reader
         )
         observe(broker_conductor.conductor)
-        return broker_conductor.methods(), broker_conductor.parts()
+        return broker_conductor.methods(), broker_conductor.runnables()
 
     return ConnectedInstance(rabbit=rabbit, build=build)
 
@@ -175,7 +175,7 @@ class _BrokerConductor:
         tokens = WorkflowTokens(self._client, self._user_of)
         return {**self._jobs.methods(), **queries, **tokens.methods()}
 
-    def parts(self) -> dict[str, Part]:
+    def runnables(self) -> dict[str, Runnable]:
         return {
             "jobs": self._jobs.run,
             "conductor": self.conductor.run,

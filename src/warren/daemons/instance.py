@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from warren.base.clock import Clock
-from warren.daemons.system import Part
+from warren.daemons.system import Runnable
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config
 from warren.instance.configservice import LiveConfig
@@ -71,7 +71,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: JobScheduler
     resources: Resources
     configuration: LiveConfig
-    parts: dict[str, Part]
+    runnables: dict[str, Runnable]
 
 
 def assemble(
@@ -156,7 +156,7 @@ def assemble(
         scheduler=scheduler,
         resources=resources,
         configuration=configuration,
-        parts={
+        runnables={
             "job manager": manager.run,
             "scheduler": scheduler.run,
             "resources": resources.run,

@@ -15,7 +15,7 @@ from warren.daemons import apiserver
 from warren.daemons.foreground import until_stopped
 from warren.daemons.offloadserver import OffloadServer
 from warren.daemons.statedir import StateDir
-from warren.daemons.system import System
+from warren.daemons.system import RunGroup
 from warren.dws import kinds
 from warren.dws.offload import copyservice
 from warren.dws.offload.copyservice import OffloadService
@@ -132,8 +132,8 @@ async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -
             systemd.notify("READY=1")
             on_ready()
 
-        await System(
-            parts={
+        await RunGroup(
+            runnables={
                 "informers": informers.run,
                 "copy offload": lambda: endpoint.serve(client, informers),
             },

@@ -20,7 +20,7 @@ from warren.daemons.child import run_child
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.instance import InstanceDependencies
 from warren.daemons.statedir import StateDir
-from warren.daemons.system import INDEXES, System
+from warren.daemons.system import INDEXES, RunGroup
 from warren.instance import config
 from warren.instance.config import Config
 from warren.instance.exec.commands import ProcessCommands
@@ -81,11 +81,11 @@ async def instance(state: StateDir, shape: ClusterShape) -> None:
             dependencies = instance_dependencies(state, jobs)
             flux = compose.instance(shape, dependencies, informers, client)
             access = access_policy(dependencies.config)
-            system = System(
-                outer_parts={"kvs": flux.kvs.run, "informers": informers.run},
+            system = RunGroup(
+                outer_runnables={"kvs": flux.kvs.run, "informers": informers.run},
                 prepare=informers.wait_synced,
-                parts={
-                    **flux.parts,
+                runnables={
+                    **flux.runnables,
                     "bus": lambda: server.serve(flux.bus, state.socket, access),
                 },
             )

@@ -36,50 +36,51 @@ INDEXES = {
     "breakdown profile": indexes.profile_of,
 }
 
-Part = Callable[[], Awaitable[None]]
+Runnable = Callable[[], Awaitable[None]]
 """Something that lives until it is cancelled."""
 
 
-class System(msgspec.Struct, kw_only=True):
-    """Parts that live together. If one of them dies, all do."""
+class RunGroup(msgspec.Struct, kw_only=True):
+    """What lives together. If one of them dies, all do."""
 
-    parts: dict[str, Part] = msgspec.field(default_factory=dict)
-    prepare: Part | None = None
-    """What is to be done before they start, while `outer_parts` run already."""
-    outer_parts: dict[str, Part] = msgspec.field(default_factory=dict)
-    wait_ready: Part | None = None
+    runnables: dict[str, Runnable] = msgspec.field(default_factory=dict)
+    prepare: Runnable | None = None
+    """What is to be done before they start, while `outer_runnables` run already."""
+    outer_runnables: dict[str, Runnable] = msgspec.field(default_factory=dict)
+    """Those that start first and end last: they do the last writes of the others."""
+    wait_ready: Runnable | None = None
     """Returns when what has started is ready to be used."""
 
     async def run(self, ready: asyncio.Event | None = None) -> None:
-        """Live until cancelled. The first parts outlive the others, whose last writes they do."""
+        """Live until cancelled, and set `ready` when all is ready to be used."""
         async with asyncio.TaskGroup() as outer_tasks:
-            for name, part in self.outer_parts.items():
-                outer_tasks.create_task(_run_part(part), name=name)
+            for name, runnable in self.outer_runnables.items():
+                outer_tasks.create_task(_run_one(runnable), name=name)
             if self.prepare is not None:
                 await self.prepare()
             async with asyncio.TaskGroup() as tasks:
-                for name, part in self.parts.items():
-                    tasks.create_task(_run_part(part), name=name)
+                for name, runnable in self.runnables.items():
+                    tasks.create_task(_run_one(runnable), name=name)
                 if self.wait_ready is not None:
                     await self.wait_ready()
                 if ready is not None:
                     ready.set()
 
 
-async def _run_part(part: Part) -> None:
-    await part()
+async def _run_one(runnable: Runnable) -> None:
+    await runnable()
 
 
-def parts_after_sync(
+def runnables_after_sync(
     informers: Informers, reconcilers: Iterable[Reconciler[Any]]
-) -> dict[str, Part]:
-    """Return reconcilers as parts, which begin once everything that they look at is known."""
+) -> dict[str, Runnable]:
+    """Return reconcilers as runnables, which begin once everything that they look at is known."""
 
-    def part_of(reconciler: Reconciler[Any]) -> Part:
+    def runnable_of(reconciler: Reconciler[Any]) -> Runnable:
         async def run() -> None:
             await informers.wait_synced()
             await reconciler.run()
 
         return run
 
-    return {each.name: part_of(each) for each in reconcilers}
+    return {each.name: runnable_of(each) for each in reconcilers}

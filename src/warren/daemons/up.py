@@ -254,14 +254,16 @@ async def _run_together(
                 control_dependencies, client=metrics.client, metrics=metrics
             )
         built = control(cluster.shape, control_dependencies)
-        built.system.parts["api server"] = lambda: endpoint.serve(
+        built.system.runnables["api server"] = lambda: endpoint.serve(
             built.api, control_dependencies.clock
         )
         access = access_policy(dependencies.config)
-        built.system.parts["bus"] = lambda: server.serve(built.instance.bus, state.socket, access)
+        built.system.runnables["bus"] = lambda: server.serve(
+            built.instance.bus, state.socket, access
+        )
         is_ready = asyncio.Event()
         if metrics_socket is not None and metrics is not None:
-            built.system.parts["monitoring"] = lambda: monitoring.serve(
+            built.system.runnables["monitoring"] = lambda: monitoring.serve(
                 metrics_socket, metrics.exposition, is_ready.is_set
             )
         async with asyncio.TaskGroup() as tasks:

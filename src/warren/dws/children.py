@@ -31,7 +31,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """What storage is made for: a Workflow's directive, or what the directive has made.
 
     Storage of a persistent instance is that of the directive with another `kind` and `meta`
-    (`dataclasses.replace`): labels and variables are of the Workflow that made it.
+    (`msgspec.structs.replace`): labels and variables are of the Workflow that made it.
     """
 
     kind: Kind

@@ -73,7 +73,7 @@ async def served(
     built = build_agent(
         api, SystemClock(), node, machine, is_rabbit=rabbit, exports=exports, detach=detach
     )
-    running += [asyncio.ensure_future(part()) for part in built.parts.values()]
+    running += [asyncio.ensure_future(part()) for part in built.runnables.values()]
     try:
         yield api
     finally:

@@ -93,8 +93,8 @@ class Timeline(msgspec.Struct, kw_only=True):
     message: str = ""
     workflow_absent: bool = False
     """Whether no Workflow is there: not yet, or not any more."""
-    volumes: dict[str, int] = msgspec.field(default_factory=dict)
-    """Bytes of each share of flash that was ever seen."""
+    share_bytes: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
+    """Bytes of each share of flash that was ever seen, by rabbit and name."""
     mounts: set[str] = msgspec.field(default_factory=set)
     computes: set[str] = msgspec.field(default_factory=set)
     """The compute nodes that were to mount something."""
@@ -156,9 +156,9 @@ class Timeline(msgspec.Struct, kw_only=True):
             )
 
     def add_flash(self, obj: Object) -> None:
-        """Take in a rabbit's flash under its share of the storage."""
-        key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
-        self.volumes[key] = sum(each["capacity"] for each in obj["spec"]["allocations"])
+        """Take in the flash of a share, from its NnfNodeBlockStorage."""
+        key = obj["metadata"]["namespace"], obj["metadata"]["name"]
+        self.share_bytes[key] = sum(each["capacity"] for each in obj["spec"]["allocations"])
 
     def add_mount(self, obj: Object) -> None:
         """Take in a node's mounts."""
@@ -170,8 +170,9 @@ class Timeline(msgspec.Struct, kw_only=True):
     @property
     def flash(self) -> str:
         """Return how much flash the job had."""
-        total = human(sum(self.volumes.values()))
-        return f"{total} of flash on {plural(len(self.volumes), 'rabbit')}"
+        total = human(sum(self.share_bytes.values()))
+        rabbits = {rabbit for rabbit, _ in self.share_bytes}
+        return f"{total} of flash on {plural(len(rabbits), 'rabbit')}"
 
     def copy_progress(self, step: str) -> CopyProgress | None:
         """Return how far the copies of DataIn or DataOut are; None if there are none."""
