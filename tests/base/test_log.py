@@ -26,6 +26,10 @@ def test_a_line_has_time_level_and_event_first_and_then_the_values_in_logfmt() -
     assert told(none=None, yes=True, no=False) == "none= yes no=false"
 
 
+def test_no_value_of_an_event_is_taken_for_its_level_or_time() -> None:
+    assert told(level="high", timestamp="1", key="a") == "key=a"
+
+
 def test_events_below_the_level_are_not_told() -> None:
     with capture_logs("warning") as logged:
         log.debug("a")

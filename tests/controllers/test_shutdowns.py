@@ -177,7 +177,7 @@ def test_a_damaged_certificate_is_as_none_and_no_bug(text: str) -> None:
             await asyncio.sleep(10)
             assert asked.seen == []
 
-        with capture_logs() as logs:
+        with capture_logs("error") as logs:
             await postrun(api, story)
         assert logs == []
 

@@ -141,6 +141,17 @@ def test_a_queue_adds_its_properties_to_the_constraints(own: Any, made: Any) -> 
     assert system(apply_queue(asked, TERMS, None))["constraints"] == made
 
 
+@pytest.mark.parametrize("queue", [{}, {"queue": "batch"}])
+def test_constraints_of_an_author_are_not_long_whatever_the_queue_adds(queue: Any) -> None:
+    fits, longer = ({"properties": ["x" * count]} for count in (65_500, 65_540))
+    assert apply_queue(spec(**queue, constraints=fits), TERMS, "any")
+    said = "constraints has 65559 bytes, and 65536 at most: name hosts as a list"
+    with pytest.raises(UserMistake, match=said):
+        apply_queue(spec(**queue, constraints=longer), TERMS, "any")
+    with pytest.raises(UserMistake, match=said):
+        expand_updates(spec(queue="any"), {"attributes.system.constraints": longer}, TERMS)
+
+
 PROPERTIES = st.lists(st.sampled_from(["batch", "big", "x", "^y"]), max_size=3)
 CONSTRAINTS = st.recursive(
     st.one_of(

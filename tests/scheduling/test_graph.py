@@ -203,7 +203,11 @@ def test_many_constraints_are_not_all_kept(graph: Graph) -> None:
     for number in range(6000):
         constraint = orjson.dumps({"ranks": [f"0,{number + 1}"]}).decode()
         assert matched(graph, want(1, constraint=constraint)).pieces == (Piece(0, 0b1),)
-    assert len(graph._matching_by_constraint) < 5000
+    assert len(graph._matching_nodes._by_constraint) < 5000
+    for number in range(100):
+        constraint = orjson.dumps({"properties": [f"^{number:01000000}"]}).decode()
+        assert graph.fits(want(1, constraint=constraint))
+    assert sum(map(len, graph._matching_nodes._by_constraint)) < 70_000_000
 
 
 def test_the_constraints_of_all_jobs_that_are_looked_at_are_read_once(

@@ -70,7 +70,7 @@ def line(level: str, values: Mapping[str, object]) -> str:
     """Write an event in logfmt, as a terminal may show it: names of users' files are in it."""
     now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     first = {"timestamp": now, "level": level, "event": values["event"]}
-    return printable(" ".join(_pair(*each) for each in (first | dict(values)).items()))
+    return printable(" ".join(_pair(*each) for each in (first | dict(values) | first).items()))
 
 
 def _pair(name: str, value: object) -> str:

@@ -8,6 +8,8 @@ changes nothing then. The signed request keeps what the author wrote.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from warren.base.errors import UserMistake
 from warren.lifecycle.policy import QueueLimits, queue_choices
 from warren.rfc import constraint
@@ -17,6 +19,9 @@ from warren.rfc.constraint import Constraint
 SYSTEM: Final = "attributes.system"
 QUEUE: Final = f"{SYSTEM}.queue"
 CONSTRAINTS: Final = f"{SYSTEM}.constraints"
+_MAX_CONSTRAINT_BYTES: Final = 2**16
+"""Of what an author demands of nodes, in JSON: it is read while all others wait. What the system
+adds is not counted: a list of its nodes may be longer."""
 
 
 def queue_of(spec: Mapping[str, Any]) -> str | None:
@@ -38,7 +43,7 @@ def apply_queue(
     """Return a jobspec with what its queue adds to it.
 
     Nothing of it needs to be right: of what is read here, the place of a mistake is told.
-    Raises UserMistake for a queue that is not there.
+    Raises UserMistake for a queue that is not there, and for constraints that are too long.
     """
     require(isinstance(spec, Mapping), "jobspec", "is not an object")
     attributes = spec.get("attributes")
@@ -47,6 +52,7 @@ def apply_queue(
     require(isinstance(system, Mapping), SYSTEM, "is not an object")
     queue = system.get("queue", default)
     require(queue is None or isinstance(queue, str), QUEUE, "is not a string")
+    _check_length(system.get("constraints"))
     added: dict[str, Any] = {}
     limits = _limits_of(queue, queue_limits)
     if queue is not None and "queue" not in system:
@@ -75,7 +81,7 @@ def expand_updates(
     What a job's old queue required of its nodes goes, and what the new one requires comes, also
     where only the constraints are updated. Whether the updated jobspec is within the limits is a
     question to `limits`. Raises UserMistake for a queue that is not there, BadFormat for what is
-    no queue and no constraint.
+    no queue and no constraint, UserMistake also for constraints that are too long.
     """
     if QUEUE not in updates and CONSTRAINTS not in updates:
         return dict(updates)
@@ -83,6 +89,7 @@ def expand_updates(
     queue, own = updates.get(QUEUE, queue_of(spec)), updates.get(CONSTRAINTS)
     require(queue is None or isinstance(queue, str), QUEUE, "is not a string")
     if own is not None:
+        _check_length(own)
         constraint.check(own, f"jobspec: {CONSTRAINTS}")
     old_constraints = system.get("constraints") or {}
     old_limits, new_limits = queue_limits.get(queue_of(spec)), _limits_of(queue, queue_limits)
@@ -96,6 +103,18 @@ def expand_updates(
         if own is not None or changed != old_constraints
         else dict(updates)
     )
+
+
+def _check_length(own: Any) -> None:
+    try:
+        length = len(msgspec.json.encode(own))
+    except RecursionError:
+        raise UserMistake(f"jobspec: {CONSTRAINTS} is nested too deep.") from None
+    if length > _MAX_CONSTRAINT_BYTES:
+        raise UserMistake(
+            f"jobspec: {CONSTRAINTS} has {length} bytes, and {_MAX_CONSTRAINT_BYTES} at most: "
+            "name hosts as a list, such as node[01-64]."
+        )
 
 
 def with_properties(own: Constraint, properties: Sequence[str]) -> Constraint:

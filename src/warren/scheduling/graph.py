@@ -23,6 +23,8 @@ __all__ = ["Allocation", "Graph", "NodeUse", "Piece", "Refusal"]
 _MAX_CONSTRAINTS: Final = 4096
 """How many constraints are kept with the nodes that meet them: more than one look at all queues
 comes upon, or none of them would be found when the next one comes."""
+_MAX_CONSTRAINTS_LENGTH: Final = 2**26
+"""And how many characters they have together."""
 
 
 class NodeUse(msgspec.Struct, frozen=True):
@@ -34,6 +36,31 @@ class NodeUse(msgspec.Struct, frozen=True):
     cores_taken: int
     gpus: int = 0
     gpus_taken: int = 0
+
+
+class _MatchingNodes:
+    """The nodes that meet constraints, of which the latest are kept."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._by_constraint: dict[str, int] = {}
+        self._length = 0
+
+    def of(self, constraint: str) -> int:
+        """Return which nodes meet a constraint in JSON, as bits."""
+        found = self._by_constraint.get(constraint)
+        if found is None:
+            found = self._inventory.matching_nodes(orjson.loads(constraint))
+            self._by_constraint[constraint] = found
+            self._length += len(constraint)
+            while (
+                len(self._by_constraint) > _MAX_CONSTRAINTS
+                or self._length > _MAX_CONSTRAINTS_LENGTH
+            ):
+                oldest = next(iter(self._by_constraint))
+                del self._by_constraint[oldest]
+                self._length -= len(oldest)
+        return found
 
 
 class Graph:
@@ -62,7 +89,7 @@ class Graph:
         """What there is when all jobs have ended."""
         self._external: dict[str, int] = {}
         self._capacity: dict[str, int] = {}
-        self._matching_by_constraint: dict[str, int] = {}
+        self._matching_nodes = _MatchingNodes(self._inventory)
         self._states: dict[str, str] = {}
 
     def copy(self) -> "Graph":
@@ -387,12 +414,4 @@ class Graph:
         return tagged
 
     def _matching(self, constraint: str) -> int:
-        if not constraint:
-            return self._all_nodes
-        if constraint not in self._matching_by_constraint:
-            if len(self._matching_by_constraint) == _MAX_CONSTRAINTS:
-                del self._matching_by_constraint[next(iter(self._matching_by_constraint))]
-            self._matching_by_constraint[constraint] = self._inventory.matching_nodes(
-                orjson.loads(constraint)
-            )
-        return self._matching_by_constraint[constraint]
+        return self._matching_nodes.of(constraint) if constraint else self._all_nodes

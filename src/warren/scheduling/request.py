@@ -30,8 +30,9 @@ _KINDS: Final = "node, slot, core, gpu and ssd"
 _MAX_ALLOCATIONS: Final = 16384
 """Beside those of nodes: each is placed by itself, while other requests wait."""
 
-_LONGEST_CONSTRAINT: Final = 2**16
-"""Characters of what a job demands of nodes, which is kept with the nodes that meet it."""
+_LONGEST_CONSTRAINT: Final = 2**20
+"""Characters of what a job demands of nodes: enough for the names of all nodes, which the system
+adds for storage that only these reach."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
