@@ -66,6 +66,38 @@ def test_what_takes_long_is_not_silent_while_it_is_worked_at() -> None:
     assert call_in_child(worked, [0.2, 0.3], silence=0.05) == [0.2, 0.3]
 
 
+ONLY_THREADS = """
+import os, threading
+
+left, refused, start = {}, 0, threading.Thread.start
+
+def start_one_of_few(thread):
+    global left, refused
+    if left:
+        left -= 1
+        return start(thread)
+    refused += 1
+    if refused > 1:
+        os._exit(1)
+    raise RuntimeError("can't start new thread")
+
+threading.Thread.start = start_one_of_few
+"""
+"""What has a child start a few threads only, and end where it does not leave it at that."""
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_child_without_more_threads_asks_with_those_it_has_and_is_silent_once_they_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(ONLY_THREADS.format(count))
+    monkeypatch.setenv("PYTHONPATH", f"{HERE}:{tmp_path}")
+
+    answers = call_in_child(doubled, [2, 1, 3, 4])
+
+    assert answers == [4, SILENT, SILENT, SILENT]
+
+
 def test_a_look_ends_when_its_time_is_over_though_answers_come() -> None:
     assert call_in_child(doubled, [1], silence=600, timeout=1.0) == [SILENT]
 

@@ -161,16 +161,27 @@ class _ChildThreads:
         threads, before = 0, -1
         while self._subjects:
             if before in (-1, self._unanswered):
-                with suppress(RuntimeError):  # no more are to be had
-                    for _ in range(min(max(threads, 1), len(self._subjects))):
-                        threading.Thread(target=self._call_each, daemon=True).start()
-                        threads += 1
+                started = self._start_threads(min(max(threads, 1), len(self._subjects)))
+                if not started:
+                    break  # no more are to be had, and what hangs now is silent
+                threads += started
                 with self._lock:
                     _write_line(b"")  # no silence yet: more is being asked
             before = self._unanswered
             time.sleep(_STALLED)
+        if not threads:
+            self._call_each()  # better than to call silent what was not asked
         # For good, so that what hangs now is seen to wait: a thread ends the process.
         threading.Event().wait()
+
+    def _start_threads(self, count: int) -> int:
+        """Start some threads; return how many of them could be started."""
+        for started in range(count):
+            try:
+                threading.Thread(target=self._call_each, daemon=True).start()
+            except RuntimeError:
+                return started
+        return count
 
     def _call_each(self) -> None:
         try:
