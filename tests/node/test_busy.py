@@ -27,7 +27,7 @@ from warren.base import fuse
 from warren.base.bytesize import MIB
 from warren.base.processes import process_status
 from warren.dws.node import CannotBeCutOff, InUse, NodeTrouble, Volume
-from warren.node import blocks, usage
+from warren.node import blocks, openfiles, usage
 from warren.node.blocks import BlockFlash
 from warren.node.busy import BusyPolicy, GracePeriod
 from warren.node.directory import DirectoryFlash
@@ -848,10 +848,86 @@ def test_what_others_have_open_delays_no_look_at_the_users_own(
         return [None] * len(ids)
 
     monkeypatch.setattr(usage, "pids", lambda: [*users])
-    monkeypatch.setattr(usage, "_by_status", named)
+    monkeypatch.setattr(usage, "_process_by_status", named)
     monkeypatch.setattr(usage, "call_in_child", answered)
 
     usage.users_of_mounts([1], 1002)
     usage.users_of_devices([], 1001)
 
     assert asked == [[5, 8, 4, 7], [3, 6], [5, 8, 3, 6], [4, 7]]
+
+
+NO_IDS = 2**22
+"""No process has an id from here on (PID_MAX_LIMIT)."""
+
+
+@dataclass
+class FakeProcesses:
+    """Processes that all have something open, and users who are in mount namespaces."""
+
+    userids: dict[int, int]
+    namespaces: dict[int, int] = field(default_factory=dict)
+    """By users."""
+    asked: list[tuple[str, list[int]]] = field(default_factory=list)
+
+    def named(self, id: int) -> usage.Process:
+        return usage.Process(id=id, userid=self.userids[id], name="sh", started_at=None)
+
+    def call_in_child(
+        self, function: Callable[..., object], subjects: Sequence[int], *args: str, **_: float
+    ) -> list[object]:
+        if function is openfiles.send_signal:
+            return [None] * len(subjects)
+        if function is openfiles.mount_namespace:
+            self.asked.append(("mount_namespace", [*subjects]))
+            return [self.namespaces[self.userids[id]] for id in subjects]
+        self.asked.append((args[0], [*subjects]))
+        return [((self.userids[id], "sh", 1), self._answer(id, args[0])) for id in subjects]
+
+    def _answer(self, id: int, question: str) -> object:
+        return True if question == "uses_mounts" else (self.namespaces[self.userids[id]], False)
+
+    def fake(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(usage, "pids", lambda: [*self.userids])
+        monkeypatch.setattr(usage, "_process_by_status", self.named)
+        monkeypatch.setattr(usage, "call_in_child", self.call_in_child)
+
+
+def test_what_others_have_open_is_looked_at_once_however_often_is_looked_for_what_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root, users, others = NO_IDS, NO_IDS + 1, NO_IDS + 2
+    processes = FakeProcesses({root: 0, users: 1001, others: 1002})
+    processes.fake(monkeypatch)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    find = partial(usage.users_of_mounts, [1], 1001)
+
+    left = asyncio.run(GracePeriod(seconds=0, clock=Time()).wait("it", 1001, find))
+
+    assert [each.id for each in left] == [root, others]
+    assert [ids for _, ids in processes.asked if others in ids] == [[others]]
+    assert [ids for _, ids in processes.asked if users in ids] == 3 * [[root, users]]
+
+
+@pytest.mark.parametrize("other_is_there", [True, False])
+def test_a_namespace_that_another_user_is_in_as_well_is_no_users_alone_also_for_the_kill(
+    monkeypatch: pytest.MonkeyPatch, other_is_there: bool
+) -> None:
+    users, others = NO_IDS, NO_IDS + 1
+    processes = FakeProcesses(
+        {users: 1001, others: 1002}, {1001: 77, 1002: 77 + (not other_is_there)}
+    )
+    processes.fake(monkeypatch)
+    device = os.stat("/dev/null").st_rdev
+    mounted = {users: [device], others: [device] if other_is_there else []}
+    monkeypatch.setattr(usage, "_devices_mounted", mounted.__getitem__)
+
+    with usage.leaving_out_others():
+        found = usage.users_of_devices(["/dev/null"], 1001)
+
+    assert [each.id for each in found] == ([] if other_is_there else [users])
+    assert processes.asked == [
+        ("uses_devices", [users]),
+        ("uses_devices", []),
+        ("mount_namespace", [others]),
+    ]

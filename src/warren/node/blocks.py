@@ -22,6 +22,7 @@ from warren.node.usage import (
     Process,
     are_mounted_by_root,
     describe,
+    leaving_out_others,
     processes_of_user,
     processes_with_hidden_files,
     users_of_devices,
@@ -348,5 +349,6 @@ def _must_not_be_cut_off(devices: Sequence[str], awaited_userid: int) -> bool:
     Root may have reasons, and what a node has mounted is not given up. Processes of the volume's
     user have just been killed, and are waited for as `awaited_userid`; 0 waits for none.
     """
-    users = users_of_devices(devices, awaited_userid)
+    with leaving_out_others():
+        users = users_of_devices(devices, awaited_userid)
     return any(each.userid in (0, awaited_userid) for each in users) or are_mounted_by_root(devices)

@@ -9,7 +9,7 @@ from warren.base import log
 from warren.base.clock import Clock, SystemClock
 from warren.dws.node import InUse
 from warren.node.threads import in_thread
-from warren.node.usage import Process, describe, send_signal
+from warren.node.usage import Process, describe, leaving_out_others, send_signal
 
 SECONDS: Final = 30.0
 """How long something may be in use before it is taken away, unless it is said otherwise."""
@@ -46,16 +46,17 @@ class GracePeriod:
         # A clock that was set back must not make it longer.
         if since <= now < since + self._seconds:
             raise InUse(f"{resource} is in use by {describe(processes)}")
-        return await self.kill(resource, userid, find_users) if self.may_kill(userid) else processes
+        if not self.may_kill(userid):
+            return processes
+        await self.kill(resource, userid, find_users)
+        return [each for each in processes if each.userid != userid]
 
     async def kill(
         self, resource: str, userid: int, find_users: Callable[[], list[Process]]
-    ) -> list[Process]:
-        """Kill the processes of a user that keep `resource`, or may; return the others."""
-        doomed, others = await in_thread(_kill, find_users, userid)
-        for each in doomed:
+    ) -> None:
+        """Kill the processes of a user that keep `resource`, or may."""
+        for each in await in_thread(_kill, find_users, userid):
             log.warning("process killed", uses=resource, process=str(each))
-        return others
 
     def may_kill(self, userid: int) -> bool:
         """Return whether processes of a user are ended for the storage that they keep."""
@@ -70,20 +71,19 @@ class GracePeriod:
         self._since.pop(resource, None)
 
 
-def _kill(
-    find_users: Callable[[], list[Process]], userid: int
-) -> tuple[list[Process], list[Process]]:
-    """Kill a user's processes of those that are found; return them, and the others.
+def _kill(find_users: Callable[[], list[Process]], userid: int) -> list[Process]:
+    """Kill a user's processes of those that are found; return them.
 
     They are stopped first, until none is found that was started meanwhile.
     """
     stopped: dict[Process, None] = {}
     for _ in range(_ROUNDS):
-        found = find_users()
+        with leaving_out_others():
+            found = find_users()
         new = [each for each in found if each.userid == userid and each not in stopped]
         if not new:
             break
         send_signal(new, signal.SIGSTOP)
         stopped |= dict.fromkeys(new)
     send_signal(stopped, signal.SIGKILL)
-    return list(stopped), [each for each in found if each.userid != userid]
+    return list(stopped)

@@ -12,7 +12,8 @@ import os
 import pwd
 import signal
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -30,6 +31,9 @@ _OTHERS_SECONDS: Final = 10.0
 
 They are only named: whatever they keep is cut off, seen or not.
 """
+
+_looks_at_others: Final = ContextVar("looks_at_others", default=True)
+"""Whether it is looked at what those have open who are neither root nor the storage's user."""
 
 T = TypeVar("T")
 
@@ -92,12 +96,26 @@ def _send_signal_by_name(process: Process, signum: int) -> None:
             os.close(opened)
 
 
+@contextmanager
+def leaving_out_others() -> Iterator[None]:
+    """Look for root's processes and those of the storage's user alone meanwhile.
+
+    What others have open may take long to look at, and they are only named.
+    """
+    token = _looks_at_others.set(False)
+    try:
+        yield
+    finally:
+        _looks_at_others.reset(token)
+
+
 def users_of_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
     """Return the processes with files or directories open on mounts, by the ids of these.
 
     With them those of a user, if that is not root, that do not answer.
     """
-    answers, silent = _ask(openfiles.uses_mounts, list(mounts), first=userid)
+    others = _looks_at_others.get()
+    answers, silent = _ask(openfiles.uses_mounts, list(mounts), first=userid, others=others)
     return [*(process for process, uses in answers if uses), *_of_user(silent, userid)]
 
 
@@ -112,7 +130,11 @@ def users_of_devices(devices: Collection[str], userid: int = 0) -> list[Process]
     wanted = _numbers(devices)
     found = {}
     namespaces: dict[int, list[Process]] = {}
-    answers, _ = _ask(openfiles.uses_devices, list(wanted), first=userid)
+    others = _looks_at_others.get()
+    answers, _ = _ask(openfiles.uses_devices, list(wanted), first=userid, others=others)
+    if not others:
+        # Where they are is quickly told, and a namespace that they are in is not one user's.
+        answers += [(each, (where, False)) for each, where in _namespaces_of_others(userid)]
     for process, (namespace, uses) in answers:
         if namespace:
             namespaces.setdefault(namespace, []).append(process)
@@ -123,6 +145,18 @@ def users_of_devices(devices: Collection[str], userid: int = 0) -> list[Process]
         if of_one_user and not wanted.isdisjoint(_devices_mounted(members[0].id)):
             found |= {each.id: each for each in members}
     return [found[id] for id in sorted(found)]
+
+
+def _namespaces_of_others(userid: int) -> list[tuple[Process, int]]:
+    """Return the processes that are neither root's nor of a user, and their mount namespaces."""
+    others = [each for each in _all_processes_by_status() if each.userid not in (0, userid)]
+    ids = [each.id for each in others]
+    replies = call_in_child(openfiles.mount_namespace, ids, timeout=_OTHERS_SECONDS)
+    return [
+        (process, namespace)
+        for process, namespace in zip(others, replies, strict=True)
+        if namespace is not SILENT
+    ]
 
 
 def are_mounted_by_root(devices: Collection[str]) -> bool:
@@ -185,22 +219,23 @@ def process(id: int) -> Process | None:
 
 
 def _ask(
-    question: Callable[..., T], *args: object, first: int
+    question: Callable[..., T], *args: object, first: int, others: bool = True
 ) -> tuple[list[tuple[Process, T]], list[Process]]:
     """Return what all processes but this one answer, and those that do not.
 
     Root's are asked first, with those of the user `first`, and others have a few seconds then: what
-    they have open may be so much that there is no time for all.
+    they have open may be so much that there is no time for all. Without `others`, these are not
+    asked at all.
     """
     processes = sorted(
         _all_processes_by_status(),
         key=lambda each: (each.userid != 0, each.userid != first, each.id),
     )
     before = [each.id for each in processes if each.userid in (0, first)]
-    others = [each.id for each in processes[len(before) :]]
+    rest = [each.id for each in processes[len(before) :]] if others else []
     answers: list[tuple[Process, T]] = []
     silent: list[Process] = []
-    for ids, seconds in ((before, TIMEOUT), (others, _OTHERS_SECONDS)):
+    for ids, seconds in ((before, TIMEOUT), (rest, _OTHERS_SECONDS)):
         replies = call_in_child(
             openfiles.facts_and_answer, ids, question.__name__, *args, timeout=seconds
         )
