@@ -118,7 +118,7 @@ def test_without_a_default_every_operand_has_an_operator() -> None:
 def test_a_mistake_can_be_shown_with_a_caret() -> None:
     with pytest.raises(BadQuery) as refused:
         query.parse("a (b", NAMES)
-    assert refused.value.shown == "a (b\n  ^\nquery 'a (b': this '(' is not closed at 2"
+    assert refused.value.text_with_carets == "a (b\n  ^\nquery 'a (b': this '(' is not closed at 2"
 
 
 # The dialect of --requires

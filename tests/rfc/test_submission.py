@@ -164,7 +164,7 @@ def test_a_mistake_is_refused_with_its_line_and_column(
 def test_a_mistake_can_be_shown_with_a_caret() -> None:
     with pytest.raises(BadDirective) as refused:
         submission.parse("#!/bin/sh\n#FLUX: -N 'x\n")
-    assert refused.value.shown == (
+    assert refused.value.text_with_carets == (
         "#FLUX: -N 'x\n          ^\nline 2, column 11: this quote is not closed"
     )
 

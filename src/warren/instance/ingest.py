@@ -233,8 +233,8 @@ class Ingest:
             for validate in self._validators if validated else ():
                 scheduled = validate(spec, cred.userid) or scheduled
         except UserMistake as mistake:
-            shown = getattr(mistake, "shown", str(mistake))
-            raise RpcError(errno.EINVAL, shown) from mistake
+            text = getattr(mistake, "text_with_carets", str(mistake))
+            raise RpcError(errno.EINVAL, text) from mistake
         return spec, scheduled or spec
 
 

@@ -43,7 +43,7 @@ REQUIRES: Final = Dialect(
 
 
 class BadQuery(BadFormat):
-    """A text that is no query, and where. `shown` points at the place."""
+    """A text that is no query, and where. `text_with_carets` points at it."""
 
     def __init__(self, text: str, offset: int, problem: str) -> None:
         super().__init__(f"query {brief(text)}: {problem} at {offset}")
@@ -52,7 +52,7 @@ class BadQuery(BadFormat):
         """Characters before the mistake; as long as the text if something is missing at its end."""
 
     @property
-    def shown(self) -> str:
+    def text_with_carets(self) -> str:
         """Three lines for a person: the query, a caret under the mistake, the sentence."""
         return f"{self.text}\n{' ' * self.offset}^\n{self}"
 

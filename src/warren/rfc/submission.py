@@ -31,7 +31,7 @@ class BadDirective(BadFormat):
         self._source_line = source_line
 
     @property
-    def shown(self) -> str:
+    def text_with_carets(self) -> str:
         """Three lines for a person: the script's line, a caret, the sentence."""
         return f"{self._source_line}\n{' ' * (self.column - 1)}^\n{self}"
 

@@ -146,4 +146,4 @@ def _directives(script: str, text: str) -> Submission:
     try:
         return submission.parse(text)
     except BadDirective as error:
-        raise UserMistake(f"{script}:\n{error.shown}") from error
+        raise UserMistake(f"{script}:\n{error.text_with_carets}") from error

@@ -346,7 +346,7 @@ def _constraints(queries: Iterable[str]) -> dict[str, Any]:
     try:
         found = [query.parse(each, query.REQUIRES) for each in queries]
     except BadQuery as error:
-        raise UserMistake(f"--requires:\n{error.shown}") from error
+        raise UserMistake(f"--requires:\n{error.text_with_carets}") from error
     return found[0] if len(found) == 1 else {"and": found}
 
 
