@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import resource
+import socket
 import stat
 import weakref
 from collections.abc import AsyncIterator
@@ -16,11 +17,12 @@ from tests.journal.running import really
 from tests.rpc.services import GUEST, OWNER, Services, bus_with, connected, eventually
 from tests.rpc.test_socket import errnum_of, wired
 from warren.base.fairqueue import Fairness
-from warren.rpc import client, guests, server
+from warren.rpc import client, guests, message, server
 from warren.rpc.bus import Bus, Method, StreamingMethod
 from warren.rpc.client import ReconnectingHandle
 from warren.rpc.guests import GuestLimits, Guests
-from warren.rpc.message import Payload, Request, RpcError
+from warren.rpc.message import Cred, Message, Payload, Request, RpcError
+from warren.rpc.peer import Peer, RequestHandler
 from warren.rpc.server import AccessPolicy, ServerLimits
 
 FEW = GuestLimits(connections=2, all_connections=3, requests=4, waiting_bytes=100_000)
@@ -381,6 +383,49 @@ async def test_an_answer_that_is_sent_is_not_kept_until_the_next_one_comes(path:
     ):
         assert await anext(answers) == {"text": "x"}
         await eventually(lambda: made[0]() is None)
+
+
+class LargeAnswers(RequestHandler):
+    """Answers with more than fits between two processes."""
+
+    def __init__(self) -> None:
+        self.made: list[weakref.ref[Answer]] = []
+        self.sent = 0
+
+    def request(self, received: Message) -> Request:
+        assert received.topic is not None
+        return Request(
+            topic=received.topic,
+            payload={},
+            cred=Cred(GUEST, False),
+            streaming=received.streaming,
+        )
+
+    async def rpc(self, request: Request) -> Payload:
+        answer = Answer(text="x" * 2**23)
+        self.made.append(weakref.ref(answer))
+        return answer
+
+    async def stream(self, request: Request) -> AsyncIterator[Payload]:
+        yield await self.rpc(request)
+        self.sent += 1
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@really
+async def test_an_answer_is_not_kept_while_its_reader_does_not_read(streaming: bool) -> None:
+    """It may take many times the bytes of its message, which are counted."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        reader, writer = await asyncio.open_connection(sock=ours)
+        answers = LargeAnswers()
+        running = asyncio.ensure_future(Peer(reader, writer, answers).run())
+        asked = Message(tag=1, topic="test.one", payload=message.pack({}), streaming=streaming)
+        theirs.sendall(message.encode(asked))
+        await eventually(lambda: answers.made and answers.made[0]() is None)
+        assert writer.transport.get_write_buffer_size() > 0
+        assert answers.sent == 0
+    await running
 
 
 # Time

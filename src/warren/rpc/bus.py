@@ -102,8 +102,9 @@ class Bus:
         # at once that its client is gone.
         async with aclosing(answers) as open_answers:  # type: ignore[type-var]
             async for answer in open_answers:
-                yield answer
-                del answer  # it may be large, and the next one may be long in coming
+                passed_on = [answer]
+                del answer  # it may be large, and its reader slow
+                yield passed_on.pop()
 
     def _find(self, request: Request) -> Method | StreamingMethod | Forwarder:
         name, _, method = request.topic.partition(".")
@@ -142,4 +143,4 @@ class Loopback:
         async with aclosing(self._bus.stream(request)) as answers:  # type: ignore[type-var]
             async for answer in answers:
                 yield answer
-                del answer  # as in `follow`
+                del answer  # as in `Bus.stream`

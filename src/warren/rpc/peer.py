@@ -164,7 +164,7 @@ class Peer(Forwarder):
     async def rpc(self, request: Request) -> Payload:
         tag, answers = self._open()
         try:
-            await self._send(self._message(tag, request))
+            await self._send(message.encode(self._message(tag, request)))
             return self._payload(await answers.get())
         finally:
             del self._pending[tag]
@@ -174,7 +174,7 @@ class Peer(Forwarder):
         tag, answers = self._open()
         ended = False
         try:
-            await self._send(self._message(tag, request))
+            await self._send(message.encode(self._message(tag, request)))
             while True:
                 received = await answers.get()
                 if received is not None and received.errnum == errno.ENODATA:
@@ -263,15 +263,18 @@ class Peer(Forwarder):
         if request.streaming:
             async with aclosing(self._handler.stream(request)) as answers:  # type: ignore[type-var]
                 async for answer in answers:
-                    await self._send(_answer_message(tag, answer))
-                    del answer  # it may be large, and the next one may be long in coming
-            await self._send(Message(tag=tag, errnum=errno.ENODATA))
+                    line = message.encode(_answer_message(tag, answer))
+                    del answer  # it may be large, and its reader slow
+                    await self._send(line)
+                    del line  # the next one may be long in coming
+            await self._send(message.encode(Message(tag=tag, errnum=errno.ENODATA)))
         else:
             answer = await self._handler.rpc(request)
-            await self._send(_answer_message(tag, answer))
+            line = message.encode(_answer_message(tag, answer))
+            del answer
+            await self._send(line)
 
-    async def _send(self, sent: Message) -> None:
-        line = message.encode(sent)
+    async def _send(self, line: bytes) -> None:
         with self._usage.hold(len(line)):
             self._write(line)
             try:
