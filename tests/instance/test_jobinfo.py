@@ -216,7 +216,24 @@ async def test_what_is_no_key_leads_nowhere(key: str) -> None:
         assert watch.errnum == errno.ENOENT
 
 
-@pytest.mark.parametrize("key", ["a" * 5000, ".".join("a" * 100)])
+@pytest.mark.parametrize("key", ["a" * 4096, ".".join("a" * 64)])
+@virtually
+async def test_the_longest_and_the_deepest_key_that_a_user_writes_is_found(key: str) -> None:
+    async with alive(seconds=100) as life:
+        job = await life.submit_as(GUEST)
+        guest = await execution_begins(life, job, GUEST)
+        entries = [{"key": key, "flags": 0, "dirent": treeobj.val(b"x")}]
+        ask = life.bus.handle(GUEST).rpc
+        await ask("kvs.commit", {"namespace": guest, "ops": entries})
+
+        wanted = f"guest.{key}"
+        found = await ask("job-info.lookup", {"id": job, "keys": [wanted]})
+        assert found == {"id": job, wanted: "x"}
+
+
+@pytest.mark.parametrize(
+    "key", ["a" * 5000, ".".join("a" * 100), "guest." + "a" * 4097, "guest." + ".".join("a" * 65)]
+)
 @virtually
 async def test_a_key_that_is_too_long_or_too_deep_is_not_looked_for(key: str) -> None:
     """One of a million names stopped all others for half a minute."""

@@ -3,7 +3,9 @@
 import asyncio
 import errno
 import json
+import weakref
 from collections.abc import Iterable
+from contextlib import AsyncExitStack, aclosing
 from itertools import groupby
 from typing import Any
 
@@ -18,7 +20,8 @@ from warren.lifecycle import attributes
 from warren.lifecycle.attributes import ATTRIBUTES, ListedJob
 from warren.lifecycle.states import State
 from warren.rfc.fluid import JobId
-from warren.rpc.message import Payload
+from warren.rpc.bus import StreamingMethod
+from warren.rpc.message import Cred, Payload, Request, RpcError
 
 OTHERS = JobId(9 << 24)
 """A job of the guest's."""
@@ -491,3 +494,55 @@ async def test_listings_of_a_guest_are_made_one_after_the_other(streaming: bool)
             patch.setattr(attributes, "job_attributes", noting)
             assert await turns(GUEST) == 3
             assert await turns(OWNER) > 3
+
+
+@virtually
+async def test_a_guest_has_so_many_streams_under_way_and_is_told_so() -> None:
+    async with alive() as life, AsyncExitStack() as open_streams:
+        await life.submit()
+
+        async def begin(userid: int) -> Any:
+            stream = life.bus.handle(userid).stream("job-list.list", {})
+            await open_streams.enter_async_context(aclosing(stream))  # type: ignore[type-var]
+            await anext(aiter(stream))
+            return stream
+
+        first, *_ = [await begin(GUEST) for _ in range(100)]
+        with pytest.raises(RpcError, match=r"100 streams of jobs under way: read or close") as told:
+            await begin(GUEST)
+        assert told.value.errnum == errno.EAGAIN
+        await begin(GUEST + 1)
+        for _ in range(101):
+            await begin(OWNER)
+        await first.aclose()
+        await begin(GUEST)
+
+
+class Described(dict[str, Any]):
+    """A job in an answer, which can be seen to be gone."""
+
+
+@virtually
+async def test_a_stream_keeps_nothing_of_an_answer_while_that_is_sent() -> None:
+    made: list[weakref.ref[Described]] = []
+
+    def describe(each: ListedJob, names: Iterable[str]) -> Described:
+        described = Described(id=each.job.id)
+        made.append(weakref.ref(described))
+        return described
+
+    async with alive() as life:
+        await life.submit()
+        methods = life.bus._services["job-list"]
+        assert isinstance(methods, dict)
+        method = methods["list"]
+        assert isinstance(method, StreamingMethod)
+        request = Request(topic="job-list.list", payload={}, cred=Cred(GUEST, False))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(attributes, "job_attributes", describe)
+            stream = method.answers(request)
+            async with aclosing(stream) as answers:  # type: ignore[type-var]
+                answer = await anext(answers)
+                assert len(answer["jobs"]) == len(made) == 1
+                del answer
+                assert made[0]() is None

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness.logs import capture_logs
 from tests.harness.virtual import VirtualClock
 from tests.instance.lives import PLAIN, Life, R, alive
 from tests.instance.parts import GUEST, OWNER, refused, settle, virtually
@@ -421,6 +422,24 @@ async def test_a_job_ends_though_a_plugin_fails_at_its_end(topic: str) -> None:
 
 async def bypassing(life: Life, who: int = OWNER, r: Any = R) -> JobId:
     return await life.submit_as(who, attributes={"alloc-bypass": {"R": r}})
+
+
+@virtually
+async def test_an_action_at_a_moment_that_fails_is_told_and_costs_no_other() -> None:
+    done: list[int] = []
+    ear = Ear()
+
+    def fail() -> None:
+        raise KeyError("a bug")
+
+    async with alive(plugins=[ear]) as life:
+        ear.tap.call_at(0.0, fail)
+        ear.tap.call_at(0.0, lambda: done.append(1))
+        with capture_logs() as logs:
+            await settle()
+        assert done == [1]
+        assert [each["event"] for each in logs] == ["action of a timer failed"]
+        await life.until(await life.submit())
 
 
 @virtually

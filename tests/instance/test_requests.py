@@ -472,6 +472,74 @@ async def test_others_have_their_turn_while_all_jobs_of_a_user_are_cancelled() -
 
 
 @virtually
+async def test_exceptions_over_all_jobs_fill_no_log_however_many_come_at_once() -> None:
+    """Those that end jobs are not counted, but only the first one of a job ends it."""
+    async with alive(generous=False) as life:
+        jobs = [await queued(life) for _ in range(51)]
+        # The last one does not end when it is cancelled, as a job in its epilog.
+        life.scheduler.deaf = True
+        last = life.manager.active_job(jobs[-1])
+        charged: list[object] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(life.manager, "charge", lambda entry, size: charged.append(entry))
+            asked = {"type": "cancel", "severity": 0}
+            await asyncio.gather(*(ask(life, "raiseall", GUEST, **asked) for _ in range(1200)))
+
+        exceptions = [each for each in last.events if each.name == "exception"]
+        assert 900 < len(exceptions) <= 1000
+        assert len(last.events) <= 1000
+        assert charged.count(last) == len(exceptions) - 1
+
+
+@virtually
+async def test_an_exception_that_has_no_room_keeps_no_other_job_from_its_end() -> None:
+    async with alive(generous=False) as life:
+        life.scheduler.deaf = True
+        over, job = await queued(life), await queued(life)
+        asked = {"type": "cancel", "severity": 0}
+        await ask(life, "raise", GUEST, id=over, **asked)
+
+        def full(entry: object, size: int) -> None:
+            raise RpcError(errno.ENOSPC, "no room")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(life.manager, "charge", full)
+            assert await ask(life, "raiseall", GUEST, **asked) == {"count": 2, "errors": 1}
+        assert life.job(job).fatal_exception is not None
+        assert life.names(over).count("exception") == 1
+
+
+@virtually
+async def test_all_jobs_of_a_user_are_cancelled_though_the_client_hangs_up() -> None:
+    async with alive(generous=False) as life:
+        jobs = [await queued(life) for _ in range(200)]
+        asking = asyncio.ensure_future(ask(life, "raiseall", GUEST, type="cancel", severity=0))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert any(entry.job.fatal_exception is None for entry in life.manager.active())
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await settle()
+        assert {life.job(job).result for job in jobs} == {Result.CANCELED}
+
+
+@virtually
+async def test_signals_to_all_jobs_go_in_turns_and_to_none_that_has_ended_meanwhile() -> None:
+    async with alive(seconds=100) as life:
+        jobs = [await life.submit_as(GUEST) for _ in range(101)]
+        await life.until(jobs[-1], "start")
+        asking = asyncio.ensure_future(ask(life, "killall", GUEST, signum=10))
+        await asyncio.sleep(0)
+        assert len(life.execution.signals) == 50
+        life.manager.post(jobs[-1], "exception", {"type": "cancel", "severity": 0})
+        life.manager.post(jobs[-1], "finish", {"status": 0})
+        await asking
+
+        assert life.execution.signals == [(job, 10) for job in jobs[:-1]]
+
+
+@virtually
 async def test_signals_go_to_all_running_jobs_of_a_user() -> None:
     async with alive(seconds=100) as life:
         mine, others = await life.submit_as(GUEST), await life.submit_as(STRANGER)

@@ -265,7 +265,9 @@ def _key(job: JobId, key: str) -> str:
 
     Raises RpcError: ENOENT for what is no key, or EINVAL for one that is too long or too deep.
     """
-    if ".".join(parse_key(key)) != key or not key:
+    # As long and as deep as what a guest namespace can have: its name comes on top.
+    below = key.removeprefix("guest.")
+    if ".".join(parse_key(below)) != below or not below:
         raise RpcError(errno.ENOENT, f"{key!r} is no key: names with a dot between them are one")
     return keys.job_key(job, key)
 

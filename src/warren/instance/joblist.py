@@ -9,7 +9,7 @@ import asyncio
 import errno
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
@@ -69,7 +69,19 @@ class _Turns:
 
     def __init__(self) -> None:
         self.collecting = asyncio.Lock()
-        self.streaming = asyncio.Semaphore(_STREAMS)
+        self._streams = 0
+
+    @contextmanager
+    def streaming(self) -> Iterator[None]:
+        """Have one more stream under way. Raises RpcError(EAGAIN) if that is too many."""
+        if self._streams >= _STREAMS:
+            words = f"you have {_STREAMS} streams of jobs under way: read or close some, try again"
+            raise RpcError(errno.EAGAIN, words)
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
 
 
 class JobList:
@@ -148,18 +160,17 @@ class JobList:
         query = _query(request, self._most_comparisons)
         turns = self._turns(request.cred)
         head: dict[str, Any] = {"version": 1}
-        async with (
-            turns.streaming,
-            aclosing(self._selected_jobs(query, request.cred)) as jobs,  # type: ignore[type-var]
-        ):
-            while True:
-                # Not while it is sent: a reader may be slow.
-                async with turns.collecting:
-                    batch = await _batch(jobs)
-                if not (batch or head):
-                    return
-                yield {**head, "jobs": batch}
-                head = {}
+        selected = self._selected_jobs(query, request.cred)
+        with turns.streaming():
+            async with aclosing(selected) as jobs:  # type: ignore[type-var]
+                while True:
+                    # Not while it is sent: a reader may be slow. Nor is the batch kept then.
+                    async with turns.collecting:
+                        batches = [await _batch(jobs)]
+                    if not (batches[0] or head):
+                        return
+                    yield {**head, "jobs": batches.pop()}
+                    head = {}
 
     async def _selected_jobs(self, query: _Query, cred: Cred) -> AsyncIterator[dict[str, Any]]:
         """Describe the selected jobs: waiting ones, then running ones, then those that are over."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from warren.instance.jobs import requests
@@ -186,35 +186,47 @@ class JobManagerService:
     async def _raise_all(self, request: Request) -> Payload:
         payload = read(request, requests.RaiseAll)
         size = check_size(request)
-        entries = [
-            entry
-            for entry in selected_jobs(self._manager, request, payload)
-            if entry.job.state.bit & payload.states
-            and (request.cred.is_owner or not is_log_full(entry) or _ends_job(entry, payload))
-        ]
-        if not payload.dry_run:
-            for entry in entries:
-                if not (request.cred.is_owner or _ends_job(entry, payload)):
+        errors = 0
+
+        def may(entry: ActiveJob) -> bool:
+            return bool(entry.job.state.bit & payload.states) and (
+                request.cred.is_owner or not is_log_full(entry) or _ends_job(entry, payload)
+            )
+
+        def act(entry: ActiveJob) -> None:
+            nonlocal errors
+            # Now, not before the first turn: others may have added to its log, or ended it.
+            if self._manager.find(entry.job.id) is not entry or not may(entry):
+                return
+            if not (request.cred.is_owner or _ends_job(entry, payload)):
+                try:
                     self._manager.charge(entry, size)
-            for number, entry in enumerate(entries, 1):
-                if self._manager.find(entry.job.id) is entry:  # else it is over by now
-                    self._manager.processor.post(entry, "exception", _exception(request, payload))
-                if number % _JOBS_PER_TURN == 0:
-                    await asyncio.sleep(0)
+                except RpcError:
+                    errors += 1  # the next one may have to end, which takes no room
+                    return
+            self._manager.processor.post(entry, "exception", _exception(request, payload))
+
+        entries = [*filter(may, selected_jobs(self._manager, request, payload))]
+        if not payload.dry_run:
+            await _in_turns(entries, act)
             await self._manager.wait_committed()
-        return {"count": len(entries), "errors": 0}
+        return {"count": len(entries), "errors": errors}
 
     async def _kill_all(self, request: Request) -> Payload:
         payload = read(request, requests.KillAll)
         signum = check_signal(payload.signum)
+
+        def act(entry: ActiveJob) -> None:
+            if entry.job.state is State.RUN:  # it may have ended in another turn
+                self._execution.kill(entry.job.id, signum)
+
         entries = [
             entry
             for entry in selected_jobs(self._manager, request, payload)
             if entry.job.state is State.RUN
         ]
         if not payload.dry_run:
-            for entry in entries:
-                self._execution.kill(entry.job.id, signum)
+            await _in_turns(entries, act)
         return {"count": len(entries), "errors": 0}
 
     async def _purge(self, request: Request) -> Payload:
@@ -286,6 +298,21 @@ class JobManagerService:
         )
         async for entry in self._manager.journal(wanted):
             yield entry
+
+
+async def _in_turns(entries: Sequence[ActiveJob], act: Callable[[ActiveJob], None]) -> None:
+    """Do something to jobs while others have their turns: to all, though the client hangs up."""
+    hung_up = False
+    for number, entry in enumerate(entries, 1):
+        act(entry)
+        if number % _JOBS_PER_TURN == 0:
+            # No task of its own, which would take more than the user's share of the time.
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                hung_up = True
+    if hung_up:
+        raise asyncio.CancelledError
 
 
 def _exception(request: Request, payload: requests.Raise | requests.RaiseAll) -> dict[str, Any]:

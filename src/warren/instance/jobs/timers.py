@@ -8,6 +8,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
 
+from warren.base import log
 from warren.base.clock import Clock
 
 _LONGEST_WAIT: Final = 60.0
@@ -67,7 +68,10 @@ class Timers:
                 if action is None:
                     self._cancelled -= 1
                     continue
-                action()
+                try:
+                    action()
+                except Exception:  # a bug may cost one action, not all
+                    log.exception("action of a timer failed", moment=timer.moment)
                 done += 1
                 if done % _ACTIONS_PER_TURN == 0:
                     await asyncio.sleep(0)
