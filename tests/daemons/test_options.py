@@ -32,7 +32,9 @@ def named(value: object) -> str | None:
     """Name a case by the options that it gives."""
     if not isinstance(value, RequestedOptions):
         return ""
-    given = {key: each for key, each in vars(value).items() if each not in (None, {})}
+    given = {
+        key: each for key, each in msgspec.structs.asdict(value).items() if each not in (None, {})
+    }
     return ",".join(f"{key}={each}" for key, each in given.items()) or "nothing"
 
 

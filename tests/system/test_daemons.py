@@ -56,7 +56,7 @@ class Recorded(SimulatedCommands):
         self.mounted.append(any(host == environment["WARREN_NODE"] for host, _ in mounts))
         return self.plays.get(f"{name}_{node}") or self.plays.get(name) or TaskBehavior()
 
-    async def clear(self, job: str | None = None) -> None:
+    async def kill_leftovers(self, job: str | None = None) -> None:
         if job is not None:
             self.cleared.append(job)
 

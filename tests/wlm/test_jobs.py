@@ -89,7 +89,7 @@ def test_an_answer_of_another_version_is_told_and_costs_no_job(answer: Payload) 
         job = await world.submit(control, attributes=DW)
         assert (await world.ended(control, job)).job.result is Result.COMPLETED
 
-    with capture_logs() as logs:
+    with capture_logs("error") as logs:
         in_a_world(action)
     told = [each["reason"] for each in logs if "not understood" in each["event"]]
     assert told
@@ -332,7 +332,7 @@ def test_an_event_that_is_not_understood_costs_no_other_job() -> None:
             assert seen.phase is Phase.HELD
         running.cancel()
 
-    with capture_logs() as logs:
+    with capture_logs("error") as logs:
         virtual.run(life())
     assert [(each["job"], each["name"]) for each in logs] == [(3, "submit"), (1, "memo")]
     assert "32 deep" in logs[1]["reason"]
@@ -471,7 +471,7 @@ def test_a_listener_that_fails_costs_neither_the_others_nor_other_jobs() -> None
         assert not running.done(), running.exception()
         running.cancel()
 
-    with capture_logs() as logs:
+    with capture_logs("error") as logs:
         virtual.run(life())
     assert told == [1, 2]
     assert [(each["event"], each["job"]) for each in logs] == [
