@@ -8,15 +8,15 @@ from warren.base import log
 
 
 @contextmanager
-def capture_logs(least: str = "info") -> Iterator[list[MutableMapping[str, Any]]]:
-    """Give the events that are logged meanwhile, of this level at least."""
+def capture_logs(least: str | None = None) -> Iterator[list[MutableMapping[str, Any]]]:
+    """Give the events that are logged meanwhile, of this level at least, or those that would be."""
     entries: list[MutableMapping[str, Any]] = []
 
     def note(level: str, values: Mapping[str, object]) -> None:
         entries.append({**values, "log_level": level})
 
     with as_before():
-        log.configure(note, least)
+        log.configure(note, least or log.configuration()[1])
         yield entries
 
 

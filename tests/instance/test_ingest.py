@@ -282,7 +282,7 @@ async def test_a_validator_refuses_with_its_own_words() -> None:
 @virtually
 async def test_a_mistake_is_told_in_the_words_that_it_is_to_be_shown_in() -> None:
     class Shown(UserMistake):
-        shown = "here:\n  ^"
+        text_with_carets = "here:\n  ^"
 
     def never(jobspec: Mapping[str, Any], userid: int) -> None:
         raise Shown("somewhere")
