@@ -16,7 +16,7 @@ from tests.journal.running import really
 from tests.kube.clusters import alongside
 from warren.base.subordinateids import SubordinateIds
 from warren.kube import connections, serving
-from warren.kube.connections import ConnectionLimits, user_of
+from warren.kube.connections import CLOSED, ConnectionLimits, user_of
 from warren.kube.server.access import tls
 
 HOST = "127.0.0.1"
@@ -56,12 +56,14 @@ def test_it_is_known_which_other_user_has_connected(listener: socket.socket) -> 
             assert user_of(accepted) == userid
 
 
-def test_a_peer_that_has_gone_is_no_user(listener: socket.socket) -> None:
+def test_what_its_client_has_closed_is_nobodys_and_not_let_in(listener: socket.socket) -> None:
+    """It would have a place of all users', however many of them one user makes."""
     with socket.socket() as own:
         own.connect(listener.getsockname())
         accepted, _ = listener.accept()
     with accepted:
-        assert user_of(accepted) is None
+        assert user_of(accepted) == CLOSED
+        assert not ConnectionLimits().admit(accepted)
 
 
 def test_what_is_no_connection_of_tcp_is_no_users() -> None:
@@ -108,9 +110,13 @@ def test_all_subordinate_ids_of_a_user_have_as_many_as_four_users(
         assert limits.admit(stack.enter_context(connected(listener, first + 9)))
 
 
-def test_machines_whose_users_are_not_known_have_a_few_each(listener: socket.socket) -> None:
+def test_machines_whose_users_are_not_known_have_a_few_each(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "user_of", lambda _: None)
+
     def unknown(address: str) -> socket.socket:
-        with socket.socket() as own:  # whose user is not known once it is closed
+        with socket.socket() as own:
             own.bind((address, 0))
             own.connect(listener.getsockname())
             return stack.enter_context(listener.accept()[0])

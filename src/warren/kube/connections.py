@@ -23,6 +23,8 @@ INTERVAL: Final = 0.02
 """Seconds from one connection of such a user to the next."""
 UNKNOWN: Final = -1
 """The user of connections whose owner is not known."""
+CLOSED: Final = -2
+"""The user of connections that their client has closed already."""
 
 _NETLINK_SOCK_DIAG: Final = 4
 _SOCK_DIAG_BY_FAMILY: Final = 20
@@ -90,6 +92,8 @@ class ConnectionLimits:
         user = user_of(connection)
         if user in (0, os.geteuid()):
             return True
+        if user == CLOSED:  # nobody reads an answer, and nobody's number bounds them
+            return False
         if user is not None:
             user = self._subordinates.accounting_id(user)
         self._open = {
@@ -115,7 +119,10 @@ def _address_of(connection: socket.socket) -> str | None:
 
 
 def user_of(connection: socket.socket) -> int | None:
-    """Return the user on this machine whose process is at the other end; None if not known."""
+    """Return the user on this machine whose process is at the other end; None if not known.
+
+    It is `CLOSED` where the process has closed its end.
+    """
     if connection.family != socket.AF_INET:
         return None
     with suppress(OSError):
@@ -134,5 +141,5 @@ def user_of(connection: socket.socket) -> int | None:
             return None
         *_, user, inode = _ANSWER.unpack_from(answer, _HEADER.size)
         # One without an inode has been closed by its process, and has no owner.
-        return int(user) if inode else None
+        return int(user) if inode else CLOSED
     return None
