@@ -723,6 +723,9 @@ class Pinned:
     def mounts(self) -> set[str]:
         return {str(self.path)} if self.is_mounted else set()
 
+    def mounts_below_prefix(self) -> set[str]:
+        return self.mounts()
+
     def mount_ids(self, path: str) -> set[int]:
         return set()
 

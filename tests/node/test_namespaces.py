@@ -190,6 +190,23 @@ def test_what_is_mounted_on_a_node_is_not_seen_outside(nodes: Nodes) -> None:
     run(nodes.namespace(), "umount", str(path))
 
 
+def test_what_users_mount_in_their_storage_is_none_of_the_nodes_mounts(nodes: Nodes) -> None:
+    """They may move it while it is looked for: it goes with what it is in."""
+    storage = nodes.prefix / "job"
+    mount(nodes.namespace(), storage)
+    mount(nodes.namespace(), storage)
+    mount(nodes.namespace(), storage / "passwd")
+
+    assert {str(storage), str(storage / "passwd")} <= nodes.namespace().mounts()
+    assert nodes.namespace().mounts_below_prefix() == {str(storage)}
+
+    run(nodes.namespace(), "umount", str(storage / "passwd"))
+    run(nodes.namespace(), "umount", str(storage))
+    assert nodes.namespace().mounts_below_prefix() == {str(storage)}
+    run(nodes.namespace(), "umount", str(storage))
+    assert nodes.namespace().mounts_below_prefix() == set()
+
+
 def test_nodes_do_not_see_each_others_mounts_at_the_same_path(nodes: Nodes) -> None:
     flash = DirectoryFlash(nodes.root / "flash", 1000)
     path = str(nodes.prefix / "job")

@@ -89,8 +89,7 @@ class _Doctor:
                 await self._node.machine.release(finding.where, finding.name)
 
     def _resources(self) -> NodeInventory:
-        below = f"{self._settings.config.prefix}/"
-        mounts = {path for path in self._node.namespace.mounts() if path.startswith(below)}
+        mounts = self._node.namespace.mounts_below_prefix()
         disk = self._loop_disk()
         return NodeInventory(
             volumes=self._on_node(self._node.flash.volumes(self._name) if self._is_rabbit else ()),

@@ -167,9 +167,7 @@ class Nodes:
         found: list[str] = []
         for directory in sorted(self._state.nodes.iterdir()):
             node = directory.name
-            mounts_in_namespace = {
-                path for path in self.namespace(node).mounts() if path.startswith(prefix)
-            }
+            mounts_in_namespace = self.namespace(node).mounts_below_prefix()
             links = {
                 f"/{path.relative_to(self._root(node))}"
                 for path in self._root(node).glob(f"{prefix.lstrip('/')}**/*")

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from warren.node.namespaces import mount_ids, mount_points
+from warren.node.namespaces import mount_ids, mount_points, mount_points_below
 
 _ROOT: Final = Path("/proc/self/root")
 
@@ -32,6 +32,9 @@ class HostNamespace:
 
     def mounts(self) -> set[str]:
         return mount_points(os.getpid())
+
+    def mounts_below_prefix(self) -> set[str]:
+        return mount_points_below(os.getpid(), self._prefix)
 
     def mount_ids(self, path: str) -> set[int]:
         return mount_ids(os.getpid(), path)

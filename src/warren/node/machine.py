@@ -39,6 +39,10 @@ class MountNamespace(Protocol):
         """Return its mount points."""
         ...
 
+    def mounts_below_prefix(self) -> set[str]:
+        """Return those below `prefix`, but for what users have mounted in their storage."""
+        ...
+
     def mount_ids(self, path: str) -> set[int]:
         """Return the ids of what is mounted at a path (proc_pid_mountinfo(5))."""
         ...

@@ -139,6 +139,11 @@ class Namespace:
             return set()
         return mount_points(holder)
 
+    def mounts_below_prefix(self) -> set[str]:
+        """Return what is mounted below `prefix`, as `mount_points_below` says."""
+        holder = self.holder
+        return set() if holder is None else mount_points_below(holder, self._prefix)
+
     async def drop_unmounted(self) -> None:
         """Unmount what the machine had mounted when the namespace was made, and has no more.
 
@@ -219,6 +224,18 @@ def mount_points(process: int) -> set[str]:
     return {mount.point for mount in _mount_table(process)}
 
 
+def mount_points_below(process: int, directory: Path) -> set[str]:
+    """Return what a process sees mounted below a directory, but for what is mounted in that.
+
+    Users mount in their own storage. Where that is, they may change at any moment, and it goes
+    with the file system that it is in.
+    """
+    below = {
+        each.id: each for each in _mount_table(process) if each.point.startswith(f"{directory}/")
+    }
+    return {each.point for each in below.values() if each.parent not in below}
+
+
 def mount_ids(process: int, path: str) -> set[int]:
     """Return the ids of what a process sees mounted at a path (proc_pid_mountinfo(5))."""
     return {mount.id for mount in _mount_table(process) if mount.point == path}
@@ -228,6 +245,7 @@ class _Mount(NamedTuple):
     """A line of mountinfo."""
 
     id: int
+    parent: int
     point: str
 
 
@@ -237,7 +255,7 @@ def _mount_table(process: int) -> list[_Mount]:
     except OSError:
         return []
     lines = (line.split(b" ", 5) for line in table.removesuffix(b"\n").split(b"\n"))
-    return [_Mount(int(line[0]), os.fsdecode(_unescaped(line[4]))) for line in lines]
+    return [_Mount(int(line[0]), int(line[1]), os.fsdecode(_unescaped(line[4]))) for line in lines]
 
 
 def _unescaped(field: bytes) -> bytes:
