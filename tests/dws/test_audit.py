@@ -151,20 +151,19 @@ def test_what_comes_or_goes_between_two_looks_is_not_there_still() -> None:
 
 
 def test_what_is_to_go_is_what_is_deleted_or_asked_to_be_unmounted() -> None:
-    assert audit.pending_removal(objects()) == audit.PendingRemoval(
-        volumes=frozenset(), mounts=frozenset()
-    )
+    assert audit.pending_removal(objects()) == audit.PendingRemoval(volumes={}, mounts={})
 
     storage = share()
     storage["metadata"].update(DELETING)
+    storage["spec"]["userID"] = 1001
     (mount,) = objects()[kinds.CLIENT_MOUNT]
     unmounted = {**mount, "spec": {**mount["spec"], "desiredState": "unmounted"}}
 
     assert audit.pending_removal(
         objects(nnfnodestorages=[storage], clientmounts=[unmounted])
     ) == audit.PendingRemoval(
-        volumes=frozenset({("r0", "uid-share-0"), ("r0", "uid-share-1")}),
-        mounts=frozenset({("n0", "/m")}),
+        volumes={("r0", "uid-share-0"): 1001, ("r0", "uid-share-1"): 1001},
+        mounts={("n0", "/m"): 0},
     )
 
 

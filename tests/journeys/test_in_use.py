@@ -77,6 +77,29 @@ def test_doctor_ends_the_process_that_keeps_flash(impatient: Cluster) -> None:
     impatient.wait_clean()
 
 
+def test_doctor_ends_no_process_of_another_user_to_which_a_descriptor_was_sent(
+    impatient: Cluster,
+) -> None:
+    job, directory = writing_job(impatient)
+    with (
+        (directory / "data").open() as opened,
+        subprocess.Popen(["sleep", "600"], stdin=opened, user=65534, group=65534) as other,
+    ):
+        opened.close()
+        try:
+            impatient.shared.joinpath("go").touch()
+            wait_for(lambda: "partial-free" in impatient.events(job))
+            repaired = impatient("doctor", "--repair")
+            assert repaired.returncode == 1
+            assert "which is to go: it is another user's, end it by hand" in repaired.stdout
+            assert f"process {other.pid} (sleep of nobody) is not of the user" in repaired.stderr
+            assert other.poll() is None
+        finally:
+            other.kill()
+    impatient.wait_event(job, "clean")
+    impatient.wait_clean()
+
+
 def test_doctor_tells_of_flash_that_is_kept_by_what_proc_does_not_show(
     impatient: Cluster,
 ) -> None:

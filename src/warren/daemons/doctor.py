@@ -14,6 +14,7 @@ from warren.daemons.statedir import StateDir
 from warren.daemons.sweep import cluster_processes, leftovers, sweep
 from warren.dws import audit
 from warren.dws.audit import Finding, FindingType, NodeInventory, OverdueVolumes, PendingRemoval
+from warren.dws.node import NodeTrouble
 from warren.instance.shell import cgroups
 from warren.kube import kubeconfig
 from warren.kube.client import Client, Conflict, NotFound
@@ -37,6 +38,8 @@ class Doctor:
         self._nodes = nodes
         self._keepers: dict[str, Process] = {}
         """The processes that were found to keep resources of ended jobs in use, by their ids."""
+        self._own_keepers: set[str] = set()
+        """Those of them that are processes of the user whose resources they keep."""
 
     async def examine(self) -> list[Finding]:
         """Return the orphans, and the processes that keep resources in use."""
@@ -46,9 +49,10 @@ class Doctor:
         objects = await list_examined(self._client)
         active = await self._active_jobs()
         resources = before.intersection(self._resources())
-        users = await self._users(audit.pending_removal(objects))
+        pending = audit.pending_removal(objects)
+        users = await self._users(pending)
         return [
-            *self._busy_findings(users),
+            *self._busy_findings(users, {**pending.mounts, **pending.volumes}),
             *await self._overdue_findings(audit.overdue_volumes(objects), resources.volumes, users),
             *audit.orphaned_objects(resources, objects, active),
         ]
@@ -56,8 +60,12 @@ class Doctor:
     async def remove(self, finding: Finding) -> None:
         """Remove one of the orphans, or end a process that keeps something in use."""
         match finding.type:
-            case FindingType.PROCESS if finding.name in self._keepers:
+            case FindingType.PROCESS if finding.name in self._own_keepers:
                 usage.send_signal([self._keepers[finding.name]], signal.SIGKILL)
+            case FindingType.PROCESS if finding.name in self._keepers:
+                # Whoever can be sent a descriptor would be killed by its sender's storage.
+                process = self._keepers[finding.name]
+                raise NodeTrouble(f"{process} is not of the user of what it keeps: end it by hand")
             case FindingType.PROCESS:
                 # Still in its job's cgroup: another process may have its number by now.
                 stray = {int(finding.name)}
@@ -109,14 +117,23 @@ class Doctor:
                 found.append(audit.overdue_finding(late, name, user, candidates))
         return found
 
-    def _busy_findings(self, users: Mapping[tuple[str, str], Sequence[Process]]) -> list[Finding]:
+    def _busy_findings(
+        self,
+        users: Mapping[tuple[str, str], Sequence[Process]],
+        owners: Mapping[tuple[str, str], int],
+    ) -> list[Finding]:
         """Return the processes that keep something."""
-        self._keepers |= {str(each.id): each for found in users.values() for each in found}
-        return [
-            audit.busy_finding(where, name, str(each.id), each.command)
-            for (where, name), found in users.items()
-            for each in found
-        ]
+        findings = []
+        for (where, name), found in users.items():
+            for each in found:
+                process, is_own = str(each.id), each.userid == owners[where, name]
+                self._keepers[process] = each
+                if is_own:
+                    self._own_keepers.add(process)
+                findings.append(
+                    audit.busy_finding(where, name, process, each.command, is_own=is_own)
+                )
+        return findings
 
     def _processes(self) -> dict[int, str]:
         """Return the processes in cgroups of jobs, and their jobs.

@@ -86,10 +86,10 @@ class NodeInventory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingRemoval(msgspec.Struct, frozen=True, kw_only=True):
-    """What nodes are to remove, and still have. Pairs are of a node and a name there."""
+    """What nodes are to remove, and still have: whose it is, by node and name there."""
 
-    volumes: frozenset[tuple[str, str]]
-    mounts: frozenset[tuple[str, str]]
+    volumes: Mapping[tuple[str, str], int]
+    mounts: Mapping[tuple[str, str], int]
 
 
 def orphaned_objects(
@@ -188,18 +188,18 @@ def pending_removal(objects: Mapping[Kind, Sequence[Object]]) -> PendingRemoval:
     shares = [read(each, NnfNodeStorage) for each in objects[kinds.NNF_NODE_STORAGE]]
     mounts = [read(each, ClientMount) for each in objects[kinds.CLIENT_MOUNT]]
     return PendingRemoval(
-        volumes=frozenset(
-            volume(share, number)
+        volumes={
+            volume(share, number): share.spec.user_id
             for share in shares
             if share.metadata.deleting
             for number in range(share.spec.count)
-        ),
-        mounts=frozenset(
-            (mount.spec.node, each.mount_path)
+        },
+        mounts={
+            (mount.spec.node, each.mount_path): each.user_id
             for mount in mounts
             if mount.metadata.deleting or mount.spec.desired_state == "unmounted"
             for each in mount.spec.mounts
-        ),
+        },
     )
 
 
@@ -265,13 +265,17 @@ def overdue_finding(overdue: OverdueVolumes, name: str, user: str, candidates: s
     )
 
 
-def busy_finding(where: str, name: str, process: str, command: str) -> Finding:
-    """Return the finding that a process keeps a volume or a mount that is to go."""
+def busy_finding(where: str, name: str, process: str, command: str, *, is_own: bool) -> Finding:
+    """Return the finding that a process keeps a volume or a mount that is to go.
+
+    `is_own` is whether it is a process of the storage's user.
+    """
+    hint = "" if is_own else ": it is another user's, end it by hand"
     return Finding(
         type=FindingType.PROCESS,
         where=where,
         name=process,
-        why=f"{command} keeps {name}, which is to go",
+        why=f"{command} keeps {name}, which is to go{hint}",
     )
 
 
