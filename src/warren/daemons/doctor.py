@@ -63,7 +63,7 @@ class Doctor:
             case FindingType.PROCESS if finding.name in self._own_keepers:
                 usage.send_signal([self._keepers[finding.name]], signal.SIGKILL)
             case FindingType.PROCESS if finding.name in self._keepers:
-                # Whoever can be sent a descriptor would be killed by its sender's storage.
+                # A user may send a descriptor to any process, as to the system's bus.
                 process = self._keepers[finding.name]
                 raise NodeTrouble(f"{process} is not of the user of what it keeps: end it by hand")
             case FindingType.PROCESS:

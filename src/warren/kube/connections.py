@@ -92,7 +92,7 @@ class ConnectionLimits:
         user = user_of(connection)
         if user in (0, os.geteuid()):
             return True
-        if user == CLOSED:  # nobody reads an answer, and nobody's number bounds them
+        if user == CLOSED:  # no client reads an answer, and no user's limit counts it
             return False
         if user is not None:
             user = self._subordinates.accounting_id(user)
