@@ -271,6 +271,11 @@ def test_an_explained_mutant_is_not_counted_and_an_explanation_of_nothing_is_ref
     assert "explains what is not there: warren.dws.example: z = 1" in capsys.readouterr().out
 
 
+def test_all_mutants_that_are_explained_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """Or `make mutants` would refuse to begin, as it does after a name in such a line changes."""
+    assert command.unexplained(command.all_mutants()), capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("killed", "of", "words"),
     [
