@@ -468,13 +468,57 @@ def test_a_pod_whose_state_a_power_cut_has_torn_is_lost_and_says_so(
     assert "cannot be read" in state.error
 
 
-def test_a_pods_address_is_known_without_its_plan_and_given_to_no_other(machine: Machine) -> None:
-    machine.run(container("true"))
+def test_a_living_pods_address_is_known_without_its_plan_and_given_to_no_other(
+    machine: Machine,
+) -> None:
+    asyncio.run(machine.start(plan(container("sleep 60"))))
     (machine.place() / "plan.json").write_text("")
     address = machine.pods.address("a")
     assert address is not None
     asyncio.run(machine.start(plan(container("true")), "b"))
     assert machine.pods.address("b") not in (None, address)
+
+
+def test_a_pod_that_has_ended_keeps_its_address_from_no_other(machine: Machine) -> None:
+    """Its job may run for days yet, and has what its containers have printed until then."""
+    machine.run(container("true"))
+    address = machine.pods.address("a")
+
+    async def story() -> None:
+        await machine.start(plan(container("true")), "b")
+        await machine.ended("b")
+
+    asyncio.run(story())
+    assert machine.pods.address("b") == address
+
+
+def test_what_is_kept_of_an_ended_pods_network_is_cut_off_before_another_has_its_address(
+    machine: Machine,
+) -> None:
+    """A socket that its user has handed to a process elsewhere keeps it."""
+
+    def links() -> int:
+        user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
+        nsenter = ["nsenter", f"--target={machine.network.holder}", *user, "--net"]
+        shown = subprocess.check_output(
+            [*nsenter, "ip", "-oneline", "link", "show", "master", "pods"]
+        )
+        return len(shown.splitlines())
+
+    async def story() -> None:
+        await machine.start(plan(container("sleep 60")))
+        kept = os.open(f"/proc/{_process_of(machine)}/ns/net", os.O_RDONLY)
+        try:
+            machine.pods.stop("a")
+            await machine.ended()
+            assert links() == 1
+            await machine.start(plan(container("sleep 60")), "b")
+            assert links() == 1
+        finally:
+            os.close(kept)
+
+    asyncio.run(story())
+    assert machine.pods.address("b") == machine.pods.address("a")
 
 
 def test_a_pod_that_is_slow_to_begin_is_begun_once(

@@ -91,7 +91,7 @@ class Pods:
         self._network = network
         self._namespace = namespace
         self._address_lock = asyncio.Lock()
-        """No address is given twice: it is chosen and written down before the next one."""
+        """No two living pods have one: it is chosen and written down before the next one."""
 
     async def why_unavailable(self) -> str | None:
         """Return why no pods can be run here; None if they can."""
@@ -167,7 +167,8 @@ class Pods:
         if address is not None and _is_json(directory / "plan.json"):
             return
         if address is None:
-            taken = [_address(self._pod_directory(each)) or "" for each in self.uids()]
+            others = (self._pod_directory(each) for each in self.uids())
+            taken = [_address(each) or "" for each in others if not _has_ended(each)]
             address = free_address(self._number, taken)
             # Before the plan, in which it is too: it is the pod's from then on.
             _write(directory, "address", address)
@@ -286,6 +287,12 @@ def _address(directory: Path) -> str | None:
         return None
     except OSError as error:
         raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
+
+
+def _has_ended(directory: Path) -> bool:
+    """Return whether a pod has begun and ended: its address may be another's."""
+    # In this order: one that has said how its containers are has its lock, while it lives.
+    return (directory / "state.json").exists() and _lock_holder(directory / "lock") is None
 
 
 def _is_json(file: Path) -> bool:
