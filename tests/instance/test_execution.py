@@ -4,6 +4,7 @@ import asyncio
 import errno
 import signal
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.instance.instance import machine
 from tests.instance.lives import PLAIN
 from tests.instance.parts import LastWords, settle, virtually
 from warren.instance import keys
+from warren.instance.exec import testexec
 from warren.instance.exec.execution import Launcher, ShellsLost, ShellStuck
 from warren.instance.jobtables import Exec
 from warren.instance.kvs import put
@@ -595,6 +597,27 @@ class Refusing(Around):
         if rank == 1:
             raise RpcError(errno.EAGAIN)
         await self.inner.start(job, rank, host, userid)
+
+
+@virtually
+async def test_what_is_wrong_inside_costs_one_job_and_not_the_instance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read(spec: dict[str, Any], *, by_owner: bool) -> None:
+        if spec["tasks"][0]["command"] == ["wrong"]:
+            raise TypeError("unhashable")
+
+    monkeypatch.setattr(testexec, "read_mock_run", read)
+    async with machine() as m, m.instance() as instance:
+        wrong = await instance.submit(command=["wrong"])
+        await instance.until(wrong)
+        right = await instance.submit()
+        await instance.until(right)
+
+        assert instance.failures(wrong) == [("exec", "internal error; see the instance's log")]
+        assert instance.job(wrong).result is Result.FAILED
+        assert instance.job(right).result is Result.COMPLETED
+        await instance.assert_nothing_left()
 
 
 @virtually

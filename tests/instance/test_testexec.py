@@ -111,6 +111,7 @@ async def test_guests_may_not_have_their_jobs_executed_for_show() -> None:
         ({"wait_status": 65536}, "exec.test.wait_status is 65536: make it a number"),
         ({"wait_status": "no"}, "exec.test.wait_status is 'no'"),
         ({"mock_exception": "end"}, "exec.test.mock_exception is 'end': make it init or run."),
+        ({"mock_exception": []}, "exec.test.mock_exception is []: make it init or run."),
         ({"override": 1}, "exec.test.override is not offered here: use run_duration,"),
     ],
 )
@@ -130,11 +131,11 @@ def test_a_job_that_does_not_say_how_long_takes_as_long_as_it_may_or_no_time() -
     limited = spec()
     limited["attributes"]["system"]["duration"] = 60.0
 
-    assert testexec.read_mock_run(limited) == testexec.MockRun(seconds=60.0)
-    found = testexec.read_mock_run(spec())
+    assert testexec.read_mock_run(limited, by_owner=True) == testexec.MockRun(seconds=60.0)
+    found = testexec.read_mock_run(spec(), by_owner=True)
     assert found is not None
     assert found.seconds < 0.001
 
 
 def test_a_job_that_wants_nothing_shown_is_run() -> None:
-    assert testexec.read_mock_run(jobspec.make(command=["app"], tasks=1)) is None
+    assert testexec.read_mock_run(jobspec.make(command=["app"], tasks=1), by_owner=False) is None

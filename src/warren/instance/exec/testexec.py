@@ -40,20 +40,25 @@ class MockRun(msgspec.Struct, frozen=True, kw_only=True):
     """The note of an exception that comes after it."""
 
 
-def read_mock_run(jobspec: Mapping[str, Any]) -> MockRun | None:
-    """Read what a jobspec asks for; None for a job that is to be run. Raises UserMistake."""
+def read_mock_run(jobspec: Mapping[str, Any], *, by_owner: bool) -> MockRun | None:
+    """Read what a jobspec asks for; None for a job that is to be run. Raises UserMistake.
+
+    `by_owner` says whether the job is the instance owner's: others may not ask for it.
+    """
     system = jobspecs.system(jobspec)
     execution = system.get("exec")
     test = execution.get("test") if isinstance(execution, Mapping) else None
     if test is None:
         return None
+    if not by_owner:
+        raise UserMistake(f"{_PATH} is for the instance's owner only.")
     if not isinstance(test, Mapping):
         raise UserMistake(f"{_PATH} is {test!r}: make it an object.")
     for name in test:
         if name not in _KEYS:
             raise UserMistake(f"{_PATH}.{name} is not offered here: use {', '.join(_KEYS)}.")
     exception, status = test.get("mock_exception"), test.get("wait_status", 0)
-    if exception is not None and exception not in _EXCEPTIONS:
+    if exception is not None and exception not in [*_EXCEPTIONS]:
         raise UserMistake(f"{_PATH}.mock_exception is {exception!r}: make it init or run.")
     if not isinstance(status, int) or not 0 <= status <= 0xFFFF:
         raise UserMistake(f"{_PATH}.wait_status is {status!r}: make it a number up to 65535.")
