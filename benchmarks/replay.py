@@ -105,7 +105,7 @@ def replay(policy: MatchPolicy) -> Outcome:
             now = arrival.at
             queue.append(arrival.waiting)
         begun = []
-        for each in decide(graph, [queue], running, now, backfilling=True, depth=DEPTH):
+        for each in decide(graph, [[queue]], running, now, backfilling=True, depth=DEPTH):
             if isinstance(each, Start):
                 begun.append(each)
         for start in begun:

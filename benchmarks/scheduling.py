@@ -189,7 +189,9 @@ def passes() -> Iterator[Result]:
         ]
 
         def once(queue: list[PendingJob] = queue) -> None:
-            assert len(list(decide(graph, [queue], running, 0.0, backfilling=True, depth=32))) == 1
+            assert (
+                len(list(decide(graph, [[queue]], running, 0.0, backfilling=True, depth=32))) == 1
+            )
 
         yield Result(
             name=f"pass, {count} wait and 10,000 run", value=median_ms(once), unit="ms", budget=200
@@ -238,10 +240,10 @@ def whys() -> Iterator[Result]:
         )
 
         def once(asked: PendingJob = asked) -> None:
-            queue_with_job = [*queue, asked]
+            queues = [[[*queue, asked]]]
             list(
                 wait_reasons(
-                    graph, [queue_with_job], running, 0.0, backfilling=True, depth=32, jobs=[asked]
+                    graph, queues, running, 0.0, backfilling=True, depth=32, jobs=[asked]
                 )
             )
             if not graph.fits(asked.request):

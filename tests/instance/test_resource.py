@@ -83,7 +83,7 @@ class Desk:
 
     async def ask(self, job: int, nodes: int) -> None:
         jobspec = spec(tasks=None, nodes=nodes)
-        self.scheduler.alloc({"id": job, "priority": 16, "jobspec": jobspec})
+        self.scheduler.alloc({"id": job, "userid": OWNER, "priority": 16, "jobspec": jobspec})
         await settle()
 
     def hosts(self, job: int) -> list[str]:
@@ -379,7 +379,7 @@ async def test_jobs_find_the_nodes_of_their_queue_and_with_the_properties_of_the
         for job, wanted, excluded in ((1, "fast", "+quick"), (2, "+batch", "fast")):
             constraints = {"properties": [wanted, f"^{excluded}"]}
             jobspec = spec(tasks=None, nodes=1, attributes={"constraints": constraints})
-            desk.scheduler.alloc({"id": job, "priority": 16, "jobspec": jobspec})
+            desk.scheduler.alloc({"id": job, "userid": OWNER, "priority": 16, "jobspec": jobspec})
         await settle()
         assert (desk.hosts(1), desk.hosts(2)) == (["node0"], ["node2"])
         assert desk.r_of(1)["execution"]["properties"] == {"fast": "0"}

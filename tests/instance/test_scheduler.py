@@ -40,12 +40,14 @@ class Desk:
         clock, graph = VirtualClock(), Graph(SYSTEM)
         self.scheduler = JobScheduler(self.kvs, clock, graph, self.answers.append)
 
-    def ask(self, job: int, nodes: int = 4, priority: int = 16, **options: Any) -> None:
+    def ask(
+        self, job: int, nodes: int = 4, priority: int = 16, userid: int = OWNER, **options: Any
+    ) -> None:
         self.scheduler.alloc(
             {
                 "id": job,
                 "priority": priority,
-                "userid": OWNER,
+                "userid": userid,
                 "t_submit": EPOCH,
                 "jobspec": spec(tasks=None, nodes=nodes, **options),
             }
@@ -306,7 +308,7 @@ async def test_a_jobspec_that_cannot_be_understood_is_denied() -> None:
     async with opened() as desk:
         jobspec = spec()
         jobspec["resources"] = [{"type": "switch", "count": 1, "with": jobspec["resources"]}]
-        desk.scheduler.alloc({"id": 1, "priority": 16, "jobspec": jobspec})
+        desk.scheduler.alloc({"id": 1, "userid": OWNER, "priority": 16, "jobspec": jobspec})
         await settle()
 
         assert desk.of_type(DENY) == [1]
@@ -422,6 +424,28 @@ async def test_why_a_job_waits_is_told_with_what_it_waits_for_and_who_is_before_
 
 
 @virtually
+async def test_the_depth_is_that_of_each_user_and_what_was_foreseen_is_so() -> None:
+    async with opened() as desk:
+        desk.scheduler.configure(Sched(queue_depth=2))
+        desk.ask(1, nodes=3, duration=60.0)
+        for job in (2, 3):
+            desk.ask(job, nodes=4, duration=60.0)
+        await settle()
+        bus = Bus(OWNER)
+        bus.register("sched", desk.scheduler.methods())
+        soon = {"jobspec": spec(tasks=None, nodes=1, duration=30.0)}
+        own = await bus.handle(OWNER).rpc("sched.why", soon)
+        other = await bus.handle(OWNER + 1).rpc("sched.why", soon)
+        desk.ask(4, nodes=1, duration=30.0)
+        desk.ask(5, nodes=1, duration=30.0, userid=OWNER + 1)
+        await settle()
+
+    assert (own["kind"], other["kind"]) == ("depth", "turn")
+    assert (own["before"], other["before"]) == (2, 2)
+    assert desk.served == [1, 5]
+
+
+@virtually
 async def test_another_policy_holds_for_jobs_that_start_from_now_on() -> None:
     two = [Chassis(rabbit=f"r{each}", capacity=4 * GIB, hosts=HOSTS[2 * each : 2 * each + 2])
            for each in range(2)]  # fmt: skip
@@ -457,7 +481,7 @@ async def test_flash_that_is_not_ready_is_waited_for() -> None:
     async with opened() as desk:
         desk.scheduler.set_ssds("rabbit0", up=False)
         jobspec = {**spec(tasks=1), "resources": flash(1)}
-        desk.scheduler.alloc({"id": 1, "priority": 16, "jobspec": jobspec})
+        desk.scheduler.alloc({"id": 1, "userid": OWNER, "priority": 16, "jobspec": jobspec})
         await settle()
         ((job, reason),) = desk.told
         assert job == 1
@@ -489,7 +513,12 @@ async def test_those_who_have_left_do_not_fill_the_queue() -> None:
 async def test_what_a_job_leaves_on_rabbits_is_never_free_in_between() -> None:
     async with opened() as desk:
         desk.scheduler.alloc(
-            {"id": 1, "priority": 16, "jobspec": {**spec(tasks=1), "resources": flash(3)}}
+            {
+                "id": 1,
+                "userid": OWNER,
+                "priority": 16,
+                "jobspec": {**spec(tasks=1), "resources": flash(3)},
+            }
         )
         await settle()
         assert desk.served == [1]
@@ -497,7 +526,7 @@ async def test_what_a_job_leaves_on_rabbits_is_never_free_in_between() -> None:
         desk.scheduler.set_external("default/kept", {"rabbit0": 3 * GIB}, JobId(1))
         for job, gib in ((2, 1), (3, 2)):
             jobspec = {**spec(tasks=1), "resources": flash(gib)}
-            desk.scheduler.alloc({"id": job, "priority": 16, "jobspec": jobspec})
+            desk.scheduler.alloc({"id": job, "userid": OWNER, "priority": 16, "jobspec": jobspec})
         await settle()
         assert desk.served == [1, 2]
 
@@ -513,7 +542,7 @@ async def test_what_a_job_leaves_on_rabbits_is_never_free_in_between() -> None:
 async def test_after_a_restart_a_job_holds_again_what_it_has_made() -> None:
     async with opened() as desk:
         jobspec = {**spec(tasks=1), "resources": flash(3)}
-        desk.scheduler.alloc({"id": 1, "priority": 16, "jobspec": jobspec})
+        desk.scheduler.alloc({"id": 1, "userid": OWNER, "priority": 16, "jobspec": jobspec})
         await settle()
         r = orjson.loads(desk.kvs.lookup(keys.job_key(1, "R")))
         async with opened() as other:
@@ -521,6 +550,6 @@ async def test_after_a_restart_a_job_holds_again_what_it_has_made() -> None:
             other.scheduler.set_external("default/kept", {"rabbit0": 3 * GIB}, JobId(1))
             assert other.scheduler.hello(JobId(1), r, ()) is None
             jobspec = {**spec(tasks=1), "resources": flash(1)}
-            other.scheduler.alloc({"id": 2, "priority": 16, "jobspec": jobspec})
+            other.scheduler.alloc({"id": 2, "userid": OWNER, "priority": 16, "jobspec": jobspec})
             await settle()
             assert other.served == [2]

@@ -2,6 +2,7 @@
 
 from bisect import insort
 from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 from math import inf
 from typing import Any
 
@@ -45,7 +46,7 @@ def decided(
 ) -> tuple[list[JobId], dict[JobId, float]]:
     """Return who starts, and who is blocked, until when."""
     found = list(
-        decide(graph, [queue], running, NOW, **{"backfilling": True, "depth": 32, **options})
+        decide(graph, [[queue]], running, NOW, **{"backfilling": True, "depth": 32, **options})
     )
     starts = [each.pending.job for each in found if isinstance(each, Start)]
     return starts, {
@@ -236,8 +237,65 @@ def test_who_waits_in_one_queue_does_not_use_up_the_depth_of_another(graph: Grap
     mine = waiting(*[(whole(4), 1.0)] * 9)
     others = [PendingJob(position=(0, 50), job=JobId(50), request=WHOLE, duration=1)]
 
-    found = decide(graph, [mine, others], running, NOW, backfilling=True, depth=3)
+    found = decide(graph, [[mine], [others]], running, NOW, backfilling=True, depth=3)
     assert [each.pending.job for each in found] == [1, 50]
+
+
+def users_of(*queues: Sequence[tuple[Request, float]]) -> list[list[PendingJob]]:
+    """Return what users have waiting in a queue, one after the other."""
+    jobs = iter(waiting(*chain(*queues)))
+    return [[*islice(jobs, len(each))] for each in queues]
+
+
+def started(found: Iterable[Start | Blocked]) -> list[JobId]:
+    return [each.pending.job for each in found if isinstance(each, Start)]
+
+
+@pytest.mark.parametrize(
+    ("backfilling", "depth", "starts"), [(True, 4, [5]), (False, 4, []), (False, 5, [5])]
+)
+def test_a_user_does_not_use_up_the_depth_of_another_where_jobs_may_pass(
+    graph: Graph, backfilling: bool, depth: int, starts: list[int]
+) -> None:
+    first_node = want(1, exclusive=True, constraint='{"ranks":["0"]}')
+    running = have(graph, (first_node, NOW + 60))
+    users = users_of([(first_node, 1.0)] * 4, [(WHOLE, 1.0)])
+
+    found = decide(graph, [users], running, NOW, backfilling=backfilling, depth=depth)
+    assert started(found) == starts
+
+
+@pytest.mark.parametrize(("depth", "starts"), [(1, [3]), (2, [2])])
+def test_a_job_passes_those_of_another_user_that_are_beyond_the_depth(
+    graph: Graph, depth: int, starts: list[int]
+) -> None:
+    running = have(graph, (whole(3), NOW + 60))
+    users = users_of([(whole(4), 1.0), (WHOLE, 1.0)], [(WHOLE, 1.0)])
+
+    found = decide(graph, [users], running, NOW, backfilling=True, depth=depth)
+    assert started(found) == starts
+
+
+@pytest.mark.parametrize(("others", "starts"), [(7, [8]), (8, [])])
+def test_all_users_of_a_queue_together_use_up_the_depth_of_eight(
+    graph: Graph, others: int, starts: list[int]
+) -> None:
+    running = have(graph, (whole(3), NOW + 60))
+    users = users_of(*[[(whole(4), 1.0)]] * others, [(WHOLE, 1.0)])
+
+    assert started(decide(graph, [users], running, NOW, backfilling=True, depth=1)) == starts
+
+
+@pytest.mark.parametrize("sizes", [[2], range(1, 9)], ids=["alike", "different"])
+def test_a_users_jobs_that_wait_for_an_administrator_hold_up_no_other_user(
+    graph: Graph, sizes: Sequence[int]
+) -> None:
+    graph.set_rabbit("r0", up=False)
+    many = [(want(1, ssd=size), inf) for size in sizes] * 64
+    users = users_of([*many, (WHOLE, 1)], [(WHOLE, 1)])
+
+    found = decide(graph, [users], [], NOW, backfilling=True, depth=1)
+    assert started(found) == [len(many) + 2]
 
 
 def test_jobs_that_wait_for_an_administrator_do_not_use_up_the_depth(graph: Graph) -> None:
@@ -286,12 +344,12 @@ def test_without_backfilling_a_job_that_waits_for_an_administrator_uses_up_the_d
 def test_queues_are_served_in_the_order_of_all_their_jobs(graph: Graph) -> None:
     queue = waiting(*[(WHOLE, inf)] * 6)
 
-    found = decide(graph, [queue[1::2], queue[::2]], [], NOW, backfilling=True, depth=3)
+    found = decide(graph, [[queue[1::2]], [queue[::2]]], [], NOW, backfilling=True, depth=3)
     assert [each.pending.job for each in found if isinstance(each, Start)] == [1, 2, 3, 4]
 
 
 def test_who_listens_no_longer_has_let_nothing_else_be_taken(graph: Graph) -> None:
-    for _ in decide(graph, [waiting(*[(WHOLE, inf)] * 4)], [], NOW, backfilling=True, depth=4):
+    for _ in decide(graph, [[waiting(*[(WHOLE, inf)] * 4)]], [], NOW, backfilling=True, depth=4):
         break
     assert matched(graph, whole(3))
     assert isinstance(graph.match(whole(4)), Refusal)
@@ -357,7 +415,7 @@ def test_what_is_promised_is_true_and_those_who_pass_do_not_put_it_off(
     running = begun(graph, before)
     queue = waiting(*(each for each in wanted if graph.infeasibility(each[0]) is None))
     blocked: list[Blocked] = []
-    for each in decide(graph, [queue], list(running), NOW, backfilling=backfilling, depth=32):
+    for each in decide(graph, [[queue]], list(running), NOW, backfilling=backfilling, depth=32):
         if isinstance(each, Blocked):
             assert each.t_estimate == moment(oracle, graph, running, each.pending.request)
             blocked.append(each)
@@ -406,7 +464,7 @@ def all_begin_in_time(
     running: list[RunningJob] = []
     now = NOW
     while True:
-        for each in decide(graph, [list(queue)], running, now, backfilling=backfilling, depth=32):
+        for each in decide(graph, [[list(queue)]], running, now, backfilling=backfilling, depth=32):
             job = each.pending.job
             if isinstance(each, Blocked):
                 assert each.t_estimate <= told.get(job, inf)

@@ -182,7 +182,7 @@ def test_after_a_restart_the_same_is_decided(
     queue = waiting(*(each for each in wanted if graph.infeasibility(each[0]) is None))
 
     def said(one: Graph, jobs: Sequence[RunningJob]) -> list[Any]:
-        found = decide(one, [queue], jobs, NOW, backfilling=True, depth=32)
+        found = decide(one, [[queue]], jobs, NOW, backfilling=True, depth=32)
         return [
             (each.pending.job, each.allocation if isinstance(each, Start) else each.t_estimate)
             for each in found

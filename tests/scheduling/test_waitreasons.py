@@ -31,7 +31,7 @@ def why(
     """Return why a job of a queue, the last unless it is said, does not start."""
     asked = next((each for each in queue if each.job == job), queue[-1])
     options = {"backfilling": True, "depth": 32, **options}
-    ((found, reason),) = wait_reasons(graph, [queue], running, NOW, jobs=[asked], **options)
+    ((found, reason),) = wait_reasons(graph, [[queue]], running, NOW, jobs=[asked], **options)
     assert found == asked.job
     return reason
 
@@ -299,7 +299,9 @@ def test_a_job_beyond_the_depth_of_its_queue_is_told_so(graph: Graph) -> None:
     assert why(graph, queue, running).kinds == (ReasonKind.TURN,)
     told = why(graph, queue, running, depth=2)
     assert told.kinds == (ReasonKind.DEPTH,)
-    assert "but 2 jobs of its queue that cannot start wait before it, and" in told.sentence
+    assert "but 2 jobs of its user in its queue that cannot start wait before it" in told.sentence
+    told = why(graph, queue, running, depth=2, backfilling=False)
+    assert told.kinds == (ReasonKind.RESERVED,)
     assert why(graph, queue[1:], running, depth=2).kinds == (ReasonKind.TURN,)
 
 
@@ -325,9 +327,11 @@ def test_a_job_beyond_those_that_wait_for_an_administrator_is_told_how_many_ther
 
     alike = why(graph, waiting(*ALIKE, (whole(1), 1)), depth=1)
     assert alike.kinds == (ReasonKind.DEPTH,)
-    assert "but 64 jobs of its queue wait before it for an administrator" in alike.sentence
+    assert (
+        "but 64 jobs of its user in its queue wait before it for an administrator" in alike.sentence
+    )
     different = why(graph, waiting(*DIFFERENT, (whole(1), 1)), depth=1)
-    assert "but jobs of its queue with 8 different requests wait before it" in different.sentence
+    assert "but jobs of its user in its queue with 8 different requests wait" in different.sentence
 
 
 def test_each_is_told_of_the_limit_of_its_own_queue() -> None:
@@ -335,12 +339,26 @@ def test_each_is_told_of_the_limit_of_its_own_queue() -> None:
     graph.set_rabbit("r0", up=False)
     graph.set_rabbit("r1", up=False)
     all_jobs = waiting(*ALIKE, (whole(1), 1), *DIFFERENT, (whole(1), 1))
-    queues = [all_jobs[:65], all_jobs[65:]]
-    asked = [queue[-1] for queue in queues]
+    queues = [[all_jobs[:65]], [all_jobs[65:]]]
+    asked = [jobs[-1] for (jobs,) in queues]
 
     told = dict(wait_reasons(graph, queues, (), NOW, backfilling=True, depth=1, jobs=asked))
-    assert "but 64 jobs of its queue" in told[asked[0].job].sentence
+    assert "but 64 jobs of its user" in told[asked[0].job].sentence
     assert "with 8 different requests" in told[asked[1].job].sentence
+
+
+def test_a_job_beyond_those_of_all_users_is_told_how_many_they_have(graph: Graph) -> None:
+    running = have(graph, (whole(7), NOW + 60))
+    jobs = waiting(*[(whole(8), 10)] * 9, (whole(1), 1), (whole(1), 1))
+    queue = [[jobs[0], jobs[8], jobs[10]], *([each] for each in jobs[1:8]), [jobs[9]]]
+
+    told = dict(
+        wait_reasons(
+            graph, [queue], running, NOW, backfilling=True, depth=1, jobs=[jobs[9], jobs[10]]
+        )
+    )
+    assert "but 8 jobs of its queue that cannot start wait before it" in told[JobId(10)].sentence
+    assert "but 1 job of its user in its queue that cannot" in told[JobId(11)].sentence
 
 
 def test_only_reservations_that_are_in_the_way_are_named(graph: Graph) -> None:
@@ -498,7 +516,7 @@ def test_whoever_waits_starts_once_all_that_it_is_told_in_turn_is_gone(
         return
     job = data.draw(st.sampled_from(queue)).job
     for _ in range(2 * len(wanted) + 2):
-        for each in decide(graph, [[*queue]], running, NOW, backfilling=backfilling, depth=depth):
+        for each in decide(graph, [[[*queue]]], running, NOW, backfilling=backfilling, depth=depth):
             if isinstance(each, Start):
                 queue.remove(each.pending)
                 end = NOW + each.pending.duration

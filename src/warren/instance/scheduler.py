@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from math import ceil, inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -46,6 +46,13 @@ _AFTER_ALL_JOBS: Final = 2**64
 _DEFAULTS: Final = Sched()
 
 
+class QueueUser(NamedTuple):
+    """Whose jobs they are, and in which queue."""
+
+    queue: str
+    userid: int
+
+
 class JobScheduler:
     """A `Scheduler`."""
 
@@ -63,10 +70,10 @@ class JobScheduler:
         self._reply = reply
         self._config = config
         graph.set_policy(config.match_policy)
-        self._waiting: dict[JobId, tuple[str, PendingJob]] = {}
-        """The jobs that wait, each with its queue."""
-        self._queues: dict[str, list[tuple[int, int]]] = {}
-        """The positions of the jobs that wait, in order, by queue. None is empty."""
+        self._waiting: dict[JobId, tuple[QueueUser, PendingJob]] = {}
+        """The jobs that wait, each with its queue and user."""
+        self._queues: dict[str, dict[int, list[tuple[int, int]]]] = {}
+        """The positions of the jobs that wait, in order, by queue and user. None is empty."""
         self._allocated: dict[JobId, RunningJob] = {}
         self._running: list[RunningJob] = []
         """The same by end."""
@@ -109,7 +116,7 @@ class JobScheduler:
             self._dequeue(job)
         system = message["jobspec"]["attributes"]["system"]
         self._enqueue(
-            str(system.get("queue", "")),
+            QueueUser(str(system.get("queue", "")), message["userid"]),
             PendingJob(
                 position=(-message["priority"], job),
                 job=job,
@@ -122,8 +129,8 @@ class JobScheduler:
     def prioritize(self, jobs: Sequence[tuple[JobId, int]]) -> None:
         for job, priority in jobs:
             if job in self._waiting:
-                queue, waiting = self._dequeue(job)
-                self._enqueue(queue, replace(waiting, position=(-priority, job)))
+                user, waiting = self._dequeue(job)
+                self._enqueue(user, replace(waiting, position=(-priority, job)))
         self._changed.set()
 
     def cancel(self, job: JobId) -> None:
@@ -230,7 +237,7 @@ class JobScheduler:
         operations: list[Operation] = []
         decisions = decide(
             self._graph,
-            [self._in_order(positions) for positions in self._queues.values()],
+            [[*map(self._in_order, users.values())] for users in self._queues.values()],
             self._running,
             now,
             backfilling=self._config.policy == "easy",
@@ -273,17 +280,21 @@ class JobScheduler:
             if JobId(number) in self._waiting:
                 yield self._waiting[JobId(number)][1]
 
-    def _enqueue(self, queue: str, waiting: PendingJob) -> None:
-        self._waiting[waiting.job] = (queue, waiting)
-        insort(self._queues.setdefault(queue, []), waiting.position)
+    def _enqueue(self, user: QueueUser, waiting: PendingJob) -> None:
+        self._waiting[waiting.job] = (user, waiting)
+        users = self._queues.setdefault(user.queue, {})
+        insort(users.setdefault(user.userid, []), waiting.position)
 
-    def _dequeue(self, job: JobId) -> tuple[str, PendingJob]:
-        queue, waiting = self._waiting.pop(job)
-        positions = self._queues[queue]
+    def _dequeue(self, job: JobId) -> tuple[QueueUser, PendingJob]:
+        user, waiting = self._waiting.pop(job)
+        users = self._queues[user.queue]
+        positions = users[user.userid]
         del positions[bisect_left(positions, waiting.position)]
         if not positions:
-            del self._queues[queue]
-        return queue, waiting
+            del users[user.userid]
+        if not users:
+            del self._queues[user.queue]
+        return user, waiting
 
     def _add_running(self, running: RunningJob) -> None:
         self._allocated[running.job] = running
@@ -354,23 +365,23 @@ class JobScheduler:
         """Return why a job waits, with the arithmetic; or what one of a jobspec would wait for."""
         number, spec = request.payload.get("id"), request.payload.get("jobspec")
         if spec is not None:
-            queue, waiting = _hypothetical_job(
-                spec, request.payload.get("priority", urgency.DEFAULT)
+            user, waiting = _hypothetical_job(
+                spec, request.payload.get("priority", urgency.DEFAULT), request.cred.userid
             )
         elif type(number) is not int:
             raise RpcError(errno.EPROTO, "sched.why takes id, or jobspec")
         elif JobId(number) not in self._waiting:
             raise RpcError(errno.ENOENT, "the job does not wait for resources")
         else:
-            queue, waiting = self._waiting[JobId(number)]
-        more = {queue: waiting} if spec is not None else {}
+            user, waiting = self._waiting[JobId(number)]
+        more = (user, waiting) if spec is not None else None
         ((_, reason),) = self._reasons_of([waiting], more)
-        positions = self._queues.get(queue, [])
+        users = self._queues.get(user.queue, {})
         told: dict[str, Any] = {
             "kind": reason.kind.value,
             "kinds": [each.value for each in reason.kinds],
             "reason": reason.sentence,
-            "before": bisect_left(positions, waiting.position),
+            "before": sum(bisect_left(each, waiting.position) for each in users.values()),
             **reason.numbers,
             "map": {"read": self._graph_read_at, "heard": self._rabbits_changed_at},
         }
@@ -385,14 +396,22 @@ class JobScheduler:
         return told
 
     def _reasons_of(
-        self, asked: Sequence[PendingJob], more: Mapping[str, PendingJob] = {}
+        self, asked: Sequence[PendingJob], more: tuple[QueueUser, PendingJob] | None = None
     ) -> Iterator[tuple[JobId, Reason]]:
-        """Yield why jobs wait, with `more` that there might be in the queues."""
+        """Yield why jobs wait, with one `more` that there might be in the queues."""
         # Of copies: while one client is answered, others come and leave.
-        queues = {queue: self._in_order([*positions]) for queue, positions in self._queues.items()}
-        for queue, waiting in more.items():
-            positions = queues.get(queue, iter(()))
-            queues[queue] = iter(merge(positions, [waiting], key=lambda each: each.position))
+        jobs = {
+            QueueUser(queue, userid): self._in_order([*positions])
+            for queue, users in self._queues.items()
+            for userid, positions in users.items()
+        }
+        if more is not None:
+            user, waiting = more
+            others = jobs.get(user, iter(()))
+            jobs[user] = merge(others, [waiting], key=lambda each: each.position)
+        queues: dict[str, list[Iterator[PendingJob]]] = {}
+        for user, theirs in jobs.items():
+            queues.setdefault(user.queue, []).append(theirs)
         return wait_reasons(
             self._graph,
             queues.values(),
@@ -414,8 +433,8 @@ class JobScheduler:
         return {}
 
 
-def _hypothetical_job(spec: Any, priority: Any) -> tuple[str, PendingJob]:
-    """Return its queue, and how a job would wait there if it came now. Raises RpcError."""
+def _hypothetical_job(spec: Any, priority: Any, userid: int) -> tuple[QueueUser, PendingJob]:
+    """Return its queue, and how a user's job would wait there if it came now. Raises RpcError."""
     if type(priority) is not int:
         raise RpcError(errno.EPROTO, "sched.why takes priority as a number")
     try:
@@ -426,7 +445,7 @@ def _hypothetical_job(spec: Any, priority: Any) -> tuple[str, PendingJob]:
     job = JobId(_AFTER_ALL_JOBS)
     position = (-priority, job)
     duration = system.get("duration", 0) or inf
-    return str(system.get("queue", "")), PendingJob(
+    return QueueUser(str(system.get("queue", "")), userid), PendingJob(
         position=position, job=job, request=wanted, duration=duration
     )
 

@@ -6,9 +6,10 @@ Later jobs start before it only where that does not move the moment: if they wil
 then, or leave alone what is reserved. Where the moment is not known, because jobs run that have
 no end, they leave alone all that it could ever get. A job that the end of no other would help
 waits for an administrator to bring nodes back, and holds up no other: it does not count as
-one of the `depth` jobs of its queue that are looked at and left waiting. Requests that have not
-fitted before are told by one look into a set: 64 times `depth` of that kind are for each queue, and
-of different ones eight times `depth`.
+one of the `depth` jobs of its user that are looked at in its queue and left waiting. Requests that
+have not fitted before are told by one look into a set: 64 times `depth` of that kind are for each
+user of a queue, and of different ones eight times `depth`. What a user has beyond that is passed by
+the jobs of others, until these have left as many waiting as `_USERS` users may.
 """
 
 from bisect import insort
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heapify, heappop, heapreplace
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -30,7 +31,7 @@ from warren.scheduling.request import Request
 
 
 class DepthLimit(IntEnum):
-    """How far a queue is looked at, in its depths."""
+    """How far the jobs of one user in a queue are looked at, in the queue's depths."""
 
     WAITING_JOBS = 1
     """Jobs that wait for others."""
@@ -38,6 +39,22 @@ class DepthLimit(IntEnum):
     """Different requests that wait for an administrator."""
     ADMIN_JOBS = 64
     """Jobs that wait for an administrator."""
+
+
+_USERS: Final = 8
+"""How far those of all users of a queue are, in the limits of one: no look is without an end."""
+
+
+class ReachedLimit(NamedTuple):
+    """Why no more jobs of a user in a queue are looked at."""
+
+    limit: DepthLimit
+    most: int
+    """How many that is."""
+    of_user: bool
+    """Whether it is the user's own, and not that of all users of the queue."""
+    unseen: "tuple[PendingJob, ...]" = ()
+    """What has been taken from the user's iterator and is not looked at."""
 
 
 class PendingJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +89,10 @@ class Blocked:
     pending: PendingJob
     reason: str
     t_estimate: float
-    """When it will be its turn at the latest; `inf` where that is not known."""
+    """When it will be its turn at the latest; `inf` where that is not known.
+
+    Jobs before it are left out that are not looked at, since their user has too many.
+    """
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -97,7 +117,7 @@ class JobReservation(NamedTuple):
 
 def decide(
     graph: Graph,
-    queues: Iterable[Iterable[PendingJob]],
+    queues: Iterable[Iterable[Iterable[PendingJob]]],
     running: Sequence[RunningJob],
     now: float,
     *,
@@ -106,10 +126,11 @@ def decide(
 ) -> Iterator[Start | Blocked]:
     """Return, one after the other, which jobs get what, and which wait for what.
 
-    Each of the `queues` is in order, and looked at until `depth` of it are left waiting for
-    others; `running` is by end. What is given is taken from the graph when it is returned: a caller
-    that stops has taken no more than it has been given. Without `backfilling` no job gets what one
-    that waits before it could ever have.
+    Each of the `queues` is the jobs of each of its users, in order, which are looked at until
+    `depth` of them are left waiting for others; `running` is by end. What is given is taken from
+    the graph when it is returned: a caller that stops has taken no more than it has been given.
+    Without `backfilling` no job gets what one that waits before it could ever have, and `depth` is
+    that of all users together.
     """
     plan = Plan(graph, running, now, backfilling=backfilling)
     for _, outcome in consider(plan, queues, depth):
@@ -119,42 +140,90 @@ def decide(
 
 def consider(
     plan: "Plan",
-    queues: Iterable[Iterable[PendingJob]],
+    queues: Iterable[Iterable[Iterable[PendingJob]]],
     depth: int,
-    reached: MutableMapping[int, DepthLimit] | None = None,
+    reached: MutableMapping[int, ReachedLimit] | None = None,
 ) -> Iterator[tuple[PendingJob, Start | Blocked | None]]:
     """Yield the jobs that are looked at, each with what becomes of it; None if it just waits.
 
-    For queues that are looked at no further, `reached` is told by their number which limit it is.
+    For users whose jobs in a queue are looked at no further, `reached` is told by their number
+    among all users of all queues why not.
     """
-    iterators = [iter(queue) for queue in queues]
-    remaining = [DepthLimit.WAITING_JOBS * depth] * len(iterators)
-    admin_requests = [DepthLimit.ADMIN_REQUESTS * depth] * len(iterators)
-    admin_jobs = [DepthLimit.ADMIN_JOBS * depth] * len(iterators)
-    firsts = [(number, next(each, None)) for number, each in enumerate(iterators)]
+    users: list[_UserOfQueue] = []
+    for queue in queues:
+        whole = _Remaining(depth * _USERS if plan.backfilling else depth)
+        users += [_UserOfQueue(jobs, depth, whole) for jobs in queue]
+    reached = {} if reached is None else reached
+    firsts = [(number, next(each.jobs, None)) for number, each in enumerate(users)]
     heads = [(first.position, number, first) for number, first in firsts if first is not None]
     heapify(heads)
     while heads:
         _, number, pending = heads[0]
-        outcome = plan.consider(pending)
-        yield pending, outcome
-        if plan.needs_admin(pending.request):
-            # The others cost no more than a look into a set.
-            admin_requests[number] -= outcome is not None
-            admin_jobs[number] -= 1
-        elif not isinstance(outcome, Start):
-            remaining[number] -= 1
-        more = remaining[number] and admin_requests[number] and admin_jobs[number]
-        if not more and reached is not None:
-            repeated = (
-                DepthLimit.ADMIN_REQUESTS if not admin_requests[number] else DepthLimit.ADMIN_JOBS
-            )
-            reached[number] = repeated if remaining[number] else DepthLimit.WAITING_JOBS
-        following = next(iterators[number], None) if more else None
+        user = users[number]
+        limit = user.reached_limit()  # by others of its queue
+        unseen: tuple[PendingJob, ...] = (pending,)
+        if limit is None:
+            outcome = plan.consider(pending)
+            yield pending, outcome
+            user.use(_limits_used(plan, pending, outcome))
+            limit, unseen = user.reached_limit(), ()
+        if limit is not None:
+            reached[number] = limit._replace(unseen=unseen)
+        following = next(user.jobs, None) if limit is None else None
         if following is None:
             heappop(heads)
         else:
             heapreplace(heads, (following.position, number, following))
+
+
+def _limits_used(
+    plan: "Plan", pending: PendingJob, outcome: Start | Blocked | None
+) -> Sequence[DepthLimit]:
+    if plan.needs_admin(pending.request):
+        # The others cost no more than a look into a set.
+        return _ADMIN_JOB if outcome is None else _FIRST_ADMIN_JOB
+    return () if isinstance(outcome, Start) else _WAITING_JOB
+
+
+_WAITING_JOB: Final = (DepthLimit.WAITING_JOBS,)
+_ADMIN_JOB: Final = (DepthLimit.ADMIN_JOBS,)
+_FIRST_ADMIN_JOB: Final = (DepthLimit.ADMIN_REQUESTS, DepthLimit.ADMIN_JOBS)
+
+
+class _Remaining:
+    """What is left of the limits of a queue, or of one of its users."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.reached: DepthLimit | None = None
+        self._by_limit = {limit: limit * depth for limit in DepthLimit}
+
+    def use(self, limits: Sequence[DepthLimit]) -> None:
+        for limit in limits:
+            self._by_limit[limit] -= 1
+            if not self._by_limit[limit] and self.reached is None:
+                self.reached = limit
+
+
+class _UserOfQueue:
+    """The jobs of one user in one queue, and what is left of the limits."""
+
+    def __init__(self, jobs: Iterable[PendingJob], depth: int, whole: _Remaining) -> None:
+        """`whole` is that of all users of the queue."""
+        self.jobs = iter(jobs)
+        self._own = _Remaining(depth)
+        self._whole = whole
+
+    def use(self, limits: Sequence[DepthLimit]) -> None:
+        self._own.use(limits)
+        self._whole.use(limits)
+
+    def reached_limit(self) -> ReachedLimit | None:
+        for each in (self._whole, self._own):
+            if each.reached is not None:
+                most = each.reached * each.depth
+                return ReachedLimit(each.reached, most, of_user=each is self._own)
+        return None
 
 
 class Plan:
@@ -166,7 +235,7 @@ class Plan:
         self._graph = graph
         self._running = list(running)
         self._now = now
-        self._backfilling = backfilling
+        self.backfilling = backfilling
         self._reserved: list[JobReservation] = []
         self._pending_requests: list[Request] = []
         """What waiting jobs asked for, be it reserved or not."""
@@ -200,14 +269,14 @@ class Plan:
             self._pending_requests.append(request)
             return None  # it would delay a reservation
         self._refused.add(request)
-        needs_admin = self._backfilling and self._graph.cannot_fit_when_idle(request)
+        needs_admin = self.backfilling and self._graph.cannot_fit_when_idle(request)
         if not needs_admin and any(
             self._graph.overlap(request, other) for other in self._pending_requests
         ):
             self._pending_requests.append(request)
             return None
         reservation = None if needs_admin else self.reservation(request)
-        if reservation is not None or not self._backfilling:
+        if reservation is not None or not self.backfilling:
             self._reserve(JobReservation(pending, reservation))
         else:
             self._needing_admin.add(request)
@@ -242,7 +311,7 @@ class Plan:
     def _withhold(self, unreserved: Graph, reserved: JobReservation) -> float:
         """Take from a graph what is reserved; return by when jobs have ended that may have it."""
         reservation = reserved.reservation
-        if reservation is None or reservation.allocation is None or not self._backfilling:
+        if reservation is None or reservation.allocation is None or not self.backfilling:
             unreserved.reserve(reserved.pending.request)
             return -inf
         assert reservation.remaining_graph is not None

@@ -5,6 +5,7 @@ before it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from math import inf
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from warren.scheduling.backfill import (
     DepthLimit,
     PendingJob,
     Plan,
+    ReachedLimit,
     Reservation,
     RunningJob,
     Start,
@@ -29,7 +31,7 @@ from warren.scheduling.request import Request
 
 def wait_reasons(
     graph: Graph,
-    queues: Iterable[Iterable[PendingJob]],
+    queues: Iterable[Iterable[Iterable[PendingJob]]],
     running: Sequence[RunningJob],
     now: float,
     *,
@@ -45,8 +47,8 @@ def wait_reasons(
     plan = Plan(graph.copy(), running, now, backfilling=backfilling)
     unexplained = {each.job: each for each in jobs}
     shortages: dict[Request, Reason] = {}
-    iterators = [iter(queue) for queue in queues]
-    reached: dict[int, DepthLimit] = {}
+    iterators = [[iter(user) for user in queue] for queue in queues]
+    reached: dict[int, ReachedLimit] = {}
     for waiting, outcome in consider(plan, iterators, depth, reached):
         if unexplained.pop(waiting.job, None) is not None:
             reason = (
@@ -56,18 +58,23 @@ def wait_reasons(
             yield waiting.job, replace(reason, t_estimate=t_estimate)
         if not unexplained:
             return
-    limits: dict[JobId, DepthLimit] = {}
-    if len({*reached.values()}) > 1:
-        # Which queue a job is in is seen by what is left of each.
-        rest = (
-            (each.job, limit) for number, limit in reached.items() for each in iterators[number]
-        )
-        limits = {job: limit for job, limit in rest if job in unexplained}
-    usual = next(iter(reached.values()), DepthLimit.WAITING_JOBS)
+    limits: dict[JobId, ReachedLimit] = {}
+    if len({(each.limit, each.of_user) for each in reached.values()}) > 1:
+        # Whose jobs they are, and of which queue, is seen by what is left of each.
+        rest = list(chain.from_iterable(iterators))
+        limits = {
+            each.job: limit
+            for number, limit in reached.items()
+            for each in chain(limit.unseen, rest[number])
+            if each.job in unexplained
+        }
+    usual = next(iter(reached.values()), None)
     for waiting in unexplained.values():
         reason = _reason(plan, waiting, shortages)
         limit = limits.get(waiting.job, usual)
-        yield waiting.job, _depth_reason(depth, limit) if reason is _TURN_REASON else reason
+        if reason is _TURN_REASON and limit is not None:
+            reason = _depth_reason(depth, limit)
+        yield waiting.job, reason
 
 
 def earliest_reservation(
@@ -82,21 +89,22 @@ _TURN_REASON = Reason(
 )
 
 
-def _depth_reason(depth: int, limit: DepthLimit) -> Reason:
-    most = limit * depth
+def _depth_reason(depth: int, reached: ReachedLimit) -> Reason:
+    most = reached.most
+    owner = "user in its queue" if reached.of_user else "queue"
     wait = "waits" if most == 1 else "wait"
     before = {
-        DepthLimit.WAITING_JOBS: f"{plural(most, 'job')} of its queue that cannot start {wait} "
+        DepthLimit.WAITING_JOBS: f"{plural(most, 'job')} of its {owner} that cannot start {wait} "
         "before it",
-        DepthLimit.ADMIN_REQUESTS: f"jobs of its queue with {most} different requests wait before "
-        "it for an administrator to bring back what they need",
-        DepthLimit.ADMIN_JOBS: f"{most} jobs of its queue wait before it for an administrator to "
+        DepthLimit.ADMIN_REQUESTS: f"jobs of its {owner} with {most} different requests wait "
+        "before it for an administrator to bring back what they need",
+        DepthLimit.ADMIN_JOBS: f"{most} jobs of its {owner} wait before it for an administrator to "
         "bring back what they need",
     }
     return Reason(
         kinds=(ReasonKind.DEPTH,),
-        sentence=f"waits for its turn: there is room, but {before[limit]}, and the scheduler looks "
-        "at no more (sched.queue-depth)",
+        sentence=f"waits for its turn: there is room, but {before[reached.limit]}, and the "
+        "scheduler looks at no more (sched.queue-depth)",
         numbers={"queue_depth": depth},
     )
 
