@@ -2,8 +2,10 @@
 
 import gc
 import os
+import resource
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -127,3 +129,13 @@ def test_a_child_that_is_slow_to_die_is_reaped_by_a_later_look(
     gc.collect()  # which would tell of a child that was let go of
 
     eventually(lambda: call_in_child(doubled, [2]) == [4] and not zombies())
+
+
+def test_a_process_with_many_open_files_is_answered() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as opened:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        for _ in range(1100):
+            opened.enter_context(open(os.devnull))
+        assert call_in_child(doubled, [2]) == [4]

@@ -107,10 +107,12 @@ def call_in_child(
 def _read_lines(child: int, descriptor: int, silence: float, timeout: float) -> Iterator[bytes]:
     """Read what the child says, for as long as it is waited for."""
     end = time.monotonic() + timeout
+    readable = select.poll()  # its number may be any: select takes those below 1024
+    readable.register(descriptor, select.POLLIN)
     line = b""
     wait = timeout  # until it has begun, which depends on no call
     while (left := end - time.monotonic()) > 0:
-        if not select.select([descriptor], [], [], min(wait, left))[0]:
+        if not readable.poll(1000 * min(wait, left)):
             if _is_running(child):
                 continue
             return

@@ -173,15 +173,12 @@ class ShellParent:
         signal.signal(signal.SIGINT, handler)
         while not self._ending:
             self._connect()
-            watched: list[Any] = [reading]
-            if self._connection is not None:
-                watched.append(self._connection)
-            ready, _, _ = select.select(watched, [], [], self._select_timeout())
+            ready = self._wait_readable(reading)
             if reading in ready:
                 os.read(reading, _CHUNK)
                 self._reap()
             self._check_dying()
-            if self._connection in ready:
+            if self._connection is not None and self._connection.fileno() in ready:
                 self._receive()
         for shell in self._shells.values():
             self._kill(shell, signal.SIGKILL)
@@ -190,7 +187,16 @@ class ShellParent:
     def _end(self, *_: object) -> None:
         self._ending = True
 
-    def _select_timeout(self) -> float | None:
+    def _wait_readable(self, reading: int) -> set[int]:
+        """Wait until something is to be done, and return which descriptors can be read."""
+        readable = select.poll()  # their numbers may be any: select takes those below 1024
+        readable.register(reading, select.POLLIN)
+        if self._connection is not None:
+            readable.register(self._connection, select.POLLIN)
+        seconds = self._idle_seconds()
+        return {each for each, _ in readable.poll(None if seconds is None else 1000 * seconds)}
+
+    def _idle_seconds(self) -> float | None:
         """Return how long nothing is to be done if nothing happens."""
         waits = [] if self._connection is not None else [_RETRY]
         now = time.monotonic()

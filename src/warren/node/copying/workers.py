@@ -8,7 +8,6 @@ process that has ended does not answer for is left to the slow path, too: that b
 import ctypes
 import json
 import os
-import select
 import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -125,10 +124,11 @@ class Workers:
 
     def _receive(self, worker: _Worker, *, wait: bool) -> None:
         while worker.batches:
-            if not wait and not select.select([worker.connection], [], [], 0)[0]:
-                return
             try:
-                message = worker.connection.recv(_MESSAGE_BYTES)
+                flags = 0 if wait else socket.MSG_DONTWAIT
+                message = worker.connection.recv(_MESSAGE_BYTES, flags)
+            except BlockingIOError:
+                return
             except OSError:
                 message = b""
             if not message:
