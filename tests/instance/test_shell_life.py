@@ -14,8 +14,9 @@ import pytest
 from tests.harness.lines import Line
 from tests.instance import instance as instances
 from tests.instance.instance import Instance, Machine, machine
-from tests.instance.parts import virtually
+from tests.instance.parts import settle, virtually
 from tests.instance.test_shell import Chattering, Waiting
+from warren.instance.jobs.known import ActiveJob
 from warren.instance.shell.firstexit import FirstExit
 from warren.instance.shell.input import Stdin
 from warren.instance.shell.options import CannotRun
@@ -24,7 +25,7 @@ from warren.instance.shell.pty import Pty
 from warren.instance.shell.signals import Kill, SignalBeforeExpiration
 from warren.instance.shell.tasks import INHERIT_NOTHING, Inherited, Task
 from warren.instance.simulated import SimulatedSpawner, TaskBehavior
-from warren.lifecycle.states import Result
+from warren.lifecycle.states import Result, State
 from warren.rfc import stdio
 from warren.rfc.fluid import JobId, f58plain
 from warren.rpc import message
@@ -266,6 +267,53 @@ async def test_a_signal_comes_before_the_time_limit(
         assert instance.took(job) == pytest.approx(seconds, abs=1.5)
         (told,) = instance.complaints(job)
         assert "seconds are left" in told
+
+
+@pytest.mark.parametrize(("limit", "seconds"), [(200.0, 140), (0.0, 300)])
+@virtually
+async def test_a_signal_comes_before_the_time_limit_that_the_job_has_by_then(
+    limit: float, seconds: float
+) -> None:
+    async with machine(TaskBehavior(seconds=300)) as m, m.instance() as instance:
+        with_usual(m)
+        job = await submit(instance, {"signal": 1}, nodes=2, duration=100.0)
+        await instance.until(job, "shell.start", "guest.exec.eventlog")
+        entry = instance.manager.find(job)
+        assert isinstance(entry, ActiveJob)
+        expiration = entry.job.times[State.RUN] + limit if limit else 0.0
+        instance.manager.processor.post(entry, "resource-update", {"expiration": expiration})
+        await instance.until(job)
+
+        assert instance.took(job) == pytest.approx(seconds, abs=1.5)
+        assert len(instance.complaints(job)) == bool(limit)
+
+
+@virtually
+async def test_a_signal_reaches_the_other_shells_where_one_cannot_serve_it() -> None:
+    ended: set[int] = set()
+
+    class Refusing(ShellPlugin):
+        async def init(self, shell: RunningShell) -> None:
+            async def refuse(request: Request) -> Payload:
+                raise RpcError(errno.EIO, "not here")
+
+            shell.serve("kill", Method(refuse))
+
+    class Watching(ShellPlugin):
+        async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
+            ended.add(shell.info.rank)
+
+    async with machine(TaskBehavior(seconds=1000)) as m, m.instance() as instance:
+        m.plugins = lambda rank: [Refusing() if rank == 1 else Kill(), Watching()]
+        job = await submit(instance, nodes=3)
+        await instance.until(job, "shell.start", "guest.exec.eventlog")
+        topic = f"1000-shell-{f58plain(job)}.kill"
+        with pytest.raises(RpcError, match="not here"):
+            await instance.bus.handle().rpc(topic, {"signum": signal.SIGKILL})
+        await settle()
+        assert ended == {0, 2}
+        await instance.cancel(job)
+        await instance.until(job)
 
 
 @virtually

@@ -20,7 +20,7 @@ Real-time signals begin there: no other program sends them to shells.
 
 
 TASK_SIGNALS: Final = frozenset(range(TASK_SIGNAL_OFFSET + 1, signal.NSIG))
-"""Signals for tasks that a new shell does not get before it can take them."""
+"""Signals for tasks: they are blocked in a new shell until it can handle them."""
 
 
 _ANSWER_TIMEOUT: Final = 5.0
@@ -55,9 +55,7 @@ class Kill(ShellPlugin):
         try:
             shell.signal(signum, wanted)
             if shell.info.rank == 0:
-                async with asyncio.TaskGroup() as passing:
-                    for other in range(1, len(shell.info.hosts)):
-                        passing.create_task(shell.peers.ask(other, "kill", request.payload))
+                await _pass_on(shell, request.payload)
         finally:
             self._requests -= 1
             if not self._requests:
@@ -70,6 +68,17 @@ class Kill(ShellPlugin):
                 await self._idle.wait()
 
 
+async def _pass_on(shell: RunningShell, payload: Payload) -> None:
+    """Have all other shells serve a request. Raises the first RpcError when all were asked."""
+    others = range(1, len(shell.info.hosts))
+    answers = await asyncio.gather(
+        *(shell.peers.ask(rank, "kill", payload) for rank in others), return_exceptions=True
+    )
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+
+
 class SignalBeforeExpiration(ShellPlugin):
     """Sends a signal some time before the time limit (shell option `signal`)."""
 
@@ -78,10 +87,22 @@ class SignalBeforeExpiration(ShellPlugin):
             shell.background(self._warn(shell, *shell.info.options.signal))
 
     async def _warn(self, shell: RunningShell, signum: int, seconds: float) -> None:
-        left = shell.info.expiration - shell.clock.now()
-        await asyncio.sleep(max(left - seconds, 0.0))
+        expiration = shell.info.expiration
+        while (wait := expiration - seconds - shell.clock.now()) > 0:
+            await asyncio.sleep(wait)
+            expiration = await _current_expiration(shell)
+            if not expiration:
+                return
         if shell.info.rank == 0:
             name = signal.Signals(signum).name if signum in set(signal.Signals) else str(signum)
-            left = round(shell.info.expiration - shell.clock.now())
+            left = round(expiration - shell.clock.now())
             await shell.log(NOTICE, f"{left} seconds are left: {name} is sent to the tasks")
         shell.signal(signum)
+
+
+async def _current_expiration(shell: RunningShell) -> float:
+    """Return when the job's time is up, which may be another moment by now; 0 for never."""
+    with suppress(RpcError):
+        found = await shell.handle.rpc("job-info.update-lookup", {"id": shell.info.job, "key": "R"})
+        return float(found["R"]["execution"].get("expiration") or 0.0)
+    return shell.info.expiration
