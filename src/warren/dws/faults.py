@@ -35,7 +35,7 @@ class Fault(WarrenError):
         """What a Workflow's message says."""
         return f"{self.type} error: {self}"
 
-    def as_status(self) -> dict[str, Any]:
+    def as_error(self) -> dict[str, Any]:
         """Write it as the `error` of a status."""
         return {
             "userMessage": str(self),

@@ -101,7 +101,7 @@ def _spec_changes(access: NnfAccess, mount: ClientMount, wanted: Object | None) 
 def _report(access: NnfAccess, *, ready: bool, fault: Fault | None) -> Sequence[Change]:
     state = access.spec.desired_state
     current = access.status
-    error = fault.as_status() if fault else None
+    error = fault.as_error() if fault else None
     if (current.state, current.ready) == (state, ready) and reports.same_error(
         current.error, error
     ):

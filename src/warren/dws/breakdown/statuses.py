@@ -29,7 +29,7 @@ def report_failure(breakdown: DirectiveBreakdown, fault: Fault) -> Sequence[Writ
         return ()
     return [
         reports.status(
-            kinds.BREAKDOWN, breakdown.metadata, {"ready": False, "error": fault.as_status()}
+            kinds.BREAKDOWN, breakdown.metadata, {"ready": False, "error": fault.as_error()}
         )
     ]
 
