@@ -33,7 +33,7 @@ class NodeTrouble(Retryable):
 
 
 class CannotBeCutOff(NodeTrouble):
-    """What is in use cannot be taken from its users, by its kind or by that of the kernel."""
+    """What is in use cannot be taken from users: it is no loop device, or the kernel refuses."""
 
 
 class InUse(NodeTrouble):
