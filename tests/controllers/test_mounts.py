@@ -174,7 +174,7 @@ def test_a_trouble_is_told_once_and_tried_again_unless_it_is_fatal(fatal: bool) 
 
 def test_another_trouble_is_told_in_place_of_the_first() -> None:
     async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
-        error = {**NodeTrouble("first", fatal=True).as_status()}
+        error = {**NodeTrouble("first", fatal=True).as_error()}
         known = said("mounted", ready=False, error=error)
         machine.troubles[MOUNTS[0]] = NodeTrouble("second", fatal=True)
         await api.add(kinds.CLIENT_MOUNT, client_mount(status=known))
@@ -190,7 +190,7 @@ def test_the_same_trouble_is_told_anew_of_another_state() -> None:
     """By the state an NnfAccess knows that a node has answered what it asks for now."""
 
     async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
-        error = {**NodeTrouble("lost", fatal=True).as_status()}
+        error = {**NodeTrouble("lost", fatal=True).as_error()}
         known = said("mounted", ready=False, error=error)
         machine.troubles[UNMOUNTS[0]] = NodeTrouble("lost", fatal=True)
         await api.add(kinds.CLIENT_MOUNT, client_mount("unmounted", status=known))
@@ -217,7 +217,7 @@ def test_what_was_mounted_and_cannot_be_mounted_again_is_told() -> None:
 
 def test_a_trouble_that_is_over_is_taken_back() -> None:
     async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
-        error = {**NodeTrouble("broke").as_status()}
+        error = {**NodeTrouble("broke").as_error()}
         known = said("mounted", ready=False, error=error)
         await api.add(kinds.CLIENT_MOUNT, client_mount(status=known))
         async with informed(api):

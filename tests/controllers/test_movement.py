@@ -197,7 +197,13 @@ def test_more_than_a_status_can_count_is_told_as_the_most_that_it_can() -> None:
     with_rabbit(story, Telling(many))
 
 
-COMMANDS = {"moved": "1", "progress": "40", "files": "7", "lastMessage": "40% done", "data": "9 B"}
+COMMANDS = {
+    "progress_mark": "1",
+    "progress": "40",
+    "files": "7",
+    "lastMessage": "40% done",
+    "data": "9 B",
+}
 
 
 def test_a_copy_by_a_command_says_what_the_command_says() -> None:
@@ -599,8 +605,11 @@ ABSURD = "Items: 99999999999999999999999"
     [
         (commands.parse_output(ABSURD), "Success"),
         # Of a copier that says what ours does not.
-        ({"items": "99999999999999999999999", "lastMessage": "done", "moved": ""}, "Failed"),
-        ({"items": "9" * 5000, "lastMessage": "done", "moved": ""}, "Failed"),
+        (
+            {"items": "99999999999999999999999", "lastMessage": "done", "progress_mark": ""},
+            "Failed",
+        ),
+        ({"items": "9" * 5000, "lastMessage": "done", "progress_mark": ""}, "Failed"),
     ],
 )
 def test_a_command_that_counts_absurdly_harms_no_other_copy(said: Any, end: str) -> None:

@@ -145,8 +145,8 @@ def test_what_is_said_already_is_not_said_again() -> None:
     "known",
     [
         said(False),
-        said(True, error=NodeTrouble("broke").as_status()),
-        said(False, error=NodeTrouble("broke").as_status()),
+        said(True, error=NodeTrouble("broke").as_error()),
+        said(False, error=NodeTrouble("broke").as_error()),
     ],
 )
 def test_a_trouble_that_is_over_is_taken_back(known: Any) -> None:
@@ -174,7 +174,7 @@ def test_a_trouble_is_told_once_and_tried_again_unless_it_is_fatal(fatal: bool) 
                         await rabbit.reconcile(KEY)
                 await caught_up()
 
-        assert status(api) == said(False, error=machine.troubles["make", f"{uid}-0"].as_status())  # type: ignore[attr-defined]
+        assert status(api) == said(False, error=machine.troubles["make", f"{uid}-0"].as_error())  # type: ignore[attr-defined]
         assert api.written == [("status", STORAGE, KEY)]
 
     with_rabbit(story)
@@ -197,7 +197,7 @@ def test_of_several_troubles_the_gravest_is_told(first: bool) -> None:
 
 def test_another_trouble_is_told_in_place_of_the_first() -> None:
     async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
-        known = said(False, error=NodeTrouble("first").as_status())
+        known = said(False, error=NodeTrouble("first").as_error())
         uid = (await api.add(STORAGE, share(status=known)))["metadata"]["uid"]
         machine.troubles["make", f"{uid}-1"] = NodeTrouble("second", fatal=True)
         async with informed(api):

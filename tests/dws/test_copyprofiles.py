@@ -133,7 +133,7 @@ def test_output_is_understood_as_far_as_it_says_something(
 
 def test_time_that_passes_is_no_progress() -> None:
     first, second, third = (
-        commands.parse_output(f"Copied {data} ({percent}%) in {seconds} secs")["moved"]
+        commands.parse_output(f"Copied {data} ({percent}%) in {seconds} secs")["progress_mark"]
         for data, percent, seconds in (("1 GiB", 4, 1), ("1 GiB", 4, 60), ("2 GiB", 4, 61))
     )
     assert first == second != third

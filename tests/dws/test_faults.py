@@ -19,11 +19,11 @@ def test_a_fault_keeps_its_words_over_a_status() -> None:
     fault = Fault("no room", severity="Major", type="WLM", debug="ENOSPC")
     assert fault.workflow_message == "WLM error: no room"
 
-    told = read(fault.as_status(), Error)
+    told = read(fault.as_error(), Error)
 
     with pytest.raises(Fault) as raised:
         raise_for(told)
-    assert raised.value.as_status() == fault.as_status()
+    assert raised.value.as_error() == fault.as_error()
     with pytest.raises(Fault, match=r"^r0: no room$"):
         raise_for(told, "r0")
 

@@ -293,13 +293,13 @@ def test_a_fault_that_is_told_is_not_told_again() -> None:
 
 
 def test_what_is_in_use_is_waited_for_and_nothing_is_wrong_yet() -> None:
-    assert InUse("busy").as_status() == {
+    assert InUse("busy").as_error() == {
         "debugMessage": "busy",
         "type": "Internal",
         "severity": "Minor",
     }
-    assert NodeTrouble("broke").as_status()["severity"] == "Major"
-    assert NodeTrouble("broke", fatal=True).as_status()["severity"] == "Fatal"
+    assert NodeTrouble("broke").as_error()["severity"] == "Major"
+    assert NodeTrouble("broke", fatal=True).as_error()["severity"] == "Fatal"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from warren.dws.node import NodeTrouble, Progress
 
 
 def test_trouble_of_a_node_is_major_unless_trying_again_will_not_help() -> None:
-    assert NodeTrouble("busy").as_status()["severity"] == "Major"
-    assert NodeTrouble("no such type", fatal=True).as_status()["severity"] == "Fatal"
+    assert NodeTrouble("busy").as_error()["severity"] == "Major"
+    assert NodeTrouble("no such type", fatal=True).as_error()["severity"] == "Fatal"
 
 
 @pytest.mark.parametrize(

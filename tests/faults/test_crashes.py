@@ -86,7 +86,7 @@ def hasty(snapshot: Any, workflow: Any) -> Any:
 def test_a_conductor_that_is_too_fast_is_found(
     monkeypatch: pytest.MonkeyPatch, phase: Any, broken: Callable[..., Any], words: str
 ) -> None:
-    monkeypatch.setitem(conduct._PHASES, phase, broken)
+    monkeypatch.setitem(conduct._DECIDE_BY_PHASE, phase, broken)
 
     assert any(words in each for each in lived(STORIES["copies"]).wrong)
 
@@ -149,7 +149,7 @@ def test_a_node_that_stays_drained_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         """Keep others from the job's nodes for good."""
         return [Drain(("compute-01",), "why not"), *conduct._decide_ending(snapshot, workflow)]
 
-    monkeypatch.setitem(conduct._PHASES, Phase.ENDING, drain)
+    monkeypatch.setitem(conduct._DECIDE_BY_PHASE, Phase.ENDING, drain)
 
     words = "nodes are drained in the end: {'compute-01': 'why not'}"
     assert words in lived(STORIES["copies"]).wrong
@@ -159,7 +159,7 @@ def test_a_task_that_starts_without_its_storage_is_found(monkeypatch: pytest.Mon
     async def nothing(self: Any, paths: Any) -> None:
         """Wait for no storage."""
 
-    monkeypatch.setitem(conduct._PHASES, Phase.STARTING, early)
+    monkeypatch.setitem(conduct._DECIDE_BY_PHASE, Phase.STARTING, early)
     monkeypatch.setattr(DwsEnvironment, "_wait_mounted", nothing)
 
     assert "compute-00 started without storage" in lived(STORIES["copies"]).wrong
@@ -216,7 +216,7 @@ def test_a_bug_that_is_logged_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
             raise raised[0]
         return right(snapshot, workflow)
 
-    monkeypatch.setitem(conduct._PHASES, Phase.ENDING, wrong)
+    monkeypatch.setitem(conduct._DECIDE_BY_PHASE, Phase.ENDING, wrong)
 
     assert lived(STORIES["copies"]).wrong == ["logged: reconcile failed"]
 

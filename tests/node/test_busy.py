@@ -202,7 +202,7 @@ def test_what_is_in_use_is_waited_for_and_the_process_is_named(rabbit: Rabbit) -
                 rabbit.unmount()
             rabbit.clock.seconds += SECONDS - 20
 
-        assert caught.value.as_status()["severity"] == "Minor"
+        assert caught.value.as_error()["severity"] == "Minor"
         assert rabbit.nodes.mounts() == {rabbit.path}
         assert process.poll() is None
 

@@ -137,7 +137,7 @@ class MountReconciler:
         state = current.spec.desired_state
         if trouble is None and current.all_in(state):
             return
-        error = trouble.as_status() if trouble is not None else None
+        error = trouble.as_error() if trouble is not None else None
         told = all(each.state == state for each in current.status.mounts)
         if error is not None and told and reports.same_error(current.status.error, error):
             return

@@ -335,7 +335,7 @@ def _allocation(current: NnfDataMovement, end: MovementEnd) -> str:
 def _position(progress: Progress) -> object:
     """Return what is the same for as long as a copy does not go on."""
     if progress.command_status is not None:
-        return progress.command_status.get("moved")
+        return progress.command_status.get("progress_mark")
     return (progress.files, progress.bytes)
 
 

@@ -246,7 +246,7 @@ class NodeStorageReconciler:
         return max(troubles, key=lambda trouble: trouble.fatal, default=None)
 
     async def _report(self, current: NnfNodeStorage, trouble: NodeTrouble | None) -> None:
-        error = trouble.as_status() if trouble is not None else None
+        error = trouble.as_error() if trouble is not None else None
         ready = trouble is None
         if (error is not None or current.status.ready) and reports.same_error(
             current.status.error, error

@@ -86,7 +86,7 @@ class NodeInventory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingRemoval(msgspec.Struct, frozen=True, kw_only=True):
-    """What nodes are to remove, and still have: whose it is, by node and name there."""
+    """What nodes are to remove, and still have: the userid of each, by node and name there."""
 
     volumes: Mapping[tuple[str, str], int]
     mounts: Mapping[tuple[str, str], int]
@@ -95,12 +95,12 @@ class PendingRemoval(msgspec.Struct, frozen=True, kw_only=True):
 def orphaned_objects(
     on_nodes: NodeInventory, objects: Mapping[Kind, Sequence[Object]], active: Collection[str]
 ) -> list[Finding]:
-    """Return orphaned objects, in the order in which they are to be removed.
+    """Return all that nothing owns: objects come in the order in which they are to be removed.
 
     `objects` are all of `OWNERS` and all of `DEPENDENTS`; `active` the ids of the jobs
     that are not over.
     """
-    found = [
+    findings = [
         Finding(
             type=FindingType.PROCESS,
             where="",
@@ -110,26 +110,28 @@ def orphaned_objects(
         for process, job in sorted(on_nodes.processes.items())
         if job not in active
     ]
-    workflows = {each["metadata"]["uid"] for each in objects[kinds.WORKFLOW]}
-    instances = {str(key_of(each)) for each in objects[kinds.PERSISTENT_INSTANCE]}
-    systems = {each["metadata"]["uid"] for each in objects.get(kinds.SYSTEM_STORAGE, ())}
-    rabbits = {each["metadata"]["name"] for each in objects.get(kinds.STORAGE, ())}
+    workflow_uids = {each["metadata"]["uid"] for each in objects[kinds.WORKFLOW]}
+    instance_keys = {str(key_of(each)) for each in objects[kinds.PERSISTENT_INSTANCE]}
+    system_storage_uids = {
+        each["metadata"]["uid"] for each in objects.get(kinds.SYSTEM_STORAGE, ())
+    }
+    rabbit_names = {each["metadata"]["name"] for each in objects.get(kinds.STORAGE, ())}
     for kind in DEPENDENTS:
         for each in objects[kind]:
             carried = each["metadata"].get("labels") or {}
-            if carried.get(labels.SYSTEM_STORAGE) in systems or (
-                carried.get(labels.SELF_TEST) in rabbits
+            if carried.get(labels.SYSTEM_STORAGE) in system_storage_uids or (
+                carried.get(labels.SELF_TEST) in rabbit_names
             ):
                 continue
             instance = labels.persistent_instance_of(each)
             if instance and labels.WORKFLOW_UID not in carried:
-                if instance[0] not in instances:
+                if instance[0] not in instance_keys:
                     why = f"the persistent storage {instance[0]} does not exist"
-                    found.append(_orphan(kind, each, why))
-            elif carried.get(labels.WORKFLOW_UID) not in workflows:
+                    findings.append(_orphan(kind, each, why))
+            elif carried.get(labels.WORKFLOW_UID) not in workflow_uids:
                 name = carried.get(labels.WORKFLOW_NAME, "that it names")
-                found.append(_orphan(kind, each, f"the Workflow {name} does not exist"))
-    return [*found, *unrequested_resources(on_nodes, objects)]
+                findings.append(_orphan(kind, each, f"the Workflow {name} does not exist"))
+    return [*findings, *unrequested_resources(on_nodes, objects)]
 
 
 def _orphan(kind: Kind, obj: Object, why: str) -> Finding:
@@ -149,16 +151,16 @@ def unrequested_resources(
 
     `objects` are the ClientMounts of these nodes and, for rabbits, the NnfNodeStorages.
     """
-    mounted = {
+    requested_mounts = {
         (mount.spec.node, each.mount_path)
         for mount in (read(each, ClientMount) for each in objects[kinds.CLIENT_MOUNT])
         for each in mount.spec.mounts
     }
-    found = [
+    findings = [
         Finding(type=FindingType.MOUNT, where=node, name=path, why="no ClientMount asks for it")
-        for node, path in sorted(on_nodes.mounts - mounted)
+        for node, path in sorted(on_nodes.mounts - requested_mounts)
     ]
-    found += [
+    findings += [
         Finding(
             type=FindingType.DEVICE,
             where=rabbit,
@@ -167,20 +169,20 @@ def unrequested_resources(
         )
         for rabbit, device in sorted(on_nodes.devices)
     ]
-    made = {
+    requested_volumes = {
         volume(share, number)
         for share in (
             read(each, NnfNodeStorage) for each in objects.get(kinds.NNF_NODE_STORAGE, ())
         )
         for number in range(share.spec.count)
     }
-    found += [
+    findings += [
         Finding(
             type=FindingType.VOLUME, where=rabbit, name=name, why="no NnfNodeStorage asks for it"
         )
-        for rabbit, name in sorted(on_nodes.volumes - made)
+        for rabbit, name in sorted(on_nodes.volumes - requested_volumes)
     ]
-    return found
+    return findings
 
 
 def pending_removal(objects: Mapping[Kind, Sequence[Object]]) -> PendingRemoval:
@@ -220,29 +222,33 @@ class OverdueVolumes(msgspec.Struct, frozen=True, kw_only=True):
 
 def overdue_volumes(objects: Mapping[Kind, Sequence[Object]]) -> list[OverdueVolumes]:
     """Return the volumes that are to go and in whose way is more than a use that is waited for."""
-    workflows = {each["metadata"]["uid"]: each for each in objects[kinds.WORKFLOW]}
-    computes = {key_of(each): each for each in objects[kinds.COMPUTES]}
-    flash = {key_of(each): each for each in objects[kinds.NNF_NODE_BLOCK_STORAGE]}
-    found = []
+    workflows_by_uid = {each["metadata"]["uid"]: each for each in objects[kinds.WORKFLOW]}
+    computes_by_key = {key_of(each): each for each in objects[kinds.COMPUTES]}
+    block_storages_by_key = {key_of(each): each for each in objects[kinds.NNF_NODE_BLOCK_STORAGE]}
+    overdue = []
     for share in (read(raw, NnfNodeStorage) for raw in objects[kinds.NNF_NODE_STORAGE]):
-        block = flash.get(share.metadata.key)
+        block_storage = block_storages_by_key.get(share.metadata.key)
         error = share.status.error
         if not share.metadata.deleting or error is None or error.severity == IN_USE_SEVERITY:
             continue
-        owner = workflows.get(share.metadata.labels.get(labels.WORKFLOW_UID, ""))
-        raw = computes.get(key_of(owner)) if owner else None
-        found.append(
+        workflow = workflows_by_uid.get(share.metadata.labels.get(labels.WORKFLOW_UID, ""))
+        raw_computes = computes_by_key.get(key_of(workflow)) if workflow else None
+        overdue.append(
             OverdueVolumes(
                 rabbit=share.metadata.namespace,
                 names=[volume(share, number)[1] for number in range(share.spec.count)],
-                size=volume_size(share, read(block, NnfNodeBlockStorage) if block else None, 0),
+                size=volume_size(
+                    share, read(block_storage, NnfNodeBlockStorage) if block_storage else None, 0
+                ),
                 userid=share.spec.user_id,
-                job=str(read(owner, Workflow).spec.job_id) if owner else "",
-                nodes=[each.name for each in read(raw, Computes).data] if raw else [],
+                job=str(read(workflow, Workflow).spec.job_id) if workflow else "",
+                nodes=[each.name for each in read(raw_computes, Computes).data]
+                if raw_computes
+                else [],
                 reason=error.debug_message,
             )
         )
-    return found
+    return overdue
 
 
 def overdue_finding(overdue: OverdueVolumes, name: str, user: str, candidates: str) -> Finding:
@@ -252,7 +258,7 @@ def overdue_finding(overdue: OverdueVolumes, name: str, user: str, candidates: s
     """
     where = hostlist.encode([*overdue.nodes, overdue.rabbit])
     of_job = f", job {overdue.job}" if overdue.job else ""
-    known = f"; any of these may keep it: {candidates}" if candidates else ""
+    hint = f"; any of these may keep it: {candidates}" if candidates else ""
     return Finding(
         type=FindingType.VOLUME,
         where=overdue.rabbit,
@@ -260,7 +266,7 @@ def overdue_finding(overdue: OverdueVolumes, name: str, user: str, candidates: s
         why=(
             f"{human(overdue.size)} of {user} (user {overdue.userid}{of_job}) are to go, and no "
             f"process is seen to keep them: {overdue.reason}. End the processes of {user} on "
-            f"{where}, or restart these nodes{known}"
+            f"{where}, or restart these nodes{hint}"
         ),
     )
 

@@ -39,15 +39,15 @@ class Binding(msgspec.Struct, frozen=True):
     exceptions: Mapping[Phase, str]
     """The types of exception for jobs that cannot go on, by phase."""
 
-    def workflow(self, job: int) -> Key:
+    def workflow(self, job_id: int) -> Key:
         """Return the key of a job's Workflow."""
-        return Key(kinds.DEFAULT_NAMESPACE, f"{self.prefix}{job}")
+        return Key(kinds.DEFAULT_NAMESPACE, f"{self.prefix}{job_id}")
 
-    def job(self, workflow: str) -> int | None:
+    def job(self, workflow_name: str) -> int | None:
         """Return the job that a Workflow of such a name is for; None if it is another's."""
-        number = workflow.removeprefix(self.prefix)
-        known = workflow.startswith(self.prefix) and number.isascii() and number.isdecimal()
-        return int(number) if known else None
+        number = workflow_name.removeprefix(self.prefix)
+        is_ours = workflow_name.startswith(self.prefix) and number.isascii() and number.isdecimal()
+        return int(number) if is_ours else None
 
     def exception_type(self, phase: Phase) -> str:
         """Return the type of exception for a job that cannot go on."""

@@ -65,8 +65,8 @@ def is_relevant_to_conductor(
 ) -> bool:
     """Return whether `conduct.decide` may say something else than before this change of a child.
 
-    What a workload manager has filled in it looks at while the job runs, and in no state that it
-    is filled in for. It is waited for neither that a child goes, nor by a Workflow that goes.
+    What workload managers fill in, which is in spec and data, it looks at again in PreRun alone.
+    A child that comes or goes counts always, and nothing does for a Workflow that is deleted.
     """
     if "deletionTimestamp" in workflow["metadata"]:
         return False

@@ -46,8 +46,12 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     def metadata(self, name: str, finalizer: str) -> dict[str, Any]:
         """Return the metadata of an object in the owner's namespace."""
-        made = _owned_metadata(self.kind, self.meta, name, self.labels, finalizer)
-        return {**made, "annotations": dict(self.annotations)} if self.annotations else made
+        base_metadata = _owned_metadata(self.kind, self.meta, name, self.labels, finalizer)
+        return (
+            {**base_metadata, "annotations": dict(self.annotations)}
+            if self.annotations
+            else base_metadata
+        )
 
 
 def owner_for_directive(workflow: Workflow, index: int) -> Owner:
@@ -72,12 +76,12 @@ def owner_for_directive(workflow: Workflow, index: int) -> Owner:
 def _owned_metadata(
     kind: Kind, meta: Meta, name: str, base_labels: Mapping[str, str], finalizer: str | None
 ) -> dict[str, Any]:
-    made: dict[str, Any] = {
+    new_metadata: dict[str, Any] = {
         "name": name,
         "namespace": meta.namespace,
         "labels": {**base_labels, **labels.of_owner(kind, meta)},
         "ownerReferences": labels.owner_references(kind, meta),
     }
     if finalizer is not None:
-        made["finalizers"] = [finalizer]
-    return made
+        new_metadata["finalizers"] = [finalizer]
+    return new_metadata

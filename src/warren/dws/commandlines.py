@@ -28,7 +28,7 @@ VARIABLES: Final = {
 PER_RABBIT_VARIABLES: Final = ("$ALLOCATION_COUNT", "$HOST_COUNT")
 """Variables whose values each rabbit has for itself."""
 
-_FIXED: Final = {
+_FIXED_VARIABLES: Final = {
     "$CLUSTER_NAME", "$DEVICE", "$DEVICE_LIST", "$FS_NAME", "$INDEX", "$LOCK_SPACE", "$LV_NAME",
     "$MOUNT_PATH", "$POOL_NAME", "$TARGET_NAME", "$VG_NAME", "$ZVOL_NAME",
 }  # fmt: skip
@@ -36,8 +36,8 @@ _FIXED: Final = {
 with another one in a command line, it would make it elsewhere, again and again."""
 
 # The numbers without one parity device, or two, are variables of NNF's.
-_VARIABLE: Final = re.compile(r"\$DEVICE_NUM-[12](?![0-9])|\$[A-Z][A-Z0-9_]*")
-_OPERATORS: Final = frozenset("();<>|&")
+_VARIABLE_PATTERN: Final = re.compile(r"\$DEVICE_NUM-[12](?![0-9])|\$[A-Z][A-Z0-9_]*")
+_OPERATOR_CHARACTERS: Final = frozenset("();<>|&")
 
 BLOCK: Final = "blockDeviceCommands"
 FILE_SYSTEM: Final = "fileSystemCommands"
@@ -46,15 +46,15 @@ USER: Final = "userCommands"
 
 def is_variable(name: str) -> bool:
     """Return whether there is a variable of a name, which begins with `$`."""
-    return name in VARIABLES or _is_numbered(name)
+    return name in VARIABLES or _is_numbered_device(name)
 
 
 def is_fixed(name: str) -> bool:
     """Return whether a variable has the value that a node gives it, and no other."""
-    return name in _FIXED or _is_numbered(name)
+    return name in _FIXED_VARIABLES or _is_numbered_device(name)
 
 
-def _is_numbered(name: str) -> bool:
+def _is_numbered_device(name: str) -> bool:
     return re.fullmatch(r"\$DEVICE\d+", name) is not None
 
 
@@ -72,28 +72,28 @@ def mistakes(line: str) -> Iterator[str]:
     except ValueError as error:
         yield f"{line!r} cannot be split into words: {error}"
         return
-    operators = [each for each in _tokens(line) if each and {*each} <= _OPERATORS]
+    operators = [each for each in _tokens(line) if each and {*each} <= _OPERATOR_CHARACTERS]
     if operators or "`" in line:
         yield (
             f"{operators[0] if operators else '`'} is for a shell, and none reads {line!r}: name a "
             "script instead"
         )
     for word in words:
-        for name in _VARIABLE.findall(word):
+        for name in _VARIABLE_PATTERN.findall(word):
             if not is_variable(name):
                 yield unknown_variable_message(name)
 
 
 def variables_in(line: str) -> Iterator[str]:
     """Return the variables that a line names, each once."""
-    yield from dict.fromkeys(_VARIABLE.findall(line))
+    yield from dict.fromkeys(_VARIABLE_PATTERN.findall(line))
 
 
 def changes_one_volume(words: Sequence[str], volume: str) -> bool:
     """Return whether words of an lvchange name one volume, `GROUP/NAME`, and not its group."""
     group = volume.partition("/")[0]
-    named = {word.removeprefix("/dev/") for word in words}
-    return volume in named and group not in named
+    named_paths = {word.removeprefix("/dev/") for word in words}
+    return volume in named_paths and group not in named_paths
 
 
 def _tokens(line: str) -> list[str]:
@@ -110,14 +110,16 @@ def vector(path: str, line: str, values: Mapping[str, str | Sequence[str]]) -> l
     """
     for why in mistakes(line):
         raise UserMistake(f"{path}: {why}.")
-    found: list[str] = []
+    vector_words: list[str] = []
     for word in shlex.split(line):
-        whole = values.get(word)
-        if whole is not None and not isinstance(whole, str):
-            found.extend(whole)
+        word_value = values.get(word)
+        if word_value is not None and not isinstance(word_value, str):
+            vector_words.extend(word_value)
             continue
-        found.append(_VARIABLE.sub(lambda match: _value(path, match[0], values), word))
-    return found
+        vector_words.append(
+            _VARIABLE_PATTERN.sub(lambda match: _value(path, match[0], values), word)
+        )
+    return vector_words
 
 
 def join(words: Iterable[str]) -> str:
@@ -133,11 +135,11 @@ def _is_plain(word: str) -> bool:
 
 
 def _value(path: str, name: str, values: Mapping[str, str | Sequence[str]]) -> str:
-    found = values.get(name)
-    if found is None:
-        known = ", ".join(sorted(values))
-        raise UserMistake(f"{path}: {name} has no value here, where there are {known}.")
-    return found if isinstance(found, str) else " ".join(found)
+    value = values.get(name)
+    if value is None:
+        known_names = ", ".join(sorted(values))
+        raise UserMistake(f"{path}: {name} has no value here, where there are {known_names}.")
+    return value if isinstance(value, str) else " ".join(value)
 
 
 def lines_of(data: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
@@ -174,31 +176,33 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
 
     def within(self, group: str) -> "ProfileCommands":
         """Return those below a group, such as `fileSystemCommands.computeCommands`."""
-        own = {path: lines for path, lines in self.lines.items() if f".{group}." in path}
+        own_lines = {path: lines for path, lines in self.lines.items() if f".{group}." in path}
         overrides = {
-            place: values
-            for place, values in self.overrides.items()
-            if any(_is_below(path, place) for path in own)
+            group_path: values
+            for group_path, values in self.overrides.items()
+            if any(_is_below(path, group_path) for path in own_lines)
         }
-        variables = self.variables if own else {}
-        return msgspec.structs.replace(self, variables=variables, overrides=overrides, lines=own)
+        variables = self.variables if own_lines else {}
+        return msgspec.structs.replace(
+            self, variables=variables, overrides=overrides, lines=own_lines
+        )
 
     def outside(self, group: str) -> "ProfileCommands":
         """Return those that are not below a group, such as `computeCommands`."""
-        own = {path: lines for path, lines in self.lines.items() if f".{group}." not in path}
-        return msgspec.structs.replace(self, lines=own)
+        own_lines = {path: lines for path, lines in self.lines.items() if f".{group}." not in path}
+        return msgspec.structs.replace(self, lines=own_lines)
 
     def ending_in(self, names: Collection[str]) -> "ProfileCommands":
         """Return those whose places end in one of these names."""
-        own = {
+        own_lines = {
             path: lines for path, lines in self.lines.items() if path.rpartition(".")[2] in names
         }
-        return msgspec.structs.replace(self, lines=own)
+        return msgspec.structs.replace(self, lines=own_lines)
 
     def without_variables(self, names: Collection[str]) -> "ProfileCommands":
         """Return them without the values of some variables, but for those that are overridden."""
-        left = {name: value for name, value in self.variables.items() if name not in names}
-        return msgspec.structs.replace(self, variables=left)
+        remaining = {name: value for name, value in self.variables.items() if name not in names}
+        return msgspec.structs.replace(self, variables=remaining)
 
     def with_variables(self, values: Mapping[str, str]) -> "ProfileCommands":
         """Return them with the values of more variables."""
@@ -217,23 +221,23 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def _overrides_for(self, path: str) -> Mapping[str, str]:
-        for place, values in self.overrides.items():
-            if _is_below(path, place):
+        for group_path, values in self.overrides.items():
+            if _is_below(path, group_path):
                 return values
         return {}
 
     def vector(self, name: str, values: Mapping[str, str | Sequence[str]]) -> list[str] | None:
         """Return the argument vector of a command of which there is one. Raises UserMistake."""
-        found = self.vectors(name, values)
-        return found[0] if found else None
+        argument_vectors = self.vectors(name, values)
+        return argument_vectors[0] if argument_vectors else None
 
     def has(self, name: str) -> bool:
         """Return whether there is a command whose place ends so."""
         return any(path.endswith(f".{name}") for path in self.lines)
 
 
-def _is_below(path: str, place: str) -> bool:
-    return path.startswith(f"{place}.")
+def _is_below(path: str, group_path: str) -> bool:
+    return path.startswith(f"{group_path}.")
 
 
 NO_COMMANDS: Final = ProfileCommands()
@@ -241,20 +245,20 @@ NO_COMMANDS: Final = ProfileCommands()
 
 def collect(
     file_system: str,
-    found: Iterable[tuple[str, str]],
+    lines_with_paths: Iterable[tuple[str, str]],
     variables: Mapping[str, str],
     overrides: Mapping[str, Mapping[str, str]] = {},
 ) -> ProfileCommands:
     """Return the commands of these lines, by their places; NO_COMMANDS where all are empty."""
     lines: dict[str, tuple[str, ...]] = {}
-    for path, line in found:
+    for path, line in lines_with_paths:
         if line.strip():
             lines[path] = (*lines.get(path, ()), line)
     if not lines:
         return NO_COMMANDS
-    held = {place: values for place, values in overrides.items() if values}
+    nonempty_overrides = {group_path: values for group_path, values in overrides.items() if values}
     return ProfileCommands(
-        variables=variables, overrides=held, lines=lines, file_system=file_system
+        variables=variables, overrides=nonempty_overrides, lines=lines, file_system=file_system
     )
 
 

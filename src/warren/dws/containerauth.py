@@ -22,10 +22,10 @@ from warren.dws.offload import copyservice
 REQUIRES_WORD: Final = "user-container-auth"
 """The word of `requires` by which a user asks for it: no daemon has it for its name."""
 
-_AUTH: Final = "container-auth"
+_AUTH_REQUIREMENT: Final = "container-auth"
 _REQUIREMENTS_BY_WORD: Final[Mapping[str, tuple[str, ...]]] = {
-    copyservice.REQUIRES_WORD: (copyservice.REQUIRES_WORD, _AUTH),
-    REQUIRES_WORD: (_AUTH,),
+    copyservice.REQUIRES_WORD: (copyservice.REQUIRES_WORD, _AUTH_REQUIREMENT),
+    REQUIRES_WORD: (_AUTH_REQUIREMENT,),
 }
 """What a Workflow says for the words of its directives."""
 
@@ -37,11 +37,11 @@ _TLS_PATH: Final = "/etc/usercontainer-tls"
 _KEY_VOLUME: Final = "usercontainer-token"
 _KEY_PATH: Final = "/etc/usercontainer-token"
 VOLUMES: Final = (_TLS_VOLUME, _KEY_VOLUME)
-_KEY: Final = "token.key"
-_TOKEN: Final = "token"
+_KEY_ENTRY: Final = "token.key"
+_TOKEN_ENTRY: Final = "token"
 SUBJECT: Final = "user-container"
 """For whom tokens are made."""
-_LABEL: Final = "EC PRIVATE KEY"
+_PEM_LABEL: Final = "EC PRIVATE KEY"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,25 +58,27 @@ class TokenSecrets:
 
 def requirements(directives: Iterable[Directive]) -> list[str]:
     """Return what a Workflow requires beyond storage, by the words of its directives."""
-    words = [
-        granted
+    required = [
+        requirement
         for directive in directives
         for word in (directive.values.get("requires") or "").split(",")
-        for granted in _REQUIREMENTS_BY_WORD.get(word, ())
+        for requirement in _REQUIREMENTS_BY_WORD.get(word, ())
     ]
-    return list(dict.fromkeys(words))
+    return list(dict.fromkeys(required))
 
 
 def has_token(directives: Iterable[str]) -> bool:
     """Return whether a job with such directives has a token: for containers, or for copies."""
-    found = [parse(each) for each in directives]
-    contained = any(each.command.text == "container" for each in found)
-    return (_AUTH in requirements(found) and contained) or copyservice.is_requested(found)
+    parsed = [parse(each) for each in directives]
+    has_containers = any(each.command.text == "container" for each in parsed)
+    return (
+        _AUTH_REQUIREMENT in requirements(parsed) and has_containers
+    ) or copyservice.is_requested(parsed)
 
 
 def is_enabled(workflow: Workflow) -> bool:
     """Return whether the containers of a Workflow have a key."""
-    return _AUTH in workflow.status.requires
+    return _AUTH_REQUIREMENT in workflow.status.requires
 
 
 def is_due(workflow: Workflow) -> bool:
@@ -105,28 +107,30 @@ def token_name(workflow: Workflow) -> str:
 # Making them
 
 
-def has_both_secrets(workflow: Workflow, found: TokenSecrets) -> bool:
+def has_both_secrets(workflow: Workflow, secrets: TokenSecrets) -> bool:
     """Return whether both are there."""
-    return all(each is not None and _is_own(workflow, each) for each in (found.key, found.token))
+    return all(
+        each is not None and _is_own(workflow, each) for each in (secrets.key, secrets.token)
+    )
 
 
-def next_secret(workflow: Workflow, found: TokenSecrets, now: float) -> Create | None:
+def next_secret(workflow: Workflow, secrets: TokenSecrets, now: float) -> Create | None:
     """Return the Secret that is to be made next; None when both are there.
 
     The token is signed with a key that was read, never with one that is only about to be written:
     another process may have written its own first. Raises Fault where a name is taken.
     """
-    for each in (found.key, found.token):
+    for each in (secrets.key, secrets.token):
         if each is not None and not _is_own(workflow, each):
             name = each["metadata"]["name"]
             raise Fault(f"the Secret {name} is not this Workflow's: delete it", severity="Major")
-    if found.key is None:
-        return _create(workflow, key_name(workflow), _KEY, _pem(found.new_key))
-    if found.token is None:
-        key = _der(base64.b64decode(found.key["data"][_KEY]))
+    if secrets.key is None:
+        return _create(workflow, key_name(workflow), _KEY_ENTRY, _pem(secrets.new_key))
+    if secrets.token is None:
+        key = _der(base64.b64decode(secrets.key["data"][_KEY_ENTRY]))
         # For copies there is one service, which has to be told whose token it is.
         kid = str(workflow.metadata.key) if copyservice.is_enabled(workflow) else None
-        return _create(workflow, token_name(workflow), _TOKEN, sign(key, now, kid))
+        return _create(workflow, token_name(workflow), _TOKEN_ENTRY, sign(key, now, kid))
     return None
 
 
@@ -136,19 +140,21 @@ def _is_own(workflow: Workflow, secret: Object) -> bool:
 
 
 def _create(workflow: Workflow, name: str, entry: str, content: bytes) -> Create:
-    made = {
+    secret = {
         "metadata": children.metadata(workflow, name),
         "type": "Opaque",
         "immutable": True,
         "data": {entry: base64.b64encode(content).decode()},
     }
-    return Create(kind=kinds.SECRET, object=made)
+    return Create(kind=kinds.SECRET, object=secret)
 
 
 def _pem(key: bytes) -> bytes:
     body = base64.b64encode(key).decode()
     lines = [body[first : first + 64] for first in range(0, len(body), 64)]
-    return "\n".join([f"-----BEGIN {_LABEL}-----", *lines, f"-----END {_LABEL}-----", ""]).encode()
+    return "\n".join(
+        [f"-----BEGIN {_PEM_LABEL}-----", *lines, f"-----END {_PEM_LABEL}-----", ""]
+    ).encode()
 
 
 def _der(pem: bytes) -> bytes:
@@ -157,13 +163,13 @@ def _der(pem: bytes) -> bytes:
 
 def sign(key: bytes, now: float, kid: str | None = None) -> bytes:
     """Return a JSON Web Token that is signed with a key (HS256), which it may name, issued now."""
-    header = _part({"alg": "HS256", "typ": "JWT"} | ({"kid": kid} if kid else {}))
-    claims = _part({"sub": SUBJECT, "iat": int(now)})
-    text = header + b"." + claims
-    return text + b"." + _base64url(hmac.digest(key, text, hashlib.sha256))
+    header = _encoded_part({"alg": "HS256", "typ": "JWT"} | ({"kid": kid} if kid else {}))
+    claims = _encoded_part({"sub": SUBJECT, "iat": int(now)})
+    signed_part = header + b"." + claims
+    return signed_part + b"." + _base64url(hmac.digest(key, signed_part, hashlib.sha256))
 
 
-def _part(content: Mapping[str, Any]) -> bytes:
+def _encoded_part(content: Mapping[str, Any]) -> bytes:
     return _base64url(json.dumps(content, separators=(",", ":")).encode())
 
 
@@ -173,7 +179,7 @@ def _base64url(content: bytes) -> bytes:
 
 def key_of(workflow: Workflow, secret: Object) -> bytes | None:
     """Return the key that a Secret has; None where it has none, or is not the Workflow's."""
-    pem = (secret.get("data") or {}).get(_KEY)
+    pem = (secret.get("data") or {}).get(_KEY_ENTRY)
     if not pem or not _is_own(workflow, secret):
         return None
     try:
@@ -185,7 +191,7 @@ def key_of(workflow: Workflow, secret: Object) -> bytes | None:
 
 def token_of(secret: Object) -> str | None:
     """Return the token that a Secret has; None where it has none."""
-    return _entry(secret, _TOKEN)
+    return _entry(secret, _TOKEN_ENTRY)
 
 
 def certificate_of(secret: Object) -> str | None:
@@ -202,16 +208,16 @@ def _entry(secret: Object, name: str) -> str | None:
 
 
 def token_status(
-    workflow: Workflow, directives: Iterable[Directive], found: TokenSecrets | None
+    workflow: Workflow, directives: Iterable[Directive], secrets: TokenSecrets | None
 ) -> Object:
     """Return what the status says: in Proposal what is required, in Setup where the token is."""
     if workflow.status.state is State.PROPOSAL:
-        words = requirements(directives)
-        return {"requires": words} if words else {}
-    if found is None or not has_both_secrets(workflow, found):
+        required = requirements(directives)
+        return {"requires": required} if required else {}
+    if secrets is None or not has_both_secrets(workflow, secrets):
         return {}
-    where = {"secretName": token_name(workflow), "secretNamespace": workflow.metadata.namespace}
-    return {"workflowToken": where}
+    reference = {"secretName": token_name(workflow), "secretNamespace": workflow.metadata.namespace}
+    return {"workflowToken": reference}
 
 
 # What containers have of it
@@ -224,7 +230,7 @@ def variables(workflow: Workflow) -> dict[str, str]:
     return {
         "TLS_CERT_PATH": f"{_TLS_PATH}/tls.crt",
         "TLS_KEY_PATH": f"{_TLS_PATH}/tls.key",
-        "TOKEN_KEY_PATH": f"{_KEY_PATH}/{_KEY}",
+        "TOKEN_KEY_PATH": f"{_KEY_PATH}/{_KEY_ENTRY}",
     }
 
 

@@ -35,7 +35,7 @@ class Fault(WarrenError):
         """What a Workflow's message says."""
         return f"{self.type} error: {self}"
 
-    def as_status(self) -> dict[str, Any]:
+    def as_error(self) -> dict[str, Any]:
         """Write it as the `error` of a status."""
         return {
             "userMessage": str(self),
@@ -48,9 +48,9 @@ class Fault(WarrenError):
 def raise_for(error: Error | None, where: str = "") -> None:
     """Raise the fault that a status reports, if it does, with the place it comes from."""
     if error is not None:
-        words = error.user_message or error.debug_message
+        message = error.user_message or error.debug_message
         raise Fault(
-            f"{where}: {words}" if where else words,
+            f"{where}: {message}" if where else message,
             severity=error.severity,
             type=error.type,
             debug=error.debug_message,

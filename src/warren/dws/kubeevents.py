@@ -17,7 +17,7 @@ from warren.rfc import hostlist
 TROUBLE: Final = ("Error", "TransientCondition")
 """The statuses of a Workflow that are told."""
 
-_LONGEST: Final = 1024
+_MAX_MESSAGE_LENGTH: Final = 1024
 """Characters of a message that Kubernetes takes."""
 
 
@@ -32,28 +32,34 @@ class EventContent(msgspec.Struct, frozen=True):
 
 def of_workflow(workflow: Workflow) -> frozenset[EventContent]:
     """Return the trouble that a Workflow has."""
-    status, found = workflow.status, set[EventContent]()
+    status, contents = workflow.status, set[EventContent]()
     if status.status in TROUBLE:
-        found.add(EventContent(status.status, f"{status.state}: {status.message}"))
+        contents.add(EventContent(status.status, f"{status.state}: {status.message}"))
     if labels.ABORTED in workflow.metadata.annotations:
         why = "its job was let go before it: what has it mounted or holds flash is out of service"
-        found.add(EventContent("LetGo", why))
+        contents.add(EventContent("LetGo", why))
     lost = tolerance.lost_nodes(workflow.metadata)
     if lost:
-        found.add(EventContent("NodesLost", f"goes on without {hostlist.encode(sorted(lost))}"))
-    return frozenset(found)
+        contents.add(EventContent("NodesLost", f"goes on without {hostlist.encode(sorted(lost))}"))
+    return frozenset(contents)
 
 
 def of_storage(storage: Storage) -> frozenset[EventContent]:
     """Return what a rabbit is, and which nodes have lost it."""
     status = storage.status
-    ready, starts = status.status == "Ready", status.status == "Starting"
-    plain = "flash is given to jobs" if ready else f"is {status.status}"
-    found = {EventContent(status.status, status.message or plain, warning=not (ready or starts))}
-    lost = [each.name for each in status.access.computes if each.status != "Ready"]
-    if lost and not starts:
-        found.add(EventContent("LinkLost", f"{hostlist.encode(sorted(lost))} cannot reach it"))
-    return frozenset(found)
+    is_ready, is_starting = status.status == "Ready", status.status == "Starting"
+    default_message = "flash is given to jobs" if is_ready else f"is {status.status}"
+    contents = {
+        EventContent(
+            status.status, status.message or default_message, warning=not (is_ready or is_starting)
+        )
+    }
+    unlinked_nodes = [each.name for each in status.access.computes if each.status != "Ready"]
+    if unlinked_nodes and not is_starting:
+        contents.add(
+            EventContent("LinkLost", f"{hostlist.encode(sorted(unlinked_nodes))} cannot reach it")
+        )
+    return frozenset(contents)
 
 
 def name(meta: Meta, content: EventContent) -> str:
@@ -75,7 +81,7 @@ def event(kind: Kind, meta: Meta, content: EventContent, now: float, component: 
         },
         "type": "Warning" if content.warning else "Normal",
         "reason": content.reason,
-        "message": content.message[:_LONGEST],
+        "message": content.message[:_MAX_MESSAGE_LENGTH],
         "source": {"component": component},
         "reportingComponent": component,
         "reportingInstance": component,
@@ -85,9 +91,9 @@ def event(kind: Kind, meta: Meta, content: EventContent, now: float, component: 
     }
 
 
-def repetition_patch(known: Object, now: float) -> Mapping[str, Any]:
+def repetition_patch(existing: Object, now: float) -> Mapping[str, Any]:
     """Return the patch of an Event whose content has come once more."""
-    return {"lastTimestamp": rfc3339(now), "count": int(known.get("count") or 1) + 1}
+    return {"lastTimestamp": rfc3339(now), "count": int(existing.get("count") or 1) + 1}
 
 
 def key(meta: Meta, content: EventContent) -> Key:

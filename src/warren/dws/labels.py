@@ -111,7 +111,7 @@ SYSTEM_STORAGE_FINALIZER: Final = "nnf.cray.hpe.com/nnf_system_storage"
 LUSTRE_MGT_FINALIZER: Final = "nnf.cray.hpe.com/nnf_lustre_mgt"
 LUSTRE_FINALIZER: Final = "lus.cray.hpe.com/lustre_fs"
 
-_LONGEST: Final = 63
+_MAX_VALUE_LENGTH: Final = 63
 """Characters of a label's value."""
 
 
@@ -139,7 +139,7 @@ def is_of_another_instance(carried: Mapping[str, str], instance: str) -> bool:
 
 def label_value(text: str) -> str:
     """Return a text as a label's value, which is not free: NNF writes spaces as dashes."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:_LONGEST].strip("-_.")
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:_MAX_VALUE_LENGTH].strip("-_.")
 
 
 def of_owner(kind: Kind, meta: Meta) -> dict[str, str]:

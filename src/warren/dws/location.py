@@ -17,8 +17,8 @@ from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown, Lo
 
 _SET_FIELD_PATH: Final = re.compile(r"servers\.spec\.allocationSets\[([0-9]+)\]")
 
-_TYPES: Final = ("network", "physical")
-_PRIORITIES: Final = ("mandatory", "bestEffort")
+_ACCESS_TYPES: Final = ("network", "physical")
+_ACCESS_PRIORITIES: Final = ("mandatory", "bestEffort")
 
 
 def localities(
@@ -34,17 +34,19 @@ def localities(
     consent to rabbits that none of the job's nodes is wired to (`placement.PlacementPolicy`).
     Raises Fault for what is not understood.
     """
-    access: dict[tuple[str, int], set[tuple[str, str]]] = {}
+    access_by_set: dict[tuple[str, int], set[tuple[str, str]]] = {}
     for breakdown in breakdowns:
         if breakdown.status.compute is not None:
             for constraint in breakdown.status.compute.constraints.location:
                 set_reference = _set_reference(constraint, needs)
                 if set_reference is not None:
-                    access.setdefault(set_reference, set()).update(_access(constraint))
+                    access_by_set.setdefault(set_reference, set()).update(
+                        _checked_access(constraint)
+                    )
     return tuple(
-        locality(access.get((name, index), ()), allow_any_rabbit=allow_any_rabbit)
-        for name, own in needs.items()
-        for index in range(len(own))
+        locality(access_by_set.get((name, index), ()), allow_any_rabbit=allow_any_rabbit)
+        for name, set_needs in needs.items()
+        for index in range(len(set_needs))
     )
 
 
@@ -64,13 +66,13 @@ def set_index(constraint: LocationConstraint, count: int) -> int:
     Raises Fault where it is about none of them.
     """
     reference = constraint.reference
-    found = _SET_FIELD_PATH.fullmatch(reference.field_path)
-    if found is None or int(found[1]) >= count:
+    match = _SET_FIELD_PATH.fullmatch(reference.field_path)
+    if match is None or int(match[1]) >= count:
         raise Fault(
             f"the location constraint on {reference.field_path!r} of Servers {reference.name} "
             "names none of its allocation sets"
         )
-    return int(found[1])
+    return int(match[1])
 
 
 def locality(access: Collection[tuple[str, str]], *, allow_any_rabbit: bool) -> Locality:
@@ -83,9 +85,9 @@ def locality(access: Collection[tuple[str, str]], *, allow_any_rabbit: bool) -> 
     return Locality.ANY if allow_any_rabbit and ("network", "mandatory") in access else Locality.JOB
 
 
-def _access(constraint: LocationConstraint) -> Iterator[tuple[str, str]]:
+def _checked_access(constraint: LocationConstraint) -> Iterator[tuple[str, str]]:
     for each in constraint.access:
-        if each.type not in _TYPES or each.priority not in _PRIORITIES:
+        if each.type not in _ACCESS_TYPES or each.priority not in _ACCESS_PRIORITIES:
             raise Fault(
                 f"the location constraint on {constraint.reference.field_path!r} of Servers "
                 f"{constraint.reference.name} asks for {each.priority} {each.type} access: there "

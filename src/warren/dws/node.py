@@ -23,7 +23,7 @@ class NodeTrouble(Retryable):
         super().__init__(message)
         self.fatal = fatal
 
-    def as_status(self) -> dict[str, str]:
+    def as_error(self) -> dict[str, str]:
         """Write it as the `error` of a status."""
         return {
             "debugMessage": str(self),
@@ -33,7 +33,7 @@ class NodeTrouble(Retryable):
 
 
 class CannotBeCutOff(NodeTrouble):
-    """What is in use cannot be taken from its users, by its kind or by that of the kernel."""
+    """What is in use cannot be taken from users: it is no loop device, or the kernel refuses."""
 
 
 class InUse(NodeTrouble):
@@ -41,8 +41,8 @@ class InUse(NodeTrouble):
 
     delay = 1.0
 
-    def as_status(self) -> dict[str, str]:
-        return {**super().as_status(), "severity": IN_USE_SEVERITY}
+    def as_error(self) -> dict[str, str]:
+        return {**super().as_error(), "severity": IN_USE_SEVERITY}
 
 
 class CopyFailed(NodeTrouble):

@@ -34,12 +34,12 @@ def allocation_numbers(nodes: Iterable[str], wiring: Mapping[str, str]) -> dict[
     no number.
     """
     counts: dict[str, int] = {}
-    found: dict[str, int] = {}
+    number_by_node: dict[str, int] = {}
     for node in nodes:
         if rabbit := wiring.get(node):
-            found[node] = counts.get(rabbit, 0)
-            counts[rabbit] = found[node] + 1
-    return found
+            number_by_node[node] = counts.get(rabbit, 0)
+            counts[rabbit] = number_by_node[node] + 1
+    return number_by_node
 
 
 def allocations_for(
@@ -47,22 +47,22 @@ def allocations_for(
 ) -> dict[str, list[int]]:
     """Return the numbers of the allocations that are for some compute nodes, by rabbit.
 
-    `wiring` gives each node's rabbit, and `positions` its place there. Raises Fault for a node that
+    `wiring` gives each node's rabbit, and `positions` its index there. Raises Fault for a node that
     is wired to none.
     """
-    found: dict[str, list[int]] = {}
+    numbers_by_rabbit: dict[str, list[int]] = {}
     for node in nodes:
         rabbit = wiring.get(node)
         if not rabbit:
             raise Fault(f"compute node {node} is wired to no rabbit", type="WLM")
-        found.setdefault(rabbit, []).append(positions[node])
-    return {rabbit: sorted({*numbers}) for rabbit, numbers in found.items()}
+        numbers_by_rabbit.setdefault(rabbit, []).append(positions[node])
+    return {rabbit: sorted({*numbers}) for rabbit, numbers in numbers_by_rabbit.items()}
 
 
-def nodes_of(found: ServersSet, configuration: SystemConfiguration) -> list[str]:
+def nodes_of(servers_set: ServersSet, configuration: SystemConfiguration) -> list[str]:
     """Return the compute nodes that the allocations of a set are for, in order."""
     counts: dict[str, int] = {}
-    for share in found.storage:
+    for share in servers_set.storage:
         counts[share.name] = counts.get(share.name, 0) + share.allocation_count
     return [
         compute.name
@@ -78,16 +78,18 @@ def existing_storage(
 
     The type of access says that storage is node-local, never the type of a file system.
     """
-    found: dict[Key, list[LocationConstraint]] = {}
+    constraints_by_servers: dict[Key, list[LocationConstraint]] = {}
     for breakdown in breakdowns:
         status = breakdown.status
         if status.compute is None or status.storage is not None:
             continue
         for constraint in status.compute.constraints.location:
-            mandatory = [each.type for each in constraint.access if each.priority == "mandatory"]
-            if constraint.reference.kind == kinds.SERVERS.name and mandatory == ["physical"]:
-                found.setdefault(constraint.reference.key, []).append(constraint)
-    return found
+            mandatory_types = [
+                each.type for each in constraint.access if each.priority == "mandatory"
+            ]
+            if constraint.reference.kind == kinds.SERVERS.name and mandatory_types == ["physical"]:
+                constraints_by_servers.setdefault(constraint.reference.key, []).append(constraint)
+    return constraints_by_servers
 
 
 def allowed_nodes(
@@ -106,8 +108,10 @@ def allowed_nodes(
             raise Fault(f"persistent storage {key.name!r} is gone", type="User")
         for constraint in constraints:
             sets = servers[key].spec.allocation_sets
-            own = nodes_of(sets[location.set_index(constraint, len(sets))], configuration)
-            allowed = own if allowed is None else [each for each in allowed if each in {*own}]
+            set_nodes = nodes_of(sets[location.set_index(constraint, len(sets))], configuration)
+            allowed = (
+                set_nodes if allowed is None else [each for each in allowed if each in {*set_nodes}]
+            )
             if not allowed:
                 raise Fault(
                     f"no node has its part of persistent storage {key.name!r} and of all else that "
@@ -117,11 +121,11 @@ def allowed_nodes(
     return None if allowed is None else tuple(allowed)
 
 
-def check_enough_nodes(nodes: tuple[str, ...], wanted: int) -> None:
+def check_enough_nodes(nodes: tuple[str, ...], wanted_count: int) -> None:
     """Raise Fault for a job that asks for more nodes than its persistent storage is for."""
-    if wanted > len(nodes):
+    if wanted_count > len(nodes):
         raise Fault(
-            f"the job asks for {plural(wanted, 'node')}, and its persistent storage has "
+            f"the job asks for {plural(wanted_count, 'node')}, and its persistent storage has "
             f"allocations for {len(nodes)}: say -N{len(nodes)}, or less",
             type="User",
         )
@@ -131,10 +135,10 @@ def node_counts_by_rabbit(
     nodes: Sequence[str], configuration: SystemConfiguration | None
 ) -> Mapping[str, int]:
     """Count a job's nodes by the rabbit they are wired to. Raises Fault for one without."""
-    rabbits = configuration.rabbits_of_computes() if configuration else {}
+    wiring = configuration.rabbits_of_computes() if configuration else {}
     counts: dict[str, int] = {}
     for node in nodes:
-        if node not in rabbits:
+        if node not in wiring:
             raise Fault(f"node {node} is wired to no rabbit")
-        counts[rabbits[node]] = counts.get(rabbits[node], 0) + 1
+        counts[wiring[node]] = counts.get(wiring[node], 0) + 1
     return counts

@@ -19,12 +19,12 @@ from warren.dws import containerauth, kinds
 from warren.dws.objects.decoding import Malformed, read_json
 from warren.dws.objects.workflows import Workflow
 
-_LONGEST: Final = 2048
+_MAX_TOKEN_LENGTH: Final = 2048
 """Characters of a token."""
 
-_SCHEME: Final = re.compile(r"bearer +(\S+)", re.IGNORECASE)
-_PART: Final = re.compile(r"[A-Za-z0-9_-]*")
-_KID: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,252})/([a-z0-9][a-z0-9.-]{0,252})")
+_BEARER_PATTERN: Final = re.compile(r"bearer +(\S+)", re.IGNORECASE)
+_PART_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]*")
+_KID_PATTERN: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,252})/([a-z0-9][a-z0-9.-]{0,252})")
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -39,8 +39,8 @@ class _Claims(msgspec.Struct, frozen=True):
 
 def of_header(authorization: str) -> str | None:
     """Return the token that the header `Authorization` has; None where it has none."""
-    found = _SCHEME.fullmatch(authorization.strip())
-    return found[1] if found and len(found[1]) <= _LONGEST else None
+    match = _BEARER_PATTERN.fullmatch(authorization.strip())
+    return match[1] if match and len(match[1]) <= _MAX_TOKEN_LENGTH else None
 
 
 def workflow_of(token: str) -> Key | None:
@@ -52,10 +52,10 @@ def workflow_of(token: str) -> Key | None:
         header = read_json(parts[0], _Header)
     except Malformed:
         return None
-    found = _KID.fullmatch(header.kid)
-    if found is None or found[1] != kinds.DEFAULT_NAMESPACE or header.alg != "HS256":
+    match = _KID_PATTERN.fullmatch(header.kid)
+    if match is None or match[1] != kinds.DEFAULT_NAMESPACE or header.alg != "HS256":
         return None
-    return Key(found[1], found[2])
+    return Key(match[1], match[2])
 
 
 def is_valid(token: str, workflow: Workflow, secret: Object) -> bool:
@@ -63,8 +63,8 @@ def is_valid(token: str, workflow: Workflow, secret: Object) -> bool:
     parts, key = _parts(token), containerauth.key_of(workflow, secret)
     if parts is None or key is None or workflow_of(token) != workflow.metadata.key:
         return False
-    text = token.rpartition(".")[0].encode()
-    if not hmac.compare_digest(parts[2], hmac.digest(key, text, hashlib.sha256)):
+    signed_part = token.rpartition(".")[0].encode()
+    if not hmac.compare_digest(parts[2], hmac.digest(key, signed_part, hashlib.sha256)):
         return False
     try:
         return read_json(parts[1], _Claims).sub == containerauth.SUBJECT
@@ -74,10 +74,10 @@ def is_valid(token: str, workflow: Workflow, secret: Object) -> bool:
 
 def _parts(token: str) -> tuple[bytes, bytes, bytes] | None:
     """Return header, claims and signature; None where these are not three parts in base64url."""
-    texts = token.split(".") if len(token) <= _LONGEST else []
+    texts = token.split(".") if len(token) <= _MAX_TOKEN_LENGTH else []
     if len(texts) != len(("header", "claims", "signature")):
         return None
-    if not all(_PART.fullmatch(text) for text in texts):
+    if not all(_PART_PATTERN.fullmatch(text) for text in texts):
         return None
     try:
         header, claims, signature = (

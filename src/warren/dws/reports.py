@@ -15,8 +15,8 @@ def in_error(obj: Object) -> tuple[str, ...]:
     status = obj.get("status")
     if not isinstance(status, Mapping):
         return ()
-    grave = status.get("status") in ("TransientCondition", "Error")
-    return (IN_ERROR,) if grave or status.get("error") else ()
+    has_error_status = status.get("status") in ("TransientCondition", "Error")
+    return (IN_ERROR,) if has_error_status or status.get("error") else ()
 
 
 def status(kind: Kind, meta: Meta, fields: Object) -> Change:

@@ -25,22 +25,22 @@ def nodes_without_storage(
     nodes: Iterable[str], servers: Iterable[Servers], wiring: Mapping[str, str]
 ) -> frozenset[str]:
     """Return the nodes whose rabbit has not made all that it is to hold."""
-    late = frozenset[str]().union(*(_rabbits_not_ready(each) for each in servers))
-    return frozenset(node for node in nodes if wiring.get(node) in late)
+    late_rabbits = frozenset[str]().union(*(_rabbits_not_ready(each) for each in servers))
+    return frozenset(node for node in nodes if wiring.get(node) in late_rabbits)
 
 
 def _rabbits_not_ready(servers: Servers) -> set[str]:
-    made = {
-        (found.get("label"), rabbit)
-        for found in servers.status.allocation_sets
-        for rabbit, share in found.get("storage", {}).items()
+    ready_shares = {
+        (allocation_set.get("label"), rabbit)
+        for allocation_set in servers.status.allocation_sets
+        for rabbit, share in allocation_set.get("storage", {}).items()
         if share.get("ready")
     }
     return {
         share.name
         for each in servers.spec.allocation_sets
         for share in each.storage
-        if (each.label, share.name) not in made
+        if (each.label, share.name) not in ready_shares
     }
 
 
@@ -77,11 +77,11 @@ def remaining_allocations(
 ) -> dict[str, list[int]]:
     """Return the allocations that are left, by rabbit: those of nodes that are not lost.
 
-    Another node may still mount one that is not among them, and would damage it.
+    A lost node may still have one of the others mounted: a second mount would damage it.
     """
     nodes = [node.name for node in computes.data] if computes is not None else []
-    found: dict[str, list[int]] = {}
+    numbers_by_rabbit: dict[str, list[int]] = {}
     for node, number in nodelocal.allocation_numbers(nodes, wiring).items():
         if node not in lost:
-            found.setdefault(wiring[node], []).append(number)
-    return found
+            numbers_by_rabbit.setdefault(wiring[node], []).append(number)
+    return numbers_by_rabbit

@@ -36,7 +36,7 @@ class AccessSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     unreachable: Collection[str] = ()
     """The nodes that have been out of reach for so long that they are not waited for any more."""
     workflow: Workflow | None = None
-    """That of the access, where some are; None where it was not looked for."""
+    """That of the access: looked up where nodes are unreachable, and None elsewhere."""
 
 
 def on_rabbits(snapshot: AccessSnapshot) -> bool:

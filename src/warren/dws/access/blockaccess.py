@@ -18,31 +18,33 @@ def changes(snapshot: AccessSnapshot) -> list[Change]:
     for other in snapshot.other_holdings:
         if not other.on_rabbits:
             nodes.update(dict.fromkeys(sorted(other.nodes or ())))
-    clients: dict[str, list[str]] = {}
+    clients_by_rabbit: dict[str, list[str]] = {}
     if nodes:
         if snapshot.configuration is None:
             return []
-        rabbits = snapshot.configuration.rabbits_of_computes()
+        wiring = snapshot.configuration.rabbits_of_computes()
         for node in nodes:
-            # A node that another one has mounted it on may have left the system.
-            if (rabbit := rabbits.get(node)) is not None:
-                clients.setdefault(rabbit, []).append(node)
-    found = []
-    for block in snapshot.blocks:
-        rabbit = block.metadata.namespace
-        wanted = (rabbit, *clients.get(rabbit, ()))
+            # A node on which another access has mounted it may have left the system.
+            if (rabbit := wiring.get(node)) is not None:
+                clients_by_rabbit.setdefault(rabbit, []).append(node)
+    block_changes = []
+    for block_storage in snapshot.blocks:
+        rabbit = block_storage.metadata.namespace
+        wanted_nodes = (rabbit, *clients_by_rabbit.get(rabbit, ()))
         # In any order: several accesses may write the same.
-        same = all({*each.access} == {*wanted} for each in block.spec.allocations)
-        if block.metadata.deleting or same:
+        is_same = all({*each.access} == {*wanted_nodes} for each in block_storage.spec.allocations)
+        if block_storage.metadata.deleting or is_same:
             continue
-        sizes = [each.capacity for each in block.spec.allocations]
-        allocations = [{"capacity": size, "access": list(wanted)} for size in sizes]
-        found.append(
+        capacities = [each.capacity for each in block_storage.spec.allocations]
+        allocations = [
+            {"capacity": capacity, "access": list(wanted_nodes)} for capacity in capacities
+        ]
+        block_changes.append(
             Change(
                 kind=kinds.NNF_NODE_BLOCK_STORAGE,
-                key=block.metadata.key,
+                key=block_storage.metadata.key,
                 patch={"spec": {"allocations": allocations}},
-                resource_version=block.metadata.resource_version,
+                resource_version=block_storage.metadata.resource_version,
             )
         )
-    return found
+    return block_changes

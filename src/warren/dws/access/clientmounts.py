@@ -29,8 +29,8 @@ from warren.dws.storage.nnfstorage import commands_of, node_storage_keys, volume
 def mount_name(access: Key) -> str:
     """Return what the ClientMounts of an access are called, each in its node's namespace.
 
-    What says by its labels alone that it is one is none: a node's agent may change those of its
-    own, and would fail, or hold up, a job of other nodes.
+    Labels alone make no object one of them: a node's agent may change those of its own objects, and
+    could fail, or hold up, a job of other nodes.
     """
     return f"{access.namespace}-{access.name}"
 
@@ -40,8 +40,8 @@ def mount_name_on_computes(access: Key) -> str:
 
     `access` is that by which rabbits mount it.
     """
-    own = access.name.removesuffix(accessobjects.SERVERS) + accessobjects.COMPUTES
-    return mount_name(Key(access.namespace, own))
+    computes_access_name = access.name.removesuffix(accessobjects.SERVERS) + accessobjects.COMPUTES
+    return mount_name(Key(access.namespace, computes_access_name))
 
 
 def node_of(obj: Object) -> tuple[str, ...]:
@@ -64,7 +64,9 @@ def client_mounts(snapshot: AccessSnapshot) -> dict[Key, Object]:
     if not snapshot.access.spec.make_client_mounts:
         return {}  # the nodes reach the devices, and that is all
     meta = snapshot.access.metadata
-    carried = {key: value for key, value in meta.annotations.items() if key == labels.SHARED_WITH}
+    shared_with = {
+        key: value for key, value in meta.annotations.items() if key == labels.SHARED_WITH
+    }
     name = mount_name(meta.key)
     commands = _commands(snapshot.storage, snapshot.profile)
     return {
@@ -75,9 +77,9 @@ def client_mounts(snapshot: AccessSnapshot) -> dict[Key, Object]:
                 "labels": {
                     **labels.inherited_labels(meta),
                     **labels.of_owner(kinds.NNF_ACCESS, meta),
-                    **_target(snapshot.storage),
+                    **_target_labels(snapshot.storage),
                 },
-                **_annotations(carried, commands, on_rabbits=on_rabbits),
+                **_annotations(shared_with, commands, on_rabbits=on_rabbits),
                 "finalizers": [labels.CLIENT_MOUNT_FINALIZER],
             },
             "spec": {
@@ -105,7 +107,7 @@ def _commands(storage: NnfStorage, profile: NnfStorageProfile | None) -> Profile
 
 
 def _annotations(
-    carried: Mapping[str, str], commands: ProfileCommands, *, on_rabbits: bool
+    shared_with: Mapping[str, str], commands: ProfileCommands, *, on_rabbits: bool
 ) -> Object:
     """Return the annotations of a mount: those of its access, and the commands of its profile."""
     side = "rabbit" if on_rabbits else "compute"
@@ -114,12 +116,18 @@ def _annotations(
         group = "clientOptions.commandlines"
     else:
         group = f"{commandlines.FILE_SYSTEM}.{side}Commands"
-    own = commands.within(group).without_variables(commandlines.PER_RABBIT_VARIABLES)
-    told = {labels.COMMANDS: commandlines.encode(own)} if own else {}
-    return {"annotations": {**carried, **told}} if carried or told else {}
+    own_commands = commands.within(group).without_variables(commandlines.PER_RABBIT_VARIABLES)
+    command_annotations = (
+        {labels.COMMANDS: commandlines.encode(own_commands)} if own_commands else {}
+    )
+    return (
+        {"annotations": {**shared_with, **command_annotations}}
+        if shared_with or command_annotations
+        else {}
+    )
 
 
-def _target(storage: NnfStorage | None) -> dict[str, str]:
+def _target_labels(storage: NnfStorage | None) -> dict[str, str]:
     """Return the labels that say whose storage is mounted."""
     if storage is None:
         return {}
@@ -187,16 +195,16 @@ def _lustre_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
 def _rabbit_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     prefix = snapshot.access.spec.mount_path
     allocations = _allocations(snapshot.node_storages)
-    wanted: Mapping[str, Sequence[int]] = {
-        rabbit: range(len(own)) for rabbit, own in allocations.items()
+    numbers_by_rabbit: Mapping[str, Sequence[int]] = {
+        rabbit: range(len(rabbit_allocations)) for rabbit, rabbit_allocations in allocations.items()
     }
     lost = tolerance.lost_nodes(snapshot.access.metadata)
     if names_clients(snapshot.access):
-        wanted = _allocations_of_clients(snapshot, lost)
+        numbers_by_rabbit = _allocation_numbers_of_clients(snapshot, lost)
     elif lost:
         remaining = remaining_allocations(snapshot, lost)
-        wanted = wanted if remaining is None else remaining
-    if lost and not wanted:
+        numbers_by_rabbit = numbers_by_rabbit if remaining is None else remaining
+    if lost and not numbers_by_rabbit:
         raise Fault(
             "none of the job's nodes has unmounted its storage: rabbits mount none of it, and "
             "nothing of it can be copied"
@@ -211,22 +219,22 @@ def _rabbit_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
             )
             for number in numbers
         ]
-        for rabbit, numbers in wanted.items()
+        for rabbit, numbers in numbers_by_rabbit.items()
     }
 
 
-def _allocations_of_clients(
+def _allocation_numbers_of_clients(
     snapshot: AccessSnapshot, lost: Collection[str]
 ) -> Mapping[str, Sequence[int]]:
     if snapshot.configuration is None:
         raise Fault("the system's configuration is not there yet", severity="Minor")
-    assert snapshot.computes is not None  # what there must be was looked for
+    assert snapshot.computes is not None  # `_check_complete` has looked for them
     nodes = [compute.name for compute in snapshot.computes.data if compute.name not in lost]
     wiring = snapshot.configuration.rabbits_of_computes()
     positions = nodelocal.positions(snapshot.configuration)
-    found = nodelocal.allocations_for(nodes, wiring, positions)
+    numbers_by_rabbit = nodelocal.allocations_for(nodes, wiring, positions)
     _check_same_allocations(snapshot, {node: (wiring[node], positions[node]) for node in nodes})
-    return found
+    return numbers_by_rabbit
 
 
 def _check_same_allocations(
@@ -245,9 +253,9 @@ def _check_same_allocations(
     for node, mount in snapshot.compute_mounts.items():
         if node not in allocations_by_node:
             continue
-        own = volume(*_allocation(allocations, *allocations_by_node[node], node))
+        own_volume = volume(*_allocation(allocations, *allocations_by_node[node], node))
         devices = (each.device.lvm for each in mount.spec.mounts)
-        if any(each and (each.volume_group, each.logical_volume) != own for each in devices):
+        if any(each and (each.volume_group, each.logical_volume) != own_volume for each in devices):
             raise Fault(
                 f"node {node} has had another allocation of {snapshot.storage.metadata.name} "
                 "mounted than is its own by the SystemConfiguration, which has changed: nothing "
@@ -262,53 +270,53 @@ _Allocations = Mapping[str, Sequence[tuple[NnfNodeStorage, int]]]
 def _allocation(
     allocations: _Allocations, rabbit: str, number: int, client: str
 ) -> tuple[NnfNodeStorage, int]:
-    own = allocations.get(rabbit, ())
-    if number >= len(own):
+    rabbit_allocations = allocations.get(rabbit, ())
+    if number >= len(rabbit_allocations):
         raise Fault(
             "invalid matching between clients and storage. Too many clients for storage: "
             f"{rabbit} has no allocation for {client}",
             type="WLM",
         )
-    return own[number]
+    return rabbit_allocations[number]
 
 
 def _compute_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     if snapshot.computes is None or snapshot.configuration is None:
         raise Fault("the job's Computes are not there yet", severity="Minor")
     allocations = _allocations(snapshot.node_storages)
-    rabbits = snapshot.configuration.rabbits_of_computes()
+    wiring = snapshot.configuration.rabbits_of_computes()
     # Of storage that outlives jobs, others mount the rest: each allocation is one node's.
     if is_persistent(snapshot.storage):
-        numbers = nodelocal.positions(snapshot.configuration)
+        number_by_node = nodelocal.positions(snapshot.configuration)
     else:
-        numbers = nodelocal.allocation_numbers(
-            (each.name for each in snapshot.computes.data), rabbits
+        number_by_node = nodelocal.allocation_numbers(
+            (each.name for each in snapshot.computes.data), wiring
         )
-    found: dict[str, list[Object]] = {}
+    mounts: dict[str, list[Object]] = {}
     for compute in snapshot.computes.data:
-        rabbit = rabbits.get(compute.name)
+        rabbit = wiring.get(compute.name)
         if rabbit is None:
             raise Fault(f"compute node {compute.name} is wired to no rabbit", type="WLM")
-        number = 0 if snapshot.access.spec.target == "shared" else numbers[compute.name]
+        number = 0 if snapshot.access.spec.target == "shared" else number_by_node[compute.name]
         node_storage, index = _allocation(allocations, rabbit, number, compute.name)
-        found[compute.name] = [
+        mounts[compute.name] = [
             _mount(snapshot.access, snapshot.access.spec.mount_path, node_storage, index, "lvm")
         ]
-    return found
+    return mounts
 
 
 def _allocations(node_storages: Sequence[NnfNodeStorage]) -> _Allocations:
     """Return each rabbit's allocations in order."""
-    found: dict[str, list[tuple[NnfNodeStorage, int]]] = {}
+    allocations: dict[str, list[tuple[NnfNodeStorage, int]]] = {}
     for node_storage in sorted(node_storages, key=lambda node_storage: node_storage.metadata.key):
-        found.setdefault(node_storage.metadata.namespace, []).extend(
+        allocations.setdefault(node_storage.metadata.namespace, []).extend(
             (node_storage, number) for number in range(node_storage.spec.count)
         )
-    return found
+    return allocations
 
 
 def _mount(
-    access: NnfAccess, path: str, node_storage: NnfNodeStorage, number: int, device: str
+    access: NnfAccess, path: str, node_storage: NnfNodeStorage, number: int, device_type: str
 ) -> Object:
     group, name = volume(node_storage, number)
     is_raw = node_storage.spec.file_system_type == "raw"
@@ -330,7 +338,7 @@ def _mount(
         "userID": access.spec.user_id,
         "groupID": access.spec.group_id,
         "device": {
-            "type": device,
+            "type": device_type,
             "lvm": {"deviceType": "nvme", "volumeGroup": group, "logicalVolume": name},
             "deviceReference": reference,
         },

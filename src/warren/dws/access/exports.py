@@ -5,7 +5,7 @@ from warren.dws.storage.nnfstorage import volume
 
 
 def nodes_by_volume(
-    share: NnfNodeStorage, block: NnfNodeBlockStorage | None
+    share: NnfNodeStorage, block_storage: NnfNodeBlockStorage | None
 ) -> dict[str, list[str]]:
     """Return each volume of a share with the nodes that reach it: none when it is about to go.
 
@@ -13,13 +13,13 @@ def nodes_by_volume(
     they may have it mounted.
     """
     rabbit = share.metadata.namespace
-    gone = share.metadata.deleting or block is None or block.metadata.deleting
-    allocations = () if block is None or gone else block.spec.allocations
-    shared = block is not None and block.spec.shared_allocation
-    found: dict[str, list[str]] = {}
+    is_going = share.metadata.deleting or block_storage is None or block_storage.metadata.deleting
+    allocations = () if block_storage is None or is_going else block_storage.spec.allocations
+    is_shared = block_storage is not None and block_storage.spec.shared_allocation
+    reaching_nodes: dict[str, list[str]] = {}
     for number in range(share.spec.count):
         _, name = volume(share, number)
-        index = 0 if shared else number
+        index = 0 if is_shared else number
         access = allocations[index].access if index < len(allocations) else ()
-        found[name] = [node for node in access if node != rabbit]
-    return found
+        reaching_nodes[name] = [node for node in access if node != rabbit]
+    return reaching_nodes

@@ -30,23 +30,27 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
     if access.metadata.deleting:
         return _finalize(snapshot)
     try:
-        mounted = access.spec.desired_state == "mounted"
-        wanted = client_mounts(snapshot) if mounted else {}
-        present = {mount.metadata.key: mount for mount in snapshot.mounts}
-        lock = hold(snapshot, _new_mounts(access, present, wanted)) if mounted else []
+        is_mounting = access.spec.desired_state == "mounted"
+        wanted_mounts = client_mounts(snapshot) if is_mounting else {}
+        present_mounts = {mount.metadata.key: mount for mount in snapshot.mounts}
+        lock_changes = (
+            hold(snapshot, _new_mounts(access, present_mounts, wanted_mounts))
+            if is_mounting
+            else []
+        )
         awaited = outofreach.awaited_mounts(snapshot)
     except Fault as fault:
         return _report(access, ready=False, fault=fault)
     writes: list[Write] = [
         Create(kind=kinds.CLIENT_MOUNT, object=obj)
-        for key, obj in wanted.items()
-        if key not in present
+        for key, obj in wanted_mounts.items()
+        if key not in present_mounts
     ]
     # Of lost nodes nothing more is mounted; what they have mounted, they are to unmount.
-    for mount in awaited if mounted else snapshot.mounts:
-        change = _spec_changes(access, mount, wanted.get(mount.metadata.key))
-        if change:
-            patch: dict[str, Any] = {"spec": change}
+    for mount in awaited if is_mounting else snapshot.mounts:
+        spec_changes = _spec_changes(access, mount, wanted_mounts.get(mount.metadata.key))
+        if spec_changes:
+            patch: dict[str, Any] = {"spec": spec_changes}
             carried = labels.inherited_labels(access.metadata)
             if not carried.items() <= mount.metadata.labels.items():
                 patch["metadata"] = {"labels": carried}  # it is mounted for another directive
@@ -65,43 +69,47 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
         and all(mount.all_in(access.spec.desired_state) for mount in awaited)
     )
     # Nodes reach flash before they mount it, and no longer when they have unmounted it.
-    block_changes = blockaccess.changes(snapshot) if mounted or is_done else []
+    block_changes = blockaccess.changes(snapshot) if is_mounting or is_done else []
     # Held before it is mounted anywhere, and no longer when it is mounted nowhere.
-    unlock = [] if mounted or not is_done else release(snapshot)
+    unlock_changes = [] if is_mounting or not is_done else release(snapshot)
     # What one node cannot do is told, and keeps no other from being asked.
-    reported = _report(access, ready=is_done, fault=trouble)
-    return [*lock, *block_changes, *writes, *unlock, *reported]
+    report = _report(access, ready=is_done, fault=trouble)
+    return [*lock_changes, *block_changes, *writes, *unlock_changes, *report]
 
 
 def _new_mounts(
-    access: NnfAccess, present: Mapping[Key, ClientMount], wanted: Mapping[Key, Object]
+    access: NnfAccess,
+    present_mounts: Mapping[Key, ClientMount],
+    wanted_mounts: Mapping[Key, Object],
 ) -> Iterator[ClientMountSpec]:
     """Return what nodes are to mount and are not asked to yet."""
-    for key, obj in wanted.items():
-        mount = present.get(key)
-        change = _spec_changes(access, mount, obj) if mount is not None else {}
-        if mount is None or "mounts" in change:
+    for key, obj in wanted_mounts.items():
+        mount = present_mounts.get(key)
+        spec_changes = _spec_changes(access, mount, obj) if mount is not None else {}
+        if mount is None or "mounts" in spec_changes:
             yield read(obj, ClientMount).spec
-        elif change:
+        elif spec_changes:
             yield mount.spec
 
 
-def _spec_changes(access: NnfAccess, mount: ClientMount, wanted: Object | None) -> dict[str, Any]:
+def _spec_changes(
+    access: NnfAccess, mount: ClientMount, wanted_mount: Object | None
+) -> dict[str, Any]:
     """Return what is to be changed of what a ClientMount asks for."""
     desired = access.spec.desired_state
     if mount.spec.desired_state == desired:
         return {}
     if desired == "unmounted":
         return {"desiredState": desired}
-    if wanted is None or len(wanted["spec"]["mounts"]) == len(mount.spec.mounts):
+    if wanted_mount is None or len(wanted_mount["spec"]["mounts"]) == len(mount.spec.mounts):
         return {"desiredState": desired}
-    return {"desiredState": desired, "mounts": wanted["spec"]["mounts"]}
+    return {"desiredState": desired, "mounts": wanted_mount["spec"]["mounts"]}
 
 
 def _report(access: NnfAccess, *, ready: bool, fault: Fault | None) -> Sequence[Change]:
     state = access.spec.desired_state
     current = access.status
-    error = fault.as_status() if fault else None
+    error = fault.as_error() if fault else None
     if (current.state, current.ready) == (state, ready) and reports.same_error(
         current.error, error
     ):

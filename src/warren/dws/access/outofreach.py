@@ -31,7 +31,7 @@ def awaited_mounts(snapshot: AccessSnapshot) -> list[ClientMount]:
 
 
 def changes_to_leave_behind(snapshot: AccessSnapshot) -> list[Change]:
-    """Have the nodes be lost that do not unmount and are out of reach, once no other is awaited.
+    """Count nodes as lost that do not unmount and are out of reach, once no other is awaited.
 
     Nothing where there are none. Rabbits mount nothing of theirs from then on (ADR 072).
     """
@@ -40,10 +40,10 @@ def changes_to_leave_behind(snapshot: AccessSnapshot) -> list[Change]:
         return []
     if snapshot.storage is None or _has_next_user(snapshot):
         return []
-    late = [mount for mount in awaited_mounts(snapshot) if not mount.all_in(UNMOUNTED)]
-    nodes = frozenset(mount.spec.node for mount in late)
-    asked = all(mount.spec.desired_state == UNMOUNTED for mount in late)
-    if not nodes or not asked or not nodes <= frozenset(snapshot.unreachable):
+    late_mounts = [mount for mount in awaited_mounts(snapshot) if not mount.all_in(UNMOUNTED)]
+    nodes = frozenset(mount.spec.node for mount in late_mounts)
+    all_asked = all(mount.spec.desired_state == UNMOUNTED for mount in late_mounts)
+    if not nodes or not all_asked or not nodes <= frozenset(snapshot.unreachable):
         return []
     lost = tolerance.lost_nodes(access.metadata) | nodes
     # First the Workflow: what it does once the access is ready goes by what it says of them.
@@ -64,7 +64,7 @@ def changes_to_leave_behind(snapshot: AccessSnapshot) -> list[Change]:
 
 
 def _has_next_user(snapshot: AccessSnapshot) -> bool:
-    """Return whether others are to mount, when this access is over, what is damaged by two nodes.
+    """Return whether others are to mount, after this access, what two nodes at once would damage.
 
     They know nothing of what this Workflow has lost.
     """

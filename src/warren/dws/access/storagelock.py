@@ -22,11 +22,11 @@ def hold(snapshot: AccessSnapshot, new_mounts: Iterable[ClientMountSpec]) -> lis
     if has_exclusive_allocations(storage):
         locks.check_volumes_free(storage, _mounted_volumes(new_mounts), snapshot.other_holdings)
         # Several Workflows may have persistent storage at a time, each on nodes of its own.
-        own = holding(snapshot.access, snapshot.computes)
-        locks.check_parts_free(storage, own, snapshot.other_holdings)
-        exclusive = own.nodes is None or not locks.has_access_finalizer(storage, key)
-    taken = locks.change_to_hold(storage, key, exclusive=exclusive)
-    return [] if taken is None else [taken]
+        own_holding = holding(snapshot.access, snapshot.computes)
+        locks.check_parts_free(storage, own_holding, snapshot.other_holdings)
+        exclusive = own_holding.nodes is None or not locks.has_access_finalizer(storage, key)
+    change = locks.change_to_hold(storage, key, exclusive=exclusive)
+    return [] if change is None else [change]
 
 
 def other_accesses(access: NnfAccess, storage: NnfStorage | None) -> list[Key]:
@@ -73,5 +73,5 @@ def release(snapshot: AccessSnapshot) -> list[Change]:
     """Have the access hold its storage no longer."""
     if snapshot.storage is None:
         return []
-    released = locks.change_to_release(snapshot.storage, snapshot.access.metadata.key)
-    return [] if released is None else [released]
+    change = locks.change_to_release(snapshot.storage, snapshot.access.metadata.key)
+    return [] if change is None else [change]

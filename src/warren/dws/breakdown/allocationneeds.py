@@ -41,18 +41,20 @@ def needs_of(directive: Directive, profile: NnfStorageProfile) -> list[Allocatio
         return _lustre_needs(directive, profile)
     options = profile.data.file_systems.get(fs_type)
     if options is None:
-        known = ", ".join([*profile.data.file_systems, "lustre"])
-        why = f"there is no file system of type {fs_type!r}: take one of {known}"
+        known_types = ", ".join([*profile.data.file_systems, "lustre"])
+        why = f"there is no file system of type {fs_type!r}: take one of {known_types}"
         raise Fault(why, type="User", argument="type")
     path = f"data.{fs_type}Storage"
     size = _scaled_capacity(directive, profile, f"{path}.capacityScalingFactor", options)
-    where = f"{path}.allocationPadding"
-    size += _read_value(profile, where, storageprofiles.padding, options.allocation_padding, size)
+    padding_path = f"{path}.allocationPadding"
+    size += _parse_value(
+        profile, padding_path, storageprofiles.padding, options.allocation_padding, size
+    )
     constraints = Constraints(labels=(*options.storage_labels, RABBIT_LABEL))
     return [
         AllocationNeed(
             allocation_strategy=PER_COMPUTE,
-            minimum_capacity=_in_64_bits(directive, size),
+            minimum_capacity=_checked_size(directive, size),
             label=fs_type,
             constraints=constraints,
         )
@@ -84,29 +86,29 @@ def has_standalone_mgt(profile: NnfStorageProfile) -> bool:
 def _lustre_needs(directive: Directive, profile: NnfStorageProfile) -> list[AllocationNeed]:
     """Return the sets of targets: an MGT comes with them, or there is one, or it is all."""
     lustre = profile.data.lustre_storage
-    exclusive = (Colocation(key=""),) if lustre.mdt_options.exclusive else ()
-    mgt_alone = (Colocation(key=MGT_COLOCATION_KEY),)
+    mdts_apart = (Colocation(key=""),) if lustre.mdt_options.exclusive else ()
+    mgts_apart = (Colocation(key=MGT_COLOCATION_KEY),)
     if has_standalone_mgt(profile):
-        _check_mgt(directive, profile)
-        return [_target_need(profile, "mgt", SINGLE_SERVER, mgt_alone)]
+        _check_standalone_mgt(directive, profile)
+        return [_target_need(profile, "mgt", SINGLE_SERVER, mgts_apart)]
     path = f"data.lustreStorage.{storageprofiles.OPTIONS['ost']}.capacityScalingFactor"
-    size = _in_64_bits(directive, _scaled_capacity(directive, profile, path, lustre.ost_options))
-    ost = _lustre_need("ost", ACROSS_SERVERS, size, lustre.ost_options, ())
+    size = _checked_size(directive, _scaled_capacity(directive, profile, path, lustre.ost_options))
+    ost = _target_need_of_size("ost", ACROSS_SERVERS, size, lustre.ost_options, ())
     if lustre.combined_mgt_mdt:
         # The capacity is that of an MDT, as NNF has it; all else is said of both.
         return [
             ost,
             _target_need(
-                profile, "mgtmdt", ACROSS_SERVERS, exclusive or mgt_alone, capacity_of="mdt"
+                profile, "mgtmdt", ACROSS_SERVERS, mdts_apart or mgts_apart, capacity_of="mdt"
             ),
         ]
-    mdt = _target_need(profile, "mdt", ACROSS_SERVERS, exclusive)
+    mdt = _target_need(profile, "mdt", ACROSS_SERVERS, mdts_apart)
     if lustre.mgt_options.external_mgs:
         return [ost, mdt]
-    return [ost, mdt, _target_need(profile, "mgt", SINGLE_SERVER, mgt_alone)]
+    return [ost, mdt, _target_need(profile, "mgt", SINGLE_SERVER, mgts_apart)]
 
 
-def _check_mgt(directive: Directive, profile: NnfStorageProfile) -> None:
+def _check_standalone_mgt(directive: Directive, profile: NnfStorageProfile) -> None:
     """Raise the Fault of a directive that is not for an MGT alone."""
     name = profile.metadata.name
     if directive.command.text != "create_persistent":
@@ -136,11 +138,13 @@ def _target_need(
     """Return a set of targets, of the size that the profile has for `capacity_of`, or for them."""
     targets, capacity_of = profile.data.lustre_storage.targets, capacity_of or label
     path = f"data.lustreStorage.{storageprofiles.OPTIONS[capacity_of]}.capacity"
-    size = _read_value(profile, path, storageprofiles.size_of_target, targets[capacity_of].capacity)
-    return _lustre_need(label, strategy, size, targets[label], colocation)
+    size = _parse_value(
+        profile, path, storageprofiles.size_of_target, targets[capacity_of].capacity
+    )
+    return _target_need_of_size(label, strategy, size, targets[label], colocation)
 
 
-def _lustre_need(
+def _target_need_of_size(
     label: str,
     strategy: str,
     size: int,
@@ -167,12 +171,13 @@ def _scaled_capacity(
     options: FileSystemProfile | LustreTarget,
 ) -> int:
     """Return the bytes that a directive asks for, scaled."""
-    asked = _requested_bytes(directive)
+    requested = _requested_bytes(directive)
     scaled = (
-        _read_value(profile, path, storageprofiles.factor, options.capacity_scaling_factor) * asked
+        _parse_value(profile, path, storageprofiles.factor, options.capacity_scaling_factor)
+        * requested
     )
     if scaled >= capacity.LIMIT:
-        raise _too_large(directive)
+        raise _too_large_fault(directive)
     if scaled < 1:
         raise Fault(
             f"{directive.values['capacity']!r} is too small: scaled by the profile's "
@@ -187,19 +192,19 @@ def _requested_bytes(directive: Directive) -> int:
     text = directive.values.get("capacity")
     if text is None:
         is_persistent = directive.command.text == "create_persistent"
-        what = "creating persistent storage" if is_persistent else directive.command.text
-        why = f"{what} requires 'capacity' argument, such as capacity=100GiB"
+        directive_text = "creating persistent storage" if is_persistent else directive.command.text
+        why = f"{directive_text} requires 'capacity' argument, such as capacity=100GiB"
         raise Fault(why, type="User")
     try:
-        asked = capacity.parse(text)
+        size = capacity.parse(text)
     except UserMistake as error:
         raise Fault(str(error).removesuffix("."), type="User", argument="capacity") from error
-    if asked == 0:
+    if size == 0:
         raise Fault("'capacity' must be a non-zero value", type="User", argument="capacity")
-    return asked
+    return size
 
 
-def _read_value(
+def _parse_value(
     profile: NnfStorageProfile, path: str, parse: Callable[..., T], *arguments: Any
 ) -> T:
     """Read a value of a profile. Raises Fault, for the administrators of profiles."""
@@ -210,13 +215,13 @@ def _read_value(
         raise Fault(f"NnfStorageProfile {name} is wrong: {path}: {error}".rstrip(".")) from error
 
 
-def _in_64_bits(directive: Directive, size: int) -> int:
+def _checked_size(directive: Directive, size: int) -> int:
     if size >= capacity.LIMIT:
-        raise _too_large(directive)
+        raise _too_large_fault(directive)
     return size
 
 
-def _too_large(directive: Directive) -> Fault:
+def _too_large_fault(directive: Directive) -> Fault:
     return Fault(
         f"{directive.values['capacity']!r} is too large: with what its file system needs for "
         "itself, a capacity is less than 8 EiB",

@@ -34,8 +34,8 @@ class BreakdownSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         if self.instance is None or self.servers is None:
             return None
         carried = self.servers.metadata.labels
-        mine = labels.is_owner(kinds.PERSISTENT_INSTANCE, self.instance.metadata, carried)
-        return self.servers if mine else None
+        is_own = labels.is_owner(kinds.PERSISTENT_INSTANCE, self.instance.metadata, carried)
+        return self.servers if is_own else None
 
     def decoded_profiles(self) -> Sequence[NnfStorageProfile]:
         return [read(obj, NnfStorageProfile) for obj in self.profiles]

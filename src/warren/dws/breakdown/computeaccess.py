@@ -7,7 +7,7 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 
 _NETWORK: Final = {"type": "network", "priority": "mandatory"}
 _PHYSICAL: Final = {"type": "physical", "priority": "mandatory"}
-_NEAR: Final = {"type": "physical", "priority": "bestEffort"}
+_PHYSICAL_IF_POSSIBLE: Final = {"type": "physical", "priority": "bestEffort"}
 
 ACCESS_CONSTRAINTS: Final[Mapping[str, Sequence[Mapping[str, str]]]] = {
     "raw": (_PHYSICAL,),
@@ -25,8 +25,8 @@ def access_constraints(
     if fs_type != "lustre":
         return ACCESS_CONSTRAINTS.get(fs_type, (_PHYSICAL,))
     target = profile.data.lustre_storage.targets.get(label) if profile is not None else None
-    near = target is not None and target.colocate_computes
-    return (_NETWORK, _NEAR) if near else (_NETWORK,)
+    prefers_physical = target is not None and target.colocate_computes
+    return (_NETWORK, _PHYSICAL_IF_POSSIBLE) if prefers_physical else (_NETWORK,)
 
 
 def is_node_local(fs_type: str) -> bool:

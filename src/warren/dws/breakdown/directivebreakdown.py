@@ -61,8 +61,10 @@ def decide(snapshot: BreakdownSnapshot) -> Sequence[Write]:
 def report_unsupported(breakdown: DirectiveBreakdown, why: str) -> Sequence[Write]:
     """Report that the definitions of this cluster do not support what the directive needs."""
     fs_type = parse(breakdown.spec.directive).values.get("type", "")
-    words = f"the definitions of this cluster do not allow for type {fs_type}"
-    return statuses.report_failure(breakdown, Fault(words, type="User", debug=f"{words}: {why}"))
+    message = f"the definitions of this cluster do not allow for type {fs_type}"
+    return statuses.report_failure(
+        breakdown, Fault(message, type="User", debug=f"{message}: {why}")
+    )
 
 
 def _break_down_jobdw(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
@@ -70,10 +72,10 @@ def _break_down_jobdw(snapshot: BreakdownSnapshot, directive: Directive) -> Sequ
     meta = snapshot.breakdown.metadata
     carried = labels.inherited_labels(meta)
     if snapshot.pinned_profile is None:
-        copy = storageprofiles.pinned_copy(
+        profile_copy = storageprofiles.pinned_copy(
             choose(snapshot, directive), kinds.BREAKDOWN, meta, carried
         )
-        return [Create(kind=kinds.NNF_STORAGE_PROFILE, object=copy)]
+        return [Create(kind=kinds.NNF_STORAGE_PROFILE, object=profile_copy)]
     storageprofiles.check_copy(snapshot.pinned_profile, kinds.BREAKDOWN, meta)
     profile = read(snapshot.pinned_profile, NnfStorageProfile)
     needs = _needs(snapshot, directive, profile)
@@ -113,10 +115,10 @@ def _break_down_create_persistent(
     newinstance.check_same(instance, snapshot.breakdown, directive)
     meta = instance.metadata
     if snapshot.pinned_profile is None:
-        copy = storageprofiles.pinned_copy(
+        profile_copy = storageprofiles.pinned_copy(
             choose(snapshot, directive), kinds.PERSISTENT_INSTANCE, meta, {}
         )
-        return [Create(kind=kinds.NNF_STORAGE_PROFILE, object=copy)]
+        return [Create(kind=kinds.NNF_STORAGE_PROFILE, object=profile_copy)]
     storageprofiles.check_copy(snapshot.pinned_profile, kinds.PERSISTENT_INSTANCE, meta)
     needs = _needs(snapshot, directive, read(snapshot.pinned_profile, NnfStorageProfile))
     if snapshot.instance_servers is None:
@@ -145,14 +147,14 @@ def _break_down_persistentdw(snapshot: BreakdownSnapshot, directive: Directive) 
             type="User",
             severity="Minor",
         )
-    copy = None
+    profile = None
     if snapshot.pinned_profile is not None:
         storageprofiles.check_copy(
             snapshot.pinned_profile, kinds.PERSISTENT_INSTANCE, instance.metadata
         )
-        copy = read(snapshot.pinned_profile, NnfStorageProfile)
-    found = [each.label for each in sets]
-    compute = statuses.compute(snapshot, name, instance.spec.fs_type, found, copy)
+        profile = read(snapshot.pinned_profile, NnfStorageProfile)
+    set_labels = [each.label for each in sets]
+    compute = statuses.compute(snapshot, name, instance.spec.fs_type, set_labels, profile)
     return [statuses.report_ready(snapshot, {**statuses.requires(directive), "compute": compute})]
 
 

@@ -9,7 +9,7 @@ from warren.directives.parse import parse
 from warren.dws.breakdown.allocationneeds import PER_COMPUTE
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 
-_METADATA: Final = ("mgt", "mdt", "mgtmdt")
+_METADATA_LABELS: Final = ("mgt", "mdt", "mgtmdt")
 """What Lustre has besides room for data, which is not counted."""
 
 
@@ -24,31 +24,33 @@ def needs_by_type(
 
 
 def check_maximums(
-    asked: Iterable[tuple[str, Sequence[AllocationNeed]]],
-    nodes: int,
+    typed_needs: Iterable[tuple[str, Sequence[AllocationNeed]]],
+    node_count: int,
     min_allocation: int,
     maximums: Mapping[str, int],
 ) -> None:
     """Raise UserMistake where a job asks for more than a site allows.
 
-    `asked` are the types of the file systems that it has made, and what each needs;
+    `typed_needs` are the types of the file systems that it has made, and what each needs;
     `min_allocation` is the least size of an allocation, in bytes, and `maximums` are GiB for each
     of the job's nodes.
     """
-    totals: dict[str, int] = {}
-    for fs_type, needs in asked:
+    gib_by_type: dict[str, int] = {}
+    for fs_type, needs in typed_needs:
         for need in needs:
-            if need.label not in _METADATA:
-                totals[fs_type] = totals.get(fs_type, 0) + _per_node(need, nodes, min_allocation)
-    for fs_type, total in totals.items():
-        most = maximums.get(fs_type)
-        if most is not None and total > most:
+            if need.label not in _METADATA_LABELS:
+                gib_by_type[fs_type] = gib_by_type.get(fs_type, 0) + _gib_per_node(
+                    need, node_count, min_allocation
+                )
+    for fs_type, total_gib in gib_by_type.items():
+        max_gib = maximums.get(fs_type)
+        if max_gib is not None and total_gib > max_gib:
             raise UserMistake(
-                f"{gib(total, up=True)} of {fs_type} storage for each node are asked for, and jobs "
-                f"have {gib(most, up=False)} at most (rabbit.policy.maximums)."
+                f"{gib(total_gib, up=True)} of {fs_type} storage for each node are asked for, and "
+                f"jobs have {gib(max_gib, up=False)} at most (rabbit.policy.maximums)."
             )
 
 
-def _per_node(need: AllocationNeed, nodes: int, min_allocation: int) -> int:
-    size = max(whole_gib(need.minimum_capacity), whole_gib(min_allocation))
-    return size if need.allocation_strategy == PER_COMPUTE else size // max(nodes, 1)
+def _gib_per_node(need: AllocationNeed, node_count: int, min_allocation: int) -> int:
+    size_gib = max(whole_gib(need.minimum_capacity), whole_gib(min_allocation))
+    return size_gib if need.allocation_strategy == PER_COMPUTE else size_gib // max(node_count, 1)

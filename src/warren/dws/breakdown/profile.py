@@ -13,8 +13,8 @@ def choose(snapshot: BreakdownSnapshot, directive: Directive) -> Object:
     profile = storageprofiles.choose(directive.values.get("profile"), snapshot.decoded_profiles())
     allocationneeds.needs_of(directive, profile)
     name = profile.metadata.name
-    found = next(each for each in snapshot.profiles if each["metadata"]["name"] == name)
+    raw_profile = next(each for each in snapshot.profiles if each["metadata"]["name"] == name)
     # Made before there were rules for it, or past them: its copy would be refused.
-    for mistake in storageprofiles.mistakes(found):
+    for mistake in storageprofiles.mistakes(raw_profile):
         raise Fault(f"NnfStorageProfile {name} is wrong: {mistake}")
-    return found
+    return raw_profile

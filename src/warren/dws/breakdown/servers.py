@@ -51,58 +51,61 @@ def check(
 Sets = Sequence[ServersSet]
 
 
-def _wrong_sets(needs: Sequence[AllocationNeed], given: Sets) -> Iterator[str]:
-    if len(given) != len(needs):
-        yield f"it has {plural(len(given), 'allocation set')}, and {len(needs)} are needed"
-    found = Counter(each.label for each in given)
-    wanted = Counter(need.label for need in needs)
-    for label, count in wanted.items():
-        if not found[label]:
+def _wrong_sets(needs: Sequence[AllocationNeed], sets: Sets) -> Iterator[str]:
+    if len(sets) != len(needs):
+        yield f"it has {plural(len(sets), 'allocation set')}, and {len(needs)} are needed"
+    present_counts = Counter(each.label for each in sets)
+    needed_counts = Counter(need.label for need in needs)
+    for label, count in needed_counts.items():
+        if not present_counts[label]:
             yield f"it lacks the set {label}"
-        elif found[label] > count:
-            yield f"it has the set {label} {found[label]} times"
-    for label in found:
-        if label not in wanted:
+        elif present_counts[label] > count:
+            yield f"it has the set {label} {present_counts[label]} times"
+    for label in present_counts:
+        if label not in needed_counts:
             yield f"there is no need of a set {label}"
-    for need, each in _pairs(needs, given):
+    for need, each in _needs_with_sets(needs, sets):
         yield from _wrong_set(need, each)
 
 
-def _pairs(
-    needs: Sequence[AllocationNeed], given: Sets
+def _needs_with_sets(
+    needs: Sequence[AllocationNeed], sets: Sets
 ) -> Iterator[tuple[AllocationNeed, ServersSet]]:
-    by_label = {each.label: each for each in given}
-    return ((need, by_label[need.label]) for need in needs if need.label in by_label)
+    set_by_label = {each.label: each for each in sets}
+    return ((need, set_by_label[need.label]) for need in needs if need.label in set_by_label)
 
 
-def _wrong_set(need: AllocationNeed, given: ServersSet) -> Iterator[str]:
-    name, size = f"set {need.label}", given.allocation_size
-    for share in given.storage:
+def _wrong_set(need: AllocationNeed, servers_set: ServersSet) -> Iterator[str]:
+    set_name, size = f"set {need.label}", servers_set.allocation_size
+    for share in servers_set.storage:
         if share.allocation_count < 1:
-            yield f"{share.name} has {plural(share.allocation_count, 'allocation')} of {name}"
-    counts = [share.allocation_count for share in given.storage]
+            yield f"{share.name} has {plural(share.allocation_count, 'allocation')} of {set_name}"
+    counts = [share.allocation_count for share in servers_set.storage]
     if need.allocation_strategy == SINGLE_SERVER and counts != [1]:
-        there = f"{plural(sum(counts), 'allocation')} on {plural(len(counts), 'rabbit')}"
-        yield f"{name} needs one allocation on one rabbit, and has {there}"
+        allocations_text = f"{plural(sum(counts), 'allocation')} on {plural(len(counts), 'rabbit')}"
+        yield f"{set_name} needs one allocation on one rabbit, and has {allocations_text}"
     if need.allocation_strategy == ACROSS_SERVERS:
-        wanted = need.constraints.count
-        if wanted not in (None, sum(counts)):
-            yield f"{name} has {plural(sum(counts), 'allocation')}, and {wanted} are needed"
+        wanted_count = need.constraints.count
+        if wanted_count not in (None, sum(counts)):
+            count_text = plural(sum(counts), "allocation")
+            yield f"{set_name} has {count_text}, and {wanted_count} are needed"
         if size * sum(counts) < need.minimum_capacity:
             yield (
-                f"{name} has {size * sum(counts)} bytes ({sum(counts)} times {size}), and "
+                f"{set_name} has {size * sum(counts)} bytes ({sum(counts)} times {size}), and "
                 f"{need.minimum_capacity} are needed"
             )
     elif size < need.minimum_capacity:
-        yield (f"an allocation of {name} has {size} bytes, and {need.minimum_capacity} are needed")
+        yield (
+            f"an allocation of {set_name} has {size} bytes, and {need.minimum_capacity} are needed"
+        )
 
 
 def _wrong_rabbits(
-    needs: Sequence[AllocationNeed], given: Sets, rabbits: Mapping[str, Storage]
+    needs: Sequence[AllocationNeed], sets: Sets, rabbits: Mapping[str, Storage]
 ) -> Iterator[str]:
-    names = dict.fromkeys(share.name for each in given for share in each.storage)
-    found = {name: rabbits.get(name) for name in names}
-    for name, rabbit in found.items():
+    names = dict.fromkeys(share.name for each in sets for share in each.storage)
+    storage_by_name = {name: rabbits.get(name) for name in names}
+    for name, rabbit in storage_by_name.items():
         if rabbit is None:
             yield f"there is no Storage {name}"
         elif not serves_allocations(rabbit):
@@ -110,51 +113,53 @@ def _wrong_rabbits(
                 f"{name} is {effective_status(rabbit)}, and only rabbits that are Ready take new "
                 "storage: submit the job again"
             )
-    for need, each in _pairs(needs, given):
+    for need, each in _needs_with_sets(needs, sets):
         for name in dict.fromkeys(share.name for share in each.storage):
-            rabbit = found[name]
+            rabbit = storage_by_name[name]
             carried = rabbit.metadata.labels if rabbit else {}
-            lacking = [
+            lacking_labels = [
                 label
                 for label in need.constraints.labels
                 if carried.get(label.partition("=")[0]) != label.partition("=")[2]
             ]
-            if rabbit is not None and lacking:
-                yield f"{name} lacks {', '.join(lacking)}, which set {need.label} asks for"
+            if rabbit is not None and lacking_labels:
+                yield f"{name} lacks {', '.join(lacking_labels)}, which set {need.label} asks for"
 
 
-def _colocation_mistakes(needs: Sequence[AllocationNeed], given: Sets) -> Iterator[str]:
+def _colocation_mistakes(needs: Sequence[AllocationNeed], sets: Sets) -> Iterator[str]:
     """Tell of rabbits with several of the sets that must be on rabbits of their own."""
-    apart: dict[str, dict[str, list[str]]] = {}
-    for need, each in _pairs(needs, given):
-        for one in need.constraints.colocation:
-            if one.type == "exclusive":
+    labels_by_key_and_rabbit: dict[str, dict[str, list[str]]] = {}
+    for need, each in _needs_with_sets(needs, sets):
+        for colocation in need.constraints.colocation:
+            if colocation.type == "exclusive":
                 for name in dict.fromkeys(share.name for share in each.storage):
-                    apart.setdefault(one.key, {}).setdefault(name, []).append(need.label)
-    for by_rabbit in apart.values():
-        for name, together in by_rabbit.items():
-            if len(together) > 1:
-                yield f"{name} has the sets {' and '.join(together)}, which must not be together"
+                    labels_by_key_and_rabbit.setdefault(colocation.key, {}).setdefault(
+                        name, []
+                    ).append(need.label)
+    for labels_by_rabbit in labels_by_key_and_rabbit.values():
+        for name, set_labels in labels_by_rabbit.items():
+            if len(set_labels) > 1:
+                yield f"{name} has the sets {' and '.join(set_labels)}, which must not be together"
 
 
 def _missing_allocations(
     needs: Sequence[AllocationNeed],
-    given: Sets,
+    sets: Sets,
     nodes_by_rabbit: Mapping[str, int],
     localities: Sequence[Locality],
 ) -> Iterator[str]:
     node_local_sets = {
         need.label for need, each in zip(needs, localities, strict=False) if each is Locality.NODE
     }
-    for need, each in _pairs(needs, given):
+    for need, each in _needs_with_sets(needs, sets):
         if need.allocation_strategy != PER_COMPUTE:
-            held = {share.name for share in each.storage}
-            far = (
-                [name for name in nodes_by_rabbit if name not in held]
+            holding_rabbits = {share.name for share in each.storage}
+            lacking_rabbits = (
+                [name for name in nodes_by_rabbit if name not in holding_rabbits]
                 if need.label in node_local_sets
                 else []
             )
-            for name in far:
+            for name in lacking_rabbits:
                 yield (
                     f"{name} holds nothing of set {need.label}, which the compute nodes there "
                     "must be wired to"
@@ -163,11 +168,11 @@ def _missing_allocations(
         counts: Counter[str] = Counter()
         for share in each.storage:
             counts[share.name] += share.allocation_count
-        for name, nodes in nodes_by_rabbit.items():
-            if counts[name] < nodes:
+        for name, node_count in nodes_by_rabbit.items():
+            if counts[name] < node_count:
                 yield (
                     f"{name} has {plural(counts[name], 'allocation')} of set {need.label} for "
-                    f"{plural(nodes, 'compute node')}"
+                    f"{plural(node_count, 'compute node')}"
                 )
 
 
@@ -179,33 +184,39 @@ def report(
     `set_labels` gives the label of the allocation set that an NnfNodeStorage belongs to; `now` is
     when the status was last changed, and by itself no change.
     """
-    listed = Counter(
+    share_counts = Counter(
         (each.label, share.name) for each in servers.spec.allocation_sets for share in each.storage
     )
-    present: dict[tuple[str, str], list[NnfNodeStorage]] = {place: [] for place in listed}
+    shares_by_set_and_rabbit: dict[tuple[str, str], list[NnfNodeStorage]] = {
+        set_and_rabbit: [] for set_and_rabbit in share_counts
+    }
     for share in shares:
-        place = (set_labels[share.metadata.name], share.metadata.namespace)
-        present.setdefault(place, []).append(share)
-    sizes = {each.label: each.allocation_size for each in servers.spec.allocation_sets}
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for (label, rabbit), there in present.items():
-        done = [share for share in there if share.status.ready]
-        found.setdefault(label, {})[rabbit] = {
+        set_and_rabbit = (set_labels[share.metadata.name], share.metadata.namespace)
+        shares_by_set_and_rabbit.setdefault(set_and_rabbit, []).append(share)
+    size_by_label = {each.label: each.allocation_size for each in servers.spec.allocation_sets}
+    entries_by_set: dict[str, dict[str, dict[str, Any]]] = {}
+    for (label, rabbit), own_shares in shares_by_set_and_rabbit.items():
+        ready_shares = [share for share in own_shares if share.status.ready]
+        entries_by_set.setdefault(label, {})[rabbit] = {
             # Of flash, which is more than what the user sees of it.
-            "allocationSize": sum(sizes.get(label, 0) * share.spec.count for share in done),
+            "allocationSize": sum(
+                size_by_label.get(label, 0) * share.spec.count for share in ready_shares
+            ),
             # A rabbit that has not begun is named as well, or it could not be seen which is late.
-            "ready": len(done) == len(there) >= listed[label, rabbit],
+            "ready": len(ready_shares) == len(own_shares) >= share_counts[label, rabbit],
         }
-    ready = all(entry["ready"] for entries in found.values() for entry in entries.values())
+    ready = all(entry["ready"] for entries in entries_by_set.values() for entry in entries.values())
     status: Object = {
         # Once true it stays true: a set that fails later is the NnfStorage's to tell.
-        "ready": servers.status.ready or (ready and bool(listed)),
-        "allocationSets": [{"label": label, "storage": found[label]} for label in sorted(found)],
+        "ready": servers.status.ready or (ready and bool(share_counts)),
+        "allocationSets": [
+            {"label": label, "storage": entries_by_set[label]} for label in sorted(entries_by_set)
+        ],
     }
     if (
         status["ready"] == servers.status.ready
         and tuple(status["allocationSets"]) == servers.status.allocation_sets
     ):
         return None
-    written = {**status, "lastUpdate": rfc3339_micro(now)}
-    return reports.status(kinds.SERVERS, servers.metadata, written)
+    stamped_status = {**status, "lastUpdate": rfc3339_micro(now)}
+    return reports.status(kinds.SERVERS, servers.metadata, stamped_status)

@@ -24,38 +24,38 @@ def report_ready(snapshot: BreakdownSnapshot, fields: Mapping[str, Any]) -> Writ
 
 def report_failure(breakdown: DirectiveBreakdown, fault: Fault) -> Sequence[Write]:
     """Report why a directive is not broken down, where that is not said yet."""
-    known = breakdown.status.error
-    if known is not None and known.debug_message == fault.debug:
+    current_error = breakdown.status.error
+    if current_error is not None and current_error.debug_message == fault.debug:
         return ()
     return [
         reports.status(
-            kinds.BREAKDOWN, breakdown.metadata, {"ready": False, "error": fault.as_status()}
+            kinds.BREAKDOWN, breakdown.metadata, {"ready": False, "error": fault.as_error()}
         )
     ]
 
 
 def requires(directive: Directive) -> dict[str, Any]:
     """Return the daemons that a directive asks for, if it names any."""
-    asked = directive.values.get("requires")
-    return {} if asked is None else {"requires": asked.split(",")}
+    requires_text = directive.values.get("requires")
+    return {} if requires_text is None else {"requires": requires_text.split(",")}
 
 
 def storage(
-    snapshot: BreakdownSnapshot, needs: Sequence[AllocationNeed], lifetime: str, servers: str
+    snapshot: BreakdownSnapshot, needs: Sequence[AllocationNeed], lifetime: str, servers_name: str
 ) -> dict[str, Any]:
     """Say which storage is needed, and which Servers are to say where it is."""
     return {
         "lifetime": lifetime,
-        "reference": _reference(snapshot, servers),
-        "allocationSets": [_need(need) for need in needs],
+        "reference": _reference(snapshot, servers_name),
+        "allocationSets": [_encode_need(need) for need in needs],
     }
 
 
 def compute(
     snapshot: BreakdownSnapshot,
-    servers: str,
+    servers_name: str,
     fs_type: str,
-    sets: Sequence[str],
+    set_labels: Sequence[str],
     profile: NnfStorageProfile | None,
 ) -> dict[str, Any]:
     """Say in which ways nodes must reach each of some allocation sets, given by their labels."""
@@ -63,30 +63,30 @@ def compute(
         {
             "access": list(access_constraints(fs_type, label, profile)),
             "reference": {
-                **_reference(snapshot, servers),
+                **_reference(snapshot, servers_name),
                 "fieldPath": f"servers.spec.allocationSets[{number}]",
             },
         }
-        for number, label in enumerate(sets)
+        for number, label in enumerate(set_labels)
     ]
     return {"constraints": {"location": location}}
 
 
-def _reference(snapshot: BreakdownSnapshot, servers: str) -> dict[str, Any]:
+def _reference(snapshot: BreakdownSnapshot, servers_name: str) -> dict[str, Any]:
     namespace = snapshot.breakdown.metadata.namespace
-    return {"kind": "Servers", "name": servers, "namespace": namespace}
+    return {"kind": "Servers", "name": servers_name, "namespace": namespace}
 
 
-def _need(need: AllocationNeed) -> dict[str, Any]:
-    asked = need.constraints
-    constraints: dict[str, Any] = {"labels": list(asked.labels)}
-    if asked.count is not None:
-        constraints["count"] = asked.count
-    if asked.scale is not None:
-        constraints["scale"] = asked.scale
-    if asked.colocation:
+def _encode_need(need: AllocationNeed) -> dict[str, Any]:
+    need_constraints = need.constraints
+    constraints: dict[str, Any] = {"labels": list(need_constraints.labels)}
+    if need_constraints.count is not None:
+        constraints["count"] = need_constraints.count
+    if need_constraints.scale is not None:
+        constraints["scale"] = need_constraints.scale
+    if need_constraints.colocation:
         constraints["colocation"] = [
-            {"type": each.type, "key": each.key} for each in asked.colocation
+            {"type": each.type, "key": each.key} for each in need_constraints.colocation
         ]
     return {
         "allocationStrategy": need.allocation_strategy,

@@ -31,7 +31,7 @@ from warren.dws.objects.workflows import Workflow
 FOREGROUND_FINALIZER: Final = "foregroundDeletion"
 """Keeps a Job, however it is deleted, until its pods have gone: what they use is unmounted then."""
 
-_INIT: Final = "user-init-passwd"
+_INIT_CONTAINER: Final = "user-init-passwd"
 
 _INIT_SCRIPT: Final = """\
 name=user
@@ -86,7 +86,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
             self.name, rabbit, nodes, self.allocation_numbers, is_raw=self.is_raw
         )
 
-    def source(self) -> Object:
+    def pod_volume(self) -> Object:
         """Write it as a volume of a pod."""
         if self.claim is not None:
             return {"name": self.name, "persistentVolumeClaim": {"claimName": self.claim}}
@@ -168,13 +168,13 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
     def config(self) -> Object | None:
         """Make the ConfigMap of the container RFC, if the profile mounts it."""
-        mounted = {
+        mounted_names = {
             mount.get("name")
             for pod in self.profile.pods
             for container in pod.get("containers") or ()
             for mount in container.get("volumeMounts") or ()
         }
-        if CONFIG_VOLUME not in mounted:
+        if CONFIG_VOLUME not in mounted_names:
             return None
         storages = [
             {
@@ -200,10 +200,10 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
             pod = self.pod(self.profile.data.spec or {}, rabbit, rabbit, self.ports)
             yield self.job(self.job_name(rabbit), pod)
 
-    def job(self, name: str, pod: Object, more: Mapping[str, str] = {}) -> Object:
-        """Make a Job of one pod, with `more` labels than those of all."""
+    def job(self, name: str, pod: Object, more_labels: Mapping[str, str] = {}) -> Object:
+        """Make a Job of one pod, with `more_labels` beside those that all have."""
         meta = children.metadata(self.workflow, name, self.index, FOREGROUND_FINALIZER)
-        meta["labels"] |= {**self._labels, **more}
+        meta["labels"] |= {**self._labels, **more_labels}
         return {
             "metadata": meta,
             "spec": {
@@ -225,29 +225,29 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
     def pod(
         self,
-        given: Mapping[str, Any],
+        pod_spec: Mapping[str, Any],
         rabbit: str,
         hostname: str,
         ports: Sequence[int] = (),
         home: str = "/home/user",
     ) -> Any:
         """Make a pod of what a profile says of it, with the ports that its containers have."""
-        prepared = [
+        init_containers = [
             {
                 **each,
                 "securityContext": self.security_context,
                 # Whole: as with NNF these run before what makes the links.
                 "volumeMounts": list(self._own_mounts(each)),
             }
-            for each in given.get("initContainers", ())
+            for each in pod_spec.get("initContainers", ())
         ]
-        image = given["containers"][0]["image"]
+        image = pod_spec["containers"][0]["image"]
         return {
             "automountServiceAccountToken": False,
-            **given,
-            "initContainers": [*prepared, self._init_container(rabbit, image, home)],
-            "containers": list(self._containers(given["containers"], rabbit, ports)),
-            "volumes": [*given.get("volumes", ()), *self._pod_volumes()],
+            **pod_spec,
+            "initContainers": [*init_containers, self._init_container(rabbit, image, home)],
+            "containers": list(self._containers(pod_spec["containers"], rabbit, ports)),
+            "volumes": [*pod_spec.get("volumes", ()), *self._pod_volumes()],
             "hostname": hostname,
             "subdomain": self.workflow.metadata.name,
             "restartPolicy": "Never",
@@ -268,9 +268,9 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
         yield {"name": SHADOW_VOLUME, "emptyDir": {}}
         yield {"name": HOST_PASSWD_VOLUME, "hostPath": {"path": "/etc/passwd", "type": "File"}}
         for each in self.volumes:
-            yield each.source()
+            yield each.pod_volume()
         if any(each.allocation_numbers is not None for each in self.volumes):
-            yield indexmounts.source()
+            yield indexmounts.pod_volume()
         if self.config() is not None:
             yield {"name": CONFIG_VOLUME, "configMap": {"name": self.config_name}}
         yield from containerauth.volumes(self.workflow)
@@ -290,81 +290,87 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     def _index_mounts(self, rabbit: str) -> dict[str, IndexMount]:
         """Return what is in the place of each indexed storage on a rabbit, by its volume."""
         nodes = self.nodes[rabbit]
-        found = [each.index_mount(rabbit, nodes) for each in self.volumes]
-        return {each.volume: each for each in found if each is not None}
+        index_mounts = [each.index_mount(rabbit, nodes) for each in self.volumes]
+        return {each.volume: each for each in index_mounts if each is not None}
 
     def _init_container(self, rabbit: str, image: str, home: str) -> Object:
         """Make the init container that gives the user a name, and storage its links."""
         spec = self.workflow.spec
         script = _INIT_SCRIPT.format(userid=spec.user_id, groupid=spec.group_id, home=home)
-        indexes = self._index_mounts(rabbit).values()
+        index_mounts = self._index_mounts(rabbit).values()
         return {
-            "name": _INIT,
+            "name": _INIT_CONTAINER,
             "image": image,
-            "command": ["/bin/sh", "-c", "".join([script, *(each.script() for each in indexes)])],
+            "command": [
+                "/bin/sh",
+                "-c",
+                "".join([script, *(each.script() for each in index_mounts)]),
+            ],
             "securityContext": self.security_context,
             "volumeMounts": [
                 {"name": PASSWD_VOLUME, "mountPath": "/config"},
                 {"name": SHADOW_VOLUME, "mountPath": "/config-shadow"},
                 {"name": HOST_PASSWD_VOLUME, "mountPath": "/host/passwd", "readOnly": True},
-                *([indexmounts.mount()] if indexes else []),
+                *([indexmounts.init_mount()] if index_mounts else []),
             ],
         }
 
     def _containers(
-        self, given: Sequence[Mapping[str, Any]], rabbit: str, ports: Sequence[int]
+        self, containers: Sequence[Mapping[str, Any]], rabbit: str, ports: Sequence[int]
     ) -> Iterator[Object]:
-        dealt = iter(ports)
-        for container in given:
+        remaining_ports = iter(ports)
+        for container in containers:
             count = port_count_of(container, self.profile.data.num_ports)
-            own = list(islice(dealt, count))
-            made = {
+            container_ports = list(islice(remaining_ports, count))
+            prepared = {
                 **container,
                 "env": [*container.get("env", ()), *self._environment(container)],
                 "securityContext": self.security_context,
                 "volumeMounts": list(self._mounts(container, rabbit)),
             }
-            mapped = list(_ports(container, own))
-            yield {**made, "ports": mapped} if mapped else made
+            port_mappings = list(_port_mappings(container, container_ports))
+            yield {**prepared, "ports": port_mappings} if port_mappings else prepared
 
     def _environment(self, container: Mapping[str, Any]) -> Iterator[Object]:
         meta = self.workflow.metadata
-        found = {
+        values = {
             **{each.need.argument: _container_path(container, each) for each in self.volumes},
             **self.variables(),
             **containerauth.variables(self.workflow),
             "DW_WORKFLOW_NAME": meta.name,
             "DW_WORKFLOW_NAMESPACE": meta.namespace,
         }
-        for name, value in found.items():
+        for name, value in values.items():
             yield {"name": name, "value": value}
-        where = {"fieldRef": {"fieldPath": "spec.nodeName"}}
-        yield {"name": "NNF_NODE_NAME", "valueFrom": where}
+        field_reference = {"fieldRef": {"fieldPath": "spec.nodeName"}}
+        yield {"name": "NNF_NODE_NAME", "valueFrom": field_reference}
 
     def _mounts(self, container: Mapping[str, Any], rabbit: str) -> Iterator[Object]:
-        indexes = self._index_mounts(rabbit)
+        index_mounts = self._index_mounts(rabbit)
         for each in self._whole_mounts(container):
-            index = indexes.get(each["name"])
+            index_mount = index_mounts.get(each["name"])
             # A mount that names a part of a storage is of what rabbits have there.
-            if index is None or each.get("subPath") or each.get("subPathExpr"):
+            if index_mount is None or each.get("subPath") or each.get("subPathExpr"):
                 yield each
             else:
-                yield from index.mounts(each)
+                yield from index_mount.mounts(each)
 
     def _own_mounts(self, container: Mapping[str, Any]) -> Iterator[Object]:
         """Return what a container's profile mounts there, without storage that is not given."""
-        there = {each.name for each in self.volumes}
-        optional = {volume_name(each.name) for each in self.profile.data.storages} - there
-        own = container.get("volumeMounts", ())
-        yield from (each for each in own if each["name"] not in optional)
+        volume_names = {each.name for each in self.volumes}
+        ungiven_names = {
+            volume_name(each.name) for each in self.profile.data.storages
+        } - volume_names
+        profile_mounts = container.get("volumeMounts", ())
+        yield from (each for each in profile_mounts if each["name"] not in ungiven_names)
 
     def _whole_mounts(self, container: Mapping[str, Any]) -> Iterator[Object]:
         """Return what a container mounts, before storage is divided among compute nodes."""
-        named = {each["name"] for each in container.get("volumeMounts", ())}
+        mounted_names = {each["name"] for each in container.get("volumeMounts", ())}
         yield from self._own_mounts(container)
         yield from PASSWD_MOUNTS
         for each in self.volumes:
-            if each.name not in named:
+            if each.name not in mounted_names:
                 yield {"name": each.name, "mountPath": each.container_path}
         yield from containerauth.mounts(self.workflow)
 
@@ -377,23 +383,23 @@ def _container_path(container: Mapping[str, Any], volume: Volume) -> str:
     return volume.container_path
 
 
-def _ports(container: Mapping[str, Any], given: Sequence[int]) -> Iterator[Object]:
+def _port_mappings(container: Mapping[str, Any], ports: Sequence[int]) -> Iterator[Object]:
     """Map the rabbit's ports to those that the container declares, and others to themselves."""
     declared = list(container.get("ports", ()))
-    for number, port in enumerate(given):
-        own = declared[number] if number < len(declared) else {"containerPort": port}
-        yield {"protocol": "TCP", **own, "hostPort": port}
+    for number, port in enumerate(ports):
+        port_mapping = declared[number] if number < len(declared) else {"containerPort": port}
+        yield {"protocol": "TCP", **port_mapping, "hostPort": port}
 
 
-def port_variables(profile: ContainerProfile, given: Sequence[int]) -> dict[str, str]:
+def port_variables(profile: ContainerProfile, ports: Sequence[int]) -> dict[str, str]:
     """Return what names the ports of each container; nothing where there are none."""
-    if not given:
+    if not ports:
         return {}
-    found = {"NNF_CONTAINER_PORTS": ",".join(map(str, given))}
+    variables = {"NNF_CONTAINER_PORTS": ",".join(map(str, ports))}
     first = 0
     for container in profile.containers:
         count = port_count_of(container, profile.data.num_ports)
         name = container["name"].replace("-", "_")
-        found[f"NNF_CONTAINER_PORTS_{name}"] = ",".join(map(str, given[first : first + count]))
+        variables[f"NNF_CONTAINER_PORTS_{name}"] = ",".join(map(str, ports[first : first + count]))
         first += count
-    return found
+    return variables

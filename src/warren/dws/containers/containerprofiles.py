@@ -156,11 +156,11 @@ def decode(obj: Object) -> ContainerProfile:
 
 def by_name(objects: Iterable[Object]) -> dict[str, ContainerProfile]:
     """Read profiles, without those that are wrong: written before there were rules."""
-    found = {}
+    profiles = {}
     for obj in objects:
         with suppress(Malformed):
-            found[obj["metadata"]["name"]] = decode(obj)
-    return found
+            profiles[obj["metadata"]["name"]] = decode(obj)
+    return profiles
 
 
 _RENAMED_FIELDS: Final = {"postRunTimeout": "postRunTimeoutSeconds", "maxRetries": "retryLimit"}
@@ -169,20 +169,20 @@ _RENAMED_FIELDS: Final = {"postRunTimeout": "postRunTimeoutSeconds", "maxRetries
 def current_form(obj: Object) -> dict[str, Any]:
     """Return what a profile says, in the words of today."""
     body = obj.get("data")
-    found = dict(_mapping(obj.get("spec") if body is None else body))
+    form = dict(_mapping(obj.get("spec") if body is None else body))
     for old, new in _RENAMED_FIELDS.items():
-        if old in found:
-            found.setdefault(new, found.pop(old))
-    mpi = _mapping(found.get("mpiSpec"))
+        if old in form:
+            form.setdefault(new, form.pop(old))
+    mpi = _mapping(form.get("mpiSpec"))
     replicas = _mapping(mpi.get("mpiReplicaSpecs"))
     if replicas:
         pods = {
             role.lower(): _mapping(_mapping(_mapping(pod).get("template")).get("spec"))
             for role, pod in replicas.items()
         }
-        rest = {name: value for name, value in mpi.items() if name != "mpiReplicaSpecs"}
-        found["mpiSpec"] = {**rest, **pods}
-    return found
+        other_fields = {name: value for name, value in mpi.items() if name != "mpiReplicaSpecs"}
+        form["mpiSpec"] = {**other_fields, **pods}
+    return form
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -210,36 +210,52 @@ _VOLUME_FIELDS: Final = frozenset(
 )
 """Storage is granted by the profile's storages alone, not by paths of the host or claims."""
 
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_LONGEST: Final = 253
-_OFFLOAD: Final = re.compile(r"(?i)\bcopy[- ]?offload\b")
-_UNSAFE: Final = ("/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
+_NAME_PATTERN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_MAX_NAME_LENGTH: Final = 253
+_OFFLOAD_PATTERN: Final = re.compile(r"(?i)\bcopy[- ]?offload\b")
+_SYSTEM_PATHS: Final = (
+    "/",
+    "/bin",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib64",
+    "/proc",
+    "/sbin",
+    "/sys",
+    "/usr",
+)
 
 
 def mistakes(new: Object, old: Object | None = None) -> list[ProfileMistake]:
     """Return all that is wrong with a profile as it is to be, or with what is changed in it."""
     try:
-        found = decode(new)
+        profile = decode(new)
     except Malformed as error:
         return [ProfileMistake("data", str(error))]
-    return [*_pinning(found, new, old), *_numbers(found.data), *_storages(found), *_pods(found)]
+    return [
+        *_pinning_mistakes(profile, new, old),
+        *_number_mistakes(profile.data),
+        *_storage_mistakes(profile),
+        *_spec_mistakes(profile),
+    ]
 
 
-def _pinning(
+def _pinning_mistakes(
     profile: ContainerProfile, new: Object, old: Object | None
 ) -> Iterator[ProfileMistake]:
     namespace = profile.metadata.namespace
-    was = current_form(old) if old is not None else None
-    if was is not None and was.get("pinned") and was != current_form(new):
+    old_form = current_form(old) if old is not None else None
+    if old_form is not None and old_form.get("pinned") and old_form != current_form(new):
         yield ProfileMistake("data", "cannot be changed in a pinned profile")
-    elif was is not None and bool(was.get("pinned")) is not profile.data.pinned:
+    elif old_form is not None and bool(old_form.get("pinned")) is not profile.data.pinned:
         yield ProfileMistake("data.pinned", "cannot be changed: make another profile")
     elif not profile.data.pinned and namespace != kinds.PROFILES_NAMESPACE:
         where = kinds.PROFILES_NAMESPACE
         yield ProfileMistake("metadata.namespace", f"profiles that are not pinned are in {where}")
 
 
-def _numbers(data: ContainerProfileData) -> Iterator[ProfileMistake]:
+def _number_mistakes(data: ContainerProfileData) -> Iterator[ProfileMistake]:
     for path, number in (
         ("preRunTimeoutSeconds", data.pre_run_timeout_seconds),
         ("postRunTimeoutSeconds", data.post_run_timeout_seconds),
@@ -250,19 +266,19 @@ def _numbers(data: ContainerProfileData) -> Iterator[ProfileMistake]:
             yield ProfileMistake(f"data.{path}", f"cannot be negative: {number}")
 
 
-def _storages(profile: ContainerProfile) -> Iterator[ProfileMistake]:
-    names: set[str] = set()
+def _storage_mistakes(profile: ContainerProfile) -> Iterator[ProfileMistake]:
+    seen_names: set[str] = set()
     for index, each in enumerate(profile.data.storages):
         path = f"data.storages[{index}]"
         if not each.name.startswith(_PREFIXES) or not volume_name(each.name):
             yield ProfileMistake(
                 f"{path}.name", f"{each.name!r} does not begin with {alternatives(_PREFIXES)}"
             )
-        elif volume_name(each.name) in names:
+        elif volume_name(each.name) in seen_names:
             yield ProfileMistake(f"{path}.name", f"{each.name!r} is there twice")
         elif volume_name(each.name) in (*_RESERVED_VOLUMES, CONFIG_VOLUME):
             yield ProfileMistake(f"{path}.name", f"{each.name!r} has the name of another volume")
-        names.add(volume_name(each.name))
+        seen_names.add(volume_name(each.name))
         if each.pvc_mode and not each.name.startswith(GLOBAL_PREFIX):
             yield ProfileMistake(f"{path}.pvcMode", f"is for {GLOBAL_PREFIX} storages alone")
         if each.mount_path and each.mount_path_prefix:
@@ -296,85 +312,100 @@ def _may_be_indexed(storage: StorageNeed) -> bool:
     return not storage.name.startswith(GLOBAL_PREFIX)
 
 
-def _is_below(path: str, place: str) -> bool:
-    words, above = path.rstrip("/").split("/"), place.rstrip("/").split("/")
-    return bool(place) and len(words) > len(above) and words[: len(above)] == above
-
-
-def _below_message(path: str, place: str) -> str:
+def _is_below(path: str, storage_path: str) -> bool:
+    parts, storage_parts = path.rstrip("/").split("/"), storage_path.rstrip("/").split("/")
     return (
-        f"{path!r} is below the storage at {place!r}, which may have a directory for each compute "
-        "node and nothing else: choose another place"
+        bool(storage_path)
+        and len(parts) > len(storage_parts)
+        and parts[: len(storage_parts)] == storage_parts
+    )
+
+
+def _below_message(path: str, storage_path: str) -> str:
+    return (
+        f"{path!r} is below the storage at {storage_path!r}, which may have a directory for each "
+        "compute node and nothing else: choose another place"
     )
 
 
 def _is_container_path(path: str) -> bool:
-    words = path.rstrip("/").split("/")
-    whole = "/".join(words)
-    return path.startswith("/") and ".." not in words and bool(whole) and whole not in _UNSAFE
+    parts = path.rstrip("/").split("/")
+    normalized = "/".join(parts)
+    return (
+        path.startswith("/")
+        and ".." not in parts
+        and bool(normalized)
+        and normalized not in _SYSTEM_PATHS
+    )
 
 
-def _pods(profile: ContainerProfile) -> Iterator[ProfileMistake]:
+def _spec_mistakes(profile: ContainerProfile) -> Iterator[ProfileMistake]:
     data = profile.data
     if (data.spec is None) is (data.mpi_spec is None):
         yield ProfileMistake("data", "one of spec and mpiSpec has to be there, and not both")
         return
-    offload = data.mpi_spec is not None and data.mpi_spec.copy_offload
+    may_offload = data.mpi_spec is not None and data.mpi_spec.copy_offload
     if data.mpi_spec is not None:
-        yield from _pod("data.mpiSpec.launcher", data.mpi_spec.launcher, profile, offload=offload)
-        yield from _pod("data.mpiSpec.worker", data.mpi_spec.worker, profile, offload=offload)
+        yield from _pod_mistakes(
+            "data.mpiSpec.launcher", data.mpi_spec.launcher, profile, may_offload=may_offload
+        )
+        yield from _pod_mistakes(
+            "data.mpiSpec.worker", data.mpi_spec.worker, profile, may_offload=may_offload
+        )
     elif data.spec is not None:
-        yield from _pod("data.spec", data.spec, profile, offload=False)
-    named = [each.get("name") or "" for each in profile.containers]
-    if offload and not any(_OFFLOAD.search(name) for name in named):
+        yield from _pod_mistakes("data.spec", data.spec, profile, may_offload=False)
+    container_names = [each.get("name") or "" for each in profile.containers]
+    if may_offload and not any(_OFFLOAD_PATTERN.search(name) for name in container_names):
         yield ProfileMistake("data.mpiSpec.copyOffload", "needs a container named copy-offload")
 
 
-def _pod(
-    path: str, pod: Mapping[str, Any], profile: ContainerProfile, *, offload: bool
+def _pod_mistakes(
+    path: str, pod: Mapping[str, Any], profile: ContainerProfile, *, may_offload: bool
 ) -> Iterator[ProfileMistake]:
     yield from _unknown_fields(
         path, pod, _POD_FIELDS, "is set by Warren, or is not for users' containers"
     )
-    own = {volume_name(each.name) for each in profile.data.storages}
+    storage_names = {volume_name(each.name) for each in profile.data.storages}
     volumes: set[str] = set()
     for index, volume in enumerate(_objects(pod.get("volumes"))):
         where = f"{path}.volumes[{index}]"
         name = str(volume.get("name", ""))
-        if name in (*_RESERVED_VOLUMES, *own):
+        if name in (*_RESERVED_VOLUMES, *storage_names):
             yield ProfileMistake(f"{where}.name", f"{name!r} is made by Warren")
         volumes.add(name)
         why = "is not granted by the profile's storages: add one, or take emptyDir"
         yield from _unknown_fields(where, volume, _VOLUME_FIELDS, why)
     if not _objects(pod.get("containers")):
         yield ProfileMistake(f"{path}.containers", "has to have one")
-    for kind in ("initContainers", "containers"):
-        for index, container in enumerate(_objects(pod.get(kind))):
-            where = f"{path}.{kind}[{index}]"
-            known = volumes | own | {CONFIG_VOLUME}
-            yield from _container(where, container, known, profile.data.storages, offload=offload)
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(_objects(pod.get(field))):
+            where = f"{path}.{field}[{index}]"
+            known_names = volumes | storage_names | {CONFIG_VOLUME}
+            yield from _container_mistakes(
+                where, container, known_names, profile.data.storages, may_offload=may_offload
+            )
 
 
-def _container(
+def _container_mistakes(
     path: str,
     container: Mapping[str, Any],
     volumes: set[str],
     storages: Sequence[StorageNeed],
     *,
-    offload: bool,
+    may_offload: bool,
 ) -> Iterator[ProfileMistake]:
     yield from _unknown_fields(path, container, _CONTAINER_FIELDS, "is set by Warren")
     name = str(container.get("name", ""))
-    if len(name) > _LONGEST or not _NAME.fullmatch(name):
+    if len(name) > _MAX_NAME_LENGTH or not _NAME_PATTERN.fullmatch(name):
         yield ProfileMistake(f"{path}.name", f"{name!r} is no name: a-z, 0-9, and - within")
-    if _OFFLOAD.search(name) and not offload:
+    if _OFFLOAD_PATTERN.search(name) and not may_offload:
         yield ProfileMistake(f"{path}.name", f"{name!r} needs mpiSpec.copyOffload")
     if not container.get("image"):
         yield ProfileMistake(f"{path}.image", "has to be there")
     for index, port in enumerate(_objects(container.get("ports"))):
         where = f"{path}.ports[{index}]"
         yield from _unknown_fields(where, port, _PORT_FIELDS, "is given out by Warren")
-        if not (isinstance(found := port.get("containerPort"), int) and 0 < found < 2**16):
+        if not (isinstance(number := port.get("containerPort"), int) and 0 < number < 2**16):
             yield ProfileMistake(f"{where}.containerPort", "is a number from 1 to 65535")
     for index, mount in enumerate(_objects(container.get("volumeMounts"))):
         if mount.get("name") not in volumes:
@@ -386,29 +417,36 @@ def _container(
 def _nested_mounts(
     path: str, mounts: Sequence[Mapping[str, Any]], storages: Sequence[StorageNeed]
 ) -> Iterator[ProfileMistake]:
-    named = {volume_name(each.name): each for each in storages if _may_be_indexed(each)}
-    own = {mount.get("name") for mount in mounts}
-    places = [each.container_path for name, each in named.items() if name not in own]
+    storage_by_volume = {volume_name(each.name): each for each in storages if _may_be_indexed(each)}
+    mounted_names = {mount.get("name") for mount in mounts}
+    storage_paths = [
+        each.container_path for name, each in storage_by_volume.items() if name not in mounted_names
+    ]
     # A part of a storage is as the rabbit has it, and no directory of ours.
-    whole = [each for each in mounts if not (each.get("subPath") or each.get("subPathExpr"))]
-    places += [str(each.get("mountPath", "")) for each in whole if each.get("name") in named]
+    whole_mounts = [each for each in mounts if not (each.get("subPath") or each.get("subPathExpr"))]
+    storage_paths += [
+        str(each.get("mountPath", ""))
+        for each in whole_mounts
+        if each.get("name") in storage_by_volume
+    ]
     for index, mount in enumerate(mounts):
-        where = str(mount.get("mountPath", ""))
-        for place in places:
-            if _is_below(where, place):
+        mount_path = str(mount.get("mountPath", ""))
+        for storage_path in storage_paths:
+            if _is_below(mount_path, storage_path):
                 yield ProfileMistake(
-                    f"{path}.volumeMounts[{index}].mountPath", _below_message(where, place)
+                    f"{path}.volumeMounts[{index}].mountPath",
+                    _below_message(mount_path, storage_path),
                 )
 
 
 def _unknown_fields(
-    path: str, obj: Mapping[str, Any], known: frozenset[str], why: str
+    path: str, obj: Mapping[str, Any], allowed: frozenset[str], why: str
 ) -> Iterator[ProfileMistake]:
-    for name in sorted(obj.keys() - known):
+    for name in sorted(obj.keys() - allowed):
         yield ProfileMistake(f"{path}.{name}", why)
 
 
 def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
     """Return the objects of a list; schemas refuse what else there may be."""
-    found = value if isinstance(value, list | tuple) else ()
-    return [each for each in found if isinstance(each, Mapping)]
+    items = value if isinstance(value, list | tuple) else ()
+    return [each for each in items if isinstance(each, Mapping)]

@@ -34,41 +34,61 @@ class IndexMount(msgspec.Struct, frozen=True, kw_only=True):
 
     def mounts(self, mount: Object) -> Iterator[Object]:
         """Write a container's mount of the storage as mounts of its parts."""
-        place = mount["mountPath"].rstrip("/")
+        mount_path = mount["mountPath"].rstrip("/")
         # What is written beside the allocations would be on no flash: a mistake is to be told.
-        yield {"name": VOLUME, "mountPath": place, "subPath": self.volume, "readOnly": True}
+        yield {"name": VOLUME, "mountPath": mount_path, "subPath": self.volume, "readOnly": True}
         for each in self.allocations:
-            yield {**mount, "mountPath": f"{place}/{each}", "subPath": each}
+            yield {**mount, "mountPath": f"{mount_path}/{each}", "subPath": each}
 
     def script(self) -> str:
         """Return what makes the links, and what is mounted at, which later is read-only."""
-        own = quote(f"{_MOUNT_PATH}/{self.volume}")
+        directory = quote(f"{_MOUNT_PATH}/{self.volume}")
         names = " ".join(map(quote, self.allocations))
-        made = f"touch {names}" if self.is_raw else f"mkdir -p {names}"
-        links = [f"ln -sfn {quote(to)} {quote(name)}" for name, to in self.links.items()]
-        return "\n".join(["set -e", f"mkdir -p {own}", f"cd {own}", made, *links, ""])
+        make_allocations = f"touch {names}" if self.is_raw else f"mkdir -p {names}"
+        make_links = [
+            f"ln -sfn {quote(target)} {quote(name)}" for name, target in self.links.items()
+        ]
+        return "\n".join(
+            [
+                "set -e",
+                f"mkdir -p {directory}",
+                f"cd {directory}",
+                make_allocations,
+                *make_links,
+                "",
+            ]
+        )
 
 
 def index_mount_for(
-    volume: str, rabbit: str, nodes: Sequence[str], numbers: Mapping[str, int], *, is_raw: bool
+    volume: str,
+    rabbit: str,
+    nodes: Sequence[str],
+    allocation_by_node: Mapping[str, int],
+    *,
+    is_raw: bool,
 ) -> IndexMount:
     """Return what is in the place of a storage on a rabbit, for these compute nodes.
 
-    `numbers` says which allocation of their rabbit is theirs.
+    `allocation_by_node` says which allocation of their rabbit is theirs.
     """
-    allocations = [f"{rabbit}-{numbers[node]}" for node in nodes]
-    positions = {f"node-{place}": name for place, name in enumerate(allocations)}
-    named = {node: f"node-{place}" for place, node in enumerate(nodes)}
+    allocations = [f"{rabbit}-{allocation_by_node[node]}" for node in nodes]
+    target_by_position = {f"node-{position}": name for position, name in enumerate(allocations)}
+    target_by_node = {node: f"node-{position}" for position, node in enumerate(nodes)}
     # Where a node has the name of a position, that is what an application means by it.
-    links = {name: to for name, to in {**named, **positions}.items() if name not in allocations}
+    links = {
+        name: target
+        for name, target in {**target_by_node, **target_by_position}.items()
+        if name not in allocations
+    }
     return IndexMount(volume=volume, allocations=allocations, links=links, is_raw=is_raw)
 
 
-def source() -> Object:
+def pod_volume() -> Object:
     """Write the volume of the pod."""
     return {"name": VOLUME, "emptyDir": {}}
 
 
-def mount() -> Object:
+def init_mount() -> Object:
     """Write the mount of the init container that makes the links."""
     return {"name": VOLUME, "mountPath": _MOUNT_PATH}

@@ -75,12 +75,12 @@ class NnfPortManager(Struct, frozen=True):
 
 def workflows_of(obj: Object) -> tuple[Key, ...]:
     """Return the Workflows that ask a manager or have ports of it."""
-    found = [
+    workflows = [
         _requesting_workflow(each)
         for part in ("spec", "status")
         for each in (obj.get(part) or {}).get("allocations") or ()
     ]
-    return tuple(dict.fromkeys(key for key in found if key is not None))
+    return tuple(dict.fromkeys(key for key in workflows if key is not None))
 
 
 def _requesting_workflow(entry: Object) -> Key | None:
@@ -98,22 +98,24 @@ def assigned_ports(manager: NnfPortManager | None, workflow: Workflow, count: in
 
     Raises Fault where it cannot have them.
     """
-    found = manager.allocation_of(workflow.metadata.uid) if manager is not None else None
+    allocation = manager.allocation_of(workflow.metadata.uid) if manager is not None else None
     if manager is None:
         raise Fault(f"there is no NnfPortManager {MANAGER}: an admin has to make it")
-    if found is None:
+    if allocation is None:
         if manager.status.status == "SystemConfigurationNotFound":
             where = manager.spec.system_configuration.key
             raise Fault(f"the NnfPortManager finds no SystemConfiguration {where}")
         return ()
-    if found.status == INVALID:
+    if allocation.status == INVALID:
         raise Fault(
             f"the SystemConfiguration has no ports for containers, and {count} are needed",
             type="User",
         )
-    if found.status == INSUFFICIENT:
+    if allocation.status == INSUFFICIENT:
         raise Fault(f"not enough ports for containers are free: {count} are needed")
-    return found.ports if len(found.ports) == count and found.status == IN_USE else ()
+    return (
+        allocation.ports if len(allocation.ports) == count and allocation.status == IN_USE else ()
+    )
 
 
 def request_ports(manager: NnfPortManager, workflow: Workflow, count: int) -> Change | None:
@@ -127,8 +129,8 @@ def request_ports(manager: NnfPortManager, workflow: Workflow, count: int) -> Ch
         "namespace": meta.namespace,
         "uid": meta.uid,
     }
-    mine = {"requester": requester, "count": count}
-    return _requests_change(manager, [*map(msgspec.to_builtins, manager.spec.allocations), mine])
+    request = {"requester": requester, "count": count}
+    return _requests_change(manager, [*map(msgspec.to_builtins, manager.spec.allocations), request])
 
 
 def release_ports(manager: NnfPortManager | None, uid: str) -> Change | None:
@@ -141,8 +143,8 @@ def release_ports(manager: NnfPortManager | None, uid: str) -> Change | None:
 
 def are_released(manager: NnfPortManager | None, uid: str) -> bool:
     """Return whether a Workflow has no ports any more."""
-    found = manager.allocation_of(uid) if manager is not None else None
-    return found is None or found.status != IN_USE
+    allocation = manager.allocation_of(uid) if manager is not None else None
+    return allocation is None or allocation.status != IN_USE
 
 
 def _remove_requests(manager: NnfPortManager, remaining: Sequence[Request]) -> Change | None:
@@ -187,51 +189,55 @@ def decide(snapshot: PortSnapshot) -> tuple[list[Write], float | None]:
     change = _remove_requests(manager, remaining)
     if change is not None:
         return [change], None  # what a Workflow that was removed by hand has left
-    seconds = snapshot.configuration.spec.ports_cooldown_in_seconds
-    current = list(_current_allocations(snapshot, seconds))
+    cooldown = snapshot.configuration.spec.ports_cooldown_in_seconds
+    current = list(_current_allocations(snapshot, cooldown))
     pool = available_ports(snapshot.configuration)
     allocations = [*current, *_new_allocations(snapshot, pool, current)]
-    cooldowns = [
-        _unallocated_at(each) + seconds - snapshot.now
+    remaining_seconds = [
+        _unallocated_at(each) + cooldown - snapshot.now
         for each in allocations
         if each.status == COOLDOWN
     ]
-    return _report(manager, "Ready", allocations), min(cooldowns, default=None)
+    return _report(manager, "Ready", allocations), min(remaining_seconds, default=None)
 
 
 def available_ports(configuration: SystemConfiguration) -> Sequence[int] | None:
-    """Return the ports for containers in order, each once; None where what is said is none."""
+    """Return the ports for containers in order, each once; None if there are none, or a mistake."""
     spec = configuration.spec
-    texts: list[int | str] = list(spec.ports)
+    ranges: list[int | str] = list(spec.ports)
     low, high = spec.container_host_port_range_min, spec.container_host_port_range_max
     if low is not None and high is not None:
-        texts.append(f"{low}-{high}")
-    found: dict[int, None] = {}
-    for text in texts:
-        first, _, last = str(text).partition("-")
+        ranges.append(f"{low}-{high}")
+    ports: dict[int, None] = {}
+    for port_range in ranges:
+        first, _, last = str(port_range).partition("-")
         try:
             span = range(int(first), int(last or first) + 1)
         except ValueError:
             return None
         if not span or span[0] < 1 or span[-1] >= _PORT_LIMIT:
             return None
-        found |= dict.fromkeys(span)
-    return tuple(found) or None
+        ports |= dict.fromkeys(span)
+    return tuple(ports) or None
 
 
-def _current_allocations(snapshot: PortSnapshot, seconds: int) -> Iterator[Allocation]:
+def _current_allocations(snapshot: PortSnapshot, cooldown: int) -> Iterator[Allocation]:
     """Go on with what is in use; keep others from what was, for some seconds."""
-    wanted = {each.requester.uid for each in snapshot.manager.spec.allocations}
+    requesting_uids = {each.requester.uid for each in snapshot.manager.spec.allocations}
     for each in snapshot.manager.status.allocations:
-        if each.status == IN_USE and each.requester is not None and each.requester.uid in wanted:
+        if (
+            each.status == IN_USE
+            and each.requester is not None
+            and each.requester.uid in requesting_uids
+        ):
             yield each
-        elif each.status not in (IN_USE, COOLDOWN) or not seconds:
+        elif each.status not in (IN_USE, COOLDOWN) or not cooldown:
             continue
         # Where the clock was set back, the seconds begin anew: they do not last until it is there.
         elif each.status == IN_USE or _unallocated_at(each) > snapshot.now:
-            at = rfc3339(snapshot.now)
-            yield Allocation(status=COOLDOWN, ports=each.ports, time_unallocated=at)
-        elif _unallocated_at(each) + seconds > snapshot.now:
+            unallocated_at = rfc3339(snapshot.now)
+            yield Allocation(status=COOLDOWN, ports=each.ports, time_unallocated=unallocated_at)
+        elif _unallocated_at(each) + cooldown > snapshot.now:
             yield each
 
 
@@ -245,36 +251,36 @@ def _unallocated_at(allocation: Allocation) -> float:
 def _new_allocations(
     snapshot: PortSnapshot, pool: Sequence[int] | None, current: Sequence[Allocation]
 ) -> Iterator[Allocation]:
-    """Answer those that have no ports, in order; those that cooling ones will do for, later."""
-    served = {each.requester.uid for each in current if each.requester is not None}
-    taken = {port for each in current for port in each.ports}
-    cooling = sum(len(each.ports) for each in current if each.status == COOLDOWN)
-    free = [port for port in pool or () if port not in taken]
+    """Answer requests without ports, in order; those that ports in cooldown will do for, later."""
+    served_uids = {each.requester.uid for each in current if each.requester is not None}
+    taken_ports = {port for each in current for port in each.ports}
+    cooling_count = sum(len(each.ports) for each in current if each.status == COOLDOWN)
+    free_ports = [port for port in pool or () if port not in taken_ports]
     for each in snapshot.manager.spec.allocations:
-        if each.requester.uid in served:
+        if each.requester.uid in served_uids:
             continue
         if pool is None or each.count < 1:
             yield Allocation(status=INVALID, requester=each.requester)
-        elif each.count <= len(free):
+        elif each.count <= len(free_ports):
             yield Allocation(
-                status=IN_USE, requester=each.requester, ports=tuple(free[: each.count])
+                status=IN_USE, requester=each.requester, ports=tuple(free_ports[: each.count])
             )
-            free = free[each.count :]
-        elif each.count > len(free) + cooling:
+            free_ports = free_ports[each.count :]
+        elif each.count > len(free_ports) + cooling_count:
             yield Allocation(status=INSUFFICIENT, requester=each.requester)
 
 
 def _report(manager: NnfPortManager, status: str, allocations: Iterable[Allocation]) -> list[Write]:
-    new = ManagerStatus(status=status, allocations=tuple(allocations))
-    if new == manager.status:
+    new_status = ManagerStatus(status=status, allocations=tuple(allocations))
+    if new_status == manager.status:
         return []
-    written: Mapping[str, Any] = {
+    fields: Mapping[str, Any] = {
         "status": status,
-        "allocations": [_encode(each) for each in new.allocations],
+        "allocations": [_encode(each) for each in new_status.allocations],
     }
-    return [reports.status(kinds.PORT_MANAGER, manager.metadata, written)]
+    return [reports.status(kinds.PORT_MANAGER, manager.metadata, fields)]
 
 
 def _encode(allocation: Allocation) -> Object:
-    found = {**msgspec.to_builtins(allocation), "ports": list(allocation.ports)}
-    return {name: value for name, value in found.items() if value not in (None, [])}
+    fields = {**msgspec.to_builtins(allocation), "ports": list(allocation.ports)}
+    return {name: value for name, value in fields.items() if value not in (None, [])}

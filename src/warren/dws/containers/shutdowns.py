@@ -101,5 +101,5 @@ def _first_ports(profile: ContainerProfile, ports: Sequence[int]) -> Iterator[in
 
 
 def _address(node: Object) -> str | None:
-    found = (node.get("status") or {}).get("addresses") or ()
-    return next((each["address"] for each in found if each["type"] == "InternalIP"), None)
+    addresses = (node.get("status") or {}).get("addresses") or ()
+    return next((each["address"] for each in addresses if each["type"] == "InternalIP"), None)

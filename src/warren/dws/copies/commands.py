@@ -22,10 +22,10 @@ from warren.dws.node import Copy
 OWN_COPIER: Final = "warren-copy"
 
 _VARIABLES: Final = ("$HOSTFILE", "$UID", "$GID", "$SRC", "$DEST")
-_VARIABLE: Final = re.compile(r"\$\w*")
-_LIMIT: Final = re.compile(r"\s*ulimit\s+-n\s+(\d+)\s*&&\s*")
+_VARIABLE_PATTERN: Final = re.compile(r"\$\w*")
+_ULIMIT_PATTERN: Final = re.compile(r"\s*ulimit\s+-n\s+(\d+)\s*&&\s*")
 """What the profile of NNF begins with: all of a shell that is understood."""
-_SHELL: Final = re.compile(r"[|&;<>]+.*|.*(`|\$\().*", re.DOTALL)
+_SHELL_PATTERN: Final = re.compile(r"[|&;<>]+.*|.*(`|\$\().*", re.DOTALL)
 
 
 class CopyMethod(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,27 +40,27 @@ class CopyMethod(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(text: str) -> CopyMethod:
     """Read the command of a profile. Raises UserMistake."""
-    limit = _LIMIT.match(text)
-    rest = text[limit.end() :] if limit else text
+    ulimit = _ULIMIT_PATTERN.match(text)
+    command = text[ulimit.end() :] if ulimit else text
     try:
-        words = shlex.split(rest)
+        words = shlex.split(command)
     except ValueError as error:
         raise UserMistake(f"{text!r} is no command: {error}.") from None
     if not words:
         raise UserMistake("The command is empty: name a program, $SRC and $DEST.")
     for word in words:
-        if _SHELL.fullmatch(word):
+        if _SHELL_PATTERN.fullmatch(word):
             raise UserMistake(f"{word!r} is a shell's, and the command is run without one.")
-        for name in _VARIABLE.findall(word):
+        for name in _VARIABLE_PATTERN.findall(word):
             if name not in _VARIABLES:
                 remedy = did_you_mean(name, _VARIABLES) or "Take " + ", ".join(_VARIABLES)
                 raise UserMistake(f"There is no variable {name!r}. {remedy}")
     for name in ("$SRC", "$DEST"):
-        if not any(name in _VARIABLE.findall(word) for word in words):
+        if not any(name in _VARIABLE_PATTERN.findall(word) for word in words):
             raise UserMistake(f"The command does not say what becomes of {name}.")
     if words[0] == OWN_COPIER:
         return _parse_own_copier(words[1:])
-    prefix = ["prlimit", f"--nofile={limit[1]}"] if limit else []
+    prefix = ["prlimit", f"--nofile={ulimit[1]}"] if ulimit else []
     return CopyMethod(words=(*prefix, *words))
 
 
@@ -84,8 +84,8 @@ def _parse_own_copier(words: Sequence[str]) -> CopyMethod:
 
 def hostfile_text(slots: int, max_slots: int) -> str:
     """Return what is in the file of hosts: the rabbit itself."""
-    known = [f"slots={slots}"] * bool(slots) + [f"max_slots={max_slots}"] * bool(max_slots)
-    return " ".join(["localhost", *known]) + "\n"
+    settings = [f"slots={slots}"] * bool(slots) + [f"max_slots={max_slots}"] * bool(max_slots)
+    return " ".join(["localhost", *settings]) + "\n"
 
 
 def argument_vector(copy: Copy, plan: Plan, source_is_directory: bool, hostfile: str) -> list[str]:
@@ -98,7 +98,7 @@ def argument_vector(copy: Copy, plan: Plan, source_is_directory: bool, hostfile:
         "$SRC": source,
         "$DEST": destination,
     }
-    return [_VARIABLE.sub(lambda found: values[found[0]], word) for word in copy.command]
+    return [_VARIABLE_PATTERN.sub(lambda match: values[match[0]], word) for word in copy.command]
 
 
 def paths(plan: Plan, source_is_directory: bool) -> tuple[str, str]:
@@ -110,13 +110,13 @@ def paths(plan: Plan, source_is_directory: bool) -> tuple[str, str]:
     return plan.source, posixpath.join(plan.top, *plan.below)
 
 
-# What it says
+# What its output says
 
-_PERCENT: Final = re.compile(r"(\d{1,3})(?:\.\d+)?%")
-_TOTAL: Final = re.compile(
+_PERCENT_PATTERN: Final = re.compile(r"(\d{1,3})(?:\.\d+)?%")
+_TOTAL_PATTERN: Final = re.compile(
     r"(?:\[[^]]*\]\s*)?(Items|Directories|Files|Links|Data|Rate|Seconds):\s*(\S.*)"
 )
-_COUNTS: Final = frozenset({"items", "directories", "files", "links"})
+_COUNT_NAMES: Final = frozenset({"items", "directories", "files", "links"})
 
 INT32_MAX: Final = 2**31 - 1
 """What `commandStatus` can count, which the API has as int32."""
@@ -125,19 +125,19 @@ INT32_MAX: Final = 2**31 - 1
 def parse_output(line: str) -> Mapping[str, str]:
     """Return what a line of output says, in the words of `commandStatus`; all values as text.
 
-    `moved` is what stays the same while nothing moves: what stands before a percentage, since times
-    come after it.
+    `progress_mark` is what stays the same while nothing is copied: the line as far as its
+    percentage, since times come after that.
     """
-    found = {"lastMessage": line}
-    total = _TOTAL.fullmatch(line.strip())
+    status = {"lastMessage": line}
+    total = _TOTAL_PATTERN.fullmatch(line.strip())
     if total is not None:
         name, value = total[1].lower(), total[2].strip()
-        if name not in _COUNTS or _is_count(value):
-            found[name] = value
-    percent = _PERCENT.search(line)
+        if name not in _COUNT_NAMES or _is_count(value):
+            status[name] = value
+    percent = _PERCENT_PATTERN.search(line)
     if percent is not None:
-        found["progress"] = str(min(100, int(percent[1])))
-    return {**found, "moved": line[: percent.end()] if percent is not None else line}
+        status["progress"] = str(min(100, int(percent[1])))
+    return {**status, "progress_mark": line[: percent.end()] if percent is not None else line}
 
 
 def _is_count(text: str) -> bool:
@@ -147,10 +147,10 @@ def _is_count(text: str) -> bool:
 
 
 def command_status(texts: Mapping[str, str]) -> dict[str, object]:
-    """Return it as `commandStatus` has it."""
-    numbers = {"progress", *_COUNTS}
+    """Return what output says as `commandStatus` has it."""
+    number_names = {"progress", *_COUNT_NAMES}
     return {
-        name: int(text) if name in numbers else text
+        name: int(text) if name in number_names else text
         for name, text in texts.items()
-        if name != "moved"
+        if name != "progress_mark"
     }

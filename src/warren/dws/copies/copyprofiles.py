@@ -68,13 +68,13 @@ def movement_additions(profile: Object | None) -> tuple[Object, Object]:
 
 
 def annotation(profile: Object) -> str:
-    """Write what the agent needs of a pinned profile. Raises Fault for one that says nothing."""
+    """Write what the agent needs of a pinned profile. Raises Fault for one that is wrong."""
     data = profile.get("data") or {}
-    wanted = {name: data[name] for name in _FIELDS if name in data}
+    fields = {name: data[name] for name in _FIELDS if name in data}
     for mistake in mistakes({**profile, "data": {**data, "default": False, "pinned": True}}):
         name = profile["metadata"]["name"]
         raise Fault(f"the NnfDataMovementProfile {name} cannot be used: {mistake}")
-    return msgspec.json.encode(wanted, order="sorted").decode()
+    return msgspec.json.encode(fields, order="sorted").decode()
 
 
 _FIELDS = ("command", "slots", "maxSlots", "storeStdout", "createDestDir")
@@ -89,11 +89,11 @@ def copy_options(movement: Meta) -> dict[str, Any]:
         profile = read_json(text, CopyProfile)
     except Malformed as error:
         raise UserMistake(f"The movement's annotation {labels.COPY_PROFILE}: {error}") from None
-    found = commands.parse(profile.command)
-    if not found.words:
-        return {"verify": found.verify, "rate": found.rate}
+    method = commands.parse(profile.command)
+    if not method.words:
+        return {"verify": method.verify, "rate": method.rate}
     return {
-        "command": found.words,
+        "command": method.words,
         "hosts": commands.hostfile_text(profile.slots, profile.max_slots),
         "makes_directories": profile.create_dest_dir,
         "tells_output": profile.store_stdout,
@@ -112,10 +112,10 @@ def mistakes(new: Object, old: Object | None = None) -> Sequence[ProfileMistake]
 def _mistakes(profile: CopyProfile, new: Object, old: Object | None) -> Iterator[ProfileMistake]:
     if profile.default and profile.pinned:
         yield ProfileMistake("data.default", "a pinned profile cannot be the default")
-    before = (old or {}).get("data") or {}
-    if old is not None and bool(before.get("pinned")) is not profile.pinned:
+    old_data = (old or {}).get("data") or {}
+    if old is not None and bool(old_data.get("pinned")) is not profile.pinned:
         yield ProfileMistake("data.pinned", "cannot be changed: make another profile")
-    elif profile.pinned and old is not None and before != new["data"]:
+    elif profile.pinned and old is not None and old_data != new["data"]:
         yield ProfileMistake("data", "of a pinned profile cannot be changed")
     elif not profile.pinned and new["metadata"].get("namespace") != kinds.PROFILES_NAMESPACE:
         where = kinds.PROFILES_NAMESPACE

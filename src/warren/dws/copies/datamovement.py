@@ -14,7 +14,10 @@ from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.workflows import State, Workflow
 
-_STATES: Final[Mapping[str, State]] = {"copy_in": State.DATA_IN, "copy_out": State.DATA_OUT}
+_STATE_BY_COMMAND: Final[Mapping[str, State]] = {
+    "copy_in": State.DATA_IN,
+    "copy_out": State.DATA_OUT,
+}
 """In which state a command copies: what NNF writes as its movements' teardown state."""
 
 
@@ -35,7 +38,7 @@ def movements(
     directive's own. Raises Fault where the global file system is gone, and for a bad profile.
     """
     meta = workflow.metadata
-    annotations, by_profile = copyprofiles.movement_additions(profile)
+    annotations, profile_fields = copyprofiles.movement_additions(profile)
     command = directive.command.text
     is_lustre = storage.spec.file_system_type == LUSTRE
     allocations = (
@@ -43,15 +46,17 @@ def movements(
         if is_lustre
         else _allocations_to_copy(storage, allocation_numbers)
     )
-    made: list[Object] = []
+    objects: list[Object] = []
     for rabbit, number in allocations:
-        own = mount_path if is_lustre else f"{mount_path}/{rabbit}-{number}"
-        roots = {_ROOT_ANNOTATIONS[staging.OWN_END[command]]: own} if is_lustre else {}
+        storage_root = mount_path if is_lustre else f"{mount_path}/{rabbit}-{number}"
+        root_annotations = (
+            {_ROOT_ANNOTATIONS[staging.OWN_END[command]]: storage_root} if is_lustre else {}
+        )
         ends = {
-            key: _end(directive.values[key], storage, file_systems, own)
+            key: _end(directive.values[key], storage, file_systems, storage_root)
             for key in ("source", "destination")
         }
-        made.append(
+        objects.append(
             {
                 "metadata": {
                     "name": f"{meta.name}-{index}-{number}",
@@ -60,21 +65,25 @@ def movements(
                         **labels.of_workflow(workflow, index),
                         **labels.of_owner(kinds.WORKFLOW, meta),
                         labels.INITIATOR: command,
-                        labels.TEARDOWN_STATE: _STATES[command],
+                        labels.TEARDOWN_STATE: _STATE_BY_COMMAND[command],
                     },
                     "finalizers": [labels.MOVEMENT_FINALIZER],
-                    **({"annotations": {**annotations, **roots}} if annotations or roots else {}),
+                    **(
+                        {"annotations": {**annotations, **root_annotations}}
+                        if annotations or root_annotations
+                        else {}
+                    ),
                 },
                 "spec": {
                     **ends,
                     "userId": workflow.spec.user_id,
                     "groupId": workflow.spec.group_id,
                     "cancel": False,
-                    **by_profile,
+                    **profile_fields,
                 },
             }
         )
-    return made
+    return objects
 
 
 _ROOT_ANNOTATIONS: Final = {
@@ -87,11 +96,11 @@ def _allocations_to_copy(
     storage: NnfStorage, allocation_numbers: Mapping[str, Sequence[int]] | None
 ) -> Iterator[tuple[str, int]]:
     """Return the allocations that are copied to or from: each one's rabbit, and number there."""
-    allocations: dict[str, int] = {}
+    count_by_rabbit: dict[str, int] = {}
     for each in storage.spec.allocation_sets:
         for node in each.nodes:
-            first = allocations.get(node.name, 0)
-            allocations[node.name] = first + node.count
+            first = count_by_rabbit.get(node.name, 0)
+            count_by_rabbit[node.name] = first + node.count
             for number in range(first, first + node.count):
                 if allocation_numbers is None or number in allocation_numbers.get(node.name, ()):
                     yield node.name, number
@@ -111,22 +120,27 @@ def _end(
     text: str,
     storage: NnfStorage,
     file_systems: Sequence[LustreFileSystem],
-    own: str,
+    storage_root: str,
 ) -> Mapping[str, object]:
-    path = staging.parse(text)
-    if path.storage is not None:
+    staging_path = staging.parse(text)
+    if staging_path.storage is not None:
         reference = {
             "kind": "NnfStorage",
             "name": storage.metadata.name,
             "namespace": storage.metadata.namespace,
         }
-        return {"path": staging.path_inside(own, path.path), "storageReference": reference}
-    file_system = staging.file_system_of(path.path, file_systems)
+        return {
+            "path": staging.path_inside(storage_root, staging_path.path),
+            "storageReference": reference,
+        }
+    file_system = staging.file_system_of(staging_path.path, file_systems)
     if file_system is None:  # it was there in Proposal
-        raise Fault(f"no global file system contains {path.path!r} any more", severity="Major")
+        raise Fault(
+            f"no global file system contains {staging_path.path!r} any more", severity="Major"
+        )
     reference = {
         "kind": "LustreFileSystem",
         "name": file_system.metadata.name,
         "namespace": file_system.metadata.namespace,
     }
-    return {"path": path.path, "storageReference": reference}
+    return {"path": staging_path.path, "storageReference": reference}

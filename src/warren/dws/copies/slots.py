@@ -29,19 +29,19 @@ def next_copies(
     user's own copies go in the order in which they are `waiting`. `running_users` has the user of
     each copy at work, and `last_slot` a number for each user's last slot, greater for later ones.
     """
-    counts = Counter(running_users)
+    running_counts = Counter(running_users)
     queues: dict[int, deque[WaitingCopy]] = {}
     for copy in waiting:
         queues.setdefault(copy.userid, deque()).append(copy)
-    last = dict(last_slot)
-    given: list[WaitingCopy] = []
+    newest_slot = dict(last_slot)
+    chosen: list[WaitingCopy] = []
     while queues:
-        user = min(queues, key=lambda each: (counts[each], last.get(each, -1)))
-        if counts[user] and len(running_users) + len(given) >= slots:
+        user = min(queues, key=lambda each: (running_counts[each], newest_slot.get(each, -1)))
+        if running_counts[user] and len(running_users) + len(chosen) >= slots:
             break
-        given.append(queues[user].popleft())
+        chosen.append(queues[user].popleft())
         if not queues[user]:
             del queues[user]
-        counts[user] += 1
-        last[user] = max(last.values(), default=0) + 1
-    return given
+        running_counts[user] += 1
+        newest_slot[user] = max(newest_slot.values(), default=0) + 1
+    return chosen

@@ -21,7 +21,7 @@ COMMANDS: Final = ("copy_in", "copy_out")
 OWN_END: Final = {"copy_in": "destination", "copy_out": "source"}
 """The argument of each command that is a path in storage of the job."""
 
-_STORAGE = re.compile(r"\$DW_(JOB|PERSISTENT)_([^/]+)(/.*)?")
+_STORAGE_PATTERN = re.compile(r"\$DW_(JOB|PERSISTENT)_([^/]+)(/.*)?")
 
 
 class StagingPath(msgspec.Struct, frozen=True):
@@ -34,21 +34,21 @@ class StagingPath(msgspec.Struct, frozen=True):
 
 def parse(text: str) -> StagingPath:
     """Read a staging argument: `$DW_JOB_my_fs/a` is (`my-fs`, `/a`), anything else is global."""
-    match = _STORAGE.fullmatch(text)
+    match = _STORAGE_PATTERN.fullmatch(text)
     if match is None:
         return StagingPath(None, "", text)
     return StagingPath(match[2].replace("_", "-"), match[1].lower(), match[3] or "")
 
 
-_LIFETIMES: Final = {"jobdw": "job", "persistentdw": "persistent"}
+_LIFETIME_BY_COMMAND: Final = {"jobdw": "job", "persistentdw": "persistent"}
 
 
 def indexes_by_storage(directives: Sequence["Directive"]) -> dict[tuple[str, str], int]:
     """Return the indexes of the directives that name storage, by its lifetime and name."""
     return {
-        (_LIFETIMES[directive.command.text], directive.values.get("name", "")): index
+        (_LIFETIME_BY_COMMAND[directive.command.text], directive.values.get("name", "")): index
         for index, directive in enumerate(directives)
-        if directive.command.text in _LIFETIMES
+        if directive.command.text in _LIFETIME_BY_COMMAND
     }
 
 
@@ -66,7 +66,7 @@ def file_system_of(
 
 
 def path_inside(mount: str, path: str) -> str:
-    """Return the place of `path` under `mount`, keeping a trailing slash, which means something.
+    """Return the path that `path` has under `mount`, with a trailing slash, which means something.
 
     A path that climbs out with `..` stays inside.
     """
@@ -107,7 +107,9 @@ def plan(
     )
     top = posixpath.dirname(destination) if to_file else destination.rstrip("/") or "/"
     name = posixpath.basename(destination) if to_file else posixpath.basename(source.rstrip("/"))
-    apart = (index,) if index is not None and posixpath.basename(source) != index else ()
+    index_directories = (
+        (index,) if index is not None and posixpath.basename(source) != index else ()
+    )
     if source.endswith("/") and not source_is_file:
-        return Plan(source, top, apart, contents=True)
-    return Plan(source, top, (*apart, name), contents=False)
+        return Plan(source, top, index_directories, contents=True)
+    return Plan(source, top, (*index_directories, name), contents=False)

@@ -36,8 +36,8 @@ def rabbits_with_allocations(servers: Iterable[Servers]) -> list[str]:
         {
             rabbit
             for each in servers
-            for found in each.status.allocation_sets
-            for rabbit, share in found.get("storage", {}).items()
+            for allocation_set in each.status.allocation_sets
+            for rabbit, share in allocation_set.get("storage", {}).items()
             if share.get("allocationSize", 0) > 0
         }
     )
@@ -51,7 +51,7 @@ def disable_rabbits(
     for rabbit in rabbits_with_allocations(servers):
         storage = storages.get(rabbit)
         if storage is not None and storage.spec.state != "Disabled":
-            noted = {
+            annotations = {
                 "disable_reason": reason,
                 "disable_date": rfc3339(now),
                 labels.DISABLED_FOR: str(workflow.metadata.key),
@@ -59,7 +59,7 @@ def disable_rabbits(
             change = outofservice.change(
                 storage, Action.DISABLE, by=DISABLED_BY, now=now, reason=reason
             )
-            yield outofservice.annotate(change, noted)
+            yield outofservice.annotate(change, annotations)
 
 
 def is_aborted(workflow: Workflow) -> bool:
@@ -81,13 +81,13 @@ def nodes_of_abort(workflow: Object) -> frozenset[str]:
 def mark_aborted(workflow: Workflow, computes: Computes | None, now: float) -> Change:
     """Note on a Workflow that its job was aborted, so that what admins put back stays so."""
     data = computes.data if computes is not None else ()
-    noted = {
+    annotations = {
         labels.ABORTED: rfc3339(now),
         labels.ABORTED_NODES: hostlist.encode(sorted(each.name for each in data)),
     }
     return Change(
         kind=kinds.WORKFLOW,
         key=workflow.metadata.key,
-        patch={"metadata": {"annotations": noted}},
+        patch={"metadata": {"annotations": annotations}},
         resource_version=workflow.metadata.resource_version,
     )

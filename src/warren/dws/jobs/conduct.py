@@ -60,9 +60,9 @@ def new_persistent_servers(snapshot: JobSnapshot) -> list[Key]:
     """
     if snapshot.job.phase not in (Phase.HELD, Phase.STARTING):
         return []
-    stored = (each.status.storage for each in snapshot.breakdowns.values())
+    storages = (each.status.storage for each in snapshot.breakdowns.values())
     return [
-        each.reference.key for each in stored if each is not None and each.lifetime == PERSISTENT
+        each.reference.key for each in storages if each is not None and each.lifetime == PERSISTENT
     ]
 
 
@@ -107,7 +107,7 @@ def may_need_action(workflow: Object, timeouts: Timeouts) -> bool:
     middle of a state there is nothing.
     """
     status = workflow.get("status") or {}
-    if "deletionTimestamp" in workflow["metadata"] or status.get("status") in _TROUBLE:
+    if "deletionTimestamp" in workflow["metadata"] or status.get("status") in _TROUBLE_STATUSES:
         return True
     if status.get("state") != workflow["spec"].get("desiredState"):
         return False
@@ -119,15 +119,17 @@ def is_torn_down_early(job: Job | None, desired: str) -> bool:
 
     The conductor asks for it when a job is ending or over, and never before.
     """
-    waiting = job is not None and job.phase in _BEFORE_ENDING and not job.failed
-    return waiting and desired == State.TEARDOWN
+    is_before_ending = job is not None and job.phase in _BEFORE_ENDING and not job.failed
+    return is_before_ending and desired == State.TEARDOWN
 
 
 def is_stuck_in_teardown(workflow: Object) -> bool:
     """Return whether a Teardown is in trouble or the Workflow deleted: `FreeNodes` applies then."""
     status = workflow.get("status") or {}
-    hangs = "deletionTimestamp" in workflow["metadata"] or status.get("status") in _TROUBLE
-    return hangs and bool(workflow["spec"].get("desiredState") == State.TEARDOWN)
+    is_stuck = (
+        "deletionTimestamp" in workflow["metadata"] or status.get("status") in _TROUBLE_STATUSES
+    )
+    return is_stuck and bool(workflow["spec"].get("desiredState") == State.TEARDOWN)
 
 
 def has_unmounted(before: Object | None, after: Object | None) -> bool:
@@ -164,15 +166,15 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     if workflow.metadata.deleting:
         return _decide_deleted(snapshot, workflow)
     errors = trouble.report_error(snapshot, workflow)
-    failing = any(isinstance(each, Fail) for each in errors)
-    if not failing and is_torn_down_early(snapshot.job, workflow.spec.desired_state):
-        asked = "is torn down: a user or an admin has asked for it"
-        return [Fail("dws", f"Workflow {workflow.metadata.name} {asked}")]
-    deadline_actions = [] if failing else trouble.act_on_deadline(snapshot, workflow)
-    late = any(not isinstance(each, RequeueAfter) for each in deadline_actions)
-    if late or (errors and snapshot.job.phase not in (Phase.ENDING, Phase.OVER)):
+    fails_job = any(isinstance(each, Fail) for each in errors)
+    if not fails_job and is_torn_down_early(snapshot.job, workflow.spec.desired_state):
+        reason = "is torn down: a user or an admin has asked for it"
+        return [Fail("dws", f"Workflow {workflow.metadata.name} {reason}")]
+    deadline_actions = [] if fails_job else trouble.act_on_deadline(snapshot, workflow)
+    is_late = any(not isinstance(each, RequeueAfter) for each in deadline_actions)
+    if is_late or (errors and snapshot.job.phase not in (Phase.ENDING, Phase.OVER)):
         return [*errors, *deadline_actions]
-    return [*errors, *deadline_actions, *_PHASES[snapshot.job.phase](snapshot, workflow)]
+    return [*errors, *deadline_actions, *_DECIDE_BY_PHASE[snapshot.job.phase](snapshot, workflow)]
 
 
 def _decide_name_taken(job: Job) -> list[Action]:
@@ -195,8 +197,8 @@ def _decide_without_workflow(snapshot: JobSnapshot) -> list[Action]:
         case Phase.HELD | Phase.QUEUED if not job.failed and (
             job.phase is Phase.HELD or _may_lose_workflow(job)
         ):
-            made = Create(kind=kinds.WORKFLOW, object=new_workflow(job, snapshot.instance))
-            return [made, Memo({"rabbit_workflow": job.workflow.name})]
+            create = Create(kind=kinds.WORKFLOW, object=new_workflow(job, snapshot.instance))
+            return [create, Memo({"rabbit_workflow": job.workflow.name})]
         case Phase.QUEUED | Phase.STARTING | Phase.RUNNING if not job.failed:
             return [
                 Fail(
@@ -219,14 +221,14 @@ def _decide_deleted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     job, actions = snapshot.job, list[Action]()
     if job.phase is Phase.ENDING:
         # Before that, what the job has written is still to be copied out, and never will be.
-        torn = workflow.spec.desired_state is State.TEARDOWN
-        done = torn or is_complete(workflow, State.DATA_OUT)
-        reported = done or not job.ran or job.has_failed_while_ending
-        if torn:
+        in_teardown = workflow.spec.desired_state is State.TEARDOWN
+        saved_results = in_teardown or is_complete(workflow, State.DATA_OUT)
+        needs_no_exception = saved_results or not job.ran or job.has_failed_while_ending
+        if in_teardown:
             actions += _free_nodes(snapshot, workflow)
     else:
-        reported = job.failed or job.phase is Phase.OVER or _may_lose_workflow(job)
-    if not reported:
+        needs_no_exception = job.failed or job.phase is Phase.OVER or _may_lose_workflow(job)
+    if not needs_no_exception:
         actions.append(Fail("dws", f"Workflow {workflow.metadata.name} was deleted"))
     if job.binding.finalizer in workflow.metadata.finalizers:
         actions.append(release_workflow(job, workflow))
@@ -240,8 +242,8 @@ def _may_lose_workflow(job: Job) -> bool:
     it has all prologs behind it. Persistent storage that it creates is there from Proposal on: it
     goes with the first Workflow, and the second one would find it.
     """
-    creates = instances.instance_names(job.directives, ("create_persistent",))
-    return job.phase in (Phase.HELD, Phase.QUEUED) and not job.nodes and not creates
+    created_names = instances.instance_names(job.directives, ("create_persistent",))
+    return job.phase in (Phase.HELD, Phase.QUEUED) and not job.nodes and not created_names
 
 
 def new_workflow(job: Job, instance: str = "") -> Object:
@@ -273,8 +275,8 @@ def new_workflow(job: Job, instance: str = "") -> Object:
 def _is_served_by_storage(snapshot: JobSnapshot, word: str) -> bool:
     """Return whether what a job requires is served by the storage side, and no daemon's matter."""
     configuration = snapshot.configuration
-    known = configuration.metadata.annotations if configuration is not None else {}
-    return word == copyservice.REQUIRES_WORD and copyservice.find_service(known) is not None
+    annotations = configuration.metadata.annotations if configuration is not None else {}
+    return word == copyservice.REQUIRES_WORD and copyservice.find_service(annotations) is not None
 
 
 def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
@@ -290,23 +292,27 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     needs = [need for each in needs_of(snapshot).values() for need in each]
     policy, job_resources = snapshot.policy, snapshot.job.resources
     if policy.maximums:
-        wanted = maximums.needs_by_type(snapshot.breakdowns.values())
-        nodes_wanted = resources.least_node_count(job_resources)
-        maximums.check_maximums(wanted, nodes_wanted, snapshot.min_allocation, policy.maximums)
+        typed_needs = maximums.needs_by_type(snapshot.breakdowns.values())
+        node_count = resources.least_node_count(job_resources)
+        maximums.check_maximums(typed_needs, node_count, snapshot.min_allocation, policy.maximums)
     rewritten = resources.RewrittenResources(job_resources, {})
     if policy.reserves:
-        where = localities(snapshot)
+        set_localities = localities(snapshot)
         rewritten = resources.rewrite(
-            job_resources, needs, snapshot.min_allocation, snapshot.largest_rabbit_gib, where
+            job_resources,
+            needs,
+            snapshot.min_allocation,
+            snapshot.largest_rabbit_gib,
+            set_localities,
         )
     breakdowns = snapshot.breakdowns.values()
     nodes = nodelocal.allowed_nodes(breakdowns, snapshot.existing_servers, snapshot.configuration)
     if nodes is not None:
         nodelocal.check_enough_nodes(nodes, resources.least_node_count(job_resources))
     # It was shown when the Workflow was made, if the conductor did not end in between.
-    name = {"rabbit_workflow": snapshot.job.workflow.name}
+    memo = {"rabbit_workflow": snapshot.job.workflow.name}
     return [
-        *([] if name.items() <= snapshot.shown_memos.items() else [Memo(name)]),
+        *([] if memo.items() <= snapshot.shown_memos.items() else [Memo(memo)]),
         *record_duration(snapshot, workflow),
         Note({"rabbit_workflow": snapshot.raw_workflow}),
         Release(rewritten.resources, rewritten.constraints, nodes, required),
@@ -329,8 +335,8 @@ def _check_same_needs(snapshot: JobSnapshot, workflow: Workflow) -> None:
         return
     check_breakdowns(snapshot, workflow)
     needs = [need for each in needs_of(snapshot).values() for need in each]
-    job_resources, where = snapshot.job.resources, localities(snapshot)
-    if not resources.is_still_enough(job_resources, needs, snapshot.min_allocation, where):
+    job_resources, set_localities = snapshot.job.resources, localities(snapshot)
+    if not resources.is_still_enough(job_resources, needs, snapshot.min_allocation, set_localities):
         raise Fault(
             "the job has lost its Workflow, and what its #DW directives need has changed since it "
             "was submitted: submit it again"
@@ -338,37 +344,37 @@ def _check_same_needs(snapshot: JobSnapshot, workflow: Workflow) -> None:
 
 
 def _decide_starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
-    missed = _missed_memo(snapshot, workflow)
+    missed_memos = _missed_memo(snapshot, workflow)
     if not workflow.has_reached_desired_state:
-        return missed
+        return missed_memos
     match workflow.status.state:
         case State.PROPOSAL:
             check_breakdowns(snapshot, workflow)
             _check_same_needs(snapshot, workflow)
-            assigned, rabbits = _assign_servers(snapshot)
+            assignments, rabbits = _assign_servers(snapshot)
             # What is shown tells the plugin that the job's storage is being made: it heeds no
             # refusal after that, so all that may be refused comes before.
             return [
-                *assigned,
+                *assignments,
                 request_state(snapshot, workflow, State.SETUP),
                 Memo({"rabbits": rabbits}),
             ]
         case State.SETUP:
-            assigned = _assign_computes(snapshot, tolerance.lost_nodes(workflow.metadata))
+            assignments = _assign_computes(snapshot, tolerance.lost_nodes(workflow.metadata))
             return [
-                *missed,
+                *missed_memos,
                 *record_duration(snapshot, workflow),
-                *assigned,
+                *assignments,
                 request_state(snapshot, workflow, State.DATA_IN),
             ]
         case State.DATA_IN:
             return [
-                *missed,
+                *missed_memos,
                 *record_duration(snapshot, workflow),
                 request_state(snapshot, workflow, State.PRE_RUN),
             ]
         case State.PRE_RUN:
-            return [*missed, *record_duration(snapshot, workflow), Start(workflow.status.env)]
+            return [*missed_memos, *record_duration(snapshot, workflow), Start(workflow.status.env)]
         case _:
             return []
 
@@ -397,37 +403,42 @@ def _missed_memo(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 def _decide_running(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     job = snapshot.job
-    news = alerts.new_alerts(job.alerts, snapshot.storages, frozenset(job.nodes))
-    return [Fail(alerts.EXCEPTION, each, alerts.SEVERITY) for each in news]
+    new_alerts = alerts.new_alerts(job.alerts, snapshot.storages, frozenset(job.nodes))
+    return [Fail(alerts.EXCEPTION, each, alerts.SEVERITY) for each in new_alerts]
 
 
 def _assign_servers(snapshot: JobSnapshot) -> tuple[list[Action], str]:
     """Say which rabbits hold the storage, as R has it, and return those as a hostlist."""
     needs = needs_of(snapshot)
     # What has no storage of its own may be on any node, such as a job that destroys some.
-    counts = (
+    nodes_by_rabbit = (
         nodelocal.node_counts_by_rabbit(snapshot.job.nodes, snapshot.configuration) if needs else {}
     )
-    every = [need for each in needs.values() for need in each]
+    all_needs = [need for each in needs.values() for need in each]
     # All at once, as they were reserved: what one directive has is not another's.
-    reserved = resources.shared_counts(snapshot.job.resources)
-    where = localities(snapshot)
-    flash = snapshot.flash if snapshot.policy.reserves else placement.unreserved_flash(counts)
-    filled = placement.allocation_sets(
-        every, counts, snapshot.min_allocation, flash, reserved, where
+    reserved_counts = resources.shared_counts(snapshot.job.resources)
+    set_localities = localities(snapshot)
+    flash = (
+        snapshot.flash if snapshot.policy.reserves else placement.unreserved_flash(nodes_by_rabbit)
     )
-    rabbits = {*counts, *(share["name"] for each in filled for share in each["storage"])}
-    sets = iter(filled)
+    filled_sets = placement.allocation_sets(
+        all_needs, nodes_by_rabbit, snapshot.min_allocation, flash, reserved_counts, set_localities
+    )
+    rabbits = {
+        *nodes_by_rabbit,
+        *(share["name"] for each in filled_sets for share in each["storage"]),
+    }
+    remaining_sets = iter(filled_sets)
     actions: list[Action] = []
-    for name, own in needs.items():
-        current = snapshot.servers.get(name)
-        if current is None:
+    for name, own_needs in needs.items():
+        servers = snapshot.servers.get(name)
+        if servers is None:
             raise Fault(f"the Servers {name} are gone")
         actions.append(
             Change(
                 kind=kinds.SERVERS,
-                key=current.metadata.key,
-                patch={"spec": {"allocationSets": list(islice(sets, len(own)))}},
+                key=servers.metadata.key,
+                patch={"spec": {"allocationSets": list(islice(remaining_sets, len(own_needs)))}},
             )
         )
     return actions, hostlist.encode(sorted(rabbits))
@@ -453,28 +464,33 @@ def _decide_ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         if only_destroy_failed(workflow):
             return [Finish()]
         return _free_nodes(snapshot, workflow)
-    dropped = unsavedresults.is_dropped(
+    drops_results = unsavedresults.is_dropped(
         job.unsaved_policy, snapshot.unsaved_policy, cancelled=job.cancelled
     )
-    if not job.ran or job.has_failed_while_ending or dropped or workflow.status.status == "Error":
+    if (
+        not job.ran
+        or job.has_failed_while_ending
+        or drops_results
+        or workflow.status.status == "Error"
+    ):
         return [
             *record_summary(snapshot, workflow),
             request_state(snapshot, workflow, State.TEARDOWN),
         ]
     if not workflow.has_reached_desired_state or workflow.status.state is None:
         return []
-    following = ADVANCE[workflow.status.state]
+    next_state = ADVANCE[workflow.status.state]
     actions: list[Action] = []
     if workflow.status.state in (State.POST_RUN, State.DATA_OUT):
         actions.extend(record_duration(snapshot, workflow))
-    if following is State.TEARDOWN:
+    if next_state is State.TEARDOWN:
         actions += record_summary(snapshot, workflow)
-    return [*actions, request_state(snapshot, workflow, following)]
+    return [*actions, request_state(snapshot, workflow, next_state)]
 
 
 def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """While flash cannot be given back, give back the nodes, which do not need it any more."""
-    if not (workflow.status.status in _TROUBLE or workflow.metadata.deleting):
+    if not (workflow.status.status in _TROUBLE_STATUSES or workflow.metadata.deleting):
         return []
     nodes = tuple(node for node in snapshot.job.nodes if node not in snapshot.mounted_nodes)
     return [FreeNodes(nodes)] if nodes else []
@@ -485,14 +501,14 @@ def _decide_over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return _drain_and_disable(snapshot, workflow)
     if workflow.spec.desired_state is not State.TEARDOWN:
         # Of a job that was let go before its storage nothing has been kept yet.
-        recorded = record_summary(snapshot, workflow) if abort.is_aborted(workflow) else []
-        return [*recorded, request_state(snapshot, workflow, State.TEARDOWN)]
+        summary = record_summary(snapshot, workflow) if abort.is_aborted(workflow) else []
+        return [*summary, request_state(snapshot, workflow, State.TEARDOWN)]
     if not (is_complete(workflow, State.TEARDOWN) or only_destroy_failed(workflow)):
         return []
     has_finalizer = snapshot.job.binding.finalizer in workflow.metadata.finalizers
     release = [release_workflow(snapshot.job, workflow)] if has_finalizer else []
-    removed = Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)
-    return [*_return_nodes(snapshot, workflow), *release, removed]
+    removal = Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)
+    return [*_return_nodes(snapshot, workflow), *release, removal]
 
 
 def _drain_and_disable(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
@@ -519,11 +535,11 @@ def _undrain(snapshot: JobSnapshot, nodes: Collection[str]) -> list[Action]:
     return [Undrain(tuple(sorted(nodes)), abort.DRAIN_REASON)] if nodes else []
 
 
-_TROUBLE: Final = ("TransientCondition", "Error")
+_TROUBLE_STATUSES: Final = ("TransientCondition", "Error")
 
 _BEFORE_ENDING: Final = (Phase.HELD, Phase.QUEUED, Phase.STARTING, Phase.RUNNING)
 
-_PHASES: Final = {
+_DECIDE_BY_PHASE: Final = {
     Phase.NEW: _decide_new,
     Phase.HELD: _decide_held,
     Phase.QUEUED: _decide_queued,

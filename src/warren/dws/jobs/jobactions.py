@@ -117,14 +117,14 @@ TIMING: Final = re.compile("rabbit_([a-z]+)_timing")
 
 def merge_notes(actions: Iterable[Action]) -> list[Action]:
     """Return the same actions, with adjacent notes as one: each costs a job a commit."""
-    joined: list[Action] = []
+    merged: list[Action] = []
     for action in actions:
-        last = joined[-1] if joined else None
+        last = merged[-1] if merged else None
         if isinstance(action, Note) and isinstance(last, Note):
-            joined[-1] = Note({**last.values, **action.values})
+            merged[-1] = Note({**last.values, **action.values})
         else:
-            joined.append(action)
-    return joined
+            merged.append(action)
+    return merged
 
 
 def record_duration(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
@@ -140,7 +140,7 @@ def record_summary(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
     Asked for before Teardown, which takes them away.
     """
-    summarized = summary.summary(
+    storage_summary = summary.summary(
         workflow,
         snapshot.servers.values(),
         snapshot.computes,
@@ -148,10 +148,12 @@ def record_summary(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         snapshot.movements,
         snapshot.pods,
     )
-    values: dict[str, Any] = {"rabbit_workflow": snapshot.raw_workflow, SUMMARY: summarized}
+    values: dict[str, Any] = {"rabbit_workflow": snapshot.raw_workflow, SUMMARY: storage_summary}
     if snapshot.max_recorded_movements:
-        first = sorted(snapshot.movements, key=_has_not_failed)[: snapshot.max_recorded_movements]
-        values["rabbit_datamovements"] = first
+        kept_movements = sorted(snapshot.movements, key=_has_not_failed)[
+            : snapshot.max_recorded_movements
+        ]
+        values["rabbit_datamovements"] = kept_movements
     actions: list[Action] = [Note(values)]
     logs = podsummary.logs_to_keep(snapshot.pods)
     if logs:

@@ -74,12 +74,12 @@ def _workflow_differences(
     observed: JobAuditSnapshot, job_of: Callable[[str], int | None], format_id: Callable[[int], str]
 ) -> Iterator[Difference]:
     for each in observed.workflows:
-        meta, number = each.metadata, job_of(each.metadata.name)
-        if number is None or number in observed.jobs:
+        meta, job_id = each.metadata, job_of(each.metadata.name)
+        if job_id is None or job_id in observed.jobs:
             continue
         if labels.is_of_another_instance(meta.labels, observed.instance):
             continue  # it is not told either: its job is known to that instance alone
-        about, over = f"Workflow {meta.name}", f"its job {format_id(number)} is over"
+        about, over_text = f"Workflow {meta.name}", f"its job {format_id(job_id)} is over"
         if each.spec.desired_state is not State.TEARDOWN:
             patch = {"spec": {"desiredState": State.TEARDOWN}}
             remedy = Change(
@@ -88,26 +88,30 @@ def _workflow_differences(
                 patch=patch,
                 resource_version=meta.resource_version,
             )
-            yield Difference(about=about, why=f"{over}, and it is not torn down", remedy=remedy)
+            yield Difference(
+                about=about, why=f"{over_text}, and it is not torn down", remedy=remedy
+            )
         elif each.status.status in ("Error", "TransientCondition"):
-            yield Difference(about=about, why=f"{over}; its Teardown says: {each.status.message}")
+            yield Difference(
+                about=about, why=f"{over_text}; its Teardown says: {each.status.message}"
+            )
 
 
 def _job_differences(
     observed: JobAuditSnapshot, format_id: Callable[[int], str]
 ) -> Iterator[Difference]:
-    there = {each.metadata.name for each in observed.workflows}
-    for number, name in observed.jobs.items():
-        if name is not None and name not in there:
+    workflow_names = {each.metadata.name for each in observed.workflows}
+    for job_id, name in observed.jobs.items():
+        if name is not None and name not in workflow_names:
             yield Difference(
-                about=f"job {format_id(number)}",
+                about=f"job {format_id(job_id)}",
                 why=f"its Workflow {name} is gone: the conductor ends it; is one running?",
             )
 
 
 def _node_differences(observed: JobAuditSnapshot) -> Iterator[Difference]:
-    mounted = {each.spec.node for each in observed.mounts if not each.all_in("unmounted")}
-    cut_off = {
+    mounted_nodes = {each.spec.node for each in observed.mounts if not each.all_in("unmounted")}
+    cut_off_nodes = {
         link.name
         for storage in observed.storages
         for link in storage.status.access.computes
@@ -116,28 +120,32 @@ def _node_differences(observed: JobAuditSnapshot) -> Iterator[Difference]:
     for node, reason in sorted(observed.drain_reasons.items()):
         if reason not in _STORAGE_DRAINS:
             continue
-        about, words = f"node {node}", f"is drained ({reason})"
-        if reason == abort.DRAIN_REASON and node in mounted:
-            yield Difference(about=about, why=f"{words}, and still has storage mounted")
-        elif node in cut_off:
-            yield Difference(about=about, why=f"{words}, and its rabbit is out of its reach")
+        about, drained_text = f"node {node}", f"is drained ({reason})"
+        if reason == abort.DRAIN_REASON and node in mounted_nodes:
+            yield Difference(about=about, why=f"{drained_text}, and still has storage mounted")
+        elif node in cut_off_nodes:
+            yield Difference(about=about, why=f"{drained_text}, and its rabbit is out of its reach")
         else:
-            why = f"{words}, and nothing of that is left"
+            why = f"{drained_text}, and nothing of that is left"
             yield Difference(about=about, why=why, remedy=UndrainNode(node))
 
 
 def _rabbit_differences(observed: JobAuditSnapshot, now: float) -> Iterator[Difference]:
-    there = {str(each.metadata.key) for each in observed.workflows}
+    workflow_keys = {str(each.metadata.key) for each in observed.workflows}
     for each in observed.storages:
-        carried: Mapping[str, Any] = each.metadata.annotations
-        cause = carried.get(labels.DISABLED_FOR)
-        known = outofservice.note(carried, labels.DISABLED)
-        if each.spec.state != "Disabled" or cause is None or known.get("by") != abort.DISABLED_BY:
+        annotations: Mapping[str, Any] = each.metadata.annotations
+        workflow_key = annotations.get(labels.DISABLED_FOR)
+        note = outofservice.note(annotations, labels.DISABLED)
+        if (
+            each.spec.state != "Disabled"
+            or workflow_key is None
+            or note.get("by") != abort.DISABLED_BY
+        ):
             continue
-        about, reason = f"rabbit {each.metadata.name}", known.get("reason", "")
-        if cause in there:
+        about, reason = f"rabbit {each.metadata.name}", note.get("reason", "")
+        if workflow_key in workflow_keys:
             yield Difference(about=about, why=f"is Disabled ({reason}), and still holds that")
-        elif labels.SELF_TEST in carried:
+        elif labels.SELF_TEST in annotations:
             yield Difference(about=about, why=f"is Disabled ({reason})")
         else:
             remedy = outofservice.change(

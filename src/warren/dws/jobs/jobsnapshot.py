@@ -140,8 +140,8 @@ def check_breakdowns(snapshot: JobSnapshot, workflow: Workflow) -> None:
     What it needs is said by its breakdowns, which are watched apart from it, and may be seen later.
     """
     for each in workflow.status.directive_breakdowns:
-        found = snapshot.breakdowns.get(each.name)
-        if found is None or not found.status.ready:
+        breakdown = snapshot.breakdowns.get(each.name)
+        if breakdown is None or not breakdown.status.ready:
             raise Fault(f"the DirectiveBreakdown {each.name} is gone")
 
 
@@ -171,7 +171,7 @@ def _is_maker(breakdown: DirectiveBreakdown, key: Key, snapshot: JobSnapshot) ->
 
 
 def localities(snapshot: JobSnapshot) -> tuple[Locality, ...]:
-    """Return for each of these sets which rabbits may hold it."""
+    """Return for each set of `needs_of`, in order, which rabbits may hold it."""
     return location.localities(
         needs_of(snapshot),
         snapshot.breakdowns.values(),
@@ -187,14 +187,14 @@ def only_destroy_failed(workflow: Workflow) -> bool:
     status = workflow.status
     if status.state is not State.TEARDOWN or status.status != "Error":
         return False
-    left = [
+    unfinished = [
         each
         for each in drivers_of(workflow)
         if each.watch_state is State.TEARDOWN and not each.completed
     ]
-    return bool(left) and all(
+    return bool(unfinished) and all(
         each.status == "Error" and _command(workflow, each.dwd_index) == "destroy_persistent"
-        for each in left
+        for each in unfinished
     )
 
 

@@ -76,16 +76,16 @@ class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _site_constraints(self, need: AllocationNeed) -> Constraints:
-        asked, most = need.constraints, self.max_allocations.get(need.label)
-        scale = self.scale if asked.scale is None else asked.scale
-        if scale is None and (most is not None or self.allow_any_rabbit):
+        constraints, max_allocations = need.constraints, self.max_allocations.get(need.label)
+        scale = self.scale if constraints.scale is None else constraints.scale
+        if scale is None and (max_allocations is not None or self.allow_any_rabbit):
             scale = _MAX_SCALE  # as close to one for each node as there may be
-        return structs.replace(asked, scale=scale, max_allocations=most)
+        return structs.replace(constraints, scale=scale, max_allocations=max_allocations)
 
 
 NO_POLICY: Final = PlacementPolicy()
 
-_UNBOUNDED: Final = 2**40
+_UNBOUNDED_GIB: Final = 2**40
 """GiB of a rabbit of which nothing is known here."""
 
 
@@ -100,7 +100,7 @@ class _SetLayout(msgspec.Struct, frozen=True):
 
 def reserve(
     needs: Sequence[AllocationNeed],
-    nodes: int | None,
+    node_count: int | None,
     min_allocation: int,
     largest_rabbit_gib: int | None = None,
     counts: Sequence[int] = (),
@@ -114,26 +114,30 @@ def reserve(
     chosen, they are kept. `localities` say of each set which rabbits may hold it (`dws.location`).
     Raises Fault for what cannot be placed.
     """
-    layouts = _layouts(needs, nodes, min_allocation, largest_rabbit_gib, counts)
-    shared = tuple(
+    layouts = _layouts(needs, node_count, min_allocation, largest_rabbit_gib, counts)
+    shared_sets = tuple(
         AllocationSet(
-            layout.count, whole_gib(layout.size), _labels(need), _colocation_keys(need), near
+            layout.count,
+            whole_gib(layout.size),
+            _required_labels(need),
+            _colocation_keys(need),
+            locality,
         )
-        for need, layout, near in zip(
+        for need, layout, locality in zip(
             needs, layouts, localities or [Locality.JOB] * len(needs), strict=True
         )
         if layout.count is not None
     )
     _check_colocation(needs, layouts)
     return Reservation(
-        _gib_per_node(layouts, nodes),
-        shared,
+        _gib_per_node(layouts, node_count),
+        shared_sets,
         tuple(
             dict.fromkeys(
                 label
                 for need, layout in zip(needs, layouts, strict=True)
                 if layout.count is None
-                for label in _labels(need)
+                for label in _required_labels(need)
             )
         ),
     )
@@ -154,27 +158,27 @@ def allocation_sets(
     known, and `localities` what it was given. Raises Fault for what cannot be placed, and where R
     holds less than was to be reserved.
     """
-    nodes = sum(nodes_by_rabbit.values())
-    layouts = _layouts(needs, nodes, min_allocation, None, counts)
-    wanted = reserve(needs, nodes, min_allocation, None, counts, localities)
-    shared_counts = iter(_place_shared(wanted, held))
+    node_count = sum(nodes_by_rabbit.values())
+    layouts = _layouts(needs, node_count, min_allocation, None, counts)
+    reservation = reserve(needs, node_count, min_allocation, None, counts, localities)
+    shared_counts = iter(_place_shared(reservation, held))
     sets = []
     for need, layout in zip(needs, layouts, strict=True):
-        size, by_rabbit = layout.size, nodes_by_rabbit
+        size, count_by_rabbit = layout.size, nodes_by_rabbit
         if layout.count is not None:
-            by_rabbit = next(shared_counts)
+            count_by_rabbit = next(shared_counts)
         elif layout.proportional:
             # As few and as large as the proportions of the job's nodes allow.
             divisor = gcd(*nodes_by_rabbit.values())
-            by_rabbit = {rabbit: each // divisor for rabbit, each in nodes_by_rabbit.items()}
-            size = -(-size // (nodes // divisor))
+            count_by_rabbit = {rabbit: each // divisor for rabbit, each in nodes_by_rabbit.items()}
+            size = -(-size // (node_count // divisor))
         sets.append(
             {
                 "label": need.label,
                 "allocationSize": size,
                 "storage": [
-                    {"name": rabbit, "allocationCount": by_rabbit[rabbit]}
-                    for rabbit in sorted(by_rabbit)
+                    {"name": rabbit, "allocationCount": count_by_rabbit[rabbit]}
+                    for rabbit in sorted(count_by_rabbit)
                 ],
             }
         )
@@ -183,7 +187,9 @@ def allocation_sets(
 
 def unreserved_flash(nodes_by_rabbit: Mapping[str, int]) -> list[HeldFlash]:
     """Return the flash of a job to which none was given: all that its nodes' rabbits have."""
-    return [HeldFlash(rabbit, nodes, 1, _UNBOUNDED) for rabbit, nodes in nodes_by_rabbit.items()]
+    return [
+        HeldFlash(rabbit, nodes, 1, _UNBOUNDED_GIB) for rabbit, nodes in nodes_by_rabbit.items()
+    ]
 
 
 def has_shared_sets(needs: Sequence[AllocationNeed]) -> bool:
@@ -193,50 +199,54 @@ def has_shared_sets(needs: Sequence[AllocationNeed]) -> bool:
 
 def _layouts(
     needs: Sequence[AllocationNeed],
-    nodes: int | None,
+    node_count: int | None,
     min_allocation: int,
     largest_rabbit_gib: int | None,
     counts: Sequence[int],
 ) -> list[_SetLayout]:
     """Return how each set is met: first those beside each node, which leave the others less."""
-    found: dict[int, _SetLayout] = {}
-    scaled: list[int] = []
+    layout_by_index: dict[int, _SetLayout] = {}
+    scaled_indexes: list[int] = []
     for index, need in enumerate(needs):
-        layout = _fixed_layout(need, nodes, min_allocation)
+        layout = _fixed_layout(need, node_count, min_allocation)
         if layout is None:
-            scaled.append(index)
+            scaled_indexes.append(index)
         else:
-            found[index] = layout
-    available = (
+            layout_by_index[index] = layout
+    available_gib = (
         None
         if largest_rabbit_gib is None
-        else largest_rabbit_gib - _gib_per_node(found.values(), nodes)
+        else largest_rabbit_gib - _gib_per_node(layout_by_index.values(), node_count)
     )
-    for index in scaled:
-        found[index] = _scaled_layout(needs[index], nodes, min_allocation, available)
-    shared = [index for index in sorted(found) if found[index].count is not None]
-    if len(shared) == len(counts):
+    for index in scaled_indexes:
+        layout_by_index[index] = _scaled_layout(
+            needs[index], node_count, min_allocation, available_gib
+        )
+    shared_indexes = [
+        index for index in sorted(layout_by_index) if layout_by_index[index].count is not None
+    ]
+    if len(shared_indexes) == len(counts):
         # What was chosen before is kept: what it came from may have changed.
-        for index, count in zip(shared, counts, strict=True):
-            if index in scaled:
-                found[index] = _counted_layout(needs[index], count, min_allocation)
-    return [found[index] for index in range(len(needs))]
+        for index, count in zip(shared_indexes, counts, strict=True):
+            if index in scaled_indexes:
+                layout_by_index[index] = _counted_layout(needs[index], count, min_allocation)
+    return [layout_by_index[index] for index in range(len(needs))]
 
 
 def _fixed_layout(
-    need: AllocationNeed, nodes: int | None, min_allocation: int
+    need: AllocationNeed, node_count: int | None, min_allocation: int
 ) -> _SetLayout | None:
     """Return how a set is met; None where its number of allocations is to be chosen."""
-    wanted, count = need.minimum_capacity, need.constraints.count
+    capacity, count = need.minimum_capacity, need.constraints.count
     if need.allocation_strategy == PER_COMPUTE:
-        return _SetLayout(max(wanted, min_allocation))
+        return _SetLayout(max(capacity, min_allocation))
     if need.allocation_strategy == SINGLE_SERVER:
         if count not in (None, 1):
             raise Fault(
                 f"set {need.label} cannot be placed because {SINGLE_SERVER} is one allocation, "
                 f"and its constraints ask for {count}"
             )
-        return _SetLayout(max(wanted, min_allocation), count=1)
+        return _SetLayout(max(capacity, min_allocation), count=1)
     if need.allocation_strategy == PER_SERVER:
         raise Fault(
             f"set {need.label} cannot be placed because {PER_SERVER} does not say on how many "
@@ -252,12 +262,12 @@ def _fixed_layout(
         return _counted_layout(need, count, min_allocation)
     if need.constraints.scale is not None or _colocation_keys(need):
         return None
-    if nodes is None:
+    if node_count is None:
         raise _node_count_missing(need)
-    if wanted >= nodes * min_allocation:
-        return _SetLayout(wanted, proportional=True)
+    if capacity >= node_count * min_allocation:
+        return _SetLayout(capacity, proportional=True)
     # A part for each node would be less than an allocation can be.
-    return _counted_layout(need, max(wanted // min_allocation, 1), min_allocation)
+    return _counted_layout(need, max(capacity // min_allocation, 1), min_allocation)
 
 
 def _counted_layout(need: AllocationNeed, count: int, min_allocation: int) -> _SetLayout:
@@ -265,34 +275,36 @@ def _counted_layout(need: AllocationNeed, count: int, min_allocation: int) -> _S
 
 
 def _scaled_layout(
-    need: AllocationNeed, nodes: int | None, min_allocation: int, available: int | None
+    need: AllocationNeed, node_count: int | None, min_allocation: int, available_gib: int | None
 ) -> _SetLayout:
     """Choose the number of allocations of a set by its scale.
 
     1 is as few as the rabbits can hold, 10 is one for each node, and what is between lies
     evenly between. Without a scale, of a set whose allocations must be apart, it is as few.
     """
-    size = whole_gib(need.minimum_capacity)
-    least = -(-size // available) if available is not None and available > 0 else 1
+    size_gib = whole_gib(need.minimum_capacity)
+    min_count = (
+        -(-size_gib // available_gib) if available_gib is not None and available_gib > 0 else 1
+    )
     scale = need.constraints.scale
     if scale is None:
-        return _counted_layout(need, least, min_allocation)
+        return _counted_layout(need, min_count, min_allocation)
     if not 1 <= scale <= _MAX_SCALE:
         raise Fault(
             f"set {need.label} cannot be placed because its scale is {scale}, and a scale is from "
             f"1 to {_MAX_SCALE}"
         )
-    if nodes is None:
+    if node_count is None:
         raise _node_count_missing(need)
     # What is smaller than a GiB, or than allocations can be, is not made smaller by its number.
-    most = min(
-        nodes,
+    max_count = min(
+        node_count,
         need.minimum_capacity // max(min_allocation, GIB),
-        need.constraints.max_allocations or nodes,
+        need.constraints.max_allocations or node_count,
     )
-    most = max(most, least)
+    max_count = max(max_count, min_count)
     return _counted_layout(
-        need, least + (most - least) * (scale - 1) // (_MAX_SCALE - 1), min_allocation
+        need, min_count + (max_count - min_count) * (scale - 1) // (_MAX_SCALE - 1), min_allocation
     )
 
 
@@ -304,19 +316,19 @@ def _node_count_missing(need: AllocationNeed) -> Fault:
     )
 
 
-def _gib_per_node(layouts: Iterable[_SetLayout], nodes: int | None) -> int:
+def _gib_per_node(layouts: Iterable[_SetLayout], node_count: int | None) -> int:
     """Return how many GiB are beside each node."""
-    beside = 0
+    gib_beside = 0
     for layout in layouts:
         if layout.proportional:
-            assert nodes is not None
-            beside += -(-whole_gib(layout.size) // nodes)
+            assert node_count is not None
+            gib_beside += -(-whole_gib(layout.size) // node_count)
         elif layout.count is None:
-            beside += whole_gib(layout.size)
-    return beside
+            gib_beside += whole_gib(layout.size)
+    return gib_beside
 
 
-def _labels(need: AllocationNeed) -> tuple[str, ...]:
+def _required_labels(need: AllocationNeed) -> tuple[str, ...]:
     """Return what rabbits must carry, each as `key=value`, but what all of them carry."""
     return tuple(
         f"{key}={value}"
@@ -353,43 +365,45 @@ def _check_colocation(needs: Sequence[AllocationNeed], layouts: Sequence[_SetLay
                     )
 
 
-def _place_shared(wanted: Reservation, held: Sequence[HeldFlash]) -> list[dict[str, int]]:
+def _place_shared(reservation: Reservation, held: Sequence[HeldFlash]) -> list[dict[str, int]]:
     """Return how many allocations of each shared set each rabbit holds."""
-    if not wanted.shared_sets:
+    if not reservation.shared_sets:
         return []
-    places = [
+    free_flash = [
         FreeFlash(
             each.nodes,
             each.unit_gib,
-            each.units - each.nodes * units_needed(wanted.gib_per_node, each.unit_gib),
+            each.units - each.nodes * units_needed(reservation.gib_per_node, each.unit_gib),
             each.labels,
         )
         for each in held
     ]
-    found = placement(wanted.shared_sets, places)
-    if found is None:
-        raise Fault(_no_room_message(wanted, held), type="WLM")
-    counts = []
-    for numbers in found:
-        by_rabbit: dict[str, int] = {}
-        for each, number in zip(held, numbers, strict=True):
-            if number:
-                by_rabbit[each.rabbit] = by_rabbit.get(each.rabbit, 0) + number
-        counts.append(by_rabbit)
-    return counts
+    placed_counts = placement(reservation.shared_sets, free_flash)
+    if placed_counts is None:
+        raise Fault(_no_room_message(reservation, held), type="WLM")
+    counts_by_rabbit = []
+    for held_counts in placed_counts:
+        count_by_rabbit: dict[str, int] = {}
+        for each, count in zip(held, held_counts, strict=True):
+            if count:
+                count_by_rabbit[each.rabbit] = count_by_rabbit.get(each.rabbit, 0) + count
+        counts_by_rabbit.append(count_by_rabbit)
+    return counts_by_rabbit
 
 
-def _no_room_message(wanted: Reservation, held: Sequence[HeldFlash]) -> str:
-    asked = " and ".join(description(each) for each in wanted.shared_sets)
-    beside = (
-        f" and {gib(wanted.gib_per_node, up=True)} beside each node" if wanted.gib_per_node else ""
+def _no_room_message(reservation: Reservation, held: Sequence[HeldFlash]) -> str:
+    sets_text = " and ".join(description(each) for each in reservation.shared_sets)
+    beside_text = (
+        f" and {gib(reservation.gib_per_node, up=True)} beside each node"
+        if reservation.gib_per_node
+        else ""
     )
-    there = ", ".join(
+    given_text = ", ".join(
         f"{gib(each.gib, up=False)} on {each.rabbit}" for each in held[:_MAX_NAMED_RABBITS]
     )
     if len(held) > _MAX_NAMED_RABBITS:
-        there += f" and {plural(len(held) - _MAX_NAMED_RABBITS, 'rabbit')} more"
+        given_text += f" and {plural(len(held) - _MAX_NAMED_RABBITS, 'rabbit')} more"
     return (
-        f"the storage cannot be placed because it is {asked}{beside}, "
-        f"and the job was given {there or 'no flash'}"
+        f"the storage cannot be placed because it is {sets_text}{beside_text}, "
+        f"and the job was given {given_text or 'no flash'}"
     )

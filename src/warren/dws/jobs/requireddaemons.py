@@ -17,17 +17,17 @@ def required_daemons(breakdowns: Iterable[DirectiveBreakdown]) -> tuple[str, ...
     `requiredDaemons` is the older word for `requires`.
     """
     statuses = [each.status for each in breakdowns]
-    named = (name for each in statuses for name in (*each.requires, *each.required_daemons))
-    return tuple(dict.fromkeys(name for name in named if name != containerauth.REQUIRES_WORD))
+    names = (name for each in statuses for name in (*each.requires, *each.required_daemons))
+    return tuple(dict.fromkeys(name for name in names if name != containerauth.REQUIRES_WORD))
 
 
 def check_known(required: Iterable[str], known: Collection[str]) -> None:
     """Raise Fault for a daemon that the site does not have."""
     for name in required:
         if name not in known:
-            near = did_you_mean(name, sorted(known)) or "Leave it out, or ask an admin for it."
+            remedy = did_you_mean(name, sorted(known)) or "Leave it out, or ask an admin for it."
             raise Fault(
-                f"the daemon {name!r} is not offered by this cluster. {near.removesuffix('.')}",
+                f"the daemon {name!r} is not offered by this cluster. {remedy.removesuffix('.')}",
                 type="User",
                 argument="requires",
             )

@@ -17,10 +17,10 @@ from warren.dws.faults import Fault
 from warren.dws.jobs import placement
 from warren.dws.objects.breakdowns import EXCLUSIVE, AllocationNeed
 
-_ACCESS: Final = {Locality.NODE: "physical", Locality.ANY: "network"}
+_ACCESS_TYPE_BY_LOCALITY: Final = {Locality.NODE: "physical", Locality.ANY: "network"}
 """How nodes reach what they must be wired to, and what may be anywhere."""
 
-_SLOT: Final = "rabbit"
+_SLOT_LABEL: Final = "rabbit"
 """The label of the slot around each node."""
 
 
@@ -49,7 +49,7 @@ def rewrite(
     """
     if not needs:
         return RewrittenResources(list(resources), {})
-    if any(_has(each, "ssd") for each in resources):
+    if any(_contains(each, "ssd") for each in resources):
         return RewrittenResources(
             list(resources),
             _own_constraints(resources, needs, min_allocation, largest_rabbit_gib, localities),
@@ -66,18 +66,18 @@ def rewrite(
             "a job with #DW directives asks for nodes, or for a single slot: say how many with -N",
             type="User",
         )
-    nodes, wanted = (
+    node_count, reservation = (
         top["count"],
         _reservation(top, needs, min_allocation, largest_rabbit_gib, localities),
     )
-    beside = [_ssd(wanted.gib_per_node)] if wanted.gib_per_node else []
-    slot = {"type": "slot", "count": nodes, "label": _SLOT}
+    ssds = [_ssd(reservation.gib_per_node)] if reservation.gib_per_node else []
+    slot = {"type": "slot", "count": node_count, "label": _SLOT_LABEL}
     return RewrittenResources(
         [
-            {**slot, "with": [{**top, "count": 1}, *beside]},
-            *(_chassis(each, number) for number, each in enumerate(wanted.shared_sets)),
+            {**slot, "with": [{**top, "count": 1}, *ssds]},
+            *(_chassis(each, number) for number, each in enumerate(reservation.shared_sets)),
         ],
-        _constraints(wanted),
+        _constraints(reservation),
     )
 
 
@@ -88,17 +88,21 @@ def _on_node(top: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"type": "node", "count": 1, "exclusive": False, "with": [top]}
 
 
-def _on_chassis(top: Mapping[str, Any], wanted: placement.Reservation) -> RewrittenResources:
+def _on_chassis(top: Mapping[str, Any], reservation: placement.Reservation) -> RewrittenResources:
     """Put flash beside the nodes of each chassis: it is shared out between them there."""
-    nodes = _nodes_per_chassis(top)
-    named = {"label": _SLOT} if wanted.labels else {}
-    flash = [_ssd(wanted.gib_per_node * nodes)] if wanted.gib_per_node and nodes else []
+    nodes_per_chassis = _nodes_per_chassis(top)
+    label_field = {"label": _SLOT_LABEL} if reservation.labels else {}
+    ssds = (
+        [_ssd(reservation.gib_per_node * nodes_per_chassis)]
+        if reservation.gib_per_node and nodes_per_chassis
+        else []
+    )
     return RewrittenResources(
         [
-            {**top, **named, "with": [*top.get("with", ()), *flash]},
-            *(_chassis(each, number) for number, each in enumerate(wanted.shared_sets)),
+            {**top, **label_field, "with": [*top.get("with", ()), *ssds]},
+            *(_chassis(each, number) for number, each in enumerate(reservation.shared_sets)),
         ],
-        _constraints(wanted),
+        _constraints(reservation),
     )
 
 
@@ -116,8 +120,8 @@ def _exact_node_count(top: Mapping[str, Any]) -> int | None:
     count = top["count"] if type(top["count"]) is int else None
     if top["type"] != "chassis" or count is None:
         return count
-    each = _nodes_per_chassis(top)
-    return None if each is None else count * each
+    nodes_per_chassis = _nodes_per_chassis(top)
+    return None if nodes_per_chassis is None else count * nodes_per_chassis
 
 
 def shared_counts(resources: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
@@ -132,35 +136,40 @@ def shared_counts(resources: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     )
 
 
-def _chassis(each: AllocationSet, number: int) -> Mapping[str, Any]:
-    named = {"label": _label(number)} if _needs_constraints(each) else {}
-    return {"type": "chassis", "count": each.count, **named, "with": [_ssd(each.gib)]}
+def _chassis(allocation_set: AllocationSet, number: int) -> Mapping[str, Any]:
+    label_field = {"label": _set_label(number)} if _needs_constraints(allocation_set) else {}
+    return {
+        "type": "chassis",
+        "count": allocation_set.count,
+        **label_field,
+        "with": [_ssd(allocation_set.gib)],
+    }
 
 
-def _label(number: int) -> str:
-    return f"{_SLOT}-{number}"
+def _set_label(number: int) -> str:
+    return f"{_SLOT_LABEL}-{number}"
 
 
-def _constraints(wanted: placement.Reservation) -> Mapping[str, Any]:
+def _constraints(reservation: placement.Reservation) -> Mapping[str, Any]:
     """Write in DWS's words what flash demands of rabbits (dws-spec section 3)."""
-    found: dict[str, Any] = {}
-    if wanted.labels:
-        found[_SLOT] = {"labels": list(wanted.labels)}
-    for number, each in enumerate(wanted.shared_sets):
+    constraints: dict[str, Any] = {}
+    if reservation.labels:
+        constraints[_SLOT_LABEL] = {"labels": list(reservation.labels)}
+    for number, each in enumerate(reservation.shared_sets):
         if _needs_constraints(each):
-            reached = _ACCESS.get(each.locality)
-            access = [{"type": reached, "priority": "mandatory"}] if reached else []
-            found[_label(number)] = {
+            access_type = _ACCESS_TYPE_BY_LOCALITY.get(each.locality)
+            access = [{"type": access_type, "priority": "mandatory"}] if access_type else []
+            constraints[_set_label(number)] = {
                 "labels": list(each.labels),
                 "colocation": [{"type": EXCLUSIVE, "key": key} for key in each.colocation_keys],
                 **({"access": access} if access else {}),
             }
-    return found
+    return constraints
 
 
-def _needs_constraints(each: AllocationSet) -> bool:
+def _needs_constraints(allocation_set: AllocationSet) -> bool:
     """Return whether more must be said of allocations than that they are on the job's rabbits."""
-    return each.constrained or each.locality is not Locality.JOB
+    return allocation_set.constrained or allocation_set.locality is not Locality.JOB
 
 
 def least_node_count(resources: Sequence[Mapping[str, Any]]) -> int:
@@ -198,7 +207,7 @@ def _own_constraints(
 
     Raises Fault for flash that is not what is needed: it would not be used.
     """
-    wanted = _reservation(
+    reservation = _reservation(
         resources[0],
         needs,
         min_allocation,
@@ -206,13 +215,13 @@ def _own_constraints(
         localities,
         shared_counts(resources),
     )
-    if not _has_flash_of(resources, wanted):
+    if not _has_flash_of(resources, reservation):
         raise Fault(
             "the flash that the jobspec asks for is not what its #DW directives need: "
             "leave its ssds out, and they are put in",
             type="User",
         )
-    return _constraints(wanted)
+    return _constraints(reservation)
 
 
 def is_still_enough(
@@ -234,22 +243,25 @@ def is_still_enough(
     )
 
 
-def _has_flash_of(resources: Sequence[Mapping[str, Any]], wanted: placement.Reservation) -> bool:
-    top, *others = resources
-    needed = [_chassis(each, number) for number, each in enumerate(wanted.shared_sets)]
-    each = _nodes_per_chassis(top) or 1 if top["type"] == "chassis" else 1
+def _has_flash_of(
+    resources: Sequence[Mapping[str, Any]], reservation: placement.Reservation
+) -> bool:
+    top, *shared = resources
+    needed_shared = [_chassis(each, number) for number, each in enumerate(reservation.shared_sets)]
+    nodes_per_chassis = _nodes_per_chassis(top) or 1 if top["type"] == "chassis" else 1
     return (
-        _gib(top) >= wanted.gib_per_node * each
-        and (not wanted.labels or top.get("label") == _SLOT)
-        and [_comparison_key(each) for each in others] == [_comparison_key(each) for each in needed]
+        _ssd_count(top) >= reservation.gib_per_node * nodes_per_chassis
+        and (not reservation.labels or top.get("label") == _SLOT_LABEL)
+        and [_comparison_key(each) for each in shared]
+        == [_comparison_key(each) for each in needed_shared]
     )
 
 
 def _comparison_key(vertex: Mapping[str, Any]) -> tuple[Any, ...]:
-    return vertex["type"], vertex["count"], vertex.get("label"), _gib(vertex)
+    return vertex["type"], vertex["count"], vertex.get("label"), _ssd_count(vertex)
 
 
-def _gib(vertex: Mapping[str, Any]) -> int:
+def _ssd_count(vertex: Mapping[str, Any]) -> int:
     """Return how many ssds of a GiB a vertex holds, of those whose number is plain."""
     return sum(
         child["count"]
@@ -262,5 +274,5 @@ def _ssd(gib: int) -> Mapping[str, Any]:
     return {"type": "ssd", "count": gib, "exclusive": True}
 
 
-def _has(vertex: Mapping[str, Any], kind: str) -> bool:
-    return any(child["type"] == kind or _has(child, kind) for child in vertex.get("with", ()))
+def _contains(vertex: Mapping[str, Any], kind: str) -> bool:
+    return any(child["type"] == kind or _contains(child, kind) for child in vertex.get("with", ()))

@@ -30,8 +30,8 @@ def summary(
     `mounted_nodes` are those that have not let go of the storage.
     """
     status = workflow.status
-    rabbits = _rabbits(servers)
-    copies = [_copy(read(each, NnfDataMovement)) for each in movements]
+    bytes_by_rabbit = _bytes_by_rabbit(servers)
+    copies = [_copy_summary(read(each, NnfDataMovement)) for each in movements]
     return {
         "workflow": workflow.metadata.name,
         "directives": list(workflow.spec.dw_directives),
@@ -41,27 +41,31 @@ def summary(
         "since": status.desired_state_change,
         "status": status.status,
         "message": status.message,
-        "bytes": sum(rabbits.values()),
-        "rabbits": rabbits,
+        "bytes": sum(bytes_by_rabbit.values()),
+        "rabbits": bytes_by_rabbit,
         "nodes": hostlist.encode(each.name for each in computes.data) if computes else "",
         "lost": hostlist.encode(sorted(tolerance.lost_nodes(workflow.metadata))),
         "mounted": hostlist.encode(sorted(mounted_nodes)),
         "copied": Counter(each["status"] for each in copies),
-        "copies": sorted(copies, key=lambda each: _ORDER.get(each["status"], 0))[:_MAX_COPIES],
+        "copies": sorted(copies, key=lambda each: _ORDER_BY_STATUS.get(each["status"], 0))[
+            :_MAX_COPIES
+        ],
         "containers": podsummary.last_pods(pods),
     }
 
 
-def _rabbits(servers: Iterable[Servers]) -> dict[str, int]:
-    sizes: Counter[str] = Counter()
+def _bytes_by_rabbit(servers: Iterable[Servers]) -> dict[str, int]:
+    bytes_by_rabbit: Counter[str] = Counter()
     for each in servers:
-        for one in each.spec.allocation_sets:
-            for share in one.storage:
-                sizes[share.name] += share.allocation_count * one.allocation_size
-    return dict(sorted(sizes.items()))
+        for allocation_set in each.spec.allocation_sets:
+            for share in allocation_set.storage:
+                bytes_by_rabbit[share.name] += (
+                    share.allocation_count * allocation_set.allocation_size
+                )
+    return dict(sorted(bytes_by_rabbit.items()))
 
 
-def _copy(movement: NnfDataMovement) -> dict[str, Any]:
+def _copy_summary(movement: NnfDataMovement) -> dict[str, Any]:
     """Return one copy; its status is one word: Pending, Running, Success, Failed or Cancelled."""
     status, progress = movement.status, movement.status.command_status
     finished = status.state == "Finished"
@@ -88,5 +92,5 @@ def _message(movement: NnfDataMovement) -> str:
     return status.message
 
 
-_ORDER: Final = {"Running": 1, "Starting": 2, "Pending": 2, "Success": 3}
+_ORDER_BY_STATUS: Final = {"Running": 1, "Starting": 2, "Pending": 2, "Success": 3}
 """Which copies are named before which; what failed is before all of them."""

@@ -13,10 +13,10 @@ from warren.dws import labels
 from warren.dws.binding import Phase
 from warren.dws.objects.workflows import State, Workflow
 
-_SETUP: Final = "File system creation took too long"
-_PRERUN: Final = "timed out waiting for mounts"
-_POSTRUN: Final = "unmounts timed out, skipping data movement"
-_TEARDOWN_AFTER: Final = "skipping rabbit data movement"
+_SETUP_NOTE: Final = "File system creation took too long"
+_PRERUN_NOTE: Final = "timed out waiting for mounts"
+_POSTRUN_NOTE: Final = "unmounts timed out, skipping data movement"
+_TEARDOWN_NOTE: Final = "skipping rabbit data movement"
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,33 +59,33 @@ def deadline(
     `last_copy_progress` is when copies of the job last went on. A state that is ready has no
     deadline, nor has one that no controller has taken up.
     """
-    wanted, status = workflow.spec.desired_state, workflow.status
+    desired, status = workflow.spec.desired_state, workflow.status
     began = _moment(status.desired_state_change)
-    if status.state is not wanted or status.ready or began is None:
+    if status.state is not desired or status.ready or began is None:
         return None
-    found: list[Deadline] = []
-    match phase, wanted:
+    deadlines: list[Deadline] = []
+    match phase, desired:
         case Phase.STARTING, State.SETUP if timeouts.setup:
-            found.append(Deadline(began + timeouts.setup, "dws-timeout", _SETUP))
+            deadlines.append(Deadline(began + timeouts.setup, "dws-timeout", _SETUP_NOTE))
         case Phase.STARTING, State.PRE_RUN if timeouts.prerun:
-            found.append(Deadline(began + timeouts.prerun, "dws-timeout", _PRERUN))
+            deadlines.append(Deadline(began + timeouts.prerun, "dws-timeout", _PRERUN_NOTE))
         case Phase.ENDING, State.POST_RUN if timeouts.postrun:
-            found.append(Deadline(began + timeouts.postrun, "rabbit-timeout", _POSTRUN))
+            deadlines.append(Deadline(began + timeouts.postrun, "rabbit-timeout", _POSTRUN_NOTE))
         case _:
             pass
-    ended_at = workflow.metadata.annotations.get(labels.ENDED_AT)
-    ended = began if wanted is State.POST_RUN else _moment(ended_at)
+    end_text = workflow.metadata.annotations.get(labels.ENDED_AT)
+    ended_at = began if desired is State.POST_RUN else _moment(end_text)
     if (
         timeouts.teardown_after
-        and ended is not None
+        and ended_at is not None
         and phase is Phase.ENDING
-        and wanted in (State.POST_RUN, State.DATA_OUT)
+        and desired in (State.POST_RUN, State.DATA_OUT)
     ):
-        latest = ended + (timeouts.teardown_latest or 10 * timeouts.teardown_after)
-        extended = max(ended, last_copy_progress or ended) + timeouts.teardown_after
-        at = min(extended, max(latest, ended + timeouts.teardown_after))
-        found.append(Deadline(at, "teardown-timeout", _TEARDOWN_AFTER, severity=1))
-    return min(found, key=lambda each: each.at, default=None)
+        latest = ended_at + (timeouts.teardown_latest or 10 * timeouts.teardown_after)
+        extended = max(ended_at, last_copy_progress or ended_at) + timeouts.teardown_after
+        at = min(extended, max(latest, ended_at + timeouts.teardown_after))
+        deadlines.append(Deadline(at, "teardown-timeout", _TEARDOWN_NOTE, severity=1))
+    return min(deadlines, key=lambda each: each.at, default=None)
 
 
 def _moment(text: str | None) -> float | None:

@@ -31,38 +31,42 @@ def report_error(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     job, status = snapshot.job, workflow.status
     if workflow.spec.force_ready:
         return []  # the state is over as soon as its controller has seen that
-    torn = job.phase is Phase.ENDING and workflow.spec.desired_state is State.TEARDOWN
+    in_teardown = job.phase is Phase.ENDING and workflow.spec.desired_state is State.TEARDOWN
     if job.phase is Phase.ENDING:
         # What keeps tasks from starting was told when it did, and nothing is to be copied out.
-        lost = job.failed and not job.ran
+        never_ran = job.failed and not job.ran
         # Until Teardown has begun, the error is still the one of the state before.
-        stale = torn and status.state is not State.TEARDOWN
-        reported = (
+        stale = in_teardown and status.state is not State.TEARDOWN
+        is_reported = (
             (job.has_exception_while_ending or stale)
-            if torn
-            else (job.has_failed_while_ending or lost)
+            if in_teardown
+            else (job.has_failed_while_ending or never_ran)
         )
     else:
-        reported = job.failed or job.phase is Phase.OVER
-    if reported:
+        is_reported = job.failed or job.phase is Phase.OVER
+    if is_reported:
         return []
-    severity = 1 if torn and not only_destroy_failed(workflow) else 0
+    severity = 1 if in_teardown and not only_destroy_failed(workflow) else 0
     message = _message_with_directive(status.message, job.directives)
-    limit, since = snapshot.timeouts.transient, snapshot.seconds_in_trouble
+    transient_limit, seconds_in_trouble = snapshot.timeouts.transient, snapshot.seconds_in_trouble
     wait = 0.0
     if status.status == "Error":
         note = f"workflow hit an error: {message}"
-        if since is not None and _is_tolerant(snapshot, workflow):
-            wait = (limit or _WAIT_FOR_OTHER_NODES) - since
-    elif status.status == "TransientCondition" and limit is not None and since is not None:
+        if seconds_in_trouble is not None and _is_tolerant(snapshot, workflow):
+            wait = (transient_limit or _WAIT_FOR_OTHER_NODES) - seconds_in_trouble
+    elif (
+        status.status == "TransientCondition"
+        and transient_limit is not None
+        and seconds_in_trouble is not None
+    ):
         note = f"workflow in 'TransientCondition' state too long: {message}"
-        wait = limit - since
+        wait = transient_limit - seconds_in_trouble
     else:
         return []
     if wait > 0:
         return [RequeueAfter(wait)]
-    failed = Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)
-    return _go_on_without_nodes(snapshot, workflow) or [failed]
+    fail = Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)
+    return _go_on_without_nodes(snapshot, workflow) or [fail]
 
 
 _WAIT_FOR_OTHER_NODES: Final = 10.0
@@ -78,8 +82,8 @@ def _is_tolerant(snapshot: JobSnapshot, workflow: Workflow) -> bool:
         return True
     # A file system that spans rabbits is not there without any of them.
     needs = [need for each in needs_of(snapshot).values() for need in each]
-    own = all(need.allocation_strategy == PER_COMPUTE for need in needs)
-    return state is State.SETUP and bool(needs) and own
+    all_per_compute = all(need.allocation_strategy == PER_COMPUTE for need in needs)
+    return state is State.SETUP and bool(needs) and all_per_compute
 
 
 def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
@@ -87,21 +91,23 @@ def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Acti
     job = snapshot.job
     if not _is_tolerant(snapshot, workflow) or snapshot.configuration is None:
         return []
-    before = tolerance.lost_nodes(workflow.metadata)
+    lost_before = tolerance.lost_nodes(workflow.metadata)
     if workflow.status.state is State.SETUP:
         wiring = snapshot.configuration.rabbits_of_computes()
-        found = tolerance.nodes_without_storage(job.nodes, snapshot.servers.values(), wiring)
+        lacking_nodes = tolerance.nodes_without_storage(
+            job.nodes, snapshot.servers.values(), wiring
+        )
     else:
-        found = frozenset(snapshot.not_fully_mounted_nodes) & frozenset(job.nodes)
-    lost = before | found
-    if not found - before or len(lost) > job.tolerance or lost >= frozenset(job.nodes):
+        lacking_nodes = frozenset(snapshot.not_fully_mounted_nodes) & frozenset(job.nodes)
+    lost = lost_before | lacking_nodes
+    if not lacking_nodes - lost_before or len(lost) > job.tolerance or lost >= frozenset(job.nodes):
         return []
-    new = tuple(sorted(lost - job.lost_nodes))
+    new_nodes = tuple(sorted(lost - job.lost_nodes))
     # A rabbit that makes nothing says so itself, and its nodes are as good as before.
-    drains = snapshot.drains and workflow.status.state is State.PRE_RUN
+    drains_nodes = snapshot.drains and workflow.status.state is State.PRE_RUN
     return [
-        *([Drain(new, tolerance.DRAIN_REASON)] if new and drains else []),
-        *([Fail(tolerance.EXCEPTION, hostlist.encode(new), severity=1)] if new else []),
+        *([Drain(new_nodes, tolerance.DRAIN_REASON)] if new_nodes and drains_nodes else []),
+        *([Fail(tolerance.EXCEPTION, hostlist.encode(new_nodes), severity=1)] if new_nodes else []),
         tolerance.change_to_go_on_without(workflow, lost),
     ]
 
@@ -123,11 +129,11 @@ def act_on_deadline(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     reason = waits.reason(job, workflow, snapshot.configuration)
     # A job that copies take too long for has not failed; one of which a copy has failed has.
     severity = 0 if _has_failed_copies(workflow) else deadline.severity
-    failed = Fail(deadline.type, f"{deadline.note}: it {reason}", severity)
+    fail = Fail(deadline.type, f"{deadline.note}: it {reason}", severity)
     if severity == 0:
-        return _go_on_without_nodes(snapshot, workflow) or [failed]
+        return _go_on_without_nodes(snapshot, workflow) or [fail]
     return [
-        *([] if job.has_exception_while_ending else [failed]),
+        *([] if job.has_exception_while_ending else [fail]),
         *record_summary(snapshot, workflow),
         request_state(snapshot, workflow, State.TEARDOWN),
     ]
@@ -142,7 +148,7 @@ def _message_with_directive(message: str, directives: Sequence[str]) -> str:
 
     The message names it by a number, in words that are DWS's own, and counts from 0.
     """
-    number = re.match(r"DW Directive (\d+): ", message)
-    if number is None or int(number[1]) >= len(directives):
+    match = re.match(r"DW Directive (\d+): ", message)
+    if match is None or int(match[1]) >= len(directives):
         return message
-    return f"{message.removesuffix('.')} (in {directives[int(number[1])]!r})"
+    return f"{message.removesuffix('.')} (in {directives[int(match[1])]!r})"

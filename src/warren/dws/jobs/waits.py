@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PHASES: Final = (Phase.HELD, Phase.STARTING, Phase.ENDING)
 """Those in which a job may wait for its storage."""
 
-_ON_NODES: Final = (State.PRE_RUN, State.POST_RUN)
+_STATES_ON_NODES: Final = (State.PRE_RUN, State.POST_RUN)
 
 
 def reason(
@@ -26,14 +26,14 @@ def reason(
         return None
     if workflow is None:
         return "waits for its Workflow" if job.phase is Phase.HELD else None
-    wanted, status = workflow.spec.desired_state, workflow.status
-    if status.state is not wanted:
-        return f"waits for {wanted}, which no controller has taken up"
+    desired, status = workflow.spec.desired_state, workflow.status
+    if status.state is not desired:
+        return f"waits for {desired}, which no controller has taken up"
     if status.ready:
         return None
-    hosts = job.nodes if wanted in _ON_NODES else _rabbits(job, configuration)
+    hosts = job.nodes if desired in _STATES_ON_NODES else _rabbits(job, configuration)
     where = f" on {hostlist.encode(sorted(hosts))}" if hosts else ""
-    return f"waits for {wanted}{where}" + (f": {status.message}" if status.message else "")
+    return f"waits for {desired}{where}" + (f": {status.message}" if status.message else "")
 
 
 def _rabbits(job: "Job", configuration: SystemConfiguration | None) -> list[str]:

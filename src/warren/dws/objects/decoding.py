@@ -50,8 +50,8 @@ class _DecodingKey:
 
 
 @lru_cache(maxsize=2**14)
-def _decode(reading: _DecodingKey) -> Any:
-    return msgspec.convert(reading.object, type=reading.kind)
+def _decode(key: _DecodingKey) -> Any:
+    return msgspec.convert(key.object, type=key.kind)
 
 
 def read(obj: Object, kind: type[T]) -> T:
@@ -61,11 +61,11 @@ def read(obj: Object, kind: type[T]) -> T:
     lately is not decoded again.
     """
     try:
-        found: T = _decode(_DecodingKey(obj, kind))
+        decoded: T = _decode(_DecodingKey(obj, kind))
     except msgspec.ValidationError as error:
         metadata = obj.get("metadata", {})
         raise Malformed(f"{obj.get('kind')} {metadata.get('name')}: {error}") from None
-    return found
+    return decoded
 
 
 def read_other(obj: Object, kind: type[T]) -> T:

@@ -7,7 +7,7 @@ from warren.dws.objects.decoding import Struct
 from warren.dws.objects.meta import Error, Meta
 
 
-class VolumesSpec(Struct, frozen=True):
+class NamespaceSpec(Struct, frozen=True):
     """In which modes a namespace is to have volumes of a file system."""
 
     modes: tuple[str, ...] = ()
@@ -16,10 +16,10 @@ class VolumesSpec(Struct, frozen=True):
 class LustreSpec(Struct, frozen=True):
     name: str
     mount_root: str
-    namespaces: Mapping[str, VolumesSpec] = {}
+    namespaces: Mapping[str, NamespaceSpec] = {}
 
 
-class VolumeStatus(Struct, frozen=True):
+class AccessStatus(Struct, frozen=True):
     state: str = ""
     persistent_volume_ref: Mapping[str, str] | None = None
     persistent_volume_claim_ref: Mapping[str, str] | None = None
@@ -30,12 +30,12 @@ class VolumeStatus(Struct, frozen=True):
         return bool(self.persistent_volume_ref or self.persistent_volume_claim_ref)
 
 
-class VolumesStatus(Struct, frozen=True):
-    modes: Mapping[str, VolumeStatus] = {}
+class NamespaceStatus(Struct, frozen=True):
+    modes: Mapping[str, AccessStatus] = {}
 
 
 class LustreStatus(Struct, frozen=True):
-    namespaces: Mapping[str, VolumesStatus] = {}
+    namespaces: Mapping[str, NamespaceStatus] = {}
 
 
 class LustreFileSystem(Struct, frozen=True):

@@ -61,9 +61,11 @@ def is_requested(directives: Iterable[Directive]) -> bool:
 
     Beside containers it does not: they have the variables by which the service is found.
     """
-    found = list(directives)
-    asked = any(REQUIRES_WORD in (each.values.get("requires") or "").split(",") for each in found)
-    return asked and not any(each.command.text == "container" for each in found)
+    directive_list = list(directives)
+    is_asked = any(
+        REQUIRES_WORD in (each.values.get("requires") or "").split(",") for each in directive_list
+    )
+    return is_asked and not any(each.command.text == "container" for each in directive_list)
 
 
 def is_enabled(workflow: Workflow) -> bool:

@@ -33,7 +33,7 @@ MAX_REMEMBERED: Final = 1024
 """Copies of one job that are remembered."""
 
 _PREFIX: Final = "nnf-copy-offload-node-"
-_KEY: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,252})--([a-z0-9][a-z0-9.-]{0,252})")
+_NAME_PATTERN: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,252})--([a-z0-9][a-z0-9.-]{0,252})")
 
 
 def rabbit_mounts_selector(workflow: Workflow, ends: Ends) -> tuple[str, Mapping[str, str]]:
@@ -49,8 +49,8 @@ def name_prefix(workflow: Workflow) -> str:
 
     Labels alone do not make a movement one of them: a rabbit's agent may change those of its own.
     """
-    mark = hashlib.sha256(workflow.metadata.uid.encode()).hexdigest()[:12]
-    return f"{_PREFIX}{mark}-"
+    uid_digest = hashlib.sha256(workflow.metadata.uid.encode()).hexdigest()[:12]
+    return f"{_PREFIX}{uid_digest}-"
 
 
 def movement(
@@ -66,9 +66,9 @@ def movement(
     `rabbit_mounts` are the ClientMounts that `rabbit_mounts_selector` names.
     """
     rabbit, mounts = _rabbit_with_storage(ends, rabbit_mounts, workflow)
-    annotations, by_profile = _profile_additions(request, profiles)
+    annotations, profile_fields = _profile_additions(request, profiles)
     index = ends.storage_ends[0].index
-    storages = {
+    root_by_annotation = {
         labels.SOURCE_STORAGE: _root(ends.source, mounts),
         labels.DESTINATION_STORAGE: _root(ends.destination, mounts),
     }
@@ -85,7 +85,7 @@ def movement(
             "finalizers": [labels.MOVEMENT_FINALIZER],
             "annotations": {
                 **annotations,
-                **{name: root for name, root in storages.items() if root is not None},
+                **{name: root for name, root in root_by_annotation.items() if root is not None},
             },
         },
         "spec": {
@@ -101,7 +101,7 @@ def movement(
                 "slots": request.slots,
                 "maxSlots": request.max_slots,
             },
-            **by_profile,
+            **profile_fields,
         },
     }
 
@@ -110,12 +110,12 @@ def _rabbit_with_storage(
     ends: Ends, rabbit_mounts: Sequence[Object], workflow: Workflow
 ) -> tuple[str, Sequence[Object]]:
     """Find a rabbit that has all of the storage mounted, and return its mounts. Raises Refusal."""
-    mounted: dict[str, list[Object]] = {}
+    mounts_by_rabbit: dict[str, list[Object]] = {}
     for each in rabbit_mounts:
         # By its namespace and its name, which its rabbit cannot change.
         if _is_rabbit_mount(each, workflow):
-            mounted.setdefault(each["metadata"]["namespace"], []).extend(_mounts(each))
-    for rabbit, mounts in sorted(mounted.items()):
+            mounts_by_rabbit.setdefault(each["metadata"]["namespace"], []).extend(_mounts(each))
+    for rabbit, mounts in sorted(mounts_by_rabbit.items()):
         if all(_root(end, mounts) is not None for end in ends.storage_ends):
             return rabbit, mounts
     raise Refusal(UNAVAILABLE, "no rabbit has mounted the storage that is copied: ask again")
@@ -142,9 +142,9 @@ def _mounts(client_mount: Object) -> Sequence[Object]:
 
 
 def _root(end: CopyEnd, mounts: Sequence[Object]) -> str | None:
-    """Return where the storage of a place is mounted; None where it is not."""
-    same = (mount["mountPath"] for mount in mounts if device_of(mount) == end.device)
-    return next(same, None)
+    """Return where the storage of an end is mounted; None where it is not."""
+    mount_paths = (mount["mountPath"] for mount in mounts if device_of(mount) == end.device)
+    return next(mount_paths, None)
 
 
 def _end(end: CopyEnd, mounts: Sequence[Object]) -> Object:
@@ -173,11 +173,11 @@ def _profile_additions(request: Request, profiles: Mapping[str, Object]) -> tupl
         profile = copyprofiles.choose(request.dm_profile or None, profiles)
         if profile is None:
             return {}, {}
-        own: dict[str, Any] = dict(profile["data"])
+        profile_data: dict[str, Any] = dict(profile["data"])
         for name, value in (("slots", request.slots), ("maxSlots", request.max_slots)):
-            own |= {name: value} if value >= 0 else {}
-        own |= {"storeStdout": True} if request.store_stdout else {}
-        return copyprofiles.movement_additions({**profile, "data": own})
+            profile_data |= {name: value} if value >= 0 else {}
+        profile_data |= {"storeStdout": True} if request.store_stdout else {}
+        return copyprofiles.movement_additions({**profile, "data": profile_data})
     except Fault as fault:
         raise Refusal(BAD_REQUEST, str(fault)) from fault
 
@@ -187,11 +187,11 @@ def _profile_additions(request: Request, profiles: Mapping[str, Object]) -> tupl
 
 def check_running(workflow: Workflow) -> None:
     """Raise Refusal where a job's tasks do not run."""
-    wanted, status = workflow.spec.desired_state, workflow.status
-    ready = status.state is State.PRE_RUN and status.ready
-    if wanted is not State.PRE_RUN or not ready or workflow.metadata.deleting:
-        words = f"workflow must be in '{State.PRE_RUN}' state and 'Completed' status"
-        raise Refusal(CONFLICT, words)
+    desired, status = workflow.spec.desired_state, workflow.status
+    is_ready = status.state is State.PRE_RUN and status.ready
+    if desired is not State.PRE_RUN or not is_ready or workflow.metadata.deleting:
+        message = f"workflow must be in '{State.PRE_RUN}' state and 'Completed' status"
+        raise Refusal(CONFLICT, message)
 
 
 def check_below_limit(
@@ -211,11 +211,13 @@ def movements_to_forget(
 
     They have ended well, or were cancelled: what has failed is told when the tasks have ended.
     """
-    over = len(movements) + 1 - max_remembered
-    if over <= 0:
+    excess = len(movements) + 1 - max_remembered
+    if excess <= 0:
         return []
-    done = sorted(filter(_is_dispensable, movements), key=lambda each: each["status"]["endTime"])
-    return [key_of(each) for each in done[:over]]
+    dispensable = sorted(
+        filter(_is_dispensable, movements), key=lambda each: each["status"]["endTime"]
+    )
+    return [key_of(each) for each in dispensable[:excess]]
 
 
 def is_requested_by_job(movement: Object) -> bool:
@@ -230,8 +232,8 @@ def is_finished(movement: Object) -> bool:
 
 
 def _is_dispensable(movement: Object) -> bool:
-    well = ("Success", "Cancelled")
-    return is_finished(movement) and movement["status"].get("status") in well
+    dispensable_statuses = ("Success", "Cancelled")
+    return is_finished(movement) and movement["status"].get("status") in dispensable_statuses
 
 
 # What it is called
@@ -244,13 +246,13 @@ def name_of(movement: Object) -> str:
 
 def key_by_name(name: str) -> Key | None:
     """Return the movement that a name is of; None for what is no such name."""
-    found = _KEY.fullmatch(name)
-    return Key(found[1], found[2]) if found else None
+    match = _NAME_PATTERN.fullmatch(name)
+    return Key(match[1], match[2]) if match else None
 
 
 def belongs_to(movement: Object, workflow: Workflow) -> bool:
     """Return whether a movement was asked for by the job of this Workflow."""
     carried = movement["metadata"].get("labels") or {}
-    named = movement["metadata"]["name"].startswith(name_prefix(workflow))
-    own = labels.of_workflow(workflow).items() <= carried.items()
-    return named and own and is_requested_by_job(movement)
+    has_own_name = movement["metadata"]["name"].startswith(name_prefix(workflow))
+    has_own_labels = labels.of_workflow(workflow).items() <= carried.items()
+    return has_own_name and has_own_labels and is_requested_by_job(movement)

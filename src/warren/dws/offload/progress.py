@@ -12,7 +12,7 @@ import msgspec
 from warren.base.objects import Object
 from warren.base.times import parse_rfc3339
 
-_UNKNOWN: Final = "unknown status"
+_UNKNOWN_STATUS: Final = "unknown status"
 _STATES: Final[Mapping[str, str]] = {
     "Starting": "starting",
     "Running": "running",
@@ -36,28 +36,28 @@ def progress_report(movement: Object) -> Object:
     """Return what an application is told of a movement; what is empty is left out."""
     status = movement.get("status") or {}
     if not status.get("startTime") and status.get("state") != "Finished":
-        return {"state": "pending", "status": _UNKNOWN}
+        return {"state": "pending", "status": _UNKNOWN_STATUS}
     state = _STATES.get(status.get("state", ""), "unknown state")
     if state != "completed" and movement["spec"].get("cancel"):
         state = "cancelling"
     report = {
         "state": state,
-        "status": _STATUSES.get(status.get("status", ""), _UNKNOWN),
+        "status": _STATUSES.get(status.get("status", ""), _UNKNOWN_STATUS),
         "message": status.get("message"),
-        "commandStatus": _command(status.get("commandStatus") or {}),
-        "startTime": _moment(status.get("startTime")),
-        "endTime": _moment(status.get("endTime")),
+        "commandStatus": _command_status(status.get("commandStatus") or {}),
+        "startTime": _go_time(status.get("startTime")),
+        "endTime": _go_time(status.get("endTime")),
     }
     return {name: value for name, value in report.items() if value or name == "commandStatus"}
 
 
-def _command(status: Object) -> dict[str, Any]:
-    found = {name: status[name] for name in _COMMAND_FIELDS if status.get(name)}
-    when = _moment(status.get("lastMessageTime"))
-    return found | ({"lastMessageTime": when} if when else {})
+def _command_status(status: Object) -> dict[str, Any]:
+    fields = {name: status[name] for name in _COMMAND_FIELDS if status.get(name)}
+    message_time = _go_time(status.get("lastMessageTime"))
+    return fields | ({"lastMessageTime": message_time} if message_time else {})
 
 
-def _moment(text: str | None) -> str:
+def _go_time(text: str | None) -> str:
     """Return a moment as Go prints it, in UTC."""
     if not text:
         return ""

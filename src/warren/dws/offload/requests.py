@@ -25,14 +25,14 @@ VERSION: Final = "1.0"
 LARGEST: Final = 16 * 1024
 """Bytes of a request's body: two paths and a few words."""
 
-_LONGEST: Final = 4095
+_MAX_PATH_BYTES: Final = 4095
 """Bytes of a path (PATH_MAX)."""
 
 _TOO_MANY_SLOTS: Final = 2**31
 """What programs of MPI count with is an int."""
 
-_NODE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_NODE_NAME_PATTERN: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_CONTROL_PATTERN: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 BAD_REQUEST: Final = 400
 UNAUTHORIZED: Final = 401
@@ -46,8 +46,8 @@ UNAVAILABLE: Final = 503
 class Refusal(UserMistake):
     """A request is not done; the text is what its application is told."""
 
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
         self.status = status
 
 
@@ -73,8 +73,8 @@ def parse(body: bytes) -> Request:
     try:
         request = read_json(body, Request)
     except Malformed as error:
-        words = f"unable to decode data movement request body: {error}"
-        raise Refusal(BAD_REQUEST, words) from None
+        message = f"unable to decode data movement request body: {error}"
+        raise Refusal(BAD_REQUEST, message) from None
     for mistake in _mistakes(request):
         raise Refusal(BAD_REQUEST, mistake)
     return request
@@ -92,12 +92,14 @@ def _mistakes(request: Request) -> Iterator[str]:
             yield f"{name} must be -1 (defer to profile), 0 (disable), or a positive integer"
         if value >= _TOO_MANY_SLOTS:
             yield f"{name} must be less than {_TOO_MANY_SLOTS}"
-    if not _NODE.fullmatch(request.compute_name):
+    if not _NODE_NAME_PATTERN.fullmatch(request.compute_name):
         yield f"{request.compute_name!r} is no name of a compute node"
     for path in (request.source_path, request.destination_path):
         if not path.startswith("/"):
             yield f"{path!r} is no absolute path"
-        if len(path.encode(errors="surrogatepass")) > _LONGEST or _CONTROL.search(path):
+        if len(path.encode(errors="surrogatepass")) > _MAX_PATH_BYTES or _CONTROL_PATTERN.search(
+            path
+        ):
             yield "a path has 4095 bytes at most, and no control characters"
         if ".." in path.split("/"):
             yield f"{path!r} leads out of its directory: write it without '..'"
@@ -134,8 +136,8 @@ class CopyEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 def device_of(mount: Object) -> Object:
     """Return by what the mounts of one storage, on all nodes, are known to be that."""
-    found: Object = mount["device"].get("deviceReference") or {}
-    return found
+    reference: Object = mount["device"].get("deviceReference") or {}
+    return reference
 
 
 class Ends(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,23 +165,25 @@ def find_ends(
     `compute_mounts` are the ClientMounts that the named compute node has of this Workflow.
     """
     if not compute_mounts:
-        words = f"this job has nothing mounted on {request.compute_name}"
-        raise Refusal(BAD_REQUEST, f"{words}: computeName is the compute node that has the storage")
-    found = Ends(
+        message = f"this job has nothing mounted on {request.compute_name}"
+        raise Refusal(
+            BAD_REQUEST, f"{message}: computeName is the compute node that has the storage"
+        )
+    ends = Ends(
         source=_find_end(request.source_path, compute_mounts, file_systems),
         destination=_find_end(request.destination_path, compute_mounts, file_systems),
     )
-    if not found.storage_ends:
+    if not ends.storage_ends:
         raise Refusal(
             FORBIDDEN,
             "neither path is in storage of this job: one at least begins with a DW_JOB_ or "
             "DW_PERSISTENT_ variable's value",
         )
-    if len(found.rabbits) > 1:
+    if len(ends.rabbits) > 1:
         raise Refusal(
             BAD_REQUEST, "the two paths are in storage of different rabbits: none has both"
         )
-    return found
+    return ends
 
 
 def _find_end(
@@ -190,11 +194,11 @@ def _find_end(
             root = mount["mountPath"].rstrip("/")
             if path != root and not path.startswith(f"{root}/"):
                 continue
-            kind = _type_name(mount["type"])
-            if kind in copyservice.TYPES_NOT_ON_RABBITS or not device_of(mount):
+            type_name = _type_name(mount["type"])
+            if type_name in copyservice.TYPES_NOT_ON_RABBITS or not device_of(mount):
                 raise Refusal(
                     BAD_REQUEST,
-                    f"filesystem not supported: {path!r} is in {kind} storage, "
+                    f"filesystem not supported: {path!r} is in {type_name} storage, "
                     "which the compute node alone has mounted; take gfs2 or lustre",
                 )
             carried = client_mount["metadata"].get("labels") or {}

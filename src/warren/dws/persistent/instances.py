@@ -250,7 +250,7 @@ def _labels(obj: PersistentStorageInstance) -> dict[str, str]:
 def _report(instance: InstanceSnapshot) -> Sequence[Change]:
     obj, meta = instance.object, instance.object.metadata
     fault = _name_fault(instance)
-    error = fault.as_status() if fault else _encode_error(_error(instance))
+    error = fault.as_error() if fault else _encode_error(_error(instance))
     reference = {"kind": "Servers", "name": meta.name, "namespace": meta.namespace}
     state = _state(instance)
     known = obj.status

@@ -22,7 +22,7 @@ def report(configuration: SystemConfiguration) -> Sequence[Write]:
     """Write down that nothing is left to do for a configuration, or what is wrong with it."""
     found = list(_mistakes(configuration))
     fault = Fault(f"{'; '.join(found)}.", type="User") if found else None
-    error = fault.as_status() if fault else None
+    error = fault.as_error() if fault else None
     known = configuration.status
     if known.ready is not bool(found) and reports.same_error(known.error, error):
         return []

@@ -10,7 +10,7 @@ from typing import Any
 
 from warren.base.objects import Change, Write
 from warren.dws import kinds, labels, reports
-from warren.dws.objects.lustrefilesystems import LustreFileSystem, VolumeStatus
+from warren.dws.objects.lustrefilesystems import AccessStatus, LustreFileSystem
 
 
 def decide(file_system: LustreFileSystem) -> Sequence[Write]:
@@ -67,7 +67,7 @@ def _statuses(
     reported: dict[str, dict[str, Any] | None] = {}
     for name in sorted(promised.keys() | known.keys()):
         modes_wanted = promised.get(name, ())
-        there: Mapping[str, VolumeStatus] = known[name].modes if name in known else {}
+        there: Mapping[str, AccessStatus] = known[name].modes if name in known else {}
         kept = any(volume.exists for volume in there.values())
         if name in known and not modes_wanted and not kept:
             reported[name] = None

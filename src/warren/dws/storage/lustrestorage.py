@@ -105,7 +105,7 @@ def decide(snapshot: LustreSnapshot) -> Sequence[Write]:
 
 
 def _report_failure(snapshot: LustreSnapshot, fault: Fault) -> Sequence[Write]:
-    error = fault.as_status()
+    error = fault.as_error()
     if reports.same_error(snapshot.storage.status.error, error):
         return ()
     status = {"ready": False, "error": error}

@@ -177,7 +177,7 @@ def answer_change(mgt: NnfLustreMGT, ran: Mapping[Requester, NodeTrouble | None]
 def _answer(reference: Requester, trouble: NodeTrouble | None) -> MgsAnswer:
     if trouble is None:
         return MgsAnswer(reference=reference, ready=True)
-    status = trouble.as_status()
+    status = trouble.as_error()
     error = Error(
         debug_message=status["debugMessage"], type=status["type"], severity=status["severity"]
     )

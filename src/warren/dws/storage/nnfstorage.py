@@ -77,7 +77,7 @@ def decide(
     try:
         wanted = children_of(storage, profile)
     except UserMistake as mistake:  # the pinned profile was edited since
-        error = Fault(str(mistake).removesuffix(".")).as_status()
+        error = Fault(str(mistake).removesuffix(".")).as_error()
         if reports.same_error(storage.status.error, error):
             return ()
         return [reports.status(kinds.NNF_STORAGE, meta, {"ready": False, "error": error})]
@@ -278,14 +278,14 @@ def status_changes(
     `more` is what the status says besides, if not `is_known`. It is not ready while it
     `is_incomplete` beside its shares, which may be for a `fault`.
     """
-    error = None if fault is None else fault.as_status()
+    error = None if fault is None else fault.as_error()
     node_storages = list(shares.values())
     try:
         for node_storage in node_storages:
             if node_storage is not None:
                 raise_for(node_storage.status.error, node_storage.metadata.namespace)
     except Fault as fault:
-        error = fault.as_status()
+        error = fault.as_error()
     ready = error is None and not is_incomplete and are_ready(node_storages)
     same = ready == storage.status.ready and reports.same_error(storage.status.error, error)
     if same and is_known:

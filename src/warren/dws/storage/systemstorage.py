@@ -397,7 +397,7 @@ def _report_not_ready(obj: NnfSystemStorage) -> Sequence[Write]:
 
 
 def _report(obj: NnfSystemStorage, *, ready: bool, fault: Fault | None = None) -> Sequence[Change]:
-    error: dict[str, Any] | None = fault.as_status() if fault else None
+    error: dict[str, Any] | None = fault.as_error() if fault else None
     known = obj.status
     if known is not None and known.ready is ready and reports.same_error(known.error, error):
         return ()
