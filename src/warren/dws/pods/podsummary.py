@@ -32,9 +32,9 @@ def last_pods(pods: Iterable[Object]) -> list[dict[str, Any]]:
         pod = read(raw, Pod)
         job_name = pod.metadata.labels.get(_JOB_LABEL, pod.metadata.name)
         tries.setdefault((pod.spec.node_name, job_name), []).append(pod)
-    tries_by_rabbit = [(rabbit, _in_order(tries[rabbit, job])) for rabbit, job in sorted(tries)]
-    tries_by_rabbit.sort(key=lambda each: each[1][-1].status.phase != FAILED)
-    return [_pod_summary(rabbit, each) for rabbit, each in tries_by_rabbit[:_MAX_PODS]]
+    rabbits_and_tries = [(rabbit, _in_order(tries[rabbit, job])) for rabbit, job in sorted(tries)]
+    rabbits_and_tries.sort(key=lambda each: each[1][-1].status.phase != FAILED)
+    return [_pod_summary(rabbit, each) for rabbit, each in rabbits_and_tries[:_MAX_PODS]]
 
 
 def _in_order(pods: Iterable[Pod]) -> list[Pod]:

@@ -43,13 +43,13 @@ def _trouble_of(storage: Storage, nodes: Collection[str]) -> str:
     """Say what is wrong with a rabbit; nothing where all is well."""
     state = effective_status(storage)
     lost_nodes = [each.name for each in storage.status.access.computes if each.status != "Ready"]
-    lost_nodes_of_job = hostlist.encode(sorted(each for each in lost_nodes if each in nodes))
+    lost_hostlist = hostlist.encode(sorted(each for each in lost_nodes if each in nodes))
     if state == "Disabled":
         return f"is Disabled{outofservice.note_text(storage, labels.DISABLED)}"
     if state not in ("Ready", "Drained"):
         return f"is {state}"
-    if lost_nodes_of_job:
-        return f"has lost its link to {lost_nodes_of_job}"
+    if lost_hostlist:
+        return f"has lost its link to {lost_hostlist}"
     return (
         f"is Drained{outofservice.note_text(storage, labels.DRAINED)}" if state == "Drained" else ""
     )
