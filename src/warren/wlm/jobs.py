@@ -235,8 +235,8 @@ class FluxJobs:
         return new_id
 
     def _receive(self, entry: Payload) -> None:
-        job = entry["id"]
-        if job == _SENTINEL_ID:
+        job_id = entry["id"]
+        if job_id == _SENTINEL_ID:
             vanished = self._tracked.keys() - self._incoming.keys()
             self._tracked = self._incoming
             self._synced.set()
@@ -246,10 +246,10 @@ class FluxJobs:
         for each in entry["events"]:
             event = Event(each["timestamp"], each["name"], each.get("context", {}))
             try:
-                self._apply(job, event, entry)
+                self._apply(job_id, event, entry)
             except Exception as error:  # one job's event may cost neither others nor other jobs
-                self._log_bad_event(job, event, error)
-        tracked = self._incoming.get(job)
+                self._log_bad_event(job_id, event, error)
+        tracked = self._incoming.get(job_id)
         if tracked is None:
             return
         if IGNORED_EVENTS.issuperset(each["name"] for each in entry["events"]) and "R" not in entry:
@@ -258,18 +258,18 @@ class FluxJobs:
         tracked.r = entry.get("R", tracked.r)
         tracked.view = None
         if tracked.job.state is State.INACTIVE:
-            del self._incoming[job]
-        self._notify_listeners(job)
+            del self._incoming[job_id]
+        self._notify_listeners(job_id)
 
-    def _apply(self, job: int, event: Event, entry: Payload) -> None:
+    def _apply(self, job_id: int, event: Event, entry: Payload) -> None:
         if event.name == "submit":
             if "dw" in jobspecs.system(entry["jobspec"]):
-                lifecycle_job = lifecycle.from_submit(JobId(job), event)
+                lifecycle_job = lifecycle.from_submit(JobId(job_id), event)
                 spec = entry["jobspec"]
                 expanded = spec if self._rules is None else self._rules.expand_presets(spec)
-                self._incoming[job] = _TrackedJob(lifecycle_job, expanded)
+                self._incoming[job_id] = _TrackedJob(lifecycle_job, expanded)
             return
-        tracked = self._incoming.get(job)
+        tracked = self._incoming.get(job_id)
         if tracked is None:
             return
         updated = lifecycle.update(tracked.job, event)
@@ -277,12 +277,12 @@ class FluxJobs:
             tracked.jobspec = jobspecs.update(tracked.jobspec, event.context)
         tracked.job = updated
 
-    def _log_bad_event(self, job: int, event: Event, error: Exception) -> None:
+    def _log_bad_event(self, job_id: int, event: Event, error: Exception) -> None:
         """Log the first event of a job that is not understood: the job is as it was before it."""
-        tracked = self._incoming.get(job)
+        tracked = self._incoming.get(job_id)
         if tracked is None or not tracked.has_bad_event:
             reason = str(error)
-            log.exception("an event was not understood", job=job, name=event.name, reason=reason)
+            log.exception("an event was not understood", job=job_id, name=event.name, reason=reason)
         if tracked is not None:
             tracked.has_bad_event = True
 
@@ -291,13 +291,13 @@ class FluxJobs:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _notify_listeners(self, job: int) -> None:
+    def _notify_listeners(self, job_id: int) -> None:
         self._wake_waiters()
         for listener in self._listeners:
             try:
-                listener(job)
+                listener(job_id)
             except Exception:  # a bug of one listener may cost neither the others nor other jobs
-                log.exception("listener failed", job=job)
+                log.exception("listener failed", job=job_id)
 
     async def flash(self, job: Job) -> Sequence[HeldFlash]:
         # The journal tells R without the graph that says which flash it is.
@@ -508,36 +508,34 @@ class FluxJobs:
         # Clients ask for a poll, and go on once it is made: what is watched needs none.
         return {}
 
-    async def _reconcile(self, request: Request, job: int, phases: set[Phase]) -> Payload:
+    async def _reconcile(self, request: Request, job_id: int, phases: set[Phase]) -> Payload:
         """Have a job reconciled that has come to one of the phases; say how it went."""
         last_phase = max(_PHASES.index(each) for each in phases)
         first_phase = min(_PHASES.index(each) for each in phases)
         try:
             async with asyncio.timeout(_JOURNAL_TIMEOUT):
-                while (current := self.job(job)) is None or _PHASES.index(
-                    current.phase
-                ) <= last_phase:
-                    if current is not None and current.phase in phases:
+                while (seen := self.job(job_id)) is None or _PHASES.index(seen.phase) <= last_phase:
+                    if seen is not None and seen.phase in phases:
                         break
                     await self._changed.wait()
         except TimeoutError:
             first_phase = 0
-            if not self._stops_daemons(job):
-                log.warning("the journal does not tell of a job", job=job)
+            if not self._stops_daemons(job_id):
+                log.warning("the journal does not tell of a job", job=job_id)
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        pending = self._requests.setdefault(job, [])
+        pending = self._requests.setdefault(job_id, [])
         for each in pending:
             # As when the API is away: the plugin has given that one up, and they must not add up.
             if each.topic == request.topic and not each.answer.done():
                 each.answer.set_exception(RpcError(errno.EAGAIN, "it was asked again since"))
         pending[:] = [each for each in pending if not each.answer.done()]
         pending.append(_PluginRequest(request.topic, first_phase, answer))
-        self._notify_listeners(job)
+        self._notify_listeners(job_id)
         mistake = await answer
         return codec.write(codec.Reply(success=mistake is None, errstr=mistake))
 
-    def _stops_daemons(self, job: int) -> bool:
-        tracked = self._tracked.get(job)
+    def _stops_daemons(self, job_id: int) -> bool:
+        tracked = self._tracked.get(job_id)
         return tracked is not None and codec.DAEMONS_EPILOG in tracked.job.epilogs
 
     def answer_requests(self, job: Job, mistake: str | None) -> None:
