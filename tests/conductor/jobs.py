@@ -58,11 +58,11 @@ class Jobs:
     async def wait_synced(self) -> None:
         await self.synced.wait()
 
-    def job(self, job: int) -> Job | None:
-        return self.known.get(job)
+    def job(self, job_id: int) -> Job | None:
+        return self.known.get(job_id)
 
-    def user(self, job: int) -> int | None:
-        known = self.known.get(job)
+    def user(self, job_id: int) -> int | None:
+        known = self.known.get(job_id)
         return known.userid if known is not None else None
 
     def jobs(self) -> Iterable[int]:
@@ -76,7 +76,7 @@ class Jobs:
         self.asked.append(("flash", job.id))
         return self.held
 
-    async def release(
+    async def release_to_scheduler(
         self,
         job: Job,
         resources: Sequence[Mapping[str, Any]],
@@ -84,7 +84,7 @@ class Jobs:
         nodes: Sequence[str] | None = None,
         daemons: Sequence[str] = (),
     ) -> None:
-        self.asked.append(("release", job.id, resources))
+        self.asked.append(("release_to_scheduler", job.id, resources))
         self.allowed[job.id] = nodes
         self.enabled[job.id] = tuple(daemons)
         self._now(job, Phase.QUEUED, Phase.HELD)
@@ -97,7 +97,7 @@ class Jobs:
         self.asked.append(("finish", job.id))
         self._now(job, Phase.OVER, Phase.ENDING)
 
-    async def was_aborted(self, job: Job) -> bool:
+    async def ended_by_epilog_timeout(self, job: Job) -> bool:
         return job.id in self.aborted
 
     async def drain(self, nodes: Sequence[str], reason: str) -> None:
@@ -109,8 +109,10 @@ class Jobs:
     async def free(self, job: Job, nodes: Sequence[str]) -> None:
         self.asked.append(("free", job.id, tuple(nodes)))
 
-    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> float | None:
-        self.asked.append(("fail", job.id, type, note, severity))
+    async def raise_exception(
+        self, job: Job, type: str, note: str, severity: int = 0
+    ) -> float | None:
+        self.asked.append(("raise_exception", job.id, type, note, severity))
         known = self.known.get(job.id)
         if known is None or known.phase is Phase.OVER:
             return None
@@ -126,8 +128,8 @@ class Jobs:
             self.put(replace(known, failed=True, phase=Phase.ENDING))
         return self.heard_after
 
-    async def note(self, job: Job, values: Mapping[str, Any]) -> None:
-        self.asked.append(("note", job.id, dict(values)))
+    async def record(self, job: Job, values: Mapping[str, Any]) -> None:
+        self.asked.append(("record", job.id, dict(values)))
 
     async def memo(self, job: Job, values: Mapping[str, str]) -> None:
         self.asked.append(("memo", job.id, dict(values)))

@@ -119,9 +119,9 @@ def test_a_proposal_that_is_ready_releases_the_job_with_what_it_needs() -> None:
         async with informed(api):
             await conductor.reconcile(7)
 
-        ((_, _, resources),) = asked(jobs, "release")
+        ((_, _, resources),) = asked(jobs, "release_to_scheduler")
         assert "ssd" in str(resources)
-        ((_, _, notes),) = asked(jobs, "note")  # all that is kept, in one commit
+        ((_, _, notes),) = asked(jobs, "record")  # all that is kept, in one commit
         assert notes["rabbit_workflow"]["metadata"]["uid"] == made["metadata"]["uid"]
         assert notes["rabbit_proposal_timing"] == "1.5s"
         assert jobs.known[7].phase is Phase.QUEUED
@@ -145,7 +145,7 @@ def test_a_job_with_persistent_storage_is_released_for_the_nodes_that_it_is_for(
             await conductor.reconcile(7)
 
         assert jobs.allowed == {7: ("n0", "n1")}
-        assert asked(jobs, "release") == [("release", 7, JOB.resources)]
+        assert asked(jobs, "release_to_scheduler") == [("release_to_scheduler", 7, JOB.resources)]
 
     conducted(story, JOB, hidden=hidden)
 
@@ -156,9 +156,9 @@ def test_a_job_whose_persistent_storage_is_gone_fails_and_is_not_placed_anywhere
         async with informed(api):
             await conductor.reconcile(7)
 
-        ((_, _, _, note, _),) = asked(jobs, "fail")
+        ((_, _, _, note, _),) = asked(jobs, "raise_exception")
         assert note == "persistent storage 'pers' is gone"
-        assert asked(jobs, "release") == []
+        assert asked(jobs, "release_to_scheduler") == []
 
     conducted(story, JOB)
 
@@ -366,7 +366,9 @@ def test_a_job_that_its_site_does_not_allow_fails_before_it_has_a_workflow() -> 
         async with informed(api):
             await conductor.reconcile(7)
 
-        assert jobs.asked == [("fail", 7, "dws-create", "Only the instance's owner may.", 0)]
+        assert jobs.asked == [
+            ("raise_exception", 7, "dws-create", "Only the instance's owner may.", 0)
+        ]
         assert api.find(kinds.WORKFLOW, KEY) is None
 
     conducted(story, JOB)
@@ -378,7 +380,7 @@ def test_a_job_whose_workflow_the_api_will_not_have_is_told_so() -> None:
         async with informed(api):
             assert await conductor.reconcile(7) is None
 
-        assert jobs.asked == [("fail", 7, "dws-create", "line 1: no such command", 0)]
+        assert jobs.asked == [("raise_exception", 7, "dws-create", "line 1: no such command", 0)]
         assert jobs.passes == [(7, "line 1: no such command")]
 
     conducted(story, JOB)
@@ -410,8 +412,8 @@ def test_a_job_hears_of_a_mistake_by_where_it_is_and_only_while_that_matters(
         async with informed(api):
             await conductor.reconcile(7)
 
-        told = [each for each in asked(jobs, "fail") if each[2] == type]
-        assert told == ([] if failed else [("fail", 7, type, "no", 0)])
+        told = [each for each in asked(jobs, "raise_exception") if each[2] == type]
+        assert told == ([] if failed else [("raise_exception", 7, type, "no", 0)])
         assert jobs.passes == [(7, "no")]
 
     job = replace(WITH_NODES, phase=phase, failed=failed)
@@ -426,7 +428,7 @@ def test_a_job_that_is_ending_hears_of_no_mistake(phase: Phase) -> None:
         async with informed(api):
             await conductor.reconcile(7)
 
-        assert asked(jobs, "fail") == []
+        assert asked(jobs, "raise_exception") == []
         assert jobs.passes == [(7, "no")]
 
     conducted(story, replace(WITH_NODES, phase=phase))
@@ -464,7 +466,7 @@ def test_a_job_that_may_not_have_heard_of_a_mistake_is_looked_at_later() -> None
             await caught_up()
             assert await conductor.reconcile(7) == 5.0
 
-        assert len(asked(jobs, "fail")) == 2
+        assert len(asked(jobs, "raise_exception")) == 2
 
     conducted(story, replace(JOB, phase=Phase.STARTING, unreadable_reason="why"))
 
@@ -479,7 +481,7 @@ def test_a_job_whose_nodes_cannot_be_told_fails_with_the_reason(phase: Phase) ->
         async with informed(api):
             await conductor.reconcile(7)
 
-        ((_, _, _, note, severity),) = asked(jobs, "fail")
+        ((_, _, _, note, severity),) = asked(jobs, "raise_exception")
         assert (note, severity) == (f"what the job was given cannot be read: {BAD_R}", 0)
         assert jobs.passes == [(7, note)]
         assert spec(api)["desiredState"] == "Proposal"
@@ -494,7 +496,7 @@ def test_one_that_ends_gives_its_storage_back_all_the_same(phase: Phase) -> None
         async with informed(api):
             await conductor.reconcile(7)
 
-        assert asked(jobs, "fail") == []
+        assert asked(jobs, "raise_exception") == []
         assert spec(api)["desiredState"] == "Teardown"
 
     conducted(story, replace(JOB, phase=phase, unreadable_reason=BAD_R))
@@ -513,7 +515,7 @@ def test_a_job_whose_workflow_cannot_be_read_fails_with_the_reason_and_no_other_
         async with running(api, conductor.run()):
             await asyncio.sleep(1)
 
-            ((_, number, _, note, severity),) = asked(jobs, "fail")
+            ((_, number, _, note, severity),) = asked(jobs, "raise_exception")
             assert (number, severity) == (7, 0)
             assert re.match(r"Workflow fluxjob-7: .* at `\$\.spec\.desiredState`", note)
             assert api.find(kinds.WORKFLOW, other.workflow)
@@ -543,7 +545,7 @@ def test_a_rabbit_that_cannot_be_read_is_no_mistake_of_a_running_job() -> None:
             with pytest.raises(OthersMalformed, match="Storage r0: "):
                 await conductor.reconcile(7)
 
-        assert asked(jobs, "fail") == []
+        assert asked(jobs, "raise_exception") == []
         assert jobs.passes == []
 
     conducted(story, replace(WITH_NODES, phase=Phase.RUNNING))
@@ -557,7 +559,7 @@ def test_persistent_storage_whose_servers_cannot_be_read_is_no_mistake_of_its_us
             with pytest.raises(OthersMalformed, match="Servers pers: "):
                 await conductor.reconcile(7)
 
-        assert asked(jobs, "fail", "release") == []
+        assert asked(jobs, "raise_exception", "release_to_scheduler") == []
 
     conducted(story, JOB)
 
@@ -574,7 +576,7 @@ def test_what_is_asked_about_a_job_is_answered_when_the_api_is_back() -> None:
             await asyncio.sleep(60)
 
         assert set(jobs.passes) == {(7, None)}
-        assert asked(jobs, "fail") == []
+        assert asked(jobs, "raise_exception") == []
 
     conducted(story, JOB)
 
@@ -615,9 +617,9 @@ def test_a_job_leaves_another_instances_workflow_of_its_name_alone(phase: Phase)
         async with running(api, conductor.run()):
             await caught_up()
         assert api.find(kinds.WORKFLOW, KEY) == before
-        assert asked(jobs, "start") == asked(jobs, "release") == []
+        assert asked(jobs, "start") == asked(jobs, "release_to_scheduler") == []
         assert asked(jobs, "finish") == [("finish", 7)]
-        assert len(asked(jobs, "fail")) == (phase is not Phase.ENDING)
+        assert len(asked(jobs, "raise_exception")) == (phase is not Phase.ENDING)
 
     conducted(story, replace(JOB, phase=phase))
 
@@ -638,7 +640,9 @@ def test_a_job_on_a_node_without_a_rabbit_fails() -> None:
         async with informed(api):
             await conductor.reconcile(7)
 
-        assert asked(jobs, "fail") == [("fail", 7, "dws-setup", "node n9 is wired to no rabbit", 0)]
+        assert asked(jobs, "raise_exception") == [
+            ("raise_exception", 7, "dws-setup", "node n9 is wired to no rabbit", 0)
+        ]
 
     conducted(story, replace(WITH_NODES, nodes=("n0", "n9")))
 
@@ -656,10 +660,10 @@ def test_servers_are_gone_only_if_the_api_itself_says_so(there: bool) -> None:
         assert ("list", kinds.SERVERS) in api.asked
         if there:
             assert spec(api)["desiredState"] == "Setup"
-            assert asked(jobs, "fail") == []
+            assert asked(jobs, "raise_exception") == []
         else:
             note = f"the Servers {first.name} are gone"
-            assert asked(jobs, "fail") == [("fail", 7, "dws-setup", note, 0)]
+            assert asked(jobs, "raise_exception") == [("raise_exception", 7, "dws-setup", note, 0)]
 
     conducted(story, WITH_NODES, hidden=[kinds.SERVERS])
 
@@ -683,12 +687,12 @@ def test_what_a_job_needs_is_not_taken_to_be_nothing_before_it_is_seen(
 
         servers = api.find(kinds.SERVERS, first)
         if not there:
-            ((_, _, _, note, _),) = asked(jobs, "fail")
+            ((_, _, _, note, _),) = asked(jobs, "raise_exception")
             assert note == f"the DirectiveBreakdown {first.name} is gone"
-            assert asked(jobs, "release") == []
+            assert asked(jobs, "release_to_scheduler") == []
             assert spec(api)["desiredState"] == "Proposal"
         elif job.phase is Phase.HELD:
-            ((_, _, resources),) = asked(jobs, "release")
+            ((_, _, resources),) = asked(jobs, "release_to_scheduler")
             assert "ssd" in str(resources)
         else:
             assert servers["spec"]["allocationSets"][0]["storage"]
@@ -717,7 +721,7 @@ def test_a_transient_condition_is_borne_for_a_while_counted_from_when_it_was_fir
             await asyncio.sleep(6)
             assert await conductor.reconcile(7) is None
 
-        ((_, _, _, note, _),) = asked(jobs, "fail")
+        ((_, _, _, note, _),) = asked(jobs, "raise_exception")
         assert "'TransientCondition' state too long: in the way" in note
 
     conducted(story, WITH_NODES)
@@ -744,10 +748,10 @@ def test_a_clock_that_is_set_meanwhile_neither_ends_nor_prolongs_it(ahead: float
             await asyncio.sleep(4)
             clock.ahead = ahead
             assert await conductor.reconcile(7) == pytest.approx(PATIENCE - 4)
-            assert asked(jobs, "fail") == []
+            assert asked(jobs, "raise_exception") == []
             await asyncio.sleep(6)
             await conductor.reconcile(7)
-            assert len(asked(jobs, "fail")) == 1
+            assert len(asked(jobs, "raise_exception")) == 1
 
     conducted(story, WITH_NODES)
 
@@ -764,7 +768,7 @@ def test_one_that_has_passed_is_forgotten_and_the_next_has_its_own_time() -> Non
             await trouble(api, "TransientCondition")
             assert await conductor.reconcile(7) == PATIENCE
 
-        assert asked(jobs, "fail") == []
+        assert asked(jobs, "raise_exception") == []
 
     conducted(story, WITH_NODES)
 
@@ -1029,7 +1033,7 @@ def test_a_teardown_that_is_not_the_jobs_own_is_news_at_once(phase: Phase) -> No
             change = {"spec": {"desiredState": "Teardown"}, "metadata": {"annotations": {"a": "b"}}}
             await api.change(kinds.WORKFLOW, KEY, change)
             await caught_up()
-            told = [each[3] for each in asked(jobs, "fail")]
+            told = [each[3] for each in asked(jobs, "raise_exception")]
             if phase is Phase.STARTING:
                 assert len(told) == 1
                 assert f"Workflow {KEY.name} is torn down" in told[0]
@@ -1054,9 +1058,9 @@ def test_a_pass_that_is_to_be_made_later_is() -> None:
         await workflow(api, "Setup")
         async with running(api, conductor.run()):
             await trouble(api, "TransientCondition")
-            assert asked(jobs, "fail") == []
+            assert asked(jobs, "raise_exception") == []
             await asyncio.sleep(2 * PATIENCE)
-            assert len(asked(jobs, "fail")) == 1
+            assert len(asked(jobs, "raise_exception")) == 1
 
     conducted(story, WITH_NODES)
 

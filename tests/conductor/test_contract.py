@@ -126,7 +126,7 @@ def test_a_job_is_held_released_started_and_finished(lived: Any) -> None:
         assert heard[-1] == number
         assert number in tried.manager.jobs()
 
-        await tried.manager.release(held, held.resources or RESOURCES, {})
+        await tried.manager.release_to_scheduler(held, held.resources or RESOURCES, {})
         starting = await come_to(tried, number, Phase.STARTING)
         assert starting.nodes == ("node0",)
         await tried.manager.start(starting, {"DW_JOB_my_fs": "/mnt"})
@@ -149,9 +149,9 @@ def test_what_a_job_is_past_changes_nothing(lived: Any) -> None:
         await settle()
         assert (await come_to(tried, number, Phase.HELD)) == held
 
-        await tried.manager.release(held, held.resources or RESOURCES, {})
+        await tried.manager.release_to_scheduler(held, held.resources or RESOURCES, {})
         starting = await come_to(tried, number, Phase.STARTING)
-        await tried.manager.release(held, held.resources or RESOURCES, {})
+        await tried.manager.release_to_scheduler(held, held.resources or RESOURCES, {})
         await tried.manager.finish(held)
         await settle()
         assert (await come_to(tried, number, Phase.STARTING)) == starting
@@ -163,19 +163,19 @@ def test_a_fatal_exception_fails_a_job_and_another_does_not(lived: Any) -> None:
     async def story(tried: Tried) -> None:
         number = await tried.submit()
         held = await come_to(tried, number, Phase.HELD)
-        await tried.manager.release(held, held.resources or RESOURCES, {})
+        await tried.manager.release_to_scheduler(held, held.resources or RESOURCES, {})
         starting = await come_to(tried, number, Phase.STARTING)
         await tried.manager.start(starting, {})
         running = await come_to(tried, number, Phase.RUNNING)
-        await tried.manager.fail(running, "exception", "a warning", 1)
+        await tried.manager.raise_exception(running, "exception", "a warning", 1)
         await settle()
         assert not (await come_to(tried, number, Phase.RUNNING)).failed
 
-        await tried.manager.fail(running, "exception", "the end")
+        await tried.manager.raise_exception(running, "exception", "the end")
         ending = await come_to(tried, number, Phase.ENDING)
         assert ending.failed
         assert not ending.has_failed_while_ending
-        await tried.manager.fail(ending, "exception", "later", 1)
+        await tried.manager.raise_exception(ending, "exception", "later", 1)
         await settle()
         warned = await come_to(tried, number, Phase.ENDING)
         assert warned.has_exception_while_ending
@@ -190,7 +190,7 @@ def test_of_a_job_that_is_not_known_there_is_nothing(lived: Any) -> None:
         assert list(tried.manager.jobs()) == []
         gone = Job(id=123, phase=Phase.OVER, binding=tried.manager.binding)
         assert list(await tried.manager.flash(gone)) == []
-        await tried.manager.fail(gone, "exception", "nothing")
+        await tried.manager.raise_exception(gone, "exception", "nothing")
         await tried.manager.memo(gone, {"a": "b"})
         assert tried.manager.job(123) is None
 

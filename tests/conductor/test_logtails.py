@@ -91,7 +91,7 @@ def conducted(story: Story, reader: LogReader | None) -> None:
 
 
 def record(jobs: Jobs) -> dict[str, Any]:
-    return {key: value for _, _, noted in asked(jobs, "note") for key, value in noted.items()}
+    return {key: value for _, _, noted in asked(jobs, "record") for key, value in noted.items()}
 
 
 def test_the_record_has_the_jobs_own_pods_and_what_they_have_printed() -> None:

@@ -62,7 +62,7 @@ async def wired(api: Api) -> None:
 
 
 def notes(jobs: Jobs) -> dict[str, Any]:
-    return {key: value for _, _, values in asked(jobs, "note") for key, value in values.items()}
+    return {key: value for _, _, values in asked(jobs, "record") for key, value in values.items()}
 
 
 # Nodes that a job may lose
@@ -85,7 +85,7 @@ def test_a_job_that_may_lose_a_node_goes_on_without_the_one_that_mounts_nothing(
 
         assert [each[:4] for each in jobs.asked] == [
             ("drain", ("n1",), "rabbit storage is not there"),
-            ("fail", 7, "dws-node-failure", "n1"),
+            ("raise_exception", 7, "dws-node-failure", "n1"),
         ]
         found = api.find(kinds.WORKFLOW, KEY)
         assert found["spec"]["forceReady"]
@@ -160,7 +160,7 @@ def test_a_job_places_the_persistent_storage_that_it_makes_though_it_was_not_see
         async with informed(api):
             await conductor.reconcile(7)
 
-        assert asked(jobs, "fail") == []
+        assert asked(jobs, "raise_exception") == []
         (filled,) = api.find(kinds.SERVERS, pers)["spec"]["allocationSets"]
         assert filled["storage"] == [{"name": "r0", "allocationCount": 2}]
 
@@ -231,17 +231,17 @@ def test_a_running_job_hears_at_once_of_the_rabbits_of_its_flash_and_of_its_node
         for name in ("r1", "r2"):
             await rabbit(api, name)
         async with running(api, conductor.run()):
-            assert asked(jobs, "fail") == []
+            assert asked(jobs, "raise_exception") == []
             failing = {"status": {"status": "Failed"}}
             for name in ("r2", "r1"):
                 await api.change(kinds.STORAGE, Key("default", name), failing, status=True)
-            assert [each[3] for each in asked(jobs, "fail")] == ["r1 is Failed"]
+            assert [each[3] for each in asked(jobs, "raise_exception")] == ["r1 is Failed"]
             # As it was told of that, the job knows of it.
             jobs.known[7] = replace(RUNNING, alerts=("r1 is Failed",))
             link = {"status": {"access": {"computes": [{"name": "n0", "status": "Offline"}]}}}
             await api.change(kinds.STORAGE, Key("default", "r0"), link, status=True)
 
-        assert [each[2:] for each in asked(jobs, "fail")] == [
+        assert [each[2:] for each in asked(jobs, "raise_exception")] == [
             ("rabbit-alert", "r1 is Failed", 2),
             ("rabbit-alert", "r0 has lost its link to n0", 2),
         ]
@@ -278,8 +278,8 @@ def test_only_a_job_that_is_about_to_get_its_workflow_is_held_against_the_sites_
             await conductor.reconcile(7)
 
         assert jobs.passes == [(7, None)]
-        assert asked(jobs, "fail") == []
-        assert asked(jobs, "release", "finish") != []
+        assert asked(jobs, "raise_exception") == []
+        assert asked(jobs, "release_to_scheduler", "finish") != []
 
     conducted(story, replace(JOB, phase=phase))
 

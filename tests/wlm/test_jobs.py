@@ -524,7 +524,7 @@ def test_what_fails_while_its_end_is_asked_about_is_raised_by_us() -> None:
         await asyncio.sleep(0)
 
         for _ in range(2):  # there is no news of it yet
-            await jobs.fail(now, "exception", "copy_out has failed")
+            await jobs.raise_exception(now, "exception", "copy_out has failed")
             jobs.answer_requests(now, None)
         told = {"type": "exception", "severity": 0, "note": "copy_out has failed"}
         assert handle.raised == [{"id": 7, **told}]
@@ -546,17 +546,17 @@ def test_what_fails_while_a_job_is_held_is_the_answer_to_the_plugin() -> None:
         answer = asked("create", create, jobs)
         await asyncio.sleep(0)
 
-        await jobs.fail(now, codec.DEPENDENCY, "no such profile")
+        await jobs.raise_exception(now, codec.DEPENDENCY, "no such profile")
         assert await answer == {"success": False, "errstr": "no such profile"}
         assert handle.raised == []
 
         # The plugin may have dropped it, and does not ask again: that is seen later.
-        wait = await jobs.fail(now, codec.DEPENDENCY, "no such profile")
+        wait = await jobs.raise_exception(now, codec.DEPENDENCY, "no such profile")
         assert wait is not None
         assert handle.raised == []
         await asyncio.sleep(wait)
         for _ in range(2):
-            assert await jobs.fail(now, codec.DEPENDENCY, "no such profile") is None
+            assert await jobs.raise_exception(now, codec.DEPENDENCY, "no such profile") is None
         told = {"type": codec.DEPENDENCY, "severity": 0, "note": "no such profile"}
         assert handle.raised == [{"id": 7, **told}]
         running.cancel()
@@ -578,7 +578,7 @@ def test_a_job_that_has_failed_since_it_was_looked_at_does_not_fail_once_more() 
         assert now.failed
         before = replace(now, phase=Phase.HELD, failed=False)
 
-        assert await jobs.fail(before, codec.DEPENDENCY, "no such profile") is None
+        assert await jobs.raise_exception(before, codec.DEPENDENCY, "no such profile") is None
         assert handle.raised == []
         running.cancel()
 
@@ -595,7 +595,7 @@ def test_a_plugin_that_asks_about_what_was_raised_already_does_not_raise_it_once
         await jobs.wait_synced()
         now = jobs.job(7)
         assert now is not None
-        await jobs.fail(now, codec.DEPENDENCY, "no such profile")
+        await jobs.raise_exception(now, codec.DEPENDENCY, "no such profile")
         create = codec.Create(jobid=7, userid=0, dw_directives=[], resources=[])
         answer = asked("create", create, jobs)
         await asyncio.sleep(0)
@@ -723,27 +723,31 @@ def test_an_instance_that_is_lost_before_its_mark_is_kept_is_asked_again() -> No
     virtual.run(main())
 
 
-def test_a_job_was_aborted_where_the_instance_or_its_owner_says_so() -> None:
+def test_a_job_was_ended_by_its_epilogs_limit_where_the_instance_or_its_owner_says_so() -> None:
     """A guest's word disables no rabbit, whatever else has ended the job."""
 
     async def action(world: World, control: Control) -> None:
         owner = control.instance.bus.owner
         jobs = FluxJobs(control.instance.bus.handle(), owner)
 
-        async def was_aborted(**raised: Any) -> bool:
+        async def ended_by_timeout(**raised: Any) -> bool:
             number = await world.submit(control)
             context = {"type": "dws-epilog-timeout", "severity": 0, "note": "", **raised}
             control.instance.manager.processor.post(
                 control.instance.manager.active_job(number), "exception", context
             )
             await world.ended(control, number)
-            return await jobs.was_aborted(Job(id=number, phase=Phase.OVER, binding=codec.BINDING))
+            return await jobs.ended_by_epilog_timeout(
+                Job(id=number, phase=Phase.OVER, binding=codec.BINDING)
+            )
 
-        assert await was_aborted()
-        assert await was_aborted(userid=owner)
-        assert not await was_aborted(userid=owner + 1)
-        assert not await was_aborted(severity=1)
-        assert not await was_aborted(type="cancel", userid=owner)
-        assert not await jobs.was_aborted(Job(id=1, phase=Phase.OVER, binding=codec.BINDING))
+        assert await ended_by_timeout()
+        assert await ended_by_timeout(userid=owner)
+        assert not await ended_by_timeout(userid=owner + 1)
+        assert not await ended_by_timeout(severity=1)
+        assert not await ended_by_timeout(type="cancel", userid=owner)
+        assert not await jobs.ended_by_epilog_timeout(
+            Job(id=1, phase=Phase.OVER, binding=codec.BINDING)
+        )
 
     in_a_world(action)

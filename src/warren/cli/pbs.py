@@ -155,10 +155,10 @@ def test(
     node = qmgr.node_name()
     trial = Trial(
         hook=delivered.hook if delivered else hookfile.path(),
-        name=name,
+        hook_name=name,
         config=config_file,
         node=node,
-        job=job or f"0.warren-test-{node}",
+        jobid=job or f"0.warren-test-{node}",
         user=user or _own_user_name(),
         place=place,
         sharing=sharing,

@@ -13,24 +13,24 @@ class Capacities:
 
     def __init__(self, storages: Informer) -> None:
         self._storages = storages
-        self._known: dict[Key, int] = {}
-        self._largest: int | None = None
-        """None where it is to be looked for."""
+        self._capacities: dict[Key, int] = {}
+        self._largest_gib: int | None = None
+        """None until it is computed anew: a capacity has changed."""
         storages.listen(self._changed)
 
     def largest(self) -> int | None:
         """Return how many GiB the largest rabbit has; None where none has told."""
-        if self._largest is None:
-            self._largest = max(self._known.values(), default=0) // GIB
-        return self._largest or None
+        if self._largest_gib is None:
+            self._largest_gib = max(self._capacities.values(), default=0) // GIB
+        return self._largest_gib or None
 
     def _changed(self, obj: Object) -> None:
         key = key_of(obj)
         if key.namespace != kinds.DEFAULT_NAMESPACE:
             return
         raw = self._storages.get(key)
-        has = read(raw, Storage).status.capacity if raw is not None else 0
-        if has != self._known.pop(key, 0):
-            self._largest = None
-        if has:
-            self._known[key] = has
+        capacity = read(raw, Storage).status.capacity if raw is not None else 0
+        if capacity != self._capacities.pop(key, 0):
+            self._largest_gib = None
+        if capacity:
+            self._capacities[key] = capacity

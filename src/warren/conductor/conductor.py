@@ -1,8 +1,8 @@
 """Reconciles jobs with their Workflows: look at the job and its Workflow, decide, act.
 
 News of either has the job reconciled. Nothing is remembered in between but when a
-Workflow was first seen in TransientCondition, what a job has been shown, and the nodes that a
-Workflow has left drained.
+Workflow was first seen in TransientCondition or Error, what a job has been shown, and the nodes
+that a Workflow has left drained.
 """
 
 import asyncio
@@ -89,8 +89,8 @@ class Conductor:
 
         What containers have printed is read by `reader`, for the records of jobs.
         """
-        self._tails = None if reader is None else LogTails(reader)
-        self._pods = PodLists(client)
+        self._log_tails = None if reader is None else LogTails(reader)
+        self._pod_lists = PodLists(client)
         self._client = client
         self.informers = informers
         self._jobs = jobs
@@ -100,7 +100,7 @@ class Conductor:
         self.on_state: Callable[[str, float], None] = lambda state, seconds: None
         """Called with the seconds that a Workflow took until it was ready in a state."""
         self._refusals = RefusalLog()
-        self._transient_since: dict[int, float] = {}
+        self._trouble_since: dict[int, float] = {}
         self._shown_memos: dict[int, dict[str, str]] = {}
         self._observed_timings: dict[int, set[str]] = {}
         self._nodes_to_undrain: dict[int, Collection[str]] = {}
@@ -172,7 +172,7 @@ class Conductor:
                 log.info("job refused", job=job_id, reason=mistake)
                 if not job.failed:
                     type_ = job.binding.exception_type(job.phase)
-                    delay = await self._jobs.fail(job, type_, mistake)
+                    delay = await self._jobs.raise_exception(job, type_, mistake)
         else:
             self._refusals.note_success(job_id)
         self._jobs.answer_requests(job, mistake)
@@ -186,8 +186,8 @@ class Conductor:
         """Return what jobs wait for, as far as their storage is concerned; for those that do."""
         configuration = self._configuration()
         reasons = {}
-        for number in jobs:
-            job = self._jobs.job(number)
+        for job_id in jobs:
+            job = self._jobs.job(job_id)
             # Most jobs of a long list run, or wait for nodes: nothing is looked up for them.
             if job is None or job.phase not in waits.PHASES:
                 continue
@@ -198,7 +198,7 @@ class Conductor:
                 continue  # it is told so when it is reconciled
             reason = waits.reason(job, workflow, configuration)
             if reason is not None:
-                reasons[number] = reason
+                reasons[job_id] = reason
         return reasons
 
     async def storage(self, job_id: int) -> Mapping[str, Any] | None:
@@ -207,16 +207,16 @@ class Conductor:
         raw = self.informers.of(kinds.WORKFLOW).get(job.workflow) if job is not None else None
         if job is None or raw is None:
             return None
-        found = self._of(kinds.COMPUTES, job)
-        summarized = summary.summary(
+        computes = self._objects_of(kinds.COMPUTES, job)
+        summary_now = summary.summary(
             read(raw, Workflow),
-            [read(obj, Servers) for obj in self._of(kinds.SERVERS, job)],
-            read(found[0], Computes) if found else None,
+            [read(obj, Servers) for obj in self._objects_of(kinds.SERVERS, job)],
+            read(computes[0], Computes) if computes else None,
             self._mounted(job),
-            self._of(kinds.NNF_DATA_MOVEMENT, job),
-            await self._pods.read_recent(read(raw, Workflow)),
+            self._objects_of(kinds.NNF_DATA_MOVEMENT, job),
+            await self._pod_lists.read_recent(read(raw, Workflow)),
         )
-        return {**summarized, "waits": self.waiting([job_id]).get(job_id, "")}
+        return {**summary_now, "waits": self.waiting([job_id]).get(job_id, "")}
 
     async def _decide(self, snapshot: JobSnapshot) -> list[Action]:
         """Decide. Raises Fault where the job cannot go on."""
@@ -227,21 +227,23 @@ class Conductor:
                 raise
             # Some of what was seen may be older than the rest: no object is blamed for that.
             selector = labels.of_workflow(snapshot.workflow)
-            live = {
+            live_dependents = {
                 kind: (await self._client.list(kind, labels=selector)).items
                 for kind in kinds.FOR_WORKLOAD_MANAGERS
             }
-            again = self._snapshot(self._job_or_over(snapshot.job.id), snapshot.configuration, live)
-            return conduct.decide(await self._complete(again))
+            live_snapshot = self._snapshot(
+                self._job_or_over(snapshot.job.id), snapshot.configuration, live_dependents
+            )
+            return conduct.decide(await self._complete(live_snapshot))
 
     async def _complete(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up what is no object of the job's Workflow, where it matters."""
-        found = await self._with_existing_servers(
+        completed = await self._with_existing_servers(
             await self._with_flash(await self._with_new_persistent(snapshot))
         )
-        if found.workflow is not None and conduct.needs_pods(found):
-            found = replace(found, pods=await self._pods.read_live(found.workflow))
-        return self._with_shared_nodes(self._with_rabbits(await self._with_abort(found)))
+        if completed.workflow is not None and conduct.needs_pods(completed):
+            completed = replace(completed, pods=await self._pod_lists.read_live(completed.workflow))
+        return self._with_shared_nodes(self._with_rabbits(await self._with_abort_check(completed)))
 
     async def _with_new_persistent(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up persistent storage that the job makes: it has its own Servers."""
@@ -264,16 +266,16 @@ class Conductor:
         """Look up where persistent storage is that a job is about to be placed beside."""
         if snapshot.job.phase is not Phase.HELD:
             return snapshot
-        used = {}
+        used_servers = {}
         for key in nodelocal.existing_storage(snapshot.breakdowns.values()):
             # Kinds are watched one by one: these may not have been seen yet.
-            raw = self.informers.of(kinds.SERVERS).get(key)
+            seen = self.informers.of(kinds.SERVERS).get(key)
             try:
-                found = raw or await self._client.get(kinds.SERVERS, key)
+                raw_servers = seen or await self._client.get(kinds.SERVERS, key)
             except NotFound:
                 continue
-            used[key] = read_other(found, Servers)
-        return replace(snapshot, existing_servers=used) if used else snapshot
+            used_servers[key] = read_other(raw_servers, Servers)
+        return replace(snapshot, existing_servers=used_servers) if used_servers else snapshot
 
     async def _with_flash(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up which rabbits' flash the job was given, where that matters."""
@@ -281,11 +283,11 @@ class Conductor:
             return snapshot
         return replace(snapshot, flash=await self._jobs.flash(snapshot.job))
 
-    async def _with_abort(self, snapshot: JobSnapshot) -> JobSnapshot:
+    async def _with_abort_check(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up whether a job was let go before its storage, and which rabbits hold that."""
         if not conduct.needs_abort_check(snapshot):
             return snapshot
-        if not await self._jobs.was_aborted(snapshot.job):
+        if not await self._jobs.ended_by_epilog_timeout(snapshot.job):
             return snapshot
         storages = self._rabbits(abort.rabbits_with_allocations(snapshot.servers.values()))
         return replace(snapshot, aborted=True, storages=storages)
@@ -295,10 +297,10 @@ class Conductor:
         if snapshot.job.phase is not Phase.RUNNING or snapshot.workflow is None:
             return snapshot
         wiring = snapshot.configuration.rabbits_of_computes() if snapshot.configuration else {}
-        found = {wiring[node] for node in snapshot.job.nodes if node in wiring}
+        rabbits = {wiring[node] for node in snapshot.job.nodes if node in wiring}
         for each in snapshot.servers.values():
-            found.update(share.name for one in each.spec.allocation_sets for share in one.storage)
-        return replace(snapshot, storages=self._rabbits(found))
+            rabbits.update(share.name for one in each.spec.allocation_sets for share in one.storage)
+        return replace(snapshot, storages=self._rabbits(rabbits))
 
     def _with_shared_nodes(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up which nodes of a job that was let go another such job has, too."""
@@ -317,8 +319,10 @@ class Conductor:
 
     def _rabbits(self, names: Iterable[str]) -> dict[str, Storage]:
         storages = self.informers.of(kinds.STORAGE)
-        found = {name: storages.get(Key(kinds.DEFAULT_NAMESPACE, name)) for name in names}
-        return {name: read_other(raw, Storage) for name, raw in found.items() if raw is not None}
+        raw_storages = {name: storages.get(Key(kinds.DEFAULT_NAMESPACE, name)) for name in names}
+        return {
+            name: read_other(raw, Storage) for name, raw in raw_storages.items() if raw is not None
+        }
 
     def _job_or_over(self, job_id: int) -> Job:
         return self._jobs.job(job_id) or Job(
@@ -337,18 +341,18 @@ class Conductor:
     def _log_workflows_of_others(self) -> None:
         """Log which Workflows are left alone, for those of an instance that is lost stay."""
         names = sorted(key_of(raw).name for raw in self.informers.of(kinds.WORKFLOW).all())
-        numbers = {name: self._jobs.binding.job(name) for name in names}
-        others = [
+        job_ids = {name: self._jobs.binding.job(name) for name in names}
+        names_of_others = [
             name
-            for name, job in numbers.items()
-            if job is not None and self._is_of_another_instance(job)
+            for name, job_id in job_ids.items()
+            if job_id is not None and self._is_of_another_instance(job_id)
         ]
-        if others:
+        if names_of_others:
             log.warning(
                 "Workflows of another instance are left alone: where that instance is lost, take "
                 "away their label",
                 label=labels.INSTANCE,
-                workflows=others,
+                workflows=names_of_others,
             )
 
     def _configuration(self) -> SystemConfiguration | None:
@@ -364,10 +368,12 @@ class Conductor:
         """Return what is seen of a job. Raises Malformed for an object of its own."""
         settings = self._settings
         raw = self.informers.of(kinds.WORKFLOW).get(job.workflow)
-        found = dependents or {kind: self._of(kind, job) for kind in kinds.FOR_WORKLOAD_MANAGERS}
-        breakdowns = [read(obj, DirectiveBreakdown) for obj in found[kinds.BREAKDOWN]]
-        servers = [read(obj, Servers) for obj in found[kinds.SERVERS]]
-        computes = next(iter(found[kinds.COMPUTES]), None)
+        objects = dependents or {
+            kind: self._objects_of(kind, job) for kind in kinds.FOR_WORKLOAD_MANAGERS
+        }
+        breakdowns = [read(obj, DirectiveBreakdown) for obj in objects[kinds.BREAKDOWN]]
+        servers = [read(obj, Servers) for obj in objects[kinds.SERVERS]]
+        computes = next(iter(objects[kinds.COMPUTES]), None)
         workflow = read(raw, Workflow) if raw is not None else None
         return JobSnapshot(
             job=job,
@@ -402,16 +408,16 @@ class Conductor:
 
         By the namespace of the mount: its node's agent may write the rest.
         """
-        mounts = [read(obj, ClientMount) for obj in self._of(kinds.CLIENT_MOUNT, job)]
+        mounts = [read(obj, ClientMount) for obj in self._objects_of(kinds.CLIENT_MOUNT, job)]
         return {each.metadata.namespace for each in mounts if not each.all_in("unmounted")}
 
     def _not_fully_mounted(self, job: Job) -> Collection[str]:
         """Return the nodes that have not mounted all of a job's storage, where that matters."""
         if not job.tolerance or job.phase is not Phase.STARTING:
             return ()
-        mounts = [read(obj, ClientMount) for obj in self._of(kinds.CLIENT_MOUNT, job)]
-        late = {each.metadata.namespace for each in mounts if not each.all_in("mounted")}
-        return late | (set(job.nodes) - {each.metadata.namespace for each in mounts})
+        mounts = [read(obj, ClientMount) for obj in self._objects_of(kinds.CLIENT_MOUNT, job)]
+        not_mounted = {each.metadata.namespace for each in mounts if not each.all_in("mounted")}
+        return not_mounted | (set(job.nodes) - {each.metadata.namespace for each in mounts})
 
     def _last_copy_progress(self, job: Job) -> float | None:
         """Return when copies of a job last went on, where its time runs while they do."""
@@ -421,18 +427,18 @@ class Conductor:
         return max(filter(None, (each.status.last_moved for each in movements)), default=None)
 
     def _movements(self, job: Job) -> Sequence[Object]:
-        return self._of(kinds.NNF_DATA_MOVEMENT, job) if job.phase is Phase.ENDING else ()
+        return self._objects_of(kinds.NNF_DATA_MOVEMENT, job) if job.phase is Phase.ENDING else ()
 
-    def _of(self, kind: Kind, job: Job) -> Sequence[Object]:
+    def _objects_of(self, kind: Kind, job: Job) -> Sequence[Object]:
         return self.informers.of(kind).by_index("workflow", str(job.workflow))
 
     def _seconds_in_trouble(self, job_id: int, workflow: Workflow | None) -> float | None:
         if workflow is None or workflow.status.status not in ("TransientCondition", "Error"):
-            self._transient_since.pop(job_id, None)
+            self._trouble_since.pop(job_id, None)
             return None
         # Not by the clock, which may be set meanwhile: that would end all jobs in trouble at once.
         now = asyncio.get_running_loop().time()
-        return now - self._transient_since.setdefault(job_id, now)
+        return now - self._trouble_since.setdefault(job_id, now)
 
     async def _act(self, job: Job, actions: Sequence[Action]) -> float | None:
         """Do what was decided, in order; return the seconds after which to look again."""
@@ -442,7 +448,9 @@ class Conductor:
                 case Create() | Change() | Remove():
                     await perform(self._client, [action])
                 case jobactions.Release(resources, constraints, nodes, daemons):
-                    await self._jobs.release(job, resources, constraints, nodes, daemons)
+                    await self._jobs.release_to_scheduler(
+                        job, resources, constraints, nodes, daemons
+                    )
                 case jobactions.Start(variables):
                     await self._jobs.start(job, variables)
                 case jobactions.Finish():
@@ -454,15 +462,17 @@ class Conductor:
                 case jobactions.Undrain(nodes, reason):
                     await self._jobs.undrain(nodes, reason)
                 case jobactions.Fail(type_, note, severity):
-                    delay = _sooner(delay, await self._jobs.fail(job, type_, note, severity))
+                    delay = _sooner(
+                        delay, await self._jobs.raise_exception(job, type_, note, severity)
+                    )
                 case jobactions.Note(values):
-                    await self._jobs.note(job, values)
+                    await self._jobs.record(job, values)
                     for key, value in values.items():
                         self._observe(job, key, value)
                 case jobactions.KeepLogs(logs):
-                    if self._tails is not None:
-                        text = await self._tails.text(logs)
-                        await self._jobs.note(job, {jobactions.CONTAINER_LOG: text})
+                    if self._log_tails is not None:
+                        text = await self._log_tails.text(logs)
+                        await self._jobs.record(job, {jobactions.CONTAINER_LOG: text})
                 case jobactions.Memo(values):
                     await self._show(job, values)
                 case jobactions.RequeueAfter(seconds):
@@ -471,10 +481,10 @@ class Conductor:
 
     def _observe(self, job: Job, key: str, value: Any) -> None:
         """Tell how long a state took, once."""
-        timed = jobactions.TIMING.fullmatch(key)
-        if timed is not None and key not in self._observed_timings.setdefault(job.id, set()):
+        match = jobactions.TIMING.fullmatch(key)
+        if match is not None and key not in self._observed_timings.setdefault(job.id, set()):
             self._observed_timings[job.id].add(key)
-            self.on_state(timed[1], from_go_duration(value))
+            self.on_state(match[1], from_go_duration(value))
 
     async def _show(self, job: Job, values: Mapping[str, str]) -> None:
         # A memo is an event of the job, and has it reconciled: shown again each time, that never
@@ -489,21 +499,21 @@ class Conductor:
         job_id = self._jobs.binding.job(key.name)
         if job_id is None:
             return
-        gone = self.informers.of(kinds.WORKFLOW).get(key) is None
+        is_gone = self.informers.of(kinds.WORKFLOW).get(key) is None
         job = self._jobs.job(job_id)
-        finished = conduct.is_finished(obj, job, self._jobs.binding.finalizer)
-        nodes = abort.nodes_of_abort(obj) if gone and self._settings.return_to_service else ()
+        is_finished = conduct.is_finished(obj, job, self._jobs.binding.finalizer)
+        nodes = abort.nodes_of_abort(obj) if is_gone and self._settings.return_to_service else ()
         if nodes:
             self._nodes_to_undrain[job_id] = nodes
-        if finished and not nodes and job_id not in self._transient_since:
+        if is_finished and not nodes and job_id not in self._trouble_since:
             return
         # What has no job is torn down wherever it is.
-        must_go = gone or job is None
+        must_go = is_gone or job is None
         must_go = must_go or conduct.is_torn_down_early(job, obj["spec"]["desiredState"])
         # Of what its drivers write in between, nothing is to be decided.
         if (
             must_go
-            or job_id in self._transient_since
+            or job_id in self._trouble_since
             or conduct.may_need_action(obj, self._settings.timeouts)
         ):
             self.reconciler.add(job_id)
@@ -517,14 +527,14 @@ class Conductor:
                 and conduct.may_need_action(raw, self._settings.timeouts)
                 and changes.is_relevant_to_conductor(kind, before, after, raw)
             ):
-                self._wake(raw["metadata"]["name"])
+                self._wake_job_of(raw["metadata"]["name"])
 
     def _mount_changed(self, before: Object | None, after: Object | None) -> None:
         """Have a job reconciled that waits for its flash alone, when a node has let go of that."""
         for workflow in labels.workflow_of(after or before or {}):
             raw = self.informers.of(kinds.WORKFLOW).get(Key.parse(workflow))
             if raw and conduct.is_stuck_in_teardown(raw) and conduct.has_unmounted(before, after):
-                self._wake(raw["metadata"]["name"])
+                self._wake_job_of(raw["metadata"]["name"])
 
     def _rabbit_changed(self, obj: Object) -> None:
         """Have the jobs reconciled whose flash or nodes are a rabbit's."""
@@ -535,10 +545,10 @@ class Conductor:
             for each in computes.by_index("compute", node):
                 self._dependent_changed(kinds.COMPUTES, None, each)
 
-    def _wake(self, name: str) -> None:
-        job = self._jobs.binding.job(name)
-        if job is not None:
-            self.reconciler.add(job)
+    def _wake_job_of(self, workflow_name: str) -> None:
+        job_id = self._jobs.binding.job(workflow_name)
+        if job_id is not None:
+            self.reconciler.add(job_id)
 
 
 def _sooner(one: float | None, other: float | None) -> float | None:

@@ -26,28 +26,28 @@ class LogTails:
 
     async def text(self, logs: Sequence[LogRef]) -> str:
         """Return what is kept of some logs: of one that cannot be read, why not."""
-        most = podsummary.characters_of_each(logs)
+        max_characters = podsummary.characters_of_each(logs)
         deadline = asyncio.get_running_loop().time() + self._seconds
-        limit = asyncio.Semaphore(_MAX_CONCURRENT_READS)
+        slots = asyncio.Semaphore(_MAX_CONCURRENT_READS)
 
         async def read(each: LogRef) -> str:
             try:
-                async with asyncio.timeout_at(deadline), limit:
-                    return await self._tail(each, most)
+                async with asyncio.timeout_at(deadline), slots:
+                    return await self._tail(each, max_characters)
             except (WarrenError, TimeoutError) as error:
                 reason = str(error) or f"it did not come within {self._seconds:g} s"
                 log.warning("log not read", pod=str(each.pod), reason=reason)
                 return f"(not read: {reason})"
 
-        found = await asyncio.gather(*map(read, logs))
-        return podsummary.join_logs(dict(zip(logs, found, strict=True)))
+        texts = await asyncio.gather(*map(read, logs))
+        return podsummary.join_logs(dict(zip(logs, texts, strict=True)))
 
-    async def _tail(self, each: LogRef, most: int) -> str:
-        """Return the last characters, which are in no more than so many lines."""
-        last = b""
-        pieces = self._reader.log(each.pod, each.container, most)
-        async with aclosing(pieces) as printed:  # type: ignore[type-var]
-            async for piece in printed:
+    async def _tail(self, log_ref: LogRef, max_characters: int) -> str:
+        """Return the last characters of a log, which are in no more than so many lines."""
+        tail = b""
+        pieces = self._reader.log(log_ref.pod, log_ref.container, max_characters)
+        async with aclosing(pieces) as chunks:  # type: ignore[type-var]
+            async for chunk in chunks:
                 # UTF-8 has no character of more than four bytes.
-                last = (last + piece)[-4 * most :]
-        return last.decode(errors="replace")[-most:]
+                tail = (tail + chunk)[-4 * max_characters :]
+        return tail.decode(errors="replace")[-max_characters:]

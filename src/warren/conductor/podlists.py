@@ -17,7 +17,7 @@ _CACHE_SECONDS: Final = 1.0
 """For how long a list is told again to users, however often they ask."""
 
 
-class _Recent(msgspec.Struct):
+class _CachedPods(msgspec.Struct):
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     valid_until: float = 0.0
     pods: Sequence[Object] = ()
@@ -28,7 +28,7 @@ class PodLists:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._recent: dict[str, _Recent] = {}
+        self._cached_by_uid: dict[str, _CachedPods] = {}
 
     async def read_live(self, workflow: Workflow) -> Sequence[Object]:
         """Return a Workflow's pods. What cannot be told of them holds nothing up."""
@@ -44,14 +44,14 @@ class PodLists:
     async def read_recent(self, workflow: Workflow) -> Sequence[Object]:
         """Return a Workflow's pods as they were within the last second: many may ask."""
         loop = asyncio.get_running_loop()
-        self._recent = {
+        self._cached_by_uid = {
             uid: each
-            for uid, each in self._recent.items()
+            for uid, each in self._cached_by_uid.items()
             if each.lock.locked() or loop.time() < each.valid_until
         }
-        recent = self._recent.setdefault(workflow.metadata.uid, _Recent())
-        async with recent.lock:
-            if loop.time() >= recent.valid_until:
-                recent.pods = await self.read_live(workflow)
-                recent.valid_until = loop.time() + _CACHE_SECONDS
-            return recent.pods
+        cached = self._cached_by_uid.setdefault(workflow.metadata.uid, _CachedPods())
+        async with cached.lock:
+            if loop.time() >= cached.valid_until:
+                cached.pods = await self.read_live(workflow)
+                cached.valid_until = loop.time() + _CACHE_SECONDS
+            return cached.pods

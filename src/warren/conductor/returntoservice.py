@@ -50,17 +50,17 @@ class ReturnToService:
         if raw is None:
             return
         storage = read(raw, Storage)
-        found = self._tests.get(selftest.test_key(rabbit))
-        test = None if found is None else read(found, NnfStorage)
+        raw_test = self._tests.get(selftest.test_key(rabbit))
+        test = None if raw_test is None else read(raw_test, NnfStorage)
         if test is None and storage.spec.state != "Disabled":
             return
-        wanted = (
+        is_wanted = (
             self._enabled
             and selftest.is_wanted(storage, abort.DISABLED_BY)
             and not self._has_storage_of_aborted_jobs(storage)
         )
         now = self._clock.now()
-        writes = selftest.decide(storage, test, wanted=wanted, by=abort.DISABLED_BY, now=now)
+        writes = selftest.decide(storage, test, wanted=is_wanted, by=abort.DISABLED_BY, now=now)
         await perform(self._client, writes)
 
     def _has_storage_of_aborted_jobs(self, storage: Storage) -> bool:

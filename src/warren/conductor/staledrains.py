@@ -61,14 +61,14 @@ class StaleDrains:
 
     def _nodes_of_remaining_workflows(self) -> set[str]:
         """Return the nodes of the Workflows that are still to go, or to be marked."""
-        found: set[str] = set()
+        remaining: set[str] = set()
         for raw in self._workflows.all():
-            number = self._jobs.binding.job(key_of(raw).name)
-            if number is None:
+            job_id = self._jobs.binding.job(key_of(raw).name)
+            if job_id is None:
                 continue
-            for nodes in (abort.nodes_of_abort, partial(self._nodes_of_finished_job, number)):
+            for nodes in (abort.nodes_of_abort, partial(self._nodes_of_finished_job, job_id)):
                 try:
-                    found |= nodes(raw)
+                    remaining |= nodes(raw)
                 except UserMistake as error:  # one object may not keep the nodes of all others
                     log.warning(
                         "a Workflow's nodes are not known, and may return before it is gone: see "
@@ -76,11 +76,11 @@ class StaleDrains:
                         workflow=key_of(raw).name,
                         reason=str(error),
                     )
-        return found
+        return remaining
 
-    def _nodes_of_finished_job(self, number: int, workflow: Object) -> frozenset[str]:
+    def _nodes_of_finished_job(self, job_id: int, workflow: Object) -> frozenset[str]:
         """Return the nodes of a Workflow whose job is over. Raises Malformed."""
-        job, computes = self._jobs.job(number), self._computes.get(key_of(workflow))
+        job, computes = self._jobs.job(job_id), self._computes.get(key_of(workflow))
         if computes is None or not (job is None or job.phase is Phase.OVER):
             return frozenset()
         return frozenset(each.name for each in read(computes, Computes).data)

@@ -33,14 +33,14 @@ class SystemStatusReporter:
         """Keep it until cancelled, by patches of the nodes that have changed."""
         while True:
             try:
-                written = await self._read_or_create()
+                recorded = await self._read_or_create()
                 async with aclosing(self._nodes.follow()) as updates:  # type: ignore[type-var]
                     async for online in updates:
-                        patch = changes(written, online)
+                        patch = changes(recorded, online)
                         if patch:
                             await self._write(patch)
-                            written = {**written, **patch}
-                            written = {node: state for node, state in written.items() if state}
+                            recorded = {**recorded, **patch}
+                            recorded = {node: state for node, state in recorded.items() if state}
             except Retryable as error:
                 log.info("system status is not written", reason=str(error))
             except NotFound:
@@ -52,9 +52,9 @@ class SystemStatusReporter:
         try:
             obj = await self._client.get(kinds.SYSTEM_STATUS, KEY)
         except NotFound:
-            made = {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "data": {}}
+            new_status = {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "data": {}}
             try:
-                obj = await self._client.create(kinds.SYSTEM_STATUS, made)
+                obj = await self._client.create(kinds.SYSTEM_STATUS, new_status)
             except AlreadyExists:
                 obj = await self._client.get(kinds.SYSTEM_STATUS, KEY)
         return dict((obj.get("data") or {}).get("nodes") or {})

@@ -32,9 +32,10 @@ class WorkloadManager(Protocol):
 
     @property
     def instance(self) -> str:
-        """The instance that its Workflows are labelled with; known once all jobs are.
+        """The id with which its Workflows are labelled: those of another instance have another.
 
-        It is the same after each restart.
+        It is known once `wait_synced` has returned, and the same after each restart; empty where
+        none could be kept.
         """
         ...
 
@@ -46,12 +47,12 @@ class WorkloadManager(Protocol):
         """Return once all jobs are known: from then on, an unknown one is over."""
         ...
 
-    def job(self, job: int) -> Job | None:
+    def job(self, job_id: int) -> Job | None:
         """Return a job as it is now; None where it is not known."""
         ...
 
-    def user(self, job: int) -> int | None:
-        """Return whose a job is; None where it is not known."""
+    def user(self, job_id: int) -> int | None:
+        """Return the id of a job's user; None where the job is not known."""
         ...
 
     def jobs(self) -> Iterable[int]:
@@ -66,7 +67,7 @@ class WorkloadManager(Protocol):
         """Return the flash that a job was given, rabbit by rabbit, in the order of its nodes."""
         ...
 
-    async def release(
+    async def release_to_scheduler(
         self,
         job: Job,
         resources: Sequence[Mapping[str, Any]],
@@ -89,8 +90,8 @@ class WorkloadManager(Protocol):
         """Finish the job: its storage is gone."""
         ...
 
-    async def was_aborted(self, job: Job) -> bool:
-        """Return whether a job that is over was let go before its storage, by the time limit."""
+    async def ended_by_epilog_timeout(self, job: Job) -> bool:
+        """Return whether the time limit of its epilog ended a job, so that its storage is left."""
         ...
 
     async def drain(self, nodes: Sequence[str], reason: str) -> None:
@@ -105,15 +106,17 @@ class WorkloadManager(Protocol):
         """Free some of the nodes of a job that is ending, and no flash."""
         ...
 
-    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> float | None:
-        """Raise an exception on the job; one of severity 0 ends it.
+    async def raise_exception(
+        self, job: Job, type: str, note: str, severity: int = 0
+    ) -> float | None:
+        """Raise an exception on the job. One of severity 0 ends it; others only tell of something.
 
         Return the seconds after which to look whether the job has it; None where that is known.
         """
         ...
 
-    async def note(self, job: Job, values: Mapping[str, Any]) -> None:
-        """Keep values with the job's record, all at once."""
+    async def record(self, job: Job, values: Mapping[str, Any]) -> None:
+        """Write values into the job's record, all at once."""
         ...
 
     async def memo(self, job: Job, values: Mapping[str, str]) -> None:
@@ -121,5 +124,8 @@ class WorkloadManager(Protocol):
         ...
 
     def answer_requests(self, job: Job, mistake: str | None) -> None:
-        """Answer what the workload manager asks for a job: it was reconciled, or has a mistake."""
+        """Answer the workload manager's requests about a job, which was reconciled.
+
+        They are refused with `mistake` where that says why the job cannot go on.
+        """
         ...

@@ -50,14 +50,14 @@ class AccessController:
         self._accesses = informers.of(kinds.NNF_ACCESS)
         self._storages = informers.of(kinds.NNF_STORAGE)
         self._node_storages = informers.of(kinds.NNF_NODE_STORAGE)
-        self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
+        self._block_storages = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         self._computes = informers.of(kinds.COMPUTES)
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
         self._configurations.listen(lambda obj: self._system_changed())
         self._profiles.listen(lambda obj: self._system_changed())
-        self._statuses = informers.of(kinds.SYSTEM_STATUS)
+        self._system_statuses = informers.of(kinds.SYSTEM_STATUS)
         self._workflows = informers.of(kinds.WORKFLOW)
         self._out_of_reach_since: dict[Key, dict[str, float]] = {}
         """Since when nodes are seen to be out of reach that an access waits for. A controller that
@@ -65,10 +65,10 @@ class AccessController:
         self.reconciler: Reconciler[Key] = Reconciler(
             "access", self.reconcile, user=user_getter(self._accesses)
         )
-        self._accesses.listen(self._changed)
+        self._accesses.listen(self._access_changed)
         self._mounts.listen_to_changes(self._mount_changed)
-        self._statuses.listen_to_changes(self._status_changed)
-        for informer in (self._storages, self._node_storages, self._blocks, self._computes):
+        self._system_statuses.listen_to_changes(self._status_changed)
+        for informer in (self._storages, self._node_storages, self._block_storages, self._computes):
             informer.listen(self._dependency_changed)
         self._storages.listen(lambda obj: self._storage_changed(key_of(obj), obj))
         self._storages.listen(self._holders_changed)
@@ -76,15 +76,15 @@ class AccessController:
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfAccess."""
-        again = None
+        delay = None
         raw = self._accesses.get(key)
         mounts = self._mounts.by_index("owner", f"{kinds.NNF_ACCESS.name} {key}")
         if raw is None:
             self._out_of_reach_since.pop(key, None)
-            gone = await orphan_removals(
+            removals = await orphan_removals(
                 self._client, kinds.NNF_ACCESS, key, kinds.CLIENT_MOUNT, mounts
             )
-            await perform(self._client, gone)
+            await perform(self._client, removals)
             if not _own_mounts(key, mounts):
                 await self._release_deleted(key)
         else:
@@ -93,70 +93,78 @@ class AccessController:
             storage = self._storages.get(current.spec.storage_reference.key)
             if current.metadata.deleting and not mounts:
                 # About to let go: what was just written may not have been seen yet.
-                own = labels.of_owner(kinds.NNF_ACCESS, current.metadata)
-                live = await self._client.list(kinds.CLIENT_MOUNT, labels=own)
+                owner_labels = labels.of_owner(kinds.NNF_ACCESS, current.metadata)
+                live = await self._client.list(kinds.CLIENT_MOUNT, labels=owner_labels)
                 mounts = _own_mounts(key, live.items)
                 storage = await read_live(
                     self._client, kinds.NNF_STORAGE, current.spec.storage_reference.key
                 )
-                again = REQUEUE_DELAY if mounts else None
+                delay = REQUEUE_DELAY if mounts else None
             snapshot = await self._snapshot(current, storage, mounts)
-            left = outofreach.changes_to_leave_behind(snapshot)
-            if left:
+            changes_to_leave = outofreach.changes_to_leave_behind(snapshot)
+            if changes_to_leave:
                 # An event of it comes, and with it the rest.
-                await perform(self._client, left)
+                await perform(self._client, changes_to_leave)
                 return None
             writes = nnfaccess.decide(snapshot)
             self.reconciler.note_written(key, await perform(self._client, writes))
-            again = again or self._seconds_until_left_behind(key)
-        return again
+            delay = delay or self._seconds_until_left_behind(key)
+        return delay
 
     def _unreachable(self, current: NnfAccess, mounts: Sequence[ClientMount]) -> frozenset[str]:
         """Return the nodes that an access need not wait for any more."""
         key, now = current.metadata.key, asyncio.get_running_loop().time()
-        late = frozenset[str]()
+        not_unmounted = frozenset[str]()
         if current.spec.desired_state == "unmounted" and not current.metadata.deleting:
-            late = frozenset(each.spec.node for each in mounts if not each.all_in("unmounted"))
-        away = late and late & systemstatus.disabled_nodes(self._statuses.get(_STATUS_KEY))
-        before = self._out_of_reach_since.pop(key, {})
-        since = {node: before.get(node, now) for node in away}
-        if since:
-            self._out_of_reach_since[key] = since
+            not_unmounted = frozenset(
+                each.spec.node for each in mounts if not each.all_in("unmounted")
+            )
+        out_of_reach = not_unmounted and not_unmounted & systemstatus.disabled_nodes(
+            self._system_statuses.get(_STATUS_KEY)
+        )
+        seen_before = self._out_of_reach_since.pop(key, {})
+        since_by_node = {node: seen_before.get(node, now) for node in out_of_reach}
+        if since_by_node:
+            self._out_of_reach_since[key] = since_by_node
         return frozenset(
-            node for node, first in since.items() if now >= first + self._out_of_reach_seconds
+            node
+            for node, since in since_by_node.items()
+            if now >= since + self._out_of_reach_seconds
         )
 
     def _seconds_until_left_behind(self, key: Key) -> float | None:
-        """Return when the nodes that an access waits for will have had their time; None for none.
+        """Return in how many seconds the nodes have had their time that an access waits for.
 
         That is the last one's: they are left behind together.
         """
-        away = self._out_of_reach_since.get(key)
-        if away is None:
+        since_by_node = self._out_of_reach_since.get(key)
+        if since_by_node is None:
             return None
-        now, until = (
+        now, end = (
             asyncio.get_running_loop().time(),
-            max(away.values()) + self._out_of_reach_seconds,
+            max(since_by_node.values()) + self._out_of_reach_seconds,
         )
-        return until - now if until > now else None
+        return end - now if end > now else None
 
     async def _release_deleted(self, key: Key) -> None:
         """Have an access let go of storage that is gone without having done so."""
-        held = self._storages.by_index("holder", str(key))
-        if held and await read_live(self._client, kinds.NNF_ACCESS, key) is None:
-            released = [locks.change_to_release(read(obj, NnfStorage), key) for obj in held]
-            await perform(self._client, [each for each in released if each is not None])
+        held_storages = self._storages.by_index("holder", str(key))
+        if held_storages and await read_live(self._client, kinds.NNF_ACCESS, key) is None:
+            releases = [
+                locks.change_to_release(read(obj, NnfStorage), key) for obj in held_storages
+            ]
+            await perform(self._client, [each for each in releases if each is not None])
 
     async def _other_holdings(
         self, current: NnfAccess, storage: NnfStorage | None
     ) -> list[Holding]:
         """Return what other accesses hold of persistent storage that this one is to mount."""
-        found = []
+        holdings = []
         has_exclusive = storagelock.has_exclusive_allocations(storage)
         for key in storagelock.other_accesses(current, storage):
             raw = self._accesses.get(key) or await read_live(self._client, kinds.NNF_ACCESS, key)
             if raw is None:
-                found.append(Holding(access=key, on_rabbits=True, nodes=None))
+                holdings.append(Holding(access=key, on_rabbits=True, nodes=None))
                 continue
             other = read(raw, NnfAccess)
             # What was not seen yet is read: no event of it would wake this access.
@@ -165,22 +173,22 @@ class AccessController:
             if clients and not (computes and computes.get("data")):
                 computes = await read_live(self._client, kinds.COMPUTES, clients.key)
             mounts = await self._mounts_of(other) if has_exclusive else []
-            found.append(
+            holdings.append(
                 storagelock.holding(other, read(computes, Computes) if computes else None, mounts)
             )
-        return found
+        return holdings
 
     async def _mounts_of(self, other: NnfAccess) -> list[ClientMount]:
         """Return the ClientMounts of another access, whose events do not wake this one."""
         key = other.metadata.key
         mounts = self._mounts.by_index("owner", f"{kinds.NNF_ACCESS.name} {key}")
         if not mounts:
-            own = labels.of_owner(kinds.NNF_ACCESS, other.metadata)
-            mounts = (await self._client.list(kinds.CLIENT_MOUNT, labels=own)).items
+            owner_labels = labels.of_owner(kinds.NNF_ACCESS, other.metadata)
+            mounts = (await self._client.list(kinds.CLIENT_MOUNT, labels=owner_labels)).items
         return [read(obj, ClientMount) for obj in _own_mounts(key, mounts)]
 
     async def _snapshot(
-        self, current: NnfAccess, storage: Object | None, mounts: Sequence[Object]
+        self, current: NnfAccess, raw_storage: Object | None, mounts: Sequence[Object]
     ) -> AccessSnapshot:
         owner = f"{kinds.NNF_STORAGE.name} {current.spec.storage_reference.key}"
         clients = current.spec.client_reference
@@ -188,24 +196,25 @@ class AccessController:
             self._computes.get(clients.key) if clients else self._computes_if_nodes_lost(current)
         )
         configuration = self._configurations.get(kinds.CONFIGURATION_KEY)
-        known = read(storage, NnfStorage) if storage else None
-        own = [read(obj, ClientMount) for obj in mounts]
-        unreachable = self._unreachable(current, own)
+        storage = read(raw_storage, NnfStorage) if raw_storage else None
+        client_mounts = [read(obj, ClientMount) for obj in mounts]
+        unreachable = self._unreachable(current, client_mounts)
         return AccessSnapshot(
             access=current,
-            storage=known,
-            other_holdings=await self._other_holdings(current, known),
+            storage=storage,
+            other_holdings=await self._other_holdings(current, storage),
             node_storages=[
                 read(obj, NnfNodeStorage) for obj in self._node_storages.by_index("owner", owner)
             ],
             blocks=[
-                read(obj, NnfNodeBlockStorage) for obj in self._blocks.by_index("owner", owner)
+                read(obj, NnfNodeBlockStorage)
+                for obj in self._block_storages.by_index("owner", owner)
             ],
             computes=read(computes, Computes) if computes else None,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
-            mounts=own,
+            mounts=client_mounts,
             compute_mounts=self._mounts_on_computes(current, computes),
-            profile=await self._profile(known),
+            profile=await self._profile(storage),
             unreachable=unreachable,
             workflow=self._workflow(current) if unreachable else None,
         )
@@ -218,8 +227,8 @@ class AccessController:
             return {}
         name = clientmounts.mount_name_on_computes(current.metadata.key)
         nodes = [each.name for each in read(computes, Computes).data]
-        found = {node: self._mounts.get(Key(node, name)) for node in nodes}
-        return {node: read(raw, ClientMount) for node, raw in found.items() if raw is not None}
+        raw_mounts = {node: self._mounts.get(Key(node, name)) for node in nodes}
+        return {node: read(raw, ClientMount) for node, raw in raw_mounts.items() if raw is not None}
 
     async def _profile(self, storage: NnfStorage | None) -> NnfStorageProfile | None:
         """Return the profile that was pinned for a storage, if one was."""
@@ -259,16 +268,16 @@ class AccessController:
         for each in self._accesses.by_index("in error", reports.IN_ERROR):
             self.reconciler.add(key_of(each))
 
-    def _changed(self, obj: Object) -> None:
+    def _access_changed(self, obj: Object) -> None:
         key = key_of(obj)
-        found = self._accesses.get(key)
-        if found is None:
+        current = self._accesses.get(key)
+        if current is None:
             # Of one that is gone there is nothing to do but for what it has left.
-            left = self._mounts.is_indexed("owner", f"{kinds.NNF_ACCESS.name} {key}")
-            if left or self._storages.is_indexed("holder", str(key)):
+            has_mounts = self._mounts.is_indexed("owner", f"{kinds.NNF_ACCESS.name} {key}")
+            if has_mounts or self._storages.is_indexed("holder", str(key)):
                 self.reconciler.add(key)
         else:
-            self.reconciler.add(key, found)
+            self.reconciler.add(key, current)
 
     def _mount_changed(self, before: Object | None, after: Object | None) -> None:
         for key in labels.owner_keys(after or before or {}):

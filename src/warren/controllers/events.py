@@ -1,4 +1,4 @@
-"""Kubernetes Events of Workflows and rabbits (`jobs.events`): told once, for `kubectl describe`."""
+"""Kubernetes Events of Workflows and rabbits (`dws.kubeevents`), for `kubectl describe`."""
 
 from typing import Final
 
@@ -45,24 +45,26 @@ class EventRecorder:
         if raw is None:
             self._recorded.pop(about, None)
             return
-        kind, meta, now = _contents(plural, raw)
-        before = self._recorded.get(about)
-        for each in sorted(now - (before or frozenset()), key=lambda content: content.reason):
-            if before is not None or each.warning:
-                await self._record(kind, meta, each, first=before is None)
-        self._recorded[about] = now
+        kind, meta, contents = _contents(plural, raw)
+        recorded = self._recorded.get(about)
+        for each in sorted(
+            contents - (recorded or frozenset()), key=lambda content: content.reason
+        ):
+            if recorded is not None or each.warning:
+                await self._record(kind, meta, each, first=recorded is None)
+        self._recorded[about] = contents
 
     async def _record(self, kind: Kind, meta: Meta, content: EventContent, *, first: bool) -> None:
         now = self._clock.now()
-        made = kubeevents.event(kind, meta, content, now, _COMPONENT)
+        event = kubeevents.event(kind, meta, content, now, _COMPONENT)
         try:
             try:
-                await self._client.create(kinds.EVENT, made)
+                await self._client.create(kinds.EVENT, event)
             except AlreadyExists:
                 if not first:
                     key = kubeevents.key(meta, content)
-                    known = await self._client.get(kinds.EVENT, key)
-                    patch = kubeevents.repetition_patch(known, now)
+                    existing = await self._client.get(kinds.EVENT, key)
+                    patch = kubeevents.repetition_patch(existing, now)
                     await self._client.patch(Change(kind=kinds.EVENT, key=key, patch=patch))
         except (Forbidden, NotFound) as error:
             # Nothing depends on it, and its object may be going with its namespace.

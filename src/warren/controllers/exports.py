@@ -43,12 +43,12 @@ class ExportReconciler:
         """`timeout` is in seconds: more than the commands take by which volumes are made ready."""
         self._exports = exports
         self._shares = informers.of(kinds.NNF_NODE_STORAGE)
-        self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
+        self._block_storages = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         # One at a time: an export is not withdrawn by a reconcile that has not seen its reason.
         self.reconciler: Reconciler[Key] = Reconciler(
             "exports", self.reconcile, workers=1, timeout=timeout
         )
-        for informer in (self._shares, self._blocks):
+        for informer in (self._shares, self._block_storages):
             informer.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self.reconciler.add(_ALL)
 
@@ -62,13 +62,13 @@ class ExportReconciler:
         return None
 
     def _wanted_volumes(self) -> list[str]:
-        found = []
+        volumes = []
         for obj in self._shares.all():
-            found += [volume for volume, nodes in self._offers(key_of(obj)).items() if nodes]
-        return found
+            volumes += [name for name, nodes in self._offers(key_of(obj)).items() if nodes]
+        return volumes
 
     def _offers(self, key: Key) -> dict[str, list[str]]:
-        share, block = self._shares.get(key), self._blocks.get(key)
-        assert share is not None
-        flash = None if block is None else read(block, NnfNodeBlockStorage)
-        return nodes_by_volume(read(share, NnfNodeStorage), flash)
+        raw_share, raw_block = self._shares.get(key), self._block_storages.get(key)
+        assert raw_share is not None
+        block_storage = None if raw_block is None else read(raw_block, NnfNodeBlockStorage)
+        return nodes_by_volume(read(raw_share, NnfNodeStorage), block_storage)

@@ -102,7 +102,7 @@ class Heartbeats:
         """`on_change` is told of rabbits whose agent has come or gone, and whose Lease is new."""
         self._leases = informers.of(LEASE, NAMESPACE)
         self._on_change = on_change
-        self._seen: dict[str, _LeaseSnapshot] = {}
+        self._lease_snapshots: dict[str, _LeaseSnapshot] = {}
         self._leases.listen(self._lease_changed)
 
     def missing_lease(self, rabbit: str) -> list[Create]:
@@ -123,13 +123,13 @@ class Heartbeats:
         None where that is not known: no agent has ever renewed its Lease, as that of an
         older version does not.
         """
-        seen = self._seen.get(rabbit)
+        seen = self._lease_snapshots.get(rabbit)
         if seen is None or "renewTime" not in seen.spec:
             return None
         if not seen.spec.get("holderIdentity"):
             return 0.0
-        lasts = seen.spec.get("leaseDurationSeconds") or DEFAULT_TIMING.lease_duration
-        return max(0.0, seen.since + lasts - asyncio.get_running_loop().time())
+        duration = seen.spec.get("leaseDurationSeconds") or DEFAULT_TIMING.lease_duration
+        return max(0.0, seen.since + duration - asyncio.get_running_loop().time())
 
     def renewed_for(self, rabbit: str) -> float | None:
         """Return for how many seconds a rabbit's Lease has been renewed in time.
@@ -137,29 +137,29 @@ class Heartbeats:
         None where it is over, and where no renewal was seen here: a Lease that was found may be
         that of a rabbit without power, and counts for a while all the same.
         """
-        seen = self._seen.get(rabbit)
+        seen = self._lease_snapshots.get(rabbit)
         if seen is None or seen.renewed_since is None or not self.seconds_left(rabbit):
             return None
         return asyncio.get_running_loop().time() - seen.renewed_since
 
     def _lease_changed(self, obj: Object) -> None:
         rabbit = key_of(obj).name
-        known: Any = self._leases.get(lease_key(rabbit))
-        if known is None:
-            self._seen.pop(rabbit, None)
+        lease: Any = self._leases.get(lease_key(rabbit))
+        if lease is None:
+            self._lease_snapshots.pop(rabbit, None)
             self._on_change(rabbit)
             return
-        spec = known.get("spec") or {}
-        before = self._seen.get(rabbit)
-        if before is not None and before.spec == spec:
+        spec = lease.get("spec") or {}
+        seen = self._lease_snapshots.get(rabbit)
+        if seen is not None and seen.spec == spec:
             return
-        left_before = self.seconds_left(rabbit)
+        left_until_now = self.seconds_left(rabbit)
         now = asyncio.get_running_loop().time()
         renewed_since = None
-        if before is not None:
-            in_time = bool(left_before) and before.renewed_since is not None
-            renewed_since = before.renewed_since if in_time else now
-        self._seen[rabbit] = _LeaseSnapshot(spec, now, renewed_since)
-        if not left_before or not self.seconds_left(rabbit):
+        if seen is not None:
+            in_time = bool(left_until_now) and seen.renewed_since is not None
+            renewed_since = seen.renewed_since if in_time else now
+        self._lease_snapshots[rabbit] = _LeaseSnapshot(spec, now, renewed_since)
+        if not left_until_now or not self.seconds_left(rabbit):
             # A renewal in time is no event to look at: that is looked at when the time is over.
             self._on_change(rabbit)

@@ -71,18 +71,18 @@ class LinkReconciler:
             return None
         why = await self._probe(rabbit)
         self._failures = 0 if why is None else self._failures + 1
-        known = links.lost_link_of(meta)
-        found = links.lost_link_after(
-            known,
+        reported = links.lost_link_of(meta)
+        lost = links.lost_link_after(
+            reported,
             rabbit,
             why,
             failures=self._failures,
             now=rfc3339(self._clock.now()),
             policy=self._policy,
         )
-        if found is not None and known is None:
+        if lost is not None and reported is None:
             log.warning("link lost", rabbit=rabbit, reason=why)
-        elif known is not None and found is None:
+        elif reported is not None and lost is None:
             log.info("link is back", rabbit=rabbit)
-        await perform(self._client, links.report_writes(meta, found))
-        return self._policy.delay(lost=found is not None, jitter=self._jitter())
+        await perform(self._client, links.report_writes(meta, lost))
+        return self._policy.delay(lost=lost is not None, jitter=self._jitter())

@@ -32,9 +32,9 @@ async def orphan_removals(
     of it. It is left over when the request that makes it arrives late: after its maker has
     given the request up, and has let go of an owner that has nothing any more.
     """
-    left = [obj for obj in objects if not obj["metadata"].get("deletionTimestamp")]
-    if not left:
+    remaining = [obj for obj in objects if not obj["metadata"].get("deletionTimestamp")]
+    if not remaining:
         return []
     if await read_live(client, owner, key) is not None:
         return []
-    return [Remove(kind=kind, key=key_of(obj)) for obj in left]
+    return [Remove(kind=kind, key=key_of(obj)) for obj in remaining]

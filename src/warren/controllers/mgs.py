@@ -28,8 +28,8 @@ _WORKERS: Final = 16
 class MgsReconciler:
     """Runs what the NnfLustreMGTs of one rabbit ask for, and says so.
 
-    `commands` runs them, those of each file system by themselves: where they hang, they hold up no
-    other's. `reconciler` says of an NnfLustreMGT what came of them.
+    `command_reconciler` runs them, those of each file system by themselves: where they hang, they
+    hold up no other's. `reconciler` says of an NnfLustreMGT what came of them.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class MgsReconciler:
             self._results.pop(key, None)
             return None
         due = [each.reference for each in mgscommands.unanswered_commands(current)]
-        begun = self._queued.get(key, ())
+        queued = self._queued.get(key, ())
         for requester in due:
-            if requester not in begun:
+            if requester not in queued:
                 self.command_reconciler.add((key, requester))
         self._queued[key] = due
-        ran = self._results[key] = {
+        outcomes = self._results[key] = {
             each: trouble for each, trouble in self._results.get(key, {}).items() if each in due
         }
-        change = mgscommands.answer_change(current, ran)
+        change = mgscommands.answer_change(current, outcomes)
         # What it says wakes it once more, so that it forgets what is said.
         await perform(self._client, [] if change is None else [change])
         return None
@@ -83,12 +83,12 @@ class MgsReconciler:
         key, requester = request
         current = self._current(key)
         due = [] if current is None else mgscommands.unanswered_commands(current)
-        wanted = next((each for each in due if each.reference == requester), None)
-        if wanted is None:
+        commands = next((each for each in due if each.reference == requester), None)
+        if commands is None:
             return None
         failure = None
         try:
-            await self._machine.configure_mgs(mgscommands.vectors(wanted))
+            await self._machine.configure_mgs(mgscommands.vectors(commands))
         except NodeTrouble as trouble:
             failure = trouble
         self._results.setdefault(key, {})[requester] = failure

@@ -87,10 +87,10 @@ class MountReconciler:
         except NodeTrouble as trouble:
             await self._report(current, trouble)
             raise
-        done = reports.remove_finalizer(
+        change = reports.remove_finalizer(
             kinds.CLIENT_MOUNT, current.metadata, labels.CLIENT_MOUNT_FINALIZER
         )
-        await perform(self._client, [done])
+        await perform(self._client, [change])
 
     async def _mount(self, current: ClientMount) -> None:
         text = current.metadata.annotations.get(labels.SHARED_WITH)
@@ -104,8 +104,8 @@ class MountReconciler:
                     userid=mount.user_id,
                     groupid=mount.group_id,
                 )
-                own = self._commands_of_side(commands)
-                await self._machine.mount_lustre(source, mount.mount_path, own)
+                own_commands = self._commands_of_side(commands)
+                await self._machine.mount_lustre(source, mount.mount_path, own_commands)
                 continue
             lvm = mount.device.lvm
             if lvm is None:
@@ -117,12 +117,15 @@ class MountReconciler:
     async def _unmount(self, current: ClientMount) -> None:
         commands = commands_of(current.metadata)
         for mount in reversed(current.spec.mounts):
-            own = commands
+            own_commands = commands
             if mount.device.lustre is not None:
-                where = mount.device.lustre
-                values = {"$MGS_NID": where.mgs_addresses, "$FS_NAME": where.file_system_name}
-                own = self._commands_of_side(commands).with_variables(values)
-            await self._machine.unmount(mount.mount_path, mount.user_id, own)
+                file_system = mount.device.lustre
+                values = {
+                    "$MGS_NID": file_system.mgs_addresses,
+                    "$FS_NAME": file_system.file_system_name,
+                }
+                own_commands = self._commands_of_side(commands).with_variables(values)
+            await self._machine.unmount(mount.mount_path, mount.user_id, own_commands)
             if self._detach is not None and mount.device.lvm is not None:
                 await self._detach(mount.device.lvm.volume_group, mount.device.lvm.logical_volume)
 
@@ -138,8 +141,8 @@ class MountReconciler:
         if trouble is None and current.all_in(state):
             return
         error = trouble.as_error() if trouble is not None else None
-        told = all(each.state == state for each in current.status.mounts)
-        if error is not None and told and reports.same_error(current.status.error, error):
+        is_reported = all(each.state == state for each in current.status.mounts)
+        if error is not None and is_reported and reports.same_error(current.status.error, error):
             return
         mounts = [{"state": state, "ready": trouble is None} for _ in current.spec.mounts]
         status: Object = {"mounts": mounts, "allReady": trouble is None, "error": error}

@@ -79,10 +79,10 @@ class MovementReconciler:
             pass
         elif current.spec.cancel:
             await self.copies.stop(key)
-            ended = {"status": "Cancelled", "message": "the copy was cancelled"}
+            outcome = {"status": "Cancelled", "message": "the copy was cancelled"}
             # Only on the newest object: its copy may have come to its end before.
             await self._report(
-                key, self._finished_status(ended), version=current.metadata.resource_version
+                key, self._finished_status(outcome), version=current.metadata.resource_version
             )
         else:
             wait = self._seconds_to_wait(current)
@@ -100,8 +100,8 @@ class MovementReconciler:
         status = current.status
         if status.state != "Starting" or status.end_time is None:
             return 0.0
-        since = self._clock.now() - parse_rfc3339(status.end_time)
-        return self._retries.delay(status.restarts, since)
+        seconds_since_end = self._clock.now() - parse_rfc3339(status.end_time)
+        return self._retries.delay(status.restarts, seconds_since_end)
 
     # One copy, in its slot
 
@@ -167,12 +167,12 @@ class MovementReconciler:
         reporting: asyncio.Task[None] | None = None
         try:
             work = _copy_of(current, _restarts(current))
-            async with aclosing(self._machine.copy(work)) as copying:  # type: ignore[type-var]
-                async for progress in copying:
+            async with aclosing(self._machine.copy(work)) as updates:  # type: ignore[type-var]
+                async for progress in updates:
                     # A copy that hangs tells how far it is all the same: it has not gone on.
-                    at = _position(progress)
-                    if at != last_position:
-                        last_position = at
+                    position = _position(progress)
+                    if position != last_position:
+                        last_position = position
                         progressed_at = self._clock.now()
                     # Not waited for: a slow API does not make a slow copy.
                     if reporting is None or reporting.done():
@@ -185,12 +185,16 @@ class MovementReconciler:
                 await asyncio.wait({reporting})
         if progress is None:
             return {"status": "Success", "message": ""}
-        shown = _command_status(progress) | {"lastMessageTime": rfc3339_micro(progressed_at)}
-        return {"status": "Success", "message": shown["lastMessage"], "commandStatus": shown}
+        final_status = _command_status(progress) | {"lastMessageTime": rfc3339_micro(progressed_at)}
+        return {
+            "status": "Success",
+            "message": final_status["lastMessage"],
+            "commandStatus": final_status,
+        }
 
     def _internal_failure(self, current: NnfDataMovement, error: Exception) -> Object:
-        words = f"the copy has failed inside Warren: {error!r}"
-        return self._status_after_failure(current, words, by_copier=False)
+        message = f"the copy has failed inside Warren: {error!r}"
+        return self._status_after_failure(current, message, by_copier=False)
 
     def _status_after_failure(
         self, current: NnfDataMovement, trouble: str, *, by_copier: bool
@@ -228,8 +232,10 @@ class MovementReconciler:
         If it is not heard, the next word comes soon.
         """
         try:
-            shown = _command_status(progress) | {"lastMessageTime": rfc3339_micro(progressed_at)}
-            await self._report(key, {"commandStatus": shown})
+            command_status = _command_status(progress) | {
+                "lastMessageTime": rfc3339_micro(progressed_at)
+            }
+            await self._report(key, {"commandStatus": command_status})
         except Retryable:
             pass
         except Exception as error:
@@ -253,8 +259,8 @@ class MovementReconciler:
                 log.error("report refused", reason=repr(error))
                 await asyncio.sleep(delay)
                 delay = _REFUSED_RETRY_DELAY
-                words = f"what has become of the copy cannot be reported: {error}"
-                status = self._fatal_status(words, "Internal")
+                message = f"what has become of the copy cannot be reported: {error}"
+                status = self._fatal_status(message, "Internal")
 
     async def _report(self, key: Key, status: Object, *, version: str | None = None) -> None:
         await self._write(key, {"status": status}, status=True, version=version)
@@ -275,7 +281,7 @@ def _restarts(current: NnfDataMovement) -> int:
 
 def _copy_of(current: NnfDataMovement, restarts: int) -> Copy:
     """Return what is to be copied. Raises CopyFailed for a command that cannot be run."""
-    made = current.metadata.creation_timestamp
+    created = current.metadata.creation_timestamp
     try:
         options = copyprofiles.copy_options(current.metadata)
     except UserMistake as error:
@@ -283,13 +289,15 @@ def _copy_of(current: NnfDataMovement, restarts: int) -> Copy:
     return Copy(
         source=_source(current),
         destination=current.spec.destination.path,
-        index=_index(current),
-        source_storage=_storage(current, labels.SOURCE_STORAGE, current.spec.source),
-        destination_storage=_storage(current, labels.DESTINATION_STORAGE, current.spec.destination),
+        index=_index_directory(current),
+        source_storage=_storage_mount(current, labels.SOURCE_STORAGE, current.spec.source),
+        destination_storage=_storage_mount(
+            current, labels.DESTINATION_STORAGE, current.spec.destination
+        ),
         userid=current.spec.user_id,
         groupid=current.spec.group_id,
         movement=current.metadata.uid,
-        since=parse_rfc3339(made) if restarts and made is not None else 0.0,
+        since=parse_rfc3339(created) if restarts and created is not None else 0.0,
         **options,
     )
 
@@ -310,14 +318,14 @@ def _allocation_pattern(current: NnfDataMovement) -> str:
     return rf"{re.escape(current.metadata.namespace)}-\d+"
 
 
-def _index(current: NnfDataMovement) -> str | None:
+def _index_directory(current: NnfDataMovement) -> str | None:
     """Return the index directory, `<rabbit>-<n>`, that is to be in the destination, too."""
     if labels.SOURCE_STORAGE in current.metadata.annotations:
         return None
     return posixpath.basename(_allocation(current, current.spec.source)) or None
 
 
-def _storage(current: NnfDataMovement, annotation: str, end: MovementEnd) -> str:
+def _storage_mount(current: NnfDataMovement, annotation: str, end: MovementEnd) -> str:
     """Return where the storage is mounted that an end is in, if it is in one."""
     return current.metadata.annotations.get(annotation) or _allocation(current, end)
 
@@ -326,10 +334,10 @@ def _allocation(current: NnfDataMovement, end: MovementEnd) -> str:
     """Return the path of the allocation that an end is in, `.../<rabbit>-<n>`, if it is in one."""
     if end.storage_reference.kind != "NnfStorage":
         return ""
-    form = re.compile(_allocation_pattern(current))
+    pattern = re.compile(_allocation_pattern(current))
     parts = end.path.split(posixpath.sep)
-    found = [number for number, part in enumerate(parts) if form.fullmatch(part)]
-    return posixpath.sep.join(parts[: found[0] + 1]) if found else ""
+    matches = [position for position, part in enumerate(parts) if pattern.fullmatch(part)]
+    return posixpath.sep.join(parts[: matches[0] + 1]) if matches else ""
 
 
 def _position(progress: Progress) -> object:

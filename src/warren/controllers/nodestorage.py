@@ -56,7 +56,7 @@ class NodeStorageReconciler:
         self._rabbit = rabbit
         self._over_network = over_network
         self._shares = informers.of(kinds.NNF_NODE_STORAGE)
-        self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
+        self._block_storages = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         self._nodes = informers.of(kinds.NNF_NODE)
         self.reconciler: Reconciler[Key] = Reconciler(
             "rabbit",
@@ -70,7 +70,7 @@ class NodeStorageReconciler:
         )
         self._making: dict[Key, asyncio.Future[NodeTrouble | None]] = {}
         self._shares.listen(self._share_changed)
-        self._blocks.listen(self._block_changed)
+        self._block_storages.listen(self._block_changed)
         self._nodes.listen(lambda obj: self.announcer.add(key_of(obj)))
         self.announcer.add(Key(rabbit, rabbitstorages.NODE_NAME))
 
@@ -78,42 +78,45 @@ class NodeStorageReconciler:
         """Say that the rabbit is here, and what it has; and again and again whether it still is."""
         raw = self._nodes.get(key)
         if raw is None:
-            carries = {
+            metadata = {
                 field: {name: value for name, value in values.items() if value is not None}
                 for field, values in (await self._metadata()).items()
             }
             node = {
-                "metadata": {"name": key.name, "namespace": key.namespace, **carries},
+                "metadata": {"name": key.name, "namespace": key.namespace, **metadata},
                 "spec": {"name": self._rabbit, "pod": self._rabbit, "state": "Enable"},
             }
             await perform(self._client, [Create(kind=kinds.NNF_NODE, object=node)])
             return None
         current = read(raw, NnfNode)
-        carried: dict[str, dict[str, str | None]] = {}
+        wanted: dict[str, dict[str, str | None]] = {}
         failure, status = None, None
         try:
-            carried = await self._metadata()
+            wanted = await self._metadata()
             capacity, nid = await self._machine.capacity(), await self._machine.lnet_nid()
             status = rabbitstorages.ready_status(self._rabbit, capacity, current.status, nid)
         except NodeTrouble as trouble:
             failure = str(trouble)
             status = rabbitstorages.failed_status(current.status)
         # First the reason: what it is the reason for is not seen without.
-        carried = {
-            **carried,
-            "annotations": {**carried.get("annotations", {}), labels.FAILURE: failure},
+        wanted = {
+            **wanted,
+            "annotations": {**wanted.get("annotations", {}), labels.FAILURE: failure},
         }
-        known = {"labels": current.metadata.labels, "annotations": current.metadata.annotations}
-        meta = {
+        current_metadata = {
+            "labels": current.metadata.labels,
+            "annotations": current.metadata.annotations,
+        }
+        changed = {
             field: values
-            for field, values in carried.items()
-            if any(known[field].get(name) != value for name, value in values.items())
+            for field, values in wanted.items()
+            if any(current_metadata[field].get(name) != value for name, value in values.items())
         }
-        if meta:
+        if changed:
             change = Change(
                 kind=kinds.NNF_NODE,
                 key=key,
-                patch={"metadata": meta},
+                patch={"metadata": changed},
                 resource_version=current.metadata.resource_version,
             )
             await perform(self._client, [change])
@@ -138,12 +141,12 @@ class NodeStorageReconciler:
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfNodeStorage, and the NnfNodeBlockStorage of the same name."""
-        raw, flash = self._shares.get(key), self._blocks.get(key)
-        block = None if flash is None else read(flash, NnfNodeBlockStorage)
-        if raw is None:
+        raw_share, raw_block = self._shares.get(key), self._block_storages.get(key)
+        block = None if raw_block is None else read(raw_block, NnfNodeBlockStorage)
+        if raw_share is None:
             await self._finalize_block(block)
             return None
-        current = read(raw, NnfNodeStorage)
+        current = read(raw_share, NnfNodeStorage)
         if current.metadata.deleting:
             await self._finalize(current)
             return None
@@ -169,20 +172,26 @@ class NodeStorageReconciler:
         except NodeTrouble as trouble:
             await self._report(current, trouble)
             raise
-        done = reports.remove_finalizer(
+        change = reports.remove_finalizer(
             kinds.NNF_NODE_STORAGE, current.metadata, labels.NODE_STORAGE_FINALIZER
         )
-        await perform(self._client, [done])
+        await perform(self._client, [change])
 
     async def _finalize_block(self, block: NnfNodeBlockStorage | None) -> None:
         """Let go of a record of flash, whose volumes have none any more."""
-        own = {labels.NODE_BLOCK_STORAGE_FINALIZER, labels.NODE_STORAGE_FINALIZER}
-        if block is not None and block.metadata.deleting and own & {*block.metadata.finalizers}:
-            left = [each for each in block.metadata.finalizers if each not in own]
+        own_finalizers = {labels.NODE_BLOCK_STORAGE_FINALIZER, labels.NODE_STORAGE_FINALIZER}
+        if (
+            block is not None
+            and block.metadata.deleting
+            and own_finalizers & {*block.metadata.finalizers}
+        ):
+            other_finalizers = [
+                each for each in block.metadata.finalizers if each not in own_finalizers
+            ]
             change = Change(
                 kind=kinds.NNF_NODE_BLOCK_STORAGE,
                 key=block.metadata.key,
-                patch={"metadata": {"finalizers": left}},
+                patch={"metadata": {"finalizers": other_finalizers}},
                 resource_version=block.metadata.resource_version,
             )
             await perform(self._client, [change])
@@ -205,8 +214,8 @@ class NodeStorageReconciler:
 
     def _block_changed(self, obj: Object) -> None:
         # What is ready has nothing new for a rabbit, which would look at its volumes for nothing.
-        going = "deletionTimestamp" in obj["metadata"]
-        if going or not obj.get("status", {}).get("ready"):
+        is_deleting = "deletionTimestamp" in obj["metadata"]
+        if is_deleting or not obj.get("status", {}).get("ready"):
             self.reconciler.add(key_of(obj))
 
     async def _make_unless_deleted(
@@ -233,12 +242,12 @@ class NodeStorageReconciler:
             volumes = [_volume(current, block, number) for number in range(current.spec.count)]
         except NodeTrouble as trouble:
             return trouble
-        made = await asyncio.gather(
+        results = await asyncio.gather(
             *(self._machine.make(volume) for volume in volumes),
             return_exceptions=True,
         )
         troubles = []
-        for result in made:
+        for result in results:
             if isinstance(result, NodeTrouble):
                 troubles.append(result)
             elif result is not None:
@@ -253,11 +262,11 @@ class NodeStorageReconciler:
         ):
             return
         state = health(None if error is None else error["severity"])
-        each = {"ready": ready, "health": state}
+        allocation = {"ready": ready, "health": state}
         status: Object = {
             "ready": ready,
             "health": state,
-            "allocations": [each] * current.spec.count,
+            "allocations": [allocation] * current.spec.count,
             "error": error,
         }
         change = reports.status(kinds.NNF_NODE_STORAGE, current.metadata, status)

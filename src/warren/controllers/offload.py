@@ -66,7 +66,9 @@ class Offload:
         self._max_requests = max_requests
         # Each is there for as long as a request has it.
         self._jobs: WeakValueDictionary[str, _Job] = WeakValueDictionary()
-        self._waiting: WeakValueDictionary[Key, WeakSet[asyncio.Event]] = WeakValueDictionary()
+        self._change_events: WeakValueDictionary[Key, WeakSet[asyncio.Event]] = (
+            WeakValueDictionary()
+        )
         informers.of(kinds.NNF_DATA_MOVEMENT).listen(self._movement_changed)
 
     @asynccontextmanager
@@ -117,72 +119,78 @@ class Offload:
 
     async def create(self, workflow: Workflow, body: bytes) -> str:
         """Have a copy made; return its name. Raises Refusal."""
-        said = requests.parse(body)
+        parsed = requests.parse(body)
         movements.check_running(workflow)
         request = msgspec.structs.replace(
-            said,
-            source_path=self._api_path(said.compute_name, said.source_path),
-            destination_path=self._api_path(said.compute_name, said.destination_path),
+            parsed,
+            source_path=self._api_path(parsed.compute_name, parsed.source_path),
+            destination_path=self._api_path(parsed.compute_name, parsed.destination_path),
         )
-        made = await self._movement(workflow, request)
+        movement = await self._new_movement(workflow, request)
         job = self._job(workflow)
         async with job.lock:
-            asked = await self._list_movements(workflow)
-            movements.check_below_limit(asked)
+            existing = await self._list_movements(workflow)
+            movements.check_below_limit(existing)
             kind = kinds.NNF_DATA_MOVEMENT
-            done = [Remove(kind=kind, key=key) for key in movements.movements_to_forget(asked)]
-            await perform(self._client, done)
-            await self._client.create(kind, made)
-        await self._check_still_running(workflow, key_of(made))
-        return movements.name_of(made)
+            removals = [
+                Remove(kind=kind, key=key) for key in movements.movements_to_forget(existing)
+            ]
+            await perform(self._client, removals)
+            await self._client.create(kind, movement)
+        await self._check_still_running(workflow, key_of(movement))
+        return movements.name_of(movement)
 
-    async def _movement(self, workflow: Workflow, request: Request) -> Object:
-        own = labels.of_workflow(workflow)
+    async def _new_movement(self, workflow: Workflow, request: Request) -> Object:
+        owner_labels = labels.of_workflow(workflow)
         mounts, node = kinds.CLIENT_MOUNT, request.compute_name
-        on_compute = (await self._client.list(mounts, node, own)).items
+        on_compute = (await self._client.list(mounts, node, owner_labels)).items
         file_systems = (await self._client.list(kinds.LUSTRE_FILE_SYSTEM)).items
         ends = requests.find_ends(
             request, on_compute, [read_other(obj, LustreFileSystem) for obj in file_systems]
         )
-        namespace, carried = movements.rabbit_mounts_selector(workflow, ends)
-        on_rabbits = (await self._client.list(mounts, namespace, carried)).items
+        namespace, selector = movements.rabbit_mounts_selector(workflow, ends)
+        on_rabbits = (await self._client.list(mounts, namespace, selector)).items
         profiles = (await self._client.list(kinds.COPY_PROFILE, kinds.PROFILES_NAMESPACE)).items
-        named = {obj["metadata"]["name"]: obj for obj in profiles}
+        profile_by_name = {obj["metadata"]["name"]: obj for obj in profiles}
         suffix = secrets.token_hex(5)
-        return movements.movement(request, ends, workflow, on_rabbits, named, suffix)
+        return movements.movement(request, ends, workflow, on_rabbits, profile_by_name, suffix)
 
-    async def _check_still_running(self, workflow: Workflow, made: Key) -> None:
+    async def _check_still_running(self, workflow: Workflow, movement: Key) -> None:
         """Raise Refusal, and take a copy back, where its job has ended before it was written.
 
         PostRun looks for copies once it is asked for. If that is still to come, it finds this one.
         """
         try:
-            now = read(await self._client.get(kinds.WORKFLOW, workflow.metadata.key), Workflow)
-            movements.check_running(now)
+            workflow_now = read(
+                await self._client.get(kinds.WORKFLOW, workflow.metadata.key), Workflow
+            )
+            movements.check_running(workflow_now)
         except BaseException:
-            removal = Remove(kind=kinds.NNF_DATA_MOVEMENT, key=made)
+            removal = Remove(kind=kinds.NNF_DATA_MOVEMENT, key=movement)
             with suppress(NotFound):
                 await asyncio.shield(self._client.delete(removal))
             raise
 
     async def running_names(self, workflow: Workflow) -> list[str]:
         """Return the names of a job's copies that go on."""
-        asked = await self._list_movements(workflow)
-        return sorted(movements.name_of(each) for each in asked if not movements.is_finished(each))
+        requested = await self._list_movements(workflow)
+        return sorted(
+            movements.name_of(each) for each in requested if not movements.is_finished(each)
+        )
 
     async def _list_movements(self, workflow: Workflow) -> list[Object]:
-        own = {**labels.of_workflow(workflow), labels.TEARDOWN_STATE: State.POST_RUN.value}
-        found = (await self._client.list(kinds.NNF_DATA_MOVEMENT, labels=own)).items
-        return [each for each in found if movements.belongs_to(each, workflow)]
+        owner_labels = {**labels.of_workflow(workflow), labels.TEARDOWN_STATE: State.POST_RUN.value}
+        objects = (await self._client.list(kinds.NNF_DATA_MOVEMENT, labels=owner_labels)).items
+        return [each for each in objects if movements.belongs_to(each, workflow)]
 
     async def cancel(self, workflow: Workflow, name: str) -> None:
         """Have a copy ended; one that has ended stays as it is. Raises Refusal."""
         try:
-            found = await self._read_movement(workflow, name)
+            movement = await self._read_movement(workflow, name)
         except Refusal as refusal:
             raise Refusal(refusal.status, f"unable to cancel request: {refusal}") from None
-        if not movements.is_finished(found):
-            key, patch = key_of(found), {"spec": {"cancel": True}}
+        if not movements.is_finished(movement):
+            key, patch = key_of(movement), {"spec": {"cancel": True}}
             change = Change(kind=kinds.NNF_DATA_MOVEMENT, key=key, patch=patch)
             await perform(self._client, [change])
 
@@ -197,22 +205,22 @@ class Offload:
 
         `is_connected` tells whether its client is still there. Raises Refusal.
         """
-        found = await self._read_movement(workflow, name)
-        key = key_of(found)
+        movement = await self._read_movement(workflow, name)
+        key = key_of(movement)
         changed = asyncio.Event()
-        waiting = self._waiting.setdefault(key, WeakSet())
-        waiting.add(changed)
+        events = self._change_events.setdefault(key, WeakSet())
+        events.add(changed)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 # Asked for anew: it may have ended before its events were listened for.
                 while is_connected() and not movements.is_finished(
-                    found := await self._read_movement(workflow, name)
+                    movement := await self._read_movement(workflow, name)
                 ):
                     await _wait_changed(changed, is_connected)
-        return found
+        return movement
 
     def _movement_changed(self, obj: Object) -> None:
-        for each in self._waiting.get(key_of(obj), ()):
+        for each in self._change_events.get(key_of(obj), ()):
             each.set()
 
     async def _read_movement(self, workflow: Workflow, name: str) -> Object:
@@ -220,13 +228,13 @@ class Offload:
         if key is None:
             raise Refusal(NOT_FOUND, "request not found")
         try:
-            found = await self._client.get(kinds.NNF_DATA_MOVEMENT, key)
+            movement = await self._client.get(kinds.NNF_DATA_MOVEMENT, key)
         except NotFound:
             raise Refusal(NOT_FOUND, "request not found") from None
         # Not even whether there is one of another job.
-        if not movements.belongs_to(found, workflow):
+        if not movements.belongs_to(movement, workflow):
             raise Refusal(NOT_FOUND, "request not found")
-        return found
+        return movement
 
 
 async def _wait_changed(changed: asyncio.Event, is_connected: Callable[[], bool]) -> None:

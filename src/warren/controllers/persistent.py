@@ -37,25 +37,25 @@ class InstanceReader:
 
     def read_cached(self, key: Key) -> InstanceSnapshot | None:
         """Return an instance as it was seen, and None where none was."""
-        return _instance({kind: each.get(key) for kind, each in self._informers.items()})
+        return _instance_snapshot({kind: each.get(key) for kind, each in self._informers.items()})
 
     async def read_live(self, key: Key) -> InstanceSnapshot | None:
         """Return an instance as it is, and None where there is none."""
-        found = {
+        objects = {
             kinds.PERSISTENT_INSTANCE: await read_live(self._client, kinds.PERSISTENT_INSTANCE, key)
         }
-        if found[kinds.PERSISTENT_INSTANCE] is not None:
-            found |= {kind: await read_live(self._client, kind, key) for kind in PARTS}
-        return _instance(found)
+        if objects[kinds.PERSISTENT_INSTANCE] is not None:
+            objects |= {kind: await read_live(self._client, kind, key) for kind in PARTS}
+        return _instance_snapshot(objects)
 
 
-def _instance(found: dict[Kind, Object | None]) -> InstanceSnapshot | None:
-    raw, profile = found[kinds.PERSISTENT_INSTANCE], found.get(kinds.NNF_STORAGE_PROFILE)
+def _instance_snapshot(objects: dict[Kind, Object | None]) -> InstanceSnapshot | None:
+    raw, profile = objects[kinds.PERSISTENT_INSTANCE], objects.get(kinds.NNF_STORAGE_PROFILE)
     if raw is None:
         return None
 
     def part(kind: Kind, type_: type[T]) -> T | None:
-        obj = found.get(kind)
+        obj = objects.get(kind)
         return None if obj is None else read(obj, type_)
 
     return InstanceSnapshot(
@@ -88,28 +88,31 @@ class PersistentController:
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile a PersistentStorageInstance."""
-        found = self._reader.read_cached(key)
-        if found is None:
+        snapshot = self._reader.read_cached(key)
+        if snapshot is None:
             return None
-        lost = await self._lost_consumers(found.object)
-        if lost:
-            await perform(self._client, [instances.change_to_remove_consumers(found.object, lost)])
+        lost_consumers = await self._lost_consumers(snapshot.object)
+        if lost_consumers:
+            await perform(
+                self._client,
+                [instances.change_to_remove_consumers(snapshot.object, lost_consumers)],
+            )
             return None
-        expired, later = instances.decide_expiry(
-            found.object, self._clock.now(), self._max_lifetime
+        expiry_changes, seconds_to_expiry = instances.decide_expiry(
+            snapshot.object, self._clock.now(), self._max_lifetime
         )
-        if expired:
-            await perform(self._client, expired)
+        if expiry_changes:
+            await perform(self._client, expiry_changes)
             return None
-        again = None if later is None else min(later, _MAX_DELAY)
-        if instances.is_about_to_go(found):
+        delay = None if seconds_to_expiry is None else min(seconds_to_expiry, _MAX_DELAY)
+        if instances.is_about_to_go(snapshot):
             # About to let go: what was just made may not have been seen yet.
-            found = await self._reader.read_live(key)
-            if found is None:
+            snapshot = await self._reader.read_live(key)
+            if snapshot is None:
                 return None
-            again = REQUEUE_DELAY if found.dependents else None
-        await perform(self._client, instances.decide(found))
-        return again
+            delay = REQUEUE_DELAY if snapshot.dependents else None
+        await perform(self._client, instances.decide(snapshot))
+        return delay
 
     async def _lost_consumers(self, obj: PersistentStorageInstance) -> list[Reference]:
         """Return the consumers that are gone.
@@ -119,11 +122,11 @@ class PersistentController:
         """
         lost = []
         for each in obj.spec.consumer_references:
-            user = instances.consumer_of(each)
-            if user is None or self._consumers[user[0]].get(user[1]) is not None:
+            consumer = instances.consumer_of(each)
+            if consumer is None or self._consumers[consumer[0]].get(consumer[1]) is not None:
                 continue
             try:
-                await self._client.get(*user)
+                await self._client.get(*consumer)
             except NotFound:
                 lost.append(each)
         return lost

@@ -30,7 +30,7 @@ FINALIZER: Final = "warren.cluster/pod"
 MAX_RETRY_DELAY: Final = 20.0
 """The longest pause before what has failed is tried again, in seconds: a job waits for the pod."""
 
-_PULLING: Final = "the images of the pod are being fetched"
+_PULLING_MESSAGE: Final = "the images of the pod are being fetched"
 
 _FOLLOW_RETRY_DELAY: Final = 5.0
 """Seconds until a pod that could not be followed is followed again."""
@@ -137,14 +137,14 @@ class PodReconciler:
         self._pulls: Pulls[PodId] = Pulls(
             runner.image, self.reconciler.add, max_retry_delay=max_retry_delay
         )
-        self._pods.listen_to_changes(self._changed)
+        self._pods.listen_to_changes(self._pod_changed)
 
     async def run(self) -> None:
         """Follow the pods that run, and fetch images, until cancelled. Pods outlive that."""
         await self._pods.wait_synced()
-        here = {obj["metadata"]["uid"] for obj in self._pods.all()}
+        present_uids = {obj["metadata"]["uid"] for obj in self._pods.all()}
         for uid in self._runner.uids():
-            if uid not in here:  # it went while there was no agent
+            if uid not in present_uids:  # it went while there was no agent
                 self.reconciler.add(PodId(Key(kinds.DEFAULT_NAMESPACE, uid), uid))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pulls.run(), name="images")
@@ -164,16 +164,18 @@ class PodReconciler:
             self._pulls.forget(item)
             return await self._end_pod(item, pod) if pod.metadata.deleting else None
         if FINALIZER not in pod.metadata.finalizers:
-            await perform(self._client, [_finalizers(pod, (*pod.metadata.finalizers, FINALIZER))])
+            await perform(
+                self._client, [_change_finalizers(pod, (*pod.metadata.finalizers, FINALIZER))]
+            )
             return None  # there is an event of that
         now = self._clock.now()
-        left = _time_left(pod, now)
-        overdue = left is not None and left <= 0
+        seconds_left = _time_left(pod, now)
+        is_overdue = seconds_left is not None and seconds_left <= 0
         state = self._runner.state(item.uid)
-        if state is None and not overdue:
+        if state is None and not is_overdue:
             state = await self._begin(item, pod, raw)
             if state is None:
-                return left
+                return seconds_left
         self._pulls.forget(item)
         if state is None:
             await self._report(pod, raw, podstatus.deadline_exceeded_status(raw, now))
@@ -182,14 +184,14 @@ class PodReconciler:
             self._ensure_followed(item)
             address = self._runner.address(item.uid) or ""
             self._runner.tell_hosts(item.uid, podstatus.hosts(raw, address, self._siblings(raw)))
-            if overdue and not state.stopped:
+            if is_overdue and not state.stopped:
                 self._runner.stop(item.uid)
         addresses = (self._runner.address(item.uid) or "", self._runner.host_address)
-        found = podstatus.running_status(
-            raw, state, self._clock.now(), addresses, past_deadline=overdue
+        status = podstatus.running_status(
+            raw, state, self._clock.now(), addresses, past_deadline=is_overdue
         )
-        await self._report(pod, raw, found)
-        return None if overdue else left
+        await self._report(pod, raw, status)
+        return None if is_overdue else seconds_left
 
     async def _begin(self, item: PodId, pod: Pod, raw: Object) -> PodState | None:
         """Begin a pod; None where it has not, and the reason is told."""
@@ -202,38 +204,42 @@ class PodReconciler:
             )
             return None  # it is tried again, and there is an event of that
         if images is None:
-            await self._report(pod, raw, podstatus.waiting_status(raw, now, "Pulling", _PULLING))
+            await self._report(
+                pod, raw, podstatus.waiting_status(raw, now, "Pulling", _PULLING_MESSAGE)
+            )
             return None  # there is an event of their end
         namespace = pod.metadata.namespace
-        maps = await self._read_named(kinds.CONFIG_MAP, namespace, plans.config_maps_of(raw))
+        config_maps = await self._read_named(kinds.CONFIG_MAP, namespace, plans.config_maps_of(raw))
         secrets = await self._read_named(kinds.SECRET, namespace, plans.secrets_of(raw))
 
         # Not in `make_plan`, which may be in a thread. What changes later is told when it runs.
         siblings = self._siblings(raw)
 
         def make_plan(address: str) -> Object:
-            found = References(
+            references = References(
                 images=images,
-                config_maps=maps,
+                config_maps=config_maps,
                 secrets=secrets,
                 address=address,
                 host_address=self._runner.host_address,
             )
             hosts = podstatus.hosts(raw, address, siblings)
-            return {**plans.plan(raw, found), "hosts": hosts}
+            return {**plans.plan(raw, references), "hosts": hosts}
 
         try:
             await self._runner.start(item.uid, make_plan)
-        except UnsupportedPod as unfit:
-            await self._report(pod, raw, podstatus.refused_status(raw, now, "Unfit", str(unfit)))
+        except UnsupportedPod as unsupported:
+            await self._report(
+                pod, raw, podstatus.refused_status(raw, now, "Unfit", str(unsupported))
+            )
             return None
         except MissingReference as missing:
-            why = podstatus.waiting_status(raw, now, "CreateContainerConfigError", str(missing))
-            await self._report(pod, raw, why)
+            status = podstatus.waiting_status(raw, now, "CreateContainerConfigError", str(missing))
+            await self._report(pod, raw, status)
             raise NotBegun(str(missing)) from missing
         except NodeTrouble as trouble:
-            why = podstatus.waiting_status(raw, now, "CreatePodSandboxError", str(trouble))
-            await self._report(pod, raw, why)
+            status = podstatus.waiting_status(raw, now, "CreatePodSandboxError", str(trouble))
+            await self._report(pod, raw, status)
             raise NotBegun(str(trouble), fatal=trouble.fatal) from trouble
         return self._runner.state(item.uid)
 
@@ -247,20 +253,20 @@ class PodReconciler:
             return None  # its end is an event
         await self._runner.remove(item.uid)
         if FINALIZER in pod.metadata.finalizers:
-            others = tuple(each for each in pod.metadata.finalizers if each != FINALIZER)
-            await perform(self._client, [_finalizers(pod, others)])
+            other_finalizers = tuple(each for each in pod.metadata.finalizers if each != FINALIZER)
+            await perform(self._client, [_change_finalizers(pod, other_finalizers)])
         return None
 
     async def _read_named(self, kind: Kind, namespace: str, names: set[str]) -> dict[str, Object]:
-        found = {}
+        objects = {}
         for name in sorted(names):
             with suppress(NotFound):
-                found[name] = await self._client.get(kind, Key(namespace, name))
-        return found
+                objects[name] = await self._client.get(kind, Key(namespace, name))
+        return objects
 
     async def _report(self, pod: Pod, raw: Object, status: Object) -> None:
-        known = raw.get("status") or {}
-        if any(known.get(name) != value for name, value in status.items()):
+        current = raw.get("status") or {}
+        if any(current.get(name) != value for name, value in status.items()):
             await perform(self._client, [reports.status(kinds.POD, pod.metadata, status)])
 
     def _siblings(self, raw: Object) -> list[Object]:
@@ -271,13 +277,13 @@ class PodReconciler:
             for each in self._pods.by_index("subdomain", subdomain)
         ]
 
-    def _changed(self, before: Object | None, after: Object | None) -> None:
-        was, now = _pod_snapshot(before), _pod_snapshot(after)
-        there = [obj for obj in (before, after) if obj is not None]
-        touched = there if was.own_fields != now.own_fields else []
-        if was.sibling_fields != now.sibling_fields:
-            touched = [*touched, *(each for obj in there for each in self._siblings(obj))]
-        for each in touched:
+    def _pod_changed(self, before: Object | None, after: Object | None) -> None:
+        old, new = _pod_snapshot(before), _pod_snapshot(after)
+        versions = [obj for obj in (before, after) if obj is not None]
+        affected = versions if old.own_fields != new.own_fields else []
+        if old.sibling_fields != new.sibling_fields:
+            affected = [*affected, *(each for obj in versions for each in self._siblings(obj))]
+        for each in affected:
             if self._is_here(each):
                 self.reconciler.add(PodId(key_of(each), each["metadata"]["uid"]))
 
@@ -303,7 +309,7 @@ class PodReconciler:
             self.reconciler.add(item)
 
 
-def _finalizers(pod: Pod, finalizers: tuple[str, ...]) -> Change:
+def _change_finalizers(pod: Pod, finalizers: tuple[str, ...]) -> Change:
     return Change(
         kind=kinds.POD,
         key=pod.metadata.key,
@@ -316,18 +322,18 @@ def _pod_snapshot(obj: Object | None) -> _PodSnapshot:
     if obj is None:
         return _PodSnapshot({}, {})
     meta = obj["metadata"]
-    own = {
+    own_fields = {
         "uid": meta["uid"],
         "deletionTimestamp": meta.get("deletionTimestamp"),
         "finalizers": meta.get("finalizers"),
         "spec": obj.get("spec"),
     }
-    return _PodSnapshot(own, podstatus.hosts_entry(obj))
+    return _PodSnapshot(own_fields, podstatus.hosts_entry(obj))
 
 
 def _time_left(pod: Pod, now: float) -> float | None:
     """Return for how long a pod may run yet; it begins now, if it has not."""
-    limit, began = pod.spec.active_deadline_seconds, pod.status.start_time
+    limit, started_at = pod.spec.active_deadline_seconds, pod.status.start_time
     if limit is None:
         return None
-    return limit if began is None else parse_rfc3339(began) + limit - now
+    return limit if started_at is None else parse_rfc3339(started_at) + limit - now

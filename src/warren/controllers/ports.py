@@ -34,11 +34,11 @@ class PortController:
             return None
         manager = read(raw, NnfPortManager)
         configuration = self._configurations.get(manager.spec.system_configuration.key)
-        asking = [self._workflows.get(each) for each in ports.workflows_of(raw)]
+        workflows = [self._workflows.get(each) for each in ports.workflows_of(raw)]
         snapshot = PortSnapshot(
             manager=manager,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
-            existing_workflows={each["metadata"]["uid"] for each in asking if each is not None},
+            existing_workflows={each["metadata"]["uid"] for each in workflows if each is not None},
             now=self._clock.now(),
         )
         writes, delay = ports.decide(snapshot)

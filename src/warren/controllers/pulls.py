@@ -48,7 +48,7 @@ class Pulls(Generic[K]):
         self._on_end = on_end
         self._max_retry_delay = max_retry_delay
         self._wanted: dict[str, _WantedImage[K]] = {}
-        self._found: dict[K, dict[str, Image]] = {}
+        self._images_by_key: dict[K, dict[str, Image]] = {}
         self._pulling: set[str] = set()
         """The images that have a task, or will."""
         self._to_pull: asyncio.Queue[str] = asyncio.Queue()
@@ -65,8 +65,8 @@ class Pulls(Generic[K]):
 
         Until `forget`, `key` waits for them. Raises NotPulled where one cannot be had now.
         """
-        found = self._found.setdefault(key, {})
-        missing = [each for each in references if each not in found]
+        available = self._images_by_key.setdefault(key, {})
+        missing = [each for each in references if each not in available]
         for reference in missing:
             self._wanted.setdefault(reference, _WantedImage()).waiters.add(key)
             if reference not in self._pulling:
@@ -76,11 +76,11 @@ class Pulls(Generic[K]):
             trouble = self._wanted[reference].trouble
             if trouble is not None:
                 raise NotPulled(trouble)
-        return None if missing else found
+        return None if missing else available
 
     def forget(self, key: K) -> None:
         """Wait for no images any more."""
-        self._found.pop(key, None)
+        self._images_by_key.pop(key, None)
         for reference, wanted in list(self._wanted.items()):
             wanted.waiters.discard(key)
             if not wanted.waiters:
@@ -112,7 +112,7 @@ class Pulls(Generic[K]):
     def _deliver(self, reference: str, image: Image) -> None:
         wanted: _WantedImage[K] = self._wanted.pop(reference, _WantedImage())
         for key in wanted.waiters:
-            self._found[key][reference] = image
+            self._images_by_key[key][reference] = image
         self._notify(wanted)
 
     def _notify(self, wanted: _WantedImage[K]) -> None:

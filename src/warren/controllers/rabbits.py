@@ -61,8 +61,8 @@ class SystemController:
                 await perform(
                     self._client, self._link_requests(self._configuration, self._rabbits[key])
                 )
-            known = self._configuration.status
-            if not (writes or known.ready or known.error):
+            status = self._configuration.status
+            if not (writes or status.ready or status.error):
                 self.reconciler.add(kinds.CONFIGURATION_KEY)
             return self._seconds_left(key.namespace)
         else:
@@ -76,31 +76,36 @@ class SystemController:
     def _configuration_writes(self) -> list[Write]:
         """Learn which rabbits there are; return the writes of the configuration and old rabbits."""
         raw = self._configurations.get(kinds.CONFIGURATION_KEY)
-        before, found = self._configuration, read(raw, SystemConfiguration) if raw else None
-        self._configuration = found
-        if found is None:
+        old, configuration = self._configuration, read(raw, SystemConfiguration) if raw else None
+        self._configuration = configuration
+        if configuration is None:
             self._rabbits, self._node_names, self._without_namespace = {}, {}, set()
             return []
-        if before is None or (before.spec, before.metadata.uid) != (found.spec, found.metadata.uid):
-            self._rabbits = {_rabbit_key(each.name): each for each in found.spec.storage_nodes}
+        if old is None or (old.spec, old.metadata.uid) != (
+            configuration.spec,
+            configuration.metadata.uid,
+        ):
+            self._rabbits = {
+                _rabbit_key(each.name): each for each in configuration.spec.storage_nodes
+            }
             for key in self._rabbits:
                 self.reconciler.add(key)
-            self._node_names = found.nodes()
-            there = {key.name for key in self._namespaces.keys()}  # noqa: SIM118
-            self._without_namespace = {*self._node_names} - there
+            self._node_names = configuration.nodes()
+            existing_names = {key.name for key in self._namespaces.keys()}  # noqa: SIM118
+            self._without_namespace = {*self._node_names} - existing_names
             for name in sorted(self._without_namespace):
                 self.reconciler.add(Key("", name))
         owner = f"{kinds.SYSTEM_CONFIGURATION.name} {kinds.CONFIGURATION_KEY}"
-        own = [read(obj, Storage) for obj in self._storages.by_index("owner", owner)]
-        storages = rabbitstorages.remove_unknown(found, own)
-        dismissed = [*lease_removals(storages), *storages]
-        at_work = not found.status.ready and (
+        own_storages = [read(obj, Storage) for obj in self._storages.by_index("owner", owner)]
+        removals = rabbitstorages.remove_unknown(configuration, own_storages)
+        all_removals = [*lease_removals(removals), *removals]
+        is_at_work = not configuration.status.ready and (
             bool(self._without_namespace)
-            or any(self._rabbit_writes(found, key) for key in self._rabbits)
+            or any(self._rabbit_writes(configuration, key) for key in self._rabbits)
         )
-        if at_work and configurationmistakes.is_right(found):
-            return [*dismissed]
-        return [*dismissed, *configurationmistakes.report(found)]
+        if is_at_work and configurationmistakes.is_right(configuration):
+            return [*all_removals]
+        return [*all_removals, *configurationmistakes.report(configuration)]
 
     async def _ensure_namespace(self, key: Key) -> None:
         """Make the namespace of a node that has none."""
@@ -126,17 +131,17 @@ class SystemController:
             if rabbit is not None and links.uses_network(self._nnf_node(rabbit)):
                 self.reconciler.add(rabbit)
 
-    def _rabbit_writes(self, found: SystemConfiguration, key: Key) -> list[Write]:
+    def _rabbit_writes(self, configuration: SystemConfiguration, key: Key) -> list[Write]:
         rabbit = self._rabbits[key]
         storage = self._storages.get(Key(kinds.DEFAULT_NAMESPACE, rabbit.name))
         node = self._nnf_node(key)
         return list(
             rabbitstorages.decide(
-                found,
+                configuration,
                 rabbit,
                 read(storage, Storage) if storage is not None else None,
                 node,
-                self._computes(rabbit) if links.uses_network(node) else {},
+                self._nnf_nodes_of(rabbit) if links.uses_network(node) else {},
                 alive=self._heartbeats.seconds_left(rabbit.name) != 0.0,
                 lease_steady=(self._heartbeats.renewed_for(rabbit.name) or 0.0)
                 >= links.SETTLE_SECONDS,
@@ -149,43 +154,47 @@ class SystemController:
         There is none when a Lease is not renewed, and none when it has been renewed for long enough
         for its links to count.
         """
-        left = self._heartbeats.seconds_left(rabbit)
-        renewed = self._heartbeats.renewed_for(rabbit)
-        if not left or renewed is None or renewed >= links.SETTLE_SECONDS:
-            return left or None
+        until_offline = self._heartbeats.seconds_left(rabbit)
+        renewed_seconds = self._heartbeats.renewed_for(rabbit)
+        if not until_offline or renewed_seconds is None or renewed_seconds >= links.SETTLE_SECONDS:
+            return until_offline or None
         # What sums of seconds are off by is no time that passes.
-        return min(left, max(_MIN_DELAY, links.SETTLE_SECONDS - renewed))
+        return min(until_offline, max(_MIN_DELAY, links.SETTLE_SECONDS - renewed_seconds))
 
-    def _link_requests(self, found: SystemConfiguration, rabbit: StorageNode) -> list[Write]:
+    def _link_requests(
+        self, configuration: SystemConfiguration, rabbit: StorageNode
+    ) -> list[Write]:
         """Return what is to be written for a rabbit's nodes to test their links to it.
 
         Those that have no namespace are asked when they have one.
         """
         if not links.uses_network(self._nnf_node(_rabbit_key(rabbit.name))):
             return []
-        known = self._computes(rabbit)
+        nnf_nodes = self._nnf_nodes_of(rabbit)
         # A node that is listed twice, by mistake, is the last one's.
-        own = [
+        node_names = [
             each.name
             for each in rabbit.computes_access
-            if found.rabbits_of_computes()[each.name] == rabbit.name
+            if configuration.rabbits_of_computes()[each.name] == rabbit.name
             and self._has_namespace(each.name)
         ]
         return [
             write
-            for name in own
-            for write in links.request_writes(found, rabbit.name, name, known.get(name))
+            for name in node_names
+            for write in links.request_writes(configuration, rabbit.name, name, nnf_nodes.get(name))
         ]
 
     def _has_namespace(self, node: str) -> bool:
         """Return whether something can be made in a node's namespace."""
-        found = self._namespaces.get(Key("", node))
-        return found is not None and not found["metadata"].get("deletionTimestamp")
+        namespace = self._namespaces.get(Key("", node))
+        return namespace is not None and not namespace["metadata"].get("deletionTimestamp")
 
-    def _computes(self, rabbit: StorageNode) -> dict[str, NnfNode]:
+    def _nnf_nodes_of(self, rabbit: StorageNode) -> dict[str, NnfNode]:
         """Return what the nodes of a rabbit say, by their names."""
-        found = {each.name: self._nnf_node(_link_key(each.name)) for each in rabbit.computes_access}
-        return {name: node for name, node in found.items() if node is not None}
+        nnf_nodes = {
+            each.name: self._nnf_node(_link_key(each.name)) for each in rabbit.computes_access
+        }
+        return {name: node for name, node in nnf_nodes.items() if node is not None}
 
     def _nnf_node(self, key: Key) -> NnfNode | None:
         raw = self._nodes.get(key)

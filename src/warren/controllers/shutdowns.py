@@ -72,14 +72,14 @@ class HttpsShutdownClient:
             ) as session,
             asyncio.TaskGroup() as tasks,
         ):
-            left = iter(requests)
+            remaining = iter(requests)
             for _ in range(min(self._max_concurrent, len(requests))):
-                tasks.create_task(self._post_all(session, left))
+                tasks.create_task(self._post_all(session, remaining))
 
     async def _post_all(
-        self, session: aiohttp.ClientSession, left: Iterator[ShutdownRequest]
+        self, session: aiohttp.ClientSession, remaining: Iterator[ShutdownRequest]
     ) -> None:
-        for each in left:
+        for each in remaining:
             await self._post(session, each)
 
     async def _post(self, session: aiohttp.ClientSession, request: ShutdownRequest) -> None:
@@ -91,10 +91,10 @@ class HttpsShutdownClient:
                 server_hostname=request.rabbit,
                 allow_redirects=False,
             ) as answer:
-                said = str(answer.status)
+                answer_text = str(answer.status)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            said = repr(error)  # that of a timeout has no words of its own
-        log.debug("asked to end", rabbit=request.rabbit, port=request.port, answer=said)
+            answer_text = repr(error)  # that of a timeout has no words of its own
+        log.debug("asked to end", rabbit=request.rabbit, port=request.port, answer=answer_text)
 
 
 class ShutdownController:
@@ -115,8 +115,8 @@ class ShutdownController:
 
     def _workflow_changed(self, obj: Object) -> None:
         status = obj.get("status") or {}
-        waits = status.get("state") == "PostRun" and not status.get("ready")
-        if waits and containersteps.may_have_containers(obj["spec"].get("dwDirectives") or ()):
+        is_waiting = status.get("state") == "PostRun" and not status.get("ready")
+        if is_waiting and containersteps.may_have_containers(obj["spec"].get("dwDirectives") or ()):
             self.reconciler.add(key_of(obj))
 
     async def reconcile(self, key: Key) -> float | None:
@@ -132,8 +132,12 @@ class ShutdownController:
         )
         if authority is None:
             return None  # without an admin's certificate no container has one to show
-        where = workflow.status.workflow_token
-        token = await self._read_secret(where.key, containerauth.token_of) if where else None
+        token_reference = workflow.status.workflow_token
+        token = (
+            await self._read_secret(token_reference.key, containerauth.token_of)
+            if token_reference
+            else None
+        )
         batch, self._next_index[key] = shutdowns.next_batch(requests, self._next_index.get(key, 0))
         await self._shutdown_client.request_shutdowns(batch, authority, token)
         return shutdowns.RETRY_DELAY
@@ -142,22 +146,22 @@ class ShutdownController:
         index = containersteps.container_index(workflow.spec.dw_directives)
         if index is None:
             return []
-        own = Key(workflow.metadata.namespace, children.name(workflow, index))
-        copy = self._informers.of(kinds.CONTAINER_PROFILE).get(own)
+        profile_key = Key(workflow.metadata.namespace, children.name(workflow, index))
+        pinned_profile = self._informers.of(kinds.CONTAINER_PROFILE).get(profile_key)
         manager = self._informers.of(kinds.PORT_MANAGER).get(port_managers.MANAGER)
-        if copy is None or manager is None:
+        if pinned_profile is None or manager is None:
             return []
         try:
-            profile = containerprofiles.decode(copy)
+            profile = containerprofiles.decode(pinned_profile)
             assigned = port_managers.assigned_ports(
                 read(manager, NnfPortManager), workflow, profile.port_count
             )
         except (Fault, Malformed):  # told by the Workflow's own reconciles
             return []
-        of_workflow = self._informers.of(kinds.BATCH_JOB).by_index(
+        raw_jobs = self._informers.of(kinds.BATCH_JOB).by_index(
             "workflow", str(workflow.metadata.key)
         )
-        jobs = [read(obj, BatchJob) for obj in of_workflow]
+        jobs = [read(obj, BatchJob) for obj in raw_jobs]
         nodes = self._informers.of(kinds.NODE)
         return shutdowns.decide(
             workflow, profile, jobs, assigned, lambda name: nodes.get(Key("", name))

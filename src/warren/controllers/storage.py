@@ -34,7 +34,7 @@ class StorageController:
         self._clock = clock
         self._storages = informers.of(kinds.NNF_STORAGE)
         self._node_storages = informers.of(kinds.NNF_NODE_STORAGE)
-        self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
+        self._block_storages = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
         self._servers = informers.of(kinds.SERVERS)
         self._mgts = informers.of(kinds.LUSTRE_MGT)
@@ -47,7 +47,7 @@ class StorageController:
         self._node_storages.listen_to_changes(
             partial(self._part_changed, changes.is_relevant_node_storage_change)
         )
-        self._blocks.listen_to_changes(
+        self._block_storages.listen_to_changes(
             partial(self._part_changed, changes.is_relevant_block_storage_change)
         )
         self._mgts.listen(self._mgt_changed)
@@ -57,61 +57,71 @@ class StorageController:
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfStorage."""
-        again = None
+        delay = None
         raw = self._storages.get(key)
         owner = f"{kinds.NNF_STORAGE.name} {key}"
-        found = self._node_storages.by_index("owner", owner)
-        blocks = self._blocks.by_index("owner", owner)
+        raw_shares = self._node_storages.by_index("owner", owner)
+        raw_blocks = self._block_storages.by_index("owner", owner)
         if raw is None:
-            gone: list[Write] = [
+            removals: list[Write] = [
                 removal
                 for kind, objects in (
-                    (kinds.NNF_NODE_STORAGE, found),
-                    (kinds.NNF_NODE_BLOCK_STORAGE, blocks),
+                    (kinds.NNF_NODE_STORAGE, raw_shares),
+                    (kinds.NNF_NODE_BLOCK_STORAGE, raw_blocks),
                 )
                 for removal in await orphan_removals(
                     self._client, kinds.NNF_STORAGE, key, kind, objects
                 )
             ]
-            gone += await self._orphaned_mgts(key, owner)
+            removals += await self._orphaned_mgts(key, owner)
             released = await self._release_servers(key)
-            written = await perform(self._client, [*gone, *released, *self._report_assigned(key)])
+            written = await perform(
+                self._client, [*removals, *released, *self._report_assigned(key)]
+            )
             self.reconciler.note_written(key, written)
         else:
             current = read(raw, NnfStorage)
-            if current.metadata.deleting and not (found or blocks):
+            if current.metadata.deleting and not (raw_shares or raw_blocks):
                 # About to let go: a share that was just made may not have been seen yet.
-                own = labels.of_owner(kinds.NNF_STORAGE, current.metadata)
-                found = (await self._client.list(kinds.NNF_NODE_STORAGE, labels=own)).items
-                blocks = (await self._client.list(kinds.NNF_NODE_BLOCK_STORAGE, labels=own)).items
-                again = REQUEUE_DELAY if found or blocks else None
-            node_storages = [read(obj, NnfNodeStorage) for obj in found]
-            flash = [read(obj, NnfNodeBlockStorage) for obj in blocks]
+                owner_labels = labels.of_owner(kinds.NNF_STORAGE, current.metadata)
+                raw_shares = (
+                    await self._client.list(kinds.NNF_NODE_STORAGE, labels=owner_labels)
+                ).items
+                raw_blocks = (
+                    await self._client.list(kinds.NNF_NODE_BLOCK_STORAGE, labels=owner_labels)
+                ).items
+                delay = REQUEUE_DELAY if raw_shares or raw_blocks else None
+            node_storages = [read(obj, NnfNodeStorage) for obj in raw_shares]
+            block_storages = [read(obj, NnfNodeBlockStorage) for obj in raw_blocks]
             if current.spec.file_system_type == LUSTRE:
-                decided = lustrestorage.decide(self._lustre_snapshot(current, node_storages, flash))
+                storage_writes = lustrestorage.decide(
+                    self._lustre_snapshot(current, node_storages, block_storages)
+                )
             else:
-                decided = nnfstorage.decide(current, node_storages, flash, self._profile(current))
+                storage_writes = nnfstorage.decide(
+                    current, node_storages, block_storages, self._profile(current)
+                )
             writes = [
-                *decided,
+                *storage_writes,
                 *self._report(current, node_storages),
             ]
             written = await perform(self._client, writes)
             # What is next of Lustre may be decided on what was just written.
             if current.spec.file_system_type != LUSTRE:
                 self.reconciler.note_written(key, written)
-        return again
+        return delay
 
     def _lustre_snapshot(
         self,
         current: NnfStorage,
         shares: Sequence[NnfNodeStorage],
-        blocks: Sequence[NnfNodeBlockStorage],
+        block_storages: Sequence[NnfNodeBlockStorage],
     ) -> LustreSnapshot:
         pools: dict[str, list[tuple[PersistentStorageInstance, NnfStorage]]] = {}
         for obj in self._instances.by_index("pooled", lustrestorage.POOLED):
-            found = self._storages.get(key_of(obj))
-            if found is not None:
-                member = (read(obj, PersistentStorageInstance), read(found, NnfStorage))
+            raw_storage = self._storages.get(key_of(obj))
+            if raw_storage is not None:
+                member = (read(obj, PersistentStorageInstance), read(raw_storage, NnfStorage))
                 pool = obj["metadata"]["labels"][labels.STANDALONE_MGT]
                 pools.setdefault(pool, []).append(member)
         profile = self._profile(current)
@@ -123,7 +133,7 @@ class StorageController:
         return LustreSnapshot(
             storage=current,
             shares=shares,
-            blocks=blocks,
+            blocks=block_storages,
             profile=profile,
             mgts=self._mgts_for(
                 current,
@@ -140,18 +150,20 @@ class StorageController:
 
     def _mgts_for(self, current: NnfStorage, *addresses: str) -> list[NnfLustreMGT]:
         """Return what may give out the name of a file system, which is found by some MGS."""
-        own = self._mgts.get(lustrestorage.own_mgt_key(current))
-        found = [] if own is None else [own]
+        own_mgt = self._mgts.get(lustrestorage.own_mgt_key(current))
+        raw_mgts = [] if own_mgt is None else [own_mgt]
         for value in (str(current.metadata.key), current.status.mgs_address, *addresses):
-            found += self._mgts.by_index("mgt", value)
-        return [read(obj, NnfLustreMGT) for obj in {key_of(obj): obj for obj in found}.values()]
+            raw_mgts += self._mgts.by_index("mgt", value)
+        return [read(obj, NnfLustreMGT) for obj in {key_of(obj): obj for obj in raw_mgts}.values()]
 
     async def _orphaned_mgts(self, key: Key, owner: str) -> list[Write]:
         """Remove the NnfLustreMGT of a storage that went without taking it along."""
-        found = self._mgts.by_index("owner", owner)
-        metas = [read(obj, NnfLustreMGT).metadata for obj in found]
+        raw_mgts = self._mgts.by_index("owner", owner)
+        metas = [read(obj, NnfLustreMGT).metadata for obj in raw_mgts]
         return [
-            *await orphan_removals(self._client, kinds.NNF_STORAGE, key, kinds.LUSTRE_MGT, found),
+            *await orphan_removals(
+                self._client, kinds.NNF_STORAGE, key, kinds.LUSTRE_MGT, raw_mgts
+            ),
             *(
                 reports.remove_finalizer(kinds.LUSTRE_MGT, meta, labels.LUSTRE_MGT_FINALIZER)
                 for meta in metas
@@ -239,20 +251,20 @@ class StorageController:
         owner = f"{kinds.NNF_STORAGE.name} {key}"
         if any(
             each.is_indexed("owner", owner)
-            for each in (self._node_storages, self._blocks, self._mgts)
+            for each in (self._node_storages, self._block_storages, self._mgts)
         ):
             return True
-        servers = self._servers.get(key)
-        if servers is None:
+        raw_servers = self._servers.get(key)
+        if raw_servers is None:
             return False
-        told = bool((servers.get("status") or {}).get("ready"))
-        return not told or "deletionTimestamp" in servers["metadata"]
+        was_ready = bool((raw_servers.get("status") or {}).get("ready"))
+        return not was_ready or "deletionTimestamp" in raw_servers["metadata"]
 
     def _servers_changed(self, before: Object | None, after: Object | None) -> None:
         key = key_of(after or before or {})
         # They may be seen after what was made from them.
-        late = before is None and self._storages.get(key) is not None
-        if late or changes.is_relevant_servers_change(before, after):
+        seen_late = before is None and self._storages.get(key) is not None
+        if seen_late or changes.is_relevant_servers_change(before, after):
             self.reconciler.add(key, after)
 
     def _part_changed(

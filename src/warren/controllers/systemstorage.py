@@ -49,17 +49,19 @@ class SystemStorageController:
         raw = self._system_storages.get(key)
         if raw is None:
             return None
-        again = None
+        delay = None
         current = read(raw, NnfSystemStorage)
-        found = self._snapshot(current, {kind: each.get(key) for kind, each in self._parts.items()})
-        if systemstorage.is_about_to_go(found):
+        snapshot = self._snapshot(
+            current, {kind: each.get(key) for kind, each in self._parts.items()}
+        )
+        if systemstorage.is_about_to_go(snapshot):
             # About to let go: what was just made may not have been seen yet.
-            found = self._snapshot(
+            snapshot = self._snapshot(
                 current, {kind: await read_live(self._client, kind, key) for kind in PARTS}
             )
-            again = REQUEUE_DELAY if found.dependents else None
-        await perform(self._client, systemstorage.decide(found))
-        return again
+            delay = REQUEUE_DELAY if snapshot.dependents else None
+        await perform(self._client, systemstorage.decide(snapshot))
+        return delay
 
     def _snapshot(
         self, current: NnfSystemStorage, parts: dict[Kind, Object | None]
@@ -72,7 +74,7 @@ class SystemStorageController:
         return SystemStorageSnapshot(
             object=current,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
-            is_usable=self._usable,
+            is_usable=self._is_usable,
             has_profile=self._profiles.get(current.spec.storage_profile.key) is not None,
             servers=part(kinds.SERVERS, Servers),
             computes=part(kinds.COMPUTES, Computes),
@@ -80,7 +82,7 @@ class SystemStorageController:
             access=part(kinds.NNF_ACCESS, NnfAccess),
         )
 
-    def _usable(self, rabbit: str) -> bool:
+    def _is_usable(self, rabbit: str) -> bool:
         raw = self._storages.get(Key(kinds.DEFAULT_NAMESPACE, rabbit))
         return raw is not None and rabbitstorages.is_usable(read(raw, Storage))
 
@@ -90,7 +92,7 @@ class SystemStorageController:
 
     def _rabbit_changed(self, obj: Object) -> None:
         # There are few of these, and rabbits become ready seldom.
-        if self._usable(key_of(obj).name):
+        if self._is_usable(key_of(obj).name):
             self._wake_all()
 
     def _profile_changed(self, obj: Object) -> None:

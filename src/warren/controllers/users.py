@@ -13,7 +13,7 @@ def user_getter(informer: Informer) -> Callable[[Key], int | None]:
     """
 
     def user(key: Key) -> int | None:
-        found = informer.get(key)
-        return found.get("spec", {}).get("userID") if found is not None else None
+        obj = informer.get(key)
+        return obj.get("spec", {}).get("userID") if obj is not None else None
 
     return user

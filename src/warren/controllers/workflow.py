@@ -51,8 +51,8 @@ _GONE_AFTER_TEARDOWN: Final = (
 )
 """What is gone when Teardown is ready (`driver.needs_live_read`)."""
 
-_CHILDREN: Final = (*kinds.DEPENDENTS, *_GONE_AFTER_TEARDOWN)
-_OF_CONTAINERS: Final = (kinds.BATCH_JOB, kinds.CONTAINER_PROFILE)
+_CHILD_KINDS: Final = (*kinds.DEPENDENTS, *_GONE_AFTER_TEARDOWN)
+_CONTAINER_KINDS: Final = (kinds.BATCH_JOB, kinds.CONTAINER_PROFILE)
 
 
 class WorkflowController:
@@ -68,15 +68,15 @@ class WorkflowController:
         self._configuration: Object | None = None
         self._rabbits_of_computes: Mapping[str, str] | None = None
         self._positions: Mapping[str, int] = {}
-        self._offload: OffloadService | None = None
+        self._offload_service: OffloadService | None = None
         self.reconciler: Reconciler[Key] = Reconciler(
             "workflow", self.reconcile, user=user_getter(informers.of(kinds.WORKFLOW))
         )
-        informers.of(kinds.WORKFLOW).listen(self._changed)
+        informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         informers.of(kinds.LUSTRE_FILE_SYSTEM)
         informers.of(kinds.STORAGE)
         informers.of(kinds.SYSTEM_CONFIGURATION).listen(lambda obj: self._system_changed())
-        for kind in _CHILDREN:
+        for kind in _CHILD_KINDS:
             informers.of(kind).listen_to_changes(partial(self._child_changed, kind))
         informers.of(kinds.NODE)
         informers.of(kinds.PORT_MANAGER).listen_to_changes(self._ports_changed)
@@ -93,65 +93,77 @@ class WorkflowController:
         if raw is None:
             kind = kinds.NNF_DATA_MOVEMENT
             movements = self._informers.of(kind).by_index("workflow", str(key))
-            gone = await orphan_removals(self._client, kinds.WORKFLOW, key, kind, movements)
-            await perform(self._client, gone)
+            removals = await orphan_removals(self._client, kinds.WORKFLOW, key, kind, movements)
+            await perform(self._client, removals)
             return None
         workflow = read(raw, Workflow)
         children: dict[Kind, Sequence[Object]] = {
-            kind: self._informers.of(kind).by_index("workflow", str(key)) for kind in _CHILDREN
+            kind: self._informers.of(kind).by_index("workflow", str(key)) for kind in _CHILD_KINDS
         }
-        named = [Key(key.namespace, name) for name in instance_names(workflow.spec.dw_directives)]
-        instances = {each.name: self._instances.read_cached(each) for each in named}
+        instance_keys = [
+            Key(key.namespace, name) for name in instance_names(workflow.spec.dw_directives)
+        ]
+        instances = {each.name: self._instances.read_cached(each) for each in instance_keys}
         rabbits = _Rabbits(self._informers.of(kinds.STORAGE))
-        token = await self._tokens.find(workflow)
-        snapshot = self._snapshot(workflow, children, rabbits, instances, token)
+        token_secrets = await self._tokens.find(workflow)
+        snapshot = self._snapshot(workflow, children, rabbits, instances, token_secrets)
         # No informer tells of Secrets.
-        unmade = token is not None and not containerauth.has_both_secrets(workflow, token)
-        live = driver.needs_live_read(snapshot)
-        writes = [] if live else driver.decide(snapshot)
-        if not live and not driver.reports_error(workflow, writes):
+        lacks_secrets = token_secrets is not None and not containerauth.has_both_secrets(
+            workflow, token_secrets
+        )
+        needs_live = driver.needs_live_read(snapshot)
+        writes = [] if needs_live else driver.decide(snapshot)
+        if not needs_live and not driver.reports_error(workflow, writes):
             written = await perform(self._client, writes)
             if driver.is_final(snapshot):
                 uid = workflow.metadata.uid
-                own = [each for each in written if each["metadata"].get("uid") == uid]
-                self.reconciler.note_written(key, own)
-            return REQUEUE_DELAY if unmade else containersteps.requeue_delay(snapshot)
-        asked = _GONE_AFTER_TEARDOWN if live and not workflow.metadata.deleting else _CHILDREN
-        children |= await self._list_live(workflow, asked, has_containers=snapshot.has_containers)
-        instances = {each.name: await self._instances.read_live(each) for each in named}
-        if not live:
+                own_versions = [each for each in written if each["metadata"].get("uid") == uid]
+                self.reconciler.note_written(key, own_versions)
+            return REQUEUE_DELAY if lacks_secrets else containersteps.requeue_delay(snapshot)
+        kinds_to_list = (
+            _GONE_AFTER_TEARDOWN if needs_live and not workflow.metadata.deleting else _CHILD_KINDS
+        )
+        children |= await self._list_live(
+            workflow, kinds_to_list, has_containers=snapshot.has_containers
+        )
+        instances = {each.name: await self._instances.read_live(each) for each in instance_keys}
+        if not needs_live:
             rabbits = await self._rabbits(children[kinds.SERVERS], instances.values())
-        found = self._snapshot(workflow, children, rabbits, instances, token)
-        await perform(self._client, driver.decide(found))
-        return REQUEUE_DELAY if unmade or self._has_unseen(children) else None
+        live_snapshot = self._snapshot(workflow, children, rabbits, instances, token_secrets)
+        await perform(self._client, driver.decide(live_snapshot))
+        return REQUEUE_DELAY if lacks_secrets or self._has_unseen(children) else None
 
     async def _list_live(
-        self, workflow: Workflow, asked: Iterable[Kind], *, has_containers: bool
+        self, workflow: Workflow, kinds_to_list: Iterable[Kind], *, has_containers: bool
     ) -> Mapping[Kind, Sequence[Object]]:
         """Return children of a Workflow as they are by now. All kinds are asked for at once."""
         # What no directive has asked for is not asked for, either.
-        kept = [each for each in asked if has_containers or each not in _OF_CONTAINERS]
-        own = labels.of_workflow(workflow)
-        lists = await asyncio.gather(*(self._client.list(kind, labels=own) for kind in kept))
-        return {kind: each.items for kind, each in zip(kept, lists, strict=True)}
+        listed_kinds = [
+            each for each in kinds_to_list if has_containers or each not in _CONTAINER_KINDS
+        ]
+        owner_labels = labels.of_workflow(workflow)
+        lists = await asyncio.gather(
+            *(self._client.list(kind, labels=owner_labels) for kind in listed_kinds)
+        )
+        return {kind: each.items for kind, each in zip(listed_kinds, lists, strict=True)}
 
-    def _changed(self, obj: Object) -> None:
+    def _workflow_changed(self, obj: Object) -> None:
         key = key_of(obj)
-        found = self._informers.of(kinds.WORKFLOW).get(key)
-        if found is None:
+        workflow = self._informers.of(kinds.WORKFLOW).get(key)
+        if workflow is None:
             # Of one that is gone nothing is left but what was made too late.
             if self._informers.of(kinds.NNF_DATA_MOVEMENT).is_indexed("workflow", str(key)):
                 self.reconciler.add(key)
-        elif not changes.has_reached_desired_state(found):
-            self.reconciler.add(key, found)
+        elif not changes.has_reached_desired_state(workflow):
+            self.reconciler.add(key, workflow)
 
     def _child_changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
         for name in labels.workflow_of(after or before or {}):
             key = Key.parse(name)
-            found = self._informers.of(kinds.WORKFLOW).get(key)
-            if found is None or (
-                not changes.has_reached_desired_state(found)
-                and changes.is_relevant_to_workflow(kind, before, after, found)
+            workflow = self._informers.of(kinds.WORKFLOW).get(key)
+            if workflow is None or (
+                not changes.has_reached_desired_state(workflow)
+                and changes.is_relevant_to_workflow(kind, before, after, workflow)
             ):
                 self.reconciler.add(key)
 
@@ -170,8 +182,8 @@ class WorkflowController:
         """Wake the Workflows that wait for their ports, or for having given them back."""
         # One that has given them back is not named any more.
         for key in {*ports.workflows_of(before or {}), *ports.workflows_of(after or {})}:
-            found = self._informers.of(kinds.WORKFLOW).get(key)
-            if found is not None and not (found.get("status") or {}).get("ready"):
+            workflow = self._informers.of(kinds.WORKFLOW).get(key)
+            if workflow is not None and not (workflow.get("status") or {}).get("ready"):
                 self.reconciler.add(key)
 
     def _servers_changed(self, obj: Object) -> None:
@@ -181,15 +193,15 @@ class WorkflowController:
     def _wiring(self) -> Mapping[str, str] | None:
         """Return the rabbits of the compute nodes: made once for a configuration, not a job.
 
-        So are their places at their rabbits, and where copies are asked for.
+        So are their positions at their rabbits, and where copies are asked for.
         """
         raw = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION_KEY)
         if raw is not self._configuration:
             self._configuration = raw
-            found = read(raw, SystemConfiguration) if raw else None
-            self._rabbits_of_computes = found.wiring() if found else None
-            self._positions = nodelocal.positions(found) if found else {}
-            self._offload = copyservice.of_configuration(raw)
+            configuration = read(raw, SystemConfiguration) if raw else None
+            self._rabbits_of_computes = configuration.wiring() if configuration else None
+            self._positions = nodelocal.positions(configuration) if configuration else {}
+            self._offload_service = copyservice.of_configuration(raw)
         return self._rabbits_of_computes
 
     def _has_unseen(self, children: Mapping[Kind, Sequence[Object]]) -> bool:
@@ -200,23 +212,23 @@ class WorkflowController:
         )
 
     async def _rabbits(
-        self, assigned: Sequence[Object], instances: Iterable[InstanceSnapshot | None]
+        self, raw_servers: Sequence[Object], instances: Iterable[InstanceSnapshot | None]
     ) -> "_Rabbits":
         """Return the rabbits: those that are assigned as they are by now."""
-        all_servers = [read(servers, Servers) for servers in assigned]
+        all_servers = [read(each_servers, Servers) for each_servers in raw_servers]
         all_servers += [each.servers for each in instances if each and each.servers]
         names = {
             share.name
-            for servers in all_servers
-            for each in servers.spec.allocation_sets
+            for each_servers in all_servers
+            for each in each_servers.spec.allocation_sets
             for share in each.storage
         }
-        live = {}
+        live_rabbits = {}
         for name in sorted(names):
             with suppress(NotFound):
                 raw = await self._client.get(kinds.STORAGE, Key(kinds.DEFAULT_NAMESPACE, name))
-                live[name] = read(raw, Storage)
-        return _Rabbits(self._informers.of(kinds.STORAGE), live)
+                live_rabbits[name] = read(raw, Storage)
+        return _Rabbits(self._informers.of(kinds.STORAGE), live_rabbits)
 
     def _snapshot(
         self,
@@ -224,7 +236,7 @@ class WorkflowController:
         children: Mapping[Kind, Sequence[Object]],
         rabbits: Mapping[str, Storage],
         instances: Mapping[str, InstanceSnapshot | None],
-        token: TokenSecrets | None,
+        token_secrets: TokenSecrets | None,
     ) -> WorkflowSnapshot:
         movements = [
             obj
@@ -256,7 +268,7 @@ class WorkflowController:
             dependents=[(kind, key_of(obj)) for kind in kinds.DEPENDENTS for obj in children[kind]],
             wiring=self._wiring(),
             positions=self._positions,
-            offload_service=self._offload,
+            offload_service=self._offload_service,
             copy_profiles={
                 obj["metadata"]["name"]: obj
                 for obj in self._informers.of(kinds.COPY_PROFILE).by_index(
@@ -266,14 +278,14 @@ class WorkflowController:
             pinned_copy_profiles={
                 obj["metadata"]["name"]: obj for obj in children[kinds.COPY_PROFILE]
             },
-            **self._for_containers(workflow, children),
-            token_secrets=token,
+            **self._container_fields(workflow, children),
+            token_secrets=token_secrets,
             mount_prefix=self._mount_prefix,
             why_not_made=partial(why_not_made, self._informers.of(kinds.STORAGE)),
             now=self._clock.now(),
         )
 
-    def _for_containers(
+    def _container_fields(
         self, workflow: Workflow, children: Mapping[Kind, Sequence[Object]]
     ) -> dict[str, Any]:
         """Return what Workflows with containers look at."""

@@ -41,9 +41,9 @@ class Scheduler(Protocol):
     def set_external(
         self, name: str, sizes: Mapping[str, int] | None, job: JobId | None = None
     ) -> None:
-        """Count the flash of one NnfStorage, in bytes by rabbit, which is in no job\'s R as taken.
+        """Count the flash of one NnfStorage, in bytes by rabbit, which is in no job's R as taken.
 
-        `name` is the NnfStorage\'s; without `sizes` it is gone. While the R of the `job` that has
+        `name` is the NnfStorage's; without `sizes` it is gone. While the R of the `job` that has
         made it has that flash, it is not counted twice.
         """
         ...
@@ -81,13 +81,13 @@ async def follow_health(
     what is to be called when the policy has changed.
     """
 
-    verdicts: dict[str, DrainDecision] = {}
+    decisions: dict[str, DrainDecision] = {}
     drain_changes: asyncio.Queue[tuple[frozenset[str], frozenset[str]]] = asyncio.Queue()
 
-    def apply_verdict(name: str, storage: Storage | None) -> None:
-        before, now = verdicts.pop(name, DrainDecision()), decide_drains(storage, policy())
+    def apply_decision(name: str, storage: Storage | None) -> None:
+        before, now = decisions.pop(name, DrainDecision()), decide_drains(storage, policy())
         if storage is not None:
-            verdicts[name] = now
+            decisions[name] = now
         if now.nodes_to_tag != before.nodes_to_tag:
             scheduler.set_tagged(name, now.nodes_to_tag)
         if now.nodes_to_drain or before.nodes_to_drain:
@@ -98,20 +98,20 @@ async def follow_health(
         if key.namespace != kinds.DEFAULT_NAMESPACE:
             return
         raw = storages.get(key)
-        apply_verdict(key.name, None if raw is None else read(raw, Storage))
+        apply_decision(key.name, None if raw is None else read(raw, Storage))
         if raw is None:
             scheduler.set_ssds(key.name, up=False)
             return
         storage = read(raw, Storage)
-        has, carried = storage.status.capacity, placement_labels(storage)
-        rabbit = RABBIT_LABEL in carried
+        capacity, rabbit_labels = storage.status.capacity, placement_labels(storage)
+        is_rabbit = RABBIT_LABEL in rabbit_labels
         scheduler.set_ssds(
             key.name,
-            up=is_usable(storage) and rabbit,
-            state=effective_status(storage) if rabbit else f"without the label {RABBIT_LABEL}",
+            up=is_usable(storage) and is_rabbit,
+            state=effective_status(storage) if is_rabbit else f"without the label {RABBIT_LABEL}",
             # One that has not said how much it has, says 0.
-            capacity=has // GIB if has else None,
-            labels=[label for label in carried if label != RABBIT_LABEL],
+            capacity=capacity // GIB if capacity else None,
+            labels=[label for label in rabbit_labels if label != RABBIT_LABEL],
         )
 
     def policy_changed() -> None:
@@ -134,7 +134,7 @@ async def follow_health(
     storages.listen(rabbit_changed)
     on_policy(policy_changed)
     # Whose rabbit has gone meanwhile, or got its link back, is not drained any more.
-    lost = frozenset[str]().union(*(each.nodes_to_drain for each in verdicts.values()))
+    lost = frozenset[str]().union(*(each.nodes_to_drain for each in decisions.values()))
     await nodes.keep_drained(lost, DRAIN_REASON)
     while True:
         lost, among = await drain_changes.get()
@@ -144,9 +144,9 @@ async def follow_health(
 def _creating_job(storage: NnfStorage, binding: Binding) -> JobId | None:
     """Return the job whose Workflow has made storage, if it is a job of this workload manager."""
     meta = storage.metadata
-    carried = meta.labels.get(labels.WORKFLOW_NAMESPACE), meta.labels.get(labels.WORKFLOW_NAME)
-    named = meta.annotations.get(labels.MADE_BY, "").split("/")
-    for namespace, name in (carried, named if len(named) == 2 else (None, None)):
+    labelled = meta.labels.get(labels.WORKFLOW_NAMESPACE), meta.labels.get(labels.WORKFLOW_NAME)
+    made_by = meta.annotations.get(labels.MADE_BY, "").split("/")
+    for namespace, name in (labelled, made_by if len(made_by) == 2 else (None, None)):
         if namespace == kinds.DEFAULT_NAMESPACE and name:
             job = binding.job(name)
             return None if job is None else JobId(job)

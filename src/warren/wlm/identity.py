@@ -15,10 +15,10 @@ async def find_instance_id(handle: Handle) -> str:
     """Return the id of the instance; empty while it has none. Raises RpcError."""
     try:
         request = {"key": KEY, "namespace": "primary", "flags": 0}
-        found = await handle.rpc("kvs.lookup", request)
+        answer = await handle.rpc("kvs.lookup", request)
     except RpcError as error:
         if error.errnum != errno.ENOENT:
             raise
         return ""
-    known: str = orjson.loads(base64.b64decode(found["val"]["data"]))
-    return known
+    instance_id: str = orjson.loads(base64.b64decode(answer["val"]["data"]))
+    return instance_id

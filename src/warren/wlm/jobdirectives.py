@@ -22,8 +22,8 @@ def directives(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
     system = jobspecs.system(spec)
     if "dw" not in system:
         return None
-    given = system["dw"]
-    blocks = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    dw = system["dw"]
+    blocks = [dw] if isinstance(dw, str) else dw if isinstance(dw, list) else []
     return tuple(each for block in blocks if isinstance(block, str) for each in split(block))
 
 

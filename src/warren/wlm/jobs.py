@@ -36,7 +36,7 @@ from warren.wlm import codec, identity, view
 from warren.wlm.codec import EPILOG_TIMEOUT
 from warren.wlm.nodes import drain_reasons
 
-_SENTINEL: Final = -1
+_SENTINEL_ID: Final = -1
 _RETRY_DELAY: Final = 0.5
 _JOURNAL_TIMEOUT: Final = 5.0
 """How far the journal may be behind the plugin."""
@@ -150,8 +150,8 @@ class FluxJobs:
     async def wait_synced(self) -> None:
         await self._synced.wait()
 
-    def job(self, job: int) -> Job | None:
-        tracked = self._tracked.get(job)
+    def job(self, job_id: int) -> Job | None:
+        tracked = self._tracked.get(job_id)
         if tracked is None:
             return None
         if tracked.view is None:
@@ -164,8 +164,8 @@ class FluxJobs:
             )
         return tracked.view
 
-    def user(self, job: int) -> int | None:
-        tracked = self._tracked.get(job)
+    def user(self, job_id: int) -> int | None:
+        tracked = self._tracked.get(job_id)
         return tracked.job.userid if tracked is not None else None
 
     def jobs(self) -> Iterable[int]:
@@ -180,15 +180,15 @@ class FluxJobs:
 
     def _check_user_entry(self, job: Job, tracked: _TrackedJob | None) -> None:
         """Have a job wait whose user is not known; refuse it where that lasts."""
-        words = f"User {job.userid} has no entry in the password file"
+        message = f"User {job.userid} has no entry in the password file"
         now = asyncio.get_running_loop().time()
         if tracked is not None:
             tracked.view = None  # the user is looked up again then
             if tracked.user_unknown_since is None:
                 tracked.user_unknown_since = now
             if now - tracked.user_unknown_since < _UNKNOWN_USER_TIMEOUT:
-                raise UnknownUser(words)
-        raise UserMistake(f"{words}, and storage belongs to a user and a group: ask an admin.")
+                raise UnknownUser(message)
+        raise UserMistake(f"{message}, and storage belongs to a user and a group: ask an admin.")
 
     async def run(self) -> None:
         """Follow the journal until cancelled."""
@@ -196,8 +196,8 @@ class FluxJobs:
             try:
                 # Before what has no job is known: then it is known whose it is, too.
                 self._instance = self._instance or await self._find_or_make_id()
-                wanted = {"deny": dict.fromkeys(DENIED_EVENTS, 1)}
-                journal = self._handle.stream("job-manager.events-journal", wanted)
+                request = {"deny": dict.fromkeys(DENIED_EVENTS, 1)}
+                journal = self._handle.stream("job-manager.events-journal", request)
                 async with aclosing(journal) as entries:  # type: ignore[type-var]
                     self._incoming = {}
                     async for entry in entries:
@@ -213,15 +213,15 @@ class FluxJobs:
 
         With that, Workflows are made without a label, and those that have one are another's.
         """
-        known = await identity.find_instance_id(self._handle)
-        if known:
-            return known
-        made = uuid4().hex
-        kept = {"key": identity.KEY, "flags": 0, "dirent": treeobj.val(orjson.dumps(made))}
+        kept_id = await identity.find_instance_id(self._handle)
+        if kept_id:
+            return kept_id
+        new_id = uuid4().hex
+        operation = {"key": identity.KEY, "flags": 0, "dirent": treeobj.val(orjson.dumps(new_id))}
         try:
             # What finds the disk full waits for room; what comes after it is refused.
             async with asyncio.timeout(_COMMIT_TIMEOUT):
-                await self._handle.rpc("kvs.commit", _transaction([kept]))
+                await self._handle.rpc("kvs.commit", _transaction([operation]))
         except (RpcError, TimeoutError) as error:
             if isinstance(error, RpcError) and error.unserved:
                 raise
@@ -232,11 +232,11 @@ class FluxJobs:
                 reason=str(error) or f"no answer in {_COMMIT_TIMEOUT:g} s",
             )
             return ""
-        return made
+        return new_id
 
     def _receive(self, entry: Payload) -> None:
-        job = entry["id"]
-        if job == _SENTINEL:
+        job_id = entry["id"]
+        if job_id == _SENTINEL_ID:
             vanished = self._tracked.keys() - self._incoming.keys()
             self._tracked = self._incoming
             self._synced.set()
@@ -246,10 +246,10 @@ class FluxJobs:
         for each in entry["events"]:
             event = Event(each["timestamp"], each["name"], each.get("context", {}))
             try:
-                self._apply(job, event, entry)
+                self._apply(job_id, event, entry)
             except Exception as error:  # one job's event may cost neither others nor other jobs
-                self._log_bad_event(job, event, error)
-        tracked = self._incoming.get(job)
+                self._log_bad_event(job_id, event, error)
+        tracked = self._incoming.get(job_id)
         if tracked is None:
             return
         if IGNORED_EVENTS.issuperset(each["name"] for each in entry["events"]) and "R" not in entry:
@@ -258,18 +258,18 @@ class FluxJobs:
         tracked.r = entry.get("R", tracked.r)
         tracked.view = None
         if tracked.job.state is State.INACTIVE:
-            del self._incoming[job]
-        self._notify_listeners(job)
+            del self._incoming[job_id]
+        self._notify_listeners(job_id)
 
-    def _apply(self, job: int, event: Event, entry: Payload) -> None:
+    def _apply(self, job_id: int, event: Event, entry: Payload) -> None:
         if event.name == "submit":
             if "dw" in jobspecs.system(entry["jobspec"]):
-                begun = lifecycle.from_submit(JobId(job), event)
+                lifecycle_job = lifecycle.from_submit(JobId(job_id), event)
                 spec = entry["jobspec"]
                 expanded = spec if self._rules is None else self._rules.expand_presets(spec)
-                self._incoming[job] = _TrackedJob(begun, expanded)
+                self._incoming[job_id] = _TrackedJob(lifecycle_job, expanded)
             return
-        tracked = self._incoming.get(job)
+        tracked = self._incoming.get(job_id)
         if tracked is None:
             return
         updated = lifecycle.update(tracked.job, event)
@@ -277,12 +277,12 @@ class FluxJobs:
             tracked.jobspec = jobspecs.update(tracked.jobspec, event.context)
         tracked.job = updated
 
-    def _log_bad_event(self, job: int, event: Event, error: Exception) -> None:
+    def _log_bad_event(self, job_id: int, event: Event, error: Exception) -> None:
         """Log the first event of a job that is not understood: the job is as it was before it."""
-        tracked = self._incoming.get(job)
+        tracked = self._incoming.get(job_id)
         if tracked is None or not tracked.has_bad_event:
             reason = str(error)
-            log.exception("an event was not understood", job=job, name=event.name, reason=reason)
+            log.exception("an event was not understood", job=job_id, name=event.name, reason=reason)
         if tracked is not None:
             tracked.has_bad_event = True
 
@@ -291,13 +291,13 @@ class FluxJobs:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _notify_listeners(self, job: int) -> None:
+    def _notify_listeners(self, job_id: int) -> None:
         self._wake_waiters()
         for listener in self._listeners:
             try:
-                listener(job)
+                listener(job_id)
             except Exception:  # a bug of one listener may cost neither the others nor other jobs
-                log.exception("listener failed", job=job)
+                log.exception("listener failed", job=job_id)
 
     async def flash(self, job: Job) -> Sequence[HeldFlash]:
         # The journal tells R without the graph that says which flash it is.
@@ -310,7 +310,7 @@ class FluxJobs:
 
     # Acting
 
-    async def release(
+    async def release_to_scheduler(
         self,
         job: Job,
         resources: Sequence[Mapping[str, Any]],
@@ -339,16 +339,16 @@ class FluxJobs:
         message = codec.EpilogRemove(id=job.id)
         await self._call_plugin("epilog-remove", message)
 
-    async def was_aborted(self, job: Job) -> bool:
+    async def ended_by_epilog_timeout(self, job: Job) -> bool:
         try:
-            found = await self._lookup(job, "eventlog")
+            text = await self._lookup(job, "eventlog")
         except RpcError as error:
             if error.errnum != errno.ENOENT:
                 log.warning("the record of a job cannot be read", job=job.id, reason=str(error))
             return False
         exceptions = (
             event.context
-            for event in eventlog.decode(found)
+            for event in eventlog.decode(text)
             if event.name == "exception" and event.context.get("type") == EPILOG_TIMEOUT
         )
         # A guest's word takes no rabbit from the others.
@@ -367,24 +367,26 @@ class FluxJobs:
                 log.warning("node is not drained", node=node, reason=str(error))
 
     async def undrain(self, nodes: Sequence[str], reason: str) -> None:
-        drained = drain_reasons(await self._call("resource.status", {}))
-        meant = sorted(each for each in nodes if drained.get(each) == reason)
-        if meant:
-            await self._call("resource.undrain", {"targets": hostlist.encode(meant)})
+        reason_by_host = drain_reasons(await self._call("resource.status", {}))
+        to_undrain = sorted(each for each in nodes if reason_by_host.get(each) == reason)
+        if to_undrain:
+            await self._call("resource.undrain", {"targets": hostlist.encode(to_undrain)})
 
     async def free(self, job: Job, nodes: Sequence[str]) -> None:
         message = codec.Release(id=job.id, nodelist=hostlist.encode(nodes))
         await self._call_plugin("release", message)
 
-    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> float | None:
+    async def raise_exception(
+        self, job: Job, type: str, note: str, severity: int = 0
+    ) -> float | None:
         tracked = self._tracked.get(job.id)
         raised = set[tuple[str, str]]() if tracked is None else tracked.raised_exceptions
         if severity == 0 and job.phase is not Phase.ENDING:
             if tracked is not None and tracked.job.fatal_exception is not None:
                 return None  # since it was looked at
-            wait = self._refuse_requests(job, tracked, note)
-            if wait is not None:
-                return wait
+            seconds_to_wait = self._refuse_requests(job, tracked, note)
+            if seconds_to_wait is not None:
+                return seconds_to_wait
         if (type, note) in raised:
             return None
         request = {"id": job.id, "type": type, "severity": severity, "note": note}
@@ -415,16 +417,16 @@ class FluxJobs:
             return None
         return tracked.refused_at + _RAISE_TIMEOUT - now
 
-    async def note(self, job: Job, values: Mapping[str, Any]) -> None:
+    async def record(self, job: Job, values: Mapping[str, Any]) -> None:
         operations = []
         for key, value in values.items():
-            kept = f"{fluid.kvs(job.id)}.{key}"
+            record_key = f"{fluid.kvs(job.id)}.{key}"
             # Services store their data under data.<service> (RFC 16). Drivers and users of Flux
             # look for the records beside the eventlog, where they stay.
-            linked = f"{fluid.kvs(job.id)}.data.{_SERVICE}.{key}"
+            link_key = f"{fluid.kvs(job.id)}.data.{_SERVICE}.{key}"
             operations += [
-                {"key": kept, "flags": 0, "dirent": treeobj.val(orjson.dumps(value))},
-                {"key": linked, "flags": 0, "dirent": treeobj.symlink(kept)},
+                {"key": record_key, "flags": 0, "dirent": treeobj.val(orjson.dumps(value))},
+                {"key": link_key, "flags": 0, "dirent": treeobj.symlink(record_key)},
             ]
         await self._commit(operations)
 
@@ -506,45 +508,45 @@ class FluxJobs:
         # Clients ask for a poll, and go on once it is made: what is watched needs none.
         return {}
 
-    async def _reconcile(self, request: Request, job: int, phases: set[Phase]) -> Payload:
+    async def _reconcile(self, request: Request, job_id: int, phases: set[Phase]) -> Payload:
         """Have a job reconciled that has come to one of the phases; say how it went."""
-        last = max(_PHASES.index(each) for each in phases)
-        first = min(_PHASES.index(each) for each in phases)
+        last_phase = max(_PHASES.index(each) for each in phases)
+        first_phase = min(_PHASES.index(each) for each in phases)
         try:
             async with asyncio.timeout(_JOURNAL_TIMEOUT):
-                while (seen := self.job(job)) is None or _PHASES.index(seen.phase) <= last:
+                while (seen := self.job(job_id)) is None or _PHASES.index(seen.phase) <= last_phase:
                     if seen is not None and seen.phase in phases:
                         break
                     await self._changed.wait()
         except TimeoutError:
-            first = 0
-            if not self._stops_daemons(job):
-                log.warning("the journal does not tell of a job", job=job)
+            first_phase = 0
+            if not self._stops_daemons(job_id):
+                log.warning("the journal does not tell of a job", job=job_id)
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        waiting = self._requests.setdefault(job, [])
-        for each in waiting:
+        pending = self._requests.setdefault(job_id, [])
+        for each in pending:
             # As when the API is away: the plugin has given that one up, and they must not add up.
             if each.topic == request.topic and not each.answer.done():
                 each.answer.set_exception(RpcError(errno.EAGAIN, "it was asked again since"))
-        waiting[:] = [each for each in waiting if not each.answer.done()]
-        waiting.append(_PluginRequest(request.topic, first, answer))
-        self._notify_listeners(job)
+        pending[:] = [each for each in pending if not each.answer.done()]
+        pending.append(_PluginRequest(request.topic, first_phase, answer))
+        self._notify_listeners(job_id)
         mistake = await answer
         return codec.write(codec.Reply(success=mistake is None, errstr=mistake))
 
-    def _stops_daemons(self, job: int) -> bool:
-        tracked = self._tracked.get(job)
+    def _stops_daemons(self, job_id: int) -> bool:
+        tracked = self._tracked.get(job_id)
         return tracked is not None and codec.DAEMONS_EPILOG in tracked.job.epilogs
 
     def answer_requests(self, job: Job, mistake: str | None) -> None:
         tracked = self._tracked.get(job.id)
         if tracked is not None and any(note == mistake for _, note in tracked.raised_exceptions):
             mistake = None  # the plugin would raise it once more
-        asked = self._requests_answered_by(job)
-        later = [each for each in self._requests.pop(job.id, ()) if each not in asked]
+        answered = self._requests_answered_by(job)
+        later = [each for each in self._requests.pop(job.id, ()) if each not in answered]
         if later:
             self._requests[job.id] = later
-        for request in asked:
+        for request in answered:
             if not request.answer.done():
                 request.answer.set_result(mistake)
 

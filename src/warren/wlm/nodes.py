@@ -14,17 +14,17 @@ def hosts(status: Payload) -> Hosts:
 
 def drain_reasons(status: Payload) -> dict[str, str]:
     """Return the hosts that are drained, with the reason of each. Raises BadFormat."""
-    known = hosts(status)
+    host_by_rank = hosts(status)
     return {
-        known[rank]: drain.get("reason", "")
+        host_by_rank[rank]: drain.get("reason", "")
         for ranks, drain in status["drain"].items()
         for rank in idset.decode(ranks)
-        if rank in known
+        if rank in host_by_rank
     }
 
 
 def hosts_with_properties(status: Payload, names: Collection[str]) -> frozenset[str]:
     """Return the hosts that have one of some properties. Raises BadFormat."""
-    known = resource_set.decode_all(status["R"])
-    ranks = {rank for name in names for rank in known.properties.get(name, ())}
+    resources = resource_set.decode_all(status["R"])
+    ranks = {rank for name in names for rank in resources.properties.get(name, ())}
     return frozenset(host for rank, host in hosts(status).items() if rank in ranks)

@@ -31,17 +31,17 @@ class OnlineNodes:
         try:
             status = await self._handle.rpc("resource.status")
             nodes = _NodeStates(hosts(status))
-            yielded: frozenset[int] | None = None
-            begun = False
+            last_yielded: frozenset[int] | None = None
+            is_caught_up = False
             journal = self._handle.stream("resource.journal")
             async with aclosing(journal) as entries:  # type: ignore[type-var]
                 async for entry in entries:
                     nodes.apply(entry)
                     # What is past is told event by event, and ends with an entry without any.
-                    begun = begun or not entry["events"]
+                    is_caught_up = is_caught_up or not entry["events"]
                     unreachable = nodes.unreachable()
-                    if begun and unreachable != yielded:
-                        yielded = unreachable
+                    if is_caught_up and unreachable != last_yielded:
+                        last_yielded = unreachable
                         yield nodes.reachability(unreachable)
         except RpcError as error:
             raise InstanceUnreachable(
@@ -52,8 +52,8 @@ class OnlineNodes:
 class _NodeStates:
     """What the journal has said of the nodes so far."""
 
-    def __init__(self, known: drains.Hosts) -> None:
-        self._hosts = known
+    def __init__(self, hosts_by_rank: drains.Hosts) -> None:
+        self._hosts = hosts_by_rank
         self._drains: drains.Drains = {}
         self._offline: frozenset[int] = frozenset()
 
@@ -68,7 +68,7 @@ class _NodeStates:
 
     def unreachable(self) -> frozenset[int]:
         """Return the ranks of those that cannot be reached."""
-        failed = (rank for rank, known in self._drains.items() if known.reason == DRAIN_REASON)
+        failed = (rank for rank, drain in self._drains.items() if drain.reason == DRAIN_REASON)
         return self._offline.union(failed)
 
     def reachability(self, unreachable: frozenset[int]) -> dict[str, bool]:

@@ -26,17 +26,17 @@ class Presets:
 
         Raises UserMistake for a text that is neither a preset nor a directive.
         """
-        given = _dw_attribute(spec)
-        blocks = [given] if isinstance(given, str) else given
+        dw = _dw_attribute(spec)
+        blocks = [dw] if isinstance(dw, str) else dw
         if not self._presets or not isinstance(blocks, list):
             return spec
-        found: list[Any] = []
+        expanded: list[Any] = []
         for block in blocks:
-            found += self._expand(block) if isinstance(block, str) else [block]
-        if found == blocks:
+            expanded += self._expand(block) if isinstance(block, str) else [block]
+        if expanded == blocks:
             return spec
         attributes = spec["attributes"]
-        system = {**attributes["system"], "dw": found}
+        system = {**attributes["system"], "dw": expanded}
         return {**spec, "attributes": {**attributes, "system": system}}
 
     def _expand(self, block: str) -> Sequence[str]:
@@ -44,9 +44,9 @@ class Presets:
         if name in self._presets:
             return self._presets[name]
         if name and "#" not in name:
-            near = get_close_matches(name, self._presets, n=1)
-            known = f"did you mean {near[0]!r}?" if near else f"take {self._known_presets()}."
-            raise UserMistake(f"{name!r} is neither a #DW directive nor a preset: {known}")
+            nearest = get_close_matches(name, self._presets, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"take {self._known_presets()}."
+            raise UserMistake(f"{name!r} is neither a #DW directive nor a preset: {hint}")
         return [block]
 
     def _known_presets(self) -> str:

@@ -26,8 +26,8 @@ def methods(
         ids = request.payload.get("ids")
         if not isinstance(ids, list) or not all(type(each) is int for each in ids):
             raise RpcError(errno.EPROTO, "dws.waits takes ids")
-        own = [jobid for jobid in ids[:_MAX_IDS] if may_see(request.cred, jobid)]
-        return {"waits": {str(jobid): reason for jobid, reason in waiting(own).items()}}
+        visible = [jobid for jobid in ids[:_MAX_IDS] if may_see(request.cred, jobid)]
+        return {"waits": {str(jobid): reason for jobid, reason in waiting(visible).items()}}
 
     async def storage_of_job(request: Request) -> Payload:
         jobid = request.payload.get("id")

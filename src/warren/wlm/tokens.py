@@ -35,14 +35,14 @@ class WorkflowTokens:
         return {_METHOD: Method(self._token, guest=True)}
 
     async def _token(self, request: Request) -> Payload:
-        job = request.payload.get("id")
-        if type(job) is not int:
+        job_id = request.payload.get("id")
+        if type(job_id) is not int:
             raise RpcError(errno.EPROTO, f"{TOPIC} takes id")
         # Not the owner of the instance, either: a token is its job's alone.
-        if self._user_of(job) != request.cred.userid:
+        if self._user_of(job_id) != request.cred.userid:
             raise RpcError(errno.EPERM, "only the job's own user is told its token")
         try:
-            token = await self._read_token(job)
+            token = await self._read_token(job_id)
         except NotFound:
             token = None
         except Refused as error:
@@ -53,8 +53,8 @@ class WorkflowTokens:
             raise RpcError(errno.ENOENT, "the job's Workflow has no token")
         return {"token": token}
 
-    async def _read_token(self, job: int) -> str | None:
-        raw = await self._client.get(kinds.WORKFLOW, BINDING.workflow(job))
+    async def _read_token(self, job_id: int) -> str | None:
+        raw = await self._client.get(kinds.WORKFLOW, BINDING.workflow(job_id))
         secret = read(raw, Workflow).status.workflow_token
         if secret is None:
             return None

@@ -26,13 +26,13 @@ _USE_COMMANDS: Final = ("persistentdw", "destroy_persistent")
 
 def failure_tolerance(spec: Mapping[str, Any]) -> int:
     """Return how many of its nodes a job may lose to failing storage. Raises UserMistake."""
-    given = jobspecs.system(spec).get("dw_failure_tolerance", 0)
-    if type(given) is not int or given < 0:
+    value = jobspecs.system(spec).get("dw_failure_tolerance", 0)
+    if type(value) is not int or value < 0:
         raise UserMistake(
-            f"dw_failure_tolerance={json.dumps(given)} is not a number of nodes: it is how many "
+            f"dw_failure_tolerance={json.dumps(value)} is not a number of nodes: it is how many "
             "the job may lose to failing storage, from 0 on."
         )
-    return given
+    return value
 
 
 def storage_expiry(spec: Mapping[str, Any]) -> float | None:
@@ -40,15 +40,15 @@ def storage_expiry(spec: Mapping[str, Any]) -> float | None:
 
     None where its attributes do not say. Raises UserMistake.
     """
-    given = jobspecs.system(spec).get("dw_expires")
-    if given is None:
+    value = jobspecs.system(spec).get("dw_expires")
+    if value is None:
         return None
-    if type(given) not in (int, float) or not 0 <= given <= expiry.LAST:
+    if type(value) not in (int, float) or not 0 <= value <= expiry.LAST:
         raise UserMistake(
-            f"dw_expires={json.dumps(given)} is not a time: it is when the storage expires that "
+            f"dw_expires={json.dumps(value)} is not a time: it is when the storage expires that "
             "the job creates, in seconds since 1970."
         )
-    return float(given)
+    return float(value)
 
 
 def unsaved_results(
@@ -58,34 +58,37 @@ def unsaved_results(
 
     Raises UserMistake for what a site does not allow.
     """
-    given = jobspecs.system(spec).get("dw_unsaved_results")
-    if given is None:
+    value = jobspecs.system(spec).get("dw_unsaved_results")
+    if value is None:
         return None
-    if given not in tuple(allowed):
+    if value not in tuple(allowed):
         raise UserMistake(
-            f"dw_unsaved_results={json.dumps(given)} is not offered: it is {' or '.join(allowed)}."
+            f"dw_unsaved_results={json.dumps(value)} is not offered: it is {' or '.join(allowed)}."
         )
-    return UnsavedPolicy(given)
+    return UnsavedPolicy(value)
 
 
 def awaited_jobs(spec: Mapping[str, Any]) -> list[int]:
     """Return the jobs after which a job may begin (RFC 26)."""
-    found: list[int] = []
+    job_ids: list[int] = []
     for each in jobspecs.system(spec).get("dependencies") or ():
-        known = dependency.SCHEMES.get(each["scheme"])
-        if known is not None and known.value_kind is dependency.ValueKind.JOB:
+        scheme = dependency.SCHEMES.get(each["scheme"])
+        if scheme is not None and scheme.value_kind is dependency.ValueKind.JOB:
             with suppress(BadFormat):
-                found.append(fluid.parse(each["value"]))
-    return found
+                job_ids.append(fluid.parse(each["value"]))
+    return job_ids
 
 
 def constrain_to_nodes(spec: Mapping[str, Any], nodes: Sequence[str]) -> Mapping[str, Any]:
     """Return a jobspec for some nodes alone, of those that it may have anyhow."""
     system = jobspecs.system(spec)
-    wired = {"hostlist": [hostlist.encode(nodes)]}
-    own = system.get("constraints")
-    joined = {**system, "constraints": {"and": [own, wired]} if own else wired}
-    return {**spec, "attributes": {**spec["attributes"], "system": joined}}
+    allowed = {"hostlist": [hostlist.encode(nodes)]}
+    own_constraints = system.get("constraints")
+    new_system = {
+        **system,
+        "constraints": {"and": [own_constraints, allowed]} if own_constraints else allowed,
+    }
+    return {**spec, "attributes": {**spec["attributes"], "system": new_system}}
 
 
 def exception_notes(job: lifecycle.Job, type: str, owner: int) -> tuple[str, ...]:
@@ -104,44 +107,44 @@ def conductor_view(
 ) -> Job:
     """Return the conductor's view of a job of an owner's instance."""
     texts = jobdirectives.directives(spec) or ()
-    current = phase(job)
+    current_phase = phase(job)
     if (
-        current is Phase.HELD
+        current_phase is Phase.HELD
         and len(job.dependencies) > 1
         and instances.instance_names(texts, _USE_COMMANDS)
     ):
-        current = Phase.NEW  # until then
-    moment, tolerated, chosen = None, 0, None
+        current_phase = Phase.NEW  # until then
+    expires, max_lost_nodes, unsaved_policy = None, 0, None
     with suppress(UserMistake):  # it was submitted without being looked at
-        moment = storage_expiry(spec)
-        tolerated = failure_tolerance(spec)
-        chosen = unsaved_results(spec)
-    nodes, unreadable = list[str](), None
+        expires = storage_expiry(spec)
+        max_lost_nodes = failure_tolerance(spec)
+        unsaved_policy = unsaved_results(spec)
+    nodes, unreadable_reason = list[str](), None
     try:
         nodes = resource_set.nodelist(r) if r is not None else []
     except BadFormat as error:
-        unreadable = str(error)
+        unreadable_reason = str(error)
     return Job(
         id=job.id,
-        phase=current,
+        phase=current_phase,
         binding=BINDING,
         userid=job.userid,
         groupid=groupid,
         formatted_id=fluid.f58plain(job.id),
         directives=texts,
-        expires=moment,
-        tolerance=tolerated,
+        expires=expires,
+        tolerance=max_lost_nodes,
         lost_nodes=frozenset[str]().union(
             *map(tolerance.node_names, exception_notes(job, tolerance.EXCEPTION, owner))
         ),
         alerts=exception_notes(job, alerts.EXCEPTION, owner),
         resources=spec["resources"],
         nodes=tuple(nodes),
-        unreadable_reason=unreadable,
+        unreadable_reason=unreadable_reason,
         ran=job.started,
         failed=job.fatal_exception is not None,
         cancelled=job.fatal_exception is not None and job.fatal_exception.type == CANCEL,
-        unsaved_policy=chosen,
+        unsaved_policy=unsaved_policy,
         has_exception_while_ending=any(each.during_epilog for each in job.exceptions),
         has_failed_while_ending=any(
             each.severity == 0 and each.during_epilog for each in job.exceptions

@@ -16,7 +16,7 @@ from tests.wlm.pbs.atoms import answers, behaving, says
 from tests.wlm.pbs.moms import scenario
 from warren.wlm.pbs import rehearsal
 
-CODE = rehearsal.read(str(moms.played_hook()))
+CODE = rehearsal.compile_hook(str(moms.played_hook()))
 
 
 def played(told: rehearsal.Scenario) -> tuple[str, str, str]:

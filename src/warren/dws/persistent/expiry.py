@@ -34,8 +34,8 @@ def expiry_text(moment: float) -> str:
 
 def inherited_metadata(maker: Meta) -> Object:
     """Return the metadata by which what makes an instance says when that expires."""
-    found = {key: value for key, value in maker.annotations.items() if key == labels.EXPIRES}
-    return {"annotations": found} if found else {}
+    annotations = {key: value for key, value in maker.annotations.items() if key == labels.EXPIRES}
+    return {"annotations": annotations} if annotations else {}
 
 
 def expiry_time(meta: Meta, max_seconds: float | None) -> float | None:
@@ -43,8 +43,8 @@ def expiry_time(meta: Meta, max_seconds: float | None) -> float | None:
     own = from_annotations(meta.annotations)
     if max_seconds is None or meta.creation_timestamp is None:
         return own
-    last = parse_rfc3339(meta.creation_timestamp) + max_seconds
-    return last if own is None else min(own, last)
+    latest = parse_rfc3339(meta.creation_timestamp) + max_seconds
+    return latest if own is None else min(own, latest)
 
 
 def has_expired(annotations: Mapping[str, str], now: float) -> bool:

@@ -55,12 +55,12 @@ class InstanceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def dependents(self) -> Mapping[Kind, Meta]:
         """What is its own, in the order in which it goes: flash first, the record of it later."""
-        named = {
+        metas = {
             kinds.NNF_STORAGE: self.storage.metadata if self.storage else None,
             kinds.SERVERS: self.servers.metadata if self.servers else None,
             kinds.NNF_STORAGE_PROFILE: self.profile,
         }
-        return {kind: meta for kind, meta in named.items() if meta is not None and self.owns(meta)}
+        return {kind: meta for kind, meta in metas.items() if meta is not None and self.owns(meta)}
 
 
 def instance_names(texts: Iterable[str], commands: Collection[str] = COMMANDS) -> list[str]:
@@ -96,7 +96,7 @@ def consumers_of(obj: Object) -> list[str]:
     """Index instances by what uses them: `Kind namespace/name`."""
     spec = obj.get("spec")
     references = spec.get("consumerReferences") if isinstance(spec, Mapping) else None
-    used = (
+    consumers = (
         consumer_of(
             Reference(
                 kind=each.get("kind", ""), name=each["name"], namespace=each.get("namespace", "")
@@ -104,7 +104,7 @@ def consumers_of(obj: Object) -> list[str]:
         )
         for each in references or ()
     )
-    return [consumer_index(*each) for each in used if each is not None]
+    return [consumer_index(*each) for each in consumers if each is not None]
 
 
 def consumer_index(kind: Kind, key: Key) -> str:
@@ -152,7 +152,7 @@ def decide(instance: InstanceSnapshot) -> Sequence[Write]:
         return [Remove(kind=kinds.PERSISTENT_INSTANCE, key=obj.metadata.key)]
     writes: list[Write] = []
     if instance.servers is None:
-        writes.append(Create(kind=kinds.SERVERS, object=_servers(obj)))
+        writes.append(Create(kind=kinds.SERVERS, object=_new_servers(obj)))
     return [*writes, *_report(instance)]
 
 
@@ -213,7 +213,7 @@ def _finalize(instance: InstanceSnapshot) -> Sequence[Write]:
     ]
 
 
-def _servers(obj: PersistentStorageInstance) -> Object:
+def _new_servers(obj: PersistentStorageInstance) -> Object:
     meta = obj.metadata
     return {
         "metadata": {
@@ -250,11 +250,11 @@ def _labels(obj: PersistentStorageInstance) -> dict[str, str]:
 def _report(instance: InstanceSnapshot) -> Sequence[Change]:
     obj, meta = instance.object, instance.object.metadata
     fault = _name_fault(instance)
-    error = fault.as_error() if fault else _encode_error(_error(instance))
+    error = fault.as_error() if fault else _encode_error(_storage_error(instance))
     reference = {"kind": "Servers", "name": meta.name, "namespace": meta.namespace}
     state = _state(instance)
-    known = obj.status
-    if known.state == state and known.servers and reports.same_error(known.error, error):
+    current = obj.status
+    if current.state == state and current.servers and reports.same_error(current.error, error):
         return ()
     status = {"servers": reference, "state": state, "error": error}
     return [reports.status(kinds.PERSISTENT_INSTANCE, meta, status)]
@@ -275,11 +275,11 @@ def _state(instance: InstanceSnapshot) -> str:
 def _name_fault(instance: InstanceSnapshot) -> Fault | None:
     """Say that something else has the name of an instance, or of what it consists of."""
     servers, storage = instance.servers, instance.storage
-    named = {
+    metas = {
         kinds.SERVERS: servers.metadata if servers else None,
         kinds.NNF_STORAGE: storage.metadata if storage else None,
     }
-    for kind, meta in named.items():
+    for kind, meta in metas.items():
         if meta is not None and not instance.owns(meta):
             return Fault(
                 f"the name {meta.name} is taken: there is a {kind.name} of that name which is not "
@@ -289,7 +289,7 @@ def _name_fault(instance: InstanceSnapshot) -> Fault | None:
     return None
 
 
-def _error(instance: InstanceSnapshot) -> Error | None:
+def _storage_error(instance: InstanceSnapshot) -> Error | None:
     return instance.storage.status.error if instance.storage else None
 
 
@@ -340,8 +340,10 @@ def usable_instance(
     check_may_use(instance.object, workflow, groups)
     if instance.is_deleting:
         raise Fault(f"PersistentStorageInstance '{name}' is being deleted", type="User")
-    is_user = workflow.metadata.key in map(workflow_of, instance.object.spec.consumer_references)
-    if expiry.has_expired(instance.object.metadata.annotations, now) and not is_user:
+    is_consumer = workflow.metadata.key in map(
+        workflow_of, instance.object.spec.consumer_references
+    )
+    if expiry.has_expired(instance.object.metadata.annotations, now) and not is_consumer:
         raise Fault(f"persistent storage {name!r} has expired", type="User")
     return instance
 
@@ -381,11 +383,11 @@ def destroy(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Writ
     if obj.spec.state != "Destroying" or not labels.is_owner(
         kinds.WORKFLOW, workflow.metadata, meta.labels
     ):
-        owned = {
+        ownership = {
             "labels": labels.of_owner(kinds.WORKFLOW, workflow.metadata),
             "ownerReferences": labels.owner_references(kinds.WORKFLOW, workflow.metadata),
         }
-        return [_change(obj, {"metadata": owned, "spec": {"state": "Destroying"}})]
+        return [_change(obj, {"metadata": ownership, "spec": {"state": "Destroying"}})]
     return [Remove(kind=kinds.PERSISTENT_INSTANCE, key=meta.key)]
 
 
@@ -398,15 +400,15 @@ def is_made_by(obj: PersistentStorageInstance, breakdown: DirectiveBreakdown | N
 
 def disown(obj: PersistentStorageInstance) -> Change:
     """Return the write that lets an instance stay when what has made it goes."""
-    gone = dict.fromkeys(labels.of_owner(kinds.BREAKDOWN, obj.metadata))
-    return _change(obj, {"metadata": {"labels": gone, "ownerReferences": None}})
+    removed_labels = dict.fromkeys(labels.of_owner(kinds.BREAKDOWN, obj.metadata))
+    return _change(obj, {"metadata": {"labels": removed_labels, "ownerReferences": None}})
 
 
 def _with_consumers(obj: PersistentStorageInstance, references: Sequence[Reference]) -> Change:
-    written = [
+    encoded = [
         {"kind": each.kind, "name": each.name, "namespace": each.namespace} for each in references
     ]
-    return _change(obj, {"spec": {"consumerReferences": written}})
+    return _change(obj, {"spec": {"consumerReferences": encoded}})
 
 
 def _change(obj: PersistentStorageInstance, patch: Object) -> Change:
@@ -419,9 +421,9 @@ def _change(obj: PersistentStorageInstance, patch: Object) -> Change:
     )
 
 
-def _other_user_fault(words: str, obj: PersistentStorageInstance, workflow: Workflow) -> Fault:
+def _other_user_fault(message: str, obj: PersistentStorageInstance, workflow: Workflow) -> Fault:
     debug = (
         f"existing persistent storage user ID {obj.spec.user_id} does not match user ID "
         f"{workflow.spec.user_id}"
     )
-    return Fault(words, type="User", debug=debug)
+    return Fault(message, type="User", debug=debug)

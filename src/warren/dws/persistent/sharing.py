@@ -13,8 +13,8 @@ import msgspec
 from warren.dws import labels
 
 _EVERYONE: Final = "everyone"
-_USER, _GROUP = "uid", "gid"
-_ID: Final = re.compile("[0-9]{1,10}")
+_USER_PREFIX, _GROUP_PREFIX = "uid", "gid"
+_ID_PATTERN: Final = re.compile("[0-9]{1,10}")
 _NO_ID: Final = 2**32 - 1
 """What the kernel takes for no user and no group."""
 
@@ -29,8 +29,8 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """Write it as an annotation has it."""
         everyone = [_EVERYONE] if self.everyone else []
-        users = [f"{_USER}:{each}" for each in sorted(self.users)]
-        groups = [f"{_GROUP}:{each}" for each in sorted(self.groups)]
+        users = [f"{_USER_PREFIX}:{each}" for each in sorted(self.users)]
+        groups = [f"{_GROUP_PREFIX}:{each}" for each in sorted(self.groups)]
         return ",".join([*everyone, *users, *groups])
 
     def __bool__(self) -> bool:
@@ -75,22 +75,22 @@ def parse(text: str) -> Sharing:
     words = text.split(",")
     return Sharing(
         everyone=_EVERYONE in words,
-        users=frozenset(_ids(words, _USER)),
-        groups=frozenset(_ids(words, _GROUP)),
+        users=frozenset(_ids(words, _USER_PREFIX)),
+        groups=frozenset(_ids(words, _GROUP_PREFIX)),
     )
 
 
 def annotations(sharing: Sharing) -> dict[str, str | None]:
     """Return the annotations of an instance that share it; None takes one off."""
-    named = str(sharing - Sharing(everyone=True))
+    users_and_groups = str(sharing - Sharing(everyone=True))
     return {
         labels.IGNORE_UID: "true" if sharing.everyone else None,
-        labels.SHARED_WITH: named or None,
+        labels.SHARED_WITH: users_and_groups or None,
     }
 
 
-def _ids(words: Iterable[str], kind: str) -> Iterable[int]:
+def _ids(words: Iterable[str], wanted_prefix: str) -> Iterable[int]:
     for word in words:
-        found, _, number = word.partition(":")
-        if found == kind and _ID.fullmatch(number) and int(number) < _NO_ID:
+        prefix, _, number = word.partition(":")
+        if prefix == wanted_prefix and _ID_PATTERN.fullmatch(number) and int(number) < _NO_ID:
             yield int(number)

@@ -6,9 +6,9 @@ from typing import Final
 from warren.dws.objects.decoding import Struct
 from warren.dws.objects.meta import Meta
 
-_NO_FAILURE: Final = ("Complete", "SuccessCriteriaMet", "Suspended")
-_FINAL: Final = ("Complete", "Failed")
-_HOST: Final = "kubernetes.io/hostname"
+_NO_FAILURE_TYPES: Final = ("Complete", "SuccessCriteriaMet", "Suspended")
+_FINAL_TYPES: Final = ("Complete", "Failed")
+_HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 
 
 class Condition(Struct, frozen=True):
@@ -39,9 +39,9 @@ class JobSpec(Struct, frozen=True):
 
 class JobStatus(Struct, frozen=True):
     ready: int | None = None
-    """Pods that are."""
+    """How many pods are ready."""
     active: int | None = None
-    """Pods that have not ended."""
+    """How many pods have not ended."""
     succeeded: int | None = None
     failed: int | None = None
     start_time: str | None = None
@@ -63,22 +63,22 @@ class BatchJob(Struct, frozen=True):
     @property
     def node(self) -> str | None:
         """The node that its pods select by name, if they select one."""
-        return (self.spec.template.spec.node_selector or {}).get(_HOST)
+        return (self.spec.template.spec.node_selector or {}).get(_HOSTNAME_LABEL)
 
     @property
     def has_started(self) -> bool:
-        """Whether a pod of it is ready, or no other is tried: not while one that failed is."""
+        """Whether a pod is ready, or the Job has come to its end: not while it is tried again."""
         return bool(self.status.ready or self.conditions)
 
     @property
     def failure(self) -> Condition | None:
         """Why it has failed, if it has."""
-        return next((each for each in self.conditions if each.type not in _NO_FAILURE), None)
+        return next((each for each in self.conditions if each.type not in _NO_FAILURE_TYPES), None)
 
     @property
     def has_ended(self) -> bool:
         """Whether no other pod of it will be made."""
-        return any(each.type in _FINAL for each in self.conditions)
+        return any(each.type in _FINAL_TYPES for each in self.conditions)
 
     @property
     def is_complete(self) -> bool:

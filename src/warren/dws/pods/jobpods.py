@@ -21,8 +21,8 @@ FIRST_PAUSE: Final = 10.0
 LONGEST_PAUSE: Final = 360.0
 """Bounds of the pause before another try, in seconds, which doubles: those of Kubernetes."""
 
-_HOST: Final = "kubernetes.io/hostname"
-_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+_SUFFIX_CHARACTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """What Kubernetes makes names of: no words come of them."""
 
 
@@ -39,8 +39,8 @@ class BatchJobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def failed_count(self) -> int:
         """How many pods have failed; one that was removed since is remembered."""
-        seen = sum(each.status.phase == FAILED for each in self.pods)
-        return max(seen, self.job.status.failed or 0)
+        failed_pods = sum(each.status.phase == FAILED for each in self.pods)
+        return max(failed_pods, self.job.status.failed or 0)
 
     @property
     def succeeded_count(self) -> int:
@@ -63,44 +63,44 @@ def decide(snapshot: BatchJobSnapshot) -> tuple[list[Write], float | None]:
     if job.metadata.deleting or job.has_ended:
         return [], None  # pods go with their Job, or are kept with it
     if job.spec.suspend or job.spec.parallelism != 1 or job.spec.completions not in (None, 1):
-        why = "Jobs of more than one pod, and suspended ones, are not run by this cluster"
-        return _fail(snapshot, "NotSupported", why), None
+        message = "Jobs of more than one pod, and suspended ones, are not run by this cluster"
+        return _fail(snapshot, "NotSupported", message), None
     if snapshot.succeeded_count:
         return _report(snapshot, {"type": "Complete"}), None
-    left = _time_left(snapshot)
-    if left is not None and left <= 0:
-        why = "Job was active longer than specified deadline"
-        return _fail(snapshot, "DeadlineExceeded", why), None
+    seconds_left = _time_left(snapshot)
+    if seconds_left is not None and seconds_left <= 0:
+        message = "Job was active longer than specified deadline"
+        return _fail(snapshot, "DeadlineExceeded", message), None
     if snapshot.failed_count > job.spec.backoff_limit:
-        why = "Job has reached the specified backoff limit"
-        return _fail(snapshot, "BackoffLimitExceeded", why), None
+        message = "Job has reached the specified backoff limit"
+        return _fail(snapshot, "BackoffLimitExceeded", message), None
     if snapshot.active_pods:
-        return _report(snapshot), left
-    pause = _pause(snapshot)
+        return _report(snapshot), seconds_left
+    pause = _remaining_pause(snapshot)
     if pause > 0:
-        return _report(snapshot), pause if left is None else min(pause, left)
-    return [_pod(snapshot), *_report(snapshot)], left
+        return _report(snapshot), pause if seconds_left is None else min(pause, seconds_left)
+    return [_new_pod(snapshot), *_report(snapshot)], seconds_left
 
 
 def _time_left(snapshot: BatchJobSnapshot) -> float | None:
-    limit, began = snapshot.job.spec.active_deadline_seconds, snapshot.job.status.start_time
-    if limit is None or began is None:
+    limit, started = snapshot.job.spec.active_deadline_seconds, snapshot.job.status.start_time
+    if limit is None or started is None:
         return None
-    return parse_rfc3339(began) + limit - snapshot.now
+    return parse_rfc3339(started) + limit - snapshot.now
 
 
-def _pause(snapshot: BatchJobSnapshot) -> float:
+def _remaining_pause(snapshot: BatchJobSnapshot) -> float:
     """Return for how many seconds another try is put off."""
-    ended = [each.ended_at for each in snapshot.pods if each.status.phase == FAILED]
-    if not ended:
+    end_times = [each.ended_at for each in snapshot.pods if each.status.phase == FAILED]
+    if not end_times:
         return 0.0
     # A large limit must not make a number that no float holds.
     doubled = FIRST_PAUSE * float(1 << min(snapshot.failed_count - 1, 16))
     pause = min(doubled, LONGEST_PAUSE)
-    since = snapshot.now - max(ended)
+    seconds_since_end = snapshot.now - max(end_times)
     # A node's clock may be a little ahead of this one. Of an end that is further away than that,
     # one of the two was set since, and what is left of the pause is not known.
-    return 0.0 if since < -pause else pause - max(0.0, since)
+    return 0.0 if seconds_since_end < -pause else pause - max(0.0, seconds_since_end)
 
 
 def _fail(snapshot: BatchJobSnapshot, reason: str, message: str) -> list[Write]:
@@ -118,16 +118,16 @@ def _report(snapshot: BatchJobSnapshot, condition: Object | None = None) -> list
     """Bring the Job's status to what is the case, if it says something else."""
     job, moment = snapshot.job, rfc3339(snapshot.now)
     status = job.status
-    over = condition is not None
+    has_ended = condition is not None
     # The end of a pod may take long to be reported, and does not change the Job any more.
-    active = 0 if over else len(snapshot.active_pods)
-    ready = 0 if over else sum(each.is_ready for each in snapshot.active_pods)
-    said = (status.active, status.ready, status.succeeded, status.failed)
-    found = (active, ready, snapshot.succeeded_count, snapshot.failed_count)
-    if not over and said == found and status.start_time is not None:
+    active = 0 if has_ended else len(snapshot.active_pods)
+    ready = 0 if has_ended else sum(each.is_ready for each in snapshot.active_pods)
+    reported = (status.active, status.ready, status.succeeded, status.failed)
+    counts = (active, ready, snapshot.succeeded_count, snapshot.failed_count)
+    if not has_ended and reported == counts and status.start_time is not None:
         return []
     names = ("active", "ready", "succeeded", "failed")
-    patch: dict[str, object] = dict(zip(names, found, strict=True))
+    patch: dict[str, object] = dict(zip(names, counts, strict=True))
     if status.start_time is None:
         patch["startTime"] = moment
     if condition is not None:
@@ -144,17 +144,17 @@ def _report(snapshot: BatchJobSnapshot, condition: Object | None = None) -> list
     return [change]
 
 
-def _pod(snapshot: BatchJobSnapshot) -> Create:
+def _new_pod(snapshot: BatchJobSnapshot) -> Create:
     """Make the Job's next pod."""
     job, template = snapshot.job, snapshot.template
     meta, spec = job.metadata, template["spec"]
-    given = template.get("metadata") or {}
-    own = {
+    template_metadata = template.get("metadata") or {}
+    job_labels = {
         "job-name": meta.name,
         "batch.kubernetes.io/job-name": meta.name,
         "batch.kubernetes.io/controller-uid": meta.uid,
     }
-    node = (spec.get("nodeSelector") or {}).get(_HOST)
+    node = (spec.get("nodeSelector") or {}).get(_HOSTNAME_LABEL)
     owner = {
         "apiVersion": kinds.BATCH_JOB.api_version,
         "kind": kinds.BATCH_JOB.name,
@@ -163,19 +163,19 @@ def _pod(snapshot: BatchJobSnapshot) -> Create:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    made = {
+    pod = {
         "metadata": {
             "name": f"{meta.name}-{_suffix(meta.uid, snapshot.failed_count)}",
             "namespace": meta.namespace,
-            "labels": {**(given.get("labels") or {}), **own},
-            "annotations": dict(given.get("annotations") or {}),
+            "labels": {**(template_metadata.get("labels") or {}), **job_labels},
+            "annotations": dict(template_metadata.get("annotations") or {}),
             "ownerReferences": [owner],
         },
         "spec": {**spec, "nodeName": node} if node else spec,
     }
-    return Create(kind=kinds.POD, object=made)
+    return Create(kind=kinds.POD, object=pod)
 
 
-def _suffix(uid: str, number: int) -> str:
-    digest = hashlib.sha256(f"{uid}/{number}".encode()).digest()
-    return "".join(_LETTERS[each % len(_LETTERS)] for each in digest[:5])
+def _suffix(uid: str, failed_count: int) -> str:
+    digest = hashlib.sha256(f"{uid}/{failed_count}".encode()).digest()
+    return "".join(_SUFFIX_CHARACTERS[each % len(_SUFFIX_CHARACTERS)] for each in digest[:5])

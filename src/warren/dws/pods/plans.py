@@ -18,24 +18,25 @@ from warren.directives.diagnostics import alternatives
 GRACE_SECONDS: Final = 30
 """Seconds that containers have to end when they are asked to, unless their pod says otherwise."""
 
-_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-_REFERENCE: Final = re.compile(r"\$(?:\$|\(([-._a-zA-Z][-._a-zA-Z0-9]*)\))")
+_VARIABLE_PATTERN: Final = re.compile(r"\$(?:\$|\(([-._a-zA-Z][-._a-zA-Z0-9]*)\))")
 """A variable in a command, `$(NAME)`, or the escape of its dollar."""
 
-_SUBSCRIPT: Final = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
+_SUBSCRIPT_PATTERN: Final = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
-_QUANTITY: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]i|[kMGT]|)")
-_UNITS: Final = {
+_QUANTITY_PATTERN: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]i|[kMGT]|)")
+_BYTES_BY_UNIT: Final = {
     "": 1,
     **{unit: 1000**power for power, unit in enumerate("kMGT", 1)},
     **{f"{unit}i": 1024**power for power, unit in enumerate("KMGT", 1)},
 }
 
-_NOT_IN_PODS: Final = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
-_NOT_IN_CONTAINERS: Final = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
-                             "volumeDevices", "stdin", "tty")  # fmt: skip
-_NOT_ALLOWED: Final = ("privileged", "allowPrivilegeEscalation")
+_UNSUPPORTED_POD_FIELDS: Final = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
+_UNSUPPORTED_CONTAINER_FIELDS: Final = (
+    "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "volumeDevices", "stdin", "tty",
+)  # fmt: skip
+_FORBIDDEN_PRIVILEGES: Final = ("privileged", "allowPrivilegeEscalation")
 
 
 class UnsupportedPod(WarrenError):
@@ -69,20 +70,22 @@ class References(msgspec.Struct, frozen=True, kw_only=True):
     """Of its node."""
 
 
-def plan(pod: Object, found: References) -> Object:
+def plan(pod: Object, references: References) -> Object:
     """Return what is to be run. Raises UnsupportedPod, or MissingReference for what may come."""
     spec = pod["spec"]
-    _refuse("the pod", spec, _NOT_IN_PODS)
+    _check_unset("the pod", spec, _UNSUPPORTED_POD_FIELDS)
     if spec.get("restartPolicy", "Always") != "Never":
         raise UnsupportedPod("restartPolicy: only Never is done here: a Job makes another pod")
     return {
         "hostname": spec.get("hostname") or pod["metadata"]["name"],
-        "address": found.address,
+        "address": references.address,
         "grace": spec.get("terminationGracePeriodSeconds", GRACE_SECONDS),
-        "ports": [*_ports(spec, found)],
-        "volumes": {each["name"]: _volume(each, pod, found) for each in spec.get("volumes") or ()},
-        "init": [_container(each, pod, found) for each in spec.get("initContainers") or ()],
-        "containers": [_container(each, pod, found) for each in spec["containers"]],
+        "ports": [*_ports(spec, references)],
+        "volumes": {
+            each["name"]: _volume(each, pod, references) for each in spec.get("volumes") or ()
+        },
+        "init": [_container(each, pod, references) for each in spec.get("initContainers") or ()],
+        "containers": [_container(each, pod, references) for each in spec["containers"]],
     }
 
 
@@ -108,7 +111,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
         name = match[1]
         return "$" if name is None else variables.get(name, match[0])
 
-    return _REFERENCE.sub(value, text)
+    return _VARIABLE_PATTERN.sub(value, text)
 
 
 # What a pod names
@@ -120,40 +123,40 @@ def _all_containers(spec: Object) -> Iterator[Object]:
 
 
 def _referenced_names(
-    pod: Object, volume: str, name: str, variable: str, source: str
+    pod: Object, volume_field: str, name_field: str, variable_field: str, env_from_field: str
 ) -> Iterator[str]:
     spec = pod["spec"]
     for each in spec.get("volumes") or ():
         sources = [each, *(each.get("projected") or {}).get("sources", ())]
         # In a projected volume a Secret, too, is called by its `name`.
-        said = [one[volume] for one in sources if volume in one]
-        yield from (one.get(name) or one["name"] for one in said)
+        references = [one[volume_field] for one in sources if volume_field in one]
+        yield from (one.get(name_field) or one["name"] for one in references)
     for container in _all_containers(spec):
-        whole = container.get("envFrom") or ()
-        yield from (each[source]["name"] for each in whole if source in each)
+        env_from = container.get("envFrom") or ()
+        yield from (each[env_from_field]["name"] for each in env_from if env_from_field in each)
         for each in container.get("env") or ():
-            reference = (each.get("valueFrom") or {}).get(variable)
+            reference = (each.get("valueFrom") or {}).get(variable_field)
             if reference is not None:
                 yield reference["name"]
 
 
-def _refuse(what: str, spec: Object, names: Sequence[str]) -> None:
-    asked = [name for name in names if spec.get(name)]
-    if asked:
-        raise UnsupportedPod(f"{what} asks for {alternatives(asked)}, which is not done here")
+def _check_unset(subject: str, spec: Object, fields: Sequence[str]) -> None:
+    present = [name for name in fields if spec.get(name)]
+    if present:
+        raise UnsupportedPod(f"{subject} asks for {alternatives(present)}, which is not done here")
 
 
 # Ports
 
 
-def _ports(spec: Object, found: References) -> Iterator[Object]:
+def _ports(spec: Object, references: References) -> Iterator[Object]:
     for container in spec["containers"]:
         for port in container.get("ports") or ():
             if port.get("protocol", "TCP") != "TCP":
                 raise UnsupportedPod(f"container {container['name']}: only TCP ports are done here")
             if port.get("hostPort"):
                 yield {
-                    "host": port.get("hostIP") or found.host_address,
+                    "host": port.get("hostIP") or references.host_address,
                     "port": port["hostPort"],
                     "to": port["containerPort"],
                 }
@@ -162,47 +165,53 @@ def _ports(spec: Object, found: References) -> Iterator[Object]:
 # Volumes
 
 
-def _volume(volume: Object, pod: Object, found: References) -> Object:
+def _volume(volume: Object, pod: Object, references: References) -> Object:
     if "hostPath" in volume:
         return {"path": volume["hostPath"]["path"]}
     if "emptyDir" in volume:
         limit = (volume["emptyDir"] or {}).get("sizeLimit")
-        return {"size": None if limit is None else _bytes(limit)}
+        return {"size": None if limit is None else _parse_size(limit)}
     files = {}
     sources = (volume.get("projected") or {}).get("sources", [volume])
     for source in sources:
-        files.update(_files(source, volume["name"], pod, found))
+        files.update(_files(source, volume["name"], pod, references))
     return {"files": files}
 
 
-def _bytes(quantity: str | int) -> int:
+def _parse_size(quantity: str | int) -> int:
     """Read a size as Kubernetes writes it: `500M`, `1Gi`."""
-    match = _QUANTITY.fullmatch(str(quantity))
+    match = _QUANTITY_PATTERN.fullmatch(str(quantity))
     if match is None:
         raise UnsupportedPod(f"{quantity!r} is no size: write it such as 500M or 1Gi")
-    return int(float(match[1]) * _UNITS[match[2]])
+    return int(float(match[1]) * _BYTES_BY_UNIT[match[2]])
 
 
-def _files(source: Object, volume: str, pod: Object, found: References) -> dict[str, str]:
+def _files(source: Object, volume_name: str, pod: Object, references: References) -> dict[str, str]:
     """Return the files that a volume has, as base64: what a Secret holds need not be text."""
     if "configMap" in source:
-        said = source["configMap"]
-        data = _data(said["name"], found.config_maps, "ConfigMap", optional=said.get("optional"))
+        reference = source["configMap"]
+        data = _data(
+            reference["name"],
+            references.config_maps,
+            "ConfigMap",
+            optional=reference.get("optional"),
+        )
     elif "secret" in source:
-        said = source["secret"]
-        name = said.get("secretName") or said["name"]
-        data = _data(name, found.secrets, "Secret", optional=said.get("optional"))
+        reference = source["secret"]
+        name = reference.get("secretName") or reference["name"]
+        data = _data(name, references.secrets, "Secret", optional=reference.get("optional"))
     elif "downwardAPI" in source:
         items = source["downwardAPI"].get("items") or ()
         return {
-            each["path"]: _encode(_field(each.get("fieldRef") or {}, pod, found)) for each in items
+            each["path"]: _encode(_field(each.get("fieldRef") or {}, pod, references))
+            for each in items
         }
     else:
         raise UnsupportedPod(
-            f"volume {volume}: emptyDir, hostPath, configMap, secret, downwardAPI and projected "
-            "are done here"
+            f"volume {volume_name}: emptyDir, hostPath, configMap, secret, downwardAPI and "
+            "projected are done here"
         )
-    items = said.get("items")
+    items = reference.get("items")
     if items is None:
         return data
     return {each["path"]: data[each["key"]] for each in items if each["key"] in data}
@@ -217,9 +226,9 @@ def _data(
         if optional:
             return {}
         raise MissingReference(f"there is no {kind} {name}")
-    text = obj.get("stringData" if kind == "Secret" else "data") or {}
-    encoded = obj.get("data" if kind == "Secret" else "binaryData") or {}
-    return {**encoded, **{key: _encode(value) for key, value in text.items()}}
+    plain_values = obj.get("stringData" if kind == "Secret" else "data") or {}
+    encoded_values = obj.get("data" if kind == "Secret" else "binaryData") or {}
+    return {**encoded_values, **{key: _encode(value) for key, value in plain_values.items()}}
 
 
 def _encode(text: str) -> str:
@@ -229,20 +238,20 @@ def _encode(text: str) -> str:
 # Containers
 
 
-def _container(container: Object, pod: Object, found: References) -> Object:
+def _container(container: Object, pod: Object, references: References) -> Object:
     name = container["name"]
-    _refuse(f"container {name}", container, _NOT_IN_CONTAINERS)
-    context = {**(pod["spec"].get("securityContext") or {}),
+    _check_unset(f"container {name}", container, _UNSUPPORTED_CONTAINER_FIELDS)
+    security = {**(pod["spec"].get("securityContext") or {}),
                **(container.get("securityContext") or {})}  # fmt: skip
-    _refuse(f"container {name}", context, _NOT_ALLOWED)
-    if (context.get("capabilities") or {}).get("add"):
+    _check_unset(f"container {name}", security, _FORBIDDEN_PRIVILEGES)
+    if (security.get("capabilities") or {}).get("add"):
         raise UnsupportedPod(f"container {name} asks for capabilities, which no container has here")
-    if not context.get("runAsUser") or not context.get("runAsGroup"):
+    if not security.get("runAsUser") or not security.get("runAsGroup"):
         raise UnsupportedPod(
             f"container {name}: none runs as root, so runAsUser and runAsGroup are needed"
         )
-    image = found.images[container["image"]]
-    own = _own_variables(container, pod, found)
+    image = references.images[container["image"]]
+    variables = _own_variables(container, pod, references)
     argv = [*(container.get("command") or image.entrypoint)]
     if "args" in container:
         argv += container["args"]
@@ -255,58 +264,60 @@ def _container(container: Object, pod: Object, found: References) -> Object:
     return {
         "name": name,
         "root": image.root,
-        "argv": [expand(each, own) for each in argv],
+        "argv": [expand(each, variables) for each in argv],
         "environment": {
-            "PATH": _PATH,
+            "PATH": _DEFAULT_PATH,
             "HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"],
             **image.environment,
-            **own,
+            **variables,
         },
         "directory": container.get("workingDir") or image.directory or "/",
-        "userid": context["runAsUser"],
-        "groupid": context["runAsGroup"],
-        "readOnly": bool(context.get("readOnlyRootFilesystem")),
+        "userid": security["runAsUser"],
+        "groupid": security["runAsGroup"],
+        "readOnly": bool(security.get("readOnlyRootFilesystem")),
         "mounts": [_mount(each, name) for each in container.get("volumeMounts") or ()],
     }
 
 
-def _mount(mount: Object, container: str) -> Object:
-    below = mount.get("subPath", "")
-    if below.startswith("/") or ".." in below.split("/"):
-        raise UnsupportedPod(f"container {container}: the subPath {below!r} leaves its volume")
+def _mount(mount: Object, container_name: str) -> Object:
+    subpath = mount.get("subPath", "")
+    if subpath.startswith("/") or ".." in subpath.split("/"):
+        raise UnsupportedPod(
+            f"container {container_name}: the subPath {subpath!r} leaves its volume"
+        )
     return {
         "volume": mount["name"],
         "path": mount["mountPath"],
-        "below": below,
+        "below": subpath,
         "readOnly": bool(mount.get("readOnly")),
     }
 
 
-def _own_variables(container: Object, pod: Object, found: References) -> dict[str, str]:
+def _own_variables(container: Object, pod: Object, references: References) -> dict[str, str]:
     """Return the variables that a container is given; one may name those before it."""
-    own: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for source in container.get("envFrom") or ():
         prefix = source.get("prefix", "")
         for field_name, objects, kind in (
-            ("configMapRef", found.config_maps, "ConfigMap"),
-            ("secretRef", found.secrets, "Secret"),
+            ("configMapRef", references.config_maps, "ConfigMap"),
+            ("secretRef", references.secrets, "Secret"),
         ):
             if field_name in source:
-                said = source[field_name]
-                data = _data(said["name"], objects, kind, optional=said.get("optional"))
-                own |= {f"{prefix}{key}": _decode(value) for key, value in data.items()}
+                reference = source[field_name]
+                data = _data(reference["name"], objects, kind, optional=reference.get("optional"))
+                variables |= {f"{prefix}{key}": _decode(value) for key, value in data.items()}
     for each in container.get("env") or ():
-        value = _value(each, pod, found)
+        value = _value(each, pod, references)
         if value is not None:
-            own[each["name"]] = expand(value, own) if "value" in each else value
-    return own
+            variables[each["name"]] = expand(value, variables) if "value" in each else value
+    return variables
 
 
 def _decode(text: str) -> str:
     return base64.b64decode(text).decode(errors="replace")
 
 
-def _value(variable: Object, pod: Object, found: References) -> str | None:
+def _value(variable: Object, pod: Object, references: References) -> str | None:
     """Return the value of a variable; None for one that is left out.
 
     Raises MissingReference.
@@ -315,41 +326,41 @@ def _value(variable: Object, pod: Object, found: References) -> str | None:
     if source is None:
         return str(variable.get("value", ""))
     if "fieldRef" in source:
-        return _field(source["fieldRef"], pod, found)
+        return _field(source["fieldRef"], pod, references)
     for name, objects, kind in (
-        ("configMapKeyRef", found.config_maps, "ConfigMap"),
-        ("secretKeyRef", found.secrets, "Secret"),
+        ("configMapKeyRef", references.config_maps, "ConfigMap"),
+        ("secretKeyRef", references.secrets, "Secret"),
     ):
         if name in source:
-            said = source[name]
-            data = _data(said["name"], objects, kind, optional=said.get("optional"))
-            if said["key"] in data:
-                return _decode(data[said["key"]])
-            if said.get("optional"):
+            reference = source[name]
+            data = _data(reference["name"], objects, kind, optional=reference.get("optional"))
+            if reference["key"] in data:
+                return _decode(data[reference["key"]])
+            if reference.get("optional"):
                 return None
-            raise MissingReference(f"the {kind} {said['name']} has no {said['key']}")
+            raise MissingReference(f"the {kind} {reference['name']} has no {reference['key']}")
     raise UnsupportedPod(
         f"variable {variable['name']}: {alternatives(sorted(source))} is not done here"
     )
 
 
-def _field(reference: Mapping[str, Any], pod: Object, found: References) -> str:
+def _field(reference: Mapping[str, Any], pod: Object, references: References) -> str:
     """Return a field of a pod (Kubernetes, "Downward API")."""
     path = reference.get("fieldPath", "")
     meta, spec = pod["metadata"], pod["spec"]
-    known = {
+    fields = {
         "metadata.name": meta["name"],
         "metadata.namespace": meta.get("namespace", ""),
         "metadata.uid": meta.get("uid", ""),
         "spec.nodeName": spec.get("nodeName", ""),
         "spec.serviceAccountName": spec.get("serviceAccountName", ""),
-        "status.hostIP": found.host_address,
-        "status.podIP": found.address,
-        "status.podIPs": found.address,
+        "status.hostIP": references.host_address,
+        "status.podIP": references.address,
+        "status.podIPs": references.address,
     }
-    if path in known:
-        return str(known[path])
-    subscript = _SUBSCRIPT.fullmatch(path)
+    if path in fields:
+        return str(fields[path])
+    subscript = _SUBSCRIPT_PATTERN.fullmatch(path)
     if subscript is not None:
         return str((meta.get(subscript[1]) or {}).get(subscript[2], ""))
     raise UnsupportedPod(f"the field {path!r} of a pod is not told to containers here")

@@ -76,9 +76,9 @@ class Pod(Struct, frozen=True):
         Where that is not told, as of a pod that was never run, it is when it was made.
         """
         states = [each.state.terminated for each in self.status.container_statuses or ()]
-        known = [each.finished_at for each in states if each is not None and each.finished_at]
-        made = self.metadata.creation_timestamp
-        return max(map(parse_rfc3339, known or ([made] if made else [])), default=0.0)
+        end_times = [each.finished_at for each in states if each is not None and each.finished_at]
+        created = self.metadata.creation_timestamp
+        return max(map(parse_rfc3339, end_times or ([created] if created else [])), default=0.0)
 
 
 class PodState(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,8 +113,8 @@ def why_no_node_runs_pods(nodes: Iterable[Object]) -> str | None:
     """Return why no Node runs pods, in the words of one of them; None where some Node does."""
     reason = NO_RUNTIME
     for node in nodes:
-        found = why_not_ready(node)
-        if found is None:
+        why_not = why_not_ready(node)
+        if why_not is None:
             return None
-        reason = f"{node['metadata']['name']}: {found}"
+        reason = f"{node['metadata']['name']}: {why_not}"
     return reason

@@ -10,7 +10,7 @@ from warren.dws.pods.pod import FAILED, SUCCEEDED, PodState
 _KILLED_EXIT_CODE: Final = 137
 """The exit code of a container that was killed with its pod."""
 
-_CLUSTER: Final = "svc.cluster.local"
+_SERVICE_DOMAIN: Final = "svc.cluster.local"
 
 _DEADLINE_EXCEEDED: Final = "Pod was active on the node longer than the specified deadline"
 
@@ -52,8 +52,8 @@ def running_status(
     """
     prepared = all(each.get("exitCode") == 0 for each in state.init)
     phase = _phase(state, prepared=prepared)
-    ready = phase == "Running" and all(_runs(each, state) for each in state.containers)
-    found: dict[str, Any] = {
+    ready = phase == "Running" and all(_is_running(each, state) for each in state.containers)
+    status: dict[str, Any] = {
         "phase": phase,
         "startTime": _start_time(pod, now),
         "podIP": addresses[0],
@@ -63,14 +63,14 @@ def running_status(
         "containerStatuses": [*_statuses(pod["spec"]["containers"], state.containers, state, now)],
     }
     if state.init:
-        given = pod["spec"].get("initContainers") or ()
-        found["initContainerStatuses"] = [*_statuses(given, state.init, state, now)]
+        init_containers = pod["spec"].get("initContainers") or ()
+        status["initContainerStatuses"] = [*_statuses(init_containers, state.init, state, now)]
     if phase == FAILED:
         if state.error:
-            found |= {"reason": "CannotRun", "message": state.error}
+            status |= {"reason": "CannotRun", "message": state.error}
         elif past_deadline and state.stopped:
-            found |= {"reason": "DeadlineExceeded", "message": _DEADLINE_EXCEEDED}
-    return found
+            status |= {"reason": "DeadlineExceeded", "message": _DEADLINE_EXCEEDED}
+    return status
 
 
 def _phase(state: PodState, *, prepared: bool) -> str:
@@ -83,7 +83,7 @@ def _phase(state: PodState, *, prepared: bool) -> str:
     return "Running" if prepared else "Pending"
 
 
-def _runs(container: Object, state: PodState) -> bool:
+def _is_running(container: Object, state: PodState) -> bool:
     return state.alive and "startedAt" in container and "finishedAt" not in container
 
 
@@ -102,11 +102,16 @@ def _conditions(*, initialized: bool, ready: bool) -> Iterator[Object]:
 
 
 def _statuses(
-    given: Sequence[Object], containers: Sequence[Object], state: PodState, now: float
+    containers: Sequence[Object],
+    container_states: Sequence[Object],
+    pod_state: PodState,
+    now: float,
 ) -> Iterator[Object]:
     # Of a pod whose node has lost what it knew there are none.
-    for container, found in zip(given, containers or [{}] * len(given), strict=True):
-        yield _status(container, _state(found, state, now))
+    for container, container_state in zip(
+        containers, container_states or [{}] * len(containers), strict=True
+    ):
+        yield _status(container, _state(container_state, pod_state, now))
 
 
 def _status(container: Object, state: Mapping[str, Any]) -> Object:
@@ -121,29 +126,31 @@ def _status(container: Object, state: Mapping[str, Any]) -> Object:
     }
 
 
-def _state(found: Object, state: PodState, now: float) -> Mapping[str, Any]:
-    began = found.get("startedAt")
-    if "finishedAt" in found:
-        code, ended = found["exitCode"], rfc3339(found["finishedAt"])
+def _state(container_state: Object, pod_state: PodState, now: float) -> Mapping[str, Any]:
+    started = container_state.get("startedAt")
+    if "finishedAt" in container_state:
+        code, finished = container_state["exitCode"], rfc3339(container_state["finishedAt"])
         return {
             "terminated": {
                 "exitCode": code,
                 "reason": "Error" if code else "Completed",
-                "message": found.get("message", ""),
-                "startedAt": rfc3339(began if began is not None else found["finishedAt"]),
-                "finishedAt": ended,
+                "message": container_state.get("message", ""),
+                "startedAt": rfc3339(
+                    started if started is not None else container_state["finishedAt"]
+                ),
+                "finishedAt": finished,
             }
         }
-    if began is None:
+    if started is None:
         return {"waiting": {"reason": "PodInitializing"}}
-    if state.alive:
-        return {"running": {"startedAt": rfc3339(began)}}
+    if pod_state.alive:
+        return {"running": {"startedAt": rfc3339(started)}}
     return {
         "terminated": {
             "exitCode": _KILLED_EXIT_CODE,
             "reason": "Error",
             "message": "it was killed with the process of its pod",
-            "startedAt": rfc3339(began),
+            "startedAt": rfc3339(started),
             "finishedAt": rfc3339(now),
         }
     }
@@ -157,12 +164,16 @@ def hosts(pod: Object, address: str, siblings: Iterable[Object]) -> str:
     """
     lines = ["127.0.0.1 localhost", "::1 localhost"]
     searches = (pod["spec"].get("dnsConfig") or {}).get("searches") or ()
-    known = {_names(pod, searches): address}
+    address_by_names = {_dns_names(pod, searches): address}
     for each in siblings:
-        found = hosts_entry(each)
-        if found and each["metadata"].get("uid") != pod["metadata"].get("uid"):
-            known.setdefault(_names(each, searches), found["address"])
-    lines += sorted(f"{where} {' '.join(names)}" for names, where in known.items() if names)
+        entry = hosts_entry(each)
+        if entry and each["metadata"].get("uid") != pod["metadata"].get("uid"):
+            address_by_names.setdefault(_dns_names(each, searches), entry["address"])
+    lines += sorted(
+        f"{host_address} {' '.join(names)}"
+        for names, host_address in address_by_names.items()
+        if names
+    )
     lines.append(f"{address} {pod['spec'].get('hostname') or pod['metadata']['name']}")
     return "\n".join([*lines, ""])
 
@@ -182,12 +193,14 @@ def subdomain_of(obj: Object) -> Sequence[str]:
     return [f"{obj['metadata'].get('namespace', '')}/{subdomain}"] if subdomain else []
 
 
-def _names(pod: Object, searches: Collection[str]) -> tuple[str, ...]:
+def _dns_names(pod: Object, searches: Collection[str]) -> tuple[str, ...]:
     """Return the names of a pod, the longest first."""
     spec, namespace = pod["spec"], pod["metadata"].get("namespace", "")
     if not spec.get("hostname") or not spec.get("subdomain"):
         return ()
-    name = f"{spec['hostname']}.{spec['subdomain']}.{namespace}.{_CLUSTER}"
-    domains = (f"{namespace}.{_CLUSTER}", _CLUSTER, "cluster.local", *searches)
-    found = (name.removesuffix(f".{domain}") for domain in domains if name.endswith(f".{domain}"))
-    return (name, *sorted(found, key=len, reverse=True))
+    name = f"{spec['hostname']}.{spec['subdomain']}.{namespace}.{_SERVICE_DOMAIN}"
+    domains = (f"{namespace}.{_SERVICE_DOMAIN}", _SERVICE_DOMAIN, "cluster.local", *searches)
+    short_names = (
+        name.removesuffix(f".{domain}") for domain in domains if name.endswith(f".{domain}")
+    )
+    return (name, *sorted(short_names, key=len, reverse=True))

@@ -13,10 +13,10 @@ from warren.dws.pods.pod import FAILED, ContainerStatus, Pod
 _MAX_PODS: Final = 100
 """Pods that a summary names: those that failed first."""
 
-_MAX_LAST_WORDS: Final = 500
-"""Characters of the last words of each."""
+_MAX_MESSAGE: Final = 500
+"""Characters of the message of each."""
 
-_JOB: Final = "batch.kubernetes.io/job-name"
+_JOB_LABEL: Final = "batch.kubernetes.io/job-name"
 
 MAX_CHARACTERS: Final = 50_000
 """Characters of what they have printed that are kept with a job's record."""
@@ -30,11 +30,11 @@ def last_pods(pods: Iterable[Object]) -> list[dict[str, Any]]:
     tries: dict[tuple[str, str], list[Pod]] = {}
     for raw in pods:
         pod = read(raw, Pod)
-        of_job = pod.metadata.labels.get(_JOB, pod.metadata.name)
-        tries.setdefault((pod.spec.node_name, of_job), []).append(pod)
-    last = [(rabbit, _in_order(tries[rabbit, job])) for rabbit, job in sorted(tries)]
-    last.sort(key=lambda each: each[1][-1].status.phase != FAILED)
-    return [_pod_summary(rabbit, each) for rabbit, each in last[:_MAX_PODS]]
+        job_name = pod.metadata.labels.get(_JOB_LABEL, pod.metadata.name)
+        tries.setdefault((pod.spec.node_name, job_name), []).append(pod)
+    rabbits_and_tries = [(rabbit, _in_order(tries[rabbit, job])) for rabbit, job in sorted(tries)]
+    rabbits_and_tries.sort(key=lambda each: each[1][-1].status.phase != FAILED)
+    return [_pod_summary(rabbit, each) for rabbit, each in rabbits_and_tries[:_MAX_PODS]]
 
 
 def _in_order(pods: Iterable[Pod]) -> list[Pod]:
@@ -46,18 +46,18 @@ def _in_order(pods: Iterable[Pod]) -> list[Pod]:
 
 def _pod_summary(rabbit: str, tries: Sequence[Pod]) -> dict[str, Any]:
     pod = tries[-1]
-    code, words = _end(pod)
+    code, message = _exit_code_and_message(pod)
     return {
         "rabbit": rabbit,
         "pod": pod.metadata.name,
         "phase": pod.status.phase,
         "tries": len(tries),
         "exit": code,
-        "words": words[-_MAX_LAST_WORDS:],
+        "words": message[-_MAX_MESSAGE:],
     }
 
 
-def _end(pod: Pod) -> tuple[int | None, str]:
+def _exit_code_and_message(pod: Pod) -> tuple[int | None, str]:
     """Return a pod's exit code and last words: those of the container that has failed, if any.
 
     Where nothing of it runs yet, the words are what it waits for.
@@ -91,15 +91,15 @@ def logs_to_keep(pods: Iterable[Object]) -> list[LogRef]:
 
     Of those that prepare a pod, only where they failed.
     """
-    found: list[tuple[bool, LogRef]] = []
+    sortable_logs: list[tuple[bool, LogRef]] = []
     for raw in pods:
         pod = read(raw, Pod)
         for each in _statuses(pod):
             failed = each.state.terminated is not None and each.state.terminated.exit_code != 0
-            prepares = each in (pod.status.init_container_statuses or ())
-            if each.state.waiting is None and (failed or not prepares):
-                found.append((not failed, LogRef(pod.metadata.key, each.name)))
-    return [each for _, each in sorted(found)[:_MAX_LOGS]]
+            is_init_container = each in (pod.status.init_container_statuses or ())
+            if each.state.waiting is None and (failed or not is_init_container):
+                sortable_logs.append((not failed, LogRef(pod.metadata.key, each.name)))
+    return [each for _, each in sorted(sortable_logs)[:_MAX_LOGS]]
 
 
 def characters_of_each(logs: Sequence[LogRef]) -> int:
@@ -109,14 +109,14 @@ def characters_of_each(logs: Sequence[LogRef]) -> int:
 
 def join_logs(logs: Mapping[LogRef, str]) -> str:
     """Return what is kept: the end of a log as it is, or those of several below their names."""
-    most = characters_of_each([*logs])
+    max_characters = characters_of_each([*logs])
     if len(logs) == 1:
-        return next(iter(logs.values()))[-most:]
-    return "\n".join(_with_heads(logs, most))
+        return next(iter(logs.values()))[-max_characters:]
+    return "\n".join(_with_heads(logs, max_characters))
 
 
-def _with_heads(logs: Mapping[LogRef, str], most: int) -> Iterator[str]:
+def _with_heads(logs: Mapping[LogRef, str], max_characters: int) -> Iterator[str]:
     for each, printed in logs.items():
         head = f"==> {each.pod.name} {each.container} <==\n"
-        left = max(0, most - len(head) - 1)
-        yield head + (printed[-left:] if left else "")
+        room = max(0, max_characters - len(head) - 1)
+        yield head + (printed[-room:] if room else "")

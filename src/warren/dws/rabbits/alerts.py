@@ -15,39 +15,41 @@ EXCEPTION: Final = "rabbit-alert"
 
 SEVERITY: Final = 2
 
-_BACK: Final = "is Ready again"
+_BACK_MESSAGE: Final = "is Ready again"
 
 _MAX_ALERTS: Final = 100
 """How many a job is told: one whose rabbit comes and goes all day has heard enough."""
 
 
 def new_alerts(
-    told: Collection[str], storages: Mapping[str, Storage], nodes: Collection[str]
+    earlier: Collection[str], storages: Mapping[str, Storage], nodes: Collection[str]
 ) -> Iterator[str]:
     """Return what is news for a job on some nodes, of the rabbits that it depends on.
 
-    `told` is what it was told before, in order.
+    `earlier` is what it was told before, in order.
     """
-    if len(told) >= _MAX_ALERTS:
+    if len(earlier) >= _MAX_ALERTS:
         return
-    last = {rabbit: words for rabbit, _, words in (each.partition(" ") for each in told)}
+    last_message = {
+        rabbit: message for rabbit, _, message in (each.partition(" ") for each in earlier)
+    }
     for rabbit, storage in sorted(storages.items()):
-        words = _trouble_of(storage, nodes) or _BACK
-        if words != last.get(rabbit, _BACK):
-            yield f"{rabbit} {words}"
+        message = _trouble_of(storage, nodes) or _BACK_MESSAGE
+        if message != last_message.get(rabbit, _BACK_MESSAGE):
+            yield f"{rabbit} {message}"
 
 
 def _trouble_of(storage: Storage, nodes: Collection[str]) -> str:
     """Say what is wrong with a rabbit; nothing where all is well."""
     state = effective_status(storage)
-    lost = [each.name for each in storage.status.access.computes if each.status != "Ready"]
-    cut = hostlist.encode(sorted(each for each in lost if each in nodes))
+    lost_nodes = [each.name for each in storage.status.access.computes if each.status != "Ready"]
+    lost_hostlist = hostlist.encode(sorted(each for each in lost_nodes if each in nodes))
     if state == "Disabled":
         return f"is Disabled{outofservice.note_text(storage, labels.DISABLED)}"
     if state not in ("Ready", "Drained"):
         return f"is {state}"
-    if cut:
-        return f"has lost its link to {cut}"
+    if lost_hostlist:
+        return f"has lost its link to {lost_hostlist}"
     return (
         f"is Drained{outofservice.note_text(storage, labels.DRAINED)}" if state == "Drained" else ""
     )
@@ -55,7 +57,7 @@ def _trouble_of(storage: Storage, nodes: Collection[str]) -> str:
 
 def rabbits_of(obj: Object) -> tuple[str, ...]:
     """Index Servers by the rabbits that they name."""
-    sets = _within(obj, "spec", "allocationSets")
+    sets = _get_path(obj, "spec", "allocationSets")
     return tuple({share["name"] for each in sets for share in each.get("storage") or ()})
 
 
@@ -67,12 +69,12 @@ def nodes_of(obj: Object) -> tuple[str, ...]:
 
 def links_of(storage: Object) -> Iterable[str]:
     """Return the compute nodes that a Storage, as it is stored, says are wired to it."""
-    access = _within(storage, "status", "access")
+    access = _get_path(storage, "status", "access")
     found = access.get("computes") if isinstance(access, Mapping) else None
     return [each["name"] for each in found or ()]
 
 
-def _within(obj: Object, *names: str) -> Any:
+def _get_path(obj: Object, *names: str) -> Any:
     found: Any = obj
     for name in names:
         found = found.get(name) if isinstance(found, Mapping) else None

@@ -43,13 +43,15 @@ def decide_drains(storage: Storage | None, policy: DrainPolicy) -> DrainDecision
     if storage is None:
         return DrainDecision()
     links = storage.status.access.computes
-    lost = frozenset(each.name for each in links if each.status != "Ready")
-    drained = frozenset[str]()
+    lost_nodes = frozenset(each.name for each in links if each.status != "Ready")
+    nodes_to_drain = frozenset[str]()
     if policy.drain_compute_nodes:
-        drained = lost if policy.drainable is None else lost & frozenset(policy.drainable)
-    softly = policy.soft_drain and storage.status.status == "Ready"
+        nodes_to_drain = (
+            lost_nodes if policy.drainable is None else lost_nodes & frozenset(policy.drainable)
+        )
+    tags_others = policy.soft_drain and storage.status.status == "Ready"
     return DrainDecision(
         nodes=frozenset(each.name for each in links),
-        nodes_to_drain=drained,
-        nodes_to_tag=lost - drained if softly else frozenset(),
+        nodes_to_drain=nodes_to_drain,
+        nodes_to_tag=lost_nodes - nodes_to_drain if tags_others else frozenset(),
     )

@@ -34,7 +34,7 @@ Nodes that have not reached it while it was gone have said since then that they 
 test, and the longest time between two of a lost link, take less.
 """
 
-_LONGEST: Final = 200
+_MAX_CHARACTERS: Final = 200
 """Characters of a reason: what a node says is kept in its rabbit's Storage."""
 
 _LOST_INTERVAL: Final = 10.0
@@ -93,10 +93,12 @@ def lost_link_of(meta: Meta) -> LostLink | None:
     It is cut, and escaped as terminals need it: the node may be in anyone's hands.
     """
     try:
-        found = read_json(meta.annotations.get(labels.LOST_LINK, ""), LostLink)
+        reported = read_json(meta.annotations.get(labels.LOST_LINK, ""), LostLink)
     except Malformed:
         return None
-    return LostLink(rabbit=found.rabbit, since=_printable(found.since), why=_printable(found.why))
+    return LostLink(
+        rabbit=reported.rabbit, since=_printable(reported.since), why=_printable(reported.why)
+    )
 
 
 def lost_link_after(
@@ -123,11 +125,11 @@ def lost_link_after(
     return LostLink(rabbit=rabbit, since=now, why=_printable(why))
 
 
-def report_writes(meta: Meta, found: LostLink | None) -> list[Write]:
+def report_writes(meta: Meta, lost_link: LostLink | None) -> list[Write]:
     """Return the writes by which a node reports a lost link, or none; nothing if it does so."""
-    said = meta.annotations.get(labels.LOST_LINK)
-    text = None if found is None else msgspec.json.encode(found).decode()
-    if text == said:
+    known_text = meta.annotations.get(labels.LOST_LINK)
+    text = None if lost_link is None else msgspec.json.encode(lost_link).decode()
+    if text == known_text:
         return []
     patch = {"metadata": {"annotations": {labels.LOST_LINK: text}}}
     return [Change(kind=kinds.NNF_NODE, key=meta.key, patch=patch)]
@@ -173,23 +175,23 @@ def lost_links(
     """
     if node is None or not uses_network(node):
         return {}
-    listed = {each.hostname for each in node.status.servers}
-    before = {each.name for each in storage.status.access.computes if each.status != "Ready"}
-    found = {}
+    reported_by_rabbit = {each.hostname for each in node.status.servers}
+    lost_before = {each.name for each in storage.status.access.computes if each.status != "Ready"}
+    lost = {}
     for each in rabbit.computes_access:
-        own = computes.get(each.name)
-        word = None if own is None else lost_link_of(own.metadata)
-        if word is None or word.rabbit != rabbit.name or each.name in listed:
+        nnf_node = computes.get(each.name)
+        reported = None if nnf_node is None else lost_link_of(nnf_node.metadata)
+        if reported is None or reported.rabbit != rabbit.name or each.name in reported_by_rabbit:
             continue
-        if lease_steady or each.name in before:
-            found[each.name] = word
-    return found
+        if lease_steady or each.name in lost_before:
+            lost[each.name] = reported
+    return lost
 
 
-def encode_lost_links(found: Mapping[str, LostLink]) -> str | None:
+def encode_lost_links(lost: Mapping[str, LostLink]) -> str | None:
     """Return the text of an annotation with lost links by their nodes; None without any."""
-    said = {name: {"since": each.since, "why": each.why} for name, each in sorted(found.items())}
-    return json.dumps(said, separators=(",", ":"), ensure_ascii=False) if said else None
+    encoded = {name: {"since": each.since, "why": each.why} for name, each in sorted(lost.items())}
+    return json.dumps(encoded, separators=(",", ":"), ensure_ascii=False) if encoded else None
 
 
 def recorded_lost_links(meta: Meta) -> Mapping[str, LostLink]:
@@ -218,4 +220,4 @@ def lost_link_rows(storage: Storage) -> list[Object]:
 
 def _printable(text: str) -> str:
     # Escapes are longer than what they stand for, and what was cut is not cut again.
-    return printable(text[:_LONGEST])[:_LONGEST]
+    return printable(text[:_MAX_CHARACTERS])[:_MAX_CHARACTERS]

@@ -10,7 +10,7 @@ from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.base.times import rfc3339
 from warren.dws import kinds
 
-_LOST: Final = "its agent has ended, or does not renew its Lease: pods wait for it"
+_LOST_MESSAGE: Final = "its agent has ended, or does not renew its Lease: pods wait for it"
 
 
 def new_node(name: str) -> Create:
@@ -47,7 +47,7 @@ def report_unknown(node: Object, now: float) -> list[Change]:
     conditions = _status(node).get("conditions") or ()
     if not any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions):
         return []
-    ready = _condition("Unknown", "NodeStatusUnknown", _LOST, now)
+    ready = _condition("Unknown", "NodeStatusUnknown", _LOST_MESSAGE, now)
     return [
         Change(
             kind=kinds.NODE,

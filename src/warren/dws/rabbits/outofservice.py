@@ -51,31 +51,36 @@ def change(
     name, annotation = storage.metadata.name, _ANNOTATIONS[action]
     disabling = annotation == labels.DISABLED
     word = "disabled" if disabling else "drained"
-    is_so = (
+    is_already = (
         storage.spec.state == "Disabled"
         if disabling
         else annotation in storage.metadata.annotations
     )
-    tested = disabling and labels.SELF_TEST in storage.metadata.annotations
-    test_removal = {labels.SELF_TEST: None} if tested else {}
+    has_verdict = disabling and labels.SELF_TEST in storage.metadata.annotations
+    test_removal = {labels.SELF_TEST: None} if has_verdict else {}
     patch: dict[str, Any]
     if action in (Action.DRAIN, Action.DISABLE):
-        if is_so and not force:
+        if is_already and not force:
             raise UserMistake(
                 f"{name} is {word} already{note_text(storage, annotation)}: --force gives a new "
                 "reason."
             )
         note = {"by": by, "since": rfc3339(now), "reason": reason}
-        written: dict[str, str | None] = {annotation: orjson.dumps(note).decode()}
-        patch = {"metadata": {"annotations": {**written, **test_removal}}}
+        new_annotations: dict[str, str | None] = {annotation: orjson.dumps(note).decode()}
+        patch = {"metadata": {"annotations": {**new_annotations, **test_removal}}}
         if disabling:
             patch["spec"] = {"state": "Disabled"}
     else:
-        if not is_so:
+        if not is_already:
             raise UserMistake(f"{name} is not {word}: `warren rabbits status` shows what it is.")
-        others = (*_FLUX_CORAL2_ANNOTATIONS, labels.DISABLED_FOR) if disabling else ()
-        gone = [annotation, *(each for each in others if each in storage.metadata.annotations)]
-        patch = {"metadata": {"annotations": {**dict.fromkeys(gone), **test_removal}}}
+        other_annotations = (*_FLUX_CORAL2_ANNOTATIONS, labels.DISABLED_FOR) if disabling else ()
+        removed_annotations = [
+            annotation,
+            *(each for each in other_annotations if each in storage.metadata.annotations),
+        ]
+        patch = {
+            "metadata": {"annotations": {**dict.fromkeys(removed_annotations), **test_removal}}
+        }
         if disabling:
             patch["spec"] = {"state": "Enabled"}
     return Change(
@@ -102,18 +107,18 @@ def note(annotations: Mapping[str, str], annotation: str) -> Mapping[str, str]:
     if text is None:
         return {}
     try:
-        found = orjson.loads(text)
+        decoded = orjson.loads(text)
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+        decoded = None
+    if not isinstance(decoded, dict):
         return {"reason": text} if text else {}
-    return {key: str(found[key]) for key in ("by", "since", "reason") if found.get(key)}
+    return {key: str(decoded[key]) for key in ("by", "since", "reason") if decoded.get(key)}
 
 
 def note_text(storage: Storage, annotation: str) -> str:
     """Write who, when and why, to follow on what was done: ` by root since ...: bad disk`."""
-    known = note(storage.metadata.annotations, annotation)
-    by = f" by {known['by']}" if "by" in known else ""
-    since = f" since {known['since']}" if "since" in known else ""
-    why = f": {known['reason']}" if "reason" in known else ""
+    note_fields = note(storage.metadata.annotations, annotation)
+    by = f" by {note_fields['by']}" if "by" in note_fields else ""
+    since = f" since {note_fields['since']}" if "since" in note_fields else ""
+    why = f": {note_fields['reason']}" if "reason" in note_fields else ""
     return f"{by}{since}{why}"

@@ -62,8 +62,10 @@ class RabbitMapping(msgspec.Struct, frozen=True):
 
         Raises UserMistake where both halves of the mapping do not say the same.
         """
-        found = {name: _hosts(name, each.hostlist) for name, each in self.rabbits.items()}
-        wired = [(host, name) for name, hosts in found.items() for host in hosts]
+        hosts_by_rabbit = {
+            name: _decode_hosts(name, each.hostlist) for name, each in self.rabbits.items()
+        }
+        wired = [(host, name) for name, hosts in hosts_by_rabbit.items() for host in hosts]
         for host, rabbit in wired:
             if self.computes.get(host) != rabbit:
                 other = self.computes.get(host, "no rabbit")
@@ -73,20 +75,22 @@ class RabbitMapping(msgspec.Struct, frozen=True):
                 )
         unlisted = self.computes.keys() - dict(wired).keys()
         if unlisted or len(wired) != len(self.computes):
-            what = (
+            contradiction = (
                 f"{min(unlisted)} is in computes, and in no hostlist"
                 if unlisted
                 else "a hostlist names a node twice"
             )
-            raise UserMistake(f"The rabbit mapping contradicts itself: {what}: write it anew.")
-        return found
+            raise UserMistake(
+                f"The rabbit mapping contradicts itself: {contradiction}: write it anew."
+            )
+        return hosts_by_rabbit
 
-    def _known_names(self, what: str) -> str:
-        names: Mapping[str, Any] = getattr(self, what)
+    def _known_names(self, field: str) -> str:
+        names: Mapping[str, Any] = getattr(self, field)
         return f"the mapping has {hostlist.encode(names) or 'none'}"
 
 
-def _hosts(rabbit: str, text: str) -> list[str]:
+def _decode_hosts(rabbit: str, text: str) -> list[str]:
     try:
         return hostlist.decode(text)
     except BadFormat as error:
@@ -104,32 +108,34 @@ def mapping_of(
     `servers` are all that there are, or none for all flash. Raises UserMistake where a rabbit
     has nodes that the SystemConfiguration does not wire to it.
     """
-    wiring: dict[str, list[str]] = {node.name: [] for node in configuration.spec.storage_nodes}
-    computes = configuration.rabbits_of_computes()
-    for compute, rabbit in computes.items():
-        wiring[rabbit].append(compute)
+    computes_by_rabbit: dict[str, list[str]] = {
+        node.name: [] for node in configuration.spec.storage_nodes
+    }
+    rabbit_by_compute = configuration.rabbits_of_computes()
+    for compute, rabbit in rabbit_by_compute.items():
+        computes_by_rabbit[rabbit].append(compute)
     capacities = {}
     for storage in storages:
         name = storage.metadata.name
-        _check_agreement(name, storage, computes)
-        if name in wiring:
+        _check_agreement(name, storage, rabbit_by_compute)
+        if name in computes_by_rabbit:
             capacities[name] = storage.status.capacity
     largest = max(capacities.values(), default=0)
-    taken = _bytes_outside_flux(servers)
+    taken_bytes = _bytes_outside_flux(servers)
     rabbits = {
         name: Rabbit(
             hostlist=hostlist.encode(hosts),
-            capacity=max(((hosts and capacities.get(name)) or largest) - taken[name], 0),
+            capacity=max(((hosts and capacities.get(name)) or largest) - taken_bytes[name], 0),
         )
-        for name, hosts in wiring.items()
+        for name, hosts in computes_by_rabbit.items()
     }
-    return RabbitMapping(computes=dict(computes), rabbits=rabbits)
+    return RabbitMapping(computes=dict(rabbit_by_compute), rabbits=rabbits)
 
 
-def _check_agreement(name: str, storage: Storage, computes: Mapping[str, str]) -> None:
+def _check_agreement(name: str, storage: Storage, rabbit_by_compute: Mapping[str, str]) -> None:
     for link in storage.status.access.computes:
-        if computes.get(link.name) != name:
-            wired = computes.get(link.name, "no rabbit")
+        if rabbit_by_compute.get(link.name) != name:
+            wired = rabbit_by_compute.get(link.name, "no rabbit")
             raise UserMistake(
                 f"Mismatch: Storage {name} has the compute node {link.name}, which the "
                 f"SystemConfiguration wires to {wired}: correct the SystemConfiguration."
@@ -138,14 +144,14 @@ def _check_agreement(name: str, storage: Storage, computes: Mapping[str, str]) -
 
 def _bytes_outside_flux(servers: Iterable[Servers]) -> Counter[str]:
     """Return how many bytes of each rabbit belong to none of Flux's jobs."""
-    taken: Counter[str] = Counter()
+    taken_bytes: Counter[str] = Counter()
     for each in servers:
         if each.metadata.name.startswith(_FLUX_SERVERS_PREFIX):
             continue
-        for wanted in each.spec.allocation_sets:
-            for share in wanted.storage:
-                taken[share.name] += wanted.allocation_size * share.allocation_count
-    return taken
+        for allocation_set in each.spec.allocation_sets:
+            for share in allocation_set.storage:
+                taken_bytes[share.name] += allocation_set.allocation_size * share.allocation_count
+    return taken_bytes
 
 
 def parse(text: bytes, name: str) -> RabbitMapping:

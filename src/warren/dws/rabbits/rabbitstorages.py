@@ -35,9 +35,11 @@ _STATUSES: Final = frozenset(
 )  # fmt: skip
 """What a Storage and its links may be."""
 
-_DISABLED: Final = "Storage node manually disabled"
-_FAILED: Final = "The flash of the rabbit cannot be used"
-_OFFLINE: Final = "The agent of the rabbit has ended, or does not renew its Lease: start it again."
+_DISABLED_MESSAGE: Final = "Storage node manually disabled"
+_FAILED_MESSAGE: Final = "The flash of the rabbit cannot be used"
+_OFFLINE_MESSAGE: Final = (
+    "The agent of the rabbit has ended, or does not renew its Lease: start it again."
+)
 
 
 def decide(
@@ -108,8 +110,8 @@ def ready_status(rabbit: str, capacity: int, known: NnfNodeStatus, nid: str = ""
     said of a model or of wear, which these do not have.
     """
     drive = Drive(id="0", capacity=capacity, serial_number=f"{rabbit}-flash", status="Ready")
-    told = (known.status, known.capacity, known.drives, known.lnet_nid)
-    if told == ("Ready", capacity, (drive,), nid):
+    reported = (known.status, known.capacity, known.drives, known.lnet_nid)
+    if reported == ("Ready", capacity, (drive,), nid):
         return None
     status: Object = {
         "status": "Ready",
@@ -129,8 +131,14 @@ def ready_status(rabbit: str, capacity: int, known: NnfNodeStatus, nid: str = ""
         status = {**status, "lnetNid": nid}
     if known.servers:  # links may be told of by others
         return status
-    own = {"id": "0", "name": "Rabbit", "hostname": rabbit, "status": "Ready", "health": "OK"}
-    return {**status, "servers": [own]}
+    own_server = {
+        "id": "0",
+        "name": "Rabbit",
+        "hostname": rabbit,
+        "status": "Ready",
+        "health": "OK",
+    }
+    return {**status, "servers": [own_server]}
 
 
 def failed_status(known: NnfNodeStatus) -> Object | None:
@@ -184,31 +192,46 @@ def _is_drained(storage: Storage) -> bool:
 
 def raw_volumes(rabbits: Iterable[Storage]) -> RawVolumes:
     """Return who may have raw volumes, whichever of the rabbits they are on."""
-    offered = {_raw_volumes(rabbit.metadata) for rabbit in rabbits} or {RawVolumes.FOR_ROOT}
-    return min(offered, key=[RawVolumes.NONE, RawVolumes.FOR_ROOT, RawVolumes.FOR_USERS].index)
+    all_offered = {_raw_volumes(rabbit.metadata) for rabbit in rabbits} or {RawVolumes.FOR_ROOT}
+    return min(all_offered, key=[RawVolumes.NONE, RawVolumes.FOR_ROOT, RawVolumes.FOR_USERS].index)
 
 
 def _metadata_patch(node: Meta, storage: Meta, lost: Mapping[str, LostLink]) -> Object:
     """Return what a Storage is to carry of what its nodes say, where it does not do so yet."""
     patch: dict[str, Any] = {}
-    offered, lacked = _raw_volumes(node), node.annotations.get(labels.UNSUPPORTED_TYPES)
-    changed: dict[str, str | None] = {}
-    if offered != _raw_volumes(storage):
-        changed[labels.RAW_VOLUMES] = offered
-    made = {f"{labels.SUPPORTED_TYPE_PREFIX}{kind}": "true" for kind in _supported_types(lacked)}
-    known = {
+    raw_volumes_offered, unsupported_text = (
+        _raw_volumes(node),
+        node.annotations.get(labels.UNSUPPORTED_TYPES),
+    )
+    changed_labels: dict[str, str | None] = {}
+    if raw_volumes_offered != _raw_volumes(storage):
+        changed_labels[labels.RAW_VOLUMES] = raw_volumes_offered
+    supported_labels = {
+        f"{labels.SUPPORTED_TYPE_PREFIX}{kind}": "true"
+        for kind in _supported_types(unsupported_text)
+    }
+    known_labels = {
         key: each
         for key, each in storage.labels.items()
         if key.startswith(labels.SUPPORTED_TYPE_PREFIX)
     }
-    changed |= {key: None for key in known if key not in made}
-    changed |= {key: each for key, each in made.items() if known.get(key) != each}
-    if changed:
-        patch["labels"] = changed
-    said = {labels.UNSUPPORTED_TYPES: lacked, labels.LOST_LINKS: links.encode_lost_links(lost)}
-    news = {key: each for key, each in said.items() if each != storage.annotations.get(key)}
-    if news:
-        patch["annotations"] = news
+    changed_labels |= {key: None for key in known_labels if key not in supported_labels}
+    changed_labels |= {
+        key: each for key, each in supported_labels.items() if known_labels.get(key) != each
+    }
+    if changed_labels:
+        patch["labels"] = changed_labels
+    wanted_annotations = {
+        labels.UNSUPPORTED_TYPES: unsupported_text,
+        labels.LOST_LINKS: links.encode_lost_links(lost),
+    }
+    changed_annotations = {
+        key: each
+        for key, each in wanted_annotations.items()
+        if each != storage.annotations.get(key)
+    }
+    if changed_annotations:
+        patch["annotations"] = changed_annotations
     return patch
 
 
@@ -217,7 +240,7 @@ def encode_unsupported_types(reasons: Mapping[str, str]) -> str:
     return json.dumps(dict(sorted(reasons.items())), separators=(",", ":"))
 
 
-_WITHOUT_REPORT: Final = {LUSTRE: "no agent says that it makes it"}
+_UNSUPPORTED_WITHOUT_REPORT: Final = {LUSTRE: "no agent says that it makes it"}
 """What is not made by rabbits that report nothing: those of NNF, and those without an agent."""
 
 
@@ -230,7 +253,7 @@ def _parse_unsupported_types(text: str | None) -> Mapping[str, str]:
     try:
         return read_json(text or "", dict[str, str])
     except Malformed:
-        return _WITHOUT_REPORT
+        return _UNSUPPORTED_WITHOUT_REPORT
 
 
 def supported_type_label(fs_type: str) -> str:
@@ -238,13 +261,13 @@ def supported_type_label(fs_type: str) -> str:
     return f"{labels.SUPPORTED_TYPE_PREFIX}{fs_type}=true"
 
 
-def _supported_types(lacked: str | None) -> Sequence[str]:
+def _supported_types(unsupported_text: str | None) -> Sequence[str]:
     """Return the types that a rabbit says that it makes: those that it does not say to lack."""
-    found = _parse_unsupported_types(lacked)
+    unsupported = _parse_unsupported_types(unsupported_text)
     return (
         []
-        if found is _WITHOUT_REPORT
-        else [kind for kind in FILE_SYSTEM_TYPES if kind not in found]
+        if unsupported is _UNSUPPORTED_WITHOUT_REPORT
+        else [kind for kind in FILE_SYSTEM_TYPES if kind not in unsupported]
     )
 
 
@@ -264,11 +287,11 @@ def supported_types_of(obj: Object) -> tuple[str, ...]:
     if obj.get("kind") != kinds.STORAGE.name:
         return ()
     annotations = obj["metadata"].get("annotations") or {}
-    lacked = _parse_unsupported_types(annotations.get(labels.UNSUPPORTED_TYPES))
-    return tuple(kind for kind in FILE_SYSTEM_TYPES if kind not in lacked)
+    unsupported = _parse_unsupported_types(annotations.get(labels.UNSUPPORTED_TYPES))
+    return tuple(kind for kind in FILE_SYSTEM_TYPES if kind not in unsupported)
 
 
-_NAMED: Final = 3
+_MAX_NAMES: Final = 3
 """How many of many rabbits a reason names."""
 
 
@@ -281,14 +304,14 @@ def why_not_made(fs_type: str, storages: Iterable[Storage]) -> str | None:
             return None
         reasons.setdefault(reason, []).append(storage.metadata.name)
     if not reasons:
-        return _WITHOUT_REPORT.get(fs_type)
-    return "; ".join(f"{reason} on {_listed(names)}" for reason, names in reasons.items())
+        return _UNSUPPORTED_WITHOUT_REPORT.get(fs_type)
+    return "; ".join(f"{reason} on {_shortened_list(names)}" for reason, names in reasons.items())
 
 
-def _listed(names: Sequence[str]) -> str:
+def _shortened_list(names: Sequence[str]) -> str:
     *most, last = sorted(names)
-    if len(names) > _NAMED:
-        most, last = most[:_NAMED], f"{len(names) - _NAMED} more"
+    if len(names) > _MAX_NAMES:
+        most, last = most[:_MAX_NAMES], f"{len(names) - _MAX_NAMES} more"
     return f"{', '.join(most)} and {last}" if most else last
 
 
@@ -334,14 +357,14 @@ def _status(
     elif node.status.fenced:
         state = "Degraded"
     elif not alive:
-        state, message = "Offline", _OFFLINE
+        state, message = "Offline", _OFFLINE_MESSAGE
     elif _is_drained(storage):
         state, message = "Drained", f"Drained{outofservice.note_text(storage, labels.DRAINED)}"
     else:
         state = _known_status(node.status.status)
         failure = node.metadata.annotations.get(labels.FAILURE)
         if state == FAILED and failure:
-            message = f"{_FAILED}: {failure}"
+            message = f"{_FAILED_MESSAGE}: {failure}"
     status: dict[str, Any] = {
         "type": "NVMe",
         "status": state,
@@ -353,18 +376,20 @@ def _status(
     if node is not None:
         # Without the rabbit's word nothing is said of links: workload managers drain the nodes
         # of those that are not Ready, and do not bring them back.
-        said = {each.hostname: _known_status(each.status) for each in node.status.servers}
-        states = {**dict.fromkeys(lost, links.LOST_STATUS), **said}
+        status_by_host = {each.hostname: _known_status(each.status) for each in node.status.servers}
+        status_by_name = {**dict.fromkeys(lost, links.LOST_STATUS), **status_by_host}
         status["access"] = {
             "protocol": "PCIe",
-            "servers": [_link(rabbit.name, states)],
-            "computes": [_link(each.name, states) for each in rabbit.computes_access],
+            "servers": [_encode_link_status(rabbit.name, status_by_name)],
+            "computes": [
+                _encode_link_status(each.name, status_by_name) for each in rabbit.computes_access
+            ],
         }
     return status
 
 
 def _disabled_message(storage: Storage) -> str:
-    return f"{_DISABLED}{outofservice.note_text(storage, labels.DISABLED)}"
+    return f"{_DISABLED_MESSAGE}{outofservice.note_text(storage, labels.DISABLED)}"
 
 
 def _device(drive: Drive | StorageDevice) -> dict[str, Any]:
@@ -381,9 +406,9 @@ def _known_status(status: str) -> str:
     return status if status in _STATUSES else "Unknown"
 
 
-def _link(name: str, states: Mapping[str, str]) -> dict[str, str]:
+def _encode_link_status(name: str, status_by_name: Mapping[str, str]) -> dict[str, str]:
     # A rabbit that lists no links has such as cannot break, or as nodes tell of.
-    return {"name": name, "status": states.get(name, "Ready")}
+    return {"name": name, "status": status_by_name.get(name, "Ready")}
 
 
 def _has_status(storage: Storage, status: Mapping[str, Any]) -> bool:

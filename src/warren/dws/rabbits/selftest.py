@@ -14,7 +14,7 @@ from warren.dws.objects.storages import Storage
 from warren.dws.rabbits import outofservice
 from warren.dws.rabbits.outofservice import Action
 
-_SIZE: Final = 512 << 20
+_TEST_SIZE: Final = 512 << 20
 """Bytes: xfs takes no less than 300 MiB."""
 
 _PASSED: Final = "passed"
@@ -28,12 +28,12 @@ def test_key(rabbit: str) -> Key:
 
 def is_wanted(storage: Storage, by: str) -> bool:
     """Return whether a rabbit was disabled by `by`, and has not failed a test since."""
-    carried = storage.metadata.annotations
-    known = outofservice.note(carried, labels.DISABLED)
+    annotations = storage.metadata.annotations
+    note = outofservice.note(annotations, labels.DISABLED)
     return (
         storage.spec.state == "Disabled"
-        and known.get("by") == by
-        and carried.get(labels.SELF_TEST) != _FAILED
+        and note.get("by") == by
+        and annotations.get(labels.SELF_TEST) != _FAILED
     )
 
 
@@ -49,13 +49,13 @@ def decide(
     passed = storage.metadata.annotations.get(labels.SELF_TEST) == _PASSED
     if test is not None:
         error = test.status.error
-        removed = Remove(kind=kinds.NNF_STORAGE, key=test.metadata.key)
+        removal = Remove(kind=kinds.NNF_STORAGE, key=test.metadata.key)
         if not wanted or passed:
-            return [removed]
+            return [removal]
         if test.status.ready:
-            return [_record_verdict(storage, _PASSED), removed]
+            return [_record_verdict(storage, _PASSED), removal]
         if error is not None and error.severity == "Fatal":
-            return [_record_failure(storage, error.debug_message, by=by, now=now), removed]
+            return [_record_failure(storage, error.debug_message, by=by, now=now), removal]
         return []
     if not wanted:
         return []
@@ -77,9 +77,9 @@ def _record_verdict(storage: Storage, verdict: str) -> Change:
     )
 
 
-def _record_failure(storage: Storage, words: str, *, by: str, now: float) -> Change:
-    known = outofservice.note(storage.metadata.annotations, labels.DISABLED)
-    reason = f"{known.get('reason', '')}; its self-test failed: {words}".lstrip("; ")
+def _record_failure(storage: Storage, message: str, *, by: str, now: float) -> Change:
+    note = outofservice.note(storage.metadata.annotations, labels.DISABLED)
+    reason = f"{note.get('reason', '')}; its self-test failed: {message}".lstrip("; ")
     change = outofservice.change(storage, Action.DISABLE, by=by, now=now, reason=reason, force=True)
     return outofservice.annotate(change, {labels.SELF_TEST: _FAILED})
 
@@ -93,13 +93,18 @@ def _new_test(storage: Storage) -> Object:
         "ownerReferences": labels.owner_references(kinds.STORAGE, meta),
         "finalizers": [labels.STORAGE_FINALIZER],
     }
-    one = {
+    allocation_set = {
         "name": "xfs",
-        "capacity": _SIZE,
+        "capacity": _TEST_SIZE,
         "sharedAllocation": True,
         "nodes": [{"name": meta.name, "count": 1}],
     }
     return {
         "metadata": metadata,
-        "spec": {"fileSystemType": "xfs", "userID": 0, "groupID": 0, "allocationSets": [one]},
+        "spec": {
+            "fileSystemType": "xfs",
+            "userID": 0,
+            "groupID": 0,
+            "allocationSets": [allocation_set],
+        },
     }

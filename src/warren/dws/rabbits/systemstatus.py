@@ -13,7 +13,7 @@ def changes(current: Mapping[str, str], online: Mapping[str, bool]) -> dict[str,
 
     `online` has all nodes, and whether each of them is there.
     """
-    wanted = {node: ENABLED if there else DISABLED for node, there in online.items()}
+    wanted = {node: ENABLED if is_online else DISABLED for node, is_online in online.items()}
     changed: dict[str, str | None] = {
         node: state for node, state in wanted.items() if current.get(node) != state
     }
@@ -23,4 +23,4 @@ def changes(current: Mapping[str, str], online: Mapping[str, bool]) -> dict[str,
 def disabled_nodes(status: Object | None) -> frozenset[str]:
     """Return the nodes that a SystemStatus, if there is one, says are out of reach."""
     nodes = ((status or {}).get("data") or {}).get("nodes") or {}
-    return frozenset(node for node, word in nodes.items() if word == DISABLED)
+    return frozenset(node for node, state in nodes.items() if state == DISABLED)

@@ -30,11 +30,9 @@ def decide(file_system: LustreFileSystem) -> Sequence[Write]:
                 resource_version=meta.resource_version,
             )
         ]
-    reported = _statuses(wanted, file_system)
+    changed = _status_changes(wanted, file_system)
     return (
-        [reports.status(kinds.LUSTRE_FILE_SYSTEM, meta, {"namespaces": reported})]
-        if reported
-        else []
+        [reports.status(kinds.LUSTRE_FILE_SYSTEM, meta, {"namespaces": changed})] if changed else []
     )
 
 
@@ -52,32 +50,32 @@ def _finalize(file_system: LustreFileSystem) -> Sequence[Write]:
 
 def _wanted_modes(file_system: LustreFileSystem) -> Mapping[str, Sequence[str]]:
     """Return the modes in which each namespace is to have volumes."""
-    named = file_system.spec.namespaces
-    return {name: each.modes for name, each in named.items() if each.modes}
+    namespaces = file_system.spec.namespaces
+    return {name: each.modes for name, each in namespaces.items() if each.modes}
 
 
-def _statuses(
-    promised: Mapping[str, Sequence[str]], file_system: LustreFileSystem
+def _status_changes(
+    wanted: Mapping[str, Sequence[str]], file_system: LustreFileSystem
 ) -> dict[str, dict[str, Any] | None]:
     """Return what changes in the status: what is wanted and not there, and what is not any more.
 
     Empty where nothing does.
     """
-    known = file_system.status.namespaces
-    reported: dict[str, dict[str, Any] | None] = {}
-    for name in sorted(promised.keys() | known.keys()):
-        modes_wanted = promised.get(name, ())
-        there: Mapping[str, AccessStatus] = known[name].modes if name in known else {}
-        kept = any(volume.exists for volume in there.values())
-        if name in known and not modes_wanted and not kept:
-            reported[name] = None
+    current = file_system.status.namespaces
+    changed: dict[str, dict[str, Any] | None] = {}
+    for name in sorted(wanted.keys() | current.keys()):
+        wanted_modes = wanted.get(name, ())
+        present: Mapping[str, AccessStatus] = current[name].modes if name in current else {}
+        has_volumes = any(volume.exists for volume in present.values())
+        if name in current and not wanted_modes and not has_volumes:
+            changed[name] = None
             continue
         modes: dict[str, Any] = {
-            mode: {"state": "Pending"} for mode in modes_wanted if mode not in there
+            mode: {"state": "Pending"} for mode in wanted_modes if mode not in present
         }
-        for mode, volume in there.items():
-            if mode not in modes_wanted and not volume.exists:
+        for mode, volume in present.items():
+            if mode not in wanted_modes and not volume.exists:
                 modes[mode] = None
         if modes:
-            reported[name] = {"modes": modes}
-    return reported
+            changed[name] = {"modes": modes}
+    return changed

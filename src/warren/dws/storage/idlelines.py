@@ -20,8 +20,8 @@ _WHY_ATTACHED: Final = "compute nodes mount what their rabbit offers, and activa
 _WHY_REPEATED: Final = "agents take back what they have made in a way that they can repeat"
 _WHY_RAW: Final = "a bare device has no file system"
 
-_RABBIT: Final = "blockDeviceCommands.rabbitCommands"
-_COMPUTE: Final = "blockDeviceCommands.computeCommands"
+_RABBIT_COMMANDS: Final = "blockDeviceCommands.rabbitCommands"
+_COMPUTE_COMMANDS: Final = "blockDeviceCommands.computeCommands"
 _ACTIVATION_HOOKS: Final = ("preActivate", "postActivate", "preDeactivate", "postDeactivate")
 _ACTIVATION_LINES: Final = (
     "lvChange.activate", "lvChange.deactivate", "vgChange.lockStart", "vgChange.lockStop",
@@ -32,16 +32,16 @@ def _in_group(group: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{group}.{name}" for name in names)
 
 
-_MOUNTS: Final = (
+_MOUNT_LINES: Final = (
     "mount", *_in_group("userCommands", "preMount", "postMount", "preUnmount", "postUnmount"),
 )  # fmt: skip
 
 _LINES_RUN: Final = frozenset(
     (
-        *_in_group(_RABBIT, "lvCreate", *_ACTIVATION_LINES[:2],
+        *_in_group(_RABBIT_COMMANDS, "lvCreate", *_ACTIVATION_LINES[:2],
                    *_in_group("userCommands", *_ACTIVATION_HOOKS)),
-        *_in_group("fileSystemCommands.rabbitCommands", "mkfs", *_MOUNTS),
-        *_in_group("fileSystemCommands.computeCommands", *_MOUNTS),
+        *_in_group("fileSystemCommands.rabbitCommands", "mkfs", *_MOUNT_LINES),
+        *_in_group("fileSystemCommands.computeCommands", *_MOUNT_LINES),
         *_in_group("userCommands", "postActivate", "preDeactivate", "postSetup", "preTeardown",
                 "postTeardown"),
     )
@@ -49,7 +49,7 @@ _LINES_RUN: Final = frozenset(
 """What is run for file systems on one volume, by its place in what is said of their type."""
 
 _DEFAULT_LINES: Final[Mapping[str, str]] = {
-    f"{_RABBIT}.lvRemove": "$VG_NAME/$LV_NAME",
+    f"{_RABBIT_COMMANDS}.lvRemove": "$VG_NAME/$LV_NAME",
     "fileSystemCommands.rabbitCommands.unmount": "$MOUNT_PATH",
     "fileSystemCommands.computeCommands.unmount": "$MOUNT_PATH",
 }
@@ -57,12 +57,14 @@ _DEFAULT_LINES: Final[Mapping[str, str]] = {
 
 _IDLE_REASONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
-        _in_group(_RABBIT, "pvCreate", "pvRemove", "vgCreate", "vgRemove", *_ACTIVATION_LINES[2:],
-               *_in_group("lvmRebuild", "vgExtend", "vgReduce", "lvRepair")),
+        _in_group(_RABBIT_COMMANDS, "pvCreate", "pvRemove", "vgCreate", "vgRemove",
+                  *_ACTIVATION_LINES[2:],
+                  *_in_group("lvmRebuild", "vgExtend", "vgReduce", "lvRepair")),
         _WHY_SITES,
     ),
     **dict.fromkeys(
-        _in_group(_COMPUTE, *_ACTIVATION_LINES, *_in_group("userCommands", *_ACTIVATION_HOOKS)),
+        _in_group(_COMPUTE_COMMANDS, *_ACTIVATION_LINES,
+                  *_in_group("userCommands", *_ACTIVATION_HOOKS)),
         _WHY_ATTACHED,
     ),
 }  # fmt: skip
@@ -97,18 +99,18 @@ def warnings(obj: Object) -> list[str]:
     """Return what its author should know of an NnfStorageProfile that is no mistake."""
     try:
         data = read(obj, NnfStorageProfile).data
-        found = [*_file_system_lines(data), *_lustre_lines(data)]
+        idle_lines = [*_file_system_lines(data), *_lustre_lines(data)]
     except (Malformed, UserMistake):
         return []  # it is a mistake, which is told
     # Those of one group in one sentence: kubectl prints a line for each.
-    places: dict[tuple[str, str], list[str]] = {}
-    for place, why in found:
-        group, _, name = place.rpartition(".")
-        if name not in (names := places.setdefault((group, why), [])):
+    names_by_group: dict[tuple[str, str], list[str]] = {}
+    for line_path, why in idle_lines:
+        group, _, name = line_path.rpartition(".")
+        if name not in (names := names_by_group.setdefault((group, why), [])):
             names.append(name)
     return [
         f"{group}: {', '.join(names)} {'has' if len(names) == 1 else 'have'} no effect: {why}"
-        for (group, why), names in places.items()
+        for (group, why), names in names_by_group.items()
     ]
 
 
@@ -118,27 +120,29 @@ _IdleLines = Iterator[tuple[str, str]]
 
 def _file_system_lines(data: ProfileData) -> _IdleLines:
     for kind, options in data.file_systems.items():
-        run, idle = _LINES_RUN, _IDLE_REASONS
+        lines_run, idle_reasons = _LINES_RUN, _IDLE_REASONS
         if kind == "raw":
             mkfs = "fileSystemCommands.rabbitCommands.mkfs"
-            run, idle = run - {mkfs}, {**idle, mkfs: _WHY_RAW}
-        yield from _idle_lines(f"data.{kind}Storage", options.commands, run, _DEFAULT_LINES, idle)
+            lines_run, idle_reasons = lines_run - {mkfs}, {**idle_reasons, mkfs: _WHY_RAW}
+        yield from _idle_lines(
+            f"data.{kind}Storage", options.commands, lines_run, _DEFAULT_LINES, idle_reasons
+        )
 
 
 def _lustre_lines(data: ProfileData) -> _IdleLines:
-    path, found = "data.lustreStorage", data.lustre_storage
-    for label, options in found.targets.items():
-        where = f"{path}.{storageprofiles.OPTIONS[label]}"
-        own = {"commandlines": options.commandlines}
+    path, lustre_profile = "data.lustreStorage", data.lustre_storage
+    for label, options in lustre_profile.targets.items():
+        options_path = f"{path}.{storageprofiles.OPTIONS[label]}"
+        groups = {"commandlines": options.commandlines}
         yield from _idle_lines(
-            where, own, _TARGET_LINES_RUN, _TARGET_DEFAULT_LINES, _TARGET_IDLE_REASONS
+            options_path, groups, _TARGET_LINES_RUN, _TARGET_DEFAULT_LINES, _TARGET_IDLE_REASONS
         )
         if options.pre_mount_commands and (why := _why_not_configured(label, options)):
-            yield f"{where}.preMountCommands", why
-    clients = {"commandlines": found.client_options.commandlines}
+            yield f"{options_path}.preMountCommands", why
+    client_groups = {"commandlines": lustre_profile.client_options.commandlines}
     yield from _idle_lines(
         f"{path}.clientOptions",
-        clients,
+        client_groups,
         _CLIENT_LINES_RUN,
         _CLIENT_DEFAULT_LINES,
         _CLIENT_IDLE_REASONS,
@@ -158,24 +162,30 @@ def _why_not_configured(label: str, options: LustreTarget) -> str | None:
 def _idle_lines(
     path: str,
     groups: Mapping[str, Any],
-    run: frozenset[str],
-    plain: Mapping[str, str],
-    idle: Mapping[str, str],
+    lines_run: frozenset[str],
+    default_lines: Mapping[str, str],
+    idle_reasons: Mapping[str, str],
 ) -> _IdleLines:
     """Find the lines of some groups that have no effect."""
-    for place, line in commandlines.lines_of(groups, path):
-        name = place.removeprefix(f"{path}.")
-        if name in run or not line.strip() or plain.get(name, "").split() == line.split():
+    for line_path, line in commandlines.lines_of(groups, path):
+        name = line_path.removeprefix(f"{path}.")
+        if (
+            name in lines_run
+            or not line.strip()
+            or default_lines.get(name, "").split() == line.split()
+        ):
             continue
-        why = idle.get(name) or (
-            _WHY_REPEATED if name in plain else _unknown(name, run | idle.keys())
+        why = idle_reasons.get(name) or (
+            _WHY_REPEATED
+            if name in default_lines
+            else _unknown_line_message(name, lines_run | idle_reasons.keys())
         )
-        yield place, why
+        yield line_path, why
 
 
-def _unknown(name: str, known: frozenset[str]) -> str:
-    group, _, last = name.rpartition(".")
-    beside = sorted(each.rpartition(".")[2] for each in known if each.rpartition(".")[0] == group)
-    remedy = did_you_mean(last, beside)
+def _unknown_line_message(name: str, known: frozenset[str]) -> str:
+    group, _, command = name.rpartition(".")
+    siblings = sorted(each.rpartition(".")[2] for each in known if each.rpartition(".")[0] == group)
+    remedy = did_you_mean(command, siblings)
     why = "there is no such command"
     return f"{why}. {remedy}" if remedy else why

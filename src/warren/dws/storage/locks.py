@@ -22,8 +22,8 @@ EXCLUSIVE_TYPES: Final = ("xfs", "ext4")
 """File systems that are damaged where two nodes mount the same one. A program that writes to a raw
 volume from two nodes has the means to; a gfs2 is made for it."""
 
-_FINALIZER: Final = "nnf.cray.hpe.com/"
-_LONGEST: Final = 63
+_FINALIZER_PREFIX: Final = "nnf.cray.hpe.com/"
+_MAX_NAME_LENGTH: Final = 63
 """Characters of a finalizer after its prefix. An access with a longer name has none."""
 
 
@@ -62,9 +62,9 @@ def holders_of(obj: Object) -> Sequence[str]:
     if labels.STORAGE_FINALIZER not in finalizers:
         return ()
     namespace = metadata.get("namespace", "")
-    found = dict.fromkeys(str(Key(namespace, name)) for name in _access_names(finalizers))
-    owner = _lock_holder(metadata.get("annotations") or {})
-    return [*found] if owner is None else [*dict.fromkeys([*found, str(owner)])]
+    holders = dict.fromkeys(str(Key(namespace, name)) for name in _access_names(finalizers))
+    lock_holder = _lock_holder(metadata.get("annotations") or {})
+    return [*holders] if lock_holder is None else [*dict.fromkeys([*holders, str(lock_holder)])]
 
 
 def is_held(storage: NnfStorage) -> bool:
@@ -75,11 +75,11 @@ def is_held(storage: NnfStorage) -> bool:
 
 def other_holders(storage: NnfStorage, access: Key) -> list[Key]:
     """Return the other accesses that hold a storage."""
-    owner = _lock_holder(storage.metadata.annotations)
+    lock_holder = _lock_holder(storage.metadata.annotations)
     namespace = storage.metadata.namespace
     holders = [Key(namespace, name) for name in _access_names(storage.metadata.finalizers)]
-    found = holders if owner is None else [*holders, owner]
-    return [each for each in dict.fromkeys(found) if each != access]
+    all_holders = holders if lock_holder is None else [*holders, lock_holder]
+    return [each for each in dict.fromkeys(all_holders) if each != access]
 
 
 def has_access_finalizer(storage: NnfStorage, access: Key) -> bool:
@@ -87,14 +87,14 @@ def has_access_finalizer(storage: NnfStorage, access: Key) -> bool:
     return _finalizer(storage, access) is not None
 
 
-def check_parts_free(storage: NnfStorage, own: Holding, held: Sequence[Holding]) -> None:
+def check_parts_free(storage: NnfStorage, own: Holding, others: Sequence[Holding]) -> None:
     """Raise Fault while another access has parts mounted that this one would mount elsewhere.
 
     An access that holds the storage has been let in.
     """
     if _holds(storage, own.access, exclusive=not has_access_finalizer(storage, own.access)):
         return
-    for other in held:
+    for other in others:
         if own.conflicts_with(other):
             kind, name = storage.spec.file_system_type, storage.metadata.name
             raise Fault(
@@ -107,7 +107,7 @@ def check_parts_free(storage: NnfStorage, own: Holding, held: Sequence[Holding])
 
 
 def check_volumes_free(
-    storage: NnfStorage, new_mounts: Iterable[MountedVolume], held: Sequence[Holding]
+    storage: NnfStorage, new_mounts: Iterable[MountedVolume], others: Sequence[Holding]
 ) -> None:
     """Raise Fault while another node has mounted what a node is to mount, for another access.
 
@@ -115,18 +115,22 @@ def check_volumes_free(
     have mounted stays mounted. An access that holds the storage is asked, too: what it has not
     mounted yet may be another's by now.
     """
-    mounted = {each.volume: (each.node, other) for other in held for each in other.mounted}
+    mounts_by_volume = {
+        each.volume: (each.node, mounted_for)
+        for mounted_for in others
+        for each in mounted_for.mounted
+    }
     for volume, node in sorted(new_mounts):
-        holder, other = mounted.get(volume, (node, None))
-        if other is not None and holder != node:
+        mounting_node, mounted_for = mounts_by_volume.get(volume, (node, None))
+        if mounted_for is not None and mounting_node != node:
             kind, name = storage.spec.file_system_type, storage.metadata.name
             raise Fault(
                 f"the part of the {kind} file system {name} that is for {node} since the "
-                f"SystemConfiguration has changed is mounted on node {holder} for another "
-                f"Workflow: {holder} is waited for",
+                f"SystemConfiguration has changed is mounted on node {mounting_node} for another "
+                f"Workflow: {mounting_node} is waited for",
                 severity="Minor",
                 type="User",
-                debug=f"{volume[0]}/{volume[1]} is mounted by NnfAccess {other.access}",
+                debug=f"{volume[0]}/{volume[1]} is mounted by NnfAccess {mounted_for.access}",
             )
 
 
@@ -142,20 +146,20 @@ def change_to_hold(storage: NnfStorage, access: Key, *, exclusive: bool) -> Chan
         raise Fault(f"the storage {meta.name} is being deleted", severity="Minor")
     patch: dict[str, Mapping[str, str] | list[str]] = {}
     if exclusive:
-        owner = _lock_holder(meta.annotations)
-        if owner not in (None, access):
+        lock_holder = _lock_holder(meta.annotations)
+        if lock_holder not in (None, access):
             kind = storage.spec.file_system_type
             raise Fault(
                 f"the {kind} file system {meta.name} is mounted for another Workflow or directive, "
                 "and can be mounted for one at a time: it is waited for",
                 severity="Minor",
                 type="User",
-                debug=f"NnfStorage {meta.key} is held by NnfAccess {owner}",
+                debug=f"NnfStorage {meta.key} is held by NnfAccess {lock_holder}",
             )
         patch["annotations"] = {labels.LOCK: f"{access.name}/{access.namespace}"}
-    own = _finalizer(storage, access)
-    if own is not None and own not in meta.finalizers:
-        patch["finalizers"] = [*meta.finalizers, own]
+    finalizer = _finalizer(storage, access)
+    if finalizer is not None and finalizer not in meta.finalizers:
+        patch["finalizers"] = [*meta.finalizers, finalizer]
     return _change(meta, patch)
 
 
@@ -165,33 +169,33 @@ def change_to_release(storage: NnfStorage, access: Key) -> Change | None:
     patch: dict[str, object] = {}
     if _lock_holder(meta.annotations) == access:
         # Without annotations there is no map of them, as everywhere in Kubernetes.
-        alone = len(meta.annotations) == 1
-        patch["annotations"] = None if alone else {labels.LOCK: None}
-    own = _finalizer(storage, access)
-    if own in meta.finalizers:
-        patch["finalizers"] = [each for each in meta.finalizers if each != own]
+        is_only_annotation = len(meta.annotations) == 1
+        patch["annotations"] = None if is_only_annotation else {labels.LOCK: None}
+    finalizer = _finalizer(storage, access)
+    if finalizer in meta.finalizers:
+        patch["finalizers"] = [each for each in meta.finalizers if each != finalizer]
     return _change(meta, patch) if patch else None
 
 
 def _holds(storage: NnfStorage, access: Key, exclusive: bool) -> bool:
     meta = storage.metadata
-    own = _finalizer(storage, access)
-    marked = own is None or own in meta.finalizers
-    return marked and (not exclusive or _lock_holder(meta.annotations) == access)
+    finalizer = _finalizer(storage, access)
+    has_finalizer = finalizer is None or finalizer in meta.finalizers
+    return has_finalizer and (not exclusive or _lock_holder(meta.annotations) == access)
 
 
 def _finalizer(storage: NnfStorage, access: Key) -> str | None:
     """Return the finalizer of an access, which names accesses of the storage's namespace alone."""
-    if access.namespace != storage.metadata.namespace or len(access.name) > _LONGEST:
+    if access.namespace != storage.metadata.namespace or len(access.name) > _MAX_NAME_LENGTH:
         return None
-    return f"{_FINALIZER}{access.name}"
+    return f"{_FINALIZER_PREFIX}{access.name}"
 
 
 def _access_names(finalizers: Sequence[str]) -> list[str]:
     return [
-        each.removeprefix(_FINALIZER)
+        each.removeprefix(_FINALIZER_PREFIX)
         for each in finalizers
-        if each.startswith(_FINALIZER) and each != labels.STORAGE_FINALIZER
+        if each.startswith(_FINALIZER_PREFIX) and each != labels.STORAGE_FINALIZER
     ]
 
 

@@ -23,8 +23,8 @@ LABELS_WITH_MGS: Final = ("mgt", "mgtmdt")
 MIN_TARGET_SIZE: Final = 4_000_000_000
 """Bytes of a target, however few are asked for (dws-spec section 5)."""
 
-_POOL: Final = "-O canmount=off -o cachefile=none $POOL_NAME $DEVICE_LIST"
-_MKFS: Final[Mapping[str, str]] = {
+_ZPOOL_CREATE_OPTIONS: Final = "-O canmount=off -o cachefile=none $POOL_NAME $DEVICE_LIST"
+_MKFS_OPTIONS: Final[Mapping[str, str]] = {
     "mgt": "--mgs",
     "mdt": "--mdt --fsname=$FS_NAME --mgsnode=$MGS_NID --index=$INDEX",
     "mgtmdt": "--mgs --mdt --fsname=$FS_NAME --index=$INDEX",
@@ -34,10 +34,10 @@ _MKFS: Final[Mapping[str, str]] = {
 
 def default_command_lines(kind: str) -> Mapping[str, str]:
     """Return the command lines of a kind of target for which a profile has none."""
-    own = "--backfstype=$BACKFS --mkfsoptions=nnf:jobid=$JOBID $ZVOL_NAME"
+    backing_options = "--backfstype=$BACKFS --mkfsoptions=nnf:jobid=$JOBID $ZVOL_NAME"
     return {
-        "zpoolCreate": _POOL,
-        "mkfs": f"{_MKFS[kind]} {own}",
+        "zpoolCreate": _ZPOOL_CREATE_OPTIONS,
+        "mkfs": f"{_MKFS_OPTIONS[kind]} {backing_options}",
         "mountTarget": "$ZVOL_NAME $MOUNT_PATH",
         "unmountTarget": "$MOUNT_PATH",
         "zpoolDestroy": "$POOL_NAME",
@@ -50,9 +50,13 @@ CLIENT_DEFAULTS: Final[Mapping[str, str]] = {
 }
 
 
-_AROUND: Final = ("PreMount", "PostMount", "PreUnmount", "PostUnmount")
+_MOUNT_HOOKS: Final = ("PreMount", "PostMount", "PreUnmount", "PostUnmount")
 CLIENT_LINES: Final[Mapping[str, Sequence[str]]] = {
-    side: (f"mount{side.capitalize()}", "rabbitPostSetup", *(f"{side}{each}" for each in _AROUND))
+    side: (
+        f"mount{side.capitalize()}",
+        "rabbitPostSetup",
+        *(f"{side}{each}" for each in _MOUNT_HOOKS),
+    )
     for side in ("rabbit", "compute")
 }
 """What clients on each side run. The first that mounts a file system does what is after its setup,
@@ -75,14 +79,14 @@ class TargetShare(msgspec.Struct, frozen=True, kw_only=True):
 
 def target_shares(targets: NnfStorageSet) -> Iterator[TargetShare]:
     """Return the shares of a set in order. A file system has one MGT, and MDTs beside it."""
-    seen: dict[str, int] = {}
+    last_number: dict[str, int] = {}
     start = 0
     for node in targets.nodes:
         counts = [node.count]
         if targets.name == "mgtmdt" and not start and node.count > 1:
             counts = [1, node.count - 1]
         for count in counts:
-            number = seen[node.name] = seen.get(node.name, -1) + 1
+            number = last_number[node.name] = last_number.get(node.name, -1) + 1
             kind = "mdt" if targets.name == "mgtmdt" and start else targets.name
             yield TargetShare(rabbit=node.name, number=number, count=count, kind=kind, start=start)
             start += count
@@ -90,11 +94,11 @@ def target_shares(targets: NnfStorageSet) -> Iterator[TargetShare]:
 
 def components(sets: Sequence[NnfStorageSet]) -> dict[str, Any]:
     """Return which rabbits have which targets, as a status tells it."""
-    found: dict[str, list[str]] = {}
+    rabbits_by_component: dict[str, list[str]] = {}
     for each in sets:
-        found[f"{each.name}s"] = [node.name for node in each.nodes]
+        rabbits_by_component[f"{each.name}s"] = [node.name for node in each.nodes]
     rabbits = sorted({node.name for each in sets for node in each.nodes})
-    return {**found, "nnfNodes": rabbits}
+    return {**rabbits_by_component, "nnfNodes": rabbits}
 
 
 def variables(sets: Sequence[NnfStorageSet]) -> dict[str, str]:
@@ -127,25 +131,25 @@ def naming_change(mgt: NnfLustreMGT) -> Change | None:
     Those that claim it no more are forgotten. None where all have a name, which is not given out
     again before all others were.
     """
-    wanted = dict.fromkeys(mgt.spec.claim_list)
-    given = [each for each in mgt.status.claim_list if each.reference in wanted]
-    known = {each.reference for each in given}
-    taken = {each.fsname for each in given} | {*mgt.spec.fs_name_black_list}
-    upcoming = mgt.status.fs_name_next or mgt.spec.fs_name_start
-    fresh: list[tuple[Requester, str]] = []
-    for reference in wanted:
-        if reference in known:
+    claimants = dict.fromkeys(mgt.spec.claim_list)
+    kept_claims = [each for each in mgt.status.claim_list if each.reference in claimants]
+    named_claimants = {each.reference for each in kept_claims}
+    taken_names = {each.fsname for each in kept_claims} | {*mgt.spec.fs_name_black_list}
+    candidate = mgt.status.fs_name_next or mgt.spec.fs_name_start
+    new_claims: list[tuple[Requester, str]] = []
+    for reference in claimants:
+        if reference in named_claimants:
             continue
-        while upcoming in taken:
-            upcoming = next_name(upcoming)
-        fresh.append((reference, upcoming))
-        taken.add(upcoming)
-        upcoming = next_name(upcoming)
-    if not fresh and len(given) == len(mgt.status.claim_list):
+        while candidate in taken_names:
+            candidate = next_name(candidate)
+        new_claims.append((reference, candidate))
+        taken_names.add(candidate)
+        candidate = next_name(candidate)
+    if not new_claims and len(kept_claims) == len(mgt.status.claim_list):
         return None
-    claims = [*((each.reference, each.fsname) for each in given), *fresh]
+    claims = [*((each.reference, each.fsname) for each in kept_claims), *new_claims]
     status = {
-        "fsNameNext": upcoming,
+        "fsNameNext": candidate,
         "claimList": [{"reference": reference_of(each), "fsname": name} for each, name in claims],
     }
     return reports.status(kinds.LUSTRE_MGT, mgt.metadata, status)

@@ -121,26 +121,28 @@ def _make(snapshot: LustreSnapshot) -> Sequence[Write]:
     if snapshot.mgs_rabbit is None and (hold := _hold_pool_mgt(snapshot, address)):
         return hold
     if not snapshot.is_only_mgt:
-        given = (each for each in mgt.status.claim_list if _is_own_claim(each.reference, snapshot))
-        name = next((each.fsname for each in given), "")
+        own_claims = (
+            each for each in mgt.status.claim_list if _is_own_claim(each.reference, snapshot)
+        )
+        name = next((each.fsname for each in own_claims), "")
         if not name:
             return _claim_name(snapshot, mgt)
     wanted = nnfstorage.children_of(
         snapshot.storage, snapshot.profile, LustreAddress(address, name)
     )
     present = {each.metadata.key: each for each in snapshot.shares}
-    known = {each.metadata.key for each in snapshot.blocks}
+    block_keys = {each.metadata.key for each in snapshot.blocks}
     to_make = wanted
     if snapshot.mgs_rabbit is not None:
-        first = _mgs_share_key(wanted)
-        there = present.get(first)
-        if there is None or not there.status.ready:
-            to_make = {first: wanted[first]}  # the others find the file system by it
+        mgs_key = _mgs_share_key(wanted)
+        mgs_share = present.get(mgs_key)
+        if mgs_share is None or not mgs_share.status.ready:
+            to_make = {mgs_key: wanted[mgs_key]}  # the others find the file system by it
     missing = [
         *(
             Create(kind=kinds.NNF_NODE_BLOCK_STORAGE, object=nnfstorage.block_of(obj, size))
             for key, (obj, size) in to_make.items()
-            if key not in known
+            if key not in block_keys
         ),
         *(
             Create(kind=kinds.NNF_NODE_STORAGE, object=obj)
@@ -148,7 +150,7 @@ def _make(snapshot: LustreSnapshot) -> Sequence[Write]:
             if key not in present
         ),
     ]
-    more: dict[str, Any] = {
+    extra_status: dict[str, Any] = {
         "mgsAddress": address,
         "lustreMgtReference": reference_to(kinds.LUSTRE_MGT.name, mgt.metadata.key),
         "lustreComponents": lustre.components(snapshot.storage.spec.allocation_sets),
@@ -162,14 +164,19 @@ def _make(snapshot: LustreSnapshot) -> Sequence[Write]:
         lines = mgscommands.lines_for_storage(
             snapshot.storage, snapshot.profile, mgt, address, name
         )
-        if lines and (asking := mgscommands.request_change(mgt, snapshot.storage, lines)):
-            return [asking]
+        if lines and (request := mgscommands.request_change(mgt, snapshot.storage, lines)):
+            return [request]
         try:
             is_incomplete = bool(lines) and not mgscommands.are_run(mgt, snapshot.storage)
-        except Fault as found:
-            fault = found
+        except Fault as trouble:
+            fault = trouble
     report = nnfstorage.status_changes(
-        snapshot.storage, shares, more, is_known=is_known, is_incomplete=is_incomplete, fault=fault
+        snapshot.storage,
+        shares,
+        extra_status,
+        is_known=is_known,
+        is_incomplete=is_incomplete,
+        fault=fault,
     )
     return [*missing, *report]
 
@@ -187,19 +194,19 @@ def _mgs_address(snapshot: LustreSnapshot) -> str:
     """Return where the MGS is found. Raises Fault."""
     rabbit = snapshot.mgs_rabbit
     if rabbit is not None:
-        found = snapshot.addresses.get(rabbit)
-        if not found:
+        address = snapshot.addresses.get(rabbit)
+        if not address:
             why = f"{rabbit}, which is to have the MGS, does not say its LNet address"
             raise Fault(why, severity="Minor")
-        return found
+        return address
     if snapshot.storage.status.mgs_address:
         return snapshot.storage.status.mgs_address  # once it was chosen, it stays
-    asked = asked_mgs(snapshot.profile)
-    if not asked:
+    external_mgs = asked_mgs(snapshot.profile)
+    if not external_mgs:
         raise Fault("the file system has no MGT, and its profile names no external one")
-    if not asked.startswith(POOL_PREFIX):
-        return asked
-    pool = asked.removeprefix(POOL_PREFIX)
+    if not external_mgs.startswith(POOL_PREFIX):
+        return external_mgs
+    pool = external_mgs.removeprefix(POOL_PREFIX)
     ready = [
         each
         for instance, each in snapshot.pools.get(pool, ())
@@ -223,11 +230,14 @@ def _consumer(snapshot: LustreSnapshot) -> Reference:
 
 def _hold_pool_mgt(snapshot: LustreSnapshot, address: str) -> Sequence[Write]:
     """Keep the MGT of a pool from being destroyed while the file system is found by it."""
-    own = _consumer(snapshot)
+    consumer = _consumer(snapshot)
     for members in snapshot.pools.values():
-        for instance, found in members:
-            if found.status.mgs_address == address and instance.status.state in instances.USABLE:
-                change = instances.claim(instance, own, instances.USABLE)
+        for instance, mgt_storage in members:
+            if (
+                mgt_storage.status.mgs_address == address
+                and instance.status.state in instances.USABLE
+            ):
+                change = instances.claim(instance, consumer, instances.USABLE)
                 return [] if change is None else [change]
     return []
 
@@ -256,7 +266,7 @@ def _create_own_mgt(snapshot: LustreSnapshot, address: str) -> Create:
     meta = snapshot.storage.metadata
     key = _own_mgt_key(snapshot)
     claims = [] if snapshot.is_only_mgt else [snapshot.reference]
-    made = {
+    mgt = {
         "metadata": {
             "name": key.name,
             "namespace": key.namespace,
@@ -265,7 +275,7 @@ def _create_own_mgt(snapshot: LustreSnapshot, address: str) -> Create:
         },
         "spec": {"addresses": [address], "fsNameStart": "aaaaaaaa", "claimList": claims},
     }
-    return Create(kind=kinds.LUSTRE_MGT, object=made)
+    return Create(kind=kinds.LUSTRE_MGT, object=mgt)
 
 
 def _claim_name(snapshot: LustreSnapshot, mgt: NnfLustreMGT) -> Sequence[Write]:
@@ -283,41 +293,41 @@ def _is_own_claim(claimant: Requester, snapshot: LustreSnapshot) -> bool:
     return claimant.key == own.key and claimant.uid in ("", own.uid)
 
 
-def _change_claims(mgt: NnfLustreMGT, claims: Sequence[Object], **more: Any) -> Change:
+def _change_claims(mgt: NnfLustreMGT, claims: Sequence[Object], **other_fields: Any) -> Change:
     return Change(
         kind=kinds.LUSTRE_MGT,
         key=mgt.metadata.key,
-        patch={"spec": {"claimList": list(claims), **more}},
+        patch={"spec": {"claimList": list(claims), **other_fields}},
         resource_version=mgt.metadata.resource_version,
     )
 
 
 def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
     """Take back all targets but the MGS, then that, then the claim, and let go."""
-    known = snapshot.storage.status.error
-    if known is not None and not any(each.status.error for each in snapshot.shares):
+    error = snapshot.storage.status.error
+    if error is not None and not any(each.status.error for each in snapshot.shares):
         # What kept it from being made keeps nothing any more.
         meta = snapshot.storage.metadata
         return [reports.status(kinds.NNF_STORAGE, meta, {"error": None})]
-    own = _own_mgt_key(snapshot) if snapshot.mgs_rabbit is not None else None
+    own_mgt = _own_mgt_key(snapshot) if snapshot.mgs_rabbit is not None else None
     with_mgs = [each for each in snapshot.shares if _has_mgs(each)]
     keys = {each.metadata.key for each in with_mgs}
-    others = [each for each in snapshot.shares if each.metadata.key not in keys]
+    shares_without_mgs = [each for each in snapshot.shares if each.metadata.key not in keys]
     blocks = [each for each in snapshot.blocks if each.metadata.key not in keys]
-    if others or blocks:
-        return nnfstorage.give_back(snapshot.storage, others, blocks)
+    if shares_without_mgs or blocks:
+        return nnfstorage.give_back(snapshot.storage, shares_without_mgs, blocks)
     if snapshot.shares or snapshot.blocks:
         return nnfstorage.give_back(snapshot.storage, snapshot.shares, snapshot.blocks)
     key = snapshot.storage.metadata.key
     for mgt in snapshot.mgts:
-        if mgt.metadata.key == own and (going := _remove_own_mgt(mgt, snapshot)):
-            return going
+        if mgt.metadata.key == own_mgt and (writes_for_mgt := _remove_own_mgt(mgt, snapshot)):
+            return writes_for_mgt
     # No news of these would come here: they are written before what depends on them.
     writes: list[Write] = []
     for mgt in snapshot.mgts:
-        if any(each.key == key for each in mgt.spec.claim_list) and mgt.metadata.key != own:
-            left = [each for each in mgt.spec.claim_list if each.key != key]
-            claims = [reference_of(each) for each in left]
+        if any(each.key == key for each in mgt.spec.claim_list) and mgt.metadata.key != own_mgt:
+            other_claims = [each for each in mgt.spec.claim_list if each.key != key]
+            claims = [reference_of(each) for each in other_claims]
             writes.append(
                 _change_claims(mgt, claims, **mgscommands.spec_without(mgt, snapshot.storage))
             )

@@ -45,22 +45,24 @@ def lines_for_storage(
     profile: NnfStorageProfile | None,
     mgt: NnfLustreMGT,
     address: str,
-    name: str,
+    file_system_name: str,
 ) -> tuple[str, ...]:
     """Return what the MGS of a storage is to run for it. Raises UserMistake.
 
     Nothing for an MGT alone, which has no file system.
     """
-    if profile is None or not name or not is_on_rabbit(mgt):
+    if profile is None or not file_system_name or not is_on_rabbit(mgt):
         return ()
     options = profile.data.lustre_storage.mgt_options
     sets = storage.spec.allocation_sets
-    given = [each for found in sets[:1] for each in found.command_variables if "value" in each]
+    own_variables = [
+        each for first_set in sets[:1] for each in first_set.command_variables if "value" in each
+    ]
     values = {
-        **{each["name"]: str(each["value"]) for each in given},
+        **{each["name"]: str(each["value"]) for each in own_variables},
         **lustre.variables(sets),
         "$MGS_NID": address,
-        "$FS_NAME": name,
+        "$FS_NAME": file_system_name,
         **_allowed_overrides(options.variable_override),
     }
     return tuple(
@@ -72,11 +74,11 @@ def lines_for_storage(
 
 def variables_without_value(line: str, override: Mapping[str, str]) -> list[str]:
     """Return the variables of a line that have no value here for any storage."""
-    given = _VARIABLES_WITH_VALUE | _allowed_overrides(override).keys()
+    known_variables = _VARIABLES_WITH_VALUE | _allowed_overrides(override).keys()
     return [
         name
         for name in commandlines.variables_in(line)
-        if name not in given and commandlines.is_variable(name)
+        if name not in known_variables and commandlines.is_variable(name)
     ]
 
 
@@ -94,15 +96,15 @@ def request_change(mgt: NnfLustreMGT, storage: NnfStorage, lines: Sequence[str])
 
     A storage asks once.
     """
-    own = requester(storage)
-    if any(each.reference == own for each in mgt.spec.command_list):
+    own_reference = requester(storage)
+    if any(each.reference == own_reference for each in mgt.spec.command_list):
         return None
-    others = [each for each in mgt.spec.command_list if each.reference.key != own.key]
-    every = [*others, MgsCommands(reference=own, commands=tuple(lines))]
+    others = [each for each in mgt.spec.command_list if each.reference.key != own_reference.key]
+    all_commands = [*others, MgsCommands(reference=own_reference, commands=tuple(lines))]
     return Change(
         kind=kinds.LUSTRE_MGT,
         key=mgt.metadata.key,
-        patch={"spec": {"commandList": _encode_commands(every)}},
+        patch={"spec": {"commandList": _encode_commands(all_commands)}},
         resource_version=mgt.metadata.resource_version,
     )
 
@@ -110,24 +112,26 @@ def request_change(mgt: NnfLustreMGT, storage: NnfStorage, lines: Sequence[str])
 def spec_without(mgt: NnfLustreMGT, storage: NnfStorage) -> dict[str, Any]:
     """Return what of an NnfLustreMGT's spec has to change to ask for no commands of a storage."""
     key = storage.metadata.key
-    left = [each for each in mgt.spec.command_list if each.reference.key != key]
+    other_commands = [each for each in mgt.spec.command_list if each.reference.key != key]
     return (
-        {} if len(left) == len(mgt.spec.command_list) else {"commandList": _encode_commands(left)}
+        {}
+        if len(other_commands) == len(mgt.spec.command_list)
+        else {"commandList": _encode_commands(other_commands)}
     )
 
 
-def _encode_commands(found: Sequence[MgsCommands]) -> list[dict[str, Any]]:
+def _encode_commands(command_list: Sequence[MgsCommands]) -> list[dict[str, Any]]:
     return [
         {"reference": lustre.reference_of(each.reference), "commands": [*each.commands]}
-        for each in found
+        for each in command_list
     ]
 
 
 def are_run(mgt: NnfLustreMGT, storage: NnfStorage) -> bool:
     """Return whether the commands for a storage were run. Raises Fault where they failed."""
-    own = requester(storage)
+    own_reference = requester(storage)
     for each in mgt.status.command_list:
-        if each.reference == own:
+        if each.reference == own_reference:
             if not each.ready:
                 raise_for(each.error, mgt.metadata.namespace)
             return each.ready
@@ -139,35 +143,37 @@ def are_run(mgt: NnfLustreMGT, storage: NnfStorage) -> bool:
 
 def unanswered_commands(mgt: NnfLustreMGT) -> list[MgsCommands]:
     """Return what is to be run: what was not, or not to its end. What cannot be, is not again."""
-    known = {
+    answered = {
         each.reference
         for each in mgt.status.command_list
         if each.ready or (each.error is not None and each.error.severity == _FATAL)
     }
-    return [each for each in mgt.spec.command_list if each.reference not in known]
+    return [each for each in mgt.spec.command_list if each.reference not in answered]
 
 
-def vectors(wanted: MgsCommands) -> list[list[str]]:
+def vectors(commands: MgsCommands) -> list[list[str]]:
     """Return the argument vectors of commands. Raises NodeTrouble where they make no sense."""
     try:
-        return [commandlines.vector("spec.commandList", each, {}) for each in wanted.commands]
+        return [commandlines.vector("spec.commandList", each, {}) for each in commands.commands]
     except UserMistake as mistake:
         raise NodeTrouble(str(mistake).removesuffix("."), fatal=True) from mistake
 
 
-def answer_change(mgt: NnfLustreMGT, ran: Mapping[Requester, NodeTrouble | None]) -> Change | None:
+def answer_change(
+    mgt: NnfLustreMGT, outcomes: Mapping[Requester, NodeTrouble | None]
+) -> Change | None:
     """Return the change that says what was run of all that is asked for, and why the rest was not.
 
     None if the status says so already.
     """
-    known = {each.reference: each for each in mgt.status.command_list}
+    known_answers = {each.reference: each for each in mgt.status.command_list}
     answers: list[MgsAnswer] = []
     for wanted in mgt.spec.command_list:
         reference = wanted.reference
-        if reference in ran:
-            answers.append(_answer(reference, ran[reference]))
-        elif reference in known:
-            answers.append(known[reference])
+        if reference in outcomes:
+            answers.append(_answer(reference, outcomes[reference]))
+        elif reference in known_answers:
+            answers.append(known_answers[reference])
     if answers == list(mgt.status.command_list):
         return None
     entries = [_encode_answer(each) for each in answers]
@@ -186,17 +192,17 @@ def _answer(reference: Requester, trouble: NodeTrouble | None) -> MgsAnswer:
 
 def _encode_answer(answer: MgsAnswer) -> Object:
     reference = lustre.reference_of(answer.reference)
-    said: dict[str, Any] = {"reference": reference, "ready": answer.ready}
+    encoded: dict[str, Any] = {"reference": reference, "ready": answer.ready}
     error = answer.error
     if error is not None:
-        words = {"userMessage": error.user_message} if error.user_message else {}
-        said["error"] = {
+        user_message = {"userMessage": error.user_message} if error.user_message else {}
+        encoded["error"] = {
             "debugMessage": error.debug_message,
-            **words,
+            **user_message,
             "type": error.type,
             "severity": error.severity,
         }
-    return said
+    return encoded
 
 
 def requester(storage: NnfStorage) -> Requester:

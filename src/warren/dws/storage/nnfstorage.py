@@ -73,7 +73,7 @@ def decide(
         # Deleted by hand while a job has it mounted: its flash stays until that has let go.
         return () if locks.is_held(storage) else give_back(storage, node_storages, blocks)
     present = {node_storage.metadata.key: node_storage for node_storage in node_storages}
-    known = {block.metadata.key for block in blocks}
+    block_keys = {block.metadata.key for block in blocks}
     try:
         wanted = children_of(storage, profile)
     except UserMistake as mistake:  # the pinned profile was edited since
@@ -87,7 +87,7 @@ def decide(
             Create(kind=kinds.NNF_NODE_BLOCK_STORAGE, object=block_of(obj, size))
             for key, (obj, size) in wanted.items()
             # Shares of older versions have none.
-            if key not in known and (key not in present or present[key].spec.block_reference)
+            if key not in block_keys and (key not in present or present[key].spec.block_reference)
         ),
         *(
             Create(kind=kinds.NNF_NODE_STORAGE, object=obj)
@@ -100,11 +100,13 @@ def decide(
 
 def flash_by_rabbit(storage: NnfStorage) -> dict[str, int]:
     """Return how many bytes of each rabbit are the storage's, for as long as it is there."""
-    found: dict[str, int] = {}
+    bytes_by_rabbit: dict[str, int] = {}
     for each in storage.spec.allocation_sets:
         for node in each.nodes:
-            found[node.name] = found.get(node.name, 0) + node.count * each.capacity
-    return found
+            bytes_by_rabbit[node.name] = (
+                bytes_by_rabbit.get(node.name, 0) + node.count * each.capacity
+            )
+    return bytes_by_rabbit
 
 
 def node_storage_keys(storage: NnfStorage) -> dict[Key, str]:
@@ -135,11 +137,11 @@ def children_of(
     """
     meta = storage.metadata
     children: dict[Key, tuple[dict[str, Any], int]] = {}
-    known = profile.data.file_systems if profile is not None else {}
+    options_by_type = profile.data.file_systems if profile is not None else {}
     kind = storage.spec.file_system_type
-    own = known.get(kind)
-    padding = own.allocation_padding if own is not None else "0"
-    of_lustre = lustre.variables(storage.spec.allocation_sets) if kind == LUSTRE else {}
+    options = options_by_type.get(kind)
+    padding = options.allocation_padding if options is not None else "0"
+    lustre_variables = lustre.variables(storage.spec.allocation_sets) if kind == LUSTRE else {}
     for each in storage.spec.allocation_sets:
         for target_share in lustre.target_shares(each):
             name = f"{meta.namespace}-{meta.name}-{each.name}-{target_share.number}"
@@ -157,7 +159,7 @@ def children_of(
             values = {each["name"]: str(each["value"]) for each in variables if "value" in each}
             if kind == LUSTRE:
                 commands = storageprofiles.lustre_commands(
-                    profile, target_share.kind, {**values, **of_lustre}
+                    profile, target_share.kind, {**values, **lustre_variables}
                 )
             else:
                 commands = storageprofiles.commands_of(profile, kind, values)
@@ -195,8 +197,10 @@ def commands_of(storage: NnfStorage, profile: NnfStorageProfile | None) -> Profi
     One profile is pinned for all of it: what is for mounts, each of its shares carries alike.
     """
     shares = [share for share, _ in children_of(storage, profile).values()]
-    said = {share["metadata"].get("annotations", {}).get(labels.COMMANDS, "") for share in shares}
-    return commandlines.decode(max(said, default="") or None)
+    encoded_commands = {
+        share["metadata"].get("annotations", {}).get(labels.COMMANDS, "") for share in shares
+    }
+    return commandlines.decode(max(encoded_commands, default="") or None)
 
 
 def _targets(
@@ -241,8 +245,8 @@ def block_of(share: Object, size: int) -> Object:
     metadata, count = share["metadata"], share["spec"]["count"]
     access = [metadata["namespace"]]
     shared = share["spec"]["sharedAllocation"]
-    each = {"capacity": max(size, lustre.MIN_TARGET_SIZE), "access": access}
-    pool = {"capacity": size * count, "access": access}
+    target_flash = {"capacity": max(size, lustre.MIN_TARGET_SIZE), "access": access}
+    pool_flash = {"capacity": size * count, "access": access}
     return {
         "metadata": {
             **{name: value for name, value in metadata.items() if name != "annotations"},
@@ -250,7 +254,7 @@ def block_of(share: Object, size: int) -> Object:
         },
         "spec": {
             "sharedAllocation": shared,
-            "allocations": [pool] if shared else [each] * count,
+            "allocations": [pool_flash] if shared else [target_flash] * count,
         },
     }
 
@@ -287,13 +291,18 @@ def status_changes(
     except Fault as fault:
         error = fault.as_error()
     ready = error is None and not is_incomplete and are_ready(node_storages)
-    same = ready == storage.status.ready and reports.same_error(storage.status.error, error)
-    if same and is_known:
+    is_same = ready == storage.status.ready and reports.same_error(storage.status.error, error)
+    if is_same and is_known:
         return ()
     sets = _set_statuses(storage, shares)
-    worst = max((each["health"] for each in sets), key=HEALTH.index, default=HEALTH[0])
-    said: Object = {"ready": ready, "health": worst, "allocationSets": sets, "error": error}
-    status = {**said, **more}
+    worst_health = max((each["health"] for each in sets), key=HEALTH.index, default=HEALTH[0])
+    own_status: Object = {
+        "ready": ready,
+        "health": worst_health,
+        "allocationSets": sets,
+        "error": error,
+    }
+    status = {**own_status, **more}
     return [reports.status(kinds.NNF_STORAGE, storage.metadata, status)]
 
 
@@ -319,16 +328,16 @@ def _set_statuses(
     set_labels = node_storage_keys(storage)
     reported = []
     for each in storage.spec.allocation_sets:
-        own = [share for key, share in shares.items() if set_labels.get(key) == each.name]
-        there = [share for share in own if share is not None]
-        ready = [share for share in there if share.status.ready and not share.status.error]
+        shares_of_set = [share for key, share in shares.items() if set_labels.get(key) == each.name]
+        present = [share for share in shares_of_set if share is not None]
+        ready = [share for share in present if share.status.ready and not share.status.error]
         reported.append(
             {
-                "ready": len(ready) == len(own),
+                "ready": len(ready) == len(shares_of_set),
                 "health": max(
                     (
                         health(error.severity if (error := share.status.error) else None)
-                        for share in there
+                        for share in present
                     ),
                     key=HEALTH.index,
                     default=HEALTH[0],
@@ -360,9 +369,9 @@ def give_back(
                 if not block.metadata.deleting
             ),
         ]
-        stuck = any(node_storage.status.error for node_storage in node_storages)
-        left = {each.metadata.key: each for each in node_storages}
-        return [*removals, *(status_changes(storage, left) if stuck else ())]
+        is_stuck = any(node_storage.status.error for node_storage in node_storages)
+        remaining = {each.metadata.key: each for each in node_storages}
+        return [*removals, *(status_changes(storage, remaining) if is_stuck else ())]
     return [reports.remove_finalizer(kinds.NNF_STORAGE, storage.metadata, labels.STORAGE_FINALIZER)]
 
 

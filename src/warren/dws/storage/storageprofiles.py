@@ -49,8 +49,8 @@ def choose(name: str | None, profiles: Sequence[NnfStorageProfile]) -> NnfStorag
         raise Fault(why, type="User", argument="profile")
     defaults = [profile for profile in profiles if profile.data.default]
     if not defaults:
-        where = kinds.PROFILES_NAMESPACE
-        raise Fault(f"no NnfStorageProfile in {where} is the default, and one must be")
+        namespace = kinds.PROFILES_NAMESPACE
+        raise Fault(f"no NnfStorageProfile in {namespace} is the default, and one must be")
     if len(defaults) > 1:
         names = ", ".join(sorted(profile.metadata.name for profile in defaults))
         count = len(defaults)
@@ -92,8 +92,8 @@ def check_copy(obj: Object, owner: Kind, meta: Meta) -> None:
     if labels.is_owner(owner, meta, obj["metadata"].get("labels") or {}):
         return
     name = f"NnfStorageProfile {meta.namespace}/{meta.name}"
-    older = labels.owner_of(obj) == (f"{owner.name} {meta.namespace}/{meta.name}",)
-    if older:
+    is_older = labels.owner_of(obj) == (f"{owner.name} {meta.namespace}/{meta.name}",)
+    if is_older:
         raise Fault(f"{name} is of an earlier {owner.name} and about to go", severity="Minor")
     raise Fault(f"{name} is in the way of the copy for {owner.name} {meta.name}: remove it")
 
@@ -104,12 +104,12 @@ def check_copy(obj: Object, owner: Kind, meta: Meta) -> None:
 def factor(text: str) -> float:
     """Read a capacityScalingFactor. Raises UserMistake."""
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = 0
-    if not (isfinite(found) and found > 0):
+        number = 0
+    if not (isfinite(number) and number > 0):
         raise UserMistake(f"{text!r} is not a factor: write a number above 0, such as 1.5.")
-    return found
+    return number
 
 
 def padding(text: str, size: int) -> int:
@@ -126,82 +126,94 @@ def padding(text: str, size: int) -> int:
 def mistakes(new: Object, old: Object | None = None) -> list[ProfileMistake]:
     """Return all that is wrong with a profile as it is to be, or with what is changed in it."""
     try:
-        found = read(new, NnfStorageProfile)
+        profile = read(new, NnfStorageProfile)
     except Malformed as error:
         return [ProfileMistake("data", str(error))]
-    return [*_flags(found, old), *_contents(found)]
+    return [*_flag_mistakes(profile, old), *_content_mistakes(profile)]
 
 
-def _flags(profile: NnfStorageProfile, old: Object | None) -> Iterator[ProfileMistake]:
+def _flag_mistakes(profile: NnfStorageProfile, old: Object | None) -> Iterator[ProfileMistake]:
     data, namespace = profile.data, profile.metadata.namespace
     if data.default and data.pinned:
         yield ProfileMistake("data.default", "a pinned profile cannot be the default")
     if old is not None and bool((old.get("data") or {}).get("pinned")) is not data.pinned:
         yield ProfileMistake("data.pinned", "cannot be changed: make another profile")
     elif not data.pinned and namespace != kinds.PROFILES_NAMESPACE:
-        where = kinds.PROFILES_NAMESPACE
-        yield ProfileMistake("metadata.namespace", f"profiles that are not pinned are in {where}")
+        profiles_namespace = kinds.PROFILES_NAMESPACE
+        yield ProfileMistake(
+            "metadata.namespace", f"profiles that are not pinned are in {profiles_namespace}"
+        )
 
 
-def _contents(profile: NnfStorageProfile) -> Iterator[ProfileMistake]:
+def _content_mistakes(profile: NnfStorageProfile) -> Iterator[ProfileMistake]:
     for name, options in profile.data.file_systems.items():
         path = f"data.{name}Storage"
-        yield from _value(f"{path}.capacityScalingFactor", factor, options.capacity_scaling_factor)
-        yield from _value(f"{path}.allocationPadding", padding, options.allocation_padding, 1)
-        yield from _variables(path, options.variable_override)
-        yield from _commands(path, **options.commands)
+        yield from _value_mistakes(
+            f"{path}.capacityScalingFactor", factor, options.capacity_scaling_factor
+        )
+        yield from _value_mistakes(
+            f"{path}.allocationPadding", padding, options.allocation_padding, 1
+        )
+        yield from _variable_mistakes(path, options.variable_override)
+        yield from _command_mistakes(path, **options.commands)
         yield from _volume_group_mistakes(path, options.block_device_commands)
-    yield from _lustre("data.lustreStorage", profile.data.lustre_storage)
+    yield from _lustre_mistakes("data.lustreStorage", profile.data.lustre_storage)
 
 
-def _volume_group_mistakes(path: str, found: Mapping[str, Any]) -> Iterator[ProfileMistake]:
+def _volume_group_mistakes(
+    path: str, block_commands: Mapping[str, Any]
+) -> Iterator[ProfileMistake]:
     """Find what would change all of a site's volume group, on a rabbit."""
-    rabbit = found.get("rabbitCommands")
+    rabbit = block_commands.get("rabbitCommands")
     if not isinstance(rabbit, Mapping):
         return
     group = f"{path}.{commandlines.BLOCK}.rabbitCommands"
-    changes = {f"{group}.lvChange.{name}" for name in ("activate", "deactivate")}
+    changing_lines = {f"{group}.lvChange.{name}" for name in ("activate", "deactivate")}
     try:
         lines = [*commandlines.lines_of(rabbit, group)]
     except UserMistake:
         return  # that is told elsewhere, as what makes no sense is
     for where, line in lines:
-        if where not in changes or not line.strip() or any(commandlines.mistakes(line)):
+        if where not in changing_lines or not line.strip() or any(commandlines.mistakes(line)):
             continue
         if not commandlines.changes_one_volume(shlex.split(line), "$VG_NAME/$LV_NAME"):
             why = "the group has volumes of others: name the one by $VG_NAME/$LV_NAME, alone"
             yield ProfileMistake(where, why)
 
 
-def _lustre(path: str, lustre: LustreProfile) -> Iterator[ProfileMistake]:
-    mgt = lustre.mgt_options
-    said = {
-        f"{path}.combinedMgtMdt": lustre.combined_mgt_mdt,
+def _lustre_mistakes(path: str, lustre_profile: LustreProfile) -> Iterator[ProfileMistake]:
+    mgt = lustre_profile.mgt_options
+    is_set_by_path = {
+        f"{path}.combinedMgtMdt": lustre_profile.combined_mgt_mdt,
         f"{path}.mgtOptions.externalMgs": bool(mgt.external_mgs),
         f"{path}.mgtOptions.standaloneMgtPoolName": bool(mgt.standalone_mgt_pool_name),
     }
-    first, *others = [place for place, there in said.items() if there] or [""]
-    for place in others:
-        yield ProfileMistake(place, f"cannot be beside {first}: a file system has one MGT")
-    for label, options in lustre.targets.items():
+    first_path, *other_paths = [
+        field_path for field_path, is_set in is_set_by_path.items() if is_set
+    ] or [""]
+    for field_path in other_paths:
+        yield ProfileMistake(
+            field_path, f"cannot be beside {first_path}: a file system has one MGT"
+        )
+    for label, options in lustre_profile.targets.items():
         where = f"{path}.{OPTIONS[label]}"
         if options.count is not None and options.scale is not None:
             yield ProfileMistake(f"{where}.scale", f"cannot be beside {where}.count: leave one out")
         if label == "ost":
-            yield from _value(
+            yield from _value_mistakes(
                 f"{where}.capacityScalingFactor", factor, options.capacity_scaling_factor
             )
         else:
-            yield from _value(f"{where}.capacity", size_of_target, options.capacity)
-        yield from _variables(where, options.variable_override)
-        yield from _commands(where, **options.commands)
+            yield from _value_mistakes(f"{where}.capacity", size_of_target, options.capacity)
+        yield from _variable_mistakes(where, options.variable_override)
+        yield from _command_mistakes(where, **options.commands)
     for line in mgt.pre_mount_commands:
         for name in mgscommands.variables_without_value(line, mgt.variable_override):
             why = f"{name} has no value here: an MGS is told of a file system, and of no target"
             yield ProfileMistake(f"{path}.mgtOptions.preMountCommands", why)
-    client = lustre.client_options
-    yield from _variables(f"{path}.clientOptions", client.variable_override)
-    yield from _commands(f"{path}.clientOptions", commandlines=client.commandlines)
+    client = lustre_profile.client_options
+    yield from _variable_mistakes(f"{path}.clientOptions", client.variable_override)
+    yield from _command_mistakes(f"{path}.clientOptions", commandlines=client.commandlines)
 
 
 OPTIONS: Final[Mapping[str, str]] = {
@@ -221,14 +233,14 @@ def size_of_target(text: str) -> int:
     return size
 
 
-def _value(path: str, parse: Any, *arguments: Any) -> Iterator[ProfileMistake]:
+def _value_mistakes(path: str, parse: Any, *arguments: Any) -> Iterator[ProfileMistake]:
     try:
         parse(*arguments)
     except UserMistake as error:
         yield ProfileMistake(path, str(error).removesuffix("."))
 
 
-def _variables(path: str, override: Mapping[str, str]) -> Iterator[ProfileMistake]:
+def _variable_mistakes(path: str, override: Mapping[str, str]) -> Iterator[ProfileMistake]:
     for name in override:
         where = f"{path}.variableOverride"
         if not name.startswith("$"):
@@ -247,7 +259,7 @@ def _variables(path: str, override: Mapping[str, str]) -> Iterator[ProfileMistak
             )
 
 
-def _commands(path: str, **groups: Any) -> Iterator[ProfileMistake]:
+def _command_mistakes(path: str, **groups: Any) -> Iterator[ProfileMistake]:
     """Find what is wrong with command lines, by the names of the groups that they are in."""
     try:
         for where, line in commandlines.lines_of(groups, path):
@@ -265,18 +277,18 @@ def lustre_commands(
 
     What the profile does not say is as it has to be.
     """
-    found = profile.data.lustre_storage if profile is not None else LustreProfile()
-    options, path = found.targets[kind], f"data.lustreStorage.{OPTIONS[kind]}"
-    clients, of_clients = found.client_options, "data.lustreStorage.clientOptions"
-    client = {**lustre.CLIENT_DEFAULTS, **clients.commandlines}
-    own = {"commandlines": {**lustre.default_command_lines(kind), **options.commandlines}}
+    lustre_profile = profile.data.lustre_storage if profile is not None else LustreProfile()
+    options, path = lustre_profile.targets[kind], f"data.lustreStorage.{OPTIONS[kind]}"
+    client_options, clients_path = lustre_profile.client_options, "data.lustreStorage.clientOptions"
+    client_lines = {**lustre.CLIENT_DEFAULTS, **client_options.commandlines}
+    target_lines = {"commandlines": {**lustre.default_command_lines(kind), **options.commandlines}}
     lines = [
-        *commandlines.lines_of(own, path),
-        *commandlines.lines_of({"commandlines": client}, of_clients),
+        *commandlines.lines_of(target_lines, path),
+        *commandlines.lines_of({"commandlines": client_lines}, clients_path),
     ]
     overrides = {
         path: _overrides(options.variable_override),
-        of_clients: _overrides(clients.variable_override),
+        clients_path: _overrides(client_options.variable_override),
     }
     return commandlines.collect(LUSTRE, lines, variables, overrides)
 
@@ -289,9 +301,9 @@ def commands_of(
     if options is None:
         return commandlines.NO_COMMANDS
     path = f"data.{file_system}Storage"
-    found = commandlines.lines_of(options.commands, path)
+    lines = commandlines.lines_of(options.commands, path)
     overrides = {path: _overrides(options.variable_override)}
-    return commandlines.collect(file_system, found, variables, overrides)
+    return commandlines.collect(file_system, lines, variables, overrides)
 
 
 def _overrides(override: Mapping[str, str]) -> Mapping[str, str]:

@@ -53,13 +53,13 @@ class SystemStorageSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def objects_of_its_name(self) -> Mapping[Kind, Meta]:
         """What has its name, in the order in which it goes."""
-        found = {
+        objects = {
             kinds.NNF_ACCESS: self.access,
             kinds.NNF_STORAGE: self.storage,
             kinds.COMPUTES: self.computes,
             kinds.SERVERS: self.servers,
         }
-        return {kind: each.metadata for kind, each in found.items() if each is not None}
+        return {kind: each.metadata for kind, each in objects.items() if each is not None}
 
     @property
     def dependents(self) -> Mapping[Kind, Meta]:
@@ -100,7 +100,7 @@ def decide(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
         patch = {"metadata": {"finalizers": finalizers}}
         return [_change(kinds.SYSTEM_STORAGE, obj.metadata, patch)]
     try:
-        _check(snapshot)
+        _check_spec(snapshot)
         return _make(snapshot)
     except Fault as fault:
         return _report(obj, ready=False, fault=fault)
@@ -109,7 +109,7 @@ def decide(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
 # What is asked for
 
 
-def _check(snapshot: SystemStorageSnapshot) -> None:
+def _check_spec(snapshot: SystemStorageSnapshot) -> None:
     """Raise the Fault of what cannot be made."""
     spec = snapshot.object.spec
     for listed, left_out, names in (
@@ -127,8 +127,8 @@ def _check(snapshot: SystemStorageSnapshot) -> None:
     if spec.make_client_mounts and not spec.client_mount_path.startswith("/"):
         raise _mistake("makeClientMounts needs a clientMountPath that begins with /")
     if spec.system_configuration.name and spec.system_configuration.key != kinds.CONFIGURATION_KEY:
-        asked = spec.system_configuration.key
-        raise _mistake(f"the SystemConfiguration is {kinds.CONFIGURATION_KEY}, and not {asked}")
+        other_key = spec.system_configuration.key
+        raise _mistake(f"the SystemConfiguration is {kinds.CONFIGURATION_KEY}, and not {other_key}")
     profile = spec.storage_profile
     if profile.kind != kinds.NNF_STORAGE_PROFILE.name or not snapshot.has_profile:
         raise _mistake(f"storageProfile: there is no NnfStorageProfile {profile.key}")
@@ -142,19 +142,19 @@ def _check(snapshot: SystemStorageSnapshot) -> None:
     _check_unchanged(snapshot.storage, snapshot.object)
 
 
-def _check_unchanged(made: NnfStorage | None, obj: NnfSystemStorage) -> None:
-    if made is None or not made.spec.allocation_sets:
+def _check_unchanged(storage: NnfStorage | None, obj: NnfSystemStorage) -> None:
+    if storage is None or not storage.spec.allocation_sets:
         return
-    there = (made.spec.file_system_type, made.spec.allocation_sets[0].capacity)
-    if there != (obj.spec.type, obj.spec.capacity):
+    existing = (storage.spec.file_system_type, storage.spec.allocation_sets[0].capacity)
+    if existing != (obj.spec.type, obj.spec.capacity):
         raise _mistake(
-            f"it was made as {there[0]} of {there[1]} bytes, which cannot be changed: delete it, "
-            "and make another"
+            f"it was made as {existing[0]} of {existing[1]} bytes, which cannot be changed: delete "
+            "it, and make another"
         )
 
 
-def _mistake(words: str) -> Fault:
-    return Fault(words, type="User")
+def _mistake(message: str) -> Fault:
+    return Fault(message, type="User")
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,39 +163,43 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int]
     """How many allocations each rabbit has."""
     computes: Mapping[str, str]
-    """The rabbits of those who reach it."""
+    """The rabbit of each compute node that reaches it."""
 
 
 def layout(snapshot: SystemStorageSnapshot) -> Layout:
     """Return the rabbits and compute nodes that a spec asks for. Raises Fault."""
-    spec, known = snapshot.object.spec, snapshot.configuration
-    assert known is not None
-    nodes = {node.name: node for node in known.spec.storage_nodes}
+    spec, configuration = snapshot.object.spec, snapshot.configuration
+    assert configuration is not None
+    nodes = {node.name: node for node in configuration.spec.storage_nodes}
     unknown = [name for name in spec.include_rabbits if name not in nodes]
     if unknown:
         raise _mistake(f"includeRabbits: the system has no rabbit {', '.join(unknown)}")
-    names = spec.include_rabbits or [name for name in nodes if name not in spec.exclude_rabbits]
+    rabbits = spec.include_rabbits or [name for name in nodes if name not in spec.exclude_rabbits]
     if spec.exclude_disabled_rabbits:
-        names = [name for name in names if snapshot.is_usable(name)]
-    reaching = {
-        name: _reaching_computes(snapshot.object, nodes[name]) for name in dict.fromkeys(names)
+        rabbits = [name for name in rabbits if snapshot.is_usable(name)]
+    computes_by_rabbit = {
+        name: _reaching_computes(snapshot.object, nodes[name]) for name in dict.fromkeys(rabbits)
     }
-    wired = {each for own in reaching.values() for each in own}
-    strange = [name for name in spec.include_computes if name not in wired]
-    if strange:
+    reached = {each for computes in computes_by_rabbit.values() for each in computes}
+    unreached = [name for name in spec.include_computes if name not in reached]
+    if unreached:
         raise _mistake(
-            f"includeComputes: {', '.join(strange)} is wired to no rabbit that has the storage"
+            f"includeComputes: {', '.join(unreached)} is wired to no rabbit that has the storage"
         )
-    crowded = [name for name, own in reaching.items() if spec.shared and len(own) > 1]
+    crowded = [
+        name for name, computes in computes_by_rabbit.items() if spec.shared and len(computes) > 1
+    ]
     if spec.make_client_mounts and spec.type not in _SHAREABLE_TYPES and crowded:
         raise _mistake(
             f"an {spec.type} is damaged where several compute nodes mount it, as those of "
             f"{crowded[0]} would: ask for shared: false"
         )
-    counts = {name: 1 if spec.shared else len(own) for name, own in reaching.items()}
+    counts = {
+        name: 1 if spec.shared else len(computes) for name, computes in computes_by_rabbit.items()
+    }
     return Layout(
         counts={name: count for name, count in counts.items() if count},
-        computes={each: name for name, own in reaching.items() for each in own},
+        computes={each: name for name, computes in computes_by_rabbit.items() for each in computes},
     )
 
 
@@ -242,23 +246,27 @@ def _make(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
     sets = [_encode_set(each) for each in servers_spec.allocation_sets]
     if snapshot.servers is None:
         body = {"spec": {"allocationSets": sets}}
-        writes.append(_create(kinds.SERVERS, obj, body, labels.SERVERS_FINALIZER))
+        writes.append(_create_for(kinds.SERVERS, obj, body, labels.SERVERS_FINALIZER))
     elif snapshot.servers.spec != servers_spec:
         patch = {"spec": {"allocationSets": sets}}
         writes.append(_change(kinds.SERVERS, snapshot.servers.metadata, patch))
     computes = _computes(snapshot, wanted_layout)
     data = [{"name": name} for name in computes]
     if snapshot.computes is None:
-        writes.append(_create(kinds.COMPUTES, obj, {"data": data}))
+        writes.append(_create_for(kinds.COMPUTES, obj, {"data": data}))
     elif [each.name for each in snapshot.computes.data] != computes:
         writes.append(_change(kinds.COMPUTES, snapshot.computes.metadata, {"data": data}))
-    made = _storage(obj, servers_spec)
+    new_storage = _new_storage(obj, servers_spec)
     if snapshot.storage is None:
-        return [*writes, Create(kind=kinds.NNF_STORAGE, object=made), *_report_not_ready(obj)]
+        return [
+            *writes,
+            Create(kind=kinds.NNF_STORAGE, object=new_storage),
+            *_report_not_ready(obj),
+        ]
     if existing != counts:
-        patch = {"spec": {"allocationSets": made["spec"]["allocationSets"]}}
-        changed = _change(kinds.NNF_STORAGE, snapshot.storage.metadata, patch)
-        return [*writes, changed, *_report_not_ready(obj)]
+        patch = {"spec": {"allocationSets": new_storage["spec"]["allocationSets"]}}
+        change = _change(kinds.NNF_STORAGE, snapshot.storage.metadata, patch)
+        return [*writes, change, *_report_not_ready(obj)]
     raise_for(snapshot.storage.status.error)
     if not snapshot.storage.status.ready:
         return [*writes, *_report_not_ready(obj)]
@@ -267,7 +275,7 @@ def _make(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
     if snapshot.access is None:
         return [
             *writes,
-            Create(kind=kinds.NNF_ACCESS, object=_access(obj)),
+            Create(kind=kinds.NNF_ACCESS, object=_new_access(obj)),
             *_report_not_ready(obj),
         ]
     raise_for(snapshot.access.status.error)
@@ -283,8 +291,8 @@ def _computes(snapshot: SystemStorageSnapshot, wanted_layout: Layout) -> list[st
     end. An allocation is a compute node's own by its place in the list. So none comes to a rabbit
     whose allocations are not shared, after they have been made.
     """
-    existing, known = _existing_counts(snapshot.storage), snapshot.configuration
-    wired = known.wiring() if known is not None else {}
+    existing, configuration = _existing_counts(snapshot.storage), snapshot.configuration
+    wired = configuration.wiring() if configuration is not None else {}
     listed = [each.name for each in snapshot.computes.data] if snapshot.computes else []
     remaining = [name for name in listed if wired.get(name) in existing]
     new = [
@@ -295,18 +303,18 @@ def _computes(snapshot: SystemStorageSnapshot, wanted_layout: Layout) -> list[st
     return [*remaining, *new]
 
 
-def _existing_counts(made: NnfStorage | None) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for each in made.spec.allocation_sets if made is not None else ():
+def _existing_counts(storage: NnfStorage | None) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for each in storage.spec.allocation_sets if storage is not None else ():
         for node in each.nodes:
-            found[node.name] += node.count
-    return dict(found)
+            counts[node.name] += node.count
+    return dict(counts)
 
 
 def _servers_spec(obj: NnfSystemStorage, counts: Mapping[str, int]) -> ServersSpec:
     shares = tuple(ServersStorage(name=name, allocation_count=n) for name, n in counts.items())
-    whole = ServersSet(label=SET_LABEL, allocation_size=obj.spec.capacity, storage=shares)
-    return ServersSpec(allocation_sets=(whole,))
+    allocation_set = ServersSet(label=SET_LABEL, allocation_size=obj.spec.capacity, storage=shares)
+    return ServersSpec(allocation_sets=(allocation_set,))
 
 
 def _encode_set(each: ServersSet) -> Object:
@@ -343,7 +351,7 @@ def _labels(obj: NnfSystemStorage) -> dict[str, str]:
     return {labels.DIRECTIVE_INDEX: "0", labels.SYSTEM_STORAGE: obj.metadata.uid}
 
 
-def _create(kind: Kind, obj: NnfSystemStorage, body: Object, *finalizers: str) -> Create:
+def _create_for(kind: Kind, obj: NnfSystemStorage, body: Object, *finalizers: str) -> Create:
     meta = obj.metadata
     metadata = {
         "name": meta.name,
@@ -355,11 +363,11 @@ def _create(kind: Kind, obj: NnfSystemStorage, body: Object, *finalizers: str) -
     return Create(kind=kind, object={"metadata": metadata, **body})
 
 
-def _storage(obj: NnfSystemStorage, servers_spec: ServersSpec) -> Object:
+def _new_storage(obj: NnfSystemStorage, servers_spec: ServersSpec) -> Object:
     servers = Servers(metadata=obj.metadata, spec=servers_spec)
-    made = nnfstorage.new(_owner(obj), obj.metadata.name, obj.spec.type, servers)
-    made["metadata"]["labels"] |= _profile_labels(obj)
-    return made
+    new_storage = nnfstorage.new(_owner(obj), obj.metadata.name, obj.spec.type, servers)
+    new_storage["metadata"]["labels"] |= _profile_labels(obj)
+    return new_storage
 
 
 def _profile_labels(obj: NnfSystemStorage) -> dict[str, str]:
@@ -367,11 +375,11 @@ def _profile_labels(obj: NnfSystemStorage) -> dict[str, str]:
     return labels.of_profile(profile.name, profile.namespace)
 
 
-def _access(obj: NnfSystemStorage) -> Object:
+def _new_access(obj: NnfSystemStorage) -> Object:
     spec, meta = obj.spec, obj.metadata
     metadata = _owner(obj).metadata(meta.name, labels.ACCESS_FINALIZER)
     metadata["labels"] |= _profile_labels(obj)
-    place = {"name": meta.name, "namespace": meta.namespace}
+    name_fields = {"name": meta.name, "namespace": meta.namespace}
     return {
         "metadata": metadata,
         "spec": {
@@ -383,8 +391,8 @@ def _access(obj: NnfSystemStorage) -> Object:
             "ignoreOfflineComputes": spec.ignore_offline_computes,
             "makeClientMounts": spec.make_client_mounts,
             "mountPath": spec.client_mount_path,
-            "clientReference": {"kind": kinds.COMPUTES.name, **place},
-            "storageReference": {"kind": kinds.NNF_STORAGE.name, **place},
+            "clientReference": {"kind": kinds.COMPUTES.name, **name_fields},
+            "storageReference": {"kind": kinds.NNF_STORAGE.name, **name_fields},
         },
     }
 
@@ -398,8 +406,8 @@ def _report_not_ready(obj: NnfSystemStorage) -> Sequence[Write]:
 
 def _report(obj: NnfSystemStorage, *, ready: bool, fault: Fault | None = None) -> Sequence[Change]:
     error: dict[str, Any] | None = fault.as_error() if fault else None
-    known = obj.status
-    if known is not None and known.ready is ready and reports.same_error(known.error, error):
+    current = obj.status
+    if current is not None and current.ready is ready and reports.same_error(current.error, error):
         return ()
     status = {"ready": ready, "error": error}
     return [reports.status(kinds.SYSTEM_STORAGE, obj.metadata, status)]

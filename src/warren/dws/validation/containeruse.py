@@ -12,7 +12,7 @@ from warren.dws.validation.copypaths import global_path_mistakes
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.jobdirectives import JobDirectives, type_of, value_of
 
-_NOT_FOR_CONTAINERS: Final = ("xfs", "ext4")
+_TYPES_NOT_FOR_CONTAINERS: Final = ("xfs", "ext4")
 """Only one computer at a time may mount these, and the container's is not the job's."""
 
 
@@ -54,8 +54,8 @@ def container(
 
 def _is_started_by_others(directive: Directive, facts: Facts) -> bool:
     """Return whether the profile of a directive leaves its containers to others to start."""
-    found = (facts.container_profiles or {}).get(directive.values.get("profile", ""))
-    return found is not None and not found.data.create_container
+    profile = (facts.container_profiles or {}).get(directive.values.get("profile", ""))
+    return profile is not None and not profile.data.create_container
 
 
 def _profile_mistakes(
@@ -91,7 +91,7 @@ def _profile_mistakes(
             if facts.has_offload
             else None,
         )
-    given: dict[str, Argument] = {}
+    argument_by_storage: dict[str, Argument] = {}
     for argument in directive.arguments:
         name = containerprofiles.argument_name(argument.key.text)
         if not name.startswith("DW_"):
@@ -102,12 +102,14 @@ def _profile_mistakes(
                 f"The container profile {profile_name.text!r} has no storage {argument.key.text}.",
                 did_you_mean(name, profile.storages),
             )
-        elif name in given:
+        elif name in argument_by_storage:
             yield directive.mistake(argument.key, f"{name} is there twice.", "Once is enough.")
-        given.setdefault(name, argument)
+        argument_by_storage.setdefault(name, argument)
     for name, need in profile.storages.items():
-        if name in given:
-            yield from _capacity_mistakes(directive, given[name].value, need.minimum_capacity, job)
+        if name in argument_by_storage:
+            yield from _capacity_mistakes(
+                directive, argument_by_storage[name].value, need.minimum_capacity, job
+            )
         elif not need.optional:
             yield directive.mistake(
                 profile_name,
@@ -120,15 +122,15 @@ def _capacity_mistakes(
     directive: Directive, value: Token | None, minimum: str, job: JobDirectives
 ) -> Iterator[Mistake]:
     """Find a jobdw that is smaller than the application needs."""
-    made = job.jobdws.get(value.text) if value is not None else None
-    size = made.values.get("capacity") if made is not None else None
+    jobdw = job.jobdws.get(value.text) if value is not None else None
+    size = jobdw.values.get("capacity") if jobdw is not None else None
     if value is None or not size or not minimum:
         return
     try:
-        little = capacity.parse(size) < capacity.parse(minimum)
+        is_too_small = capacity.parse(size) < capacity.parse(minimum)
     except UserMistake:
         return  # that is told of the jobdw
-    if little:
+    if is_too_small:
         yield directive.mistake(
             value,
             f"The application needs {minimum}, and {value.text!r} has {size}.",
@@ -150,7 +152,7 @@ def _storage_mistakes(
             )
         return
     kind = type_of(lifetime, value.text, job, facts)
-    if kind in _NOT_FOR_CONTAINERS:
+    if kind in _TYPES_NOT_FOR_CONTAINERS:
         yield directive.mistake(
             value,
             f"Containers cannot use {value.text!r}, which is {kind}.",

@@ -17,25 +17,27 @@ from warren.dws.validation.jobdirectives import (
 
 def copy(directive: Directive, index: int, job: JobDirectives, facts: Facts) -> Iterator[Mistake]:
     """Find what is wrong with a copy_in or copy_out."""
-    own = staging.OWN_END[directive.command.text]
+    own_end = staging.OWN_END[directive.command.text]
     for key in ("source", "destination"):
         argument = directive.argument(key)
         if argument is None or argument.value is None:
             continue
         path = staging.parse(argument.value.text)
         if path.storage is not None:
-            wrong = list(_storage_path_mistakes(directive, argument.value, path, job, facts))
-            yield from wrong
-            if key != own and not wrong:
+            storage_mistakes = list(
+                _storage_path_mistakes(directive, argument.value, path, job, facts)
+            )
+            yield from storage_mistakes
+            if key != own_end and not storage_mistakes:
                 yield directive.mistake(
                     argument.value,
                     f"The {key} of {directive.command.text} is a path in a global file system: "
                     "within its own storage a job copies by itself.",
                 )
-        elif key == own:
+        elif key == own_end:
             yield directive.mistake(
                 argument.value,
-                f"The {own} of {directive.command.text} is storage of the job: "
+                f"The {own_end} of {directive.command.text} is storage of the job: "
                 f"write $DW_JOB_ and the name of a jobdw.",
                 suggestion(job),
             )
@@ -43,11 +45,11 @@ def copy(directive: Directive, index: int, job: JobDirectives, facts: Facts) -> 
             yield from global_path_mistakes(directive, argument, path.path, facts)
     profile = value_of(directive, "profile")
     if profile and facts.copy_profiles is not None and profile.text not in facts.copy_profiles:
-        known = sorted(facts.copy_profiles)
+        profile_names = sorted(facts.copy_profiles)
         yield directive.mistake(
             profile,
             f"There is no profile of copies named {profile.text!r} here.",
-            f"Take {alternatives(known)}." if known else "Leave it out.",
+            f"Take {alternatives(profile_names)}." if profile_names else "Leave it out.",
         )
 
 
@@ -89,7 +91,7 @@ def global_path_mistakes(
         )
     elif facts.file_systems is not None and not staging.file_system_of(path, facts.file_systems):
         roots = ", ".join(each.spec.mount_root for each in facts.file_systems)
-        known = f"Its global file systems are {roots}." if roots else "It has no global one."
+        hint = f"Its global file systems are {roots}." if roots else "It has no global one."
         yield directive.mistake(
-            value, f"No global file system of this cluster contains {path!r}.", known
+            value, f"No global file system of this cluster contains {path!r}.", hint
         )

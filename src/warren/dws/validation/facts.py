@@ -92,13 +92,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     has_offload: bool = False
     """Whether running jobs may ask it for copies, with `requires=copy-offload`."""
 
-    def is_owner(self, found: InstanceFacts) -> bool:
+    def is_owner(self, instance: InstanceFacts) -> bool:
         """Return whether persistent storage is this user's own."""
-        return self.userid is None or found.userid == self.userid
+        return self.userid is None or instance.userid == self.userid
 
-    def may_use(self, found: InstanceFacts) -> bool:
+    def may_use(self, instance: InstanceFacts) -> bool:
         """Return whether this user may use persistent storage."""
-        return self.userid is None or may_use(found.userid, found.sharing, self.userid, self.groups)
+        return self.userid is None or may_use(
+            instance.userid, instance.sharing, self.userid, self.groups
+        )
 
 
 UNKNOWN: Final = Facts(

@@ -29,21 +29,23 @@ def findings(
     What follows from a mistake that is known is left out.
     """
     by_directive: dict[int, list[Finding]] = {}
-    for found in known:
-        by_directive.setdefault(found.directive, []).append(found)
+    for finding in known:
+        by_directive.setdefault(finding.directive, []).append(finding)
     job = JobDirectives.of(directives, by_directive, _VALIDATORS)
-    all_of_them: list[Finding] = []
+    all_findings: list[Finding] = []
     for index, directive in enumerate(directives):
-        own = by_directive.get(index, [])
-        all_of_them += own
+        known_of_directive = by_directive.get(index, [])
+        all_findings += known_of_directive
         if directive is None:
             continue
-        for mistake in _validate(directive, index, job, facts, faultless=not own):
-            found = Finding(index, mistake)
-            whole = mistake.start == directive.command.start
-            if whole or not any(found.overlaps(other) for other in own):
-                all_of_them.append(found)
-    return all_of_them
+        for mistake in _validate(directive, index, job, facts, faultless=not known_of_directive):
+            finding = Finding(index, mistake)
+            is_of_whole_directive = mistake.start == directive.command.start
+            if is_of_whole_directive or not any(
+                finding.overlaps(other) for other in known_of_directive
+            ):
+                all_findings.append(finding)
+    return all_findings
 
 
 _Validator = Callable[[Directive, int, JobDirectives, Facts], Iterator[Mistake]]
@@ -66,7 +68,7 @@ def _validate(
     validator = _VALIDATORS.get(directive.command.text)
     if validator is None:
         return
-    wrong = list(validator(directive, index, job, facts))
-    yield from wrong
-    if faultless and not wrong and facts.profiles is not None:
+    mistakes = list(validator(directive, index, job, facts))
+    yield from mistakes
+    if faultless and not mistakes and facts.profiles is not None:
         yield from profile_mistakes(directive, facts.profiles)

@@ -16,11 +16,11 @@ class JobDirectives(msgspec.Struct, frozen=True, kw_only=True):
     jobdws: Mapping[str, Directive]
     """Each jobdw."""
     persistent_index: Mapping[str, int]
-    """Each persistentdw, the first one of its name."""
+    """The index of each persistentdw, of the first one with its name."""
     may_have_unknown_names: bool
     """Whether there may be storage whose name is not known."""
     container_index: int | None
-    """The first one."""
+    """The index of the first container."""
 
     @classmethod
     def of(
@@ -30,52 +30,54 @@ class JobDirectives(msgspec.Struct, frozen=True, kw_only=True):
         commands: Collection[str],
     ) -> "JobDirectives":
         """Read the directives of a job; what is not one of `commands` is a site's own."""
-        storage: dict[str, Directive] = {}
-        persistent: dict[str, int] = {}
-        doubtful = False
-        container = None
+        jobdws: dict[str, Directive] = {}
+        persistent_index: dict[str, int] = {}
+        may_have_unknown_names = False
+        container_index = None
         for index, directive in enumerate(directives):
             if directive is None:
-                doubtful = True
+                may_have_unknown_names = True
                 continue
             command, name = directive.command, value_of(directive, "name")
-            wrong = mistaken.get(index, ())
-            unknown = command.text not in commands and bool(wrong)
-            if unknown or command.text in ("jobdw", "persistentdw"):
-                doubtful |= unknown or name is None
-                doubtful |= name is not None and any(_contains(found, name) for found in wrong)
+            findings = mistaken.get(index, ())
+            may_be_storage = command.text not in commands and bool(findings)
+            if may_be_storage or command.text in ("jobdw", "persistentdw"):
+                may_have_unknown_names |= may_be_storage or name is None
+                may_have_unknown_names |= name is not None and any(
+                    _contains(finding, name) for finding in findings
+                )
             if name is not None and command.text == "jobdw":
-                storage.setdefault(name.text, directive)
+                jobdws.setdefault(name.text, directive)
             if name is not None and command.text == "persistentdw":
-                persistent.setdefault(name.text, index)
-            if command.text == "container" and container is None:
-                container = index
+                persistent_index.setdefault(name.text, index)
+            if command.text == "container" and container_index is None:
+                container_index = index
         return cls(
             size=len(directives),
-            jobdws=storage,
-            persistent_index=persistent,
-            may_have_unknown_names=doubtful,
-            container_index=container,
+            jobdws=jobdws,
+            persistent_index=persistent_index,
+            may_have_unknown_names=may_have_unknown_names,
+            container_index=container_index,
         )
 
 
-def _contains(found: Finding, token: Token) -> bool:
-    return found.mistake.start <= token.start < found.mistake.end
+def _contains(finding: Finding, token: Token) -> bool:
+    return finding.mistake.start <= token.start < finding.mistake.end
 
 
 def value_of(directive: Directive, key: str) -> Token | None:
     """Return a value that is there, and not empty."""
     argument = directive.argument(key)
-    found = None if argument is None else argument.value
-    return found if found is not None and found.text else None
+    value = None if argument is None else argument.value
+    return value if value is not None and value.text else None
 
 
 def type_of(lifetime: str, name: str, job: JobDirectives, facts: Facts) -> str | None:
     """Return the type of a storage that directives of the job name, if it is known."""
     if lifetime == "job":
         return job.jobdws[name].values.get("type")
-    found = (facts.persistent or {}).get(name)
-    return found.file_system if found is not None else None
+    instance = (facts.persistent or {}).get(name)
+    return instance.file_system if instance is not None else None
 
 
 def variable(lifetime: str, name: str) -> str:

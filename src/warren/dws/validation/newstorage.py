@@ -88,5 +88,5 @@ def profile_mistakes(
 
 
 def _sentence(fault: Fault) -> str:
-    words = f"{str(fault)[:1].upper()}{str(fault)[1:]}"
-    return words if words.endswith("?") else f"{words}."
+    sentence = f"{str(fault)[:1].upper()}{str(fault)[1:]}"
+    return sentence if sentence.endswith("?") else f"{sentence}."

@@ -11,29 +11,29 @@ from warren.dws.validation.jobdirectives import JobDirectives, value_of
 
 def offload_mistakes(directive: Directive, job: JobDirectives, facts: Facts) -> Iterator[Mistake]:
     """Find why a job could ask for copies while it runs, as it says, and would get none."""
-    words = value_of(directive, "requires")
+    requires = value_of(directive, "requires")
     if (
-        words is None
-        or copyservice.REQUIRES_WORD not in words.text.split(",")
+        requires is None
+        or copyservice.REQUIRES_WORD not in requires.text.split(",")
         or not facts.has_offload
     ):
         return
     if job.container_index is not None:
         yield directive.mistake(
-            words,
+            requires,
             "A job with a container cannot ask for copies while it runs: both are found by the "
             "variable NNF_CONTAINER_PORTS.",
             f"Leave out the container, or {copyservice.REQUIRES_WORD}.",
         )
     types = [each.values.get("type") for each in job.jobdws.values()]
     for name in job.persistent_index:
-        found = (facts.persistent or {}).get(name)
-        types.append(found.file_system if found is not None else None)
+        instance = (facts.persistent or {}).get(name)
+        types.append(instance.file_system if instance is not None else None)
     if not job.may_have_unknown_names and all(
         each in copyservice.TYPES_NOT_ON_RABBITS for each in types
     ):
         yield directive.mistake(
-            words,
+            requires,
             "Copies can be asked for while the job runs of storage that rabbits mount beside its "
             f"compute nodes, and {alternatives(sorted({*filter(None, types)}))} is for one of them "
             "at a time.",

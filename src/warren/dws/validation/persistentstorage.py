@@ -44,25 +44,25 @@ def create_persistent(
             "a letter or a digit.",
             "Choose another name.",
         )
-    found = None if name is None else (facts.persistent or {}).get(name.text)
-    if name is not None and found is not None:
-        if found.deleting:
+    instance = None if name is None else (facts.persistent or {}).get(name.text)
+    if name is not None and instance is not None:
+        if instance.deleting:
             yield directive.mistake(
                 name,
                 f"The persistent storage {name.text!r} is being destroyed.",
                 "Wait until it is gone, or choose another name.",
             )
-        elif not facts.is_owner(found):
+        elif not facts.is_owner(instance):
             yield directive.mistake(
                 name,
                 f"The persistent storage {name.text!r} exists, and is another user's.",
                 "Choose another name.",
             )
-        elif found.directive is not None and not asks_for_same(found.directive, directive):
+        elif instance.directive is not None and not asks_for_same(instance.directive, directive):
             yield directive.mistake(
                 name,
                 f"The persistent storage {name.text!r} exists, and was made by "
-                f"{found.directive!r}.",
+                f"{instance.directive!r}.",
                 "Choose another name, or destroy it first.",
             )
 
@@ -98,37 +98,39 @@ def persistentdw(
 def _use_mistakes(
     directive: Directive, name: Token, persistent: Mapping[str, InstanceFacts], facts: Facts
 ) -> Iterator[Mistake]:
-    found = persistent.get(name.text)
-    if name.text in facts.storage_of_dependencies and (found is None or not found.is_usable):
+    instance = persistent.get(name.text)
+    if name.text in facts.storage_of_dependencies and (instance is None or not instance.is_usable):
         return
-    if found is None:
-        own = [each.name for each in persistent.values() if facts.may_use(each)]
+    if instance is None:
+        usable = [each.name for each in persistent.values() if facts.may_use(each)]
         yield directive.mistake(
             name,
             f"There is no persistent storage named {name.text!r}.",
-            did_you_mean(name.text, sorted(own))
+            did_you_mean(name.text, sorted(usable))
             or "Make it first, with create_persistent, or wait for the job that does: "
             "--dependency=afterok:JOBID.",
         )
-    elif found.deleting:
+    elif instance.deleting:
         yield directive.mistake(
             name, f"The persistent storage {name.text!r} is being destroyed.", "Make another."
         )
-    elif not facts.may_use(found):
+    elif not facts.may_use(instance):
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is another user's.",
             f"Its user may share it: warren persistent share {name.text} --user=YOU.",
         )
-    elif (ended := _expiry_mistake(found, facts)) is not None:
-        yield directive.mistake(name, *ended)
-    elif not found.is_usable:
+    elif (expiry_mistake := _expiry_mistake(instance, facts)) is not None:
+        yield directive.mistake(name, *expiry_mistake)
+    elif not instance.is_usable:
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is still being made.",
             "Submit again when its state is Active, or with --dependency=afterok:JOBID.",
         )
-    elif found.file_system == "raw" and facts.raw_volumes is RawVolumes.FOR_ROOT and facts.userid:
+    elif (
+        instance.file_system == "raw" and facts.raw_volumes is RawVolumes.FOR_ROOT and facts.userid
+    ):
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is raw, and raw volumes are for root alone "
@@ -137,19 +139,23 @@ def _use_mistakes(
         )
 
 
-def _expiry_mistake(found: InstanceFacts, facts: Facts) -> tuple[str, str] | None:
+def _expiry_mistake(instance: InstanceFacts, facts: Facts) -> tuple[str, str] | None:
     """Return what is wrong with storage that does not last as long as the job, and what helps."""
-    if found.expires is None or facts.now is None:
+    if instance.expires is None or facts.now is None:
         return None
-    when = expiry.expiry_text(found.expires)
-    if found.expires <= facts.now:
-        return f"The persistent storage {found.name!r} has expired at {when}.", "Make another."
-    if facts.now + facts.duration <= found.expires:
+    expires_at = expiry.expiry_text(instance.expires)
+    if instance.expires <= facts.now:
+        return (
+            f"The persistent storage {instance.name!r} has expired at {expires_at}.",
+            "Make another.",
+        )
+    if facts.now + facts.duration <= instance.expires:
         return None
     return (
-        f"The persistent storage {found.name!r} expires at {when}, before the job's time limit.",
-        f"Give the job a shorter one, or ask its user for: warren persistent expire {found.name} "
-        "--for=TIME.",
+        f"The persistent storage {instance.name!r} expires at {expires_at}, before the job's time "
+        "limit.",
+        "Give the job a shorter one, or ask its user for: warren persistent expire "
+        f"{instance.name} --for=TIME.",
     )
 
 
@@ -159,16 +165,16 @@ def destroy_persistent(
     """Find why persistent storage cannot be destroyed."""
     yield from _alone_mistakes(directive, job)
     name = value_of(directive, "name")
-    found = None if name is None else (facts.persistent or {}).get(name.text)
-    if name is None or found is None or found.deleting:
+    instance = None if name is None else (facts.persistent or {}).get(name.text)
+    if name is None or instance is None or instance.deleting:
         return  # what is not there is destroyed
-    if not facts.is_owner(found):
+    if not facts.is_owner(instance):
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is another user's, and only that user can "
             "destroy it.",
         )
-    elif found.in_use and not facts.has_dependencies:
+    elif instance.in_use and not facts.has_dependencies:
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} cannot be destroyed while jobs use it.",

@@ -27,7 +27,7 @@ _REQUEUE_DELAY: Final = 1.0
 """Seconds after which a rabbit that runs no containers is looked at again. Nodes tell of themselves
 too often for Workflows to be woken by that."""
 
-_LIFETIMES: Final = {
+_LIFETIME_BY_PREFIX: Final = {
     containerprofiles.JOB_PREFIX: "job",
     containerprofiles.PERSISTENT_PREFIX: "persistent",
 }
@@ -40,8 +40,8 @@ def may_have_containers(directives: Sequence[str]) -> bool:
 
 def container_index(directives: Sequence[str]) -> int | None:
     """Return the index of the directive for containers: there is one at most."""
-    found = (index for index, text in enumerate(directives) if _is_container(text))
-    return next(found, None)
+    indexes = (index for index, text in enumerate(directives) if _is_container(text))
+    return next(indexes, None)
 
 
 def _is_container(text: str) -> bool:
@@ -67,18 +67,20 @@ def all_targets(snapshot: WorkflowSnapshot) -> set[int]:
 
 
 def _targets(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, int]:
-    named = staging.indexes_by_storage(snapshot.directives)
-    found = {}
+    index_by_storage = staging.indexes_by_storage(snapshot.directives)
+    target_by_name = {}
     for argument in directive.arguments:
         key = containerprofiles.argument_name(argument.key.text)
-        lifetime = next((of for prefix, of in _LIFETIMES.items() if key.startswith(prefix)), None)
+        lifetime = next(
+            (of for prefix, of in _LIFETIME_BY_PREFIX.items() if key.startswith(prefix)), None
+        )
         if lifetime is None or argument.value is None:
             continue
-        target = named.get((lifetime, argument.value.text))
+        target = index_by_storage.get((lifetime, argument.value.text))
         if target is None:  # Proposal was forced
             raise Fault(f"this job has no storage named {argument.value.text!r}", type="User")
-        found[key] = target
-    return found
+        target_by_name[key] = target
+    return target_by_name
 
 
 def _profile(snapshot: WorkflowSnapshot, index: int) -> ContainerProfile:
@@ -96,7 +98,7 @@ def _application(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
     """Return what a directive runs. Raises Fault where that is not known, or not possible."""
     profile = _profile(snapshot, index)
     manager, workflow = snapshot.port_manager, snapshot.workflow
-    given = (
+    assigned_ports = (
         ports.assigned_ports(manager, workflow, profile.port_count) if profile.port_count else ()
     )
     return Application(
@@ -105,21 +107,21 @@ def _application(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
         name=directive.values["name"],
         profile=profile,
         volumes=list(_volumes(snapshot, directive, profile)),
-        nodes=_nodes(snapshot),
-        ports=given,
+        nodes=_nodes_by_rabbit(snapshot),
+        ports=assigned_ports,
     )
 
 
-def _nodes(snapshot: WorkflowSnapshot) -> Mapping[str, Sequence[str]]:
+def _nodes_by_rabbit(snapshot: WorkflowSnapshot) -> Mapping[str, Sequence[str]]:
     """Return the job's compute nodes, without those that it has lost, by their rabbits."""
     wiring = snapshot.wiring or {}
-    found: dict[str, list[str]] = {}
+    nodes_by_rabbit: dict[str, list[str]] = {}
     for node in snapshot.computes.data if snapshot.computes else ():
         if wiring.get(node.name) and node.name not in snapshot.lost_nodes:
-            found.setdefault(wiring[node.name], []).append(node.name)
-    if not found:
+            nodes_by_rabbit.setdefault(wiring[node.name], []).append(node.name)
+    if not nodes_by_rabbit:
         raise Fault("the job's compute nodes have no rabbit that could run its containers")
-    return found
+    return nodes_by_rabbit
 
 
 def _why_not_run(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> str | None:
@@ -135,28 +137,32 @@ def _why_not_run(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> str | No
 def _volumes(
     snapshot: WorkflowSnapshot, directive: Directive, profile: ContainerProfile
 ) -> Iterator[Volume]:
-    targets = _targets(snapshot, directive)
-    given = {
+    target_by_name = _targets(snapshot, directive)
+    value_by_name = {
         containerprofiles.argument_name(each.key.text): each.value
         for each in directive.arguments
         if each.value is not None
     }
     for name, need in profile.storages.items():
-        if name in targets:
-            kind = type_of(snapshot, targets[name])
-            path = snapshot.mount_path(targets[name])
-            numbers = _allocation_numbers(snapshot, targets[name]) if kind != "lustre" else None
-            yield Volume(need=need, path=path, allocation_numbers=numbers, is_raw=kind == "raw")
-        elif name.startswith(GLOBAL_PREFIX) and name in given:
-            found = staging.file_system_of(given[name].text, snapshot.file_systems)
+        if name in target_by_name:
+            kind = type_of(snapshot, target_by_name[name])
+            path = snapshot.mount_path(target_by_name[name])
+            allocation_numbers = (
+                _allocation_numbers(snapshot, target_by_name[name]) if kind != "lustre" else None
+            )
+            yield Volume(
+                need=need, path=path, allocation_numbers=allocation_numbers, is_raw=kind == "raw"
+            )
+        elif name.startswith(GLOBAL_PREFIX) and name in value_by_name:
+            file_system = staging.file_system_of(value_by_name[name].text, snapshot.file_systems)
             namespace = snapshot.workflow.metadata.namespace
-            if found is None or namespace not in found.spec.namespaces:
-                where = given[name].text
-                raise Fault(f"{where} is no global file system for {namespace}", type="User")
+            if file_system is None or namespace not in file_system.spec.namespaces:
+                path_text = value_by_name[name].text
+                raise Fault(f"{path_text} is no global file system for {namespace}", type="User")
             mode = (need.pvc_mode or "readwritemany").lower()
-            meta = found.metadata
+            meta = file_system.metadata
             claim = f"{meta.name}-{meta.namespace}-{mode}-pvc"
-            yield Volume(need=need, path=found.spec.mount_root, claim=claim)
+            yield Volume(need=need, path=file_system.spec.mount_root, claim=claim)
 
 
 def _allocation_numbers(snapshot: WorkflowSnapshot, index: int) -> Mapping[str, int]:
@@ -187,8 +193,8 @@ def pin_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) ->
         "metadata": children.metadata(snapshot.workflow, name, index),
         "data": {**containerprofiles.current_form(source), "pinned": True},
     }
-    made = Create(kind=kinds.CONTAINER_PROFILE, object=copy)
-    return Outcome(writes=[made], waiting="status pending")
+    write = Create(kind=kinds.CONTAINER_PROFILE, object=copy)
+    return Outcome(writes=[write], waiting="status pending")
 
 
 def set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -203,15 +209,15 @@ def make_token(snapshot: WorkflowSnapshot) -> Outcome:
     """Have the token made by which a job is known, where its Workflow requires one."""
     if not containerauth.is_enabled(snapshot.workflow):
         return DONE
-    found = snapshot.token_secrets
-    if found is None:  # no key is made that was not drawn
+    secrets = snapshot.token_secrets
+    if secrets is None:  # the random new key comes with them
         return Outcome(waiting="waits for its Secrets to be looked at")
-    missing = containerauth.next_secret(snapshot.workflow, found, snapshot.now)
-    if missing is None:
+    next_secret = containerauth.next_secret(snapshot.workflow, secrets, snapshot.now)
+    if next_secret is None:
         return DONE
-    # In other words each time: what is written of it wakes the Workflow again.
-    what = "its token" if found.key is not None else "the key of its token"
-    return Outcome(writes=[missing], waiting=f"waits for {what}")
+    # Another message for each Secret: the change of the status wakes the Workflow again.
+    awaited = "its token" if secrets.key is not None else "the key of its token"
+    return Outcome(writes=[next_secret], waiting=f"waits for {awaited}")
 
 
 def reserve_ports(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -220,13 +226,13 @@ def reserve_ports(snapshot: WorkflowSnapshot, index: int, directive: Directive) 
     if not profile.port_count:
         return DONE
     manager, workflow = snapshot.port_manager, snapshot.workflow
-    given = ports.assigned_ports(manager, workflow, profile.port_count)
-    if given:
-        return Outcome(env=applications.port_variables(profile, given))
-    asked = (
+    assigned_ports = ports.assigned_ports(manager, workflow, profile.port_count)
+    if assigned_ports:
+        return Outcome(env=applications.port_variables(profile, assigned_ports))
+    request = (
         ports.request_ports(manager, workflow, profile.port_count) if manager is not None else None
     )
-    return Outcome(writes=[asked] if asked else [], waiting="waits for ports of its containers")
+    return Outcome(writes=[request] if request else [], waiting="waits for ports of its containers")
 
 
 def start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -238,35 +244,39 @@ def start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outco
     if not application.profile.data.create_container:
         return _leave_to_others(snapshot, application, directive)
     _raise_for_failed(snapshot, application.profile)
-    made = list(mpi.jobs(application) if application.is_mpi else application.jobs())
-    missing = [job for job in made if job["metadata"]["name"] not in snapshot.container_jobs]
-    own = [snapshot.container_jobs.get(job["metadata"]["name"]) for job in made]
-    late = next((job for job in own if job is not None and not job.has_started), None)
-    if missing or late is not None:
+    all_jobs = list(mpi.jobs(application) if application.is_mpi else application.jobs())
+    missing = [job for job in all_jobs if job["metadata"]["name"] not in snapshot.container_jobs]
+    existing_jobs = [snapshot.container_jobs.get(job["metadata"]["name"]) for job in all_jobs]
+    not_started = next(
+        (job for job in existing_jobs if job is not None and not job.has_started), None
+    )
+    if missing or not_started is not None:
         limit = application.profile.data.pre_run_timeout_seconds
-        unable = _why_not_run(snapshot, application.nodes) if missing else None
+        why_not_run = _why_not_run(snapshot, application.nodes) if missing else None
         if limit and _elapsed(snapshot) >= limit:
-            why = f": {unable}" if unable else ""
+            why = f": {why_not_run}" if why_not_run else ""
             raise Fault(f"user container(s) failed to start after {limit} seconds{why}")
-        if unable is not None:
-            return Outcome(waiting=unable)  # it may be able in a moment, as after a restart
-        name = missing[0]["metadata"]["name"] if missing else late and late.metadata.name
+        if why_not_run is not None:
+            return Outcome(waiting=why_not_run)  # it may be able in a moment, as after a restart
+        name = (
+            missing[0]["metadata"]["name"] if missing else not_started and not_started.metadata.name
+        )
         waiting = f"pending container start for job '{name}'"
-        return Outcome(writes=_creates(snapshot, application, missing), waiting=waiting)
+        return Outcome(writes=_start_writes(snapshot, application, missing), waiting=waiting)
     return Outcome(env=application.variables())
 
 
-def _creates(
+def _start_writes(
     snapshot: WorkflowSnapshot, application: Application, missing: Sequence[Object]
 ) -> list[Write]:
     if not missing:
         return []
-    made: list[Write] = [*_shared_objects(application)]
+    writes: list[Write] = [*_shared_objects(application)]
     if application.is_mpi:
         # One that is there stays: pods may have its keys already.
         keys = mpi.ssh_secret(application, snapshot.new_ssh_key())
-        made.append(Create(kind=kinds.SECRET, object=keys))
-    return [*made, *(Create(kind=kinds.BATCH_JOB, object=job) for job in missing)]
+        writes.append(Create(kind=kinds.SECRET, object=keys))
+    return [*writes, *(Create(kind=kinds.BATCH_JOB, object=job) for job in missing)]
 
 
 def _leave_to_others(
@@ -288,8 +298,8 @@ def _shared_objects(application: Application) -> Iterator[Write]:
 
 def _elapsed(snapshot: WorkflowSnapshot) -> float:
     """Return for how many seconds the Workflow has been in its state."""
-    began = snapshot.workflow.status.desired_state_change
-    return snapshot.now - parse_rfc3339(began) if began else 0.0
+    entered_at = snapshot.workflow.status.desired_state_change
+    return snapshot.now - parse_rfc3339(entered_at) if entered_at else 0.0
 
 
 def requeue_delay(snapshot: WorkflowSnapshot) -> float | None:
@@ -300,17 +310,17 @@ def requeue_delay(snapshot: WorkflowSnapshot) -> float | None:
     workflow = snapshot.workflow
     if workflow.status.state is not State.PRE_RUN or workflow.status.ready:
         return None
-    left: list[float] = []
+    delays: list[float] = []
     for index, directive in enumerate(snapshot.directives):
         if directive.command.text == "container":
             with suppress(Fault):  # is told by the state itself
                 data = _profile(snapshot, index).data
                 if data.pre_run_timeout_seconds:
-                    left.append(data.pre_run_timeout_seconds - _elapsed(snapshot))
+                    delays.append(data.pre_run_timeout_seconds - _elapsed(snapshot))
                 if data.create_container and not snapshot.container_jobs:
-                    unable = _why_not_run(snapshot, _nodes(snapshot))
-                    left += [_REQUEUE_DELAY] if unable is not None else []
-    return min((each for each in left if each > 0), default=None)
+                    why_not_run = _why_not_run(snapshot, _nodes_by_rabbit(snapshot))
+                    delays += [_REQUEUE_DELAY] if why_not_run is not None else []
+    return min((each for each in delays if each > 0), default=None)
 
 
 def finish(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -318,12 +328,14 @@ def finish(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     profile = _profile(snapshot, index)
     limit = profile.data.post_run_timeout_seconds
     _raise_for_failed(snapshot, profile)
-    left = [job for job in _awaited_jobs(snapshot) if not job.is_complete]
-    if not left or not limit:
+    unfinished = [job for job in _awaited_jobs(snapshot) if not job.is_complete]
+    if not unfinished or not limit:
         return DONE
     return Outcome(
         writes=[
-            _limit(snapshot, job, limit) for job in left if job.spec.active_deadline_seconds is None
+            _limit_time(snapshot, job, limit)
+            for job in unfinished
+            if job.spec.active_deadline_seconds is None
         ],
         waiting="pending container finish",
     )
@@ -347,10 +359,10 @@ def _raise_for_failed(snapshot: WorkflowSnapshot, profile: ContainerProfile) -> 
             raise Fault(f"the container job {job.metadata.name} has failed: {why}", type="User")
 
 
-def _limit(snapshot: WorkflowSnapshot, job: BatchJob, limit: int) -> Change:
+def _limit_time(snapshot: WorkflowSnapshot, job: BatchJob, limit: int) -> Change:
     """Have a Job fail when its time is over, which counts from its start."""
-    began = job.status.start_time or job.metadata.creation_timestamp
-    age = max(0, int(snapshot.now - parse_rfc3339(began))) if began else 0
+    started_at = job.status.start_time or job.metadata.creation_timestamp
+    age = max(0, int(snapshot.now - parse_rfc3339(started_at))) if started_at else 0
     return Change(
         kind=kinds.BATCH_JOB,
         key=job.metadata.key,

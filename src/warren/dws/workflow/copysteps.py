@@ -34,11 +34,11 @@ def pin_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) ->
     if source is None:
         return DONE
     copyprofiles.annotation(source)  # nothing is begun with one that cannot be used
-    made = {
+    pinned_copy = {
         "metadata": children.metadata(snapshot.workflow, name, index),
         "data": {**source["data"], "default": False, "pinned": True},
     }
-    write = Create(kind=kinds.COPY_PROFILE, object=made)
+    write = Create(kind=kinds.COPY_PROFILE, object=pinned_copy)
     return Outcome(writes=[write], waiting="status pending")
 
 
@@ -48,23 +48,23 @@ def is_movement_of(movement: Object, workflow: Workflow) -> bool:
     A rabbit's agent may change the labels of those of its own, and would fail or hold up jobs.
     Those of its directives are meant, and those that its job has asked for.
     """
-    own = (f"{workflow.metadata.name}-", movements.name_prefix(workflow))
-    return str(movement["metadata"]["name"]).startswith(own)
+    own_prefixes = (f"{workflow.metadata.name}-", movements.name_prefix(workflow))
+    return str(movement["metadata"]["name"]).startswith(own_prefixes)
 
 
 def copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Have rabbits mount the storage, then make the copies and wait for them."""
     target = _target(snapshot, directive)
-    found = _storage_of(snapshot, target)
-    mounted = snapshot.accesses.get(_access_name(snapshot, target))
-    if mounted is None or mounted.spec.desired_state != "mounted":
+    storage = _storage_of(snapshot, target)
+    access = snapshot.accesses.get(_access_name(snapshot, target))
+    if access is None or access.spec.desired_state != "mounted":
         return Outcome(
-            writes=_mount_on_rabbits(snapshot, index, target, mounted), waiting="pending mount"
+            writes=_mount_on_rabbits(snapshot, index, target, access), waiting="pending mount"
         )
-    raise_for(mounted.status.error)
-    if not is_mounted(mounted):
+    raise_for(access.status.error)
+    if not is_mounted(access):
         return Outcome(waiting="pending mount")
-    return _move(snapshot, index, directive, found, target)
+    return _move(snapshot, index, directive, storage, target)
 
 
 def copy_out(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -117,8 +117,8 @@ def _is_begun(snapshot: WorkflowSnapshot, directive: Directive) -> bool:
 
     The turn of one whose rabbits are not may never come: that which it waits for may have failed.
     """
-    found = snapshot.accesses.get(_access_name(snapshot, _target(snapshot, directive)))
-    return found is not None and found.spec.desired_state == "mounted"
+    access = snapshot.accesses.get(_access_name(snapshot, _target(snapshot, directive)))
+    return access is not None and access.spec.desired_state == "mounted"
 
 
 def _access_name(snapshot: WorkflowSnapshot, target: int) -> str:
@@ -141,31 +141,33 @@ def _storage_of(snapshot: WorkflowSnapshot, index: int) -> NnfStorage:
     """Return the storage of a directive. Raises Fault where it is gone."""
     name = instance_of(snapshot.directives[index])
     instance = snapshot.instances.get(name) if name is not None else None
-    found = instance.storage if instance else snapshot.storages.get(snapshot.child_name(index))
-    if found is None:
+    storage = instance.storage if instance else snapshot.storages.get(snapshot.child_name(index))
+    if storage is None:
         name = snapshot.directives[index].values.get("name")
         raise Fault(f"the storage {name} is gone", severity="Major")
-    return found
+    return storage
 
 
 def _mount_on_rabbits(
-    snapshot: WorkflowSnapshot, index: int, target: int, found: NnfAccess | None
+    snapshot: WorkflowSnapshot, index: int, target: int, access: NnfAccess | None
 ) -> list[Write]:
     """Have rabbits mount the storage of the directive `target` for the copy at `index`."""
     command = snapshot.directives[index].command.text
-    targets = {
-        number: _target(snapshot, each)
-        for number, each in enumerate(snapshot.directives)
+    target_by_copy = {
+        copy_index: _target(snapshot, each)
+        for copy_index, each in enumerate(snapshot.directives)
         if each.command.text == command
     }
-    if not may_mount(snapshot, target, targets.values(), SERVERS):
+    if not may_mount(snapshot, target, target_by_copy.values(), SERVERS):
         return []
-    if found is not None:
+    if access is not None:
         # By the first copy alone of those that need it: all see the same version.
-        first = min(number for number, each in targets.items() if each == target)
-        again = accessobjects.mount_again(found, index, command, snapshot.lost_nodes)
-        return [again] if index == first else []
-    made = accessobjects.new(
+        first_copy = min(
+            copy_index for copy_index, each in target_by_copy.items() if each == target
+        )
+        remount = accessobjects.mount_again(access, index, command, snapshot.lost_nodes)
+        return [remount] if index == first_copy else []
+    new_access = accessobjects.new(
         snapshot.workflow,
         target,
         SERVERS,
@@ -174,7 +176,7 @@ def _mount_on_rabbits(
         lost=snapshot.lost_nodes,
         **instance_options(snapshot, snapshot.directives[target]),
     )
-    return [Create(kind=kinds.NNF_ACCESS, object=made)]
+    return [Create(kind=kinds.NNF_ACCESS, object=new_access)]
 
 
 def _allocations_to_copy(
@@ -193,22 +195,22 @@ def _allocations_to_copy(
             return None
         return tolerance.remaining_allocations(snapshot.computes, wiring, lost)
     data = snapshot.computes.data if snapshot.computes else ()
-    mounted = snapshot.accesses.get(_access_name(snapshot, target))
-    if not data and mounted is not None and not names_clients(mounted):
+    access = snapshot.accesses.get(_access_name(snapshot, target))
+    if not data and access is not None and not names_clients(access):
         return None
     nodes = [node.name for node in data if node.name not in lost]
     return nodelocal.allocations_for(nodes, wiring, snapshot.positions)
 
 
 def _move(
-    snapshot: WorkflowSnapshot, index: int, directive: Directive, found: NnfStorage, target: int
+    snapshot: WorkflowSnapshot, index: int, directive: Directive, storage: NnfStorage, target: int
 ) -> Outcome:
     present = {each.metadata.key: each for each in _movements(snapshot, index)}
     wanted = datamovement.movements(
         snapshot.workflow,
         index,
         directive,
-        found,
+        storage,
         snapshot.file_systems,
         snapshot.mount_path(target),
         _allocations_to_copy(snapshot, target),
@@ -231,34 +233,34 @@ def _move(
         None,
     )
     # Before a failed copy_out has everything torn down, its others save what they can.
-    last = failed is not None and snapshot.workflow.status.state is State.DATA_OUT
-    left = [each for each in present.values() if each.status.state != "Finished"]
-    if failed is not None and not (last and (left or missing)):
+    may_save_more = failed is not None and snapshot.workflow.status.state is State.DATA_OUT
+    unfinished = [each for each in present.values() if each.status.state != "Finished"]
+    if failed is not None and not (may_save_more and (unfinished or missing)):
         raise Fault(
             f"data movement operation failed during '{snapshot.workflow.status.state}', "
             f"message: {failed.metadata.namespace}: {failed.status.message}",
             type=failed.status.error.type if failed.status.error else "User",
         )
-    if missing or left:
+    if missing or unfinished:
         return Outcome(
-            writes=missing, waiting=f"{len(left) + len(missing)} data movements to finish"
+            writes=missing, waiting=f"{len(unfinished) + len(missing)} data movements to finish"
         )
     return DONE
 
 
 def _movements(snapshot: WorkflowSnapshot, index: int) -> list[NnfDataMovement]:
-    own = str(index)
+    own_index = str(index)
     return [
         each
         for each in snapshot.movements
-        if each.metadata.labels.get(labels.DIRECTIVE_INDEX) == own
+        if each.metadata.labels.get(labels.DIRECTIVE_INDEX) == own_index
     ]
 
 
 def _own_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Object | None:
     """Return the directive's own copy, if it has one. Raises Fault where that is gone."""
     name = snapshot.child_name(index)
-    found = snapshot.pinned_copy_profiles.get(name)
-    if found is None and "profile" in directive.values:
+    profile = snapshot.pinned_copy_profiles.get(name)
+    if profile is None and "profile" in directive.values:
         raise Fault(f"the NnfDataMovementProfile {name} is gone")
-    return found
+    return profile

@@ -29,7 +29,7 @@ from warren.dws.workflow import containersteps, copysteps, offloadsteps, states,
 from warren.dws.workflow.mountorder import instance_options, is_mounted, may_mount
 from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
-_GRAVE: Final = ("TransientCondition", "Error")
+_ERROR_STATUSES: Final = ("TransientCondition", "Error")
 
 
 def needs_live_read(snapshot: WorkflowSnapshot) -> bool:
@@ -39,13 +39,15 @@ def needs_live_read(snapshot: WorkflowSnapshot) -> bool:
     that must be read from the API, or a child that was just made would be forgotten.
     """
     workflow = snapshot.workflow
-    left = snapshot.storages or snapshot.accesses or snapshot.movements or snapshot.container_jobs
+    remaining = (
+        snapshot.storages or snapshot.accesses or snapshot.movements or snapshot.container_jobs
+    )
     if workflow.metadata.deleting:
-        return not left and not snapshot.dependents
+        return not remaining and not snapshot.dependents
     if offloadsteps.may_end_post_run(snapshot):
         return True
-    said = workflow.status.state is State.TEARDOWN and workflow.status.ready
-    return workflow.spec.desired_state is State.TEARDOWN and not left and not said
+    is_torn_down = workflow.status.state is State.TEARDOWN and workflow.status.ready
+    return workflow.spec.desired_state is State.TEARDOWN and not remaining and not is_torn_down
 
 
 def is_final(snapshot: WorkflowSnapshot) -> bool:
@@ -55,9 +57,9 @@ def is_final(snapshot: WorkflowSnapshot) -> bool:
     time, too.
     """
     workflow = snapshot.workflow
-    going = workflow.metadata.deleting or workflow.spec.desired_state is not State.PROPOSAL
-    prepared = going or not _needs_preparation(snapshot)
-    return prepared and not snapshot.has_containers and snapshot.token_secrets is None
+    is_going = workflow.metadata.deleting or workflow.spec.desired_state is not State.PROPOSAL
+    is_prepared = is_going or not _needs_preparation(snapshot)
+    return is_prepared and not snapshot.has_containers and snapshot.token_secrets is None
 
 
 def reports_error(workflow: Workflow, writes: Sequence[Write]) -> bool:
@@ -70,7 +72,7 @@ def reports_error(workflow: Workflow, writes: Sequence[Write]) -> bool:
         for write in writes
         if isinstance(write, Change) and write.kind == kinds.WORKFLOW
     ]
-    return any(status in _GRAVE and status != workflow.status.status for status in errors)
+    return any(status in _ERROR_STATUSES and status != workflow.status.status for status in errors)
 
 
 def decide(snapshot: WorkflowSnapshot) -> list[Write]:
@@ -169,7 +171,7 @@ def _drive(snapshot: WorkflowSnapshot, entered: Object | None = None) -> list[Wr
     if workflow.spec.force_ready and workflow.status.state is State.PRE_RUN:
         env.update(_variables(snapshot))
     status = states.conclude(workflow, drivers, snapshot.now)
-    patch: dict[str, Any] = {"status": {**status, "drivers": _entries(workflow, drivers)}}
+    patch: dict[str, Any] = {"status": {**status, "drivers": _encode_entries(workflow, drivers)}}
     if env:
         patch["status"]["env"] = env
     patch["status"] |= containerauth.token_status(workflow, directives, snapshot.token_secrets)
@@ -180,24 +182,24 @@ def _drive(snapshot: WorkflowSnapshot, entered: Object | None = None) -> list[Wr
         ]
     writes = _distinct_writes(outcomes)
     if entered is None:
-        silent = _says_nothing_new(workflow, status, drivers)
-        return writes if silent else [*writes, _change(workflow, patch)]
+        is_unchanged = _says_nothing_new(workflow, status, drivers)
+        return writes if is_unchanged else [*writes, _change(workflow, patch)]
     # First, so that the time of a state also goes by where its work cannot be asked for; but
     # nothing is called done before it is.
     change = _change(workflow, merge_patch(entered, patch))
-    awaited = all(outcome.waiting is not None for outcome in outcomes if outcome.writes)
-    return [change, *writes] if awaited else [*writes, change]
+    all_awaited = all(outcome.waiting is not None for outcome in outcomes if outcome.writes)
+    return [change, *writes] if all_awaited else [*writes, change]
 
 
 def _distinct_writes(outcomes: Sequence[Outcome]) -> list[Write]:
     """Return the writes of all steps, without the removals that an earlier one has asked for."""
-    asked: set[Remove] = set()
+    removals: set[Remove] = set()
     writes: list[Write] = []
     for write in (write for outcome in outcomes for write in outcome.writes):
         if isinstance(write, Remove):
-            if write in asked:
+            if write in removals:
                 continue
-            asked.add(write)
+            removals.add(write)
         writes.append(write)
     return writes
 
@@ -212,25 +214,25 @@ def _attempt(
         outcome = handler(snapshot, driver.dwd_index, directive) if handler else DONE
     except Fault as fault:
         status = STATUS_BY_SEVERITY[fault.severity]
-        return _entry(
+        return _changed_entry(
             driver, status=status, message=fault.workflow_message, error=fault.debug
         ), DONE
     if outcome.waiting is not None:
-        return _entry(driver, status="Running", message=outcome.waiting, error=""), outcome
-    done = _entry(driver, status="Completed", message="", error="")
+        return _changed_entry(driver, status="Running", message=outcome.waiting, error=""), outcome
+    done = _changed_entry(driver, status="Completed", message="", error="")
     return (
-        _entry(done, completed=True, complete_time=rfc3339_micro(snapshot.now)),
+        _changed_entry(done, completed=True, complete_time=rfc3339_micro(snapshot.now)),
         outcome,
     )
 
 
-def _entry(driver: DriverStatus, **changes: Any) -> DriverStatus:
+def _changed_entry(driver: DriverStatus, **changes: Any) -> DriverStatus:
     return msgspec.structs.replace(driver, **changes)
 
 
-def _entries(workflow: Workflow, drivers: Sequence[DriverStatus]) -> list[Object]:
+def _encode_entries(workflow: Workflow, drivers: Sequence[DriverStatus]) -> list[Object]:
     """Write the entries back, with the fields that are not known here."""
-    written: list[Object] = []
+    entries: list[Object] = []
     for old, driver in zip(workflow.status.drivers, drivers, strict=True):
         entry = dict(old)
         entry.update(status=driver.status, completed=driver.completed)
@@ -243,19 +245,19 @@ def _entries(workflow: Workflow, drivers: Sequence[DriverStatus]) -> list[Object
                 entry[name] = value
             else:
                 entry.pop(name, None)
-        written.append(entry)
-    return written
+        entries.append(entry)
+    return entries
 
 
 def _says_nothing_new(
     workflow: Workflow, status: Mapping[str, Any], drivers: Sequence[DriverStatus]
 ) -> bool:
-    known = workflow.status
+    current = workflow.status
     return (
         not status["ready"]
-        and status["status"] == known.status
-        and status["message"] == known.message
-        and _entries(workflow, drivers) == list(known.drivers)
+        and status["status"] == current.status
+        and status["message"] == current.message
+        and _encode_entries(workflow, drivers) == list(current.drivers)
     )
 
 
@@ -273,12 +275,14 @@ def _change(workflow: Workflow, patch: Object) -> Change:
 
 def _propose(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     _validate(snapshot, index, directive)
-    found = snapshot.breakdowns.get(snapshot.child_name(index))
-    if found is None:
-        made = Create(kind=kinds.BREAKDOWN, object=directivebreakdown.new(snapshot.workflow, index))
-        return Outcome(writes=[made], waiting="status pending")
-    raise_for(found.status.error)
-    return DONE if found.status.ready else Outcome(waiting="status pending")
+    breakdown = snapshot.breakdowns.get(snapshot.child_name(index))
+    if breakdown is None:
+        write = Create(
+            kind=kinds.BREAKDOWN, object=directivebreakdown.new(snapshot.workflow, index)
+        )
+        return Outcome(writes=[write], waiting="status pending")
+    raise_for(breakdown.status.error)
+    return DONE if breakdown.status.ready else Outcome(waiting="status pending")
 
 
 def _validate(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -289,73 +293,84 @@ def _validate(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> O
 
 
 def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    token = offloadsteps.set_up(snapshot)
-    if token is not DONE:
-        return token
-    found = snapshot.storages.get(snapshot.child_name(index))
-    if found is None:
-        need = snapshot.breakdowns.get(snapshot.child_name(index))
-        assigned = snapshot.servers.get(snapshot.child_name(index))
-        if need is None or need.status.storage is None or assigned is None:
+    token_outcome = offloadsteps.set_up(snapshot)
+    if token_outcome is not DONE:
+        return token_outcome
+    storage = snapshot.storages.get(snapshot.child_name(index))
+    if storage is None:
+        breakdown = snapshot.breakdowns.get(snapshot.child_name(index))
+        assigned_servers = snapshot.servers.get(snapshot.child_name(index))
+        if breakdown is None or breakdown.status.storage is None or assigned_servers is None:
             return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
-        sets = need.status.storage.allocation_sets
-        where = location.localities({need.status.storage.reference.name: sets}, [need])
-        servers.check(sets, assigned, snapshot.rabbits, _nodes_by_rabbit(snapshot), where)
-        made = nnfstorage.new(
+        sets = breakdown.status.storage.allocation_sets
+        localities = location.localities(
+            {breakdown.status.storage.reference.name: sets}, [breakdown]
+        )
+        servers.check(
+            sets, assigned_servers, snapshot.rabbits, _nodes_by_rabbit(snapshot), localities
+        )
+        new_storage = nnfstorage.new(
             children.owner_for_directive(snapshot.workflow, index),
             snapshot.child_name(index),
-            need.status.storage.allocation_sets[0].label,
-            assigned,
+            breakdown.status.storage.allocation_sets[0].label,
+            assigned_servers,
         )
         return Outcome(
-            writes=[Create(kind=kinds.NNF_STORAGE, object=made)],
+            writes=[Create(kind=kinds.NNF_STORAGE, object=new_storage)],
             waiting="allocation set not ready",
         )
-    raise_for(found.status.error)
-    return DONE if found.status.ready else Outcome(waiting="allocation set not ready")
+    raise_for(storage.status.error)
+    return DONE if storage.status.ready else Outcome(waiting="allocation set not ready")
 
 
 def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Make the storage of an instance, which owns it: what is made here outlives the Workflow."""
     name = directive.values["name"]
-    found = _usable_instance(snapshot, name)
-    raise_for(found.object.status.error)
-    if found.storage is None:
-        need = snapshot.breakdowns.get(snapshot.child_name(index))
-        own = found.servers is not None and found.owns(found.servers.metadata)
-        if need is None or need.status.storage is None or found.servers is None or not own:
+    instance = _usable_instance(snapshot, name)
+    raise_for(instance.object.status.error)
+    if instance.storage is None:
+        breakdown = snapshot.breakdowns.get(snapshot.child_name(index))
+        owns_servers = instance.servers is not None and instance.owns(instance.servers.metadata)
+        if (
+            breakdown is None
+            or breakdown.status.storage is None
+            or instance.servers is None
+            or not owns_servers
+        ):
             return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
-        if not instances.is_made_by(found.object, need):
+        if not instances.is_made_by(instance.object, breakdown):
             return Outcome(waiting="waits for the job that creates the same")
-        servers.check(need.status.storage.allocation_sets, found.servers, snapshot.rabbits)
-        made = nnfstorage.new(
+        servers.check(breakdown.status.storage.allocation_sets, instance.servers, snapshot.rabbits)
+        new_storage = nnfstorage.new(
             instances.storage_owner(
-                found.object, children.owner_for_directive(snapshot.workflow, index)
+                instance.object, children.owner_for_directive(snapshot.workflow, index)
             ),
             name,
-            need.status.storage.allocation_sets[0].label,
-            found.servers,
+            breakdown.status.storage.allocation_sets[0].label,
+            instance.servers,
         )
         return Outcome(
-            writes=[Create(kind=kinds.NNF_STORAGE, object=made)],
+            writes=[Create(kind=kinds.NNF_STORAGE, object=new_storage)],
             waiting="allocation set not ready",
         )
-    done = found.object.status.state in instances.USABLE
-    return DONE if done else Outcome(waiting="allocation set not ready")
+    is_usable = instance.object.status.state in instances.USABLE
+    return DONE if is_usable else Outcome(waiting="allocation set not ready")
 
 
 def _propose_instance(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    found = snapshot.instances.get(directive.values["name"])
-    if found is not None:
-        instances.check_may_use(found.object, snapshot.workflow, snapshot.groups)
-        raise_for(found.object.status.error)  # nothing comes of it, and its breakdown would wait
+    instance = snapshot.instances.get(directive.values["name"])
+    if instance is not None:
+        instances.check_may_use(instance.object, snapshot.workflow, snapshot.groups)
+        raise_for(instance.object.status.error)  # nothing comes of it, and its breakdown would wait
     return _propose(snapshot, index, directive)
 
 
 def _usable_instance(snapshot: WorkflowSnapshot, name: str) -> InstanceSnapshot:
     """Return an instance that the Workflow's user may use. Raises Fault."""
-    found = snapshot.instances.get(name)
-    return instances.usable_instance(found, name, snapshot.workflow, snapshot.groups, snapshot.now)
+    instance = snapshot.instances.get(name)
+    return instances.usable_instance(
+        instance, name, snapshot.workflow, snapshot.groups, snapshot.now
+    )
 
 
 def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -366,16 +381,16 @@ def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
 
 def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Enter the Workflow into the instance, which cannot be destroyed from then on."""
-    token = offloadsteps.set_up(snapshot)
-    if token is not DONE:
-        return token
+    token_outcome = offloadsteps.set_up(snapshot)
+    if token_outcome is not DONE:
+        return token_outcome
     name = directive.values["name"]
-    found = _usable_instance(snapshot, name)
-    claim = instances.claim(found.object, instances.consumer(snapshot.workflow, index))
-    if claim is not None:
-        return Outcome(writes=[claim], waiting="waits to be a user of the persistent storage")
-    ready = found.storage is not None and found.storage.status.ready
-    return DONE if ready else Outcome(waiting="allocation set not ready")
+    instance = _usable_instance(snapshot, name)
+    change = instances.claim(instance.object, instances.consumer(snapshot.workflow, index))
+    if change is not None:
+        return Outcome(writes=[change], waiting="waits to be a user of the persistent storage")
+    is_ready = instance.storage is not None and instance.storage.status.ready
+    return DONE if is_ready else Outcome(waiting="allocation set not ready")
 
 
 def _nodes_by_rabbit(snapshot: WorkflowSnapshot) -> Mapping[str, int]:
@@ -391,16 +406,16 @@ def _check_computes(snapshot: WorkflowSnapshot) -> None:
         return
     unknown = [node.name for node in snapshot.computes.data if node.name not in snapshot.wiring]
     if unknown:
-        rest = len(unknown) - _NAMED
-        more = f" and {rest} more" if rest > 0 else ""
+        more_count = len(unknown) - _MAX_NAMES
+        suffix = f" and {more_count} more" if more_count > 0 else ""
         raise Fault(
             f"Computes {snapshot.computes.metadata.name} names nodes that are not in the "
-            f"SystemConfiguration: {', '.join(unknown[:_NAMED])}{more}",
+            f"SystemConfiguration: {', '.join(unknown[:_MAX_NAMES])}{suffix}",
             type="WLM",
         )
 
 
-_NAMED: Final = 10
+_MAX_NAMES: Final = 10
 """How many of many nodes a message names."""
 
 
@@ -408,64 +423,68 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     offloads = offloadsteps.targets(snapshot)
     if index not in (*offloads, *containersteps.all_targets(snapshot)):
         # One NnfAccess mounts a node-local file system at a time: rabbits let go first.
-        rabbits = _unmount_access(snapshot.accesses.get(f"{snapshot.child_name(index)}-{SERVERS}"))
-        if rabbits is not DONE:
-            return rabbits
+        rabbits_outcome = _unmount_access(
+            snapshot.accesses.get(f"{snapshot.child_name(index)}-{SERVERS}")
+        )
+        if rabbits_outcome is not DONE:
+            return rabbits_outcome
     path = snapshot.mount_path(index)
     name = f"{snapshot.child_name(index)}-{COMPUTES}"
-    found = snapshot.accesses.get(name)
-    if found is None:
+    access = snapshot.accesses.get(name)
+    if access is None:
         _check_computes(snapshot)
         if not may_mount(snapshot, index, range(len(snapshot.directives)), COMPUTES):
             return Outcome(waiting="pending mount")
-        made = accessobjects.new(
+        new_access = accessobjects.new(
             snapshot.workflow, index, COMPUTES, path, **instance_options(snapshot, directive)
         )
-        return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
-    raise_for(found.status.error)
-    if not is_mounted(found):
+        return Outcome(
+            writes=[Create(kind=kinds.NNF_ACCESS, object=new_access)], waiting="pending mount"
+        )
+    raise_for(access.status.error)
+    if not is_mounted(access):
         return Outcome(waiting="pending mount")
-    served = _mount_on_rabbits(snapshot, index, offloads) if index in offloads else DONE
-    if served is not DONE:
-        return served
+    serving_outcome = _mount_on_rabbits(snapshot, index, offloads) if index in offloads else DONE
+    if serving_outcome is not DONE:
+        return serving_outcome
     return Outcome(env={**_variables(snapshot), **offloadsteps.variables(snapshot)})
 
 
 def _variables(snapshot: WorkflowSnapshot) -> dict[str, str]:
     """Return what names the job's storage to the job (dws-spec section 9)."""
     env: dict[str, str] = {}
-    listed: dict[str, list[str]] = {}
+    paths_by_variable: dict[str, list[str]] = {}
     for index, directive in enumerate(snapshot.directives):
         name, path = directive.values.get("name", ""), snapshot.mount_path(index)
-        lifetime = _LIFETIMES.get(directive.command.text)
+        lifetime = _LIFETIME_BY_COMMAND.get(directive.command.text)
         if lifetime is None:
             continue
         env[f"DW_{lifetime}_{name.replace('-', '_')}"] = path
-        listed.setdefault(f"DW_{lifetime}S", []).append(f"{name}:{path}")
+        paths_by_variable.setdefault(f"DW_{lifetime}S", []).append(f"{name}:{path}")
         if "type" in directive.values:
             # HPE's controllers make `DW_PERSISTENT_` of the type that a persistentdw does not have.
             env.setdefault(f"DW_{lifetime}_{directive.values['type'].upper()}", path)
-    return {**env, **{name: ",".join(places) for name, places in listed.items()}}
+    return {**env, **{name: ",".join(entries) for name, entries in paths_by_variable.items()}}
 
 
-_LIFETIMES: Final = {"jobdw": "JOB", "persistentdw": "PERSISTENT"}
+_LIFETIME_BY_COMMAND: Final = {"jobdw": "JOB", "persistentdw": "PERSISTENT"}
 
 
 def _unmount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    found = snapshot.accesses.get(f"{snapshot.child_name(index)}-{COMPUTES}")
-    outcome = _unmount_access(found, snapshot.lost_nodes)
+    access = snapshot.accesses.get(f"{snapshot.child_name(index)}-{COMPUTES}")
+    outcome = _unmount_access(access, snapshot.lost_nodes)
     return outcome if outcome is not DONE else offloadsteps.finish(snapshot)
 
 
-def _unmount_access(found: NnfAccess | None, lost: Collection[str] = ()) -> Outcome:
+def _unmount_access(access: NnfAccess | None, lost: Collection[str] = ()) -> Outcome:
     """Have the nodes of an access unmount; done when they have, or there is none."""
-    if found is None:
+    if access is None:
         return DONE
-    if found.spec.desired_state != "unmounted":
-        return Outcome(writes=[accessobjects.unmount(found, lost)], waiting="pending unmount")
-    raise_for(found.status.error)
-    done = found.status.ready and found.status.state == "unmounted"
-    return DONE if done else Outcome(waiting="pending unmount")
+    if access.spec.desired_state != "unmounted":
+        return Outcome(writes=[accessobjects.unmount(access, lost)], waiting="pending unmount")
+    raise_for(access.status.error)
+    is_unmounted = access.status.ready and access.status.state == "unmounted"
+    return DONE if is_unmounted else Outcome(waiting="pending unmount")
 
 
 def _propose_copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -485,21 +504,23 @@ def _propose_container(snapshot: WorkflowSnapshot, index: int, directive: Direct
 def _start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Have rabbits mount what a directive's containers use, and start those."""
     targets = containersteps.targets(snapshot, directive)
-    served = [_mount_on_rabbits(snapshot, target, targets) for target in targets]
-    waiting = next((each for each in served if each is not DONE), None)
-    if waiting is not None:
-        return Outcome(writes=[w for each in served for w in each.writes], waiting=waiting.waiting)
+    outcomes = [_mount_on_rabbits(snapshot, target, targets) for target in targets]
+    unfinished = next((each for each in outcomes if each is not DONE), None)
+    if unfinished is not None:
+        return Outcome(
+            writes=[w for each in outcomes for w in each.writes], waiting=unfinished.waiting
+        )
     return containersteps.start(snapshot, index, directive)
 
 
 def _mount_on_rabbits(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> Outcome:
     """Have rabbits mount the storage of the directive `target` until Teardown."""
-    found = snapshot.accesses.get(f"{snapshot.child_name(target)}-{SERVERS}")
+    access = snapshot.accesses.get(f"{snapshot.child_name(target)}-{SERVERS}")
     mounted_for = (target, "container")
-    if found is None:
+    if access is None:
         if not may_mount(snapshot, target, targets, SERVERS):
             return Outcome(waiting="pending mount")
-        made = accessobjects.new(
+        new_access = accessobjects.new(
             snapshot.workflow,
             target,
             SERVERS,
@@ -508,13 +529,15 @@ def _mount_on_rabbits(snapshot: WorkflowSnapshot, target: int, targets: Sequence
             lost=snapshot.lost_nodes,
             **instance_options(snapshot, snapshot.directives[target]),
         )
-        return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
-    until_teardown = found.metadata.labels.get(labels.TEARDOWN_STATE) == State.TEARDOWN
-    if found.spec.desired_state != "mounted" or not until_teardown:
-        again = accessobjects.mount_again(found, *mounted_for, snapshot.lost_nodes)
-        return Outcome(writes=[again], waiting="pending mount")
-    raise_for(found.status.error)
-    return DONE if is_mounted(found) else Outcome(waiting="pending mount")
+        return Outcome(
+            writes=[Create(kind=kinds.NNF_ACCESS, object=new_access)], waiting="pending mount"
+        )
+    is_until_teardown = access.metadata.labels.get(labels.TEARDOWN_STATE) == State.TEARDOWN
+    if access.spec.desired_state != "mounted" or not is_until_teardown:
+        remount = accessobjects.mount_again(access, *mounted_for, snapshot.lost_nodes)
+        return Outcome(writes=[remount], waiting="pending mount")
+    raise_for(access.status.error)
+    return DONE if is_mounted(access) else Outcome(waiting="pending mount")
 
 
 HANDLERS: Final[Mapping[tuple[State, str], Handler]] = {

@@ -9,9 +9,9 @@ from warren.dws.persistent import sharing
 from warren.dws.workflow.workflowsnapshot import WorkflowSnapshot
 
 
-def is_mounted(found: NnfAccess | None) -> bool:
+def is_mounted(access: NnfAccess | None) -> bool:
     """Return whether the nodes of an access have mounted what they are to mount."""
-    return found is not None and found.status.ready and found.status.state == "mounted"
+    return access is not None and access.status.ready and access.status.state == "mounted"
 
 
 def may_mount(snapshot: WorkflowSnapshot, index: int, indexes: Iterable[int], clients: str) -> bool:
@@ -21,11 +21,11 @@ def may_mount(snapshot: WorkflowSnapshot, index: int, indexes: Iterable[int], cl
     wait for each other. `indexes` are those of all directives whose storage is mounted now.
     """
     names = {each: instance_of(snapshot.directives[each]) for each in (*indexes, index)}
-    own = names[index]
-    return own is None or all(
+    own_name = names[index]
+    return own_name is None or all(
         is_mounted(snapshot.accesses.get(f"{snapshot.child_name(each)}-{clients}"))
         for each, name in names.items()
-        if name is not None and name < own
+        if name is not None and name < own_name
     )
 
 
@@ -37,10 +37,10 @@ def instance_of(directive: Directive) -> str | None:
 def instance_options(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, Any]:
     """Return what an access is told of the instance whose storage a directive uses, if any."""
     name = instance_of(directive)
-    found = snapshot.instances.get(name) if name is not None else None
+    instance = snapshot.instances.get(name) if name is not None else None
     return {
         "instance_name": name,
-        "shared": sharing.from_annotations(found.object.metadata.annotations)
-        if found is not None
+        "shared": sharing.from_annotations(instance.object.metadata.annotations)
+        if instance is not None
         else None,
     }

@@ -15,7 +15,7 @@ from warren.dws.workflow import containersteps
 from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 _STORAGE_COMMANDS = ("jobdw", "persistentdw")
-_FAILED = ("Failed", "Invalid")
+_FAILED_STATUSES = ("Failed", "Invalid")
 
 
 def targets(snapshot: WorkflowSnapshot) -> list[int]:
@@ -53,17 +53,17 @@ def unfinished_copies(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
 
 def finish(snapshot: WorkflowSnapshot) -> Outcome:
     """Wait for all copies that were asked for. Raises Fault where one has failed."""
-    going_on = unfinished_copies(snapshot)
-    if going_on:
-        return Outcome(waiting=f"{len(going_on)} data movements to finish")
+    unfinished = unfinished_copies(snapshot)
+    if unfinished:
+        return Outcome(waiting=f"{len(unfinished)} data movements to finish")
     for each in _requested_copies(snapshot):
         status = each.status
-        if status.status in _FAILED:
+        if status.status in _FAILED_STATUSES:
             # Mostly, it begins with the path that it is about.
             path = each.spec.source.path
-            words = status.message if path in status.message else f"{path}: {status.message}"
+            message = status.message if path in status.message else f"{path}: {status.message}"
             raise Fault(
-                f"data movement failed: {words}",
+                f"data movement failed: {message}",
                 type=status.error.type if status.error else "User",
             )
     return DONE
@@ -87,8 +87,11 @@ def may_end_post_run(snapshot: WorkflowSnapshot) -> bool:
     lost with its word.
     """
     workflow = snapshot.workflow
-    ends = workflow.spec.desired_state is State.POST_RUN
-    over = workflow.status.state is State.POST_RUN and workflow.status.ready
+    is_ending = workflow.spec.desired_state is State.POST_RUN
+    is_over = workflow.status.state is State.POST_RUN and workflow.status.ready
     return (
-        ends and not over and copyservice.is_enabled(workflow) and not unfinished_copies(snapshot)
+        is_ending
+        and not is_over
+        and copyservice.is_enabled(workflow)
+        and not unfinished_copies(snapshot)
     )

@@ -77,31 +77,31 @@ def update_refusal(old: Object, new: Object) -> str | None:
         if desired == State.PROPOSAL:
             return None
         return None if desired == State.TEARDOWN else "Proposal is not ready yet."
-    unfinished = _driver_refusal(current, old, new)
-    if unfinished is not None:
-        return unfinished
+    driver_refusal = _driver_refusal(current, old, new)
+    if driver_refusal is not None:
+        return driver_refusal
     try:
-        wanted = State(desired)
+        desired_state = State(desired)
     except ValueError:
         known = ", ".join(State)
         return f"spec.desiredState: {desired!r} is not a state; it is one of {known}."
-    return refusal(State(current), wanted, ready=bool(status.get("ready")))
+    return refusal(State(current), desired_state, ready=bool(status.get("ready")))
 
 
 def _driver_refusal(current: str, old: Object, new: Object) -> str | None:
-    before: Sequence[Any] = (old.get("status") or {}).get("drivers") or ()
+    old_entries: Sequence[Any] = (old.get("status") or {}).get("drivers") or ()
     status = new.get("status") or {}
-    after: Sequence[Any] = status.get("drivers") or ()
-    present = {current, new["spec"].get("desiredState")} & {current, status.get("state")}
-    for index, entry in enumerate(after):
-        was = before[index] if index < len(before) else None
-        if entry.get("watchState") not in present:
-            if entry != was:
+    new_entries: Sequence[Any] = status.get("drivers") or ()
+    current_states = {current, new["spec"].get("desiredState")} & {current, status.get("state")}
+    for index, entry in enumerate(new_entries):
+        old_entry = old_entries[index] if index < len(old_entries) else None
+        if entry.get("watchState") not in current_states:
+            if entry != old_entry:
                 return f"status.drivers[{index}]: only entries of {current} may change."
         elif entry.get("completed"):
             if entry.get("status") != "Completed" or entry.get("error"):
                 return f"status.drivers[{index}]: a completed entry has status Completed."
-        elif was is not None and was.get("completed"):
+        elif old_entry is not None and old_entry.get("completed"):
             return f"status.drivers[{index}]: a completed entry stays completed."
     return None
 
@@ -174,24 +174,30 @@ _PRIORITY: Final = {"Completed": 1, "DriverWait": 2, "Running": 2, "Queued": 2, 
 
 def conclude(workflow: Workflow, drivers: Sequence[DriverStatus], now: float) -> dict[str, Any]:
     """Return the status that follows from what the drivers have done in the present state."""
-    own = [driver for driver in drivers if driver.watch_state is workflow.status.state]
+    drivers_of_state = [driver for driver in drivers if driver.watch_state is workflow.status.state]
     if workflow.spec.force_ready:
         return _ready_status(workflow, "Forced Ready", now)
-    if all(driver.completed for driver in own):
+    if all(driver.completed for driver in drivers_of_state):
         return _ready_status(workflow, "", now)
-    worst = max(own, key=lambda driver: _PRIORITY[driver.status])
-    gravest = [driver for driver in own if _PRIORITY[driver.status] == _PRIORITY[worst.status]]
+    worst = max(drivers_of_state, key=lambda driver: _PRIORITY[driver.status])
+    gravest = [
+        driver for driver in drivers_of_state if _PRIORITY[driver.status] == _PRIORITY[worst.status]
+    ]
     explained = [driver for driver in gravest if driver.message]
     message = (
         f"DW Directive {explained[-1].dwd_index}: {explained[-1].message}" if explained else ""
     )
-    known = worst.status in ("TransientCondition", "Error")
-    return {"ready": False, "status": worst.status if known else "DriverWait", "message": message}
+    is_grave = worst.status in ("TransientCondition", "Error")
+    return {
+        "ready": False,
+        "status": worst.status if is_grave else "DriverWait",
+        "message": message,
+    }
 
 
 def _ready_status(workflow: Workflow, message: str, now: float) -> dict[str, Any]:
-    began = workflow.status.desired_state_change
-    elapsed = now - parse_rfc3339(began) if began else 0.0
+    entered_at = workflow.status.desired_state_change
+    elapsed = now - parse_rfc3339(entered_at) if entered_at else 0.0
     return {
         "ready": True,
         "status": "Completed",

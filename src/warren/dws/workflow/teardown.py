@@ -30,16 +30,16 @@ def tear_down(snapshot: WorkflowSnapshot, index: int, directive: Directive | Non
         )
     if snapshot.container_jobs:
         # Nothing is unmounted under a container; a job goes after its pods.
-        found_jobs = {
+        deleting_by_job = {
             each.metadata.key: each.metadata.deleting for each in snapshot.container_jobs.values()
         }
-        return _remove(kinds.BATCH_JOB, found_jobs)
-    names = [f"{snapshot.child_name(index)}-{who}" for who in (COMPUTES, SERVERS)]
-    mounted = [each for name, each in snapshot.accesses.items() if name in names]
-    if mounted:
-        return _remove_and_check(kinds.NNF_ACCESS, mounted)
-    found = snapshot.storages.get(snapshot.child_name(index))
-    return DONE if found is None else _remove_and_check(kinds.NNF_STORAGE, [found])
+        return _remove(kinds.BATCH_JOB, deleting_by_job)
+    names = [f"{snapshot.child_name(index)}-{side}" for side in (COMPUTES, SERVERS)]
+    accesses = [each for name, each in snapshot.accesses.items() if name in names]
+    if accesses:
+        return _remove_and_check(kinds.NNF_ACCESS, accesses)
+    storage = snapshot.storages.get(snapshot.child_name(index))
+    return DONE if storage is None else _remove_and_check(kinds.NNF_STORAGE, [storage])
 
 
 def release(snapshot: WorkflowSnapshot, index: int, directive: Directive | None) -> Outcome:
@@ -47,13 +47,13 @@ def release(snapshot: WorkflowSnapshot, index: int, directive: Directive | None)
     outcome = tear_down(snapshot, index, directive)
     if outcome.waiting is not None:
         return outcome
-    own = instances.consumer(snapshot.workflow, index)
+    own_reference = instances.consumer(snapshot.workflow, index)
     # No event of it would come here: it is written before what depends on it, and not waited for.
     return Outcome(
         writes=[
-            instances.change_to_remove_consumers(each.object, [own])
+            instances.change_to_remove_consumers(each.object, [own_reference])
             for each in snapshot.instances.values()
-            if own in each.object.spec.consumer_references
+            if own_reference in each.object.spec.consumer_references
         ]
     )
 
@@ -66,33 +66,33 @@ def stop(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcom
 
 def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Let an instance live on its own, if it has become one; else it goes."""
-    found = snapshot.instances.get(directive.values["name"])
-    made_by = snapshot.breakdowns.get(snapshot.child_name(index))
-    if found is None or not instances.is_made_by(found.object, made_by):
+    instance = snapshot.instances.get(directive.values["name"])
+    breakdown = snapshot.breakdowns.get(snapshot.child_name(index))
+    if instance is None or not instances.is_made_by(instance.object, breakdown):
         return DONE
-    complete = all(
+    is_complete = all(
         driver.completed
         for driver in states.drivers_of(snapshot.workflow)
         if driver.dwd_index == index and driver.watch_state is not State.TEARDOWN
     )
-    if complete and not found.is_deleting:
-        return Outcome(writes=[instances.disown(found.object)])
-    return _wait_destroyed(found, [Remove(kind=kinds.PERSISTENT_INSTANCE, key=found.key)])
+    if is_complete and not instance.is_deleting:
+        return Outcome(writes=[instances.disown(instance.object)])
+    return _wait_destroyed(instance, [Remove(kind=kinds.PERSISTENT_INSTANCE, key=instance.key)])
 
 
 def destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Destroy an instance, and wait until it is gone."""
-    found = snapshot.instances.get(directive.values["name"])
-    if found is None:
+    instance = snapshot.instances.get(directive.values["name"])
+    if instance is None:
         return DONE
-    return _wait_destroyed(found, instances.destroy(found.object, snapshot.workflow))
+    return _wait_destroyed(instance, instances.destroy(instance.object, snapshot.workflow))
 
 
-def _wait_destroyed(found: InstanceSnapshot, writes: Sequence[Write]) -> Outcome:
-    if not found.object.metadata.deleting:
+def _wait_destroyed(instance: InstanceSnapshot, writes: Sequence[Write]) -> Outcome:
+    if not instance.object.metadata.deleting:
         return Outcome(writes=writes, waiting="delete")
-    raise_for(found.object.status.error)
-    users = len(found.object.spec.consumer_references)
+    raise_for(instance.object.status.error)
+    users = len(instance.object.spec.consumer_references)
     return Outcome(waiting=f"delete, once {plural(users, 'user')} let go" if users else "delete")
 
 
@@ -105,8 +105,10 @@ def _remove_and_check(kind: Kind, objects: Sequence[NnfAccess | NnfStorage]) -> 
     return outcome
 
 
-def _remove(kind: Kind, objects: Mapping[Key, bool]) -> Outcome:
+def _remove(kind: Kind, deleting_by_key: Mapping[Key, bool]) -> Outcome:
     return Outcome(
-        writes=[Remove(kind=kind, key=key) for key, deleting in objects.items() if not deleting],
+        writes=[
+            Remove(kind=kind, key=key) for key, deleting in deleting_by_key.items() if not deleting
+        ],
         waiting="delete",
     )

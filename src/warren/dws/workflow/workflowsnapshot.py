@@ -52,13 +52,13 @@ class WorkflowSnapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     wiring: Mapping[str, str] | None = None
     """The rabbit of each compute node, empty for one without; None while that is not known."""
     positions: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """The place of each compute node among those of its rabbit, as far as `wiring` is known."""
+    """The position of each compute node among those of its rabbit, as far as `wiring` is known."""
     copy_profiles: Mapping[str, Object] = msgspec.field(default_factory=dict)
     """The NnfDataMovementProfiles that directives choose from."""
     pinned_copy_profiles: Mapping[str, Object] = msgspec.field(default_factory=dict)
     """The copies of them that directives have, by the name of the directive's objects."""
     container_profiles: Mapping[str, Object] = msgspec.field(default_factory=dict)
-    """Those that directives choose from."""
+    """The NnfContainerProfiles that directives choose from."""
     pinned_container_profiles: Mapping[str, Object] = msgspec.field(default_factory=dict)
     """The copies of them that directives have, by the name of the directive's objects."""
     container_jobs: Mapping[str, BatchJob] = msgspec.field(default_factory=dict)
@@ -105,11 +105,11 @@ class WorkflowSnapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def mistakes(self) -> Mapping[int, Mistake]:
         """The first mistake of each directive that has one, by the directive's index."""
-        wanted = any(each.values.get("type") == "raw" for each in self.directives)
+        names_raw = any(each.values.get("type") == "raw" for each in self.directives)
         facts = Facts(
             userid=self.workflow.spec.user_id,
             file_systems=self.file_systems,
-            raw_volumes=rabbitstorages.raw_volumes(self.rabbits.values()) if wanted else None,
+            raw_volumes=rabbitstorages.raw_volumes(self.rabbits.values()) if names_raw else None,
             why_not_made=self.why_not_made,
             groupid=self.workflow.spec.group_id,
             copy_profiles=frozenset(self.copy_profiles),
@@ -120,10 +120,10 @@ class WorkflowSnapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             if self.has_containers
             else None,
         )
-        first: dict[int, Mistake] = {}
-        for found in findings(self.directives, facts):
-            first.setdefault(found.directive, found.mistake)
-        return first
+        mistake_by_index: dict[int, Mistake] = {}
+        for finding in findings(self.directives, facts):
+            mistake_by_index.setdefault(finding.directive, finding.mistake)
+        return mistake_by_index
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

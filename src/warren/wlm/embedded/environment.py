@@ -50,23 +50,23 @@ class DwsEnvironment(ShellPlugin):
     """The plugin."""
 
     def __init__(self, node: ShellNode, seconds: float = _TIMEOUT) -> None:
-        """What is not there is waited for so long, and then the job cannot run."""
+        """What is not there is waited for so many `seconds`, and then the job cannot run."""
         self._node = node
-        self._seconds = seconds
+        self._wait_seconds = seconds
 
     async def init(self, shell: RunningShell) -> None:
         directives = jobdirectives.directives(shell.info.jobspec)
         if directives is None:
             return
-        variables, lost = await self._variables(shell)
+        variables, lost_nodes = await self._variables(shell)
         # Others name files of the machine, and nothing that is mounted.
-        own = (value for name, value in variables.items() if name.startswith("DW_"))
-        paths = [each for each in own if each[:1] == "/"]
-        if shell.info.host not in lost:
+        storage_values = (value for name, value in variables.items() if name.startswith("DW_"))
+        paths = [each for each in storage_values if each[:1] == "/"]
+        if shell.info.host not in lost_nodes:
             await self._wait_mounted(paths)
         shell.environment.update(self._localize(variables, paths))
         if containerauth.has_token(directives):
-            token = await _token(shell, self._seconds)
+            token = await _token(shell, self._wait_seconds)
             if token is not None:
                 shell.environment[TOKEN] = token
 
@@ -79,19 +79,19 @@ class DwsEnvironment(ShellPlugin):
         """
         request = {"id": shell.info.job, "path": "eventlog"}
         while True:
-            lost: set[str] = set()
+            lost_nodes: set[str] = set()
             watch = shell.handle.stream("job-info.eventlog-watch", request)
             try:
                 async with aclosing(watch) as entries:  # type: ignore[type-var]
                     async for entry in entries:
                         event = eventlog.decode_line(entry["event"])
                         if event.name == ENVIRONMENT:
-                            return event.context["variables"], lost
+                            return event.context["variables"], lost_nodes
                         if (
                             event.name == "exception"
                             and event.context["type"] == tolerance.EXCEPTION
                         ):
-                            lost |= tolerance.node_names(event.context.get("note", ""))
+                            lost_nodes |= tolerance.node_names(event.context.get("note", ""))
             except RpcError as error:
                 if not (error.unserved or error.busy):
                     raise
@@ -103,11 +103,11 @@ class DwsEnvironment(ShellPlugin):
         """Return variables with the node's own paths, also within lists (`DW_JOBS`)."""
         local_paths = {path: self._node.local_path(path) for path in paths}
         # By the paths that are known: one may hold a comma.
-        known = "|".join(map(re.escape, sorted(local_paths, key=len, reverse=True)))
-        listed = re.compile(f":({known})(?=,|$)")
+        any_path = "|".join(map(re.escape, sorted(local_paths, key=len, reverse=True)))
+        path_in_list = re.compile(f":({any_path})(?=,|$)")
 
         return {
-            name: listed.sub(lambda each: f":{local_paths[each[1]]}", value)
+            name: path_in_list.sub(lambda each: f":{local_paths[each[1]]}", value)
             if name in _LIST_VARIABLES
             else local_paths.get(value, value)
             for name, value in variables.items()
@@ -116,9 +116,9 @@ class DwsEnvironment(ShellPlugin):
     async def _wait_mounted(self, paths: Sequence[str]) -> None:
         """Return when all storage is there. Raises CannotRun if that takes too long."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + self._seconds
+        deadline = loop.time() + self._wait_seconds
         while missing := [path for path in paths if not self._node.is_mounted(path)]:
-            if loop.time() > end:
+            if loop.time() > deadline:
                 raise CannotRun(f"the node has lost the job's storage: {missing[0]} is not mounted")
             await asyncio.sleep(_POLL_INTERVAL)
 
@@ -130,17 +130,17 @@ async def _token(shell: RunningShell, seconds: float) -> str | None:
     where the instance answers that it cannot tell now. Raises CannotRun where it cannot be read.
     """
     loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
+    deadline = loop.time() + seconds
     while True:
         try:
-            found = await shell.handle.rpc(TOPIC, {"id": shell.info.job})
+            answer = await shell.handle.rpc(TOPIC, {"id": shell.info.job})
         except RpcError as error:
             if error.errnum == errno.ENOENT:
                 return None
             if error.unserved:
-                end = loop.time() + seconds
-            elif not error.busy or loop.time() > end:
+                deadline = loop.time() + seconds
+            elif not error.busy or loop.time() > deadline:
                 raise CannotRun(f"no {TOKEN} for the job: {error}") from error
             await asyncio.sleep(_TOKEN_RETRY_DELAY)
         else:
-            return str(found["token"])
+            return str(answer["token"])

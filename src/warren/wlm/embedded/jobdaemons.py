@@ -27,46 +27,46 @@ class DaemonCommands:
         self._table = table
 
     def settings(self, spec: Mapping[str, Any]) -> Settings:
-        needed = bool(_required_daemons(spec))
+        needs_daemons = bool(_required_daemons(spec))
         return Settings(
             prolog_name=DAEMONS_PROLOG,
             epilog_name=DAEMONS_EPILOG,
             earlier_prolog=PROLOG,
-            has_prolog=needed,
-            has_epilog=needed,
+            has_prolog=needs_daemons,
+            has_epilog=needs_daemons,
         )
 
     def steps(self, job: JobId, spec: Mapping[str, Any], description: str) -> Sequence[Step]:
-        starts = description == DAEMONS_PROLOG
+        is_start = description == DAEMONS_PROLOG
         workflow = BINDING.workflow(job)
-        identity = {
+        workflow_variables = {
             "DW_WORKFLOW_NAME": workflow.name,
             "DW_WORKFLOW_NAMESPACE": workflow.namespace,
         }
         required = _required_daemons(spec)
-        found = []
-        for name in required if starts else reversed(required):
+        all_steps = []
+        for name in required if is_start else reversed(required):
             daemon = self._table.get(name)
             if daemon is None:
                 raise CommandNotStarted(
                     f"the daemon {name!r} is not in the site's configuration any more: submit "
                     "the job again without it, or ask an admin for it"
                 )
-            command = daemon.prolog if starts else daemon.epilog
+            command = daemon.prolog if is_start else daemon.epilog
             if command:
-                found.append(
+                all_steps.append(
                     Step(
-                        subject=f"{'prolog' if starts else 'epilog'} of the daemon {name!r}",
+                        subject=f"{'prolog' if is_start else 'epilog'} of the daemon {name!r}",
                         argv=command,
                         per_rank=True,
                         seconds=tables.seconds(daemon.timeout) or None,
                         kill_seconds=tables.seconds(daemon.kill_timeout),
-                        exit_on_first_error=starts,
-                        drains_on_failure=not starts,
-                        environment={**identity, "WARREN_DAEMON": name},
+                        exit_on_first_error=is_start,
+                        drains_on_failure=not is_start,
+                        environment={**workflow_variables, "WARREN_DAEMON": name},
                     )
                 )
-        return found
+        return all_steps
 
 
 def _required_daemons(spec: Mapping[str, Any]) -> Sequence[str]:

@@ -29,7 +29,7 @@ from warren.wlm.codec import BINDING
 
 _MAX_SHARED_WITH: Final = 100
 """Users and groups that may share one instance: all stand in each access control list."""
-_TRIES: Final = 5
+_MAX_TRIES: Final = 5
 """How often a change is decided again because the instance has changed meanwhile."""
 
 
@@ -39,14 +39,14 @@ class _SharedWith(msgspec.Struct, frozen=True):
     groups: tuple[int, ...] = ()
 
     def sharing(self) -> Sharing:
-        found = Sharing(
+        shared = Sharing(
             everyone=self.everyone, users=frozenset(self.users), groups=frozenset(self.groups)
         )
-        if sharing.parse(str(found)) != found:
+        if sharing.parse(str(shared)) != shared:
             raise RpcError(
                 errno.EINVAL, "Users and groups are given by numbers that the system has."
             )
-        return found
+        return shared
 
 
 class _ShareRequest(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ class PersistentService:
 
     async def _list(self, request: Request) -> Payload:
         groups: Collection[int] | None = None
-        found = []
+        summaries = []
         for raw in self._persistent.all():
             if raw["metadata"]["namespace"] != kinds.DEFAULT_NAMESPACE:
                 continue
@@ -104,11 +104,11 @@ class PersistentService:
             user = request.cred.userid
             if request.cred.is_owner or may_use(obj.spec.user_id, shared, user, groups or ()):
                 servers = self._servers.get(obj.metadata.key)
-                found.append(summary(obj, servers))
-        return {"persistent": sorted(found, key=lambda each: str(each["name"]))}
+                summaries.append(summary(obj, servers))
+        return {"persistent": sorted(summaries, key=lambda each: str(each["name"]))}
 
     async def _share(self, request: Request) -> Payload:
-        message = _read(request, _ShareRequest)
+        message = _decode(request, _ShareRequest)
         added, removed = message.add.sharing(), message.remove.sharing()
 
         def decide(obj: PersistentStorageInstance) -> Change | None:
@@ -127,22 +127,22 @@ class PersistentService:
         return {"persistent": summary(changed, self._servers.get(changed.metadata.key))}
 
     async def _expire(self, request: Request) -> Payload:
-        message = _read(request, _ExpireRequest)
+        message = _decode(request, _ExpireRequest)
         if message.expires is not None and not self._clock.now() < message.expires <= expiry.LAST:
             raise RpcError(errno.EINVAL, "Storage expires at a time in the future.")
 
         def decide(obj: PersistentStorageInstance) -> Change | None:
             meta = obj.metadata
             text = None if message.expires is None else expiry.expiry_text(message.expires)
-            wanted = replace(meta, annotations={labels.EXPIRES: text} if text else {})
-            if (last := expiry.expiry_time(wanted, self._max_lifetime)) != expiry.from_annotations(
-                wanted.annotations
-            ):
-                assert last is not None
+            new_meta = replace(meta, annotations={labels.EXPIRES: text} if text else {})
+            if (
+                latest := expiry.expiry_time(new_meta, self._max_lifetime)
+            ) != expiry.from_annotations(new_meta.annotations):
+                assert latest is not None
                 raise RpcError(
                     errno.EINVAL,
                     f"The persistent storage {message.name!r} is kept until "
-                    f"{expiry.expiry_text(last)} at most (storage.persistent-max).",
+                    f"{expiry.expiry_text(latest)} at most (storage.persistent-max).",
                 )
             return _patch(obj, {"metadata": {"annotations": {labels.EXPIRES: text}}})
 
@@ -152,15 +152,15 @@ class PersistentService:
         return {"persistent": summary(changed, self._servers.get(changed.metadata.key))}
 
     async def _destroy(self, request: Request) -> Payload:
-        message = _read(request, _DestroyRequest)
+        message = _decode(request, _DestroyRequest)
 
         def decide(obj: PersistentStorageInstance) -> Change | None:
-            used = _consumers(obj)
-            if used["count"]:
+            consumers = _consumers(obj)
+            if consumers["count"]:
                 raise RpcError(
                     errno.EBUSY,
                     f"The persistent storage {message.name!r} cannot be destroyed while "
-                    f"{plural(used['count'], 'job')} use it: try again when they have ended.",
+                    f"{plural(consumers['count'], 'job')} use it: try again when they have ended.",
                 )
             if obj.metadata.deleting or obj.spec.state == "Destroying":
                 return None
@@ -174,11 +174,11 @@ class PersistentService:
         self,
         cred: Cred,
         name: str,
-        what: str,
+        action: str,
         decide: Callable[[PersistentStorageInstance], Change | None],
     ) -> PersistentStorageInstance:
         """Change storage that the user may change, and return it. Raises RpcError."""
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             try:
                 raw = await self._client.get(
                     kinds.PERSISTENT_INSTANCE, Key(kinds.DEFAULT_NAMESPACE, name)
@@ -188,7 +188,7 @@ class PersistentService:
                     raise RpcError(
                         errno.EPERM,
                         f"The persistent storage {name!r} is {user_name(obj.spec.user_id)}'s: only "
-                        f"that user, or the owner of the instance, can {what}.",
+                        f"that user, or the owner of the instance, can {action}.",
                     )
                 change = decide(obj)
                 if change is None:
@@ -208,7 +208,7 @@ def summary(obj: PersistentStorageInstance, servers: Object | None) -> dict[str,
     shared = sharing.from_annotations(obj.metadata.annotations)
     sets = read(servers, Servers).spec.allocation_sets if servers is not None else ()
     shares = [(each.allocation_size, share) for each in sets for share in each.storage]
-    used = _consumers(obj)
+    consumers = _consumers(obj)
     error = obj.status.error
     return {
         "name": obj.metadata.name,
@@ -216,8 +216,8 @@ def summary(obj: PersistentStorageInstance, servers: Object | None) -> dict[str,
         "capacity": sum(size * share.allocation_count for size, share in shares),
         "userid": obj.spec.user_id,
         "state": "Destroying" if obj.metadata.deleting else obj.status.state or "Creating",
-        "jobs": used["jobs"],
-        "workflows": used["workflows"],
+        "jobs": consumers["jobs"],
+        "workflows": consumers["workflows"],
         "shared": {
             "everyone": shared.everyone,
             "users": sorted(shared.users),
@@ -232,8 +232,8 @@ def summary(obj: PersistentStorageInstance, servers: Object | None) -> dict[str,
 
 def _consumers(obj: PersistentStorageInstance) -> Mapping[str, Any]:
     """Return the jobs that use an instance, and the Workflows of other workload managers."""
-    found = {instances.workflow_of(each) for each in obj.spec.consumer_references}
-    names = sorted(each.name for each in found if each is not None)
+    workflow_keys = {instances.workflow_of(each) for each in obj.spec.consumer_references}
+    names = sorted(each.name for each in workflow_keys if each is not None)
     return {
         "jobs": [job for name in names if (job := BINDING.job(name)) is not None],
         "workflows": [name for name in names if BINDING.job(name) is None],
@@ -250,7 +250,7 @@ def _patch(obj: PersistentStorageInstance, patch: Object) -> Change:
     )
 
 
-def _read(request: Request, kind: type[Any]) -> Any:
+def _decode(request: Request, kind: type[Any]) -> Any:
     try:
         return msgspec.convert(request.payload, kind)
     except msgspec.ValidationError as error:

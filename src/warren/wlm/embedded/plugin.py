@@ -112,8 +112,8 @@ class DwsPlugin:
             self._tap.call_at(since + self._epilog_timeout, partial(self._epilog_timed_out, job))
 
     def _epilog_timed_out(self, job: JobId) -> None:
-        found = self._tap.with_pending_events(job)
-        if found is not None and EPILOG in found.epilogs:
+        pending = self._tap.with_pending_events(job)
+        if pending is not None and EPILOG in pending.epilogs:
             self._tap.raise_exception(job, EPILOG_TIMEOUT, 0, "DWS epilog timed out")
 
     def _create(self, job: Job) -> codec.Create:
@@ -180,10 +180,10 @@ class DwsPlugin:
             if message.exclude is not None:
                 updates["attributes.system.constraints"] = self._constraints(job.id, message)
             # Set in any case: what a job's author has written there is not asked for.
-            own = jobspecs.system(self._tap.jobspec(job.id))
-            if message.dw_constraints or own.get("dw_constraints"):
+            system = jobspecs.system(self._tap.jobspec(job.id))
+            if message.dw_constraints or system.get("dw_constraints"):
                 updates["attributes.system.dw_constraints"] = message.dw_constraints or {}
-            if message.requires or own.get("dw_requires"):
+            if message.requires or system.get("dw_requires"):
                 updates["attributes.system.dw_requires"] = list(message.requires or ())
             self._tap.update_jobspec(job.id, updates)
             self._tap.dependency_remove(job.id, DEPENDENCY)
@@ -191,8 +191,8 @@ class DwsPlugin:
 
     def _constraints(self, job: JobId, message: codec.ResourceUpdate) -> Any:
         """Add what excludes nodes to the constraints that the job has."""
-        own = jobspecs.system(self._tap.jobspec(job)).get("constraints")
-        return {"and": [own, message.exclude]} if own else message.exclude
+        own_constraints = jobspecs.system(self._tap.jobspec(job)).get("constraints")
+        return {"and": [own_constraints, message.exclude]} if own_constraints else message.exclude
 
     async def _prolog_remove(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.PrologRemove)
@@ -207,9 +207,9 @@ class DwsPlugin:
         job = self._tap.with_pending_events(JobId(message.id))
         r = self._tap.resources(JobId(message.id))
         if job is not None and EPILOG in job.epilogs and r is not None:
-            named = set(hostlist.decode(message.nodelist))
+            hosts = set(hostlist.decode(message.nodelist))
             self._tap.release(
-                job.id, [each.rank for each in resource_set.decode_ranks(r) if each.host in named]
+                job.id, [each.rank for each in resource_set.decode_ranks(r) if each.host in hosts]
             )
         return {}
 

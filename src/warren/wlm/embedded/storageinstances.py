@@ -19,8 +19,8 @@ class StorageInstances(Mapping[str, InstanceFacts]):
         self._instances = informers.of(kinds.PERSISTENT_INSTANCE)
         self._servers = informers.of(kinds.SERVERS)
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
-        self._last_read: Object | None = None
-        self._system: SystemConfiguration | None = None
+        self._raw_configuration: Object | None = None
+        self._configuration: SystemConfiguration | None = None
         """What was seen, read once: it names every node of the system."""
 
     def __getitem__(self, name: str) -> InstanceFacts:
@@ -39,14 +39,17 @@ class StorageInstances(Mapping[str, InstanceFacts]):
 
     def nodes(self, name: str) -> Sequence[str] | None:
         """Return the nodes that an instance is for; None for all, and where it is not known yet."""
-        found = self.get(name)
-        if found is None or not is_node_local(found.file_system):
+        instance = self.get(name)
+        if instance is None or not is_node_local(instance.file_system):
             return None
         servers = self._servers.get(Key(kinds.DEFAULT_NAMESPACE, name))
         sets = read(servers, Servers).spec.allocation_sets if servers is not None else ()
         raw = self._configurations.get(kinds.CONFIGURATION_KEY)
-        if raw is not self._last_read:
-            self._last_read, self._system = raw, read(raw, SystemConfiguration) if raw else None
-        if not sets or self._system is None:
+        if raw is not self._raw_configuration:
+            self._raw_configuration, self._configuration = (
+                raw,
+                read(raw, SystemConfiguration) if raw else None,
+            )
+        if not sets or self._configuration is None:
             return None
-        return nodelocal.nodes_of(sets[0], self._system)
+        return nodelocal.nodes_of(sets[0], self._configuration)

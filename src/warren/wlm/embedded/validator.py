@@ -174,13 +174,13 @@ class StorageValidator:
 
     def _needs_groups(self, texts: Sequence[str]) -> bool:
         """Return whether it matters which groups the user is in: they are looked up for that."""
-        named = (self._persistent.get(name) for name in instances.instance_names(texts))
-        return any(each is not None and each.sharing.groups for each in named)
+        named_instances = (self._persistent.get(name) for name in instances.instance_names(texts))
+        return any(each is not None and each.sharing.groups for each in named_instances)
 
     def _names_raw(self, texts: Sequence[str]) -> bool:
-        named = (self._persistent.get(name) for name in instances.instance_names(texts))
+        named_instances = (self._persistent.get(name) for name in instances.instance_names(texts))
         return any("raw" in text for text in texts) or any(
-            each is not None and each.file_system == "raw" for each in named
+            each is not None and each.file_system == "raw" for each in named_instances
         )
 
     def _rewrite(
@@ -190,22 +190,30 @@ class StorageValidator:
         available = self._profiles()
         try:
             needs: list[AllocationNeed] = []
-            where: list[Locality] = []
-            asked: list[tuple[str, Sequence[AllocationNeed]]] = []
+            localities: list[Locality] = []
+            typed_needs: list[tuple[str, Sequence[AllocationNeed]]] = []
             for directive in directives:
                 if self._creates_storage(directive):
                     profile = storageprofiles.choose(directive.values.get("profile"), available)
-                    own = allocationneeds.needs_of(directive, profile)
+                    directive_needs = allocationneeds.needs_of(directive, profile)
                     fs_type = directive.values["type"]
                     if self._only_some_rabbits_make(fs_type):
-                        own = allocationneeds.with_supported_type_label(own, fs_type)
-                    needs += self._policy.with_site_limits(own)
-                    asked.append((fs_type, own))
-                    where += self._localities(directive, own, profile)
+                        directive_needs = allocationneeds.with_supported_type_label(
+                            directive_needs, fs_type
+                        )
+                    needs += self._policy.with_site_limits(directive_needs)
+                    typed_needs.append((fs_type, directive_needs))
+                    localities += self._localities(directive, directive_needs, profile)
             nodes = resources.least_node_count(spec["resources"])
-            maximums.check_maximums(asked, nodes, self._min_allocation, self._max_gib_per_node)
-            changed = resources.rewrite(
-                spec["resources"], needs, self._min_allocation, self._largest_rabbit_gib(), where
+            maximums.check_maximums(
+                typed_needs, nodes, self._min_allocation, self._max_gib_per_node
+            )
+            new_resources = resources.rewrite(
+                spec["resources"],
+                needs,
+                self._min_allocation,
+                self._largest_rabbit_gib(),
+                localities,
             )
             allowed_nodes = self._nodes_of_persistent(directives)
             if allowed_nodes is not None:
@@ -213,10 +221,10 @@ class StorageValidator:
         except Fault as fault:
             raise UserMistake(f"{str(fault)[:1].upper()}{str(fault)[1:]}.") from fault
         attributes = spec.get("attributes") or {}
-        system = {**(attributes.get("system") or {}), "dw_constraints": changed.constraints}
+        system = {**(attributes.get("system") or {}), "dw_constraints": new_resources.constraints}
         rewritten = {
             **spec,
-            "resources": changed.resources,
+            "resources": new_resources.resources,
             "attributes": {**attributes, "system": system},
         }
         return (
@@ -236,16 +244,18 @@ class StorageValidator:
     ) -> Iterator[Locality]:
         for need in needs:
             access = computeaccess.access_constraints(directive.values["type"], need.label, profile)
-            asked = [(each["type"], each["priority"]) for each in access]
-            yield location.locality(asked, allow_any_rabbit=self._policy.allow_any_rabbit)
+            typed_priorities = [(each["type"], each["priority"]) for each in access]
+            yield location.locality(
+                typed_priorities, allow_any_rabbit=self._policy.allow_any_rabbit
+            )
 
     def _nodes_of_persistent(self, directives: Sequence[Directive]) -> tuple[str, ...] | None:
         """Return the nodes that have all node-local storage that is there already."""
         allowed: tuple[str, ...] | None = None
         for directive in directives:
             if directive.command.text == "persistentdw":
-                own = self._nodes(directive.values["name"])
-                if own is not None:
-                    both = set(own) if allowed is None else {*own} & {*allowed}
-                    allowed = tuple(each for each in own if each in both)
+                nodes = self._nodes(directive.values["name"])
+                if nodes is not None:
+                    common = set(nodes) if allowed is None else {*nodes} & {*allowed}
+                    allowed = tuple(each for each in nodes if each in common)
         return allowed

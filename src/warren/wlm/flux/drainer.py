@@ -27,13 +27,13 @@ class Drainer:
         except RpcError as error:
             log.warning("nodes are not drained", nodes=sorted(lost), reason=str(error))
             return
-        known, drained = frozenset(hosts(status).values()), drain_reasons(status)
-        meant = known if among is None else known.intersection({*among, *lost})
-        for host in sorted(meant):
-            if host in lost and host not in drained:
+        all_hosts, reason_by_host = frozenset(hosts(status).values()), drain_reasons(status)
+        hosts_to_check = all_hosts if among is None else all_hosts.intersection({*among, *lost})
+        for host in sorted(hosts_to_check):
+            if host in lost and host not in reason_by_host:
                 request = {"targets": host, "reason": reason, "mode": "update"}
                 await self._ask("resource.drain", request)
-            elif host not in lost and drained.get(host) == reason:
+            elif host not in lost and reason_by_host.get(host) == reason:
                 await self._ask("resource.undrain", {"targets": host})
 
     async def _ask(self, topic: str, request: Payload) -> None:

@@ -27,7 +27,7 @@ _RETRY_DELAY: Final = 5.0
 _ABSENT_RETRY_DELAY: Final = 60.0
 """Seconds after which it is looked for again where there is none."""
 
-_REFUSALS: Final = frozenset({errno.EINVAL, errno.ENOENT})
+_REFUSAL_ERRNUMS: Final = frozenset({errno.EINVAL, errno.ENOENT})
 """Errors about one ssd or node, which another try does not change."""
 
 _TAG_VALUE: Final = "bad"
@@ -84,9 +84,9 @@ class Fluxion:
 
         While `job` has its resources, its R counts for the storage.
         """
-        holding = job is not None and self._holds_resources(job)
+        is_allocated = job is not None and self._holds_resources(job)
         storage = None if sizes is None else ExternalStorage(sizes=sizes, job=job)
-        self._set_taken(self._external.set(name, storage, allocated=holding))
+        self._update_external(self._external.set(name, storage, allocated=is_allocated))
 
     def set_tagged(self, source: str, hosts: Iterable[str]) -> None:
         """Set which nodes one source has tagged, in place of those that it had before."""
@@ -97,7 +97,7 @@ class Fluxion:
 
     def job_changed(self, job: int) -> None:
         """Look again whether a job has its resources."""
-        self._set_taken(
+        self._update_external(
             self._external.set_allocated(JobId(job), allocated=self._holds_resources(job))
         )
 
@@ -113,11 +113,11 @@ class Fluxion:
             try:
                 stream = self._handle.stream(f"{_SERVICE}.notify")
                 async with aclosing(stream) as answers:  # type: ignore[type-var]
-                    begun = False
+                    has_answered = False
                     async for _ in answers:
-                        if not begun:
+                        if not has_answered:
                             self._resend_all()
-                        begun = True
+                        has_answered = True
             except RpcError as error:
                 log.info("Fluxion is not there", reason=str(error))
                 if error.errnum == errno.ENOSYS:
@@ -137,14 +137,14 @@ class Fluxion:
             try:
                 await self._send_changes()
             except RpcError as error:
-                absent = error.errnum == errno.ENOSYS
+                is_absent = error.errnum == errno.ENOSYS
                 log.warning("Fluxion was not told of flash", reason=str(error))
-                await asyncio.sleep(_ABSENT_RETRY_DELAY if absent else _RETRY_DELAY)
+                await asyncio.sleep(_ABSENT_RETRY_DELAY if is_absent else _RETRY_DELAY)
                 self._news.set()
 
-    def _set_taken(self, taken: Mapping[str, int]) -> None:
-        self._external_gib.update(taken)
-        self._mark_changed(taken)
+    def _update_external(self, external_gib: Mapping[str, int]) -> None:
+        self._external_gib.update(external_gib)
+        self._mark_changed(external_gib)
 
     def _mark_changed(self, rabbits: Iterable[str]) -> None:
         self._changed_rabbits.update(rabbits)
@@ -155,17 +155,17 @@ class Fluxion:
             rabbit = self._changed_rabbits.pop()
             try:
                 for path, up in self._ssd_changes(rabbit):
-                    word = "up" if up else "down"
-                    request = {"resource_path": path, "status": word}
+                    status = "up" if up else "down"
+                    request = {"resource_path": path, "status": status}
                     await self._set(path, up, "set_status", request)
             except BaseException:
                 self._changed_rabbits.add(rabbit)
                 raise
-        tagged = frozenset[str]().union(*self._tags.values())
+        tagged_hosts = frozenset[str]().union(*self._tags.values())
         while self._changed_hosts:
             host = self._changed_hosts.pop()
             try:
-                await self._tag(host, tagged=host in tagged)
+                await self._tag(host, tagged=host in tagged_hosts)
             except BaseException:
                 self._changed_hosts.add(host)
                 raise
@@ -176,13 +176,13 @@ class Fluxion:
         if ssds is None:
             return
         up, capacity = self._flash_states.get(rabbit, (False, None))
-        count = ssds.usable_count(capacity, self._external_gib.get(rabbit, 0)) if up else 0
+        up_count = ssds.usable_count(capacity, self._external_gib.get(rabbit, 0)) if up else 0
         # The first ones go down first: Fluxion gives jobs the last ones.
-        down = len(ssds.paths) - count
-        wanted = {path: number >= down for number, path in enumerate(ssds.paths)}
-        changed = [path for path in wanted if self._sent.get(path) != wanted[path]]
-        for path in sorted(changed, key=lambda path: wanted[path]):
-            yield path, wanted[path]
+        down_count = len(ssds.paths) - up_count
+        up_by_path = {path: position >= down_count for position, path in enumerate(ssds.paths)}
+        changed_paths = [path for path in up_by_path if self._sent.get(path) != up_by_path[path]]
+        for path in sorted(changed_paths, key=lambda path: up_by_path[path]):
+            yield path, up_by_path[path]
 
     async def _tag(self, host: str, *, tagged: bool) -> None:
         path = self._graph.nodes.get(host)
@@ -200,7 +200,7 @@ class Fluxion:
         try:
             await self._handle.rpc(f"{_SERVICE}.{method}", request)
         except RpcError as error:
-            if error.errnum not in _REFUSALS:
+            if error.errnum not in _REFUSAL_ERRNUMS:
                 raise
             if path not in self._refused:
                 log.error("Fluxion has refused", method=method, path=path, reason=str(error))

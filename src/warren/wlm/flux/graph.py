@@ -22,8 +22,8 @@ class Ssds(msgspec.Struct, frozen=True, kw_only=True):
         are taken by what is in no job's R.
         """
         count = len(self.paths)
-        has = count * self.gib if capacity is None else capacity
-        return max(0, min(count, (has - external_gib) // self.gib))
+        capacity_gib = count * self.gib if capacity is None else capacity
+        return max(0, min(count, (capacity_gib - external_gib) // self.gib))
 
 
 class FlashGraph(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,11 +49,11 @@ def read(scheduling: Mapping[str, Any]) -> FlashGraph:
     return FlashGraph(
         rabbits={
             rabbit: Ssds(
-                paths=tuple(each.path for each in sorted(found, key=lambda each: each.id)),
-                gib=max(1, min(each.size for each in found)),
+                paths=tuple(each.path for each in sorted(vertices, key=lambda each: each.id)),
+                gib=max(1, min(each.size for each in vertices)),
             )
             for path, rabbit in owners.items()
-            if (found := ssds.get(path))
+            if (vertices := ssds.get(path))
         },
         nodes=nodes,
     )

@@ -17,14 +17,14 @@ from warren.wlm.presets import Presets
 class SiteRules:
     """Presets, and the limits of users. A `jobs.Rules`."""
 
-    def __init__(self, rabbit: Rabbit, owner: int) -> None:
+    def __init__(self, table: Rabbit, owner: int) -> None:
         self._owner = owner
-        self.configure(rabbit)
+        self.configure(table)
 
-    def configure(self, rabbit: Rabbit) -> None:
+    def configure(self, table: Rabbit) -> None:
         """Take other rules from now on."""
-        self._rabbit = rabbit
-        self._presets = Presets(rabbit.directives)
+        self._table = table
+        self._presets = Presets(table.directives)
 
     def expand_presets(self, jobspec: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a jobspec with the directives of its presets. Unknown ones are left."""
@@ -42,8 +42,8 @@ class SiteRules:
         if not texts:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(jobspec)
-        view.unsaved_results(jobspec, self._rabbit.unsaved_results)
+        view.unsaved_results(jobspec, self._table.unsaved_results)
         view.storage_expiry(jobspec)
-        creates = instances.instance_names(texts, ("create_persistent",))
-        if creates and self._rabbit.restricts_persistent and userid != self._owner:
+        created_instances = instances.instance_names(texts, ("create_persistent",))
+        if created_instances and self._table.restricts_persistent and userid != self._owner:
             raise UserMistake("Only the instance's owner creates persistent storage at this site.")

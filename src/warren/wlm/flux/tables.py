@@ -31,22 +31,22 @@ def properties_of(configuration: Mapping[str, Any], queues: Iterable[str]) -> fr
 
     A name that is no queue's is taken for a property, as flux-coral2 does.
     """
-    tables = configuration.get("queues", {})
-    found: set[str] = set()
+    queue_tables = configuration.get("queues", {})
+    properties: set[str] = set()
     for queue in queues:
-        requires = tables[queue].get("requires") if queue in tables else [queue]
+        requires = queue_tables[queue].get("requires") if queue in queue_tables else [queue]
         if not requires:
             raise UserMistake(
                 f"--drain-queues: queue {queue} requires no property: it has all nodes."
             )
-        found.update(requires)
-    return frozenset(found)
+        properties.update(requires)
+    return frozenset(properties)
 
 
 def unknown_keys(configuration: Mapping[str, Any]) -> Iterator[str]:
     """Return the keys of the table that nothing here reads."""
-    known = {field.encode_name for field in structs.fields(Rabbit)}
-    yield from sorted(_table(configuration).keys() - known)
+    known_keys = {field.encode_name for field in structs.fields(Rabbit)}
+    yield from sorted(_table(configuration).keys() - known_keys)
 
 
 def _table(configuration: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -21,9 +21,9 @@ _BEGINNING: Final = b'"""PBS_cray_atom: tell ATOM'
 def _directory() -> Path:
     """Return the hook's files: beside the source, or installed with the program."""
     package = Path(warren.__file__).parent
-    for place in (package.parents[1] / "hooks" / "pbs", package / "hooks" / "pbs"):
-        if (place / f"{SHIPPED_HOOK}.PY").exists():
-            return place
+    for directory in (package.parents[1] / "hooks" / "pbs", package / "hooks" / "pbs"):
+        if (directory / f"{SHIPPED_HOOK}.PY").exists():
+            return directory
     raise UserMistake("The hook's files are not installed: install warren again.")
 
 
@@ -85,19 +85,20 @@ def places_over_alarm(config: Mapping[str, Any], alarm: float) -> list[str]:
 
     The top level is named "", and tables by their path.
     """
-    names = _hook_globals()
-    usable, reserve = 1 - names["MARGIN"], names["RESERVE"]
+    hook_globals = _hook_globals()
+    usable_part, reserved_part = 1 - hook_globals["MARGIN"], hook_globals["RESERVE"]
     layers = {"": settings_for(config, "")}
     layers |= {f"nodes.{name}": settings_for(config, name) for name in config.get("nodes", {})}
-    types = config.get("vn_type", {})
-    layers |= {f"vn_type.{name}": settings_for(config, "", name) for name in types}
+    vnode_types = config.get("vn_type", {})
+    layers |= {f"vn_type.{name}": settings_for(config, "", name) for name in vnode_types}
 
     return [
         place
         for place, layer in layers.items()
         # All that a begin may ask; and the last POST, which leaves time to be taken back.
-        if 2 * (layer["post_timeout"] + layer["delete_timeout"]) > usable * alarm
-        or 2 * layer["post_timeout"] + layer["delete_timeout"] > (usable - reserve) * alarm
+        if 2 * (layer["post_timeout"] + layer["delete_timeout"]) > usable_part * alarm
+        or 2 * layer["post_timeout"] + layer["delete_timeout"]
+        > (usable_part - reserved_part) * alarm
     ]
 
 
@@ -108,5 +109,5 @@ def _hook_globals() -> Mapping[str, Any]:
         node="", vnodes=None, config=None, alarm=1.0,
     )  # fmt: skip
     hook_run = rehearsal.HookRun(scenario, lambda happening: None)
-    hook_run.run(rehearsal.read(str(path())))
+    hook_run.run(rehearsal.compile_hook(str(path())))
     return hook_run.globals

@@ -81,15 +81,15 @@ def install(
     """
     directives: list[Directive] = []
     # What was created and no more, by a command that was stopped, is not another's.
-    unfinished = found is None or not found.source
+    is_unfinished = found is None or not found.source
     if found is None:
         directives.append(Directive(f"create hook {name}"))
-    elif not unfinished and not hookfile.is_ours(found.source):
+    elif not is_unfinished and not hookfile.is_ours(found.source):
         raise UserMistake(
             f"A hook {name} is registered and is another one: choose a name with --name, or "
             "delete it."
         )
-    if unfinished:
+    if is_unfinished:
         directives += [
             Directive(f"set hook {name} {key}={_quote(value)}")
             for key, value in _install_order(hookfile.attributes())
@@ -100,7 +100,7 @@ def install(
     source = hookfile.source()
     if found is None or found.source != source:
         directives.append(Directive(f"import hook {name} application/x-python default -", source))
-    enabled = found is not None and found.enabled and not unfinished
+    enabled = found is not None and found.enabled and not is_unfinished
     if enable is not None and enable != enabled:
         directives.append(Directive(f"set hook {name} enabled={str(enable).lower()}"))
     return directives

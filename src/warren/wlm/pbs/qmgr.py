@@ -15,8 +15,8 @@ _TIMEOUT: Final = 60.0
 """How long PBS may take for one directive."""
 _NOT_FOUND: Final = "hook not found"
 _UNAUTHORIZED: Final = "is unauthorized to access hooks data"
-_PREFIX: Final = re.compile(r"qmgr obj=\S* svr=\S*: ")
-_CLOSING: Final = ("qmgr: hook error returned from server", "qmgr: Error (")
+_PREFIX_PATTERN: Final = re.compile(r"qmgr obj=\S* svr=\S*: ")
+_CLOSING_LINES: Final = ("qmgr: hook error returned from server", "qmgr: Error (")
 
 HOOK_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 """Names of hooks: with others, a directive could say something else than was meant."""
@@ -32,9 +32,9 @@ class QmgrUnavailable(UserMistake):
 
 def settings() -> Mapping[str, str]:
     """Return what PBS's own configuration on this machine says."""
-    place = Path(os.environ.get("PBS_CONF_FILE", "/etc/pbs.conf"))
+    config_path = Path(os.environ.get("PBS_CONF_FILE", "/etc/pbs.conf"))
     try:
-        lines = place.read_text(errors="replace").splitlines()
+        lines = config_path.read_text(errors="replace").splitlines()
     except OSError:
         return {}
     pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
@@ -48,9 +48,14 @@ def node_name() -> str:
 
 def program(name: str) -> Path:
     """Find one of PBS's programs. Raises QmgrUnavailable."""
-    places = [Path(settings().get("PBS_EXEC", "/opt/pbs"), "bin"), Path("/opt/pbs/bin")]
+    directories = [Path(settings().get("PBS_EXEC", "/opt/pbs"), "bin"), Path("/opt/pbs/bin")]
     found = shutil.which(name) or next(
-        (str(place / name) for place in places if os.access(place / name, os.X_OK)), None
+        (
+            str(directory / name)
+            for directory in directories
+            if os.access(directory / name, os.X_OK)
+        ),
+        None,
     )
     if found is None:
         raise QmgrUnavailable(
@@ -72,7 +77,7 @@ class Qmgr:
         Raises DirectiveRefused, and QmgrUnavailable.
         """
         try:
-            ran = subprocess.run(
+            result = subprocess.run(
                 [self._program, "-c", directive],
                 input=content,
                 capture_output=True,
@@ -85,13 +90,13 @@ class Qmgr:
             raise DirectiveRefused(
                 f"PBS's server has not answered qmgr within {_TIMEOUT:g} s."
             ) from None
-        words = (ran.stderr + ran.stdout).decode(errors="replace")
+        output = (result.stderr + result.stdout).decode(errors="replace")
         # What root alone may see is refused with the exit code 0.
-        if _UNAUTHORIZED in words:
+        if _UNAUTHORIZED in output:
             raise QmgrUnavailable("PBS lets only root on its server's host see or change hooks.")
-        if ran.returncode:
-            raise DirectiveRefused(_sentence(words) or f"qmgr exits with {ran.returncode}")
-        return ran.stdout
+        if result.returncode:
+            raise DirectiveRefused(_sentence(output) or f"qmgr exits with {result.returncode}")
+        return result.stdout
 
     def attributes(self, kind: str, name: str) -> Mapping[str, str] | None:
         """Return the attributes of a hook, a `hook` of the site's or a `pbshook`; None without."""
@@ -110,6 +115,6 @@ class Qmgr:
         return self.run(f"export {kind} {name} application/{what} default")
 
 
-def _sentence(words: str) -> str:
-    lines = [_PREFIX.sub("", line).strip() for line in words.splitlines()]
-    return " ".join(line for line in lines if line and not line.startswith(_CLOSING))
+def _sentence(output: str) -> str:
+    lines = [_PREFIX_PATTERN.sub("", line).strip() for line in output.splitlines()]
+    return " ".join(line for line in lines if line and not line.startswith(_CLOSING_LINES))

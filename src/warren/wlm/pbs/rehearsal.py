@@ -6,8 +6,8 @@ is there even if the hook is killed:
 
     {"log": [LEVEL, TEXT]}  {"asked": VNODE}  {"outcome": "accept|reject|error", "message": TEXT}
 
-It needs nothing but Python, for so does what it stands in for. Its manners are those of PBS
-23.06: `tests/interop/test_pbs.py` has the same table of outcomes from a real one.
+It needs nothing but Python, as does what it stands in for. It behaves as PBS 23.06 does:
+`tests/interop/test_pbs.py` has the same table of outcomes from a real one.
 """
 
 import json
@@ -165,10 +165,10 @@ class _Server:
         )
 
 
-def read(path: str) -> types.CodeType:
+def compile_hook(path: str) -> types.CodeType:
     """Compile a hook's file, as PBS does."""
-    with open(path, encoding="utf-8") as opened:
-        return compile(opened.read(), "<embedded code object>", "exec")
+    with open(path, encoding="utf-8") as file:
+        return compile(file.read(), "<embedded code object>", "exec")
 
 
 def main() -> None:
@@ -179,7 +179,7 @@ def main() -> None:
         sys.stdout.write(json.dumps(happening) + "\n")
         sys.stdout.flush()
 
-    hook = read(scenario["hook"])
+    hook = compile_hook(scenario["hook"])
     signal.setitimer(signal.ITIMER_REAL, scenario["alarm"])
     HookRun(scenario, report).run(hook)
 

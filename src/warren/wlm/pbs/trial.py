@@ -31,10 +31,10 @@ class Trial:
     """A dummy job, and the node on which it begins and ends."""
 
     hook: Path
-    name: str
+    hook_name: str
     config: Path | None
     node: str
-    job: str
+    jobid: str
     user: str
     place: str
     sharing: str
@@ -55,9 +55,9 @@ class Trial:
         )
         scenario = rehearsal.Scenario(
             hook=str(self.hook),
-            hook_name=self.name,
+            hook_name=self.hook_name,
             event=event,
-            job=rehearsal.JobFields(id=self.job, euser=self.user, place=self.place),
+            job=rehearsal.JobFields(id=self.jobid, euser=self.user, place=self.place),
             node=self.node,
             vnodes={self.node: vnode},
             config=None if self.config is None else str(self.config),
@@ -73,13 +73,15 @@ def run_rehearsal(scenario: rehearsal.Scenario) -> list[dict[str, Any]]:
     """
     command = [sys.executable, "-I", "-S", "-OO", rehearsal.__file__]
     text = json.dumps(scenario)
-    ran = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    happenings: list[dict[str, Any]] = [json.loads(line) for line in ran.stdout.splitlines()]
-    if ran.returncode == -signal.SIGALRM:
+    result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    happenings: list[dict[str, Any]] = [json.loads(line) for line in result.stdout.splitlines()]
+    if result.returncode == -signal.SIGALRM:
         happenings.append({"outcome": "alarm", "message": "killed by the alarm"})
-    elif ran.returncode:
-        words = ran.stderr.strip().splitlines()[-1:] or [commands.exit_reason(ran.returncode)]
-        happenings.append({"outcome": "error", "message": words[0]})
+    elif result.returncode:
+        last_words = result.stderr.strip().splitlines()[-1:] or [
+            commands.exit_reason(result.returncode)
+        ]
+        happenings.append({"outcome": "error", "message": last_words[0]})
     return happenings
 
 
