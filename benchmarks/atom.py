@@ -165,7 +165,7 @@ def hook() -> Iterator[Result]:
 
         def taken(source: Path) -> float:
             trial = Trial(
-                hook=source, name="cray_atom", config=config, node="node", job="1.pbshost",
+                hook=source, hook_name="cray_atom", config=config, node="node", jobid="1.pbshost",
                 user="root", place="pack", sharing="default_shared", vntype=None,
                 alarm=300.0,
             )  # fmt: skip

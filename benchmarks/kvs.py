@@ -108,12 +108,12 @@ def all_jobs(store: Kvs) -> Iterator[int]:
 
 async def measure_compaction(store: Kvs) -> list[Result]:
     """Compact while commits go on."""
-    store._committer._limit = 0
+    store._committer._max_appended_bytes = 0
     began = time.perf_counter()
     taken: list[float] = []
     await store.commit([put("bench", b"x")])
     while store._committer._rewriting is not None and not store._committer._rewriting.done():
-        store._committer._limit = 2**60
+        store._committer._max_appended_bytes = 2**60
         asking = time.perf_counter()
         await store.commit([put("bench", b"x")])
         taken.append((time.perf_counter() - asking) * 1000)

@@ -1,7 +1,7 @@
 """What a process sees mounted (proc_pid_mountinfo(5)).
 
-Users choose names of mounts, and the kernel escapes blanks, tabs, line feeds and backslashes in them
-alone: all else, such as bytes that are no text or other white space, is part of a name.
+Users choose names of mounts, and the kernel escapes blanks, tabs, line feeds and backslashes in
+them alone: all else, such as bytes that are no text or other white space, is part of a name.
 """
 
 import os
