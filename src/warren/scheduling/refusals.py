@@ -190,8 +190,8 @@ def _missing_flash(request: Request, view: SystemView) -> str:
         return (
             f"The job's storage cannot be placed because it is {_flash_text(request)}, "
             f"{gib(total, up=True)} together, and the cluster has "
-            f"{plural(len(largest_gibs), 'rabbit')} with {gib(sum(largest_gibs), up=False)} together, of which each "
-            "allocation is on one."
+            f"{plural(len(largest_gibs), 'rabbit')} with {gib(sum(largest_gibs), up=False)} "
+            "together, of which each allocation is on one."
         )
     carrying = f" with {' and '.join(request.labels)}" if request.labels else ""
     return (
