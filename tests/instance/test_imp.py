@@ -137,7 +137,7 @@ def test_root_runs_jobs_of_all_users_that_there_are(monkeypatch: pytest.MonkeyPa
     nobody = max(entry.pw_uid for entry in pwd.getpwall()) + 1
     assert imp.refusal(nobody) == f"there is no user {nobody} on this machine"
 
-    monkeypatch.setattr(imp, "_effective", lambda: 0)
+    monkeypatch.setattr(imp, "_effective_capabilities", lambda: 0)
     assert imp.refusal(users.userids()[0]) == (
         "this instance cannot run jobs as other users here: it lacks CAP_CHOWN, CAP_KILL, "
         "CAP_SETGID, CAP_SETUID"
@@ -173,7 +173,7 @@ def test_nothing_of_root_is_left() -> None:
     account = pwd.getpwuid(userid)
     body = (
         "print(os.getresuid(), os.getresgid(), sorted(os.getgroups()))\n"
-        "print(imp._effective(), os.getcwd(), oct(os.umask(0)))\n"
+        "print(imp._effective_capabilities(), os.getcwd(), oct(os.umask(0)))\n"
         "print(sorted(os.environ.items()))\n"
         "print(resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
         "print(ctypes.CDLL(None).prctl(3), ctypes.CDLL(None).prctl(39, 0, 0, 0, 0))\n"

@@ -50,7 +50,7 @@ def test_bytes_are_counted_by_user_and_given_back_by_job() -> None:
     assert quota.bytes_of("job-2") == 100
     for job in ("job-1", "job-2", "job-3", "job-4"):
         quota.release(job)
-    assert (quota._bytes_by_user, quota._charges_by_job) == ({}, {})
+    assert (quota._bytes_by_user, quota._charges_by_namespace) == ({}, {})
 
 
 def test_a_user_takes_no_more_than_half_of_what_the_disk_has_left() -> None:

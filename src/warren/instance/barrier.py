@@ -11,8 +11,9 @@ from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError
 
 _MOST_BARRIERS: Final = 4096
-"""Barriers of one guest, and sixteen times as many that have entered them."""
+"""How many barriers one guest may have."""
 _ENTRIES_PER_BARRIER: Final = 16
+"""How many may have entered all of a guest's barriers together, for each of them."""
 _LARGEST_SIZE: Final = 2**16
 """How many may meet in one of a guest's."""
 _LONGEST_NAME: Final = 256
@@ -65,36 +66,36 @@ class Barriers:
             return {}
         if any(name.startswith(prefix) for prefix in self._broken_prefixes):
             raise RpcError(errno.ECANCELED, "the barrier was broken")
-        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        barrier.waiting.append(arrived)
+        completion: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        barrier.waiting.append(completion)
         try:
-            await arrived
+            await completion
         finally:
-            barrier.waiting.remove(arrived)
+            barrier.waiting.remove(completion)
         return {}
 
     def _check_guest(self, name: str, size: int, who: str) -> None:
         if size > _LARGEST_SIZE or len(who) > _LONGEST_NAME or len(name) > _LONGEST_NAME:
-            words = (
+            message = (
                 f"a barrier is for up to {_LARGEST_SIZE}, with names of up to {_LONGEST_NAME} "
                 "characters"
             )
-            raise RpcError(errno.EINVAL, words)
+            raise RpcError(errno.EINVAL, message)
         if (
             name not in self._barriers
             and self._barriers_by_user[_user(name)] >= self._most_barriers
         ):
-            words = (
+            message = (
                 f"there are {self._most_barriers} barriers of this user: those of a job go with it"
             )
-            raise RpcError(errno.ENOSPC, words)
-        known = name in self._barriers and who in self._barriers[name].entered
+            raise RpcError(errno.ENOSPC, message)
+        already_entered = name in self._barriers and who in self._barriers[name].entered
         if (
-            not known
+            not already_entered
             and self._entries_by_user[_user(name)] >= _ENTRIES_PER_BARRIER * self._most_barriers
         ):
-            words = "too many have entered barriers of this user: those of a job go with it"
-            raise RpcError(errno.ENOSPC, words)
+            message = "too many have entered barriers of this user: those of a job go with it"
+            raise RpcError(errno.ENOSPC, message)
 
     def abort(self, userid: int, prefix: str) -> None:
         """A participant has gone: fail those that wait, and those that come later."""

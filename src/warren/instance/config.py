@@ -31,7 +31,7 @@ from warren.lifecycle import policy, tables
 from warren.lifecycle.policy import Policy, Queue
 from warren.lifecycle.tables import Table
 
-_DAEMON: Final = r"^[a-z][a-z0-9-]*$"
+_DAEMON_PATTERN: Final = r"^[a-z][a-z0-9-]*$"
 """The name of a daemon, as a directive may have it."""
 
 
@@ -52,31 +52,31 @@ class Config(Table, frozen=True):
     sign: Sign = Sign()
     storage: Storage = Storage()
     rabbit: Rabbit = Rabbit()
-    daemons: Mapping[Annotated[str, msgspec.Meta(pattern=_DAEMON)], Daemon] = {}
+    daemons: Mapping[Annotated[str, msgspec.Meta(pattern=_DAEMON_PATTERN)], Daemon] = {}
 
 
 def load(path: Path) -> Config:
     """Read a file; where there is none, everything has its default. Raises UserMistake."""
     config = _read(path) if path.exists() else Config()
-    for place, name in unknown_names(config):
+    for table, name in unknown_names(config):
         # A user may be added later; until then the name admits no user.
         log.warning(
-            "there is no user or group of this name", path=str(path), table=place, name=name
+            "there is no user or group of this name", path=str(path), table=table, name=name
         )
     return config
 
 
-def check(given: Path) -> None:
+def check(source: Path) -> None:
     """Raise UserMistake for a file that is no configuration."""
-    if not given.exists():
-        raise UserMistake(f"{given}: there is no such file.")
-    _read(given)
+    if not source.exists():
+        raise UserMistake(f"{source}: there is no such file.")
+    _read(source)
 
 
-def install(given: Path, path: Path) -> None:
+def install(source: Path, path: Path) -> None:
     """Check a configuration file, and copy it to where the instance has its own."""
-    check(given)
-    files.replace(path, given.read_bytes())
+    check(source)
+    files.replace(path, source.read_bytes())
 
 
 def parse(text: str, name: str = "the configuration") -> Config:
@@ -87,8 +87,8 @@ def parse(text: str, name: str = "the configuration") -> Config:
         policy.check(config.queues, config.policy)
         _check_queues(config)
     except msgspec.ValidationError as error:
-        problem, place = tables.explain(error, Config, decoded)
-        message = f"{place}: {problem}" if place else problem
+        problem, key_path = tables.explain(error, Config, decoded)
+        message = f"{key_path}: {problem}" if key_path else problem
         raise UserMistake(f"{name}: {message}.") from error
     except UserMistake as mistake:
         raise UserMistake(f"{name}: {mistake}") from mistake
@@ -98,18 +98,20 @@ def parse(text: str, name: str = "the configuration") -> Config:
 def _check_queues(config: Config) -> None:
     for number, queue in enumerate(config.rabbit.drain_queues):
         if queue not in config.queues:
-            there = f"name some of {', '.join(config.queues)}" if config.queues else "there is none"
+            hint = f"name some of {', '.join(config.queues)}" if config.queues else "there is none"
             raise UserMistake(
-                f"rabbit.drain_queues[{number}]: there is no queue {queue!r}: {there}."
+                f"rabbit.drain_queues[{number}]: there is no queue {queue!r}: {hint}."
             )
 
 
 def unknown_names(config: Config) -> Iterator[tuple[str, str]]:
     """Return the names of users and groups that do not exist, each with its table."""
-    tables = {f"queues.{name}.policy": queue.policy for name, queue in config.queues.items()}
-    for place, table in {"policy": config.policy, **tables}.items():
+    queue_policies = {
+        f"queues.{name}.policy": queue.policy for name, queue in config.queues.items()
+    }
+    for table_path, table in {"policy": config.policy, **queue_policies}.items():
         for name in users.unknown_names(table.access.allow_user, table.access.allow_group):
-            yield f"{place}.access", name
+            yield f"{table_path}.access", name
 
 
 def to_builtins(config: Config) -> dict[str, Any]:

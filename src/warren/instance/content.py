@@ -38,7 +38,7 @@ class Content:
         }
 
     async def _store(self, request: Request) -> Payload:
-        blob = _read(request.payload.get("data"))
+        blob = _decode_base64(request.payload.get("data"))
         if len(blob) > LARGEST_BLOB:
             raise RpcError(errno.EFBIG, f"a blob has at most {LARGEST_BLOB} bytes")
         return {"ref": self._kvs.refs.store(blob)}
@@ -65,7 +65,7 @@ class Content:
         return blob
 
 
-def _read(data: Any) -> bytes:
+def _decode_base64(data: Any) -> bytes:
     if not isinstance(data, str):
         raise RpcError(errno.EPROTO, "data is not a string")
     try:

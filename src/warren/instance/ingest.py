@@ -114,29 +114,29 @@ class Ingest:
         }
 
     async def _submit(self, request: Request) -> Payload:
-        submission, cred = self._read(request, _SubmitRequest), request.cred
+        submission, cred = self._decode(request, _SubmitRequest), request.cred
         if self._kvs.full_reason is not None:
             raise RpcError(errno.ENOSPC, self._kvs.full_reason)
         spec, _ = await self._check_jobspec(self._unwrap(submission.token, cred), submission, cred)
         stored_spec = jobspecs.without_environment(spec)
         text = _encode(stored_spec)
         job, checkpoint = self._ids.next()
-        submitted = {
+        submit_context = {
             "userid": cred.userid,
             "urgency": submission.urgency,
             "flags": submission.flags,
             "version": 1,
         }
         if not cred.is_owner:
-            count = len(submission.token) + size_read(text) + PER_JOB
-            self._kvs.quota.charge(keys.guest_namespace(job), cred.userid, count)
-        stored = [
+            quota_bytes = len(submission.token) + size_read(text) + PER_JOB
+            self._kvs.quota.charge(keys.guest_namespace(job), cred.userid, quota_bytes)
+        operations = [
             *checkpoint,
             put(keys.job_key(job, "J"), submission.token.encode()),
             put(keys.job_key(job, "jobspec"), text),
         ]
         try:
-            await self._manager.submit(job, submitted, stored_spec, stored)
+            await self._manager.submit(job, submit_context, stored_spec, operations)
         except RpcError:
             self._kvs.quota.release(keys.guest_namespace(job))
             raise
@@ -145,47 +145,51 @@ class Ingest:
 
     async def _check(self, request: Request) -> Payload:
         """Refuse what `submit` would; return the jobspec as it would be scheduled."""
-        submission, cred = self._read(request, _CheckRequest), request.cred
+        submission, cred = self._decode(request, _CheckRequest), request.cred
         if not cred.is_owner:
             self._check_guest("munge", cred.userid)
-        longest = self._config.ingest.max_payload
-        if len(msgspec.json.encode(submission.jobspec)) > longest:
-            raise RpcError(errno.EFBIG, f"the jobspec has over ingest.max-payload {longest} bytes")
-        _, scheduled = await self._check_jobspec(submission.jobspec, submission, cred)
-        return {"jobspec": scheduled}
+        max_payload = self._config.ingest.max_payload
+        if len(msgspec.json.encode(submission.jobspec)) > max_payload:
+            raise RpcError(
+                errno.EFBIG, f"the jobspec has over ingest.max-payload {max_payload} bytes"
+            )
+        _, scheduled_spec = await self._check_jobspec(submission.jobspec, submission, cred)
+        return {"jobspec": scheduled_spec}
 
     async def _getinfo(self, request: Request) -> Payload:
         return {"timestamp": self._ids.timestamp}
 
-    def _read(self, request: Request, kind: type[S]) -> S:
+    def _decode(self, request: Request, kind: type[S]) -> S:
         """Read a submission, in the order in which Flux does, so that errors are the same."""
-        owner = request.cred.is_owner
+        by_owner = request.cred.is_owner
         try:
             submission = msgspec.convert(request.payload, kind)
         except msgspec.ValidationError as error:
-            takes = "jobspec" if kind is _CheckRequest else "J"
-            what = f"{request.topic} takes {takes}, urgency and flags: {error}"
-            raise RpcError(errno.EPROTO, what) from error
+            payload_key = "jobspec" if kind is _CheckRequest else "J"
+            message = f"{request.topic} takes {payload_key}, urgency and flags: {error}"
+            raise RpcError(errno.EPROTO, message) from error
         if submission.flags & ~_FLAGS:
             unknown = f"unknown submission flags {submission.flags & ~_FLAGS:#x}"
             raise RpcError(errno.EPROTO, unknown)
-        if submission.flags & NOVALIDATE and not owner:
+        if submission.flags & NOVALIDATE and not by_owner:
             raise RpcError(errno.EPERM, "only the instance owner submits without validation")
         if not 0 <= submission.urgency <= _LARGEST_URGENCY:
             raise RpcError(errno.EINVAL, f"urgency is a number from 0 to {_LARGEST_URGENCY}")
-        if submission.urgency > _DEFAULT_URGENCY and not owner:
+        if submission.urgency > _DEFAULT_URGENCY and not by_owner:
             over = f"only the instance owner submits with urgency over {_DEFAULT_URGENCY}"
             raise RpcError(errno.EINVAL, over)
-        if submission.flags & WAITABLE and not owner:
+        if submission.flags & WAITABLE and not by_owner:
             raise RpcError(errno.EINVAL, "only the instance owner submits waitable jobs")
         return submission
 
     def _unwrap(self, token: str, cred: Cred) -> Any:
         """Return the payload of a request, if it is this user's to make."""
-        longest = self._config.ingest.max_payload
-        if len(token) > longest:
-            long = f"the signed request has {len(token)} bytes, over ingest.max-payload {longest}"
-            raise RpcError(errno.EFBIG, long)
+        max_payload = self._config.ingest.max_payload
+        if len(token) > max_payload:
+            message = (
+                f"the signed request has {len(token)} bytes, over ingest.max-payload {max_payload}"
+            )
+            raise RpcError(errno.EFBIG, message)
         try:
             signed = signed_request.unwrap(token, mechanisms=signed_request.MECHANISMS)
         except UserMistake as mistake:
@@ -210,8 +214,10 @@ class Ingest:
         if userid == 0 and not access.allow_root_owner:
             raise RpcError(errno.EPERM, "jobs of root run only where root owns the instance")
         if userid != 0 and not access.allow_guest_user:
-            words = "other users may not submit here: ask the owner to set access.allow-guest-user"
-            raise RpcError(errno.EPERM, words)
+            message = (
+                "other users may not submit here: ask the owner to set access.allow-guest-user"
+            )
+            raise RpcError(errno.EPERM, message)
         why = self._guest_refusal(userid)
         if why is not None:
             raise RpcError(errno.EPERM, why)
@@ -221,7 +227,7 @@ class Ingest:
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return a jobspec as it will be kept, and as it will be scheduled; or refuse it."""
         validated = not submission.flags & NOVALIDATE
-        scheduled: Mapping[str, Any] | None = None
+        scheduled_spec: Mapping[str, Any] | None = None
         try:
             for frobnicate in self._frobnicators:
                 spec = frobnicate(spec)
@@ -231,11 +237,11 @@ class Ingest:
             jobspecs.check(spec)
             await self._queues.check(spec, cred.userid)
             for validate in self._validators if validated else ():
-                scheduled = validate(spec, cred.userid) or scheduled
+                scheduled_spec = validate(spec, cred.userid) or scheduled_spec
         except UserMistake as mistake:
             text = getattr(mistake, "text_with_carets", str(mistake))
             raise RpcError(errno.EINVAL, text) from mistake
-        return spec, scheduled or spec
+        return spec, scheduled_spec or spec
 
 
 def _encode(spec: Mapping[str, Any]) -> bytes:

@@ -17,7 +17,7 @@ from warren.rfc.fluid import JobId
 
 _KEY: Final = "checkpoint.job-ingest"
 
-_RESERVED: Final = 1024
+_RESERVED_MILLISECONDS: Final = 1024
 """Milliseconds of ids that are written down at once. A restart passes over what is left."""
 
 
@@ -33,7 +33,7 @@ class JobIdAllocator:
         self._clock = clock
         self._max_jobid = max_jobid
         self._generator: fluid.Generator | None = None
-        self._durable = 0
+        self._durable_until = 0
 
     def next(self) -> tuple[JobId, list[Operation]]:
         """Return the next number, and what must be committed before it is told."""
@@ -42,14 +42,14 @@ class JobIdAllocator:
             latest = max(self._max_jobid(), self._checkpointed_jobid())
             self._generator = fluid.Generator(now, latest=latest)
         job = self._generator.next(now)
-        if job <= self._durable:
+        if job <= self._durable_until:
             return job, []
         return job, [put(_KEY, msgspec.json.encode(_Checkpoint(_reserved_until(job))))]
 
     def set_durable(self, job: JobId) -> None:
         """Take note that what came with a number is durable."""
-        if job > self._durable:
-            self._durable = _reserved_until(job)
+        if job > self._durable_until:
+            self._durable_until = _reserved_until(job)
 
     @property
     def timestamp(self) -> int:
@@ -69,4 +69,4 @@ class JobIdAllocator:
 
 
 def _reserved_until(job: JobId) -> int:
-    return job + (_RESERVED << 24)
+    return job + (_RESERVED_MILLISECONDS << 24)

@@ -71,26 +71,28 @@ class JobInfo:
     async def _lookup(self, request: Request) -> Payload:
         """Return values as texts; bytes that are none are replaced."""
         job = self._permitted_job(request)
-        wanted = request.payload.get("keys")
-        if not isinstance(wanted, list) or not all(isinstance(each, str) for each in wanted):
+        requested_keys = request.payload.get("keys")
+        if not isinstance(requested_keys, list) or not all(
+            isinstance(each, str) for each in requested_keys
+        ):
             raise RpcError(errno.EPROTO, "job-info.lookup takes a list of keys")
         flags = _flags(request, JSON_DECODE | CURRENT)
-        found: dict[str, Any] = {"id": job}
+        answer: dict[str, Any] = {"id": job}
         size = 0
-        for key in dict.fromkeys(wanted):
+        for key in dict.fromkeys(requested_keys):
             size += len(self._stored_value(job, key) or b"")
             if size > self._largest:
-                words = (
+                message = (
                     f"with {key} there are over {self._largest} bytes: ask for less, or watch a log"
                 )
-                raise RpcError(errno.EFBIG, words)
+                raise RpcError(errno.EFBIG, message)
             value = self._value(job, key)
             if key in _UPDATES and flags:
-                known = self._current(job, key) if flags & CURRENT else _parse(value, key)
-                found[key] = known if flags & JSON_DECODE else orjson.dumps(known).decode()
+                decoded = self._current(job, key) if flags & CURRENT else _parse(value, key)
+                answer[key] = decoded if flags & JSON_DECODE else orjson.dumps(decoded).decode()
             else:
-                found[key] = value.decode(errors="replace")
-        return found
+                answer[key] = value.decode(errors="replace")
+        return answer
 
     def _stored_value(self, job: JobId, key: str) -> bytes | bytearray | None:
         """Return a value itself, which is not to be changed; None where there is none."""
@@ -98,14 +100,14 @@ class JobInfo:
         return node if isinstance(node, VALUE) else None
 
     def _value(self, job: JobId, key: str) -> bytes:
-        place = _key(job, key)
+        full_key = _key(job, key)
         try:
-            return self._kvs.lookup(place)
+            return self._kvs.lookup(full_key)
         except RpcError as error:
             if error.errnum != errno.EISDIR:
                 raise RpcError(error.errnum, f"the job has no {key}") from None
-            within = ", ".join(self._kvs.names(place)) or "nothing yet"
-            raise RpcError(errno.EISDIR, f"{key} is a directory; it holds {within}") from None
+            names = ", ".join(self._kvs.names(full_key)) or "nothing yet"
+            raise RpcError(errno.EISDIR, f"{key} is a directory; it holds {names}") from None
 
     def _current(self, job: JobId, key: str, until: int | None = None) -> Any:
         """Return jobspec or R with the updates that the job's eventlog tells of.
@@ -132,18 +134,18 @@ class JobInfo:
         job = self._permitted_job(request)
         key = _updated_key(request)
         name, _ = _UPDATES[key]
-        seen = 0
+        offset = 0
         sent = False
         async with aclosing(self._lines(job, "eventlog")) as batches:  # type: ignore[type-var]
             async for lines in batches:
-                seen += len(lines)
+                offset += len(lines)
                 with _refuse_damaged("eventlog"):
                     updated = any(
                         eventlog.decode_line(line).name == name for line in _split_lines(lines)
                     )
                 if updated or not sent:
                     # Made anew each time: a user has many watches, and a jobspec is long.
-                    yield {"id": job, key: self._current(job, key, seen)}
+                    yield {"id": job, key: self._current(job, key, offset)}
                     sent = True
 
     # Logs
@@ -160,15 +162,15 @@ class JobInfo:
         if not sentinel_sent and not length:
             sentinel_sent = True
             yield {}
-        sent = 0
+        sent_bytes = 0
         async with aclosing(self._lines(job, path)) as batches:  # type: ignore[type-var]
             async for lines in batches:
                 for line in _split_lines(lines):
                     yield {"event": f"{line}\n"}
                     if _is_last(line, is_end, path):
                         return
-                sent += len(lines)
-                if not sentinel_sent and sent >= length:
+                sent_bytes += len(lines)
+                if not sentinel_sent and sent_bytes >= length:
                     sentinel_sent = True
                     yield {}
 
@@ -177,9 +179,9 @@ class JobInfo:
 
         Raises RpcError where it is not to be watched.
         """
-        there = self._stored_value(job, path)
-        if there is not None:
-            return there.rfind(b"\n", max(0, len(there) - self._largest)) + 1
+        stored = self._stored_value(job, path)
+        if stored is not None:
+            return stored.rfind(b"\n", max(0, len(stored) - self._largest)) + 1
         try:
             return len(self._value(job, path))
         except RpcError as error:
@@ -198,8 +200,8 @@ class JobInfo:
             if not end:
                 end = log.find(b"\n", offset + _CHUNK, offset + self._largest) + 1
             if not end and len(log) - offset > self._largest:
-                words = f"{path}: a line of over {self._largest} bytes is none of a log"
-                raise RpcError(errno.EFBIG, words)
+                message = f"{path}: a line of over {self._largest} bytes is none of a log"
+                raise RpcError(errno.EFBIG, message)
             return max(offset, end)
 
         chunks = self._kvs.follow(

@@ -39,7 +39,7 @@ _BATCH_JOBS: Final = 500
 """Jobs in one answer of a stream."""
 _BATCH_BYTES: Final = 2**20
 """Bytes of jobs after which an answer of a stream is sent, however few these are."""
-_STREAMS: Final = 100
+_MAX_STREAMS: Final = 100
 """Streams of one guest that are under way at a time: each goes through a list of its own."""
 MOST_BYTES: Final = 48 * 2**20
 """Bytes of jobs in one answer that is no stream: clients of Flux read no more of one message."""
@@ -68,15 +68,17 @@ class _Turns:
     """Whose turn it is of one guest's listings: what each has found so far is in memory."""
 
     def __init__(self) -> None:
-        self.collecting = asyncio.Lock()
+        self.collecting_lock = asyncio.Lock()
         self._streams = 0
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
         """Have one more stream under way. Raises RpcError(EAGAIN) if that is too many."""
-        if self._streams >= _STREAMS:
-            words = f"you have {_STREAMS} streams of jobs under way: read or close some, try again"
-            raise RpcError(errno.EAGAIN, words)
+        if self._streams >= _MAX_STREAMS:
+            message = (
+                f"you have {_MAX_STREAMS} streams of jobs under way: read or close some, try again"
+            )
+            raise RpcError(errno.EAGAIN, message)
         self._streams += 1
         try:
             yield
@@ -106,10 +108,10 @@ class JobList:
         self._most_bytes = most_bytes
         self._most_comparisons = max_comparisons
         self._manager = manager
-        self._queues = queues
+        self._counts_by_queue = queues
         self._private = private
         self._purged = 0
-        self._waiting: dict[JobId, list[asyncio.Event]] = {}
+        self._state_events: dict[JobId, list[asyncio.Event]] = {}
         self._turns_of_guests: dict[int, _Turns] = {}
         manager.load(self)
 
@@ -132,7 +134,7 @@ class JobList:
         }
 
     def _on_state(self, job: Job) -> None:
-        for changed in self._waiting.get(job.id, ()):
+        for changed in self._state_events.get(job.id, ()):
             changed.set()
 
     def _on_removed(self, job: Job) -> None:
@@ -142,19 +144,21 @@ class JobList:
 
     async def _list(self, request: Request) -> Payload:
         query = _query(request, self._most_comparisons)
-        found, size = [], 0
+        descriptions, size = [], 0
         async with (
-            self._turns(request.cred).collecting,
+            self._turns(request.cred).collecting_lock,
             aclosing(self._selected_jobs(query, request.cred)) as jobs,  # type: ignore[type-var]
         ):
             async for each in jobs:
                 size += _size(each)
                 if size > self._most_bytes:
-                    most = self._most_bytes
-                    words = f"they have over {most} bytes: ask for a stream, or for less of them"
-                    raise RpcError(errno.EFBIG, words)
-                found.append(each)
-        return {"jobs": found}
+                    max_bytes = self._most_bytes
+                    message = (
+                        f"they have over {max_bytes} bytes: ask for a stream, or for less of them"
+                    )
+                    raise RpcError(errno.EFBIG, message)
+                descriptions.append(each)
+        return {"jobs": descriptions}
 
     async def _stream(self, request: Request) -> AsyncIterator[Payload]:
         query = _query(request, self._most_comparisons)
@@ -165,7 +169,7 @@ class JobList:
             async with aclosing(selected) as jobs:  # type: ignore[type-var]
                 while True:
                     # Not while it is sent: a reader may be slow. Nor is the batch kept then.
-                    async with turns.collecting:
+                    async with turns.collecting_lock:
                         batches = [await _batch(jobs)]
                     if not (batches[0] or head):
                         return
@@ -174,12 +178,14 @@ class JobList:
 
     async def _selected_jobs(self, query: _Query, cred: Cred) -> AsyncIterator[dict[str, Any]]:
         """Describe the selected jobs: waiting ones, then running ones, then those that are over."""
-        left = query.max_entries
-        compared = query.selection.comparisons_left
+        entries_left = query.max_entries
+        comparisons_left = query.selection.comparisons_left
         for number, each in enumerate(map(CachedJob, self._candidates(query)), 1):
-            many = compared - query.selection.comparisons_left > _COMPARISONS_PER_TURN
-            if many or number % _JOBS_PER_TURN == 0:
-                compared = query.selection.comparisons_left
+            is_turn_over = (
+                comparisons_left - query.selection.comparisons_left > _COMPARISONS_PER_TURN
+            )
+            if is_turn_over or number % _JOBS_PER_TURN == 0:
+                comparisons_left = query.selection.comparisons_left
                 await asyncio.sleep(0)
             try:
                 if not self._visible(each, cred) or not query.selection.selects(each):
@@ -190,23 +196,23 @@ class JobList:
             except BadFormat:
                 continue  # nothing of its life can be read, and it was put aside just now
             yield described
-            left -= 1
-            if left == 0:
+            entries_left -= 1
+            if entries_left == 0:
                 return
 
     def _candidates(self, query: _Query) -> Iterator[ListedJob]:
         """Return the jobs that may be selected, in order, and look at no more than are taken."""
-        wanted = query.selection.states
+        state_bits = query.selection.states
         active = self._manager.active()
-        if any(state.bit & wanted for state in _WAITING):
+        if any(state.bit & state_bits for state in _WAITING):
             waiting = [each for each in active if each.job.state in _WAITING]
             yield from sorted(waiting, key=lambda each: (-(each.job.priority or 0), each.job.id))
-        if any(state.bit & wanted for state in RUNNING):
+        if any(state.bit & state_bits for state in RUNNING):
             running = [each for each in active if each.job.state in RUNNING]
             yield from sorted(
                 running, key=lambda each: (-each.job.times.get(State.RUN, 0.0), each.job.id)
             )
-        if State.INACTIVE.bit & wanted:
+        if State.INACTIVE.bit & state_bits:
             yield from self._inactive(query.since)
 
     def _inactive(self, since: float) -> Iterator[ListedJob]:
@@ -240,8 +246,8 @@ class JobList:
                 found = self._find_visible(job, request.cred)
             return {"job": attributes.job_attributes(CachedJob(found), names)}
         except BadFormat as error:
-            words = f"the job's records are damaged, and were put aside: {error}"
-            raise RpcError(errno.ENOENT, words) from None
+            message = f"the job's records are damaged, and were put aside: {error}"
+            raise RpcError(errno.ENOENT, message) from None
 
     def _find_visible(self, job: Any, cred: Cred) -> ListedJob:
         found = self._manager.find(JobId(job)) if isinstance(job, int) else None
@@ -251,7 +257,7 @@ class JobList:
 
     async def _wait_state(self, job: JobId, bit: int) -> None:
         changed = asyncio.Event()
-        self._waiting.setdefault(job, []).append(changed)
+        self._state_events.setdefault(job, []).append(changed)
         try:
             while (found := self._manager.find(job)) is not None:
                 if _is_active(found) and not any(state.bit == bit for state in found.job.times):
@@ -260,12 +266,12 @@ class JobList:
                 else:
                     return
         finally:
-            self._waiting[job].remove(changed)
-            if not self._waiting[job]:
-                del self._waiting[job]
+            self._state_events[job].remove(changed)
+            if not self._state_events[job]:
+                del self._state_events[job]
 
-    def _visible(self, each: ListedJob, cred: Cred) -> bool:
-        return not self._private or cred.is_owner or each.job.userid == cred.userid
+    def _visible(self, listed: ListedJob, cred: Cred) -> bool:
+        return not self._private or cred.is_owner or listed.job.userid == cred.userid
 
     async def _list_attributes(self, request: Request) -> Payload:
         return {"attrs": ["id", *attributes.ATTRIBUTES, attributes.ALL]}
@@ -273,14 +279,22 @@ class JobList:
     # Counts
 
     async def _stats(self, request: Request) -> Payload:
-        counts: Counter[tuple[str | None, State]] = Counter()
+        active_counts: Counter[tuple[str | None, State]] = Counter()
         for each in self._manager.active():
-            counts[attributes.queue(each), each.job.state] += 1
-        ended = Counter(map(_QUEUE_AND_RESULT, self._manager.inactive()))
-        stats = {**_count(counts, ended), "inactive_purged": self._purged, "queues": []}
-        if self._queues:
-            names = sorted({queue for queue, _ in (*counts, *ended) if queue is not None})
-            stats["queues"] = [{"name": name, **_count(counts, ended, name)} for name in names]
+            active_counts[attributes.queue(each), each.job.state] += 1
+        inactive_counts = Counter(map(_QUEUE_AND_RESULT, self._manager.inactive()))
+        stats = {
+            **_count(active_counts, inactive_counts),
+            "inactive_purged": self._purged,
+            "queues": [],
+        }
+        if self._counts_by_queue:
+            names = sorted(
+                {queue for queue, _ in (*active_counts, *inactive_counts) if queue is not None}
+            )
+            stats["queues"] = [
+                {"name": name, **_count(active_counts, inactive_counts, name)} for name in names
+            ]
         return stats
 
 
@@ -301,27 +315,27 @@ def _size(described: Mapping[str, Any]) -> int:
     return len(msgspec.json.encode(described))
 
 
-def _is_active(each: ListedJob) -> bool:
-    return each.job.state is not State.INACTIVE
+def _is_active(listed: ListedJob) -> bool:
+    return listed.job.state is not State.INACTIVE
 
 
 def _count(
     active: Mapping[tuple[str | None, State], int],
     ended: Mapping[tuple[str | None, Result], int],
-    only: str | None = None,
+    only_queue: str | None = None,
 ) -> dict[str, Any]:
     """Count jobs by state and result, of one queue or of all; canceled ones have failed, too."""
 
     def with_result(*results: Result) -> int:
         return sum(
             count for (queue, result), count in ended.items()
-            if result in results and only in (None, queue)
+            if result in results and only_queue in (None, queue)
         )  # fmt: skip
 
     states = {
         state.lower(): sum(
             count for (queue, each), count in active.items()
-            if each is state and only in (None, queue)
+            if each is state and only_queue in (None, queue)
         )
         for state in islice(State, 1, None)
     }  # fmt: skip

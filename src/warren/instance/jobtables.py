@@ -25,7 +25,7 @@ class Perilog(Table, frozen=True):
     """FSD or seconds; 0 is no limit. Without one a prolog has 30m, an epilog no limit."""
     kill_timeout: Duration = 60.0
     cancel_on_exception: bool | None = None
-    """Without one: a prolog is, an epilog is not."""
+    """Whether an exception cancels it; None is yes for a prolog, and no for an epilog."""
     exit_on_first_error: bool = False
     """Whether, with `per-rank`, the first failure on a node ends the commands of the others."""
 

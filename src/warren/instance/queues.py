@@ -58,8 +58,8 @@ class Queues:
         self._manager = manager
         self._look_up_user = look_up_user
         self._limits = policy.queue_limits(config.queues, config.policy)
-        self._default = policy.default_queue(config.queues, config.policy)
-        self._saved = self._states = self._load_states()
+        self._default_queue = policy.default_queue(config.queues, config.policy)
+        self._saved_states = self._states = self._load_states()
         """As the next life will find them, and as they are in this one."""
         manager.set_eligibility(self.eligible)
         manager.load(self)
@@ -70,7 +70,7 @@ class Queues:
         The set of queues stays.
         """
         self._limits = policy.queue_limits(config.queues, config.policy)
-        self._default = policy.default_queue(config.queues, config.policy)
+        self._default_queue = policy.default_queue(config.queues, config.policy)
 
     def _load_states(self) -> QueueStates:
         text = self._kvs.get(_KEY)
@@ -86,7 +86,7 @@ class Queues:
 
     def with_queue_defaults(self, spec: Any) -> Mapping[str, Any]:
         """Return a jobspec with what its queue makes of it. Raises UserMistake."""
-        return jobqueue.apply_queue(spec, self._limits, self._default)
+        return jobqueue.apply_queue(spec, self._limits, self._default_queue)
 
     async def check(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise RpcError where a checked jobspec's queue does not take it now, from this user."""
@@ -98,11 +98,11 @@ class Queues:
             try:
                 user = await self._look_up_user(userid)
             except TimeoutError:
-                late = "your groups could not be looked up in time: try again later"
-                raise RpcError(errno.EAGAIN, late) from None
-            closed = limits.user_refusal(queue, user.name, user.groups)
-            if closed is not None:
-                raise RpcError(errno.EPERM, closed)
+                message = "your groups could not be looked up in time: try again later"
+                raise RpcError(errno.EAGAIN, message) from None
+            user_refusal = limits.user_refusal(queue, user.name, user.groups)
+            if user_refusal is not None:
+                raise RpcError(errno.EPERM, user_refusal)
         refusal = queues.refusal(self._states, queue.name) or limits.refusal(spec, queue)
         if refusal is not None:
             raise RpcError(errno.EINVAL, refusal)
@@ -118,18 +118,18 @@ class Queues:
         """
         try:
             updates = jobqueue.expand_updates(spec, requested, self._limits)
-            changed = canonical.check(jobspecs.update(spec, updates))
-            queue = jobqueue.limits_of(changed, self._limits)
+            updated_spec = canonical.check(jobspecs.update(spec, updates))
+            queue = jobqueue.limits_of(updated_spec, self._limits)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
         if owner:
             return updates
-        if jobqueue.queue_of(changed) != jobqueue.queue_of(spec):
-            await self.check(changed, userid)
+        if jobqueue.queue_of(updated_spec) != jobqueue.queue_of(spec):
+            await self.check(updated_spec, userid)
         # Where it is already, the queue may be closed by now.
-        beyond = limits.refusal(changed, queue)
-        if beyond is not None:
-            raise RpcError(errno.EINVAL, beyond)
+        refusal = limits.refusal(updated_spec, queue)
+        if refusal is not None:
+            raise RpcError(errno.EINVAL, refusal)
         return updates
 
     def eligible(self, spec: Mapping[str, Any]) -> bool:
@@ -204,8 +204,8 @@ class Queues:
         if not persist:
             apply()
             return
-        self._saved = queues.change_states(self._saved, names, change)
-        durable = self._kvs.commit([put(_KEY, orjson.dumps(queues.encode(self._saved)))])
+        self._saved_states = queues.change_states(self._saved_states, names, change)
+        durable = self._kvs.commit([put(_KEY, orjson.dumps(queues.encode(self._saved_states)))])
         durable.add_done_callback(lambda _: apply())
         await asyncio.shield(durable)
 
@@ -221,9 +221,9 @@ class Queues:
         )
         return {"pending": sum(1 for _ in jobs())}
 
-    async def _wait_until(self, done: Callable[[], bool]) -> None:
+    async def _wait_until(self, is_done: Callable[[], bool]) -> None:
         # Not woken by the jobs: a client that waits for a quiet system has time, and no job pays.
-        while not done():  # noqa: ASYNC110
+        while not is_done():  # noqa: ASYNC110
             await asyncio.sleep(_POLL_INTERVAL)
         await self._manager.wait_committed()
 

@@ -9,7 +9,7 @@ import msgspec
 from warren.lifecycle import tables
 from warren.lifecycle.tables import Duration, Table, check_absolute
 
-_LIMITS: Final = (
+_DURATION_KEYS: Final = (
     "tc_timeout",
     "setup_timeout",
     "prerun_timeout",
@@ -91,7 +91,7 @@ class Rabbit(Table, frozen=True, rename="lower"):
         check_absolute("kubeconfig", self.kubeconfig)
         if not self.unsaved_results:
             raise ValueError("unsaved_results: is empty: name flush, drop or both")
-        for field in _LIMITS:
+        for field in _DURATION_KEYS:
             tables.check_value(field, tables.seconds, getattr(self, field))
         for name, texts in self.directives.items():
             if not name.strip() or "#" in name:
@@ -103,8 +103,8 @@ class Rabbit(Table, frozen=True, rename="lower"):
     def directives(self) -> Mapping[str, Sequence[str]]:
         """The directives of each preset."""
         return {
-            name: (given,) if isinstance(given, str) else given
-            for name, given in self.presets.items()
+            name: (texts,) if isinstance(texts, str) else texts
+            for name, texts in self.presets.items()
         }
 
     @property

@@ -35,8 +35,8 @@ from warren.scheduling.graph import Graph
 _Decide = Callable[[Drains, Hosts, Sequence[int], str, str | None], Mapping[str, Any]]
 """Returns the context of an event, or raises UserMistake."""
 
-_LOG: Final = "resource.eventlog"
-_R: Final = "resource.R"
+_LOG_KEY: Final = "resource.eventlog"
+_R_KEY: Final = "resource.R"
 _ONLINE_GROUP: Final = "broker.online"
 
 
@@ -54,8 +54,8 @@ def configured_graph(r: Mapping[str, Any], config: Config) -> Graph:
     Raises UserMistake where nodes are named that are none of the system.
     """
     hosts = {each.rank: each.host for each in resource_set.decode_ranks(r)}
-    named = config.resource.properties
-    properties = queues.properties(config.queues, named, frozenset(hosts.values()))
+    hostlist_by_property = config.resource.properties
+    properties = queues.properties(config.queues, hostlist_by_property, frozenset(hosts.values()))
     try:
         exclude = config.resource.exclude
         excluded = drains.parse_targets(exclude, hosts) if exclude else ()
@@ -79,20 +79,20 @@ class Resources:
         """`r` is the system as R, of which `graph` is made; with the limits of its queues."""
         self._kvs = kvs
         self._clock = clock
-        self._r = orjson.dumps(r)
+        self._r_json = orjson.dumps(r)
         self._graph = graph
         self._scheduler = scheduler
         self._hosts = graph.hosts
         self._ranks = {host: rank for rank, host in self._hosts.items()}
         self._ranks_by_queue = {
-            name: idset.encode(graph.matching_ranks(with_properties({}, held.properties)))
-            for name, held in queue_limits.items()
+            name: idset.encode(graph.matching_ranks(with_properties({}, limits.properties)))
+            for name, limits in queue_limits.items()
             if name is not None
         }
         self._lock = asyncio.Lock()
         self._acquired = False
         self._bytes_read = 0
-        """How much of the log is known, in bytes; it says this:"""
+        """Bytes of the log that are read: `_drains` and `_offline` are what they say."""
         self._drains: Drains = {}
         self._offline: frozenset[int] = frozenset()
         # Not in `run`: the scheduler may be running before.
@@ -102,7 +102,7 @@ class Resources:
     async def run(self) -> None:
         """Write down that a life begins; tell the scheduler of every change, until cancelled."""
         await self._kvs.commit(self._restart_operations())
-        async for _ in self._kvs.follow(_LOG):
+        async for _ in self._kvs.follow(_LOG_KEY):
             self._catch_up()
 
     # Nodes that come and go
@@ -117,8 +117,8 @@ class Resources:
 
     def hosts_of_queues(self, names: Iterable[str]) -> frozenset[str]:
         """Return the nodes that any of some queues has; one that is not there yet has none."""
-        known = [self._ranks_by_queue[name] for name in names if name in self._ranks_by_queue]
-        ranks = {rank for each in known for rank in idset.decode(each)}
+        idsets = [self._ranks_by_queue[name] for name in names if name in self._ranks_by_queue]
+        ranks = {rank for each in idsets for rank in idset.decode(each)}
         return frozenset(self._hosts[rank] for rank in ranks)
 
     # Nodes that are drained for one reason
@@ -139,11 +139,11 @@ class Resources:
             ranks = {host: rank for host in nodes if (rank := self._ranks.get(host)) is not None}
             to_drain, to_undrain = [], []
             for host, rank in ranks.items():
-                known = self._drains.get(rank)
+                drain = self._drains.get(rank)
                 if host not in lost:
-                    if known is not None and known.reason == reason:
+                    if drain is not None and drain.reason == reason:
                         to_undrain.append(rank)
-                elif known is None and rank not in excluded:
+                elif drain is None and rank not in excluded:
                     to_drain.append(rank)
             if to_drain:
                 context = drains.drain(self._drains, self._hosts, sorted(to_drain), reason, None)
@@ -155,10 +155,12 @@ class Resources:
     async def _post_presence(
         self, name: str, changes: Callable[[int], bool], hosts: Iterable[str]
     ) -> None:
-        chosen = set(hosts)
+        chosen_hosts = set(hosts)
         async with self._lock:
             self._catch_up()
-            ranks = [rank for rank, host in self._hosts.items() if host in chosen and changes(rank)]
+            ranks = [
+                rank for rank, host in self._hosts.items() if host in chosen_hosts and changes(rank)
+            ]
             if ranks:
                 await self._commit(name, {"idset": idset.encode(ranks)})
 
@@ -184,10 +186,10 @@ class Resources:
 
     async def _change(self, name: str, decide: _Decide, request: Request) -> Payload:
         """Write an event; answer when it is durable, and the scheduler knows."""
-        wanted, mode = request.payload.get("targets"), request.payload.get("mode")
+        targets, mode = request.payload.get("targets"), request.payload.get("mode")
         reason = request.payload.get("reason") or ""
         if not (
-            isinstance(wanted, str)
+            isinstance(targets, str)
             and isinstance(reason, str)
             and (mode is None or isinstance(mode, str))
         ):
@@ -196,7 +198,7 @@ class Resources:
         async with self._lock:
             self._catch_up()
             try:
-                ranks = drains.parse_targets(wanted, self._hosts)
+                ranks = drains.parse_targets(targets, self._hosts)
                 context = decide(self._drains, self._hosts, ranks, reason, mode)
             except drains.AlreadyInState as mistake:
                 raise RpcError(errno.EEXIST, str(mistake)) from mistake
@@ -210,13 +212,13 @@ class Resources:
         excluded = self._graph.excluded
         nodes = []
         for each in self._graph.node_use():
-            known = self._drains.get(each.rank)
+            drain = self._drains.get(each.rank)
             node: dict[str, Any] = {
                 "rank": each.rank,
                 "name": each.host,
                 "state": drains.state(
                     excluded=each.rank in excluded,
-                    drained=known is not None,
+                    drained=drain is not None,
                     offline=each.rank in self._offline,
                     used=each.cores_taken > 0,
                 ),
@@ -225,12 +227,12 @@ class Resources:
                 "gpus": each.gpus,
                 "gpus_allocated": each.gpus_taken,
             }
-            if known is not None:
-                node |= {"since": known.since, "reason": known.reason}
+            if drain is not None:
+                node |= {"since": drain.since, "reason": drain.reason}
             nodes.append(node)
         return {
             "nodes": nodes,
-            "R": resource_set.without_scheduling(orjson.loads(self._r)),
+            "R": resource_set.without_scheduling(orjson.loads(self._r_json)),
             "drain": self._drains_by_ranks(),
             "online": idset.encode(self._hosts.keys() - self._offline),
             "offline": idset.encode(self._offline),
@@ -241,12 +243,12 @@ class Resources:
 
     def _drains_by_ranks(self) -> dict[str, Any]:
         """Return the drained nodes by those that were drained together."""
-        together: dict[drains.Drain, list[int]] = {}
-        for rank, known in self._drains.items():
-            together.setdefault(known, []).append(rank)
+        ranks_by_drain: dict[drains.Drain, list[int]] = {}
+        for rank, drain in self._drains.items():
+            ranks_by_drain.setdefault(drain, []).append(rank)
         return {
-            idset.encode(ranks): {"timestamp": known.since, "reason": known.reason}
-            for known, ranks in together.items()
+            idset.encode(ranks): {"timestamp": drain.since, "reason": drain.reason}
+            for drain, ranks in ranks_by_drain.items()
         }
 
     async def _acquire(self, request: Request) -> AsyncIterator[Payload]:
@@ -257,23 +259,23 @@ class Resources:
         try:
             up = self._up_ranks()
             yield {"resources": self._without_excluded(), "up": idset.encode(up)}
-            async for now in self._rank_changes(self._up_ranks, up):
-                for key, ranks in (("up", now - up), ("down", up - now)):
+            async for current in self._rank_changes(self._up_ranks, up):
+                for key, ranks in (("up", current - up), ("down", up - current)):
                     if ranks:
                         yield {key: idset.encode(ranks)}
-                up = now
+                up = current
         finally:
             self._acquired = False
 
     async def _journal(self, request: Request) -> AsyncIterator[Payload]:
         """Return all events, then an entry without any, then each event when it is durable."""
         begun = False
-        async with aclosing(self._kvs.follow(_LOG)) as chunks:  # type: ignore[type-var]
+        async with aclosing(self._kvs.follow(_LOG_KEY)) as chunks:  # type: ignore[type-var]
             async for chunk in chunks:
                 events = [msgspec.to_builtins(event) for event in _events(chunk)]
                 answer: dict[str, Any] = {"events": events}
                 if any(event["name"] == "resource-define" for event in events):
-                    answer["R"] = orjson.loads(self._kvs.lookup(_R))
+                    answer["R"] = orjson.loads(self._kvs.lookup(_R_KEY))
                 if events:  # or it would be taken for the end of the past
                     yield answer
                 if not begun:
@@ -295,15 +297,15 @@ class Resources:
             yield {"members": idset.encode(online)}
 
     async def _rank_changes(
-        self, current: Callable[[], frozenset[int]], known: frozenset[int]
+        self, current: Callable[[], frozenset[int]], previous: frozenset[int]
     ) -> AsyncIterator[frozenset[int]]:
-        """Return a set of ranks whenever the log has made it another one than is known."""
-        async with aclosing(self._kvs.follow(_LOG)) as chunks:  # type: ignore[type-var]
+        """Return a set of ranks whenever the log has made it another one than before."""
+        async with aclosing(self._kvs.follow(_LOG_KEY)) as chunks:  # type: ignore[type-var]
             async for _ in chunks:
                 self._catch_up()
-                if current() != known:
-                    known = current()
-                    yield known
+                if current() != previous:
+                    previous = current()
+                    yield previous
 
     def _online_ranks(self) -> frozenset[int]:
         return frozenset(self._hosts) - self._offline
@@ -313,14 +315,14 @@ class Resources:
 
     def _without_excluded(self) -> Mapping[str, Any]:
         """Return the system as R, without the nodes that are excluded."""
-        r: dict[str, Any] = orjson.loads(self._r)
+        r: dict[str, Any] = orjson.loads(self._r_json)
         excluded = self._graph.excluded
         if not excluded:
             return r
-        rest = resource_set.encode_all(
+        remaining = resource_set.encode_all(
             resource_set.without_ranks(resource_set.decode_all(r), excluded)
         )
-        return {**r, **rest}
+        return {**r, **remaining}
 
     # The log
 
@@ -336,7 +338,7 @@ class Resources:
             self._tell_scheduler()
 
     def _read_log(self) -> None:
-        text = self._kvs.get(_LOG) or b""
+        text = self._kvs.get(_LOG_KEY) or b""
         if len(text) < self._bytes_read:  # it was removed, whole, as one may
             self._bytes_read, self._drains, self._offline = 0, {}, frozenset()
         new = text[self._bytes_read : text.rfind(b"\n") + 1]
@@ -346,7 +348,7 @@ class Resources:
                 self._offline = drains.update_offline(self._offline, event, self._hosts)
             except BadFormat as error:
                 # It was changed by hand. The rest of it still holds.
-                log.error("event cannot be read", key=_LOG, reason=str(error))
+                log.error("event cannot be read", key=_LOG_KEY, reason=str(error))
         self._bytes_read += len(new)
 
     def _tell_scheduler(self) -> None:
@@ -355,18 +357,18 @@ class Resources:
 
     def _restart_operations(self) -> list[Operation]:
         operations = []
-        if self._kvs.get(_R) != self._r:
-            operations.append(put(_R, self._r))
+        if self._kvs.get(_R_KEY) != self._r_json:
+            operations.append(put(_R_KEY, self._r_json))
         now = self._clock.now()
         ranks = idset.encode(self._hosts)
-        restarted = {
+        context = {
             "ranks": ranks,
             "online": ranks,
             "nodelist": hostlist.encode(self._hosts.values()),
         }
         return [
             *operations,
-            _append_event(Event(now, "restart", restarted)),
+            _append_event(Event(now, "restart", context)),
             _append_event(Event(now, "resource-define", {"method": "configuration"})),
         ]
 
@@ -377,8 +379,8 @@ def _events(text: bytes) -> Iterable[Event]:
         try:
             yield eventlog.decode_line(line)
         except BadFormat as error:
-            log.error("event cannot be read", key=_LOG, reason=str(error))
+            log.error("event cannot be read", key=_LOG_KEY, reason=str(error))
 
 
 def _append_event(event: Event) -> Operation:
-    return append(_LOG, eventlog.encode(event).encode())
+    return append(_LOG_KEY, eventlog.encode(event).encode())

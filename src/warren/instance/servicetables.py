@@ -22,7 +22,7 @@ class Access(Table, frozen=True):
     """Whether root may do what the owner may."""
 
 
-def _idset(text: str) -> bool:
+def _is_idset(text: str) -> bool:
     try:
         idset.decode(text)
     except BadFormat:
@@ -39,7 +39,7 @@ class Resource(Table, frozen=True):
     """Hostlists by the property that their nodes have."""
 
     def __post_init__(self) -> None:
-        if not _idset(self.exclude):
+        if not _is_idset(self.exclude):
             policy.check_hosts("exclude", self.exclude)
         for name, hosts in self.properties.items():
             policy.check_property("properties", name)

@@ -30,12 +30,12 @@ class TaskBehavior(msgspec.Struct, frozen=True, kw_only=True):
 class _Task:
     def __init__(self, behavior: TaskBehavior) -> None:
         self._behavior = behavior
-        self._left = {"stdout": behavior.output, "stderr": b""}
+        self._unread = {"stdout": behavior.output, "stderr": b""}
         self._killed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
 
     async def read(self, stream: str) -> bytes:
-        chunk, self._left[stream] = self._left[stream], b""
+        chunk, self._unread[stream] = self._unread[stream], b""
         if not chunk:
             await self._over.wait()
         return chunk
@@ -50,8 +50,8 @@ class _Task:
             self._over.set()
 
     def signal(self, signum: int) -> None:
-        heeded = signum == signal.SIGKILL or not self._behavior.stubborn
-        if heeded and not self._killed.done():
+        is_heeded = signum == signal.SIGKILL or not self._behavior.stubborn
+        if is_heeded and not self._killed.done():
             self._killed.set_result(signum)
 
 
@@ -101,19 +101,19 @@ class SimulatedLauncher:
 
     def __init__(self, group: asyncio.TaskGroup, shell: Callable[[JobId, int, str], Shell]) -> None:
         self._group = group
-        self._make = shell
+        self._make_shell = shell
         self._shells: dict[tuple[JobId, int], tuple[Shell, asyncio.Task[int]]] = {}
 
     async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:
         if (job, rank) not in self._shells:
-            shell = self._make(job, rank, host)
+            shell = self._make_shell(job, rank, host)
             self._shells[job, rank] = (shell, self._group.create_task(shell.run()))
 
     async def started_jobs(self) -> Mapping[JobId, frozenset[int]]:
-        found: dict[JobId, frozenset[int]] = {}
+        ranks_by_job: dict[JobId, frozenset[int]] = {}
         for job, rank in self._shells:
-            found[job] = found.get(job, frozenset()) | {rank}
-        return found
+            ranks_by_job[job] = ranks_by_job.get(job, frozenset()) | {rank}
+        return ranks_by_job
 
     async def wait(self, job: JobId, rank: int) -> int:
         if (job, rank) not in self._shells:

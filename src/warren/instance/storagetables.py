@@ -88,10 +88,10 @@ class Storage(Table, frozen=True):
     def _quantum(self) -> int:
         """Return the quantum in GiB; 0 where it is none."""
         try:
-            gib, rest = divmod(capacity.parse(self.flash_quantum or ""), GIB)
+            gib, remainder = divmod(capacity.parse(self.flash_quantum or ""), GIB)
         except UserMistake:
             return 0
-        return 0 if rest else gib
+        return 0 if remainder else gib
 
     @property
     def busy_seconds(self) -> float:

@@ -90,15 +90,15 @@ def _prioritize(job: Job, outstanding: OutstandingRequests) -> list[Action]:
 
 
 def _schedule(job: Job, outstanding: OutstandingRequests) -> list[Action]:
-    wanted = outstanding.eligible and job.priority != 0 and not job.alloc_bypass
-    if wanted == outstanding.alloc:
+    wants_allocation = outstanding.eligible and job.priority != 0 and not job.alloc_bypass
+    if wants_allocation == outstanding.alloc:
         return []
-    return [RequestAllocation()] if wanted else [WithdrawAllocation()]
+    return [RequestAllocation()] if wants_allocation else [WithdrawAllocation()]
 
 
 def _run(job: Job, outstanding: OutstandingRequests) -> list[Action]:
-    held = job.prologs or "prolog-start" in outstanding.events
-    if held or outstanding.execution or job.wait_status is not None:
+    is_held = job.prologs or "prolog-start" in outstanding.events
+    if is_held or outstanding.execution or job.wait_status is not None:
         return []
     return [Execute(reattach=job.started)]
 
@@ -106,18 +106,18 @@ def _run(job: Job, outstanding: OutstandingRequests) -> list[Action]:
 def _clean_up(job: Job, outstanding: OutstandingRequests) -> list[Action]:
     if outstanding.alloc:
         return [WithdrawAllocation()]
-    held = bool(job.prologs or job.epilogs or "epilog-start" in outstanding.events)
+    is_held = bool(job.prologs or job.epilogs or "epilog-start" in outstanding.events)
     if outstanding.execution:
         # Not before `finish`: an epilog that is to begin then needs all of the nodes.
         return (
             []
-            if held or job.wait_status is None
+            if is_held or job.wait_status is None
             else _partial_free(job, job.released_ranks, outstanding)
         )
     if job.started and not job.all_released:
         # Restarted between `start` and the last `release`: only execution knows what is left.
         return [Execute(reattach=True)]
-    if held:
+    if is_held:
         return []
     if job.allocated:
         return [] if "free" in outstanding.events else [Free(), Post("free")]
@@ -127,8 +127,8 @@ def _clean_up(job: Job, outstanding: OutstandingRequests) -> list[Action]:
 def _partial_free(
     job: Job, ranks: frozenset[int], outstanding: OutstandingRequests
 ) -> list[Action]:
-    """Return those of the nodes back that were not given back before."""
-    left = ranks - job.freed_ranks
-    if not left or not job.allocated or "partial-free" in outstanding.events:
+    """Return the actions that free those of the ranks that are not free yet."""
+    to_free = ranks - job.freed_ranks
+    if not to_free or not job.allocated or "partial-free" in outstanding.events:
         return []
-    return [PartialFree(left), Post("partial-free", {"ranks": idset.encode(left)})]
+    return [PartialFree(to_free), Post("partial-free", {"ranks": idset.encode(to_free)})]

@@ -33,20 +33,20 @@ class ListedJob(Protocol):
 class CachedJob:
     """A listed job whose parts are read once, however many attributes are made of them."""
 
-    def __init__(self, each: ListedJob) -> None:
-        self._each = each
+    def __init__(self, listed: ListedJob) -> None:
+        self._listed = listed
 
     @cached_property
     def job(self) -> Job:
-        return self._each.job
+        return self._listed.job
 
     @cached_property
     def jobspec(self) -> Mapping[str, Any]:
-        return self._each.jobspec
+        return self._listed.jobspec
 
     @cached_property
     def r(self) -> Mapping[str, Any] | None:
-        return self._each.r
+        return self._listed.r
 
 
 def attribute_names(names: Iterable[Any]) -> list[str]:
@@ -65,21 +65,21 @@ def attribute_names(names: Iterable[Any]) -> list[str]:
     return list(found)
 
 
-def job_attributes(each: ListedJob, names: Iterable[str]) -> dict[str, Any]:
+def job_attributes(listed: ListedJob, names: Iterable[str]) -> dict[str, Any]:
     """Return a job's id and attributes. What is not known is left out.
 
     So is what would come of a record that cannot be read any more; `damage` says why, then.
     """
-    found: dict[str, Any] = {"id": each.job.id}
+    described: dict[str, Any] = {"id": listed.job.id}
     for name in names:
         try:
-            value = ATTRIBUTES[name](each)
+            value = ATTRIBUTES[name](listed)
         except _UNREADABLE as error:
-            found.setdefault(DAMAGE, _reason(error))
+            described.setdefault(DAMAGE, _reason(error))
             continue
         if value is not None:
-            found[name] = value
-    return found
+            described[name] = value
+    return described
 
 
 _UNREADABLE: Final = (BadFormat, LookupError, TypeError, AttributeError)
@@ -90,39 +90,39 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, BadFormat) else f"a record has no place for {error!r}"
 
 
-def passes(each: ListedJob, test: Callable[[ListedJob], bool]) -> bool:
+def passes(listed: ListedJob, test: Callable[[ListedJob], bool]) -> bool:
     """Return whether a job passes a test; one whose records cannot be read for it does not."""
     try:
-        return test(each)
+        return test(listed)
     except _UNREADABLE:
         return False
 
 
-def timestamp(each: ListedJob, name: str) -> float | None:
+def timestamp(listed: ListedJob, name: str) -> float | None:
     """Return when a job was last in a state, by the attribute's name: `t_run`."""
-    return each.job.times.get(_TIMESTAMPS[name])
+    return listed.job.times.get(_TIMESTAMPS[name])
 
 
-def nodes(each: ListedJob) -> list[str]:
+def nodes(listed: ListedJob) -> list[str]:
     """Return the names of the nodes that a job has or had."""
-    return [] if each.r is None else resource_set.nodelist(each.r)
+    return [] if listed.r is None else resource_set.nodelist(listed.r)
 
 
-def ranks(each: ListedJob) -> frozenset[int]:
+def ranks(listed: ListedJob) -> frozenset[int]:
     """Return the ranks that a job has or had."""
-    if each.r is None:
+    if listed.r is None:
         return frozenset()
-    return frozenset(rank.rank for rank in resource_set.decode_ranks(each.r))
+    return frozenset(rank.rank for rank in resource_set.decode_ranks(listed.r))
 
 
-def name(each: ListedJob) -> str:
+def name(listed: ListedJob) -> str:
     """Return a job's name."""
-    return jobspecs.name(each.jobspec)
+    return jobspecs.name(listed.jobspec)
 
 
-def queue(each: ListedJob) -> str | None:
+def queue(listed: ListedJob) -> str | None:
     """Return the queue that a job is in; None where there are no queues."""
-    found: str | None = jobspecs.system(each.jobspec).get("queue")
+    found: str | None = jobspecs.system(listed.jobspec).get("queue")
     return found
 
 
@@ -138,66 +138,70 @@ def returncode(result: Result, status: int | None) -> int:
     return -(status & 0x7F) if status & 0x7F else status >> 8
 
 
-def _system(each: ListedJob, key: str) -> Any:
-    return jobspecs.system(each.jobspec).get(key)
+def _system(listed: ListedJob, key: str) -> Any:
+    return jobspecs.system(listed.jobspec).get(key)
 
 
-def _ncores(each: ListedJob) -> int | None:
-    if each.r is not None:
-        return sum(len(rank.cores) for rank in resource_set.decode_ranks(each.r))
-    counted = jobspecs.resource_counts(each.jobspec)
+def _ncores(listed: ListedJob) -> int | None:
+    if listed.r is not None:
+        return sum(len(rank.cores) for rank in resource_set.decode_ranks(listed.r))
+    counts = jobspecs.resource_counts(listed.jobspec)
     # The cores of whole nodes are not known before they are allocated.
-    return None if counted.exclusive else counted.slots * counted.cores_per_slot
+    return None if counts.exclusive else counts.slots * counts.cores_per_slot
 
 
-def _ntasks(each: ListedJob) -> int:
-    counted = jobspecs.resource_counts(each.jobspec)
-    for_each = jobspecs.per_resource(each.jobspec)
-    if each.r is None:
-        return counted.tasks
+def _ntasks(listed: ListedJob) -> int:
+    counts = jobspecs.resource_counts(listed.jobspec)
+    for_each = jobspecs.per_resource(listed.jobspec)
+    if listed.r is None:
+        return counts.tasks
     if for_each is not None:
         type_, number = for_each
-        return number * (len(nodes(each)) if type_ == "node" else _ncores(each) or 1)
-    if counted.moldable:
+        return number * (len(nodes(listed)) if type_ == "node" else _ncores(listed) or 1)
+    if counts.moldable:
         return jobspecs.tasks_in_slots(
-            each.jobspec, each.r["execution"].get("nslots", counted.slots)
+            listed.jobspec, listed.r["execution"].get("nslots", counts.slots)
         )
-    return counted.tasks
+    return counts.tasks
 
 
-def _nnodes(each: ListedJob) -> int | None:
-    return len(nodes(each)) if each.r is not None else jobspecs.resource_counts(each.jobspec).nodes
+def _nnodes(listed: ListedJob) -> int | None:
+    return (
+        len(nodes(listed))
+        if listed.r is not None
+        else jobspecs.resource_counts(listed.jobspec).nodes
+    )
 
 
-def _expiration(each: ListedJob) -> float | None:
-    return None if each.r is None else each.r["execution"].get("expiration", 0.0)
+def _expiration(listed: ListedJob) -> float | None:
+    return None if listed.r is None else listed.r["execution"].get("expiration", 0.0)
 
 
-def _gravest_exception(each: ListedJob) -> JobException | None:
+def _gravest_exception(listed: ListedJob) -> JobException | None:
     """The exception of the lowest severity number; of equals, the first."""
-    return min(each.job.exceptions, key=lambda problem: problem.severity, default=None)
+    return min(listed.job.exceptions, key=lambda problem: problem.severity, default=None)
 
 
 def _of_gravest_exception(part: Callable[[JobException], Any]) -> Callable[[ListedJob], Any]:
-    def found(each: ListedJob) -> Any:
-        gravest = _gravest_exception(each)
+    def attribute(listed: ListedJob) -> Any:
+        gravest = _gravest_exception(listed)
         return None if gravest is None else part(gravest)
 
-    return found
+    return attribute
 
 
-def _success(each: ListedJob) -> bool | None:
-    result = each.job.result
+def _success(listed: ListedJob) -> bool | None:
+    result = listed.job.result
     return None if result is None else result is Result.COMPLETED
 
 
-def _result(each: ListedJob) -> int | None:
-    result = each.job.result
+def _result(listed: ListedJob) -> int | None:
+    result = listed.job.result
     return None if result is None else result.bit
 
 
-def _annotations(each: ListedJob) -> Mapping[str, Any] | None:
-    job = each.job
+def _annotations(listed: ListedJob) -> Mapping[str, Any] | None:
+    job = listed.job
     return {**job.annotations, **({"user": job.memo} if job.memo else {})} or None
 
 
@@ -208,37 +212,39 @@ _TIMESTAMPS: Final[Mapping[str, State]] = {
 
 
 def _timestamp_of(name: str) -> Callable[[ListedJob], float | None]:
-    return lambda each: timestamp(each, name)
+    return lambda listed: timestamp(listed, name)
 
 
 ATTRIBUTES: Final[Mapping[str, Callable[[ListedJob], Any]]] = {
-    "userid": lambda each: each.job.userid,
-    "urgency": lambda each: each.job.urgency,
-    "priority": lambda each: each.job.priority,
-    **{each: _timestamp_of(each) for each in _TIMESTAMPS},
-    "state": lambda each: each.job.state.bit,
+    "userid": lambda listed: listed.job.userid,
+    "urgency": lambda listed: listed.job.urgency,
+    "priority": lambda listed: listed.job.priority,
+    **{key: _timestamp_of(key) for key in _TIMESTAMPS},
+    "state": lambda listed: listed.job.state.bit,
     "name": name,
-    "cwd": lambda each: _system(each, "cwd"),
+    "cwd": lambda listed: _system(listed, "cwd"),
     "queue": queue,
-    "project": lambda each: _system(each, "project"),
-    "bank": lambda each: _system(each, "bank"),
+    "project": lambda listed: _system(listed, "project"),
+    "bank": lambda listed: _system(listed, "bank"),
     "ntasks": _ntasks,
     "ncores": _ncores,
     "nnodes": _nnodes,
-    "ranks": lambda each: (
-        None if each.r is None else resource_set.ranks_text(resource_set.decode_ranks(each.r))
+    "ranks": lambda listed: (
+        None if listed.r is None else resource_set.ranks_text(resource_set.decode_ranks(listed.r))
     ),
-    "nodelist": lambda each: None if each.r is None else ",".join(each.r["execution"]["nodelist"]),
-    "duration": lambda each: _system(each, "duration"),
+    "nodelist": lambda listed: (
+        None if listed.r is None else ",".join(listed.r["execution"]["nodelist"])
+    ),
+    "duration": lambda listed: _system(listed, "duration"),
     "expiration": _expiration,
     "success": _success,
     "result": _result,
-    "waitstatus": lambda each: each.job.wait_status,
-    "exception_occurred": lambda each: bool(each.job.exceptions),
+    "waitstatus": lambda listed: listed.job.wait_status,
+    "exception_occurred": lambda listed: bool(listed.job.exceptions),
     "exception_type": _of_gravest_exception(lambda problem: problem.type),
     "exception_severity": _of_gravest_exception(lambda problem: problem.severity),
     "exception_note": _of_gravest_exception(lambda problem: problem.note),
     "annotations": _annotations,
-    "dependencies": lambda each: sorted(each.job.dependencies) or None,
+    "dependencies": lambda listed: sorted(listed.job.dependencies) or None,
 }
 """Every attribute but the id, in the order of RFC 43; None where it is not known."""

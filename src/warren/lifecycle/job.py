@@ -162,10 +162,10 @@ def replay(job: JobId, events: Iterable[Event]) -> Job:
     first = next(remaining, None)
     if first is None:
         raise BadFormat("the eventlog is empty")
-    known = from_submit(job, first)
+    replayed = from_submit(job, first)
     for event in remaining:
-        known = update(known, event)
-    return known
+        replayed = update(replayed, event)
+    return replayed
 
 
 def finish_status(job: Job, wait_status: int) -> int:
@@ -199,7 +199,7 @@ def _apply(job: Job, event: Event) -> Job:
         case "set-flags":
             return _apply_flags(job, context["flags"])
         case "dependency-add":
-            name = _name(context)
+            name = _description(context)
             if name in job.ever_dependencies:
                 # Said twice: whether it still holds the job back was settled the first time.
                 return job
@@ -209,7 +209,7 @@ def _apply(job: Job, event: Event) -> Job:
                 ever_dependencies=job.ever_dependencies | {name},
             )
         case "dependency-remove":
-            return replace(job, dependencies=_without(job.dependencies, _name(context)))
+            return replace(job, dependencies=_without(job.dependencies, _description(context)))
         case "priority":
             return replace(job, priority=_whole_number(context["priority"], MAX_PRIORITY))
         case "urgency":
@@ -229,19 +229,19 @@ def _apply(job: Job, event: Event) -> Job:
                 annotations = _merged({}, context["annotations"] or {})
             return replace(job, allocated=True, annotations=annotations)
         case "prolog-start":
-            name = _name(context)
+            name = _description(context)
             return replace(
                 job, prologs=job.prologs | {name}, ever_prologs=job.ever_prologs | {name}
             )
         case "prolog-finish":
-            return replace(job, prologs=_without(job.prologs, _name(context)))
+            return replace(job, prologs=_without(job.prologs, _description(context)))
         case "epilog-start":
-            name = _name(context)
+            name = _description(context)
             return replace(
                 job, epilogs=job.epilogs | {name}, ever_epilogs=job.ever_epilogs | {name}
             )
         case "epilog-finish":
-            return replace(job, epilogs=_without(job.epilogs, _name(context)))
+            return replace(job, epilogs=_without(job.epilogs, _description(context)))
         case "start":
             return replace(job, started=True)
         case "finish":
@@ -280,14 +280,14 @@ def _apply(job: Job, event: Event) -> Job:
 
 
 def _apply_flags(job: Job, flags: Iterable[str]) -> Job:
-    named = set(flags)
-    if named - SETTABLE_FLAGS:
-        raise ValueError(f"there are no flags {sorted(named - SETTABLE_FLAGS)}")
+    flag_names = set(flags)
+    if flag_names - SETTABLE_FLAGS:
+        raise ValueError(f"there are no flags {sorted(flag_names - SETTABLE_FLAGS)}")
     return replace(
         job,
-        flags=job.flags | DEBUG if "debug" in named else job.flags,
-        alloc_bypass=job.alloc_bypass or "alloc-bypass" in named,
-        immutable=job.immutable or "immutable" in named,
+        flags=job.flags | DEBUG if "debug" in flag_names else job.flags,
+        alloc_bypass=job.alloc_bypass or "alloc-bypass" in flag_names,
+        immutable=job.immutable or "immutable" in flag_names,
     )
 
 
@@ -312,8 +312,11 @@ def _merged(old: Mapping[str, Any], new: Mapping[str, Any], depth: int = _MAX_DE
     merged = dict(old)
     for name, value in new.items():
         if isinstance(value, Mapping):
-            before = merged.get(name)
-            value = _merged(before if isinstance(before, Mapping) else {}, value, depth - 1) or None
+            old_value = merged.get(name)
+            value = (
+                _merged(old_value if isinstance(old_value, Mapping) else {}, value, depth - 1)
+                or None
+            )
         if value is None:
             merged.pop(name, None)
         else:
@@ -327,7 +330,7 @@ def merge_annotations(job: Job, new: Mapping[str, Any]) -> Mapping[str, Any]:
     return merged
 
 
-def _name(context: Mapping[str, Any]) -> str:
+def _description(context: Mapping[str, Any]) -> str:
     return _text(context["description"])
 
 
@@ -337,9 +340,9 @@ def _text(value: Any) -> str:
     return value
 
 
-def _whole_number(value: Any, most: int) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{value!r} is not a whole number from 0 to {most}")
+def _whole_number(value: Any, max_value: int) -> int:
+    if type(value) is not int or not 0 <= value <= max_value:
+        raise ValueError(f"{value!r} is not a whole number from 0 to {max_value}")
     return value
 
 

@@ -57,14 +57,18 @@ def apply_queue(
     limits = _limits_of(queue, queue_limits)
     if queue is not None and "queue" not in system:
         added["queue"] = queue
-    limit = system.get("duration", 0)
-    if limits.default_duration and (is_whole(limit) or isinstance(limit, float)) and not limit:
+    duration = system.get("duration", 0)
+    if (
+        limits.default_duration
+        and (is_whole(duration) or isinstance(duration, float))
+        and not duration
+    ):
         added["duration"] = limits.default_duration
     if limits.properties:
-        own = system.get("constraints", {})
-        constraint.check(own, f"jobspec: {CONSTRAINTS}")
-        required = with_properties(own, limits.properties)
-        if required is not own:
+        own_constraints = system.get("constraints", {})
+        constraint.check(own_constraints, f"jobspec: {CONSTRAINTS}")
+        required = with_properties(own_constraints, limits.properties)
+        if required is not own_constraints:
             added["constraints"] = required
     if not added:
         return spec  # type: ignore[no-any-return]
@@ -86,21 +90,21 @@ def expand_updates(
     if QUEUE not in updates and CONSTRAINTS not in updates:
         return dict(updates)
     system = spec["attributes"]["system"]
-    queue, own = updates.get(QUEUE, queue_of(spec)), updates.get(CONSTRAINTS)
+    queue, requested_constraints = updates.get(QUEUE, queue_of(spec)), updates.get(CONSTRAINTS)
     require(queue is None or isinstance(queue, str), QUEUE, "is not a string")
-    if own is not None:
-        _check_length(own)
-        constraint.check(own, f"jobspec: {CONSTRAINTS}")
+    if requested_constraints is not None:
+        _check_length(requested_constraints)
+        constraint.check(requested_constraints, f"jobspec: {CONSTRAINTS}")
     old_constraints = system.get("constraints") or {}
     old_limits, new_limits = queue_limits.get(queue_of(spec)), _limits_of(queue, queue_limits)
     own_constraints = without_properties(
-        old_constraints if own is None else own,
+        old_constraints if requested_constraints is None else requested_constraints,
         old_limits.properties if old_limits is not None else (),
     )
-    changed = with_properties(own_constraints, new_limits.properties)
+    new_constraints = with_properties(own_constraints, new_limits.properties)
     return (
-        {**updates, CONSTRAINTS: changed}
-        if own is not None or changed != old_constraints
+        {**updates, CONSTRAINTS: new_constraints}
+        if requested_constraints is not None or new_constraints != old_constraints
         else dict(updates)
     )
 
@@ -119,8 +123,8 @@ def _check_length(own: Any) -> None:
 
 def with_properties(own: Constraint, properties: Sequence[str]) -> Constraint:
     """Return a constraint that also requires `properties`; the same one if it does already."""
-    known = _required_properties(own)
-    missing = [name for name in properties if name not in known]
+    required = _required_properties(own)
+    missing = [name for name in properties if name not in required]
     if not missing:
         return own
     if not own:
@@ -135,8 +139,8 @@ def without_properties(own: Constraint, properties: Sequence[str]) -> Constraint
     if _required_properties(own).isdisjoint(properties):
         return own
     if "properties" in own:
-        left = [name for name in own["properties"] if name not in properties]
-        return {"properties": left} if left else {}
+        remaining = [name for name in own["properties"] if name not in properties]
+        return {"properties": remaining} if remaining else {}
     parts = [part for part in (without_properties(part, properties) for part in own["and"]) if part]
     return {"and": parts} if len(parts) > 1 else parts[0] if parts else {}
 

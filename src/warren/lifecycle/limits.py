@@ -29,8 +29,8 @@ def refusal(spec: Mapping[str, Any], limits: QueueLimits) -> str | None:
             return f"The job asks for {greatest} {what}, and {_queue_text(limits)} allows {most}."
     for what, count in size(spec).items():
         least = limits.min_sizes.get(what)
-        whole = what != "nnodes" and _has_whole_nodes(spec["resources"])
-        if least is not None and count < least and not whole:
+        may_be_more = what != "nnodes" and _has_whole_nodes(spec["resources"])
+        if least is not None and count < least and not may_be_more:
             return (
                 f"The job asks for {count} {what}, and {_queue_text(limits)} takes {least} or more."
             )
@@ -74,8 +74,8 @@ def _vertices(
 def _number(count: Any, greatest: bool) -> int:
     if type(count) is int:
         return count
-    read = counts.parse(count)
-    return (read.greatest(ranges.LARGEST) if greatest else None) or read.min
+    parsed = counts.parse(count)
+    return (parsed.greatest(ranges.LARGEST) if greatest else None) or parsed.min
 
 
 def _has_whole_nodes(vertices: Sequence[Mapping[str, Any]]) -> bool:

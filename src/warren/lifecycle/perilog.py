@@ -94,8 +94,8 @@ def _decide_in_run(job: Job, settings: Settings, progress: Progress) -> list[Act
             return [PostFinish(prolog, progress.prolog_status or 0)]
         return [Run(prolog)] if _is_over(settings.earlier_prolog, job) else []
     # Not for a job that is on its nodes already: the site had no prolog when it came there.
-    new = prolog not in job.ever_prologs and not (job.started or progress.executing)
-    return [PostStart(prolog)] if settings.has_prolog and new else []
+    is_new = prolog not in job.ever_prologs and not (job.started or progress.executing)
+    return [PostStart(prolog)] if settings.has_prolog and is_new else []
 
 
 def _is_over(prolog: str | None, job: Job) -> bool:
@@ -118,18 +118,18 @@ def _decide_in_cleanup(job: Job, settings: Settings, progress: Progress) -> list
             )
         ]
     if epilog in job.epilogs:
-        unwanted = settings.cancel_epilog and any(
+        is_unwanted = settings.cancel_epilog and any(
             problem.severity == 0 and problem.during_epilog for problem in job.exceptions
         )
         if epilog in progress.running:
-            return [Cancel(epilog)] if unwanted else []
-        if unwanted or not settings.has_epilog:
-            return [PostFinish(epilog, _UNKNOWN_STATUS if unwanted else 0)]
+            return [Cancel(epilog)] if is_unwanted else []
+        if is_unwanted or not settings.has_epilog:
+            return [PostFinish(epilog, _UNKNOWN_STATUS if is_unwanted else 0)]
         return [Run(epilog)]
     if job.started:
-        gone = job.wait_status is not None
+        tasks_gone = job.wait_status is not None
     else:
         # It was to be started, and has failed before: execution lets go of it first.
-        gone = prolog in job.ever_prologs and not progress.executing
-    new = settings.has_epilog and epilog not in job.ever_epilogs
-    return [PostStart(epilog)] if new and gone else []
+        tasks_gone = prolog in job.ever_prologs and not progress.executing
+    is_new = settings.has_epilog and epilog not in job.ever_epilogs
+    return [PostStart(epilog)] if is_new and tasks_gone else []

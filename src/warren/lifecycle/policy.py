@@ -151,7 +151,7 @@ def queue_limits(queues: Mapping[str, Queue], policy: Policy) -> dict[str | None
     """Return what holds in each queue; where none is configured, in the anonymous one."""
     if not queues:
         return {None: _queue_limits([policy])}
-    found: dict[str | None, QueueLimits] = {}
+    limits_by_queue: dict[str | None, QueueLimits] = {}
     for name, queue in queues.items():
         parent = queue if queue.parent is None else queues[queue.parent]
         policies = [queue.policy, policy]
@@ -160,8 +160,8 @@ def queue_limits(queues: Mapping[str, Queue], policy: Policy) -> dict[str | None
         properties = parent.requires
         if parent.hosts is not None:
             properties = (queue_property(queue.parent or name),)
-        found[name] = _queue_limits(policies, name, queue.parent, properties)
-    return found
+        limits_by_queue[name] = _queue_limits(policies, name, queue.parent, properties)
+    return limits_by_queue
 
 
 def default_queue(queues: Mapping[str, Queue], policy: Policy) -> str | None:
@@ -177,7 +177,9 @@ def _queue_limits(
     properties: tuple[str, ...] = (),
 ) -> QueueLimits:
     """Read policies, the first of which overrides the others."""
-    presumed = seconds(_first(each.jobspec.defaults.system.duration for each in policies) or 0)
+    default_duration = seconds(
+        _first(each.jobspec.defaults.system.duration for each in policies) or 0
+    )
     max_duration = seconds(_first(each.limits.duration for each in policies) or 0)
     sizes = [each.limits.job_size for each in policies]
     access = next((each.access for each in policies if each.access != QueueAccess()), QueueAccess())
@@ -186,7 +188,7 @@ def _queue_limits(
         parent=parent,
         properties=properties,
         # A jobspec, which is JSON, has no infinity: 0 is no limit there.
-        default_duration=0.0 if math.isinf(presumed) else presumed,
+        default_duration=0.0 if math.isinf(default_duration) else default_duration,
         max_duration=max_duration or math.inf,
         min_sizes=_limits([each.min for each in sizes]),
         max_sizes=_limits([each.max for each in sizes]),
@@ -196,9 +198,11 @@ def _queue_limits(
 
 
 def _limits(sizes: Sequence[Sizes]) -> dict[str, int]:
-    found = {what: _first(getattr(each, what) for each in sizes) for what in SIZE_KEYS}
+    limit_by_unit = {what: _first(getattr(each, what) for each in sizes) for what in SIZE_KEYS}
     return {
-        what: limit for what, limit in found.items() if limit is not None and limit != UNLIMITED
+        what: limit
+        for what, limit in limit_by_unit.items()
+        if limit is not None and limit != UNLIMITED
     }
 
 

@@ -145,8 +145,8 @@ def decode(checkpoint: Any, queues: Iterable[str | None]) -> QueueStates:
     entries = checkpoint.get("queue")
     if not isinstance(entries, list):
         raise BadFormat("the checkpoint of the queues has no list of them")
-    known = dict(map(_entry, entries))
-    return {name: known.get(name) or initial_state(name) for name in queues}
+    saved = dict(map(_entry, entries))
+    return {name: saved.get(name) or initial_state(name) for name in queues}
 
 
 def _entry(entry: Any) -> tuple[str | None, QueueState]:
@@ -170,24 +170,26 @@ def _entry(entry: Any) -> tuple[str | None, QueueState]:
 
 
 def properties(
-    queues: Mapping[str, Queue], given: Mapping[str, str], hosts: Collection[str]
+    queues: Mapping[str, Queue], hostlist_by_property: Mapping[str, str], hosts: Collection[str]
 ) -> dict[str, frozenset[str]]:
-    """Return the hosts that have each property: those `given` by hostlists, and `+NAME` of queues.
+    """Return the hosts that have each property: of `hostlist_by_property`, and `+NAME` of queues.
 
     `hosts` are all there are. Raises UserMistake with the path for one that is not among them.
     """
-    lists = {f"resource.properties.{name}": (name, text) for name, text in given.items()}
+    hostlists = {
+        f"resource.properties.{name}": (name, text) for name, text in hostlist_by_property.items()
+    }
     for name, queue in queues.items():
         if queue.hosts is not None:
-            lists[f"queues.{name}.hosts"] = (queue_property(name), queue.hosts)
-    made: dict[str, frozenset[str]] = {}
-    for path, (name, text) in lists.items():
-        wanted = hostlist.decode(text)
-        for host in wanted:
+            hostlists[f"queues.{name}.hosts"] = (queue_property(name), queue.hosts)
+    hosts_by_property: dict[str, frozenset[str]] = {}
+    for path, (name, text) in hostlists.items():
+        named_hosts = hostlist.decode(text)
+        for host in named_hosts:
             if host not in hosts:
                 raise UserMistake(f"{path} names {host!r}, which is no node of the system.")
-        made[name] = frozenset(wanted)
-    return made
+        hosts_by_property[name] = frozenset(named_hosts)
+    return hosts_by_property
 
 
 def _choices(states: QueueStates) -> str:

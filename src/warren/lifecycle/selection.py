@@ -68,9 +68,9 @@ class Selection:
         self.states = part.possible_states
         """The states that selected jobs can be in, as bits."""
 
-    def selects(self, each: ListedJob) -> bool:
+    def selects(self, listed: ListedJob) -> bool:
         """Return whether a job is selected. Raises TooManyComparisons when none is left."""
-        return self._test(each)
+        return self._test(listed)
 
     def _read(self, constraint: Any, path: str, depth: int) -> _Part:
         _require(isinstance(constraint, Mapping), path, "is not an object")
@@ -80,8 +80,10 @@ class Selection:
         _require(len(constraint) == 1, path, "holds several operators: join them with and")
         ((operator, values),) = constraint.items()
         path = f"{path}.{operator}"
-        known = (*_CONNECTIVES, *_LEAVES, *_NODES)
-        _require(operator in known, path, f"is not an operator: they are {', '.join(known)}")
+        operators = (*_CONNECTIVES, *_LEAVES, *_NODE_OPERATORS)
+        _require(
+            operator in operators, path, f"is not an operator: they are {', '.join(operators)}"
+        )
         _require(isinstance(values, list), path, "is not a list")
         if operator in _CONNECTIVES:
             parts = [
@@ -89,23 +91,23 @@ class Selection:
                 for index, value in enumerate(values)
             ]
             return _CONNECTIVES[operator](parts)
-        if operator in _NODES:
+        if operator in _NODE_OPERATORS:
             return self._counted(self._read_nodes(operator, values, path))
         return self._counted(_LEAVES[operator](operator, values, path))
 
     def _read_nodes(self, operator: str, values: list[Any], path: str) -> _Part:
-        decode, of_job = _NODES[operator]
-        wanted: set[Any] = set()
+        decode, of_job = _NODE_OPERATORS[operator]
+        all_nodes: set[Any] = set()
         for index, value in enumerate(values):
             _require(isinstance(value, str), f"{path}[{index}]", "is not a string")
             try:
-                named = decode(value, limit=self._nodes_left)
+                nodes = decode(value, limit=self._nodes_left)
             except BadFormat as error:
                 raise BadFormat(f"{path}[{index}]: {error}") from None
-            self._nodes_left -= len(named)
-            wanted.update(named)
+            self._nodes_left -= len(nodes)
+            all_nodes.update(nodes)
         return _Part(
-            lambda each: not wanted.isdisjoint(of_job(each)), possible_states=_WITH_RESOURCES
+            lambda each: not all_nodes.isdisjoint(of_job(each)), possible_states=_WITH_RESOURCES
         )
 
     @property
@@ -171,47 +173,45 @@ _CONNECTIVES: Final[Mapping[str, Callable[[list[_Part]], _Part]]] = {
 
 
 def _userid(operator: str, values: list[Any], path: str) -> _Part:
-    wanted = _check_values(values, path, lambda value: type(value) is int, "a user's number")
-    if {-1, 2**32 - 1} & wanted:  # Flux's name for any user
+    userids = _check_values(values, path, lambda value: type(value) is int, "a user's number")
+    if {-1, 2**32 - 1} & userids:  # Flux's name for any user
         return _Part(lambda each: True, certain_states=ALL_STATES)
-    return _Part(lambda each: each.job.userid in wanted)
+    return _Part(lambda each: each.job.userid in userids)
 
 
 def _name(operator: str, values: list[Any], path: str) -> _Part:
-    wanted = _check_values(values, path, lambda value: isinstance(value, str), "a string")
-    return _Part(lambda each: attributes.name(each) in wanted)
+    names = _check_values(values, path, lambda value: isinstance(value, str), "a string")
+    return _Part(lambda each: attributes.name(each) in names)
 
 
 def _queue(operator: str, values: list[Any], path: str) -> _Part:
-    wanted = _check_values(values, path, lambda value: isinstance(value, str), "a string")
-    return _Part(lambda each: attributes.queue(each) in wanted)
+    queues = _check_values(values, path, lambda value: isinstance(value, str), "a string")
+    return _Part(lambda each: attributes.queue(each) in queues)
 
 
 def _states(operator: str, values: list[Any], path: str) -> _Part:
-    wanted = 0
+    bits = 0
     for index, value in enumerate(values):
         if type(value) is int:
-            wanted |= value
+            bits |= value
         else:
-            wanted |= _bits_by_name(state_bits, value, f"{path}[{index}]")
-    wanted &= ALL_STATES
-    chosen = frozenset(state for state in State if state.bit & wanted)
-    return _Part(
-        lambda each: each.job.state in chosen, possible_states=wanted, certain_states=wanted
-    )
+            bits |= _bits_by_name(state_bits, value, f"{path}[{index}]")
+    bits &= ALL_STATES
+    chosen = frozenset(state for state in State if state.bit & bits)
+    return _Part(lambda each: each.job.state in chosen, possible_states=bits, certain_states=bits)
 
 
 def _results(operator: str, values: list[Any], path: str) -> _Part:
-    wanted = 0
+    bits = 0
     for index, value in enumerate(values):
-        wanted |= (
+        bits |= (
             value if type(value) is int else _bits_by_name(result_bits, value, f"{path}[{index}]")
         )
-    chosen = frozenset(result for result in Result if result.bit & wanted)
+    chosen = frozenset(result for result in Result if result.bit & bits)
     return _Part(lambda each: each.job.result in chosen, possible_states=State.INACTIVE.bit)
 
 
-_NODES: Final[
+_NODE_OPERATORS: Final[
     Mapping[str, tuple[Callable[..., Sequence[Any]], Callable[[ListedJob], Iterable[Any]]]]
 ] = {
     "hostlist": (hostlist.decode, attributes.nodes),
@@ -220,7 +220,7 @@ _NODES: Final[
 """How values that name nodes are read, and which nodes of a job they are compared with."""
 
 
-_COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+_COMPARISON_BY_SIGN: Final[Mapping[str, Callable[[float, float], bool]]] = {
     # The longer ones first: they begin like the others.
     ">=": lambda one, other: one >= other,
     "<=": lambda one, other: one <= other,
@@ -241,20 +241,20 @@ _STATES_WITH_TIMESTAMP: Final[Mapping[str, int]] = {
 def _timestamp(operator: str, values: list[Any], path: str) -> _Part:
     _require(len(values) == 1 and isinstance(values[0], str), path, "is not a list of one string")
     text = values[0].strip()
-    sign = next((sign for sign in _COMPARISONS if text.startswith(sign)), None)
+    sign = next((sign for sign in _COMPARISON_BY_SIGN if text.startswith(sign)), None)
     _require(sign is not None, f"{path}[0]",
-             f"{brief(text)} begins with none of {', '.join(_COMPARISONS)}")  # fmt: skip
+             f"{brief(text)} begins with none of {', '.join(_COMPARISON_BY_SIGN)}")  # fmt: skip
     assert sign is not None
     try:
         limit = float(text[len(sign) :])
     except ValueError:
         limit = math.nan
     _require(limit >= 0, f"{path}[0]", f"{brief(text)} names no moment: seconds since the epoch do")
-    compared = _COMPARISONS[sign]
+    compare = _COMPARISON_BY_SIGN[sign]
 
     def test(each: ListedJob) -> bool:
-        known = attributes.timestamp(each, operator)
-        return known is not None and compared(known, limit)
+        moment = attributes.timestamp(each, operator)
+        return moment is not None and compare(moment, limit)
 
     return _Part(test, possible_states=_STATES_WITH_TIMESTAMP[operator])
 

@@ -49,8 +49,8 @@ def decide(job: Job, holds: HoldNames, *, executing: bool) -> list[Action]:
             actions: list[Action] = [FinishProlog()] if holds.prolog in job.prologs else []
             # Not before the tasks are gone: they have the storage mounted. A job that was
             # being started when it failed is let go of by execution first.
-            gone = job.wait_status is not None if job.started else not executing
-            if holds.epilog not in job.ever_epilogs and gone:
+            tasks_gone = job.wait_status is not None if job.started else not executing
+            if holds.epilog not in job.ever_epilogs and tasks_gone:
                 actions.append(StartEpilog(started=job.started))
             return actions
         case _:

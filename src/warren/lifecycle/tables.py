@@ -115,9 +115,13 @@ def explain(
     unknown = _UNKNOWN_FIELD.fullmatch(problem)
     if unknown is not None:
         known = _keys(table_type, path)
-        near = get_close_matches(unknown[1], known, n=1)
-        instead = f", but there is {near[0]!r}" if near else f": it is one of {alternatives(known)}"
-        problem = f"there is no key {unknown[1]!r} here{instead}"
+        close_matches = get_close_matches(unknown[1], known, n=1)
+        hint = (
+            f", but there is {close_matches[0]!r}"
+            if close_matches
+            else f": it is one of {alternatives(known)}"
+        )
+        problem = f"there is no key {unknown[1]!r} here{hint}"
     if of_key:
         problem = f"the key: {problem}"
     if tables is not None:
@@ -130,8 +134,8 @@ def _name_key(path: str, message: str, tables: Any, table_type: Any) -> str:
 
     `[...]` comes once at most: tables under keys of a site have no keys of a site.
     """
-    before, some, after = path.partition("[...]")
-    if not some:
+    before, placeholder, after = path.partition("[...]")
+    if not placeholder:
         return path
     keys_before = before.split(".")
     site_keys = reduce(getitem, keys_before, tables)

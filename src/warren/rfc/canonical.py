@@ -121,9 +121,9 @@ def _check_task_count(count: Any, path: str, slot: Mapping[str, Any]) -> None:
             _check_positive(value, f"{path}.{kind}")
         case "per_resource":
             require(isinstance(value, Mapping), f"{path}.per_resource", "is not an object")
-            wanted = value.get("type")
-            require(isinstance(wanted, str), f"{path}.per_resource.type", "is not a string")
-            require(any(vertex["type"] == wanted for vertex in _vertices(slot["with"])),
+            resource_type = value.get("type")
+            require(isinstance(resource_type, str), f"{path}.per_resource.type", "is not a string")
+            require(any(vertex["type"] == resource_type for vertex in _vertices(slot["with"])),
                     f"{path}.per_resource.type", "is no resource of the task's slot")  # fmt: skip
             _check_positive(value.get("count"), f"{path}.per_resource.count")
         case _:

@@ -15,7 +15,7 @@ from warren.rfc.errors import BadFormat
 
 Constraint = Mapping[str, Any]
 
-_FORBIDDEN: Final = frozenset("!&'\"^`|()")
+_FORBIDDEN_CHARACTERS: Final = frozenset("!&'\"^`|()")
 _DEEPEST: Final = 100
 
 MOST_NODES: Final = 2**16
@@ -104,20 +104,20 @@ def _read_value(operator: str, value: Any, path: str, budget: _NodeBudget) -> An
     if operator == "properties":
         name = value.removeprefix("^")
         _require(bool(name), path, "is empty, and so no property")
-        if not _FORBIDDEN.isdisjoint(name):
-            bad = next(letter for letter in name if letter in _FORBIDDEN)
+        if not _FORBIDDEN_CHARACTERS.isdisjoint(name):
+            bad = next(letter for letter in name if letter in _FORBIDDEN_CHARACTERS)
             raise BadFormat(f"{path} is no property {brief(value)}: it holds {bad!r}")
         return value
     decode: Callable[..., Sequence[Any]] = (
         hostlist.decode if operator == "hostlist" else idset.decode
     )
     try:
-        found = decode(value, limit=MOST_NODES)
+        nodes = decode(value, limit=MOST_NODES)
     except BadFormat as error:
         raise BadFormat(f"{path} is no {error}") from None
-    budget.left -= len(found)
+    budget.left -= len(nodes)
     _require(budget.left >= 0, path, f"is one too many: all together name over {MOST_NODES} nodes")
-    return found
+    return nodes
 
 
 def _always(node: Node) -> bool:
@@ -125,11 +125,11 @@ def _always(node: Node) -> bool:
 
 
 def _properties(values: list[str]) -> Matcher:
-    wanted = frozenset(value for value in values if not value.startswith("^"))
-    unwanted = frozenset(value[1:] for value in values if value.startswith("^"))
-    if not unwanted:
-        return lambda node: wanted <= node.properties
-    return lambda node: wanted <= node.properties and unwanted.isdisjoint(node.properties)
+    required = frozenset(value for value in values if not value.startswith("^"))
+    forbidden = frozenset(value[1:] for value in values if value.startswith("^"))
+    if not forbidden:
+        return lambda node: required <= node.properties
+    return lambda node: required <= node.properties and forbidden.isdisjoint(node.properties)
 
 
 def _hostlist(values: list[list[str]]) -> Matcher:

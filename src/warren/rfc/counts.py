@@ -14,7 +14,7 @@ from warren.rfc import idset, ranges
 from warren.rfc.errors import BadFormat
 from warren.rfc.ranges import Range
 
-_MOST: Final = 1024
+_MAX_NUMBERS: Final = 1024
 """Numbers of a list: whatever looks at a job reads them again, while all others wait."""
 _KEYS: Final = ("min", "max", "operator", "operand")
 
@@ -30,8 +30,8 @@ class CountList(msgspec.Struct, frozen=True):
 
     def greatest(self, limit: int) -> int | None:
         """Return the greatest of the numbers up to `limit`; None where all are greater."""
-        place = bisect_right(self.numbers, limit)
-        return self.numbers[place - 1] if place else None
+        index = bisect_right(self.numbers, limit)
+        return self.numbers[index - 1] if index else None
 
     def __contains__(self, count: int) -> bool:
         return self.greatest(count) == count
@@ -66,7 +66,7 @@ def encode(count: Count) -> str:
 
 
 def _from_idset(text: str) -> CountList:
-    numbers = idset.decode(text, limit=_MOST)
+    numbers = idset.decode(text, limit=_MAX_NUMBERS)
     if not numbers or numbers[0] < 1:
         raise BadFormat(f"list of counts {text!r}: its numbers are not of at least 1")
     return CountList(numbers)

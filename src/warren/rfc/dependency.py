@@ -56,7 +56,7 @@ _OPENMP: Final[Mapping[str, tuple[str, ...]]] = {
     "type": ("in", "out", "inout"),
     "scope": ("user", "global"),
 }
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_SCHEME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
 class Dependency(msgspec.Struct, frozen=True):
@@ -73,35 +73,37 @@ def parse(text: str) -> Dependency:
     Raises BadFormat where it is none, or where a scheme of the RFC cannot have the value.
     """
     scheme, colon, rest = text.partition(":")
-    known = SCHEMES.get(scheme)
-    if not _SCHEME.fullmatch(scheme):
+    known_scheme = SCHEMES.get(scheme)
+    if not _SCHEME_PATTERN.fullmatch(scheme):
         raise BadFormat(f"dependency {brief(text)}: {scheme!r} at 0 is not a scheme")
-    if not colon and (known is None or known.value_kind is not ValueKind.NOTHING):
+    if not colon and (known_scheme is None or known_scheme.value_kind is not ValueKind.NOTHING):
         raise BadFormat(f"dependency {brief(text)}: a ':' is missing at {len(text)}")
-    value, mark, query = rest.partition("?")
+    value, question_mark, query = rest.partition("?")
     options: dict[str, str] = {}
-    at = len(scheme) + len(value) + 2
-    for piece in re.split("[&;]", query) if mark else ():
-        key, equals, given = piece.partition("=")
+    position = len(scheme) + len(value) + 2
+    for piece in re.split("[&;]", query) if question_mark else ():
+        key, equals, option_value = piece.partition("=")
         if not key or not equals:
-            raise BadFormat(f"dependency {brief(text)}: {brief(piece)} at {at} is not key=value")
+            raise BadFormat(
+                f"dependency {brief(text)}: {brief(piece)} at {position} is not key=value"
+            )
         if key in options or key in ("scheme", "value"):
-            raise BadFormat(f"dependency {brief(text)}: {key!r} at {at} is given twice")
-        options[key] = given
-        at += len(piece) + 1
-    found = Dependency(scheme, value, options)
-    wrong = _problem(found)
-    if wrong is not None:
-        raise BadFormat(f"dependency {brief(text)}: {wrong[1]}")
-    return found
+            raise BadFormat(f"dependency {brief(text)}: {key!r} at {position} is given twice")
+        options[key] = option_value
+        position += len(piece) + 1
+    parsed = Dependency(scheme, value, options)
+    problem = _problem(parsed)
+    if problem is not None:
+        raise BadFormat(f"dependency {brief(text)}: {problem[1]}")
+    return parsed
 
 
 def text(dependency: Dependency) -> str:
     """Write the text form. Raises BadFormat for what has none, such as a value with a `?`."""
-    words = [f"{key}={value}" for key, value in dependency.options.items()]
+    pairs = [f"{key}={value}" for key, value in dependency.options.items()]
     written = f"{dependency.scheme}:{dependency.value}"
-    if words:
-        written += "?" + "&".join(words)
+    if pairs:
+        written += "?" + "&".join(pairs)
     if parse(written) != dependency:
         raise BadFormat(f"dependency {written!r}: the text means something else")
     return written
@@ -114,11 +116,11 @@ def decode(entry: Any, path: str = "dependency") -> Dependency:
         _require(key in entry, f"{path}.{key}", "is missing")
         _require(isinstance(entry[key], str), f"{path}.{key}", "is not a string")
     options = {key: value for key, value in entry.items() if key not in ("scheme", "value")}
-    found = Dependency(entry["scheme"], entry["value"], options)
-    wrong = _problem(found)
-    if wrong is not None:
-        raise BadFormat(f"{path}.{wrong[0]}: {wrong[1]}")
-    return found
+    decoded = Dependency(entry["scheme"], entry["value"], options)
+    problem = _problem(decoded)
+    if problem is not None:
+        raise BadFormat(f"{path}.{problem[0]}: {problem[1]}")
+    return decoded
 
 
 def encode(dependency: Dependency) -> dict[str, Any]:
@@ -134,15 +136,15 @@ def decode_list(entries: Any, path: str = "dependencies") -> list[Dependency]:
     _require(isinstance(entries, list) and bool(entries), path,
              "is not a list of at least one dependency")  # fmt: skip
     _require(len(entries) <= MOST, path, f"holds more than {MOST} dependencies")
-    found: list[Dependency] = []
+    dependencies: list[Dependency] = []
     seen: set[str] = set()
     for index, entry in enumerate(entries):
-        one = decode(entry, f"{path}[{index}]")
-        spelled = json.dumps(encode(one), sort_keys=True)
+        decoded = decode(entry, f"{path}[{index}]")
+        spelled = json.dumps(encode(decoded), sort_keys=True)
         _require(spelled not in seen, f"{path}[{index}]", "is there before")
         seen.add(spelled)
-        found.append(one)
-    return found
+        dependencies.append(decoded)
+    return dependencies
 
 
 def description(dependency: Dependency) -> str:
@@ -161,11 +163,11 @@ def description(dependency: Dependency) -> str:
 def _problem(dependency: Dependency) -> tuple[str, str] | None:
     """Say which key is wrong, and how; None if the dependency is right."""
     scheme = SCHEMES.get(dependency.scheme)
-    takes = None if scheme is None else scheme.value_kind
+    value_kind = None if scheme is None else scheme.value_kind
     value = dependency.value
     if not dependency.scheme:
         return "scheme", "it is empty"
-    match takes:
+    match value_kind:
         case ValueKind.JOB:
             try:
                 fluid.parse(value)

@@ -9,16 +9,16 @@ from reprlib import repr as brief
 
 from warren.rfc.errors import BadFormat
 
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS_BY_UNIT = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 # What C's strtod reads, but for what precedes it there: blanks and a minus sign.
-_FORM = re.compile(
+_DURATION_PATTERN = re.compile(
     r"\+?(?:"
     r"((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)|"
     r"(0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?)"
     r")(ms|s|m|h|d|)"
 )
-_NUMBER = re.compile(r"\+?(?:[0-9]*\.?[0-9]*)(?:(?<=[0-9.])[eE][+-]?[0-9]*)?")
+_NUMBER_PATTERN = re.compile(r"\+?(?:[0-9]*\.?[0-9]*)(?:(?<=[0-9.])[eE][+-]?[0-9]*)?")
 
 
 def parse(text: str) -> float:
@@ -27,7 +27,7 @@ def parse(text: str) -> float:
     Raises BadFormat for what is no number and unit, for less than nothing, for NaN, and
     for a number that is finite in the text and not as a float.
     """
-    match = _FORM.fullmatch(text)
+    match = _DURATION_PATTERN.fullmatch(text)
     if match is None:
         if text.removeprefix("+").lower() in ("inf", "infinity"):
             return math.inf
@@ -35,7 +35,7 @@ def parse(text: str) -> float:
     decimal, hexadecimal, unit = match.groups()
     number = float(decimal) if decimal else _from_hexadecimal(hexadecimal)
     # A thousandth has no exact float: 9 * 0.001 is more than 0.009.
-    seconds = number / 1000.0 if unit == "ms" else number * _UNITS[unit]
+    seconds = number / 1000.0 if unit == "ms" else number * _SECONDS_BY_UNIT[unit]
     if math.isinf(seconds):
         raise BadFormat(f"{brief(text)} is not a duration: the number is too large")
     return seconds
@@ -49,14 +49,14 @@ def _from_hexadecimal(number: str) -> float:
 
 
 def _mistake(text: str) -> str:
-    match = _NUMBER.match(text)
+    match = _NUMBER_PATTERN.match(text)
     assert match is not None  # the pattern also matches nothing at all
-    place = match.end()
+    position = match.end()
     if not any(digit in match[0] for digit in "0123456789"):
-        return f"a number of at least 0 is missing at {place}, as in 1.5h"
+        return f"a number of at least 0 is missing at {position}, as in 1.5h"
     if match[0][-1] in "eE+-":
-        return f"a digit of the exponent is missing at {place}"
-    return f"the number ends at {place}, and the unit after it is none of ms, s, m, h and d"
+        return f"a digit of the exponent is missing at {position}"
+    return f"the number ends at {position}, and the unit after it is none of ms, s, m, h and d"
 
 
 def format_fsd(seconds: float) -> str:
@@ -72,5 +72,5 @@ def format_fsd(seconds: float) -> str:
         return f"{seconds * 1000:.6g}ms"
     for limit, unit in ((60.0, "s"), (3600.0, "m"), (86400.0, "h")):
         if seconds < limit:
-            return f"{seconds / _UNITS[unit]:.6g}{unit}"
+            return f"{seconds / _SECONDS_BY_UNIT[unit]:.6g}{unit}"
     return f"{seconds / 86400.0:.6g}d"

@@ -13,7 +13,7 @@ import msgspec
 
 from warren.rfc.errors import BadFormat
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL_PATTERN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 _NOT_JSON: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 """What the decoder raises: the last two for halves of characters, and for nests without end."""
@@ -97,6 +97,6 @@ def _check_closely(event: Event, subject: str) -> None:
     if not 0 < event.timestamp < inf:
         raise BadFormat(f"{subject}: the timestamp is {event.timestamp}, and not positive")
     # Not all that cannot be printed is a control character.
-    control = _CONTROL.search(event.name)
+    control = _CONTROL_PATTERN.search(event.name)
     if control is not None:
         raise BadFormat(f"{subject}: a control character in the name at {control.start()}")

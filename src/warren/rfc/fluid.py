@@ -42,13 +42,13 @@ EMOJI = (
     "🆓🆔🆕🆖🆗🆘🆙🆚🈁🈶🈯🉐🈹🈚🈲🉑🈸🈴🈳🈺🈵🔴🔵🔶🔷🔸🔹🔺🔻💠🔘🔳🔲🏁🚩🎌"
 )
 
-_LIMIT = 2**64
+_ID_LIMIT = 2**64
 _SEQUENCES = 2**10
 _HEXADECIMAL = "0123456789abcdefABCDEF"
-_DIGIT = {letter: value for value, letter in enumerate(ALPHABET)}
-_WORDS = re.compile(r"[a-z]+-[a-z]+-[a-z]+--[a-z]+-[a-z]+-[a-z]+")
+_DIGIT_VALUES = {letter: value for value, letter in enumerate(ALPHABET)}
+_WORDS_PATTERN = re.compile(r"[a-z]+-[a-z]+-[a-z]+--[a-z]+-[a-z]+-[a-z]+")
 _GROUP = r"([0-9a-fA-F]{1,4})"
-_DOTHEX = re.compile(rf"(?:job\.)?{_GROUP}\.{_GROUP}\.{_GROUP}\.{_GROUP}")
+_DOTHEX_PATTERN = re.compile(rf"(?:job\.)?{_GROUP}\.{_GROUP}\.{_GROUP}\.{_GROUP}")
 
 
 def f58(job: int) -> str:
@@ -68,7 +68,7 @@ def emoji(job: int) -> str:
 
 def dothex(job: int) -> str:
     """Spell an id as four groups of hexadecimal digits: `0017.e9fb.8df1.6c2e`."""
-    if not 0 <= job < _LIMIT:
+    if not 0 <= job < _ID_LIMIT:
         raise _too_large(job)
     digits = f"{job:016x}"
     return f"{digits[:4]}.{digits[4:8]}.{digits[8:12]}.{digits[12:]}"
@@ -84,7 +84,7 @@ def words(job: int) -> str:
 
     Raises NoWords where this machine has no list of them.
     """
-    if not 0 <= job < _LIMIT:
+    if not 0 <= job < _ID_LIMIT:
         raise _too_large(job)
     spelled: str = _mnemonicode().mnformat(job.to_bytes(8, "little"))
     return spelled
@@ -104,7 +104,7 @@ SPELLINGS: Final[Mapping[str, Callable[[int], str]]] = {
 
 
 def _spell(value: int, digits: str) -> str:
-    if not 0 <= value < _LIMIT:
+    if not 0 <= value < _ID_LIMIT:
         raise _too_large(value)
     base = len(digits)
     text = ""
@@ -125,7 +125,7 @@ def parse(text: str) -> JobId:
     """
     word = text.strip()
     value = _value(word)
-    if value >= _LIMIT:
+    if value >= _ID_LIMIT:
         raise _not_an_id(word, "it does not fit 64 bits")
     return JobId(value)
 
@@ -150,7 +150,7 @@ def _value(word: str) -> int:
 
 
 def _from_words(word: str) -> int:
-    if not _WORDS.fullmatch(word):
+    if not _WORDS_PATTERN.fullmatch(word):
         raise _not_an_id(word, "words are three and three, as in a-b-c--d-e-f")
     try:
         return int.from_bytes(_mnemonicode().mnparse(word), "little")
@@ -169,7 +169,7 @@ def _mnemonicode() -> Any:
 
 
 def _from_dothex(word: str) -> int:
-    match = _DOTHEX.fullmatch(word)
+    match = _DOTHEX_PATTERN.fullmatch(word)
     if match is None:
         raise _not_an_id(word, _dothex_mistake(word))
     one, two, three, four = match.groups()
@@ -178,15 +178,15 @@ def _from_dothex(word: str) -> int:
 
 def _dothex_mistake(word: str) -> str:
     start = len("job.") if word.startswith("job.") else 0
-    place = len(word) - len(word[start:].lstrip(_HEXADECIMAL + "."))
-    if place < len(word):
-        return f"{word[place]!r} at {place} is no hexadecimal digit"
+    position = len(word) - len(word[start:].lstrip(_HEXADECIMAL + "."))
+    if position < len(word):
+        return f"{word[position]!r} at {position} is no hexadecimal digit"
     if word.count(".", start) != 3:
         return f"from {start} on, it has not four groups of hexadecimal digits"
     groups = word[start:].split(".")
-    wrong = next(index for index, group in enumerate(groups) if not 0 < len(group) <= 4)
-    place = start + sum(len(group) + 1 for group in groups[:wrong])
-    return f"the group at {place} has not one to four hexadecimal digits"
+    wrong_group = next(index for index, group in enumerate(groups) if not 0 < len(group) <= 4)
+    position = start + sum(len(group) + 1 for group in groups[:wrong_group])
+    return f"the group at {position} has not one to four hexadecimal digits"
 
 
 def _from_f58(word: str) -> int:
@@ -195,7 +195,7 @@ def _from_f58(word: str) -> int:
     value = 0
     try:
         for letter in word[1:]:
-            value = value * 58 + _DIGIT[letter]
+            value = value * 58 + _DIGIT_VALUES[letter]
     except KeyError:
         raise _wrong_character(word, 1, ALPHABET, "digit of base 58") from None
     if len(word) == 1:
@@ -216,10 +216,10 @@ def _from_emoji(word: str) -> int:
 
 
 def _wrong_character(word: str, start: int, allowed: str, name: str) -> BadFormat:
-    place = len(word) - len(word[start:].lstrip(allowed))
-    if place == len(word):
-        return _not_an_id(word, f"a {name} is missing at {place}")
-    return _not_an_id(word, f"{word[place]!r} at {place} is no {name}")
+    position = len(word) - len(word[start:].lstrip(allowed))
+    if position == len(word):
+        return _not_an_id(word, f"a {name} is missing at {position}")
+    return _not_an_id(word, f"{word[position]!r} at {position} is no {name}")
 
 
 def _not_an_id(word: str, reason: str) -> BadFormat:

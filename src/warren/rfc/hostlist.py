@@ -22,10 +22,10 @@ LONGEST: Final = 253
 _DIGITS = "0123456789"
 _NAME = r"[!-+\--Z\\^-~]*+"  # what is printable in ASCII, but for blanks, commas and brackets
 _IDS = "[0-9,-]*+"
-_EXPRESSION = re.compile(rf"({_NAME})(?:\[({_IDS})\]({_NAME}))?(?:,|\Z)")
-_RANGE = re.compile(r"([0-9]{1,253})-([0-9]{1,253})")
-_PLAIN = re.compile(_NAME)
-_LISTED = re.compile(_IDS)
+_EXPRESSION_PATTERN = re.compile(rf"({_NAME})(?:\[({_IDS})\]({_NAME}))?(?:,|\Z)")
+_RANGE_PATTERN = re.compile(r"([0-9]{1,253})-([0-9]{1,253})")
+_NAME_PATTERN = re.compile(_NAME)
+_IDS_PATTERN = re.compile(_IDS)
 
 # A number at the end of a name has at most so many digits, or is not taken for one.
 _MOST_DIGITS = 18
@@ -36,7 +36,7 @@ def decode(text: str, *, limit: int = MOST) -> list[str]:
     hosts: list[str] = []
     position = 0
     while position < len(text):
-        match = _EXPRESSION.match(text, position)
+        match = _EXPRESSION_PATTERN.match(text, position)
         if match is None:
             raise BadFormat(f"hostlist {brief(text)}: {_mistake(text, position)}")
         prefix = match[1]
@@ -55,8 +55,8 @@ def decode(text: str, *, limit: int = MOST) -> list[str]:
 def _extend(hosts: list[str], match: re.Match[str], limit: int) -> None:
     text = match.string
     prefix, ids, suffix = match.groups()
-    place = match.start(2)
-    most_digits = LONGEST - len(prefix) - len(suffix)
+    position = match.start(2)
+    longest_id = LONGEST - len(prefix) - len(suffix)
     if ids.count(",") >= limit - len(hosts):
         raise _too_many(text, limit)
     width: int | None = None
@@ -64,49 +64,50 @@ def _extend(hosts: list[str], match: re.Match[str], limit: int) -> None:
         if width is None:
             width = _width(element)
         if element.isdigit():
-            if len(element) > most_digits:
+            if len(element) > longest_id:
                 raise _too_long(text, match.start())
             hosts.append(f"{prefix}{element.zfill(width)}{suffix}")
         else:
-            numbers = _RANGE.fullmatch(element)
-            if numbers is None:
-                raise BadFormat(f"hostlist {brief(text)}: {_bad_element(element, place)}")
-            first, last = int(numbers[1]), int(numbers[2])
+            range_match = _RANGE_PATTERN.fullmatch(element)
+            if range_match is None:
+                raise BadFormat(f"hostlist {brief(text)}: {_bad_element(element, position)}")
+            first, last = int(range_match[1]), int(range_match[2])
             if last < first:
                 raise BadFormat(
-                    f"hostlist {brief(text)}: the range {brief(element)} at {place} does not ascend"
+                    f"hostlist {brief(text)}: the range {brief(element)} at {position} "
+                    "does not ascend"
                 )
             if last - first >= limit - len(hosts):
                 raise _too_many(text, limit)
-            padded = max(width, _width(element))
-            if max(padded, len(str(last))) > most_digits:
+            padded_width = max(width, _width(element))
+            if max(padded_width, len(str(last))) > longest_id:
                 raise _too_long(text, match.start())
-            if padded <= len(str(first)):
+            if padded_width <= len(str(first)):
                 hosts.extend([f"{prefix}{each}{suffix}" for each in range(first, last + 1)])
             else:
                 hosts.extend(
-                    [f"{prefix}{each:0{padded}d}{suffix}" for each in range(first, last + 1)]
+                    [f"{prefix}{each:0{padded_width}d}{suffix}" for each in range(first, last + 1)]
                 )
-        place += len(element) + 1
+        position += len(element) + 1
 
 
 def _width(element: str) -> int:
     return len(element.partition("-")[0]) if element.startswith("0") else 0
 
 
-def _mistake(text: str, position: int) -> str:
-    """Say what is wrong with the first expression from `position` on, and where."""
-    place = _end(_PLAIN, text, position)
-    if text[place] == "[":
-        end = _end(_LISTED, text, place + 1)
+def _mistake(text: str, start: int) -> str:
+    """Say what is wrong with the first expression from `start` on, and where."""
+    position = _end(_NAME_PATTERN, text, start)
+    if text[position] == "[":
+        end = _end(_IDS_PATTERN, text, position + 1)
         if end == len(text):
-            return f"the bracket at {place} is not closed"
+            return f"the bracket at {position} is not closed"
         if text[end] != "]":
-            return f"unexpected {text[end]!r} at {end}, in the bracket of {place}"
-        place = _end(_PLAIN, text, end + 1)
-        if text[place] == "[":
-            return f"a second bracket at {place}, where a name has one at most"
-    return f"unexpected {text[place]!r} at {place}"
+            return f"unexpected {text[end]!r} at {end}, in the bracket of {position}"
+        position = _end(_NAME_PATTERN, text, end + 1)
+        if text[position] == "[":
+            return f"a second bracket at {position}, where a name has one at most"
+    return f"unexpected {text[position]!r} at {position}"
 
 
 def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
@@ -115,19 +116,19 @@ def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
     return match.end()
 
 
-def _bad_element(element: str, place: int) -> str:
+def _bad_element(element: str, position: int) -> str:
     if not element:
-        return f"a number is missing at {place}"
-    return f"{brief(element)} at {place} is neither a number nor a range"
+        return f"a number is missing at {position}"
+    return f"{brief(element)} at {position} is neither a number nor a range"
 
 
 def _too_many(text: str, limit: int) -> BadFormat:
     return BadFormat(f"hostlist {brief(text)}: it names more than {limit} hosts")
 
 
-def _too_long(text: str, place: int) -> BadFormat:
+def _too_long(text: str, position: int) -> BadFormat:
     return BadFormat(
-        f"hostlist {brief(text)}: the name at {place} has more than {LONGEST} characters"
+        f"hostlist {brief(text)}: the name at {position} has more than {LONGEST} characters"
     )
 
 
@@ -141,7 +142,7 @@ def encode(hosts: Iterable[str]) -> str:
     for host in hosts:
         prefix, digits = _split(host)
         if group is None or not group.add(prefix, digits):
-            if not host or len(prefix) > LONGEST or _PLAIN.fullmatch(prefix) is None:
+            if not host or len(prefix) > LONGEST or _NAME_PATTERN.fullmatch(prefix) is None:
                 raise BadFormat(f"hostlist: {brief(host)} is no name of a host")
             group = _Group(prefix, digits)
             groups.append(group)
@@ -187,8 +188,8 @@ class _Group:
         runs = self._runs
         if len(runs) == 1 and runs[0][0] == runs[0][1]:
             return self._prefix + runs[0][0]
-        spelled = [low if low == high else f"{low}-{high}" for low, high in runs]
-        return f"{self._prefix}[{','.join(spelled)}]"
+        ranges = [low if low == high else f"{low}-{high}" for low, high in runs]
+        return f"{self._prefix}[{','.join(ranges)}]"
 
 
 def unique(hosts: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ LARGEST: Final = 2**32 - 2
 MOST: Final = 2**20
 
 _NUMBER = "(0|[1-9][0-9]{0,9})"
-_ELEMENT = re.compile(f"{_NUMBER}(?:-{_NUMBER})?")
+_ELEMENT_PATTERN = re.compile(f"{_NUMBER}(?:-{_NUMBER})?")
 
 
 def decode(text: str, *, limit: int = MOST) -> tuple[int, ...]:
@@ -32,15 +32,15 @@ def decode(text: str, *, limit: int = MOST) -> tuple[int, ...]:
         raise BadFormat(f"idset {brief(text)}: it holds more than {limit} ids")
     ids: list[int] = []
     previous = -1
-    place = int(bracketed)
+    position = int(bracketed)
     for element in body.split(","):
-        match = _ELEMENT.fullmatch(element)
+        match = _ELEMENT_PATTERN.fullmatch(element)
         if match is None:
-            raise BadFormat(f"idset {brief(text)}: {_mistake(element, place)}")
+            raise BadFormat(f"idset {brief(text)}: {_mistake(element, position)}")
         low, high = match.groups()
         first = int(low)
         if first <= previous:
-            raise BadFormat(f"idset {brief(text)}: {first} at {place} does not ascend")
+            raise BadFormat(f"idset {brief(text)}: {first} at {position} does not ascend")
         if high is None:
             last = first
             ids.append(first)
@@ -48,22 +48,22 @@ def decode(text: str, *, limit: int = MOST) -> tuple[int, ...]:
             last = int(high)
             if last <= first:
                 raise BadFormat(
-                    f"idset {brief(text)}: the range '{element}' at {place} does not ascend"
+                    f"idset {brief(text)}: the range '{element}' at {position} does not ascend"
                 )
             if last - first >= limit - len(ids):
                 raise BadFormat(f"idset {brief(text)}: it holds more than {limit} ids")
             ids.extend(range(first, last + 1))
         if last > LARGEST:
-            raise BadFormat(f"idset {brief(text)}: {last} at {place} is larger than {LARGEST}")
+            raise BadFormat(f"idset {brief(text)}: {last} at {position} is larger than {LARGEST}")
         previous = last
-        place += len(element) + 1
+        position += len(element) + 1
     return tuple(ids)
 
 
-def _mistake(element: str, place: int) -> str:
+def _mistake(element: str, position: int) -> str:
     if not element:
-        return f"a number is missing at {place}"
-    return f"{brief(element)} at {place} is neither a number nor a range"
+        return f"a number is missing at {position}"
+    return f"{brief(element)} at {position} is neither a number nor a range"
 
 
 def encode(ids: Iterable[int], *, brackets: bool = False) -> str:

@@ -111,10 +111,10 @@ def encode(vertices: Iterable[EncodedVertex]) -> dict[str, Any]:
     nodes, edges = [], []
     ids: dict[str, str] = {}
     for path, parent, metadata in vertices:
-        number = ids[path] = str(len(ids))
-        nodes.append({"id": number, "metadata": metadata})
+        vertex_id = ids[path] = str(len(ids))
+        nodes.append({"id": vertex_id, "metadata": metadata})
         if parent:
-            edges.append({"source": ids[parent], "target": number})
+            edges.append({"source": ids[parent], "target": vertex_id})
     return {"graph": {"directed": False, "nodes": nodes, "edges": edges}}
 
 
@@ -139,10 +139,10 @@ def leaves_text(
     rest = f',"rank":{rank},"paths":{{"containment":{name}'
     source = f'{{"source":"{parent}","target":"'
     nodes = [
-        f'{{"id":"{each}{middle}{index}{rest}{index}"}}}}}}'
-        for each, index in enumerate(ids, number)
+        f'{{"id":"{vertex_id}{middle}{id_}{rest}{id_}"}}}}}}'
+        for vertex_id, id_ in enumerate(ids, number)
     ]
-    edges = [f'{source}{each}"}}' for each in range(number, number + len(ids))]
+    edges = [f'{source}{vertex_id}"}}' for vertex_id in range(number, number + len(ids))]
     return GraphText(",".join(nodes).encode(), ",".join(edges).encode())
 
 
@@ -184,23 +184,23 @@ def _edges(scheduling: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]
     """Return the same without making anything of each: of large graphs there are very many."""
     ids: set[str] = set()
     for index, node in enumerate(_nodes(scheduling)):
-        number = node.get("id") if isinstance(node, Mapping) else None
-        if not isinstance(number, str):
-            raise _bad(f"graph.nodes[{index}].id", f"is {number!r}, not a text")
-        if number in ids:
-            raise _bad(f"graph.nodes[{index}].id", f"is {number!r} again")
-        ids.add(number)
-    found = scheduling["graph"].get("edges")
-    if not isinstance(found, list):
+        vertex_id = node.get("id") if isinstance(node, Mapping) else None
+        if not isinstance(vertex_id, str):
+            raise _bad(f"graph.nodes[{index}].id", f"is {vertex_id!r}, not a text")
+        if vertex_id in ids:
+            raise _bad(f"graph.nodes[{index}].id", f"is {vertex_id!r} again")
+        ids.add(vertex_id)
+    edge_list = scheduling["graph"].get("edges")
+    if not isinstance(edge_list, list):
         raise _bad("graph.edges", "is not an array")
-    for index, edge in enumerate(found):
+    for index, edge in enumerate(edge_list):
         if not isinstance(edge, Mapping):
             raise _bad(f"graph.edges[{index}]", "is not an object")
         source: Any = edge.get("source")
         target: Any = edge.get("target")
-        for end, number in (("source", source), ("target", target)):
-            if not isinstance(number, str) or number not in ids:
-                raise _bad(f"graph.edges[{index}].{end}", f"is {number!r}, and no vertex")
+        for end, vertex_id in (("source", source), ("target", target)):
+            if not isinstance(vertex_id, str) or vertex_id not in ids:
+                raise _bad(f"graph.edges[{index}].{end}", f"is {vertex_id!r}, and no vertex")
         metadata = edge.get("metadata")
         subsystem, relationship = _CONTAINS
         if "metadata" in edge:
@@ -222,12 +222,12 @@ def check(scheduling: Mapping[str, Any]) -> None:
             raise _bad(path, f"is {vertex.path!r} again")
         paths[vertex.path] = vertex.parent
     relations = list(_edges(scheduling))
-    named = dict(zip((node["id"] for node in _nodes(scheduling)), paths, strict=True))
+    path_by_id = dict(zip((node["id"] for node in _nodes(scheduling)), paths, strict=True))
     contained: set[str] = set()
     for index, (source, target, *relation) in enumerate(relations):
         if tuple(relation) != _CONTAINS:
             continue
-        container, contained_path = named[source], named[target]
+        container, contained_path = path_by_id[source], path_by_id[target]
         if paths[contained_path] != container or contained_path in contained:
             raise _bad(
                 f"graph.edges[{index}]", f"has {contained_path} in {container}, against its path"
@@ -242,8 +242,8 @@ def check_vertex(vertex: Vertex, index: int) -> None:
     """Raise BadFormat, with the path of the mistake, unless all of a vertex can be read."""
     problem = _problem(vertex)
     if problem is not None:
-        key, words = problem
-        raise _bad(f"graph.nodes[{index}].metadata.{key}", words)
+        key, message = problem
+        raise _bad(f"graph.nodes[{index}].metadata.{key}", message)
 
 
 def _problem(vertex: Vertex) -> tuple[str, str] | None:
@@ -251,12 +251,12 @@ def _problem(vertex: Vertex) -> tuple[str, str] | None:
     if not isinstance(vertex.type, str):
         return "type", f"is {vertex.type!r}, not a text"
     for key, value in vertex.metadata.items():
-        known = _KINDS.get(key)
-        if known is None:
+        kind_and_text = _KINDS.get(key)
+        if kind_and_text is None:
             continue
-        kind, words = known
+        kind, kind_text = kind_and_text
         if type(value) is not kind:
-            return key, f"is {value!r}, not {words}"
+            return key, f"is {value!r}, not {kind_text}"
         least = -1 if key in ("id", "rank") else 0
         if isinstance(value, int) and not least <= value <= _LARGEST:
             return key, f"is {value}"

@@ -52,14 +52,14 @@ def make(
         raise BadFormat(
             f"{plural(slots, 'task')} cannot be spread over {nodes} nodes: ask for -n {nodes}"
         )
-    held = [{"type": "core", "count": cores}]
+    slot_contents = [{"type": "core", "count": cores}]
     if gpus:
-        held.append({"type": "gpu", "count": gpus})
+        slot_contents.append({"type": "gpu", "count": gpus})
     resource: dict[str, Any]
     if nodes is None:
-        resource = {"type": "slot", "count": slots, "with": held, "label": "task"}
+        resource = {"type": "slot", "count": slots, "with": slot_contents, "label": "task"}
     else:
-        slot = {"type": "slot", "count": -(-slots // nodes), "with": held, "label": "task"}
+        slot = {"type": "slot", "count": -(-slots // nodes), "with": slot_contents, "label": "task"}
         resource = {"type": "node", "count": nodes, "with": [slot]}
         if exclusive or tasks is None:
             resource["exclusive"] = True
@@ -120,10 +120,10 @@ def check(spec: Any) -> Jobspec:
     return spec  # type: ignore[no-any-return]
 
 
-def _require_short(value: Any, path: str, most: int) -> None:
+def _require_short(value: Any, path: str, max_length: int) -> None:
     """Refuse a text that is long: every user has it in every list of jobs."""
-    if isinstance(value, str) and len(value) > most:
-        _require(False, path, f"has {len(value)} characters, and {most} at most")
+    if isinstance(value, str) and len(value) > max_length:
+        _require(False, path, f"has {len(value)} characters, and {max_length} at most")
 
 
 def _check_resource(resource: Any, path: str, depth: int) -> None:
@@ -202,14 +202,16 @@ class ResourceCounts(msgspec.Struct, frozen=True, kw_only=True):
 def resource_counts(spec: Jobspec) -> ResourceCounts:
     """Count nodes, task slots and cores. Raises BadFormat where there is not one task slot."""
     label = spec["tasks"][0]["slot"]
-    found = [
+    found_slots = [
         (path, vertex)
         for path, vertex in _walk(spec["resources"])
         if vertex["type"] == "slot" and vertex.get("label") == label
     ]
-    if len(found) != 1:
-        raise BadFormat(f"jobspec: resources holds {len(found)} slots labelled {label!r}, not 1")
-    path, slot = found[0]
+    if len(found_slots) != 1:
+        raise BadFormat(
+            f"jobspec: resources holds {len(found_slots)} slots labelled {label!r}, not 1"
+        )
+    path, slot = found_slots[0]
     nodes = None
     slots = 1
     for vertex in (*path, slot):
@@ -233,11 +235,11 @@ def per_resource(spec: Jobspec) -> tuple[str, int] | None:
     """Return how many tasks there are for each node or core, where a jobspec says it that way."""
     shell = system(spec).get("shell")
     options = shell.get("options") if isinstance(shell, Mapping) else None
-    given = options.get("per-resource") if isinstance(options, Mapping) else None
-    for each in (given, spec["tasks"][0]["count"].get("per_resource")):
-        if isinstance(each, Mapping) and each.get("type") in ("node", "core"):
-            number = each.get("count", 1)
-            return (each["type"], number) if _is_positive(number) else None
+    option = options.get("per-resource") if isinstance(options, Mapping) else None
+    for candidate in (option, spec["tasks"][0]["count"].get("per_resource")):
+        if isinstance(candidate, Mapping) and candidate.get("type") in ("node", "core"):
+            number = candidate.get("count", 1)
+            return (candidate["type"], number) if _is_positive(number) else None
     return None
 
 
@@ -270,26 +272,29 @@ def system(spec: Jobspec) -> Mapping[str, Any]:
 
 def name(spec: Jobspec) -> str:
     """Return the job's name: the one it asked for, or that of its program."""
-    given = system(spec).get("job", {}).get("name")
+    requested = system(spec).get("job", {}).get("name")
     program: str = spec["tasks"][0]["command"][0]
-    return str(given) if given else program.rsplit("/", 1)[-1][:_LONGEST_PROGRAM]
+    return str(requested) if requested else program.rsplit("/", 1)[-1][:_LONGEST_PROGRAM]
 
 
 def without_environment(spec: Jobspec) -> dict[str, Any]:
     """Return the jobspec as the KVS keeps it: environments stay in J alone, the tasks' too."""
-    kept = {key: value for key, value in system(spec).items() if key != "environment"}
+    kept_attributes = {key: value for key, value in system(spec).items() if key != "environment"}
     return {
         **spec,
         "tasks": [_task_without_environment(task) for task in spec["tasks"]],
-        "attributes": {**spec["attributes"], "system": kept},
+        "attributes": {**spec["attributes"], "system": kept_attributes},
     }
 
 
 def _task_without_environment(task: Mapping[str, Any]) -> Mapping[str, Any]:
-    own = task.get("attributes")
-    if not isinstance(own, Mapping) or "environment" not in own:
+    attributes = task.get("attributes")
+    if not isinstance(attributes, Mapping) or "environment" not in attributes:
         return task
-    return {**task, "attributes": {key: own[key] for key in own if key != "environment"}}
+    return {
+        **task,
+        "attributes": {key: attributes[key] for key in attributes if key != "environment"},
+    }
 
 
 def update(spec: Jobspec, updates: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,9 +302,9 @@ def update(spec: Jobspec, updates: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = dict(spec)
     for path, value in updates.items():
         *parents, last = path.split(".")
-        place = result
+        target = result
         for parent in parents:
-            place[parent] = dict(place.get(parent) or {})
-            place = place[parent]
-        place[last] = value
+            target[parent] = dict(target.get(parent) or {})
+            target = target[parent]
+        target[last] = value
     return result

@@ -66,20 +66,20 @@ def parse(text: str, dialect: Dialect = PLAIN) -> dict[str, Any]:
     return _Reader(text, dialect).query()
 
 
-def encode(given: Mapping[str, Any], dialect: Dialect = PLAIN) -> str:
+def encode(tree: Mapping[str, Any], dialect: Dialect = PLAIN) -> str:
     """Write a constraint as a query, of which `parse` makes the same constraint.
 
     The one surprise: where a dialect joins neighbours, it joins these, too. Raises
     BadFormat for what no query makes: an empty constraint, several values where no
     list may be, a value with both kinds of quotes.
     """
-    return _write(given, dialect, _OUTERMOST)
+    return _write(tree, dialect, _OUTERMOST)
 
 
 # Reading
 
 _DEEPEST: Final = 100
-_LEXEME = re.compile(
+_LEXEME_PATTERN = re.compile(
     r"""(?P<space>\s+)
     | (?P<negate>-)
     | (?P<not>not\b)
@@ -92,7 +92,7 @@ _LEXEME = re.compile(
     """,
     re.VERBOSE,
 )
-_OPERATOR = re.compile(r"[\w.+@-]+")
+_OPERATOR_PATTERN = re.compile(r"[\w.+@-]+")
 
 
 class _Lexeme(msgspec.Struct, frozen=True):
@@ -175,45 +175,45 @@ class _Reader:
         first = self._take()
         value, start = _unquote(first), first.start + (first.kind == "quote")
         operator, colon, operand = value.partition(":")
-        at = start + len(operator) + 1
+        position = start + len(operator) + 1
         if not colon:
             if self._dialect.default_operator is None:
                 raise BadQuery(self._text, first.start, f"{value!r} has no operator")
-            operator, operand, at = self._dialect.default_operator, value, start
+            operator, operand, position = self._dialect.default_operator, value, start
         elif not operand and first.kind == "word":
             if self._next.kind not in ("word", "quote"):
                 self._refuse(f"the operand of {operator!r} is missing")
             second = self._take()
-            operand, at = _unquote(second), second.start + (second.kind == "quote")
-        if not _OPERATOR.fullmatch(operator) or operator in ("and", "or", "not"):
+            operand, position = _unquote(second), second.start + (second.kind == "quote")
+        if not _OPERATOR_PATTERN.fullmatch(operator) or operator in ("and", "or", "not"):
             raise BadQuery(self._text, first.start, f"{operator!r} is not an operator")
-        return self._make_term(operator, operand, start, at)
+        return self._make_term(operator, operand, start, position)
 
-    def _make_term(self, operator: str, operand: str, start: int, at: int) -> dict[str, Any]:
+    def _make_term(self, operator: str, operand: str, start: int, position: int) -> dict[str, Any]:
         operator = self._dialect.aliases.get(operator, operator)
-        known = self._dialect.operators
-        if known is not None and operator not in known:
-            choice = ", ".join(sorted(known | set(self._dialect.aliases)))
+        operators = self._dialect.operators
+        if operators is not None and operator not in operators:
+            choice = ", ".join(sorted(operators | set(self._dialect.aliases)))
             raise BadQuery(self._text, start, f"{operator!r} is not one of {choice}")
         values = operand.split(",") if operator in self._dialect.list_operators else [operand]
         for value in values:
             # Only limited dialects are about nodes; others may call anything `ranks`.
-            wrong = known and constraint.problem(operator, value)
-            if wrong:
-                raise BadQuery(self._text, at, wrong)
-            at += len(value) + 1
+            problem = operators and constraint.problem(operator, value)
+            if problem:
+                raise BadQuery(self._text, position, problem)
+            position += len(value) + 1
         return {operator: values}
 
     def _take(self) -> _Lexeme:
-        taken = self._next
-        self._last = taken
-        self._next = self._lexeme(taken.end)
-        return taken
+        lexeme = self._next
+        self._last = lexeme
+        self._next = self._lexeme(lexeme.end)
+        return lexeme
 
     def _lexeme(self, position: int) -> _Lexeme:
         if position == len(self._text):
             return _Lexeme("end", "", position, position)
-        match = _LEXEME.match(self._text, position)
+        match = _LEXEME_PATTERN.match(self._text, position)
         if match is None:
             raise BadQuery(self._text, position, "this quote is not closed")
         kind = str(match.lastgroup)
@@ -245,42 +245,42 @@ def _unquote(lexeme: _Lexeme) -> str:
 
 _OUTERMOST, _OR, _AND, _NOT = range(4)
 _SEPARATORS: Final = {"or": (_OR, "|"), "and": (_AND, " ")}
-_WORD = re.compile(r"[^()|&\s\"']+")
-_BARE = re.compile(r"[^()|&\s\"':]+")
-_KEYWORD = re.compile(r"-|(?:and|or|not)\b")
+_WORD_PATTERN = re.compile(r"[^()|&\s\"']+")
+_BARE_PATTERN = re.compile(r"[^()|&\s\"':]+")
+_KEYWORD_PATTERN = re.compile(r"-|(?:and|or|not)\b")
 
 
-def _write(given: Mapping[str, Any], dialect: Dialect, around: int) -> str:
-    if len(given) != 1:
-        raise BadFormat(f"constraint {brief(given)}: there is no query for it")
-    ((operator, values),) = given.items()
+def _write(tree: Mapping[str, Any], dialect: Dialect, outer_precedence: int) -> str:
+    if len(tree) != 1:
+        raise BadFormat(f"constraint {brief(tree)}: there is no query for it")
+    ((operator, values),) = tree.items()
     if operator == "not" and len(values) == 1:
         return f"not {_write(values[0], dialect, _NOT)}"
     if operator in _SEPARATORS and len(values) > 1:
-        own, joint = _SEPARATORS[operator]
-        text = joint.join(_write(value, dialect, own) for value in values)
-        return f"({text})" if around >= own else text
-    known = dialect.operators or {operator}
-    if operator in ("and", "or", "not") or operator not in known or operator in dialect.aliases:
-        raise BadFormat(f"constraint {brief(given)}: there is no query for it")
-    if not _OPERATOR.fullmatch(operator) or not values:
-        raise BadFormat(f"constraint {brief(given)}: there is no query for it")
-    listed = operator in dialect.list_operators
-    if any("," in value for value in values) if listed else len(values) > 1:
-        raise BadFormat(f"constraint {brief(given)}: its values cannot be told apart in a query")
+        precedence, separator = _SEPARATORS[operator]
+        text = separator.join(_write(value, dialect, precedence) for value in values)
+        return f"({text})" if outer_precedence >= precedence else text
+    operators = dialect.operators or {operator}
+    if operator in ("and", "or", "not") or operator not in operators or operator in dialect.aliases:
+        raise BadFormat(f"constraint {brief(tree)}: there is no query for it")
+    if not _OPERATOR_PATTERN.fullmatch(operator) or not values:
+        raise BadFormat(f"constraint {brief(tree)}: there is no query for it")
+    is_list = operator in dialect.list_operators
+    if any("," in value for value in values) if is_list else len(values) > 1:
+        raise BadFormat(f"constraint {brief(tree)}: its values cannot be told apart in a query")
     operand = ",".join(values)
     if (
         operator == dialect.default_operator
-        and _BARE.fullmatch(operand)
-        and not _KEYWORD.match(operand)
+        and _BARE_PATTERN.fullmatch(operand)
+        and not _KEYWORD_PATTERN.match(operand)
     ):
         return operand
-    misread = _KEYWORD.match(operator) is not None
-    if not misread and _WORD.fullmatch(operand):
+    is_misread = _KEYWORD_PATTERN.match(operator) is not None
+    if not is_misread and _WORD_PATTERN.fullmatch(operand):
         return f"{operator}:{operand}"
     quote = next((each for each in "'\"" if each not in operand), None)
     if quote is None:
-        raise BadFormat(f"constraint {brief(given)}: {brief(operand)} holds both kinds of quotes")
-    if misread:
+        raise BadFormat(f"constraint {brief(tree)}: {brief(operand)} holds both kinds of quotes")
+    if is_misread:
         return f"{quote}{operator}:{operand}{quote}"
     return f"{operator}:{quote}{operand}{quote}"

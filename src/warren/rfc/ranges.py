@@ -19,12 +19,12 @@ Operator = Literal["+", "*", "^"]
 LARGEST: Final = 2**63 - 1
 
 _NUMBER = "[1-9][0-9]{0,18}"
-_FORM = re.compile(
+_RANGE_PATTERN = re.compile(
     rf"(?P<bracket>\[)?(?P<min>{_NUMBER})(?:(?P<open>\+)|-(?P<max>{_NUMBER}))?"
     rf"(?::(?P<operand>{_NUMBER})(?::(?P<operator>[+*^]))?)?(?(bracket)\])"
 )
 # As much of a range as there is in front of a mistake.
-_START = re.compile(
+_PREFIX_PATTERN = re.compile(
     rf"(\[)?(?:{_NUMBER}(?:\+|-(?:{_NUMBER})?)?"
     rf"(?:(?<=[0-9+]):(?:{_NUMBER}(?::[+*^]?)?)?)?(?:(?<=[0-9+*^])(?(1)\]))?)?"
 )
@@ -60,17 +60,17 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
         top = min(limit, LARGEST if self.max is None else self.max)
         if self.operator == "+":
             return range(self.min, top + 1, self.operand)
-        found: list[int] = []
+        acceptable: list[int] = []
         count = self.min
         while count <= top:
-            found.append(count)
+            acceptable.append(count)
             if self.operator == "*":
                 count *= self.operand
             elif self.operand >= top.bit_length():
                 break  # the next one is beyond in any case, and may have billions of digits
             else:
                 count **= self.operand
-        return found
+        return acceptable
 
     def greatest(self, limit: int) -> int | None:
         """Return the greatest acceptable count up to `limit`; None where all are greater."""
@@ -83,7 +83,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(text: str) -> Range:
     """Read a range. Raises BadFormat for what is none, and for one that RFC 14 forbids."""
-    match = _FORM.fullmatch(text)
+    match = _RANGE_PATTERN.fullmatch(text)
     if match is None:
         raise BadFormat(f"range {brief(text)}: {_mistake(text)}")
     least = int(match["min"])
@@ -96,12 +96,12 @@ def parse(text: str) -> Range:
 
 
 def _mistake(text: str) -> str:
-    match = _START.match(text)
+    match = _PREFIX_PATTERN.match(text)
     assert match is not None  # the pattern also matches nothing at all
-    place = match.end()
-    if place == len(text):
-        return f"it ends too early, at {place}"
-    return f"unexpected {text[place]!r} at {place}"
+    position = match.end()
+    if position == len(text):
+        return f"it ends too early, at {position}"
+    return f"unexpected {text[position]!r} at {position}"
 
 
 def encode(range_: Range, *, brackets: bool = False) -> str:

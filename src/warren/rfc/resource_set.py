@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from warren.rfc import hostlist, idset
 from warren.rfc.errors import BadFormat
 
-_ILLEGAL: Final = re.compile(r"[!&'\"^`|()]")
+_ILLEGAL_PATTERN: Final = re.compile(r"[!&'\"^`|()]")
 _KINDS: Final[Mapping[type, str]] = {list: "an array", dict: "an object", str: "an idset"}
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_SCHEME_PATTERN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
 class Rank(msgspec.Struct, frozen=True):
@@ -59,13 +59,13 @@ def encode_ranks(
 ) -> dict[str, Any]:
     """Write R. Times are seconds since the epoch, 0 for unset."""
     ordered = sorted(ranks, key=lambda rank: rank.rank)
-    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
+    ids_by_resources: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
     for rank in ordered:
-        alike.setdefault((rank.cores, rank.gpus), []).append(rank.rank)
+        ids_by_resources.setdefault((rank.cores, rank.gpus), []).append(rank.rank)
     execution: dict[str, Any] = {
         "R_lite": [
             {"rank": idset.encode(ids), "children": _children(cores, gpus)}
-            for (cores, gpus), ids in alike.items()
+            for (cores, gpus), ids in ids_by_resources.items()
         ],
         "starttime": starttime,
         "expiration": expiration,
@@ -93,7 +93,7 @@ def decode_ranks(r: Mapping[str, Any]) -> list[Rank]:
     Raises BadFormat, with the path of the mistake, where R is not RFC 20's.
     """
     execution = _execution(r)
-    found: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+    resources_by_rank: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
     for index, entry in enumerate(_typed_value(execution, "R_lite", list, "execution")):
         path = f"execution.R_lite[{index}]"
         ranks = _ids(entry, "rank", path)
@@ -104,15 +104,19 @@ def decode_ranks(r: Mapping[str, Any]) -> list[Rank]:
             raise BadFormat(f"R: {path}.core names no core")
         resources = (cores, _ids(children, "gpu", path) if "gpu" in children else ())
         for rank in ranks:
-            if rank in found:
+            if rank in resources_by_rank:
                 raise BadFormat(f"R: execution.R_lite[{index}].rank names {rank} again")
-            found[rank] = resources
+            resources_by_rank[rank] = resources
     hosts = _hosts(execution)
-    if len(hosts) != len(found):
+    if len(hosts) != len(resources_by_rank):
         raise BadFormat(
-            f"R: execution.nodelist names {len(hosts)} hosts for {len(found)} ranks in R_lite"
+            f"R: execution.nodelist names {len(hosts)} hosts for {len(resources_by_rank)} ranks "
+            "in R_lite"
         )
-    return [Rank(rank, host, *found[rank]) for rank, host in zip(sorted(found), hosts, strict=True)]
+    return [
+        Rank(rank, host, *resources_by_rank[rank])
+        for rank, host in zip(sorted(resources_by_rank), hosts, strict=True)
+    ]
 
 
 def nodelist(r: Mapping[str, Any]) -> list[str]:
@@ -200,23 +204,23 @@ def encode_all(resources: ResourceSet) -> dict[str, Any]:
 
 def writer(scheduling: Mapping[str, Any]) -> tuple[str, str]:
     """Return the writer of R's `scheduling`, as scheme and rest of a URI; by default fluxion's."""
-    found = scheduling.get("writer", "fluxion")
-    if not isinstance(found, str):
-        raise BadFormat(f"R: scheduling.writer is {found!r}, not a URI")
-    scheme, _, path = found.partition(":")
-    if not _SCHEME.fullmatch(scheme):
-        raise BadFormat(f"R: scheduling.writer is {found!r}, which has no scheme of a URI")
+    uri = scheduling.get("writer", "fluxion")
+    if not isinstance(uri, str):
+        raise BadFormat(f"R: scheduling.writer is {uri!r}, not a URI")
+    scheme, _, path = uri.partition(":")
+    if not _SCHEME_PATTERN.fullmatch(scheme):
+        raise BadFormat(f"R: scheduling.writer is {uri!r}, which has no scheme of a URI")
     return scheme, path
 
 
-def _properties(execution: Mapping[str, Any], known: set[int]) -> dict[str, tuple[int, ...]]:
+def _properties(execution: Mapping[str, Any], ranks: set[int]) -> dict[str, tuple[int, ...]]:
     if "properties" not in execution:
         return {}
-    found = {}
+    ids_by_property = {}
     path = "execution.properties"
     properties = _typed_value(execution, "properties", dict, "execution")
     for name in properties:
-        illegal = _ILLEGAL.search(name)
+        illegal = _ILLEGAL_PATTERN.search(name)
         if illegal is not None:
             raise BadFormat(
                 f"R: {path}: the name {name!r} holds {illegal[0]!r} at {illegal.start()}"
@@ -224,11 +228,11 @@ def _properties(execution: Mapping[str, Any], known: set[int]) -> dict[str, tupl
         if not name:
             raise BadFormat(f"R: {path} holds a property without a name")
         ids = _ids(properties, name, path)
-        unknown = set(ids) - known
+        unknown = set(ids) - ranks
         if unknown:
             raise BadFormat(f"R: {path}.{name} names rank {min(unknown)}, which R_lite does not")
-        found[name] = ids
-    return found
+        ids_by_property[name] = ids
+    return ids_by_property
 
 
 def _execution(r: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,9 +247,9 @@ def _execution(r: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed_value(holder: Any, key: str, kind: type, path: str) -> Any:
-    found = holder.get(key) if isinstance(holder, dict) else None
-    if isinstance(found, kind):
-        return found
+    value = holder.get(key) if isinstance(holder, dict) else None
+    if isinstance(value, kind):
+        return value
     if not isinstance(holder, dict):
         raise BadFormat(f"R: {path} is not an object")
     full_path = f"{path}.{key}" if path else key
@@ -263,10 +267,10 @@ def _ids(holder: Any, key: str, path: str) -> tuple[int, ...]:
 
 
 def _time(execution: Mapping[str, Any], key: str) -> float:
-    found = execution.get(key, 0.0)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < inf:
-        raise BadFormat(f"R: execution.{key} is {found!r}, not a time in seconds")
-    return float(found)
+    value = execution.get(key, 0.0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
+        raise BadFormat(f"R: execution.{key} is {value!r}, not a time in seconds")
+    return float(value)
 
 
 # Sets of them
@@ -277,9 +281,9 @@ def union(one: ResourceSet, other: ResourceSet) -> ResourceSet:
 
     Raises BadFormat where the two know a rank by different hosts.
     """
-    both = _by_rank(one, other, lambda mine, others: mine | others)
-    known = {rank.rank: rank for rank in (*other.ranks, *one.ranks)}
-    merged = tuple(both.get(rank, known[rank]) for rank in sorted(known))
+    combined = _by_rank(one, other, lambda mine, others: mine | others)
+    node_by_rank = {rank.rank: rank for rank in (*other.ranks, *one.ranks)}
+    merged = tuple(combined.get(rank, node_by_rank[rank]) for rank in sorted(node_by_rank))
     properties = {
         name: tuple(sorted({*one.properties.get(name, ()), *other.properties.get(name, ())}))
         for name in {**one.properties, **other.properties}
@@ -292,8 +296,8 @@ def difference(one: ResourceSet, other: ResourceSet) -> ResourceSet:
 
     Raises BadFormat where the two know a rank by different hosts.
     """
-    both = _by_rank(one, other, lambda mine, others: mine - others)
-    return _subset(one, (both.get(rank.rank, rank) for rank in one.ranks))
+    combined = _by_rank(one, other, lambda mine, others: mine - others)
+    return _subset(one, (combined.get(rank.rank, rank) for rank in one.ranks))
 
 
 def intersection(one: ResourceSet, other: ResourceSet) -> ResourceSet:
@@ -301,14 +305,14 @@ def intersection(one: ResourceSet, other: ResourceSet) -> ResourceSet:
 
     Raises BadFormat where the two know a rank by different hosts.
     """
-    both = _by_rank(one, other, lambda mine, others: mine & others)
-    return _subset(one, both.values())
+    combined = _by_rank(one, other, lambda mine, others: mine & others)
+    return _subset(one, combined.values())
 
 
 def without_ranks(resources: ResourceSet, ranks: Iterable[int]) -> ResourceSet:
     """Leave nodes out. Ranks that are not there are ignored."""
-    gone = set(ranks)
-    return _subset(resources, (rank for rank in resources.ranks if rank.rank not in gone))
+    left_out = set(ranks)
+    return _subset(resources, (rank for rank in resources.ranks if rank.rank not in left_out))
 
 
 def remap(resources: ResourceSet, ranks: Mapping[int, int] | None = None) -> ResourceSet:
@@ -322,19 +326,19 @@ def remap(resources: ResourceSet, ranks: Mapping[int, int] | None = None) -> Res
     for rank in resources.ranks:
         if rank.rank not in ranks:
             raise BadFormat(f"R: rank {rank.rank} gets no new rank")
-    moved = from_ranks(replace(rank, rank=ranks[rank.rank]) for rank in resources.ranks)
+    remapped = from_ranks(replace(rank, rank=ranks[rank.rank]) for rank in resources.ranks)
     properties = {
         name: tuple(sorted(ranks[rank] for rank in ids))
         for name, ids in resources.properties.items()
     }
-    return replace(resources, ranks=moved.ranks, properties=properties)
+    return replace(resources, ranks=remapped.ranks, properties=properties)
 
 
 def append(one: ResourceSet, other: ResourceSet) -> ResourceSet:
     """Add the nodes of `other` after those of `one`, ranked on from its greatest rank."""
     first = one.ranks[-1].rank + 1 if one.ranks else 0
-    moved = {rank.rank: first + index for index, rank in enumerate(other.ranks)}
-    return union(one, remap(other, moved))
+    new_ranks = {rank.rank: first + index for index, rank in enumerate(other.ranks)}
+    return union(one, remap(other, new_ranks))
 
 
 def without_local_properties(resources: ResourceSet) -> ResourceSet:
@@ -349,30 +353,30 @@ def _by_rank(
     one: ResourceSet, other: ResourceSet, combine: Callable[[set[int], set[int]], set[int]]
 ) -> dict[int, Rank]:
     """Combine the cores and the gpus of the ranks that both know."""
-    others = {rank.rank: rank for rank in other.ranks}
-    found = {}
+    other_by_rank = {rank.rank: rank for rank in other.ranks}
+    combined = {}
     for rank in one.ranks:
-        match = others.get(rank.rank)
+        match = other_by_rank.get(rank.rank)
         if match is None:
             continue
         if match.host != rank.host:
             raise BadFormat(
                 f"R: rank {rank.rank} is {rank.host} in one set and {match.host} in the other"
             )
-        found[rank.rank] = replace(
+        combined[rank.rank] = replace(
             rank,
             cores=tuple(sorted(combine(set(rank.cores), set(match.cores)))),
             gpus=tuple(sorted(combine(set(rank.gpus), set(match.gpus)))),
         )
-    return found
+    return combined
 
 
 def _subset(resources: ResourceSet, ranks: Iterable[Rank]) -> ResourceSet:
     """Return a part of a set: the nodes that still have something, with their properties."""
     kept = tuple(rank for rank in ranks if rank.cores or rank.gpus)
-    known = {rank.rank for rank in kept}
+    kept_ranks = {rank.rank for rank in kept}
     narrowed = {
-        name: tuple(rank for rank in ids if rank in known)
+        name: tuple(rank for rank in ids if rank in kept_ranks)
         for name, ids in resources.properties.items()
     }
     properties = {name: ids for name, ids in narrowed.items() if ids}

@@ -35,13 +35,13 @@ Value = str | int | float | bool | datetime
 
 _LARGEST_USERID: Final = 2**32 - 2
 _SHA256: Final = b"\x01"
-_USUAL_HEADER: Final = re.compile(
+_USUAL_HEADER_PATTERN: Final = re.compile(
     rb"version\0i1\0userid\0i(0|[1-9][0-9]{0,9})\0mechanism\0s(none|munge)\0"
 )
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/]*")
-_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
-_DOUBLE: Final = re.compile(r"-?(?:[0-9]{1,309}\.[0-9]{6}|inf|nan)")
-_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_BASE64_PATTERN: Final = re.compile(r"[A-Za-z0-9+/]*")
+_INTEGER_PATTERN: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_DOUBLE_PATTERN: Final = re.compile(r"-?(?:[0-9]{1,309}\.[0-9]{6}|inf|nan)")
+_TIME_PATTERN: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -81,7 +81,7 @@ def unsigned_part(payload: bytes, userid: int, mechanism: str) -> str:
     """Write HEADER.PAYLOAD; a full stop and the signature over it make it whole."""
     # In the order in which flux-core writes them.
     header = f"version\0i1\0userid\0i{userid}\0mechanism\0s{mechanism}\0"
-    return f"{_encode(header.encode())}.{_encode(payload)}"
+    return f"{_encode_base64(header.encode())}.{_encode_base64(payload)}"
 
 
 def unwrap(
@@ -102,10 +102,10 @@ def unwrap(
     parts = token.split(".")
     if len(parts) != 3:
         raise BadFormat("the signed request is not of the form HEADER.PAYLOAD.SIGNATURE")
-    claimed, mechanism = _claims(_decode(parts[0], "header"))
+    claimed, mechanism = _claims(_decode_base64(parts[0], "header"))
     if mechanism not in mechanisms:
-        wanted = " or ".join(map(repr, mechanisms))
-        raise BadFormat(f"the request is signed by a mechanism other than {wanted}: {mechanism!r}")
+        allowed = " or ".join(map(repr, mechanisms))
+        raise BadFormat(f"the request is signed by a mechanism other than {allowed}: {mechanism!r}")
     if mechanism == "none" and parts[2] != "none":
         raise BadFormat("the signature of a request signed by mechanism 'none' is not 'none'")
     if mechanism == "munge" and not CREDENTIAL_PATTERN.fullmatch(parts[2]):
@@ -115,7 +115,7 @@ def unwrap(
     return SignedRequest(
         userid=claimed,
         mechanism=mechanism,
-        payload=_decode(parts[1], "payload"),
+        payload=_decode_base64(parts[1], "payload"),
         signed=f"{parts[0]}.{parts[1]}",
         signature=parts[2],
     )
@@ -123,7 +123,7 @@ def unwrap(
 
 def _claims(header: bytes) -> tuple[int, str]:
     """Return the user that the header names as the signer, and the mechanism."""
-    usual = _USUAL_HEADER.fullmatch(header)
+    usual = _USUAL_HEADER_PATTERN.fullmatch(header)
     if usual is not None and int(usual[1]) <= _LARGEST_USERID:
         return int(usual[1]), usual[2].decode()
     fields = decode_pairs(header)
@@ -176,15 +176,15 @@ def encode_pairs(pairs: Mapping[str, Value]) -> bytes:
     Raises BadFormat for an empty key, a NUL, an integer of over 64 bits, a time without
     zone.
     """
-    text: list[str] = []
+    pieces: list[str] = []
     for key, value in pairs.items():
         if not key:
             raise BadFormat("a pair has an empty key")
-        text += key, "\0", _encode_value(key, value), "\0"
-        if "\0" in key or "\0" in text[-2]:
+        pieces += key, "\0", _encode_value(key, value), "\0"
+        if "\0" in key or "\0" in pieces[-2]:
             raise BadFormat(f"the pair {key!r} holds a NUL")
     try:
-        return "".join(text).encode()
+        return "".join(pieces).encode()
     except UnicodeEncodeError as error:
         raise BadFormat(f"the pairs cannot be written: {error}") from None
 
@@ -240,40 +240,40 @@ def _decode_value(typed: str, where: str) -> Value:
     kind, text = typed[:1], typed[1:]
     if kind == "s":
         return text
-    if kind == "i" and _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63:
+    if kind == "i" and _INTEGER_PATTERN.fullmatch(text) and -(2**63) <= int(text) < 2**63:
         return int(text)
     if kind == "b" and text in ("true", "false"):
         return text == "true"
-    if kind == "d" and _DOUBLE.fullmatch(text):
+    if kind == "d" and _DOUBLE_PATTERN.fullmatch(text):
         return float(text)
-    if kind == "t" and _TIME.fullmatch(text):
+    if kind == "t" and _TIME_PATTERN.fullmatch(text):
         try:
             return datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC)
         except ValueError:
             pass
-    names = {"i": "an integer", "b": "true or false", "d": "a double", "t": "a time"}
-    if kind not in names:
+    type_names = {"i": "an integer", "b": "true or false", "d": "a double", "t": "a time"}
+    if kind not in type_names:
         raise BadFormat(f"{where} has a type other than s, i, d, b, t: {kind!r}")
-    raise BadFormat(f"{where} is not {names[kind]}: {text[:40]!r}")
+    raise BadFormat(f"{where} is not {type_names[kind]}: {text[:40]!r}")
 
 
 # Base64
 
 
-def _encode(data: bytes) -> str:
+def _encode_base64(data: bytes) -> str:
     return binascii.b2a_base64(data, newline=False).decode()
 
 
-def _decode(text: str, part: str) -> bytes:
+def _decode_base64(text: str, part: str) -> bytes:
     try:
         data = binascii.a2b_base64(text, strict_mode=True)
     except ValueError as error:
-        match = _BASE64.match(text)
+        match = _BASE64_PATTERN.match(text)
         assert match is not None  # it also matches nothing at all
         raise BadFormat(
             f"the signed request's {part} is not base64 from {match.end()} on: {error}"
         ) from None
     # Unused bits of the last digit: two texts of one meaning are one too many in what is signed.
-    if text and _encode(data[-(len(data) % 3 or 3) :]) != text[-4:]:
+    if text and _encode_base64(data[-(len(data) % 3 or 3) :]) != text[-4:]:
         raise BadFormat(f"the signed request's {part} is not base64 as it is written: {text[-4:]}")
     return data

@@ -2,7 +2,7 @@
 
 A log begins with its `header`, which tells for each stream the usual encoding and how many
 tasks have it open. `data` holds what tasks have written, or that they have closed a stream,
-or both; `redirect` tells that a stream goes elsewhere from now on; `log` is a shell's own word.
+or both; `redirect` tells that a stream goes elsewhere from now on; `log` is a message of a shell.
 Data is text if it is UTF-8, and otherwise base64, of which the event tells. Ranks are an idset
 or "all".
 """
@@ -21,7 +21,7 @@ from warren.rfc.eventlog import Event
 
 ALL: Final = "all"
 _ENCODINGS: Final = ("UTF-8", "base64")
-_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}").fullmatch
+_match_number: Final = re.compile(r"0|[1-9][0-9]{0,8}").fullmatch
 
 Ranks = int | str | Iterable[int]
 """One rank, several, or ALL; a text is taken as it is."""
@@ -87,7 +87,7 @@ def redirect(now: float, stream: str, rank: Ranks, path: str | None = None) -> E
 
 
 def log(now: float, level: int, message: str, **about: str | int) -> Event:
-    """Record a shell's word, at a level from 0 (emergency) to 7 (debug).
+    """Record a message of a shell, at a level from 0 (emergency) to 7 (debug).
 
     `about` is any of rank, program, file, line and component. Raises BadFormat otherwise.
     """
@@ -108,28 +108,28 @@ def _ranks(rank: Ranks) -> str:
 def read(events: Iterable[Event]) -> Iterator[Output]:
     """Return what was written, in order; each copy of what was written several times over.
 
-    Without the header's word a stream is UTF-8. Raises BadFormat where an event is malformed.
+    Where the header does not say, a stream is UTF-8. Raises BadFormat where an event is malformed.
     """
-    usual: Mapping[str, Any] = {}
+    usual_encodings: Mapping[str, Any] = {}
     seen: set[tuple[str, str]] = set()
     for event in events:
         context = event.context
         if event.name == "header":
             check(event)
-            usual = context["encoding"]
+            usual_encodings = context["encoding"]
         elif event.name == "data" and "data" in context:
             text = context["data"]
             stream: Any = context.get("stream")
             rank: Any = context.get("rank")
             # Most events are text and no more, of a stream that had some before.
-            plain = len(context) == 3 and type(text) is type(rank) is type(stream) is str
-            if not plain or (stream, rank) not in seen:
+            is_plain = len(context) == 3 and type(text) is type(rank) is type(stream) is str
+            if not is_plain or (stream, rank) not in seen:
                 _check_data(context)
                 seen.add((stream, rank))
-            encoding = context.get("encoding") or usual.get(stream, "UTF-8")
+            encoding = context.get("encoding") or usual_encodings.get(stream, "UTF-8")
             output = Output(stream, rank, _decode(text, encoding))
             yield output
-            if not plain:
+            if not is_plain:
                 yield from repeat(output, context.get("repeat", 1) - 1)
 
 
@@ -148,7 +148,7 @@ def count_streams(events: Iterable[Event]) -> tuple[int, int]:
             opened = sum(counts.values())
         elif event.context.get("eof") or event.name == "redirect":
             rank = event.context.get("rank")
-            if type(rank) is str and _NUMBER(rank) and event.context.get("eof") is True:
+            if type(rank) is str and _match_number(rank) and event.context.get("eof") is True:
                 closed += 1
                 continue
             check(event)
@@ -190,16 +190,16 @@ def check(event: Event) -> None:
 
 def check_all(events: Iterable[Event]) -> None:
     """Raise BadFormat unless the events are a whole log: one header, first, and its streams."""
-    known: Mapping[str, Any] | None = None
+    encodings: Mapping[str, Any] | None = None
     for event in events:
         check(event)
-        if (event.name == "header") != (known is None):
+        if (event.name == "header") != (encodings is None):
             raise BadFormat(
                 "a log of standard I/O has exactly one header, and it is the first event"
             )
-        if known is None:
-            known = event.context["encoding"]
-        elif event.name in ("data", "redirect") and event.context["stream"] not in known:
+        if encodings is None:
+            encodings = event.context["encoding"]
+        elif event.name in ("data", "redirect") and event.context["stream"] not in encodings:
             stream = event.context["stream"]
             raise _bad(event.name, "stream", f"is {stream!r}, of which the header does not tell")
 
@@ -235,7 +235,7 @@ def _check_streams(name: str, context: Mapping[str, Any]) -> None:
     if not isinstance(rank, str):
         raise _bad(name, "rank", f"is {rank!r}, not an idset")
     # Of nearly all events it is one number.
-    if rank != ALL and not _NUMBER(rank):
+    if rank != ALL and not _match_number(rank):
         try:
             ids = idset.decode(rank)
         except BadFormat as error:
@@ -250,18 +250,18 @@ def _check_log(context: Mapping[str, Any]) -> None:
         raise _bad("log", "level", f"is {level!r}, not a number from 0 to 7")
     if not isinstance(message, str):
         raise _bad("log", "message", "is not a text")
-    about = {"rank": int, "program": str, "file": str, "line": int, "component": str}
-    _check_optional("log", context, about)
+    optional_kinds = {"rank": int, "program": str, "file": str, "line": int, "component": str}
+    _check_optional("log", context, optional_kinds)
     for key in context:
-        if key not in about and key not in ("level", "message"):
+        if key not in optional_kinds and key not in ("level", "message"):
             raise _bad("log", key, "is unknown")
 
 
 def _check_optional(name: str, context: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
     for key, kind in kinds.items():
         if key in context and type(context[key]) is not kind:
-            wanted = {str: "a text", int: "a number", bool: "true or false"}[kind]
-            raise _bad(name, key, f"is {context[key]!r}"[:80] + f", not {wanted}")
+            kind_text = {str: "a text", int: "a number", bool: "true or false"}[kind]
+            raise _bad(name, key, f"is {context[key]!r}"[:80] + f", not {kind_text}")
 
 
 def _bad(name: str, key: str, problem: str) -> BadFormat:

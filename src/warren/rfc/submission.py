@@ -15,8 +15,8 @@ import msgspec
 
 from warren.rfc.errors import BadFormat
 
-_SENTINEL = re.compile(r"([^\w]*+)(?:flux|FLUX):")
-_PLAIN = re.compile(r"[^\s\\'\"#]+")
+_SENTINEL_PATTERN = re.compile(r"([^\w]*+)(?:flux|FLUX):")
+_UNQUOTED_PATTERN = re.compile(r"[^\s\\'\"#]+")
 _QUOTES: Final = ('"""', "'''")
 _ESCAPED_IN_QUOTES: Final = '$`"\\'
 
@@ -98,16 +98,16 @@ class _Reader:
 
     def _directives(self) -> Iterator[_Line]:
         prefix = ""
-        stopped = 0
+        end_line = 0
         for number, line in enumerate(self._lines, 1):
-            match = _SENTINEL.match(line)
-            if match is not None and stopped:
+            match = _SENTINEL_PATTERN.match(line)
+            if match is not None and end_line:
                 self._refuse(
-                    number, match, f"this directive comes after line {stopped}, which ends them"
+                    number, match, f"this directive comes after line {end_line}, which ends them"
                 )
             if match is None:
                 if self._sentinel is not None and line.strip() and not line.startswith(prefix):
-                    stopped = stopped or number
+                    end_line = end_line or number
                 continue
             if self._sentinel is None:
                 self._sentinel, prefix = match[0], match[1]
@@ -132,23 +132,23 @@ class _DirectiveReader:
     def __init__(self, number: int, line: str, start: int, lines: Iterator[_Line]) -> None:
         self._number = number
         self._line = line
-        self._at = start
+        self._position = start
         self._lines = lines
 
     def read(self) -> list[Word]:
         words: list[Word] = []
         while True:
-            while self._line[self._at : self._at + 1].isspace():
-                self._at += 1
-            if self._at == len(self._line) or self._line[self._at] == "#":
+            while self._line[self._position : self._position + 1].isspace():
+                self._position += 1
+            if self._position == len(self._line) or self._line[self._position] == "#":
                 return words
-            number, column = self._number, self._at + 1
+            number, column = self._number, self._position + 1
             words.append(Word(self._word(), number, column))
 
     def _word(self) -> str:
         pieces: list[str] = []
-        while self._at < len(self._line) and not self._line[self._at].isspace():
-            letter = self._line[self._at]
+        while self._position < len(self._line) and not self._line[self._position].isspace():
+            letter = self._line[self._position]
             if letter == "#":
                 # Shells read on, the RFC starts a comment: its author means one of them.
                 self._refuse("a '#' inside a word: quote it, or put a blank before the comment")
@@ -156,80 +156,80 @@ class _DirectiveReader:
         return "".join(pieces)
 
     def _piece(self, letter: str) -> str:
-        start = self._at
+        start = self._position
         if self._line.startswith(_QUOTES, start):
             return self._three_quotes(letter * 3)
         if letter == "'":
             end = self._line.find("'", start + 1)
             if end < 0:
                 self._refuse("this quote is not closed")
-            self._at = end + 1
+            self._position = end + 1
             return self._line[start + 1 : end]
         if letter == '"':
             return self._double_quotes()
         if letter == "\\":
             if start + 1 == len(self._line):
                 self._refuse("nothing comes after this backslash")
-            self._at += 2
+            self._position += 2
             return self._line[start + 1]
-        match = _PLAIN.match(self._line, start)
+        match = _UNQUOTED_PATTERN.match(self._line, start)
         assert match is not None  # every other letter has had its case
-        self._at = match.end()
+        self._position = match.end()
         return match[0]
 
     def _double_quotes(self) -> str:
         letters: list[str] = []
-        position = self._at + 1
+        position = self._position + 1
         while position < len(self._line):
             letter = self._line[position]
             if letter == '"':
-                self._at = position + 1
+                self._position = position + 1
                 return "".join(letters)
-            after = self._line[position + 1 : position + 2]
-            if letter == "\\" and after and after in _ESCAPED_IN_QUOTES:
-                letter, position = after, position + 1
+            next_letter = self._line[position + 1 : position + 2]
+            if letter == "\\" and next_letter and next_letter in _ESCAPED_IN_QUOTES:
+                letter, position = next_letter, position + 1
             letters.append(letter)
             position += 1
         self._refuse("this quote is not closed")
         raise AssertionError  # pragma: no cover - _refuse never returns
 
     def _three_quotes(self, quotes: str) -> str:
-        opened = self._number, self._line, self._at + 1
-        start = self._at + 3
+        opened = self._number, self._line, self._position + 1
+        start = self._position + 3
         end = self._line.find(quotes, start)
         if end >= 0:
-            self._at = end + 3
+            self._position = end + 3
             return self._line[start:end]
-        self._at = start
+        self._position = start
         if self._line[start:].strip():
             self._refuse("a text of several lines starts on the line after its quotes")
         lines: list[str] = []
         previous = self._number
-        for number, line, after in self._lines:
+        for number, line, text_start in self._lines:
             if number != previous + 1:
                 break
             previous = number
-            end = line.find(quotes, after)
+            end = line.find(quotes, text_start)
             if end < 0:
-                lines.append(line[after:])
+                lines.append(line[text_start:])
                 continue
-            self._number, self._line, self._at = number, line, end + 3
+            self._number, self._line, self._position = number, line, end + 3
             self._expect_the_end()
-            last = line[after:end]
-            whole = "".join(f"{each}\n" for each in lines)
-            return textwrap.dedent(whole + last if last.strip() else whole)
+            last = line[text_start:end]
+            text = "".join(f"{each}\n" for each in lines)
+            return textwrap.dedent(text + last if last.strip() else text)
         number, line, column = opened
         problem = "these quotes are not closed on the directives right below"
         raise BadDirective(line, number, column, problem)
 
     def _expect_the_end(self) -> None:
-        rest = self._line[self._at :]
+        rest = self._line[self._position :]
         if rest.strip() and not re.match(r"\s+#", rest):
-            self._at += len(rest) - len(rest.lstrip())
+            self._position += len(rest) - len(rest.lstrip())
             self._refuse("nothing may come after the quotes that end a text of several lines")
 
     def _refuse(self, problem: str) -> None:
-        raise BadDirective(self._line, self._number, self._at + 1, problem)
+        raise BadDirective(self._line, self._number, self._position + 1, problem)
 
 
 # Settings
@@ -237,10 +237,10 @@ class _DirectiveReader:
 
 def _settings(words: tuple[Word, ...]) -> Iterator[Word]:
     """Return the words after `-S` and `--setattr`, or what stands in them."""
-    following = iter(words)
-    for word in following:
+    remaining = iter(words)
+    for word in remaining:
         if word.text in ("-S", "--setattr"):
-            setting = next(following, None)
+            setting = next(remaining, None)
             if setting is None:
                 raise _bad_setting(word, f"a setting is missing after {word.text}")
             yield setting
@@ -264,12 +264,12 @@ def _set(attributes: dict[str, Any], setting: Word) -> None:
     *parents, last = key.split(".")
     if not all((*parents, last)):
         raise _bad_setting(setting, f"{setting.text!r} is not KEY=VALUE")
-    place = attributes
+    target = attributes
     for parent in parents:
-        place = place.setdefault(parent, {})
-        if not isinstance(place, dict):
+        target = target.setdefault(parent, {})
+        if not isinstance(target, dict):
             raise _bad_setting(setting, f"{key!r} lies in {parent!r}, which has a value of its own")
-    place[last] = _value(text) if equals else 1
+    target[last] = _value(text) if equals else 1
 
 
 def _value(text: str) -> Any:

@@ -20,8 +20,8 @@ from warren.rfc.errors import BadFormat
 
 _LIMIT: Final = 2**32 - 1
 _BLOCK = r"\(([0-9]{1,10}),([0-9]{1,10}),([0-9]{1,10})\)"
-_PMI: Final = re.compile(rf"\(vector((?:,{_BLOCK})*)\)")
-_PMI_BLOCK: Final = re.compile(_BLOCK)
+_PMI_PATTERN: Final = re.compile(rf"\(vector((?:,{_BLOCK})*)\)")
+_PMI_BLOCK_PATTERN: Final = re.compile(_BLOCK)
 
 
 class Block(NamedTuple):
@@ -84,13 +84,13 @@ def _block(index: int, value: Any) -> Block:
 
 
 def _check(blocks: Iterable[Block]) -> list[Block]:
-    found, tasks = [], 0
+    checked, tasks = [], 0
     for index, block in enumerate(blocks):
         tasks += block.tasks
         if tasks > _LIMIT or block.first + block.nodes > _LIMIT:
             raise BadFormat(f"taskmap: with block {index} there are more than {_LIMIT} tasks")
-        found.append(block)
-    return found
+        checked.append(block)
+    return checked
 
 
 # Questions
@@ -108,12 +108,12 @@ def nodes(blocks: Iterable[Block]) -> int:
 
 def node_of(blocks: Iterable[Block], rank: int) -> int:
     """Return the node of a task. Raises BadFormat for a rank that the map does not have."""
-    left = rank
+    offset = rank
     for first, length, per_node, repeat in blocks:
         size = length * per_node
-        if 0 <= left < size * repeat:
-            return first + left % size // per_node
-        left -= size * repeat
+        if 0 <= offset < size * repeat:
+            return first + offset % size // per_node
+        offset -= size * repeat
     raise BadFormat(f"taskmap: there is no task {rank}")
 
 
@@ -133,7 +133,7 @@ def ranks_of(blocks: Iterable[Block], node: int) -> Iterator[int]:
 
 
 def from_ranks(ranks_by_node: Sequence[Iterable[int]]) -> list[Block]:
-    """Make the map in which each node has its ranks, in the fewest blocks of this order.
+    """Make the map in which each node has its ranks, in few blocks.
 
     Raises BadFormat unless every rank from 0 on has exactly one node.
     """
@@ -161,14 +161,15 @@ def _compact(nodes: Iterable[int]) -> list[Block]:
             if count == open_block.per_node and node == open_block.first + open_block.nodes:
                 open_block = open_block._replace(nodes=open_block.nodes + 1)
                 continue
-            _close(blocks, open_block)
+            _append_or_repeat(blocks, open_block)
         open_block = Block(node, 1, count)
     if open_block is not None:
-        _close(blocks, open_block)
+        _append_or_repeat(blocks, open_block)
     return blocks
 
 
-def _close(blocks: list[Block], block: Block) -> None:
+def _append_or_repeat(blocks: list[Block], block: Block) -> None:
+    """Add a block, or one more repeat to the last one where that is the same."""
     if blocks and blocks[-1][:3] == block[:3]:
         blocks[-1] = block._replace(repeat=blocks[-1].repeat + 1)
     else:
@@ -207,10 +208,10 @@ def to_pmi(blocks: Iterable[Block]) -> str:
 
 def from_pmi(text: str) -> list[Block]:
     """Read PMI's form; equal neighbours become one block. Raises BadFormat for all else."""
-    match = _PMI.fullmatch(text)
+    match = _PMI_PATTERN.fullmatch(text)
     if match is None:
         raise BadFormat(f"taskmap {text[:80]!r}: '(vector,(node,nodes,tasks),...)' is expected")
     blocks: list[Block] = []
-    for index, numbers in enumerate(_PMI_BLOCK.findall(match[1])):
-        _close(blocks, _block(index, [*map(int, numbers), 1]))
+    for index, numbers in enumerate(_PMI_BLOCK_PATTERN.findall(match[1])):
+        _append_or_repeat(blocks, _block(index, [*map(int, numbers), 1]))
     return _check(blocks)

@@ -27,7 +27,7 @@ Algorithm = Literal["sha1", "sha256"]
 TreeObject = Mapping[str, Any]
 
 _DIGITS: Final[Mapping[str, int]] = {"sha1": 40, "sha256": 64}
-_HEX: Final = re.compile(r"[0-9a-f]*")
+_HEX_PATTERN: Final = re.compile(r"[0-9a-f]*")
 _TYPES: Final = ("val", "valref", "dir", "dirref", "symlink", "hdir")
 
 # Blobs
@@ -46,11 +46,13 @@ def check_blobref(ref: Any, where: str = "blobref") -> str:
     algorithm, _, digits = ref.partition("-")
     if algorithm not in _DIGITS:
         raise BadFormat(f"{where}: {ref[:80]!r} begins with neither 'sha1-' nor 'sha256-'")
-    match = _HEX.match(digits)
+    match = _HEX_PATTERN.match(digits)
     assert match is not None  # it also matches nothing at all
     if match.end() < len(digits):
-        place = len(algorithm) + 1 + match.end()
-        raise BadFormat(f"{where}: {ref[:80]!r} holds {ref[place]!r} at {place}, not a hex digit")
+        position = len(algorithm) + 1 + match.end()
+        raise BadFormat(
+            f"{where}: {ref[:80]!r} holds {ref[position]!r} at {position}, not a hex digit"
+        )
     if len(digits) != _DIGITS[algorithm]:
         raise BadFormat(f"{where}: {algorithm} has {_DIGITS[algorithm]} digits, not {len(digits)}")
     return ref
@@ -59,9 +61,9 @@ def check_blobref(ref: Any, where: str = "blobref") -> str:
 def check_blob(ref: str, blob: bytes) -> bytes:
     """Return a blob back. Raises BadFormat when it is not the one that `ref` names."""
     algorithm = check_blobref(ref).partition("-")[0]
-    found = hashlib.new(algorithm, blob, usedforsecurity=False).hexdigest()
-    if ref[len(algorithm) + 1 :] != found:
-        raise BadFormat(f"the blob of {ref} is that of {algorithm}-{found}")
+    hexdigest = hashlib.new(algorithm, blob, usedforsecurity=False).hexdigest()
+    if ref[len(algorithm) + 1 :] != hexdigest:
+        raise BadFormat(f"the blob of {ref} is that of {algorithm}-{hexdigest}")
     return blob
 
 
@@ -125,31 +127,31 @@ def read_val(obj: Any) -> bytes:
     """Read a value. Raises BadFormat for any other tree object."""
     if not isinstance(obj, Mapping) or obj.get("ver") != 1 or obj.get("type") != "val":
         raise BadFormat("a tree object of type val is expected")
-    return _base64(obj.get("data"), "data")
+    return _decode_base64(obj.get("data"), "data")
 
 
 def check(obj: Any) -> None:
     """Raise BadFormat, with the path of the mistake, unless `obj` is a tree object throughout."""
     # Not by recursion: the depth is whatever was sent.
-    waiting: list[tuple[str, Any]] = [("", obj)]
-    while waiting:
-        path, each = waiting.pop()
-        kind, data = _envelope(path, each)
-        place = f"{path}data"
+    pending: list[tuple[str, Any]] = [("", obj)]
+    while pending:
+        path, node = pending.pop()
+        kind, data = _envelope(path, node)
+        data_path = f"{path}data"
         match kind:
             case "val":
-                _base64(data, place)
+                _decode_base64(data, data_path)
             case "valref":
-                _blobrefs(data, place)
+                _blobrefs(data, data_path)
             case "dirref":
-                if len(_blobrefs(data, place)) != 1:
-                    raise _bad(place, f"holds {len(data)} blobrefs, not one")
+                if len(_blobrefs(data, data_path)) != 1:
+                    raise _bad(data_path, f"holds {len(data)} blobrefs, not one")
             case "dir":
-                waiting.extend(_entries(data, place))
+                pending.extend(_entries(data, data_path))
             case "symlink":
-                _link(data, place)
+                _link(data, data_path)
             case _:
-                waiting.extend(_buckets(data, place))
+                pending.extend(_buckets(data, data_path))
 
 
 def _envelope(path: str, obj: Any) -> tuple[str, Any]:
@@ -166,64 +168,64 @@ def _envelope(path: str, obj: Any) -> tuple[str, Any]:
     return obj["type"], obj["data"]
 
 
-def _entries(data: Any, place: str) -> list[tuple[str, Any]]:
+def _entries(data: Any, data_path: str) -> list[tuple[str, Any]]:
     if not isinstance(data, Mapping):
-        raise _bad(place, f"is {_abbreviate(data)}, not an object")
+        raise _bad(data_path, f"is {_abbreviate(data)}, not an object")
     for name in data:
         # A dot separates the names of a key: what has one in its name is never found.
         if not isinstance(name, str) or not name or "." in name:
-            raise _bad(place, f"holds the name {name!r}, which no key can have")
-    return [(f"{place}.{name}.", each) for name, each in data.items()]
+            raise _bad(data_path, f"holds the name {name!r}, which no key can have")
+    return [(f"{data_path}.{name}.", each) for name, each in data.items()]
 
 
-def _buckets(data: Any, place: str) -> list[tuple[str, Any]]:
+def _buckets(data: Any, data_path: str) -> list[tuple[str, Any]]:
     if not isinstance(data, Mapping) or data.keys() != {"size", "func", "bucket"}:
-        raise _bad(place, "does not hold size, func and bucket")
+        raise _bad(data_path, "does not hold size, func and bucket")
     size, func, buckets = data["size"], data["func"], data["bucket"]
     if type(size) is not int or size < 1:
-        raise _bad(f"{place}.size", f"is {_abbreviate(size)}, not a positive number")
+        raise _bad(f"{data_path}.size", f"is {_abbreviate(size)}, not a positive number")
     if not isinstance(func, str) or not func:
-        raise _bad(f"{place}.func", f"is {_abbreviate(func)}, not a name")
+        raise _bad(f"{data_path}.func", f"is {_abbreviate(func)}, not a name")
     if not isinstance(buckets, list) or len(buckets) > size:
-        raise _bad(f"{place}.bucket", f"is not an array of at most {size}")
+        raise _bad(f"{data_path}.bucket", f"is not an array of at most {size}")
     found = []
     for index, each in enumerate(buckets):
         if each is None:
             continue
-        path = f"{place}.bucket[{index}]."
+        path = f"{data_path}.bucket[{index}]."
         if _envelope(path, each)[0] != "dirref":
             raise _bad(f"{path}type", f"is {_abbreviate(each['type'])}, not dirref")
         found.append((path, each))
     return found
 
 
-def _link(data: Any, place: str) -> None:
+def _link(data: Any, data_path: str) -> None:
     if not isinstance(data, Mapping) or not {"target"} <= data.keys() <= {"target", "namespace"}:
-        raise _bad(place, "does not hold a target and at most a namespace")
+        raise _bad(data_path, "does not hold a target and at most a namespace")
     for key, each in data.items():
         if not isinstance(each, str) or not each:
-            raise _bad(f"{place}.{key}", f"is {_abbreviate(each)}, not a name")
+            raise _bad(f"{data_path}.{key}", f"is {_abbreviate(each)}, not a name")
 
 
-def _blobrefs(data: Any, place: str) -> Sequence[str]:
+def _blobrefs(data: Any, data_path: str) -> Sequence[str]:
     if not isinstance(data, list):
-        raise _bad(place, f"is {_abbreviate(data)}, not an array of blobrefs")
+        raise _bad(data_path, f"is {_abbreviate(data)}, not an array of blobrefs")
     return [
-        check_blobref(ref, f"tree object at {place}[{index}]") for index, ref in enumerate(data)
+        check_blobref(ref, f"tree object at {data_path}[{index}]") for index, ref in enumerate(data)
     ]
 
 
-def _base64(data: Any, place: str) -> bytes:
+def _decode_base64(data: Any, data_path: str) -> bytes:
     if not isinstance(data, str):
-        raise _bad(place, f"is {_abbreviate(data)}, not base64")
+        raise _bad(data_path, f"is {_abbreviate(data)}, not base64")
     try:
         return binascii.a2b_base64(data, strict_mode=True)
     except ValueError as error:
-        raise _bad(place, f"is not base64: {error}") from None
+        raise _bad(data_path, f"is not base64: {error}") from None
 
 
-def _bad(place: str, problem: str) -> BadFormat:
-    return BadFormat(f"tree object{f' at {place}' if place else ''}: {problem}")
+def _bad(path: str, problem: str) -> BadFormat:
+    return BadFormat(f"tree object{f' at {path}' if path else ''}: {problem}")
 
 
 def _abbreviate(value: Any) -> str:

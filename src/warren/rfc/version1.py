@@ -11,7 +11,7 @@ from typing import Any, Final
 from warren.rfc import canonical
 from warren.rfc.canonical import is_whole, require
 
-_KEYS: Final[Mapping[str, frozenset[str]]] = {
+_KEYS_BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
     "node": frozenset({"type", "count", "unit", "with", "exclusive"}),
     "slot": frozenset({"type", "count", "unit", "with", "exclusive", "label"}),
     "core": frozenset({"type", "count", "unit"}),
@@ -51,7 +51,7 @@ def check(spec: Any) -> Mapping[str, Any]:
 
 def _check_keys(vertex: Mapping[str, Any], path: str) -> None:
     for key in vertex:
-        require(key in _KEYS[vertex["type"]], f"{path}.{key}",
+        require(key in _KEYS_BY_TYPE[vertex["type"]], f"{path}.{key}",
                 f"may not stand on a {vertex['type']} in version 1")  # fmt: skip
     require(is_whole(vertex["count"]), f"{path}.count", "is not a whole number of at least 1")
 

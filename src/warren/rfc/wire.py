@@ -29,7 +29,7 @@ LONGEST: Final = 64 * 2**20
 _MAGIC: Final = 0x8E
 _VERSION: Final = 1
 _HEADER: Final = struct.Struct(">BBBBIIII")
-_FLAGS: Final = 3
+_FLAGS_OFFSET: Final = 3
 """Where the flags are in the header."""
 
 _FRAME: Final = struct.Struct(">4sI")
@@ -39,9 +39,9 @@ _LONG: Final = struct.Struct(">BI")
 _LONG_PART: Final = 0xFF
 """In place of a part's length: its length follows, in four bytes."""
 
-_HEAD: Final = 2**12
+_HEAD_BYTES: Final = 2**12
 """Bytes in which the routes and the topic of a frame are that is too long."""
-_TAIL: Final = 1 + _HEADER.size
+_TAIL_BYTES: Final = 1 + _HEADER.size
 """Bytes of the last part, with its length."""
 
 
@@ -146,36 +146,36 @@ class FrameReader:
     def feed(self, data: bytes) -> Iterator[Message]:
         """Return what is complete with these bytes. Raises BadFormat for what is no frame."""
         self._buffer += data
-        at = 0
+        position = 0
         try:
             while True:
                 if self._too_long is not None:
-                    at += self._too_long.take(self._buffer, at)
-                    if self._too_long.left:
+                    position += self._too_long.take(self._buffer, position)
+                    if self._too_long.bytes_left:
                         return
-                    read, self._too_long = self._too_long.message, None
-                elif len(self._buffer) - at < _FRAME.size:
+                    make_message, self._too_long = self._too_long.message, None
+                elif len(self._buffer) - position < _FRAME.size:
                     return
                 else:
-                    magic, size = _FRAME.unpack_from(self._buffer, at)
+                    magic, size = _FRAME.unpack_from(self._buffer, position)
                     if magic != _FRAME_MAGIC:
                         raise BadFormat(f"a frame begins with {bytes(magic).hex()}")
-                    begin = at + _FRAME.size
+                    begin = position + _FRAME.size
                     if size > self._longest:
-                        self._too_long, at = _TooLong(size), begin
+                        self._too_long, position = _TooLong(size), begin
                         continue
                     if len(self._buffer) - begin < size:
                         return
-                    at = begin + size
-                    read = partial(decode, bytes(self._buffer[begin:at]))
+                    position = begin + size
+                    make_message = partial(decode, bytes(self._buffer[begin:position]))
                 try:
-                    message = read()
+                    message = make_message()
                 except BadFormat as error:
                     self._on_bad_frame(error)
                     continue
                 yield message
         finally:
-            del self._buffer[:at]
+            del self._buffer[:position]
 
 
 class _TooLong:
@@ -185,16 +185,16 @@ class _TooLong:
         self._size = size
         self._head = bytearray()
         self._tail = bytearray()
-        self.left = size
+        self.bytes_left = size
         """Bytes that are still to come."""
 
-    def take(self, data: bytearray, at: int) -> int:
+    def take(self, data: bytearray, position: int) -> int:
         """Take what is the frame's of some bytes; return how many."""
-        taken = data[at : at + self.left]
-        self.left -= len(taken)
-        self._head += taken[: _HEAD - len(self._head)]
-        self._tail = (self._tail + taken)[-_TAIL:]
-        return len(taken)
+        chunk = data[position : position + self.bytes_left]
+        self.bytes_left -= len(chunk)
+        self._head += chunk[: _HEAD_BYTES - len(self._head)]
+        self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
+        return len(chunk)
 
     def message(self) -> Message:
         """Return the message without its payload. Raises BadFormat."""
@@ -202,7 +202,7 @@ class _TooLong:
         with suppress(BadFormat):  # the payload is cut off
             parts.extend(_parts(bytes(self._head)))
         header = bytes(self._tail[1:])
-        if self._tail[0] != _HEADER.size or not Flag.PAYLOAD & header[_FLAGS]:
+        if self._tail[0] != _HEADER.size or not Flag.PAYLOAD & header[_FLAGS_OFFSET]:
             raise BadFormat(f"a frame of {self._size} bytes")
         return replace(_message([*parts, b"", header]), payload=None, truncated=True)
 
@@ -250,19 +250,19 @@ def _message(parts: list[bytes]) -> Message:
 
 
 def _parts(body: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(body):
-        size = body[at]
-        at += 1
+    position = 0
+    while position < len(body):
+        size = body[position]
+        position += 1
         if size == _LONG_PART:
-            if len(body) < at + 4:
+            if len(body) < position + 4:
                 raise BadFormat("a part's length is cut off")
-            size = int.from_bytes(body[at : at + 4])
-            at += 4
-        if len(body) < at + size:
+            size = int.from_bytes(body[position : position + 4])
+            position += 4
+        if len(body) < position + size:
             raise BadFormat(f"a part of {size} bytes is cut off")
-        yield body[at : at + size]
-        at += size
+        yield body[position : position + size]
+        position += size
 
 
 def _next(parts: list[bytes], name: str) -> bytes:

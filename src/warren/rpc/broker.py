@@ -69,7 +69,7 @@ class Broker:
         self._bus = bus
         self._tags = count(1)
         self._pending: dict[int, _Responses] = {}
-        self._answering: set[asyncio.Task[None]] = set()
+        self._answer_tasks: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
 
     async def wait_lost(self) -> None:
@@ -107,8 +107,8 @@ class Broker:
         finally:
             del self._pending[tag]
             if not ended and not self._closed.is_set():
-                given_up = _request(f"{topic}-cancel", {"matchtag": tag}, 0)
-                self._writer.write(wire.encode(replace(given_up, wants_response=False)))
+                cancel_request = _request(f"{topic}-cancel", {"matchtag": tag}, 0)
+                self._writer.write(wire.encode(replace(cancel_request, wants_response=False)))
 
     async def run(self) -> None:
         """Read until the broker is gone, and fail then what waits for it."""
@@ -123,7 +123,7 @@ class Broker:
             self._closed.set()
             for responses in self._pending.values():
                 responses.put(None)
-            for task in self._answering:
+            for task in self._answer_tasks:
                 task.cancel()
             self._writer.close()
 
@@ -144,8 +144,8 @@ class Broker:
                     responses.put(received)
             case Type.REQUEST:
                 task = asyncio.create_task(self._answer(received))
-                self._answering.add(task)
-                task.add_done_callback(self._answering.discard)
+                self._answer_tasks.add(task)
+                task.add_done_callback(self._answer_tasks.discard)
             case _:
                 pass  # events, to which nothing here subscribes, and keepalives
 
@@ -153,16 +153,16 @@ class Broker:
         try:
             if self._bus is None:
                 raise RpcError(errno.ENOSYS)
-            if len(self._answering) > _MOST_ANSWERING:
+            if len(self._answer_tasks) > _MOST_ANSWERING:
                 raise RpcError(errno.EAGAIN, "too many requests wait for an answer")
             cred = Cred(received.userid, Role.OWNER in received.roles)
             if received.truncated:
                 raise _too_long()
             if not cred.is_owner and message.too_many_values(received.payload or b""):
-                words = f"the message has over {MOST_VALUES} values: send less in one"
-                raise RpcError(errno.EMSGSIZE, words)
-            given = message.unpack(msgspec.Raw(received.payload or b"{}"))
-            request = Request(topic=received.topic, payload=given, cred=cred)
+                text = f"the message has over {MOST_VALUES} values: send less in one"
+                raise RpcError(errno.EMSGSIZE, text)
+            payload = message.unpack(msgspec.Raw(received.payload or b"{}"))
+            request = Request(topic=received.topic, payload=payload, cred=cred)
             answer = bytes(message.pack(await self._bus.rpc(request)))
             errnum = 0
         except RpcError as error:
@@ -182,10 +182,10 @@ class Broker:
             with suppress(RpcError):  # the broker is gone
                 await self._send(response)
 
-    async def _send(self, sent: wire.Message) -> None:
+    async def _send(self, outgoing: wire.Message) -> None:
         if self._closed.is_set():
             raise _connection_lost()
-        self._writer.write(wire.encode(sent))
+        self._writer.write(wire.encode(outgoing))
         try:
             await self._writer.drain()
         except ConnectionError as error:
@@ -199,19 +199,19 @@ async def connect(path: Path, bus: Bus | None = None) -> AsyncIterator[Broker]:
     Requests for services that the block adds with `service.add` go to `bus`.
     """
     try:
-        opened = sockets.connect(path)
+        connection = sockets.connect(path)
     except OSError as error:
         raise RpcError(errno.ECONNRESET, f"no broker answers at {path}") from error
-    reader, writer = await asyncio.open_unix_connection(sock=opened)
+    reader, writer = await asyncio.open_unix_connection(sock=connection)
     try:
         await _wait_greeting(reader, path)
         broker = Broker(reader, writer, bus)
-        running = asyncio.create_task(broker.run())
+        run_task = asyncio.create_task(broker.run())
         try:
             yield broker
         finally:
-            running.cancel()
-            await asyncio.wait({running})
+            run_task.cancel()
+            await asyncio.wait({run_task})
     finally:
         writer.close()
 
@@ -244,16 +244,16 @@ def _payload(received: wire.Message | None) -> Payload:
     if received is None:
         raise _connection_lost()
     if received.errnum:
-        words = (received.payload or b"").decode(errors="replace")
-        raise RpcError(received.errnum, words or None)
+        text = (received.payload or b"").decode(errors="replace")
+        raise RpcError(received.errnum, text or None)
     if received.truncated:
         raise _too_long()
     return message.unpack(msgspec.Raw(received.payload or b"{}"))
 
 
 def _too_long() -> RpcError:
-    words = f"the message has over {wire.LONGEST} bytes: send less in one"
-    return RpcError(errno.EMSGSIZE, words)
+    text = f"the message has over {wire.LONGEST} bytes: send less in one"
+    return RpcError(errno.EMSGSIZE, text)
 
 
 def _log_bad_frame(error: BadFormat) -> None:

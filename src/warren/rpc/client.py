@@ -26,8 +26,8 @@ class _BusHandler(RequestHandler):
         self._bus = bus
         self._path = path
 
-    def check_peer(self, first: bytes) -> None:
-        check_instance(first, self._path)
+    def check_peer(self, first_bytes: bytes) -> None:
+        check_instance(first_bytes, self._path)
 
     def request(self, received: Message) -> Request:
         assert received.topic is not None
@@ -53,13 +53,13 @@ class _BusHandler(RequestHandler):
 class Connection:
     """A `Handle` over one socket connection, and the way to serve over it."""
 
-    def __init__(self, peer: Peer, running: "asyncio.Task[None]") -> None:
+    def __init__(self, peer: Peer, run_task: "asyncio.Task[None]") -> None:
         self._peer = peer
-        self._running = running
+        self._run_task = run_task
 
     async def wait_lost(self) -> None:
         """Wait until the other end is gone, and raise RpcError(ECONNRESET) then."""
-        await asyncio.wait({self._running})
+        await asyncio.wait({self._run_task})
         raise RpcError(errno.ECONNRESET, "the connection was lost")
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
@@ -83,22 +83,22 @@ async def connect(
     which more than `most_waiting` answers wait to be read ends with EOVERFLOW.
     """
     try:
-        opened = sockets.connect(path)
+        connection = sockets.connect(path)
     except OSError as error:
         raise RpcError(errno.ECONNRESET, f"no instance answers at {path}") from error
-    reader, writer = await asyncio.open_unix_connection(sock=opened)
+    reader, writer = await asyncio.open_unix_connection(sock=connection)
     peer = Peer(reader, writer, _BusHandler(bus, path), most_waiting=most_waiting)
     # Not a task group: what the block raises is to reach its caller as it is.
-    running = asyncio.create_task(peer.run())
+    run_task = asyncio.create_task(peer.run())
     try:
         # Once around the loop: a broker that refuses us says so and hangs up, and what has been
         # said cannot be read any more after a write that fails.
         await asyncio.sleep(0)
-        yield Connection(peer, running)
+        yield Connection(peer, run_task)
     finally:
         peer.close()
-        running.cancel()
-        await asyncio.wait({running})
+        run_task.cancel()
+        await asyncio.wait({run_task})
 
 
 @asynccontextmanager
@@ -112,7 +112,7 @@ async def fail_unless_alive(
     cannot be heard any more after a second one.
     """
 
-    async def alive() -> None:
+    async def check_alive() -> None:
         await asyncio.sleep(within)
         with suppress(RpcError):  # which is an answer
             await handle.rpc("broker.ping")
@@ -121,11 +121,11 @@ async def fail_unless_alive(
     silence = asyncio.timeout(2 * within)
     try:
         async with silence:
-            asked = asyncio.create_task(alive())
+            check_task = asyncio.create_task(check_alive())
             try:
                 yield
             finally:
-                asked.cancel()
+                check_task.cancel()
     except TimeoutError as error:
         if not silence.expired():
             raise
@@ -154,25 +154,25 @@ class ReconnectingHandle:
         self._connector = connector
         self._bus = bus
         self._delay = delay
-        self._current: Handle | None = None
-        self._wanted = asyncio.Event()
+        self._current_handle: Handle | None = None
+        self._connection_wanted = asyncio.Event()
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Keep a connection while one is wanted. Runs until cancelled."""
         while True:
-            await self._wanted.wait()
+            await self._connection_wanted.wait()
             try:
                 async with self._connector() as handle:
-                    self._wanted.clear()
-                    self._current = handle
+                    self._connection_wanted.clear()
+                    self._current_handle = handle
                     self._announce()
-                    await self._wanted.wait()
+                    await self._connection_wanted.wait()
             except RpcError as error:
                 if not error.unserved:
                     raise
             finally:
-                self._current = None
+                self._current_handle = None
             await asyncio.sleep(self._delay)
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
@@ -219,16 +219,16 @@ class ReconnectingHandle:
             await asyncio.sleep(self._delay)
 
     async def _connected(self) -> Handle:
-        while self._current is None:
-            self._wanted.set()
+        while self._current_handle is None:
+            self._connection_wanted.set()
             changed = self._changed
             await changed.wait()
-        return self._current
+        return self._current_handle
 
     def _drop(self, handle: Handle) -> None:
-        if self._current is handle:
-            self._current = None
-            self._wanted.set()
+        if self._current_handle is handle:
+            self._current_handle = None
+            self._connection_wanted.set()
 
     def _announce(self) -> None:
         self._changed.set()

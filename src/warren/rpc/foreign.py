@@ -19,8 +19,8 @@ REFUSED: Final = bytes([errno.EACCES])
 To all others it is a carriage return, which JSON lets stand before any text."""
 
 _OUR_FIRST_BYTE: Final = b"{"
-_OURS: Final = frozenset((_OUR_FIRST_BYTE, REFUSED, NOT_FLUX))
-_BROKERS: Final = frozenset((b"\0", bytes([errno.EPERM])))
+_WARREN_FIRST_BYTES: Final = frozenset((_OUR_FIRST_BYTE, REFUSED, NOT_FLUX))
+_BROKER_FIRST_BYTES: Final = frozenset((b"\0", bytes([errno.EPERM])))
 
 
 class ServerProtocol(asyncio.StreamReaderProtocol):
@@ -81,12 +81,13 @@ def check_instance(first_bytes: bytes, path: Path) -> None:
 
     `path` is its socket.
     """
-    said = first_bytes[:1]
-    if said in _OURS:
+    first_byte = first_bytes[:1]
+    if first_byte in _WARREN_FIRST_BYTES:
         return
-    whose = "a Flux broker's" if said in _BROKERS else "another program's"
+    whose = "a Flux broker's" if first_byte in _BROKER_FIRST_BYTES else "another program's"
     raise RpcError(
         errno.EPROTONOSUPPORT,
         f"the socket {path} is {whose}, and no Warren instance listens there: name a cluster with "
-        "--statedir" + (", or ask the broker with flux" if said in _BROKERS else ""),
+        "--statedir"
+        + (", or ask the broker with flux" if first_byte in _BROKER_FIRST_BYTES else ""),
     )

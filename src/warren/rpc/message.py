@@ -23,7 +23,7 @@ All others skip it before the first message, which it cannot begin."""
 MOST_VALUES: Final = 2**15
 """Values in what a guest sends: while more are read, all others would wait."""
 
-_PER_VALUE: Final = 80
+_BYTES_PER_VALUE: Final = 80
 """Bytes that each value of a JSON text is counted for: read, even `{}` is as large as that."""
 
 
@@ -120,8 +120,10 @@ def count_values(data: bytes) -> int:
 
 def size_read(data: bytes) -> int:
     """Return how many bytes a JSON text is counted for that is kept as it is read."""
-    most = _count_separators(data) * _PER_VALUE
-    return len(data) + (most if most <= len(data) else count_values(data) * _PER_VALUE)
+    upper_bound = _count_separators(data) * _BYTES_PER_VALUE
+    return len(data) + (
+        upper_bound if upper_bound <= len(data) else count_values(data) * _BYTES_PER_VALUE
+    )
 
 
 def _count_separators(data: bytes) -> int:

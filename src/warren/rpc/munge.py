@@ -84,12 +84,12 @@ class Munge:
         # The library itself would read on to the first end that fits, and pass over the rest.
         if not signed_request.CREDENTIAL_PATTERN.fullmatch(credential):
             raise NotProven("the credential is not MUNGE's")
-        found = self._loaded().decode(credential.encode("ascii"))
-        if found.status not in (_SUCCESS, _EXPIRED, _REPLAYED):
-            _check_service(found.status, found.problem)
-            raise NotProven(f"MUNGE does not accept the credential: {found.problem}")
+        decoded = self._loaded().decode(credential.encode("ascii"))
+        if decoded.status not in (_SUCCESS, _EXPIRED, _REPLAYED):
+            _check_service(decoded.status, decoded.problem)
+            raise NotProven(f"MUNGE does not accept the credential: {decoded.problem}")
         return Credential(
-            userid=found.userid, payload=found.payload, encoded_at=float(found.encoded_at)
+            userid=decoded.userid, payload=decoded.payload, encoded_at=float(decoded.encoded_at)
         )
 
     def _loaded(self) -> Library:
@@ -173,19 +173,21 @@ class _Libmunge:
 
     def encode(self, payload: bytes) -> tuple[int, str, bytes]:
         context = self._context()
-        text = ctypes.c_void_p()
+        credential = ctypes.c_void_p()
         try:
-            status = self._munge.munge_encode(ctypes.byref(text), context, payload, len(payload))
-            return status, self._problem(status, context), _text(text)
+            status = self._munge.munge_encode(
+                ctypes.byref(credential), context, payload, len(payload)
+            )
+            return status, self._problem(status, context), _text(credential)
         finally:
-            self._free(text)
+            self._free(credential)
             self._munge.munge_ctx_destroy(context)
 
     def decode(self, credential: bytes) -> DecodedCredential:
         context = self._context()
         payload, length = ctypes.c_void_p(), ctypes.c_int(0)
         user, group = ctypes.c_uint32(2**32 - 1), ctypes.c_uint32(2**32 - 1)
-        encoded = ctypes.c_long(0)
+        encode_time = ctypes.c_long(0)
         try:
             status = self._munge.munge_decode(
                 credential,
@@ -196,7 +198,9 @@ class _Libmunge:
                 ctypes.byref(group),
             )
             problem = self._problem(status, context)
-            self._munge.munge_ctx_get(context, ctypes.c_int(_ENCODE_TIME), ctypes.byref(encoded))
+            self._munge.munge_ctx_get(
+                context, ctypes.c_int(_ENCODE_TIME), ctypes.byref(encode_time)
+            )
             data = b"" if not payload.value else ctypes.string_at(payload.value, length.value)
         finally:
             # Expired and replayed credentials come with a payload, too.
@@ -207,7 +211,7 @@ class _Libmunge:
             problem=problem,
             userid=user.value,
             payload=data,
-            encoded_at=encoded.value,
+            encoded_at=encode_time.value,
         )
 
     def _context(self) -> ctypes.c_void_p:
@@ -223,8 +227,8 @@ class _Libmunge:
     def _problem(self, status: int, context: ctypes.c_void_p) -> str:
         if status == _SUCCESS:
             return ""
-        found = self._munge.munge_ctx_strerror(context) or self._munge.munge_strerror(status)
-        return str((found or b"an unknown error").decode(errors="replace"))
+        problem = self._munge.munge_ctx_strerror(context) or self._munge.munge_strerror(status)
+        return str((problem or b"an unknown error").decode(errors="replace"))
 
 
 def _text(pointer: ctypes.c_void_p) -> bytes:

@@ -43,7 +43,7 @@ class _Answers:
     def __init__(self, usage: Usage, most_waiting: int) -> None:
         self._usage = usage
         self._most_waiting = most_waiting
-        self._held = 0
+        self._held_bytes = 0
         self._full = False
         self._queue: asyncio.Queue[tuple[Message | None, int]] = asyncio.Queue()
 
@@ -56,7 +56,7 @@ class _Answers:
             self._full = True
             received, size = Message(tag=received.tag, errnum=errno.EOVERFLOW), 0
         self._usage.add_waiting(size)
-        self._held += size
+        self._held_bytes += size
         self._queue.put_nowait((received, size))
 
     def end(self, closing_error: Message | None) -> None:
@@ -64,12 +64,12 @@ class _Answers:
 
     async def get(self) -> Message | None:
         received, size = await self._queue.get()
-        self._held -= size
+        self._held_bytes -= size
         self._usage.remove_waiting(size)
         return received
 
     def close(self) -> None:
-        self._usage.remove_waiting(self._held)
+        self._usage.remove_waiting(self._held_bytes)
 
 
 class Peer(Forwarder):
@@ -98,7 +98,7 @@ class Peer(Forwarder):
         self._handler = handler
         self._tag = 0
         self._pending: dict[int, _Answers] = {}
-        self._answering: dict[int, asyncio.Task[None]] = {}
+        self._answer_tasks: dict[int, asyncio.Task[None]] = {}
         self._closed = False
 
     async def run(self) -> None:
@@ -116,8 +116,8 @@ class Peer(Forwarder):
                     log.debug("connection ends", error=str(error))
                 finally:
                     self._closed = True
-                    for answering in self._answering.values():
-                        answering.cancel()
+                    for answer_task in self._answer_tasks.values():
+                        answer_task.cancel()
         finally:
             self._closed = True
             for answers in self._pending.values():
@@ -126,32 +126,32 @@ class Peer(Forwarder):
 
     async def _lines(self) -> AsyncGenerator[bytes, None]:
         """Return the lines that come. Raises RpcError for one that is too long."""
-        begun = bytearray()
-        held = 0
+        incomplete = bytearray()
+        held_bytes = 0
         accepted = False
         try:
             while data := await self._reader.read(_CHUNK):
                 if not accepted and not self._is_accepted(data):
                     return
                 accepted = True
-                first, *others = data.split(b"\n")
-                begun += first
-                if others:
-                    yield bytes(begun)
-                    for line in others[:-1]:
+                first, *more_lines = data.split(b"\n")
+                incomplete += first
+                if more_lines:
+                    yield bytes(incomplete)
+                    for line in more_lines[:-1]:
                         yield line
-                    begun = bytearray(others[-1])
-                if len(begun) > self._longest:
-                    words = f"the message has over {self._longest} bytes: send less in one"
-                    raise RpcError(errno.EMSGSIZE, words)
-                self._usage.add_waiting(len(begun) - held)
-                held = len(begun)
+                    incomplete = bytearray(more_lines[-1])
+                if len(incomplete) > self._longest:
+                    text = f"the message has over {self._longest} bytes: send less in one"
+                    raise RpcError(errno.EMSGSIZE, text)
+                self._usage.add_waiting(len(incomplete) - held_bytes)
+                held_bytes = len(incomplete)
         finally:
-            self._usage.remove_waiting(held)
+            self._usage.remove_waiting(held_bytes)
 
-    def _is_accepted(self, first: bytes) -> bool:
+    def _is_accepted(self, first_bytes: bytes) -> bool:
         try:
-            self._handler.check_peer(first)
+            self._handler.check_peer(first_bytes)
         except RpcError as error:
             self._closing_error = _closing_message(error)  # as if it had said so itself
             return False
@@ -217,8 +217,8 @@ class Peer(Forwarder):
     def _receive(self, line: bytes, tasks: asyncio.TaskGroup) -> None:
         received = message.decode(line)
         if self._usage.is_limited and message.too_many_values(line):
-            words = f"the message has over {MOST_VALUES} values: send less in one"
-            answer = Message(tag=received.tag, errnum=errno.EMSGSIZE, error=words)
+            text = f"the message has over {MOST_VALUES} values: send less in one"
+            answer = Message(tag=received.tag, errnum=errno.EMSGSIZE, error=text)
             if received.topic is not None:
                 self._write(message.encode(answer))
                 return
@@ -230,17 +230,17 @@ class Peer(Forwarder):
             if answers is not None:  # else the request was given up
                 answers.put(received, len(line))
         elif received.topic == CANCEL:
-            answering = self._answering.get(received.tag)
-            if answering is not None:
-                answering.cancel()
-        elif received.tag in self._answering:
+            answer_task = self._answer_tasks.get(received.tag)
+            if answer_task is not None:
+                answer_task.cancel()
+        elif received.tag in self._answer_tasks:
             raise RpcError(errno.EPROTO, f"tag {received.tag} is in use")
         else:
             size = message.size_read(line) if self._usage.is_limited else len(line)
             work = partial(self._answer, received, size)
             task = tasks.create_task(self._usage.run_fairly(work))
-            self._answering[received.tag] = task
-            task.add_done_callback(lambda _: self._answering.pop(received.tag, None))
+            self._answer_tasks[received.tag] = task
+            task.add_done_callback(lambda _: self._answer_tasks.pop(received.tag, None))
 
     async def _answer(self, received: Message, size: int) -> None:
         assert received.topic is not None
@@ -256,8 +256,8 @@ class Peer(Forwarder):
             pass  # the other end is gone
         except Exception:  # a bug costs one request, not the connection
             log.exception("request failed", topic=received.topic)
-            words = "internal error; see the log"
-            self._write(message.encode(Message(tag=tag, errnum=errno.EIO, error=words)))
+            bug_text = "internal error; see the log"
+            self._write(message.encode(Message(tag=tag, errnum=errno.EIO, error=bug_text)))
 
     async def _answer_with(self, tag: int, request: Request) -> None:
         if request.streaming:
@@ -300,7 +300,7 @@ def _answer_message(tag: int, answer: Payload) -> Message:
 class RequestHandler(ABC):
     """Answers the requests of the other end."""
 
-    def check_peer(self, first: bytes) -> None:  # noqa: B027 - all ends are welcome unless it says so
+    def check_peer(self, first_bytes: bytes) -> None:  # noqa: B027 - all ends are welcome unless it says so
         """Check the first bytes of the other end. Raises RpcError where it is no peer of ours."""
 
     @abstractmethod

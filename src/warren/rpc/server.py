@@ -40,7 +40,7 @@ class _Connection(RequestHandler):
     def __init__(self, bus: Bus, cred: Cred) -> None:
         self._bus = bus
         self._cred = cred
-        self.offered: list[str] = []
+        self.offered_services: list[str] = []
         self.peer: Peer | None = None
 
     def request(self, received: Message) -> Request:
@@ -67,7 +67,7 @@ class _Connection(RequestHandler):
             yield {}
             await asyncio.Event().wait()
         finally:
-            self.offered.remove(name)
+            self.offered_services.remove(name)
             self._bus.unregister(name)
 
     def _offer(self, request: Request) -> str:
@@ -75,18 +75,18 @@ class _Connection(RequestHandler):
         if not isinstance(name, str) or not name or "." in name:
             raise RpcError(errno.EPROTO, "service.add names no service")
         if len(name) > _LONGEST_NAME:
-            words = f"the name of a service has {_LONGEST_NAME} characters at most"
-            raise RpcError(errno.EINVAL, words)
+            text = f"the name of a service has {_LONGEST_NAME} characters at most"
+            raise RpcError(errno.EINVAL, text)
         if not may_serve(self._cred, name):
-            number = self._cred.userid
-            raise RpcError(errno.EPERM, f"this user offers services that are called {number}-...")
-        if not self._cred.is_owner and len(self.offered) >= _MOST_SERVICES:
+            userid = self._cred.userid
+            raise RpcError(errno.EPERM, f"this user offers services that are called {userid}-...")
+        if not self._cred.is_owner and len(self.offered_services) >= _MOST_SERVICES:
             raise RpcError(
                 errno.ENOSPC, f"one connection offers no more than {_MOST_SERVICES} services"
             )
         assert self.peer is not None
         self._bus.register(name, self.peer)
-        self.offered.append(name)
+        self.offered_services.append(name)
         return name
 
 
@@ -164,31 +164,31 @@ async def _serve_connection(
     limits: ServerLimits,
     guests: Guests,
 ) -> None:
-    user = sockets.peer_userid(_socket(writer))
-    owner = user == bus.owner or (access.root_is_owner and user == 0)
-    connection = _Connection(bus, Cred(user, owner))
+    userid = sockets.peer_userid(_socket(writer))
+    is_owner = userid == bus.owner or (access.root_is_owner and userid == 0)
+    connection = _Connection(bus, Cred(userid, is_owner))
     try:
-        if not owner:
-            await _check_admitted(user, access, guests)
-        with nullcontext() if owner else guests.connect(user) as usage:
+        if not is_owner:
+            await _check_admitted(userid, access, guests)
+        with nullcontext() if is_owner else guests.connect(userid) as usage:
             peer = Peer(reader, writer, connection, longest=limits.longest, usage=usage)
             connection.peer = peer
             await (peer.run() if usage is None else usage.run_fairly(peer.run))
     except RpcError as error:
         refuse(writer, error)
     finally:
-        for service in connection.offered:
+        for service in connection.offered_services:
             bus.unregister(service)
 
 
-async def _check_admitted(user: int, access: AccessPolicy, guests: Guests) -> None:
+async def _check_admitted(userid: int, access: AccessPolicy, guests: Guests) -> None:
     """Raise RpcError for a user other than the owner that may not connect."""
     if not access.allow_guests:
         raise RpcError(
             errno.EPERM, "this instance is its owner's alone: access.allow-guest-user is not set"
         )
     if access.is_user is not None:
-        await guests.check_known(user, access.is_user)
+        await guests.check_known(userid, access.is_user)
 
 
 def _socket(writer: asyncio.StreamWriter) -> socket.socket:

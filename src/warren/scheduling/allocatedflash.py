@@ -63,14 +63,14 @@ class _R(msgspec.Struct, frozen=True):
     scheduling: _Scheduling | None = None
 
 
-_READER: Final = msgspec.json.Decoder(_R)
+_DECODER: Final = msgspec.json.Decoder(_R)
 
 
 class _AllocatedChassis(msgspec.Struct):
     rabbit: str
-    pool: bool
+    is_pool: bool
     labels: frozenset[str]
-    sizes: list[int] = msgspec.field(default_factory=list)
+    ssd_sizes: list[int] = msgspec.field(default_factory=list)
     ranks: list[int] = msgspec.field(default_factory=list)
 
 
@@ -81,35 +81,37 @@ def allocated_flash(r: bytes | str) -> list[HeldFlash]:
     Empty for an R without graph. Raises BadFormat for a graph that `inventory` has not written.
     """
     try:
-        scheduling = _READER.decode(r).scheduling
+        scheduling = _DECODER.decode(r).scheduling
     except (msgspec.MsgspecError, ValueError) as error:
         raise BadFormat(f"R cannot be read: {error}") from None
-    found: dict[str, _AllocatedChassis] = {}
+    chassis_by_path: dict[str, _AllocatedChassis] = {}
     for vertex in scheduling.graph.nodes if scheduling is not None else ():
         match vertex.metadata:
             case _Core():  # most of them
                 pass
             case _Chassis(paths=paths, properties=properties):
-                pool = properties.get(flash.KIND_PROPERTY) == flash.POOL
+                is_pool = properties.get(flash.KIND_PROPERTY) == flash.POOL
                 labels = frozenset(
                     f"{key}={value}"
                     for key, value in properties.items()
                     if key not in flash.RESERVED_PROPERTIES
                 )
-                found[paths.containment] = _AllocatedChassis(
-                    properties.get("rabbit", ""), pool, labels
+                chassis_by_path[paths.containment] = _AllocatedChassis(
+                    properties.get("rabbit", ""), is_pool, labels
                 )
-            case _Ssd(paths=paths, size=size) if paths.parent in found:
-                found[paths.parent].sizes.append(size)
-            case _Node(paths=paths, rank=rank) if paths.parent in found:
-                found[paths.parent].ranks.append(rank)
+            case _Ssd(paths=paths, size=size) if paths.parent in chassis_by_path:
+                chassis_by_path[paths.parent].ssd_sizes.append(size)
+            case _Node(paths=paths, rank=rank) if paths.parent in chassis_by_path:
+                chassis_by_path[paths.parent].ranks.append(rank)
     allocated = sorted(
-        (each for each in found.values() if each.ranks or each.sizes),
+        (each for each in chassis_by_path.values() if each.ranks or each.ssd_sizes),
         key=lambda each: (not each.ranks, min(each.ranks, default=0)),
     )
     return [_held_flash(each) for each in allocated]
 
 
-def _held_flash(one: _AllocatedChassis) -> HeldFlash:
-    unit = 1 if one.pool else max(one.sizes, default=1)
-    return HeldFlash(one.rabbit, len(one.ranks), unit, sum(one.sizes) // unit, one.labels)
+def _held_flash(chassis: _AllocatedChassis) -> HeldFlash:
+    unit = 1 if chassis.is_pool else max(chassis.ssd_sizes, default=1)
+    return HeldFlash(
+        chassis.rabbit, len(chassis.ranks), unit, sum(chassis.ssd_sizes) // unit, chassis.labels
+    )

@@ -81,15 +81,15 @@ def parse_targets(text: str, hosts: Hosts) -> tuple[int, ...]:
         ranks = idset.decode(text)
         unknown = [str(rank) for rank in ranks if rank not in hosts]
     except BadFormat:
-        known = {host: rank for rank, host in hosts.items()}
+        rank_by_host = {host: rank for rank, host in hosts.items()}
         names = hostlist.decode(text)
-        unknown = [name for name in names if name not in known]
-        ranks = [known[name] for name in names if name in known]
-    here = f"name some of {hostlist.encode(hosts.values())}, or of the ranks {idset.encode(hosts)}"
+        unknown = [name for name in names if name not in rank_by_host]
+        ranks = [rank_by_host[name] for name in names if name in rank_by_host]
+    hint = f"name some of {hostlist.encode(hosts.values())}, or of the ranks {idset.encode(hosts)}"
     if unknown:
-        raise UserMistake(f"There is no node {hostlist.encode(unknown)} here: {here}.")
+        raise UserMistake(f"There is no node {hostlist.encode(unknown)} here: {hint}.")
     if not ranks:
-        raise UserMistake(f"{text!r} names no node: {here}.")
+        raise UserMistake(f"{text!r} names no node: {hint}.")
     return tuple(sorted(set(ranks)))
 
 
@@ -107,17 +107,17 @@ def drain(
     UserMistake for nodes that no job gets anyway.
     """
     _check_mode(mode, _OVERWRITE)
-    outside = [rank for rank in ranks if rank in excluded]
-    if outside:
+    excluded_ranks = [rank for rank in ranks if rank in excluded]
+    if excluded_ranks:
         raise UserMistake(
-            f"{_name_nodes(outside, hosts)} excluded by the configuration, and cannot be drained: "
-            "leave them out."
+            f"{_name_nodes(excluded_ranks, hosts)} excluded by the configuration, and cannot be "
+            "drained: leave them out."
         )
-    already = [rank for rank in ranks if rank in drains]
-    if already and mode is None:
+    drained_already = [rank for rank in ranks if rank in drains]
+    if drained_already and mode is None:
         raise AlreadyInState(
-            f"{_name_nodes(already, hosts)} drained already: --update leaves that as it is, "
-            "--force gives the new reason."
+            f"{_name_nodes(drained_already, hosts)} drained already: --update leaves that as it "
+            "is, --force gives the new reason."
         )
     return {**_context(ranks, hosts, reason), "overwrite": _OVERWRITE[mode]}
 
@@ -130,19 +130,19 @@ def undrain(
     Raises AlreadyInState where nodes are not drained, unless the mode is `force`.
     """
     _check_mode(mode, (None, "force"))
-    others = [rank for rank in ranks if rank not in drains]
-    if others and mode is None:
+    not_drained = [rank for rank in ranks if rank not in drains]
+    if not_drained and mode is None:
         raise AlreadyInState(
-            f"{_name_nodes(others, hosts)} not drained: name others, or use --force for those that "
-            "are."
+            f"{_name_nodes(not_drained, hosts)} not drained: name others, or use --force for "
+            "those that are."
         )
     return _context(ranks, hosts, reason)
 
 
 def _check_mode(mode: str | None, modes: Iterable[str | None]) -> None:
     if mode not in modes:
-        known = ", ".join(each for each in modes if each is not None)
-        raise UserMistake(f"There is no mode {mode!r}: leave it out, or name one of {known}.")
+        choices = ", ".join(each for each in modes if each is not None)
+        raise UserMistake(f"There is no mode {mode!r}: leave it out, or name one of {choices}.")
 
 
 def update(drains: Drains, event: Event, hosts: Hosts) -> Drains:
@@ -180,18 +180,18 @@ def update_offline(offline_ranks: frozenset[int], event: Event, hosts: Hosts) ->
 
 
 def _idset(event: Event, key: str) -> frozenset[int]:
-    found = event.context.get(key)
-    if not isinstance(found, str):
+    text = event.context.get(key)
+    if not isinstance(text, str):
         raise BadFormat(f"the event {event.name!r} at {event.timestamp} has no {key}")
-    return frozenset(idset.decode(found))
+    return frozenset(idset.decode(text))
 
 
-def _combined(known: Drain | None, new: Drain, overwrite: object) -> Drain:
-    if known is None or overwrite == 2:
+def _combined(previous: Drain | None, new: Drain, overwrite: object) -> Drain:
+    if previous is None or overwrite == 2:
         return new
-    if overwrite == 1 or not known.reason:
-        return Drain(known.since, new.reason)
-    return known
+    if overwrite == 1 or not previous.reason:
+        return Drain(previous.since, new.reason)
+    return previous
 
 
 def _ranks(event: Event, hosts: Hosts) -> list[int]:
@@ -199,13 +199,13 @@ def _ranks(event: Event, hosts: Hosts) -> list[int]:
     names = event.context.get("nodelist")
     if not isinstance(names, str):
         raise BadFormat(f"the event {event.name!r} at {event.timestamp} has no nodelist")
-    known = {host: rank for rank, host in hosts.items()}
-    return [known[name] for name in hostlist.decode(names) if name in known]
+    rank_by_host = {host: rank for rank, host in hosts.items()}
+    return [rank_by_host[name] for name in hostlist.decode(names) if name in rank_by_host]
 
 
 def _context(ranks: Sequence[int], hosts: Hosts, reason: str) -> dict[str, Any]:
-    named = {"idset": idset.encode(ranks), "nodelist": _nodelist(ranks, hosts)}
-    return {**named, "reason": reason} if reason else named
+    nodes = {"idset": idset.encode(ranks), "nodelist": _nodelist(ranks, hosts)}
+    return {**nodes, "reason": reason} if reason else nodes
 
 
 def _nodelist(ranks: Sequence[int], hosts: Hosts) -> str:

@@ -39,10 +39,10 @@ class ExternalAllocations:
         which that makes a difference, with how many GiB of each are taken now.
         """
         changed: list[str] = []
-        before = self._storages.pop(name, None)
-        if before is not None:
-            changed += self._count(before, -1)
-            self._forget(name, before)
+        previous = self._storages.pop(name, None)
+        if previous is not None:
+            changed += self._count(previous, -1)
+            self._forget(name, previous)
         if storage is not None:
             self._storages[name] = storage
             if storage.job is not None:

@@ -210,17 +210,19 @@ def from_vertices(path: str, properties: dict[str, str], ssds: Sequence[Vertex])
     sizes = {ssd.size for ssd in ssds}
     if len(sizes) > 1:
         raise BadFormat(f"the ssds of {path} are not of one size")
-    ready = sum(1 << index for index, ssd in enumerate(ssds) if ssd.up)
-    return Quanta(size=max(sizes, default=0), whole_portion=(1 << len(ssds)) - 1, up_portion=ready)
+    up_bits = sum(1 << index for index, ssd in enumerate(ssds) if ssd.up)
+    return Quanta(
+        size=max(sizes, default=0), whole_portion=(1 << len(ssds)) - 1, up_portion=up_bits
+    )
 
 
 def lowest_bits(bits: int, count: int) -> int:
     """Keep the lowest `count` bits."""
     if bits.bit_count() == count:
         return bits
-    kept = 0
+    lowest = 0
     for _ in range(count):
         low = bits & -bits
-        kept |= low
+        lowest |= low
         bits ^= low
-    return kept
+    return lowest

@@ -60,55 +60,61 @@ def choose(
     that would fit may be missed, if only a roundabout choice of nodes made room for them.
     """
     seen: list[Candidate] = []
-    there = 0
+    nodes_seen = 0
     for candidate in candidates:
         seen.append(candidate)
-        there += candidate.max_nodes
-        if there >= request.node_count:
+        nodes_seen += candidate.max_nodes
+        if nodes_seen >= request.node_count:
             break
     else:
         return None
     all_chassis = [*flash_candidates] if request.any_rabbit else []
-    found = _place_shared(
+    choices = _place_shared(
         request,
         _take_in_order(seen, [candidate.max_nodes for candidate in seen], request),
         all_chassis,
     )
-    if found is not None:
-        return found
-    rest = [*seen, *candidates]
-    gather = any(each.locality is Locality.NODE for each in request.shared_flash)
-    found = (_on_fewest_rabbits if gather else _follow_allocations)(request, rest, all_chassis)
-    each = request.nodes_per_chassis
-    if found is not None and each and any(choice.nodes not in (0, each) for choice in found):
+    if choices is not None:
+        return choices
+    all_candidates = [*seen, *candidates]
+    has_node_local = any(each.locality is Locality.NODE for each in request.shared_flash)
+    choices = (_on_fewest_rabbits if has_node_local else _follow_allocations)(
+        request, all_candidates, all_chassis
+    )
+    per_chassis = request.nodes_per_chassis
+    if (
+        choices is not None
+        and per_chassis
+        and any(choice.nodes not in (0, per_chassis) for choice in choices)
+    ):
         return None
-    return found
+    return choices
 
 
 def _on_fewest_rabbits(
     request: Request, candidates: Sequence[Candidate], all_chassis: Sequence[Candidate]
 ) -> list[Choice] | None:
     """Choose nodes on as few rabbits as there are allocations that all nodes must be beside."""
-    near = [each for each in request.shared_flash if each.locality is Locality.NODE]
-    room: list[tuple[int, int]] = []
+    node_local = [each for each in request.shared_flash if each.locality is Locality.NODE]
+    ranked: list[tuple[int, int]] = []
     for index, candidate in enumerate(candidates):
-        left = candidate.free_units - sum(
-            units_needed(each.gib, candidate.unit_gib) for each in near
+        units_left = candidate.free_units - sum(
+            units_needed(each.gib, candidate.unit_gib) for each in node_local
         )
-        allowed = all(has_labels(candidate.labels, each.labels) for each in near)
+        labels_fit = all(has_labels(candidate.labels, each.labels) for each in node_local)
         nodes = (
-            min(candidate.max_nodes, left // candidate.units_per_node)
+            min(candidate.max_nodes, units_left // candidate.units_per_node)
             if candidate.units_per_node
             else candidate.max_nodes
         )
-        if left >= 0 and nodes > 0 and allowed:
-            room.append((-nodes, index))
+        if units_left >= 0 and nodes > 0 and labels_fit:
+            ranked.append((-nodes, index))
     # Those that hold the most nodes: of fewer than all, no others would hold as many.
-    chosen = sorted(room)[: min(each.count for each in near)]
-    there = 0
+    chosen = sorted(ranked)[: min(each.count for each in node_local)]
+    total_nodes = 0
     for used, (nodes, _) in enumerate(chosen, 1):
-        there -= nodes
-        if there >= request.node_count:
+        total_nodes -= nodes
+        if total_nodes >= request.node_count:
             chosen = sorted(chosen[:used], key=lambda each: each[1])
             picked = [candidates[index] for _, index in chosen]
             max_nodes = [-nodes for nodes, _ in chosen]
@@ -126,11 +132,11 @@ def _take_in_order(
     counts = [0] * len(max_nodes)
     for index in first:
         counts[index] = 1
-    left = request.node_count - sum(counts)
+    nodes_left = request.node_count - sum(counts)
     for index, bound in enumerate(max_nodes):
-        more = min(bound - counts[index], left)
-        counts[index] += more
-        left -= more
+        added = min(bound - counts[index], nodes_left)
+        counts[index] += added
+        nodes_left -= added
     return [
         (candidate, count) for candidate, count in zip(candidates, counts, strict=True) if count
     ]
@@ -142,8 +148,10 @@ def _place_shared(
     """Place what is shared on the chassis of the nodes that were chosen, and where it may be."""
     # In the order in which R tells of them: by the first node on each, and then those of no node.
     ordered = sorted(chosen, key=lambda each: each[0].node_mask & -each[0].node_mask)
-    taken = {candidate.chassis for candidate, _ in chosen}
-    ordered += [(candidate, 0) for candidate in all_chassis if candidate.chassis not in taken]
+    chosen_chassis = {candidate.chassis for candidate, _ in chosen}
+    ordered += [
+        (candidate, 0) for candidate in all_chassis if candidate.chassis not in chosen_chassis
+    ]
     counts = placement(
         request.shared_flash,
         [
@@ -163,11 +171,11 @@ def _place_shared(
             candidate,
             nodes,
             sum(
-                own[number] * units_needed(each.gib, candidate.unit_gib)
-                for each, own in zip(request.shared_flash, counts, strict=True)
+                set_counts[position] * units_needed(each.gib, candidate.unit_gib)
+                for each, set_counts in zip(request.shared_flash, counts, strict=True)
             ),
         )
-        for number, (candidate, nodes) in enumerate(ordered)
+        for position, (candidate, nodes) in enumerate(ordered)
     )
     return [each for each in choices if each.nodes or each.shared_units]
 
@@ -190,12 +198,12 @@ class _TrialChassis:
 
     def nodes_after(self, need: int) -> int:
         """Return how many nodes could be there beside so much more."""
-        left = self.candidate.free_units - self.shared_units - need
-        if left < 0:
+        units_left = self.candidate.free_units - self.shared_units - need
+        if units_left < 0:
             return 0
         candidate = self.candidate
         nodes = (
-            min(candidate.max_nodes, left // candidate.units_per_node)
+            min(candidate.max_nodes, units_left // candidate.units_per_node)
             if candidate.units_per_node
             else self.nodes
         )
@@ -210,47 +218,49 @@ def _follow_allocations(
         _TrialChassis(candidate, min_nodes=request.nodes_per_chassis) for candidate in candidates
     ]
     max_rabbits = request.chassis or request.node_count
-    used: set[int] = set()
-    bound = [each for each in request.shared_flash if each.locality is not Locality.ANY]
-    for each in sorted(bound, key=placing_order):
+    used_indexes: set[int] = set()
+    local_sets = [each for each in request.shared_flash if each.locality is not Locality.ANY]
+    for each in sorted(local_sets, key=placing_order):
 
         def cost(index: int, gib: int = each.gib) -> tuple[int, int, int]:
-            one = trials[index]
-            lost = one.nodes - one.nodes_after(units_needed(gib, one.candidate.unit_gib))
-            return (lost, one.shared_units - one.candidate.free_units, index)
+            trial = trials[index]
+            lost = trial.nodes - trial.nodes_after(units_needed(gib, trial.candidate.unit_gib))
+            return (lost, trial.shared_units - trial.candidate.free_units, index)
 
         heap = [
             cost(index)
-            for index, one in enumerate(trials)
-            if has_labels(one.candidate.labels, each.labels)
-            and one.colocation_keys.isdisjoint(each.colocation_keys)
+            for index, trial in enumerate(trials)
+            if has_labels(trial.candidate.labels, each.labels)
+            and trial.colocation_keys.isdisjoint(each.colocation_keys)
         ]
         heapify(heap)
-        left = each.count
-        while left and heap:
+        allocations_left = each.count
+        while allocations_left and heap:
             index = heap[0][2]
-            one, need = trials[index], units_needed(each.gib, trials[index].candidate.unit_gib)
-            after = one.nodes_after(need)
-            if not after or (index not in used and len(used) == max_rabbits):
+            trial, need = trials[index], units_needed(each.gib, trials[index].candidate.unit_gib)
+            nodes_left = trial.nodes_after(need)
+            if not nodes_left or (index not in used_indexes and len(used_indexes) == max_rabbits):
                 heappop(heap)
                 continue
-            used.add(index)
-            one.shared_units += need
-            one.nodes = after
-            left -= 1
+            used_indexes.add(index)
+            trial.shared_units += need
+            trial.nodes = nodes_left
+            allocations_left -= 1
             if each.colocation_keys:
-                one.colocation_keys.update(each.colocation_keys)
+                trial.colocation_keys.update(each.colocation_keys)
                 heappop(heap)
             else:
                 heapreplace(heap, cost(index))
-        if left:
+        if allocations_left:
             return None
     if request.chassis:
-        others = [index for index in range(len(trials)) if index not in used]
-        chosen = {*used, *others[: request.chassis - len(used)]}
-        trials = [one for index, one in enumerate(trials) if index in chosen]
-        candidates, used = [one.candidate for one in trials], set()
-    max_nodes = [one.nodes for one in trials]
+        unused_indexes = [index for index in range(len(trials)) if index not in used_indexes]
+        chosen = {*used_indexes, *unused_indexes[: request.chassis - len(used_indexes)]}
+        trials = [trial for index, trial in enumerate(trials) if index in chosen]
+        candidates, used_indexes = [trial.candidate for trial in trials], set()
+    max_nodes = [trial.nodes for trial in trials]
     if sum(max_nodes) < request.node_count:
         return None
-    return _place_shared(request, _take_in_order(candidates, max_nodes, request, used), all_chassis)
+    return _place_shared(
+        request, _take_in_order(candidates, max_nodes, request, used_indexes), all_chassis
+    )

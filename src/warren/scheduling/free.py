@@ -38,12 +38,14 @@ class FreeResources:
         self._nodes_by_free: dict[tuple[int, int], int] = {}
         """The nodes with so many free cores and gpus. Only those with any at all are here."""
         self._idle = (1 << len(inventory.nodes)) - 1
-        counted: dict[tuple[int, int], list[int]] = {}
+        node_indexes_by_count: dict[tuple[int, int], list[int]] = {}
         for node_index, node in enumerate(inventory.nodes):
             count = (node.cores.bit_count(), node.gpus.bit_count())
-            counted.setdefault(count, []).append(node_index)
+            node_indexes_by_count.setdefault(count, []).append(node_index)
         self._nodes_by_free = {
-            count: _bits_of(node_indexes) for count, node_indexes in counted.items() if any(count)
+            count: _bits_of(node_indexes)
+            for count, node_indexes in node_indexes_by_count.items()
+            if any(count)
         }
 
     def copy(self) -> "FreeResources":
@@ -65,8 +67,11 @@ class FreeResources:
         for rank, cores, portion, gpus in pieces:
             node_index = node_indexes[rank]
             if cores or gpus:
-                had = changed.get(node_index) or (self._cores[node_index], self._gpus[node_index])
-                changed[node_index] = (had[0] & ~cores, had[1] & ~gpus)
+                before = changed.get(node_index) or (
+                    self._cores[node_index],
+                    self._gpus[node_index],
+                )
+                changed[node_index] = (before[0] & ~cores, before[1] & ~gpus)
             if portion:
                 index = nodes[node_index].chassis
                 assert index is not None
@@ -94,8 +99,11 @@ class FreeResources:
         for rank, cores, portion, gpus in pieces:
             node_index = node_indexes[rank]
             if cores or gpus:
-                had = changed.get(node_index) or (self._cores[node_index], self._gpus[node_index])
-                changed[node_index] = (had[0] | cores, had[1] | gpus)
+                before = changed.get(node_index) or (
+                    self._cores[node_index],
+                    self._gpus[node_index],
+                )
+                changed[node_index] = (before[0] | cores, before[1] | gpus)
             if portion:
                 index = nodes[node_index].chassis
                 assert index is not None
@@ -104,7 +112,7 @@ class FreeResources:
         self._update_nodes(changed)
 
     def _update_nodes(self, changed: Mapping[int, tuple[int, int]]) -> None:
-        moved: dict[tuple[tuple[int, int], tuple[int, int]], list[int]] = {}
+        node_indexes_by_change: dict[tuple[tuple[int, int], tuple[int, int]], list[int]] = {}
         idle: list[int] = []
         busy: list[int] = []
         for node_index, (cores, gpus) in changed.items():
@@ -113,18 +121,18 @@ class FreeResources:
             after = (cores.bit_count(), gpus.bit_count())
             self._cores[node_index], self._gpus[node_index] = cores, gpus
             if before != after:
-                moved.setdefault((before, after), []).append(node_index)
+                node_indexes_by_change.setdefault((before, after), []).append(node_index)
             node = self._inventory.nodes[node_index]
             if cores == node.cores and gpus == node.gpus:
                 idle.append(node_index)
             else:
                 busy.append(node_index)
-        for (before, after), node_indexes in moved.items():
+        for (before, after), node_indexes in node_indexes_by_change.items():
             nodes = _bits_of(node_indexes)
             if any(before):
-                left = self._nodes_by_free[before] & ~nodes
-                if left:
-                    self._nodes_by_free[before] = left
+                remaining = self._nodes_by_free[before] & ~nodes
+                if remaining:
+                    self._nodes_by_free[before] = remaining
                 else:
                     del self._nodes_by_free[before]
             if any(after):
@@ -163,7 +171,7 @@ class FreeResources:
 
     def first_conflict(self, pieces: Iterable[Piece]) -> Piece | None:
         """Return the first of the pieces that is not free together with those before it."""
-        taken: dict[int, int] = {}
+        taken_portions: dict[int, int] = {}
         for piece in pieces:
             node_index = self._inventory.node_index_by_rank[piece.rank]
             if piece.cores & ~self._cores[node_index] or piece.gpus & ~self._gpus[node_index]:
@@ -171,8 +179,8 @@ class FreeResources:
             index = self._inventory.nodes[node_index].chassis
             if piece.portion and index is not None:
                 flash = self._inventory.chassis[index].flash
-                taken[index] = flash.add(taken.get(index, 0), piece.portion)
-                if not flash.contains(self._free_flash[index], taken[index]):
+                taken_portions[index] = flash.add(taken_portions.get(index, 0), piece.portion)
+                if not flash.contains(self._free_flash[index], taken_portions[index]):
                     return piece
         return None
 
@@ -228,10 +236,10 @@ class FreeResources:
             return suitable_nodes.bit_count() >= request.node_count
         if request.shared_flash or request.chassis:
             return self._choices(request, suitable_nodes) is not None
-        wanted = request.node_count
+        nodes_wanted = request.node_count
         for nodes, _, _ in self._beside_flash(suitable_nodes, request):
-            wanted -= nodes.bit_count()
-            if wanted <= 0:
+            nodes_wanted -= nodes.bit_count()
+            if nodes_wanted <= 0:
                 return True
         return False
 
@@ -274,16 +282,18 @@ class FreeResources:
         if self.policy is MatchPolicy.FIRST:
             return suitable_nodes
         groups: list[tuple[int, ChassisNodes]] = []
-        rest = suitable_nodes
+        without_chassis = suitable_nodes
         for index, chassis in enumerate(self._inventory.chassis):
             nodes = suitable_nodes & chassis.node_mask
-            rest &= ~nodes
+            without_chassis &= ~nodes
             if nodes:
                 groups.append((nodes, ChassisNodes(nodes.bit_count(), self._given_gib[index])))
         # A node on no chassis is in the way of no flash.
-        left = max(request.node_count - rest.bit_count(), 0)
-        counts = node_counts(self.policy, [group for _, group in groups], left)
-        chosen = _lowest_nodes(rest, min(rest.bit_count(), request.node_count))
+        nodes_left = max(request.node_count - without_chassis.bit_count(), 0)
+        counts = node_counts(self.policy, [group for _, group in groups], nodes_left)
+        chosen = _lowest_nodes(
+            without_chassis, min(without_chassis.bit_count(), request.node_count)
+        )
         for (nodes, _), count in zip(groups, counts, strict=True):
             chosen |= _lowest_nodes(nodes, count)
         return chosen
@@ -303,40 +313,41 @@ class FreeResources:
             if not slots:
                 return
 
-    def _node_pieces(self, request: Request, suitable_nodes: int, wanted: int) -> Iterator[Piece]:
+    def _node_pieces(self, request: Request, suitable_nodes: int, count: int) -> Iterator[Piece]:
         nodes = self._inventory.nodes
         for node_index in _node_indexes(suitable_nodes):
             cores, gpus = self._resources_of_node(request, node_index)
             yield Piece(nodes[node_index].rank, cores, 0, gpus)
-            wanted -= 1
-            if not wanted:
+            count -= 1
+            if not count:
                 return
 
     def _flash_pieces(
-        self, request: Request, beside: Iterable[tuple[int, int, int]]
+        self, request: Request, nodes_beside_flash: Iterable[tuple[int, int, int]]
     ) -> Iterator[Piece]:
-        nodes, wanted = self._inventory.nodes, request.node_count
+        nodes, nodes_wanted = self._inventory.nodes, request.node_count
         if self.policy is not MatchPolicy.FIRST:
-            found = [*beside]
+            candidates = [*nodes_beside_flash]
             groups = [
-                ChassisNodes(each.bit_count(), self._given_gib[index]) for each, index, _ in found
+                ChassisNodes(each.bit_count(), self._given_gib[index])
+                for each, index, _ in candidates
             ]
-            counts = node_counts(self.policy, groups, wanted)
-            beside = [
+            counts = node_counts(self.policy, groups, nodes_wanted)
+            nodes_beside_flash = [
                 (_lowest_nodes(each, count), index, units)
-                for (each, index, units), count in zip(found, counts, strict=True)
+                for (each, index, units), count in zip(candidates, counts, strict=True)
                 if count
             ]
-        for chosen, index, units in beside:
+        for chosen, index, units in nodes_beside_flash:
             flash = self._inventory.chassis[index].flash
             free = self._available_portion(index)
             for node_index in _node_indexes(chosen):
                 cores, gpus = self._resources_of_node(request, node_index)
-                own = flash.first_units(free, units)
-                free = flash.subtract(free, own)
-                yield Piece(nodes[node_index].rank, cores, own, gpus)
-                wanted -= 1
-                if not wanted:
+                portion = flash.first_units(free, units)
+                free = flash.subtract(free, portion)
+                yield Piece(nodes[node_index].rank, cores, portion, gpus)
+                nodes_wanted -= 1
+                if not nodes_wanted:
                     return
 
     def _shared_pieces(self, request: Request, suitable_nodes: int) -> Iterator[Piece]:
@@ -345,12 +356,12 @@ class FreeResources:
         for choice in self._choices(request, suitable_nodes) or ():
             candidate = choice.candidate
             flash = self._inventory.chassis[candidate.chassis].flash
-            free, more = self._available_portion(candidate.chassis), choice.shared_units
+            free, shared_units = self._available_portion(candidate.chassis), choice.shared_units
             if not choice.nodes:
                 yield Piece(
                     self._inventory.representative_rank(candidate.chassis),
                     0,
-                    flash.first_units(free, more),
+                    flash.first_units(free, shared_units),
                     0,
                 )
                 continue
@@ -359,21 +370,21 @@ class FreeResources:
                 chosen = _lowest_nodes(chosen, choice.nodes)
             for node_index in _node_indexes(chosen):
                 cores, gpus = self._resources_of_node(request, node_index)
-                own = flash.first_units(free, candidate.units_per_node + more)
-                free, more = flash.subtract(free, own), 0
-                yield Piece(nodes[node_index].rank, cores, own, gpus)
+                portion = flash.first_units(free, candidate.units_per_node + shared_units)
+                free, shared_units = flash.subtract(free, portion), 0
+                yield Piece(nodes[node_index].rank, cores, portion, gpus)
 
     def _choices(self, request: Request, suitable_nodes: int) -> list[Choice] | None:
         candidates = self._candidates(suitable_nodes, request)
         if self.policy is not MatchPolicy.FIRST:
             all_candidates = [*candidates]
-            found = flashplacement.choose(
+            choices = flashplacement.choose(
                 request,
                 self._preferred_candidates(request, all_candidates),
                 self._flash_candidates(),
             )
-            if found is not None:
-                return found
+            if choices is not None:
+                return choices
             candidates = iter(all_candidates)
         return flashplacement.choose(request, candidates, self._flash_candidates())
 
@@ -390,8 +401,8 @@ class FreeResources:
                 range(len(candidates)), key=lambda index: groups[index].given_gib if by_wear else 0
             )
             return (candidates[index] for index in order)
-        wanted = min(request.node_count, sum(each.max_nodes for each in groups))
-        counts = node_counts(self.policy, groups, wanted)
+        nodes_wanted = min(request.node_count, sum(each.max_nodes for each in groups))
+        counts = node_counts(self.policy, groups, nodes_wanted)
         return (
             replace(candidate, max_nodes=count)
             for candidate, count in zip(candidates, counts, strict=True)
@@ -414,13 +425,17 @@ class FreeResources:
             if not nodes or (gib and not units) or not has_labels(chassis.labels, request.labels):
                 continue
             free = chassis.flash.count(self._available_portion(index))
-            most = nodes.bit_count()
+            max_nodes = nodes.bit_count()
             if units:
-                most = min(most, free // units)
+                max_nodes = min(max_nodes, free // units)
             if request.chassis:
-                most = request.nodes_per_chassis if most >= request.nodes_per_chassis else 0
-            if most:
-                yield Candidate(index, nodes, most, units, free, chassis.flash.unit, chassis.labels)
+                max_nodes = (
+                    request.nodes_per_chassis if max_nodes >= request.nodes_per_chassis else 0
+                )
+            if max_nodes:
+                yield Candidate(
+                    index, nodes, max_nodes, units, free, chassis.flash.unit, chassis.labels
+                )
 
     def _resources_of_node(self, request: Request, node_index: int) -> tuple[int, int]:
         """Return the cores and gpus of one node that are to be allocated."""
@@ -438,9 +453,9 @@ class FreeResources:
             nodes = suitable_nodes & chassis.node_mask
             if not units or not nodes or not has_labels(chassis.labels, request.labels):
                 continue
-            enough = chassis.flash.count(self._available_portion(index)) // units
-            if enough < nodes.bit_count():
-                nodes = _lowest_nodes(nodes, enough)
+            max_nodes = chassis.flash.count(self._available_portion(index)) // units
+            if max_nodes < nodes.bit_count():
+                nodes = _lowest_nodes(nodes, max_nodes)
             if nodes:
                 yield nodes, index, units
 
@@ -461,8 +476,8 @@ class FreeResources:
             return len(self._cores)
         if part == "gpus":
             return max((gpus for _, gpus in self._nodes_by_free), default=0)
-        most = max((cores for cores, _ in self._nodes_by_free), default=0)
-        return most * len(self._cores) if part == "slots" else most
+        max_cores = max((cores for cores, _ in self._nodes_by_free), default=0)
+        return max_cores * len(self._cores) if part == "slots" else max_cores
 
 
 def _with_count(request: Request, part: Part, number: int) -> Request:
@@ -499,10 +514,10 @@ def _node_indexes(nodes: int) -> Iterator[int]:
 def _bits_of(node_indexes: list[int]) -> int:
     """Return some nodes as bits: of many without going over all bits for each."""
     if len(node_indexes) < 8:
-        found = 0
+        node_bits = 0
         for node_index in node_indexes:
-            found |= 1 << node_index
-        return found
+            node_bits |= 1 << node_index
+        return node_bits
     data = bytearray(max(node_indexes) // 8 + 1)
     for node_index in node_indexes:
         data[node_index >> 3] |= 1 << (node_index & 7)

@@ -48,10 +48,10 @@ class _MatchingNodes:
 
     def of(self, constraint: str) -> int:
         """Return which nodes meet a constraint in JSON, as bits."""
-        found = self._by_constraint.get(constraint)
-        if found is None:
-            found = self._inventory.matching_nodes(orjson.loads(constraint))
-            self._by_constraint[constraint] = found
+        nodes = self._by_constraint.get(constraint)
+        if nodes is None:
+            nodes = self._inventory.matching_nodes(orjson.loads(constraint))
+            self._by_constraint[constraint] = nodes
             self._length += len(constraint)
             while (
                 len(self._by_constraint) > _MAX_CONSTRAINTS
@@ -60,7 +60,7 @@ class _MatchingNodes:
                 oldest = next(iter(self._by_constraint))
                 del self._by_constraint[oldest]
                 self._length -= len(oldest)
-        return found
+        return nodes
 
 
 class Graph:
@@ -87,10 +87,10 @@ class Graph:
         self._all_nodes = (1 << self.node_count) - 1
         self._idle = self._free.copy()
         """What there is when all jobs have ended."""
-        self._external: dict[str, int] = {}
-        self._capacity: dict[str, int] = {}
+        self._external_gib: dict[str, int] = {}
+        self._capacity_gib: dict[str, int] = {}
         self._matching_nodes = _MatchingNodes(self._inventory)
-        self._states: dict[str, str] = {}
+        self._rabbit_states: dict[str, str] = {}
 
     def copy(self) -> "Graph":
         """Return another graph of the same system, as it is now, to try things on."""
@@ -115,8 +115,8 @@ class Graph:
         return frozenset(nodes[node_index].rank for node_index in ids(self._excluded))
 
     def _node_mask(self, ranks: Iterable[int]) -> int:
-        known = self._inventory.node_index_by_rank
-        return bits(known[rank] for rank in ranks if rank in known)
+        index_by_rank = self._inventory.node_index_by_rank
+        return bits(index_by_rank[rank] for rank in ranks if rank in index_by_rank)
 
     # What may be given out
 
@@ -135,19 +135,19 @@ class Graph:
         it says that it has, where it says so: more than the graph has is not given out. `labels`
         are what it carries, each as `key=value`, where that is known.
         """
-        self._states[rabbit] = state
+        self._rabbit_states[rabbit] = state
         for index in self._inventory.chassis_by_rabbit.get(rabbit, ()):
             self._idle.set_ready(index, ready=up)  # no job's end makes it ready
             self._free.set_ready(index, ready=up)
             if labels is not None:
                 self._inventory.chassis[index].set_labels(labels)
-        if capacity is not None and capacity != self._capacity.get(rabbit):
-            self._capacity[rabbit] = capacity
+        if capacity is not None and capacity != self._capacity_gib.get(rabbit):
+            self._capacity_gib[rabbit] = capacity
             self._withhold(rabbit)
 
     def set_external(self, rabbit: str, gib: int) -> None:
         """Set how many GiB of a rabbit's flash are taken by storage that is in no job's R."""
-        self._external[rabbit] = gib
+        self._external_gib[rabbit] = gib
         self._withhold(rabbit)
 
     def _withhold(self, rabbit: str) -> None:
@@ -161,18 +161,18 @@ class Graph:
         self, rabbit: str, returned: Collection[ReasonKind] = ()
     ) -> Iterator[tuple[int, int]]:
         """Yield how many units of which chassis are kept, but for what is given `returned`."""
-        numbers = self._inventory.chassis_by_rabbit.get(rabbit, ())
-        capacity = None if ReasonKind.CAPACITY in returned else self._capacity.get(rabbit)
-        external = 0 if ReasonKind.EXTERNAL in returned else self._external.get(rabbit, 0)
-        for index in numbers:
+        chassis_indexes = self._inventory.chassis_by_rabbit.get(rabbit, ())
+        capacity = None if ReasonKind.CAPACITY in returned else self._capacity_gib.get(rabbit)
+        external = 0 if ReasonKind.EXTERNAL in returned else self._external_gib.get(rabbit, 0)
+        for index in chassis_indexes:
             flash = self._inventory.chassis[index].flash
-            there = flash.count(flash.whole_portion)
-            if capacity is not None and len(numbers) == 1:
+            units_there = flash.count(flash.whole_portion)
+            if capacity is not None and len(chassis_indexes) == 1:
                 # A part of a unit is none.
-                there = min(there, capacity // flash.unit if flash.unit else 0)
-            taken = min(flash.units(external), there)
-            external -= taken * flash.unit
-            yield index, flash.count(flash.whole_portion) - there + taken
+                units_there = min(units_there, capacity // flash.unit if flash.unit else 0)
+            external_units = min(flash.units(external), units_there)
+            external -= external_units * flash.unit
+            yield index, flash.count(flash.whole_portion) - units_there + external_units
 
     def set_policy(self, policy: MatchPolicy) -> None:
         """Set which nodes are taken, of those that would do."""
@@ -194,10 +194,12 @@ class Graph:
 
         Requests that want no tagged nodes do not get them, and wait. Unknown nodes are ignored.
         """
-        known = self._inventory.node_index_by_host
-        nodes = bits(known[host] for host in hosts if host in known)
-        others = {name: held for name, held in self._tagged.items() if name != source}
-        self._tagged = {**others, source: nodes} if nodes else others
+        index_by_host = self._inventory.node_index_by_host
+        nodes = bits(index_by_host[host] for host in hosts if host in index_by_host)
+        other_sources = {
+            name: tagged_nodes for name, tagged_nodes in self._tagged.items() if name != source
+        }
+        self._tagged = {**other_sources, source: nodes} if nodes else other_sources
 
     def reserve(self, request: Request) -> None:
         """Keep from all others whatever a request could ever get."""
@@ -212,10 +214,10 @@ class Graph:
 
     def node_use(self) -> list[NodeUse]:
         """Return all nodes by rank, with how much of each is taken."""
-        found = []
+        uses = []
         for node_index, node in enumerate(self._inventory.nodes):
             cores, gpus = self._free.taken_cores_and_gpus(node_index)
-            found.append(
+            uses.append(
                 NodeUse(
                     rank=node.rank,
                     host=node.host,
@@ -225,22 +227,22 @@ class Graph:
                     gpus_taken=gpus.bit_count(),
                 )
             )
-        return found
+        return uses
 
     def status(self) -> dict[str, dict[str, Any]]:
         """Return what there is for jobs, what they have, and what is kept from them, each as R."""
         nodes = self._inventory.nodes
-        there, down, taken = [], [], []
+        all_pieces, down_pieces, taken_pieces = [], [], []
         for node_index, node in enumerate(nodes):
             cores, gpus = self._free.taken_cores_and_gpus(node_index)
             if cores:
-                taken.append(Piece(node.rank, cores, 0, gpus))
+                taken_pieces.append(Piece(node.rank, cores, 0, gpus))
             if node.cores and not self._excluded >> node_index & 1:
-                whole = Piece(node.rank, node.cores, 0, node.gpus)
-                there.append(whole)
+                piece = Piece(node.rank, node.cores, 0, node.gpus)
+                all_pieces.append(piece)
                 if (self._drained | self._offline) >> node_index & 1:
-                    down.append(whole)
-        parts = {"all": there, "allocated": taken, "down": down}
+                    down_pieces.append(piece)
+        parts = {"all": all_pieces, "allocated": taken_pieces, "down": down_pieces}
         return {
             name: self._inventory.encode(Allocation(tuple(pieces), slots=0), local=True)
             for name, pieces in parts.items()
@@ -339,19 +341,19 @@ class Graph:
         """Return whether there would be room if some of what is kept from jobs were given back."""
         view = self._view(request)
         nodes = view.ever_usable
-        kept = {
+        withheld = {
             ReasonKind.DRAINED: view.drained,
             ReasonKind.OFFLINE: view.offline,
             ReasonKind.TAGGED: view.tagged,
         }
-        for kind, held in kept.items():
+        for kind, withheld_nodes in withheld.items():
             if kind not in returned:
-                nodes &= ~held
+                nodes &= ~withheld_nodes
         room = self._whole if when_idle else self._free
         if request.wants_flash:
             room = room.copy()
             room.copy_readiness(self._whole if ReasonKind.RABBITS in returned else self._free)
-            for rabbit in {*self._capacity, *self._external}:
+            for rabbit in {*self._capacity_gib, *self._external_gib}:
                 for index, units in self._withheld_units(rabbit, returned):
                     room.set_withheld(index, units)
         return room.fits(request, nodes)
@@ -402,9 +404,9 @@ class Graph:
             drained=self._drained,
             offline=self._offline,
             tagged=self._all_tagged() if request.needs_untagged else 0,
-            states=self._states,
-            external=self._external,
-            capacity=self._capacity,
+            states=self._rabbit_states,
+            external=self._external_gib,
+            capacity=self._capacity_gib,
         )
 
     def _all_tagged(self) -> int:

@@ -77,24 +77,24 @@ class Chassis:
 
     def set_labels(self, labels: Iterable[str]) -> None:
         """Set what its rabbit carries. What has the name of a property here is left out."""
-        known = frozenset(
+        carried = frozenset(
             each for each in labels if each.partition("=")[0] not in flash.RESERVED_PROPERTIES
         )
-        if known != self.labels:
-            self.labels = known
+        if carried != self.labels:
+            self.labels = carried
             self.__dict__.pop("text", None)  # it is written anew
 
     def ssd_texts(self, portion: int) -> Iterator[GraphText]:
         """Write a portion of its flash. Quanta are written once: they are the same for all jobs."""
         for index, gib in self.flash.ssds(portion):
-            known = self._quantum_texts.get(index)
-            if known is None:
+            text = self._quantum_texts.get(index)
+            if text is None:
                 metadata = {"id": index, "unit": "GiB", "size": gib, "exclusive": True}
                 ssd = Vertex(type="ssd", path=f"{self.path}/ssd{index}", metadata=metadata)
-                known = jgf.vertex_text(ssd, self.vertex_id + 1 + index, self.vertex_id)
+                text = jgf.vertex_text(ssd, self.vertex_id + 1 + index, self.vertex_id)
                 if isinstance(self.flash, Quanta):
-                    self._quantum_texts[index] = known
-            yield known
+                    self._quantum_texts[index] = text
+            yield text
 
 
 class Node(msgspec.Struct, kw_only=True, dict=True):
@@ -133,13 +133,13 @@ class Node(msgspec.Struct, kw_only=True, dict=True):
         yield jgf.vertex_text(
             Vertex(type="node", path=self.path, metadata=metadata), self.vertex_id, self.parent_id
         )
-        first = self.vertex_id + 1
+        first_id = self.vertex_id + 1
         for kind, chosen in (("core", cores), ("gpu", gpus)):
             for each in ids(chosen):
                 metadata = {"id": each, "rank": self.rank}
                 vertex = Vertex(type=kind, path=f"{self.path}/{kind}{each}", metadata=metadata)
-                yield jgf.vertex_text(vertex, first + each, self.vertex_id)
-            first += self.cores.bit_length()
+                yield jgf.vertex_text(vertex, first_id + each, self.vertex_id)
+            first_id += self.cores.bit_length()
 
 
 class Inventory:
@@ -149,13 +149,13 @@ class Inventory:
         """`properties` are told beside those in R. Raises BadFormat."""
         self.chassis: list[Chassis] = []
         self._root = Vertex(type="cluster", path="")
-        known: dict[int, Node] = {}
+        node_by_rank: dict[int, Node] = {}
         if r.get("scheduling") is not None:
-            known = self._read_graph(r["scheduling"])
-        has_graph = bool(known)
+            node_by_rank = self._read_graph(r["scheduling"])
+        has_graph = bool(node_by_rank)
         ranks = resource_set.decode_ranks(r)
         for rank in ranks:
-            node = known.setdefault(rank.rank, Node(rank=rank.rank, host=rank.host))
+            node = node_by_rank.setdefault(rank.rank, Node(rank=rank.rank, host=rank.host))
             if node.host != rank.host:
                 raise BadFormat(
                     f"R names {rank.host} as rank {rank.rank}, and its graph {node.host}"
@@ -163,12 +163,13 @@ class Inventory:
             if max((*rank.cores, *rank.gpus)) > _MAX_ID:
                 raise BadFormat(f"R names cores or gpus of {rank.host} beyond {_MAX_ID}")
             node.cores, node.gpus = bits(rank.cores), bits(rank.gpus)
-        if has_graph and len(known) > len(ranks):
-            extra_rank = min(known.keys() - {rank.rank for rank in ranks})
+        if has_graph and len(node_by_rank) > len(ranks):
+            extra_rank = min(node_by_rank.keys() - {rank.rank for rank in ranks})
             raise BadFormat(
-                f"the graph has {known[extra_rank].host} as rank {extra_rank}, and R_lite has not"
+                f"the graph has {node_by_rank[extra_rank].host} as rank {extra_rank}, "
+                "and R_lite has not"
             )
-        self.nodes = [known[rank] for rank in sorted(known)]
+        self.nodes = [node_by_rank[rank] for rank in sorted(node_by_rank)]
         self.node_index_by_rank = {
             node.rank: node_index for node_index, node in enumerate(self.nodes)
         }
@@ -191,7 +192,7 @@ class Inventory:
         jgf.check(scheduling)
         nodes: dict[int, Node] = {}
         hosts: set[str] = set()
-        found: dict[str, int] = {}
+        chassis_by_path: dict[str, int] = {}
         properties: list[dict[str, str]] = []
         ssds: list[list[Vertex]] = []
         for vertex in jgf.decode(scheduling):
@@ -200,19 +201,19 @@ class Inventory:
                     raise BadFormat(f"the graph has {vertex.path} beside {self._root.path}")
                 self._root = vertex
             elif vertex.type in ("chassis", "rack"):
-                found[vertex.path] = len(self.chassis)
+                chassis_by_path[vertex.path] = len(self.chassis)
                 rabbit = vertex.properties.get("rabbit", "")
                 self.chassis.append(Chassis(path=vertex.path, rabbit=rabbit))
                 properties.append(dict(vertex.properties))
                 ssds.append([])
             elif vertex.type == "ssd":
-                if vertex.parent not in found:
+                if vertex.parent not in chassis_by_path:
                     raise BadFormat(
                         f"the graph has {vertex.path}, which is in no chassis before it"
                     )
                 if vertex.unit not in ("", "GiB"):
                     raise BadFormat(f"the graph has {vertex.path} in {vertex.unit}, not in GiB")
-                ssds[found[vertex.parent]].append(vertex)
+                ssds[chassis_by_path[vertex.parent]].append(vertex)
             elif vertex.type == "node":
                 if vertex.rank < 0 or vertex.rank in nodes or vertex.name in hosts:
                     raise BadFormat(
@@ -223,24 +224,24 @@ class Inventory:
                 nodes[vertex.rank] = Node(
                     rank=vertex.rank,
                     host=vertex.name,
-                    chassis=found.get(vertex.parent),
+                    chassis=chassis_by_path.get(vertex.parent),
                     path=vertex.path,
                 )
         if self.chassis and not self._root.path:
             raise BadFormat("the graph has chassis, and no cluster that they are in")
-        for chassis, properties_of, own in zip(self.chassis, properties, ssds, strict=True):
-            chassis.flash = flash.from_vertices(chassis.path, properties_of, own)
+        for chassis, properties_of, ssds_of in zip(self.chassis, properties, ssds, strict=True):
+            chassis.flash = flash.from_vertices(chassis.path, properties_of, ssds_of)
         return nodes
 
     def _assign_ids(self) -> None:
         """Set the id of each vertex, which it has in the R of every job."""
-        number = _ROOT + 1
+        next_id = _ROOT + 1
         for chassis in self.chassis:
-            chassis.vertex_id = number
-            number += 1 + chassis.flash.id_count
+            chassis.vertex_id = next_id
+            next_id += 1 + chassis.flash.id_count
         for node_index, node in enumerate(self.nodes):
-            node.vertex_id = number
-            number += 1 + node.cores.bit_length() + node.gpus.bit_length()
+            node.vertex_id = next_id
+            next_id += 1 + node.cores.bit_length() + node.gpus.bit_length()
             if node.chassis is not None:
                 chassis = self.chassis[node.chassis]
                 node.parent_id = chassis.vertex_id
@@ -249,15 +250,15 @@ class Inventory:
     def _set_properties(
         self, ranks_by_name: Mapping[str, Iterable[int]], properties: Properties
     ) -> None:
-        named: dict[int, set[str]] = {}
+        names_by_rank: dict[int, set[str]] = {}
         for name, ranks in ranks_by_name.items():
             for rank in ranks:
-                named.setdefault(rank, set()).add(name)
+                names_by_rank.setdefault(rank, set()).add(name)
         for node in self.nodes:
-            mine = named.get(node.rank, set())
-            mine.update(name for name, hosts in properties.items() if node.host in hosts)
-            if mine:
-                node.properties = frozenset(mine)
+            names = names_by_rank.get(node.rank, set())
+            names.update(name for name, hosts in properties.items() if node.host in hosts)
+            if names:
+                node.properties = frozenset(names)
 
     def matching_nodes(self, wanted: Mapping[str, Any]) -> int:
         """Return the nodes that meet a constraint, as bits."""
@@ -327,13 +328,15 @@ class Inventory:
 
     def flash_portions(self, pieces: Iterable[Piece]) -> dict[int, int]:
         """Put together the flash of some pieces, by the numbers of the chassis."""
-        found: dict[int, int] = {}
+        portion_by_chassis: dict[int, int] = {}
         for piece in pieces:
             if piece.portion:
                 index = self.nodes[self.node_index_by_rank[piece.rank]].chassis
                 assert index is not None
-                found[index] = self.chassis[index].flash.add(found.get(index, 0), piece.portion)
-        return found
+                portion_by_chassis[index] = self.chassis[index].flash.add(
+                    portion_by_chassis.get(index, 0), piece.portion
+                )
+        return portion_by_chassis
 
     def decode(self, r: Mapping[str, Any]) -> Allocation:
         """Read an R that was written here. Raises BadFormat if it names what is not here."""
@@ -349,17 +352,17 @@ class Inventory:
             cores, gpus = _bits_within(rank.cores, node.cores), _bits_within(rank.gpus, node.gpus)
             if cores is None or gpus is None:
                 raise BadFormat(f"R names cores or gpus of {node.host} that it does not have")
-            own = 0 if node.chassis is None else portions.pop(node.chassis, 0)
-            pieces.append(Piece(rank.rank, cores, own, gpus))
-        for index, own in portions.items():
+            portion = 0 if node.chassis is None else portions.pop(node.chassis, 0)
+            pieces.append(Piece(rank.rank, cores, portion, gpus))
+        for index, portion in portions.items():
             if not self.chassis[index].node_mask:
                 raise BadFormat(f"R names flash of {self.chassis[index].path}, which has no nodes")
-            pieces.append(Piece(self.representative_rank(index), 0, own))
+            pieces.append(Piece(self.representative_rank(index), 0, portion))
         return Allocation(tuple(pieces), r["execution"].get("nslots", 1))
 
     def _portions_in(self, r: Mapping[str, Any]) -> dict[int, int]:
         """Return the portions of flash of an R by chassis."""
-        found: dict[int, list[Vertex]] = {}
+        ssds_by_chassis: dict[int, list[Vertex]] = {}
         vertices = jgf.decode(r["scheduling"]) if "scheduling" in r else ()
         for index, vertex in enumerate(vertices):
             if vertex.type != "ssd":
@@ -368,24 +371,27 @@ class Inventory:
             chassis = self._chassis_by_path.get(vertex.parent)
             if chassis is None:
                 raise BadFormat(f"R names {vertex.path}, which the system does not have")
-            found.setdefault(chassis, []).append(vertex)
-        return {chassis: self.chassis[chassis].flash.read(ssds) for chassis, ssds in found.items()}
+            ssds_by_chassis.setdefault(chassis, []).append(vertex)
+        return {
+            chassis: self.chassis[chassis].flash.read(ssds)
+            for chassis, ssds in ssds_by_chassis.items()
+        }
 
 
-def _bits_within(numbers: Iterable[int], there: int) -> int | None:
+def _bits_within(numbers: Iterable[int], available: int) -> int | None:
     """Return numbers as bits, if all of them are there."""
-    length = there.bit_length()
-    found = bits(number for number in numbers if number < length)
-    missing = found & ~there or any(number >= length for number in numbers)
-    return None if missing else found
+    length = available.bit_length()
+    bitset = bits(number for number in numbers if number < length)
+    missing = bitset & ~available or any(number >= length for number in numbers)
+    return None if missing else bitset
 
 
 def bits(numbers: Iterable[int]) -> int:
     """Return a set of numbers as bits."""
-    found = 0
+    bitset = 0
     for number in numbers:
-        found |= 1 << number
-    return found
+        bitset |= 1 << number
+    return bitset
 
 
 def ids(bitset: int) -> Iterator[int]:

@@ -72,8 +72,8 @@ def _spread(groups: Sequence[ChassisNodes], wanted: int) -> list[int]:
     """Fill groups evenly: those that have less give all, and the others as many each."""
     counts = [0] * len(groups)
     order = sorted(range(len(groups)), key=lambda index: (groups[index].max_nodes, index))
-    for left, index in zip(range(len(groups), 0, -1), order, strict=True):
+    for groups_left, index in zip(range(len(groups), 0, -1), order, strict=True):
         # Rounded down, what does not divide is given by the largest, which come last.
-        counts[index] = min(groups[index].max_nodes, wanted // left)
+        counts[index] = min(groups[index].max_nodes, wanted // groups_left)
         wanted -= counts[index]
     return counts

@@ -18,8 +18,8 @@ from warren.scheduling.topology import Chassis
 
 def missing_nodes(chassis: Sequence[Chassis], resources: ResourceSet) -> list[str]:
     """Return the compute nodes that are wired to a rabbit, and not in R."""
-    known = {rank.host for rank in resources.ranks}
-    return [host for each in chassis for host in each.hosts if host not in known]
+    hosts_in_r = {rank.host for rank in resources.ranks}
+    return [host for each in chassis for host in each.hosts if host not in hosts_in_r]
 
 
 def excluded_hosts(text: str, resources: ResourceSet) -> set[str]:
@@ -73,23 +73,25 @@ class _Graph:
             if host not in wired:
                 yield from self._node_texts("node", path, rank, 0)
 
-    def _chassis_texts(self, number: int, each: Chassis) -> Iterator[GraphText]:
+    def _chassis_texts(self, number: int, chassis: Chassis) -> Iterator[GraphText]:
         path = f"/{self._cluster}/chassis{number}"
         vertex_id = self._next_id
-        properties = {"rabbit": each.rabbit, "ssdcount": str(self._ssds)}
+        properties = {"rabbit": chassis.rabbit, "ssdcount": str(self._ssds)}
         metadata = {"id": number, "properties": properties}
         yield self._vertex(Vertex(type="chassis", path=path, metadata=metadata), 0)
-        size = each.capacity // self._ssds // GIB
+        size = chassis.capacity // self._ssds // GIB
         ssd = {"unit": "GiB", "size": size, "status": 1}
         for index in range(self._ssds):
             yield self._vertex(
                 Vertex(type="ssd", path=f"{path}/ssd{index}", metadata=ssd), vertex_id
             )
-        for host in each.hosts:
+        for host in chassis.hosts:
             if host in self._nodes:
                 yield from self._node_texts("node", path, self._nodes[host], vertex_id)
-        if each.rabbit in self._nodes:
-            yield from self._node_texts("storage_node", path, self._nodes[each.rabbit], vertex_id)
+        if chassis.rabbit in self._nodes:
+            yield from self._node_texts(
+                "storage_node", path, self._nodes[chassis.rabbit], vertex_id
+            )
 
     def _node_texts(
         self, kind: str, parent: str, rank: Rank, parent_id: int
@@ -113,19 +115,19 @@ class _Graph:
 
 
 def _by_host(resources: ResourceSet, excluded: Collection[str]) -> dict[str, Rank]:
-    found: dict[str, Rank] = {}
+    rank_by_host: dict[str, Rank] = {}
     for rank in resources.ranks:
-        if found.setdefault(rank.host, rank) is not rank:
+        if rank_by_host.setdefault(rank.host, rank) is not rank:
             raise UserMistake(
-                f"R has {rank.host} as rank {found[rank.host].rank} and as rank {rank.rank}: a "
-                "graph has one node of a name."
+                f"R has {rank.host} as rank {rank_by_host[rank.host].rank} and as rank "
+                f"{rank.rank}: a graph has one node of a name."
             )
-    return {host: rank for host, rank in found.items() if host not in excluded}
+    return {host: rank for host, rank in rank_by_host.items() if host not in excluded}
 
 
 def _by_rank(properties: Mapping[str, Sequence[int]]) -> dict[int, dict[str, str]]:
-    found: dict[int, dict[str, str]] = {}
+    properties_by_rank: dict[int, dict[str, str]] = {}
     for name, ranks in properties.items():
         for rank in ranks:
-            found.setdefault(rank, {})[name] = ""
-    return found
+            properties_by_rank.setdefault(rank, {})[name] = ""
+    return properties_by_rank

@@ -69,10 +69,10 @@ class SystemView(msgspec.Struct, frozen=True, kw_only=True):
 
 def never_reason(request: Request, view: SystemView) -> str:
     """Return why a request does not fit even if everything is free and ready."""
-    said = _missing(request, view)
+    sentence = _missing(request, view)
     if view.excluded and view.whole.fits(request, view.matching):
-        said += f" Some are excluded: {_hosts(view.inventory, view.excluded)}."
-    return said
+        sentence += f" Some are excluded: {_hosts(view.inventory, view.excluded)}."
+    return sentence
 
 
 def never_kind(request: Request, view: SystemView) -> ReasonKind:
@@ -88,9 +88,9 @@ def _missing(request: Request, view: SystemView) -> str:
 
 
 def _missing_slots(request: Request, view: SystemView) -> str:
-    those = _constraint_clause(request)
-    where = f" on nodes{those}" if those else ""
-    here = "they have" if those and view.ever_usable else "the cluster has"
+    clause = _constraint_clause(request)
+    where = f" on nodes{clause}" if clause else ""
+    here = "they have" if clause and view.ever_usable else "the cluster has"
     cores, gpus = view.whole.total(view.ever_usable)
     for wanted, there, noun in (
         (request.slots * request.cores, cores, "core"),
@@ -98,9 +98,9 @@ def _missing_slots(request: Request, view: SystemView) -> str:
     ):
         if wanted > there:
             return f"{number_asked_for(wanted, noun, where)}, and {here} {there or 'none'}."
-    narrow = _missing_per_node(request, view, request.cores, request.gpus, "in a slot")
-    if narrow is not None:
-        return narrow
+    problem = _missing_per_node(request, view, request.cores, request.gpus, "in a slot")
+    if problem is not None:
+        return problem
     room = view.whole.max_slots(request, view.ever_usable)
     slots = number_asked_for(
         request.slots, "slot", f" with {_slot_text(request.slots, request.cores, request.gpus)}"
@@ -109,25 +109,27 @@ def _missing_slots(request: Request, view: SystemView) -> str:
 
 
 def _missing_nodes(request: Request, view: SystemView) -> str:
-    wanted, those = request.node_count, _constraint_clause(request, wanted=request.node_count)
+    wanted, clause = request.node_count, _constraint_clause(request, wanted=request.node_count)
     there = view.ever_usable.bit_count()
     if wanted > there:
-        return f"{number_asked_for(wanted, 'node', those)}, and the cluster has {there or 'none'}."
+        return f"{number_asked_for(wanted, 'node', clause)}, and the cluster has {there or 'none'}."
     cores, gpus = request.node_cores, request.node_gpus
-    narrow = _missing_per_node(request, view, cores, gpus, "on a node")
-    if narrow is not None:
-        return narrow
-    able = view.whole.suitable_nodes(request, view.ever_usable).bit_count()
-    if able < wanted:
-        each = f"{those} with {_slot_text(wanted, cores, gpus)}"
-        return f"{number_asked_for(wanted, 'node', each)}, and the cluster has {able or 'none'}."
+    problem = _missing_per_node(request, view, cores, gpus, "on a node")
+    if problem is not None:
+        return problem
+    able_count = view.whole.suitable_nodes(request, view.ever_usable).bit_count()
+    if able_count < wanted:
+        each = f"{clause} with {_slot_text(wanted, cores, gpus)}"
+        return (
+            f"{number_asked_for(wanted, 'node', each)}, and the cluster has {able_count or 'none'}."
+        )
     on_chassis = _missing_chassis(request, view)
     if on_chassis is not None:
         return on_chassis
     if request.shared_flash or request.labels:
         return _missing_flash(request, view)
     largest = max((each.flash.gib for each in view.inventory.chassis), default=0)
-    flash = f"{those} with {gib(request.ssd_gib, up=True)} of flash{_apiece(wanted)}"
+    flash = f"{clause} with {gib(request.ssd_gib, up=True)} of flash{_apiece(wanted)}"
     return (
         f"{number_asked_for(wanted, 'node', flash)}, "
         f"and a rabbit has {gib(largest, up=False)} for the nodes that are wired to it."
@@ -138,74 +140,84 @@ def _missing_chassis(request: Request, view: SystemView) -> str | None:
     """Return why nodes are not on as many chassis as is asked for, flash left out."""
     if not request.chassis:
         return None
-    able, each = view.whole.suitable_nodes(request, view.ever_usable), request.nodes_per_chassis
-    there = sum((one.node_mask & able).bit_count() >= each for one in view.inventory.chassis)
-    if there >= request.chassis:
+    suitable, per_chassis = (
+        view.whole.suitable_nodes(request, view.ever_usable),
+        request.nodes_per_chassis,
+    )
+    chassis_count = sum(
+        (one.node_mask & suitable).bit_count() >= per_chassis for one in view.inventory.chassis
+    )
+    if chassis_count >= request.chassis:
         return None
-    those = f"{plural(each, 'node')}{_apiece(request.chassis)}{_constraint_clause(request, each)}"
+    clause = f"{_apiece(request.chassis)}{_constraint_clause(request, per_chassis)}"
     are = "is" if request.chassis == 1 else "are"
     return (
-        f"{request.chassis} chassis with {those} {are} asked for, "
-        f"and the cluster has {there or 'none'}."
+        f"{request.chassis} chassis with {plural(per_chassis, 'node')}{clause} {are} asked for, "
+        f"and the cluster has {chassis_count or 'none'}."
     )
 
 
 def _missing_flash(request: Request, view: SystemView) -> str:
     """Return why flash that is not only beside each node cannot be placed."""
     wanted = request.node_count
-    able = view.whole.suitable_nodes(request, view.ever_usable)
-    chassis = [view.inventory.chassis[index] for index in reachable_chassis(request, view, able)]
-    bound = len(chassis) if request.any_rabbit else wanted
-    lacking = _missing_rabbits(request, [each.labels for each in chassis], bound)
-    if lacking:
-        return lacking
-    there = [
+    suitable = view.whole.suitable_nodes(request, view.ever_usable)
+    chassis = [
+        view.inventory.chassis[index] for index in reachable_chassis(request, view, suitable)
+    ]
+    max_rabbits = len(chassis) if request.any_rabbit else wanted
+    problem = _missing_rabbits(request, [each.labels for each in chassis], max_rabbits)
+    if problem:
+        return problem
+    gib_by_rabbit = [
         each.flash.gib
         for each in chassis
         if request.any_rabbit or has_labels(each.labels, request.labels)
     ]
     largest = max(request.shared_flash, key=lambda each: each.gib, default=None)
-    beside = 0 if request.any_rabbit else request.ssd_gib
-    if largest is not None and largest.gib > max(there, default=0) - beside:
-        less = f", {gib(beside, up=True)} of it beside a node" if beside else ""
-        most = gib(max(there, default=0), up=False)
+    gib_beside = 0 if request.any_rabbit else request.ssd_gib
+    if largest is not None and largest.gib > max(gib_by_rabbit, default=0) - gib_beside:
+        beside_text = f", {gib(gib_beside, up=True)} of it beside a node" if gib_beside else ""
+        largest_text = gib(max(gib_by_rabbit, default=0), up=False)
         return (
             f"The job's storage cannot be placed because an allocation of "
-            f"{gib(largest.gib, up=True)} is on one rabbit, and the largest has {most}{less}."
+            f"{gib(largest.gib, up=True)} is on one rabbit, "
+            f"and the largest has {largest_text}{beside_text}."
         )
-    asked_for = sum(each.count * each.gib for each in request.shared_flash)
-    total = asked_for + wanted * request.ssd_gib
-    rabbits = sorted(there, reverse=True)[:bound]
+    shared_gib = sum(each.count * each.gib for each in request.shared_flash)
+    total = shared_gib + wanted * request.ssd_gib
+    largest_gibs = sorted(gib_by_rabbit, reverse=True)[:max_rabbits]
     if request.any_rabbit:
         return (
             f"The job's storage cannot be placed because it is {_flash_text(request)}, "
-            f"{gib(total, up=True)} together, and the cluster has {plural(len(rabbits), 'rabbit')} "
-            f"with {gib(sum(rabbits), up=False)} together, of which each allocation is on one."
+            f"{gib(total, up=True)} together, and the cluster has "
+            f"{plural(len(largest_gibs), 'rabbit')} with {gib(sum(largest_gibs), up=False)} "
+            "together, of which each allocation is on one."
         )
     carrying = f" with {' and '.join(request.labels)}" if request.labels else ""
     return (
         f"The job's storage cannot be placed because it is {_flash_text(request)}, "
         f"{gib(total, up=True)} together, on rabbits of the job's own nodes{carrying}, and "
-        f"{plural(wanted, 'node')} can have no more than {plural(len(rabbits), 'rabbit')} "
-        f"with {gib(sum(rabbits), up=False)} together, of which each allocation is on one."
+        f"{plural(wanted, 'node')} can have no more than {plural(len(largest_gibs), 'rabbit')} "
+        f"with {gib(sum(largest_gibs), up=False)} together, of which each allocation is on one."
     )
 
 
 def _missing_rabbits(
-    request: Request, carried: Sequence[frozenset[str] | None], wanted: int
+    request: Request, labels_of_rabbits: Sequence[frozenset[str] | None], wanted: int
 ) -> str | None:
     """Return why labels and colocation alone cannot be met, by the rabbits of the nodes."""
     beginning = "The job's storage cannot be placed because"
-    if not any(has_labels(each, request.labels) for each in carried):
-        words = " and ".join(request.labels)
+    if not any(has_labels(each, request.labels) for each in labels_of_rabbits):
+        labels_text = " and ".join(request.labels)
         return (
-            f"{beginning} each of its nodes is to have flash of a rabbit with {words}, "
+            f"{beginning} each of its nodes is to have flash of a rabbit with {labels_text}, "
             "and no rabbit of nodes that would do has that."
         )
-    kept: dict[str, int] = {}
+    count_by_key: dict[str, int] = {}
     for each in request.shared_flash:
         there = sum(
-            has_labels(one, each.labels) and has_labels(one, request.labels) for one in carried
+            has_labels(one, each.labels) and has_labels(one, request.labels)
+            for one in labels_of_rabbits
         )
         if not there:
             whose = "" if request.any_rabbit else " of its nodes"
@@ -214,9 +226,9 @@ def _missing_rabbits(
             those = plural(there, "such rabbit")
             return f"{beginning} it is {description(each)}, and there is no more than {those}."
         for key in each.colocation_keys:
-            kept[key] = kept.get(key, 0) + each.count
-    for key, count in kept.items():
-        rabbits = min(wanted, len(carried))
+            count_by_key[key] = count_by_key.get(key, 0) + each.count
+    for key, count in count_by_key.items():
+        rabbits = min(wanted, len(labels_of_rabbits))
         have = f"{plural(wanted, 'node')} can have no more than"
         if request.any_rabbit:
             have = "the cluster has"
@@ -228,12 +240,12 @@ def _missing_rabbits(
     return None
 
 
-def reachable_chassis(request: Request, view: SystemView, able: int) -> list[int]:
+def reachable_chassis(request: Request, view: SystemView, nodes: int) -> list[int]:
     """Return the numbers of the chassis whose flash would do, if it were of these nodes."""
     return [
         index
         for index, each in enumerate(view.inventory.chassis)
-        if each.node_mask & (-1 if request.any_rabbit else able)
+        if each.node_mask & (-1 if request.any_rabbit else nodes)
     ]
 
 
@@ -271,22 +283,22 @@ def shortage_text(request: Request, view: SystemView) -> str:
         gpus = f" and {plural(request.slots * request.gpus, 'gpu')}" if request.gpus else ""
         where = f" on nodes{_constraint_clause(request)}" if request.constraint else ""
         return f"{plural(request.slots * request.cores, 'core')}{gpus}{where}"
-    wanted, those = request.node_count, _constraint_clause(request, wanted=request.node_count)
-    lacking = node_shortage(request, view)
-    if lacking > 0:
-        more = f"{lacking} more of " if wanted > 1 else ""
-        return f"{more}{plural(wanted, 'node')}{those}"
+    wanted, clause = request.node_count, _constraint_clause(request, wanted=request.node_count)
+    missing_count = node_shortage(request, view)
+    if missing_count > 0:
+        more = f"{missing_count} more of " if wanted > 1 else ""
+        return f"{more}{plural(wanted, 'node')}{clause}"
     if request.any_rabbit:
-        return f"{_flash_text(request)}, on any rabbits, and {plural(wanted, 'node')}{those}"
+        return f"{_flash_text(request)}, on any rabbits, and {plural(wanted, 'node')}{clause}"
     if request.shared_flash:
-        return f"{_flash_text(request)}, on rabbits of {plural(wanted, 'node')}{those}"
+        return f"{_flash_text(request)}, on rabbits of {plural(wanted, 'node')}{clause}"
     if not request.wants_flash:
         each = plural(request.nodes_per_chassis, "node")
-        return f"{each} on each of {request.chassis} chassis{those}"
+        return f"{each} on each of {request.chassis} chassis{clause}"
     flash = gib(request.ssd_gib, up=True)
     beside = "1 node" if wanted == 1 else f"each of {wanted} nodes"
     on = f" of rabbits with {' and '.join(request.labels)}" if request.labels else ""
-    return f"{flash} of flash{on} beside {beside}{those}"
+    return f"{flash} of flash{on} beside {beside}{clause}"
 
 
 def node_shortage(request: Request, view: SystemView) -> int:
@@ -298,9 +310,9 @@ def _withheld_flash_text(request: Request, view: SystemView) -> str:
     """Tell of flash that no job's end will bring, where nodes are not lacking."""
     if not request.wants_flash or node_shortage(request, view) > 0:
         return ""
-    found = reachable_chassis(request, view, view.free.suitable_nodes(request, view.usable))
+    chassis = reachable_chassis(request, view, view.free.suitable_nodes(request, view.usable))
     return "".join(
-        list_withheld(kind, view, 0, found)
+        list_withheld(kind, view, 0, chassis)
         for kind in (ReasonKind.RABBITS, ReasonKind.EXTERNAL, ReasonKind.CAPACITY)
     )
 
@@ -311,31 +323,31 @@ def list_withheld(kind: ReasonKind, view: SystemView, nodes: int, chassis: Seque
     Empty where there is nothing.
     """
     rabbits = [view.inventory.chassis[index] for index in chassis]
-    said = []
+    parts = []
     match kind:
         case ReasonKind.RABBITS:
-            by_state: dict[str, list[str]] = {}
+            names_by_state: dict[str, list[str]] = {}
             for each in filter(view.free.unready_units, chassis):
                 name = view.inventory.chassis[each].rabbit
-                by_state.setdefault(_unready_state(view, each), []).append(name)
-            said = [f"{hostlist.encode(names)}{state}" for state, names in by_state.items()]
-            return f"; not ready: {', '.join(said)}" if said else ""
+                names_by_state.setdefault(_unready_state(view, each), []).append(name)
+            parts = [f"{hostlist.encode(names)}{state}" for state, names in names_by_state.items()]
+            return f"; not ready: {', '.join(parts)}" if parts else ""
         case ReasonKind.EXTERNAL:
-            taken = [each for one in rabbits if (each := view.external.get(one.rabbit, 0))]
-            there = plural(len(taken), "rabbit")
-            size = gib(sum(taken), up=True)
-            return f"; storage of no running job has {size} of {there}" if taken else ""
+            taken_gib = [each for one in rabbits if (each := view.external.get(one.rabbit, 0))]
+            there = plural(len(taken_gib), "rabbit")
+            size = gib(sum(taken_gib), up=True)
+            return f"; storage of no running job has {size} of {there}" if taken_gib else ""
         case ReasonKind.CAPACITY:
-            said = [
+            parts = [
                 f"{each.rabbit} has {gib(has, up=False)} of {gib(each.flash.gib, up=False)}"
                 for each in rabbits
                 if (has := view.capacity.get(each.rabbit, each.flash.gib)) < each.flash.gib
             ]
-            return f"; {', '.join(said)}" if said else ""
+            return f"; {', '.join(parts)}" if parts else ""
         case ReasonKind.DRAINED | ReasonKind.OFFLINE | ReasonKind.TAGGED:
-            kept = view.withheld[kind] & nodes
+            withheld_nodes = view.withheld[kind] & nodes
             word = f"tagged {TAG}" if kind is ReasonKind.TAGGED else kind
-            return f"; {word}: {_hosts(view.inventory, kept)}" if kept else ""
+            return f"; {word}: {_hosts(view.inventory, withheld_nodes)}" if withheld_nodes else ""
         case _:
             return ""
 

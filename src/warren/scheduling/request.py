@@ -25,7 +25,7 @@ from warren.scheduling import tags
 Part = Literal["nodes", "slots", "cores", "gpus"]
 Vertex = Mapping[str, Any]
 
-_KINDS: Final = "node, slot, core, gpu and ssd"
+_KINDS_TEXT: Final = "node, slot, core, gpu and ssd"
 
 _MAX_ALLOCATIONS: Final = 16384
 """Beside those of nodes: each is placed by itself, while other requests wait."""
@@ -108,7 +108,7 @@ def from_jobspec(spec: Mapping[str, Any]) -> Request:
         raise BadFormat(
             f"jobspec: resources holds {1 + len(others)} entries, not 1 and chassis with ssds"
         )
-    found = _Reader(spec).request(first)
+    request = _Reader(spec).request(first)
     system = (spec["attributes"] or {}).get("system") or {}
     demands = _demands(system.get("dw_constraints") or {})
     shared_flash = tuple(
@@ -116,10 +116,10 @@ def from_jobspec(spec: Mapping[str, Any]) -> Request:
     )
     if sum(each.count for each in shared_flash) > _MAX_ALLOCATIONS:
         raise BadFormat(f"jobspec: resources asks for more than {_MAX_ALLOCATIONS} allocations")
-    if shared_flash and found.nodes is None:
+    if shared_flash and request.nodes is None:
         raise BadFormat("jobspec: resources[1] is on chassis of the job's nodes, and it names none")
-    beside = demands.get(first.get("label", ""), _NO_DEMAND) if found.ssd_gib else _NO_DEMAND
-    return replace(found, shared_flash=shared_flash, labels=beside.labels)
+    demand = demands.get(first.get("label", ""), _NO_DEMAND) if request.ssd_gib else _NO_DEMAND
+    return replace(request, shared_flash=shared_flash, labels=demand.labels)
 
 
 class _Reader:
@@ -129,7 +129,7 @@ class _Reader:
         self._label = spec["tasks"][0]["slot"]
         self._open_counts: list[tuple[Part, Count]] = []
         system = (spec["attributes"] or {}).get("system") or {}
-        self._constraint, self._untagged = _constraint(system.get("constraints"))
+        self._constraint, self._needs_untagged = _read_constraint(system.get("constraints"))
 
     def request(self, top: Vertex) -> Request:
         path = "resources[0]"
@@ -140,7 +140,7 @@ class _Reader:
         if top["type"] != "slot":
             raise BadFormat(
                 f"jobspec: {path}: resources of type {top['type']!r} cannot be scheduled; "
-                f"{_KINDS} can"
+                f"{_KINDS_TEXT} can"
             )
         if any(child["type"] == "node" for child in top["with"]):
             return self._around_node(top, path)
@@ -154,29 +154,31 @@ class _Reader:
         parts = _children(chassis, path, ("node", "ssd"))
         if "node" not in parts:
             raise BadFormat(f"jobspec: {path}.with holds no node")
-        node, below = parts["node"]
-        count, each = _fixed_count(chassis, path), _fixed_count(node, below)
-        gib = -(-_fixed_count(*parts["ssd"]) // each) if "ssd" in parts else 0
-        all_nodes = {**node, "count": count * each}
-        return replace(self._node(all_nodes, below, all_nodes, below, gib), chassis=count)
+        node, node_path = parts["node"]
+        count, per_chassis = _fixed_count(chassis, path), _fixed_count(node, node_path)
+        gib = -(-_fixed_count(*parts["ssd"]) // per_chassis) if "ssd" in parts else 0
+        all_nodes = {**node, "count": count * per_chassis}
+        return replace(self._node(all_nodes, node_path, all_nodes, node_path, gib), chassis=count)
 
     def _around_node(self, slot: Vertex, path: str) -> Request:
         """Read `slot > node`: the task's slot, or one that holds a node with flash beside it."""
         parts = _children(slot, path, ("node", "ssd"))
-        node, below = parts["node"]
+        node, node_path = parts["node"]
         gib = 0
         if "ssd" in parts:
             ssd, ssd_path = parts["ssd"]
             gib = _fixed_count(ssd, ssd_path)
             if node["count"] != 1:
-                raise BadFormat(f"jobspec: {below}.count is not 1, where flash is beside the node")
+                raise BadFormat(
+                    f"jobspec: {node_path}.count is not 1, where flash is beside the node"
+                )
         if slot.get("label") != self._label:
-            return self._node(node, below, slot, path, gib, _fixed_count(node, below))
+            return self._node(node, node_path, slot, path, gib, _fixed_count(node, node_path))
         nodes = self._count("nodes", slot, path)
-        nodes_per_slot = _fixed_count(node, below)
+        nodes_per_slot = _fixed_count(node, node_path)
         cores, gpus = 1, 0
         if node.get("with"):
-            cores, gpus = self._cores_and_gpus(node, below)
+            cores, gpus = self._cores_and_gpus(node, node_path)
         return self._request(
             nodes=nodes,
             slots=1,
@@ -201,13 +203,13 @@ class _Reader:
         parts = _children(node, path, ("slot",))
         if "slot" not in parts:
             raise BadFormat(f"jobspec: {path}.with holds no slot for the job's tasks")
-        slot, below = parts["slot"]
-        self._check_label(slot, below)
+        slot, slot_path = parts["slot"]
+        self._check_label(slot, slot_path)
         if inner_count != 1:
             raise BadFormat(f"jobspec: {path}.count is not 1, inside of {counted_path}")
         nodes = self._count("nodes", counted, counted_path)
-        slots = self._count("slots", slot, below)
-        cores, gpus = self._cores_and_gpus(slot, below)
+        slots = self._count("slots", slot, slot_path)
+        cores, gpus = self._cores_and_gpus(slot, slot_path)
         exclusive = node.get("exclusive", False)
         return self._request(
             nodes=nodes, slots=slots, cores=cores, gpus=gpus, exclusive=exclusive, ssd_gib=gib
@@ -217,7 +219,7 @@ class _Reader:
         return Request(
             **counted,
             constraint=self._constraint,
-            needs_untagged=self._untagged,
+            needs_untagged=self._needs_untagged,
             open_counts=tuple(self._open_counts),
         )
 
@@ -241,10 +243,10 @@ class _Reader:
         count = vertex["count"]
         if type(count) is int:
             return count
-        read = _parse_count(count, path)
-        if _leaves_choice(read):
-            self._open_counts.append((part, read))
-        return read.min
+        parsed = _parse_count(count, path)
+        if _leaves_choice(parsed):
+            self._open_counts.append((part, parsed))
+        return parsed.min
 
 
 class _Demand(msgspec.Struct, frozen=True):
@@ -258,25 +260,25 @@ class _Demand(msgspec.Struct, frozen=True):
 _NO_DEMAND: Final = _Demand()
 
 
-def _demands(given: Any) -> Mapping[str, _Demand]:
+def _demands(value: Any) -> Mapping[str, _Demand]:
     """Read what flash demands of rabbits, by the labels of the resources (`dws.jobs.resources`)."""
     path = "jobspec: attributes.system.dw_constraints"
-    if not isinstance(given, Mapping):
+    if not isinstance(value, Mapping):
         raise BadFormat(f"{path} is not an object")
-    found = {}
-    for label, each in given.items():
+    demand_by_label = {}
+    for label, each in value.items():
         try:
-            demand = msgspec.convert(each, _Constraints)
+            constraints = msgspec.convert(each, _Constraints)
         except msgspec.ValidationError as error:
             raise BadFormat(f"{path}.{label}: {error}") from None
-        if any(one.type != "exclusive" for one in demand.colocation):
+        if any(one.type != "exclusive" for one in constraints.colocation):
             raise BadFormat(f"{path}.{label}.colocation is not 'exclusive'")
-        found[label] = _Demand(
-            demand.labels,
-            tuple(one.key for one in demand.colocation),
-            _locality([(one.type, one.priority) for one in demand.access]),
+        demand_by_label[label] = _Demand(
+            constraints.labels,
+            tuple(one.key for one in constraints.colocation),
+            _locality([(one.type, one.priority) for one in constraints.access]),
         )
-    return found
+    return demand_by_label
 
 
 def _locality(access: Collection[tuple[str, str]]) -> Locality:
@@ -332,37 +334,39 @@ def _leaves_choice(count: Count) -> bool:
     return count.greatest(ranges.LARGEST) != count.min
 
 
-def _children(holder: Vertex, path: str, known: Sequence[str]) -> dict[str, tuple[Vertex, str]]:
+def _children(holder: Vertex, path: str, allowed: Sequence[str]) -> dict[str, tuple[Vertex, str]]:
     """Return what something holds, with its paths, by type; each type once."""
-    found: dict[str, tuple[Vertex, str]] = {}
+    child_by_type: dict[str, tuple[Vertex, str]] = {}
     for index, child in enumerate(holder.get("with", ())):
         kind, child_path = child["type"], f"{path}.with[{index}]"
-        if kind not in known:
+        if kind not in allowed:
             raise BadFormat(
                 f"jobspec: {child_path}: resources of type {kind!r} cannot be scheduled "
-                f"in a {holder['type']}; {' and '.join(known)} can"
+                f"in a {holder['type']}; {' and '.join(allowed)} can"
             )
-        if kind == "ssd" and kind in found:
+        if kind == "ssd" and kind in child_by_type:
             # One entry for each directive's flash: to the scheduler they are one.
-            count = _fixed_count(found[kind][0], found[kind][1]) + _fixed_count(child, child_path)
+            count = _fixed_count(child_by_type[kind][0], child_by_type[kind][1]) + _fixed_count(
+                child, child_path
+            )
             child = {**child, "count": count}
-        elif kind in found:
+        elif kind in child_by_type:
             raise BadFormat(f"jobspec: {child_path} is a second {kind} in {path}")
         if kind in ("core", "gpu", "ssd") and child.get("with"):
             raise BadFormat(f"jobspec: {child_path}.with: a {kind} holds nothing")
-        found[kind] = (child, child_path)
-    return found
+        child_by_type[kind] = (child, child_path)
+    return child_by_type
 
 
-def _constraint(given: Any) -> tuple[str, bool]:
-    if not given:
+def _read_constraint(value: Any) -> tuple[str, bool]:
+    if not value:
         return "", False
     try:
-        constraint.check(given, "attributes.system.constraints")
+        constraint.check(value, "attributes.system.constraints")
     except BadFormat as error:
         raise BadFormat(f"jobspec: {error}") from None
-    rest, untagged = tags.strip_untagged(given)
-    text = orjson.dumps(rest, option=orjson.OPT_SORT_KEYS).decode() if rest else ""
+    remaining, untagged = tags.strip_untagged(value)
+    text = orjson.dumps(remaining, option=orjson.OPT_SORT_KEYS).decode() if remaining else ""
     if len(text) > _LONGEST_CONSTRAINT:
         raise BadFormat(
             f"jobspec: attributes.system.constraints has {len(text)} characters, and "

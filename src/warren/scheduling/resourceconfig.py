@@ -54,24 +54,26 @@ def resource_set_of(configuration: Configuration, name: str) -> dict[str, Any]:
     for index, table in enumerate(configuration.resource.config):
         try:
             hosts = hostlist.decode(table.hosts)
-            of_each = set(idset.decode(table.cores)), set(idset.decode(table.gpus))
+            cores_and_gpus = set(idset.decode(table.cores)), set(idset.decode(table.gpus))
         except BadFormat as error:
             raise UserMistake(f"{name}: resource.config[{index}]: {error}.") from None
         for host in hosts:
-            cores[host] = cores.get(host, set()) | of_each[0]
-            gpus[host] = gpus.get(host, set()) | of_each[1]
+            cores[host] = cores.get(host, set()) | cores_and_gpus[0]
+            gpus[host] = gpus.get(host, set()) | cores_and_gpus[1]
         for each in table.properties:
             properties.setdefault(each, set()).update(hosts)
     if not cores:
         raise UserMistake(f"{name} names no resources: add a table [[resource.config]] with hosts.")
-    lacking = [host for host, ids in cores.items() if not ids]
-    if lacking:
-        raise UserMistake(f"{name}: {hostlist.encode(lacking)} has no cores in resource.config.")
+    without_cores = [host for host, ids in cores.items() if not ids]
+    if without_cores:
+        raise UserMistake(
+            f"{name}: {hostlist.encode(without_cores)} has no cores in resource.config."
+        )
     # Most hosts have what others have, and one tuple of it is enough.
-    alike: dict[frozenset[int], tuple[int, ...]] = {}
+    tuple_by_ids: dict[frozenset[int], tuple[int, ...]] = {}
 
     def ordered(ids: set[int]) -> tuple[int, ...]:
-        return alike.setdefault(frozenset(ids), tuple(sorted(ids)))
+        return tuple_by_ids.setdefault(frozenset(ids), tuple(sorted(ids)))
 
     ranks = {host: rank for rank, host in enumerate(cores)}
     return resource_set.encode_ranks(

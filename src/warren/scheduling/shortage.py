@@ -44,18 +44,18 @@ def explain(
         *(() if needed_when_idle and needed_now == needed_when_idle else (short_kind,)),
     )
     rabbits = list(_rabbit_numbers(request, view)) if request.wants_flash else []
-    said = f"waits for {shortage_text(request, view)}"
+    sentence = f"waits for {shortage_text(request, view)}"
     if short_kind in kinds or short_kind is ReasonKind.FLASH:
-        said += _counts_text(short_kind, request, view, rabbits)
+        sentence += _counts_text(short_kind, request, view, rabbits)
     nodes = view.whole.suitable_nodes(request, view.ever_usable)
-    found = reachable_chassis(request, view, nodes)
-    said += "".join(list_withheld(kind, view, nodes, found) for kind in needed_when_idle)
+    chassis = reachable_chassis(request, view, nodes)
+    sentence += "".join(list_withheld(kind, view, nodes, chassis) for kind in needed_when_idle)
     if not needed_when_idle and needed_now:
-        sooner = "".join(
-            list_withheld(kind, view, nodes, found) for kind in needed_now
+        withheld_text = "".join(
+            list_withheld(kind, view, nodes, chassis) for kind in needed_now
         ).removeprefix("; ")
-        said += f"; without this it would start at once: {sooner}"
-    return Reason(kinds=kinds, sentence=said, numbers=_numbers(request, view, rabbits))
+        sentence += f"; without this it would start at once: {withheld_text}"
+    return Reason(kinds=kinds, sentence=sentence, numbers=_numbers(request, view, rabbits))
 
 
 def _short_kind(request: Request, view: SystemView) -> ReasonKind:
@@ -81,26 +81,34 @@ def _counts_text(
             return f"; {cores} of {all_cores} are free"
         case ReasonKind.FLASH if request.shared_flash:
             free = sorted((each["free_gib"] for each in rabbits), reverse=True)
-            most = ", ".join(gib(each, up=False) for each in free[:_MAX_NAMED_RABBITS])
-            others = (
+            free_text = ", ".join(gib(each, up=False) for each in free[:_MAX_NAMED_RABBITS])
+            others_text = (
                 f" and {len(free) - _MAX_NAMED_RABBITS} others less"
                 if len(free) > _MAX_NAMED_RABBITS
                 else ""
             )
             are = "the rabbit has" if len(free) == 1 else "the rabbits have"
-            return f"; of that, {are} {most}{others} free" if free else "; no rabbit has any free"
+            return (
+                f"; of that, {are} {free_text}{others_text} free"
+                if free
+                else "; no rabbit has any free"
+            )
         case ReasonKind.FLASH:
-            able = sum(each["nodes_with_flash"] for each in rabbits)
+            able_count = sum(each["nodes_with_flash"] for each in rabbits)
             # Of one that is not ready it is said that it is not.
-            short = [each for each in rabbits if each["lacks_gib"] and "not_ready" not in each]
+            short_rabbits = [
+                each for each in rabbits if each["lacks_gib"] and "not_ready" not in each
+            ]
             lacking = ", ".join(
                 f"{each['rabbit']} lacks {gib(each['lacks_gib'], up=True)}"
-                for each in short[:_MAX_NAMED_RABBITS]
+                for each in short_rabbits[:_MAX_NAMED_RABBITS]
             )
-            more = len(short) - _MAX_NAMED_RABBITS
-            also = f" and {plural(more, 'other rabbit')} more" if more > 0 else ""
-            can = plural(able, "node")
-            return f"; {can} can have that now" + (f", and {lacking}{also}" if lacking else "")
+            others_count = len(short_rabbits) - _MAX_NAMED_RABBITS
+            also = f" and {plural(others_count, 'other rabbit')} more" if others_count > 0 else ""
+            nodes_text = plural(able_count, "node")
+            return f"; {nodes_text} can have that now" + (
+                f", and {lacking}{also}" if lacking else ""
+            )
         case _:
             return ""
 
@@ -114,48 +122,48 @@ def _series(words: list[str]) -> list[str]:
 
 def _node_numbers(request: Request, view: SystemView) -> dict[str, int]:
     """Count the nodes that would do, each once."""
-    able = view.whole.suitable_nodes(request, view.ever_usable)
+    suitable = view.whole.suitable_nodes(request, view.ever_usable)
     free = view.free.suitable_nodes(request, view.usable)
-    kept = {str(kind): (nodes & able).bit_count() for kind, nodes in view.withheld.items()}
-    would = able.bit_count()
-    taken = would - free.bit_count() - sum(kept.values())
+    withheld = {str(kind): (nodes & suitable).bit_count() for kind, nodes in view.withheld.items()}
+    suitable_count = suitable.bit_count()
+    taken = suitable_count - free.bit_count() - sum(withheld.values())
     return {
         "wanted": request.node_count,
-        "would_do": would,
+        "would_do": suitable_count,
         "free": free.bit_count(),
         "taken": taken,
-        **kept,
+        **withheld,
         "excluded": (view.matching & view.excluded).bit_count(),
     }
 
 
 def _rabbit_numbers(request: Request, view: SystemView) -> Iterator[dict[str, Any]]:
     """Yield what each rabbit whose flash would do has, those that lack the least first."""
-    able = view.free.suitable_nodes(request, view.usable)
-    found = []
-    for index in reachable_chassis(request, view, able):
+    suitable = view.free.suitable_nodes(request, view.usable)
+    entries = []
+    for index in reachable_chassis(request, view, suitable):
         chassis = view.inventory.chassis[index]
         if not has_labels(chassis.labels, request.labels):
             continue
-        unit, nodes = chassis.flash.unit, (chassis.node_mask & able).bit_count()
-        free, each = (
+        unit, nodes = chassis.flash.unit, (chassis.node_mask & suitable).bit_count()
+        free, per_node = (
             view.free.available_units(index),
             chassis.flash.units(request.ssd_gib),
         )
-        fit = min(nodes, free // each) if each else nodes
-        lacks = (each - (free - fit * each)) * unit if fit < nodes else 0
+        fit = min(nodes, free // per_node) if per_node else nodes
+        lacking_gib = (per_node - (free - fit * per_node)) * unit if fit < nodes else 0
         entry = {
             "rabbit": chassis.rabbit,
             "free_gib": free * unit,
             "of_gib": chassis.flash.gib,
             "nodes_free": nodes,
             "nodes_with_flash": fit,
-            "lacks_gib": lacks,
+            "lacks_gib": lacking_gib,
         }
         if view.free.not_ready(index):
             entry["not_ready"] = view.states.get(chassis.rabbit) or "not known"
-        found.append((lacks, index, entry))
-    yield from (entry for _, _, entry in sorted(found, key=lambda each: each[:2]))
+        entries.append((lacking_gib, index, entry))
+    yield from (entry for _, _, entry in sorted(entries, key=lambda each: each[:2]))
 
 
 def _numbers(

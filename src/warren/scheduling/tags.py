@@ -25,5 +25,5 @@ def strip_untagged(constraint: Constraint) -> tuple[Constraint, bool]:
     parts = [strip_untagged(each) for each in constraint["and"]]
     if not any(untagged for _, untagged in parts):
         return constraint, False
-    rest = [each for each, _ in parts if each]
-    return (rest[0] if len(rest) == 1 else {"and": rest} if rest else {}), True
+    remaining = [each for each, _ in parts if each]
+    return (remaining[0] if len(remaining) == 1 else {"and": remaining} if remaining else {}), True

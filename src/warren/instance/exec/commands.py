@@ -49,7 +49,7 @@ class ProcessCommands:
         `enter_node` returns the words to put before a command that is to run among the mounts of a
         node; `uri` is where commands find the instance.
         """
-        self._name, self._secret = marker
+        self._marker_name, self._secret = marker
         self._environment = {} if uri is None else {"FLUX_URI": uri}
         self._enter_node = enter_node
 
@@ -57,7 +57,7 @@ class ProcessCommands:
         self, argv: Sequence[str], environment: Mapping[str, str], keep_for_job: str | None = None
     ) -> Command:
         program = argv[0]
-        markers = {self._name: self._secret}
+        markers = {self._marker_name: self._secret}
         if keep_for_job is None:
             markers[_CLUSTER_VARIABLE] = self._secret
         else:
@@ -66,13 +66,13 @@ class ProcessCommands:
                 # Told here: what puts it onto the node would tell it by an exit status.
                 raise CommandNotStarted(f"{program}: there is no such program")
             argv = [*self._enter_node(environment["WARREN_NODE"]), *argv]
-        output, writing = await _pipe()
+        output, write_descriptor = await _pipe()
         starting = asyncio.ensure_future(
             asyncio.create_subprocess_exec(
                 *argv,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=writing,
-                stderr=writing,
+                stdout=write_descriptor,
+                stderr=write_descriptor,
                 env={**os.environ, **self._environment, **environment, **markers},
                 start_new_session=True,
             )
@@ -91,9 +91,9 @@ class ProcessCommands:
                 await asyncio.shield(starting.result().wait())
             raise
         finally:
-            os.close(writing)
-        about = {"command": program, **environment}
-        return _Process(process, output, about, keeps_children=keep_for_job is not None)
+            os.close(write_descriptor)
+        log_fields = {"command": program, **environment}
+        return _Process(process, output, log_fields, keeps_children=keep_for_job is not None)
 
     async def kill_leftovers(self, job: str | None = None) -> None:
         entry = (
@@ -121,19 +121,19 @@ class _Process:
         self,
         process: asyncio.subprocess.Process,
         output: "_Output",
-        about: Mapping[str, str],
+        log_fields: Mapping[str, str],
         *,
         keeps_children: bool,
     ) -> None:
         self._keeps_children = keeps_children
         self._process = process
         self._output = output
-        self._about = about
+        self._log_fields = log_fields
 
     async def wait(self) -> int:
         try:
             async with asyncio.TaskGroup() as tasks:
-                reading = tasks.create_task(self._output.log_lines(self._about))
+                reading = tasks.create_task(self._output.log_lines(self._log_fields))
                 code = await self._process.wait()
                 if not self._keeps_children:
                     # What it has left in its group would go on beside the job.
@@ -149,13 +149,13 @@ class _Process:
 
 
 class _Output:
-    """What a command prints: read to its end, and told by lines."""
+    """What a command prints: read to its end, and logged line by line."""
 
     def __init__(self, reader: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
         self._reader = reader
         self._transport = transport
 
-    async def log_lines(self, about: Mapping[str, str]) -> None:
+    async def log_lines(self, log_fields: Mapping[str, str]) -> None:
         count, line = 0, b""
         while chunk := await self._reader.read(_CHUNK):
             *lines, line = (line + chunk).split(b"\n")
@@ -164,12 +164,14 @@ class _Output:
                 count += 1
                 if count <= _MOST_LINES:
                     log.info(
-                        "command says", line=each[:_LONGEST_LINE].decode(errors="replace"), **about
+                        "command says",
+                        line=each[:_LONGEST_LINE].decode(errors="replace"),
+                        **log_fields,
                     )
         if line and count < _MOST_LINES:
-            log.info("command says", line=line.decode(errors="replace"), **about)
+            log.info("command says", line=line.decode(errors="replace"), **log_fields)
         if count > _MOST_LINES:
-            log.info("command says more than is kept", lines=count - _MOST_LINES, **about)
+            log.info("command says more than is kept", lines=count - _MOST_LINES, **log_fields)
 
     def close(self) -> None:
         self._transport.close()
@@ -184,13 +186,13 @@ async def _pipe() -> tuple[_Output, int]:
     """Make a pipe, and return what it brings and the end that is written to."""
     # Ours, not asyncio's: a process with pipes of asyncio's own is not over for asyncio
     # before they are closed, and what it leaves behind may keep them open.
-    reading, writing = os.pipe()
+    read_descriptor, write_descriptor = os.pipe()
     reader = asyncio.StreamReader()
     try:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb")
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_descriptor, "rb")
         )
     except BaseException:
-        os.close(writing)
+        os.close(write_descriptor)
         raise
-    return _Output(reader, transport), writing
+    return _Output(reader, transport), write_descriptor

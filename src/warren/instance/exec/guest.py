@@ -22,10 +22,10 @@ from warren.rfc.fluid import JobId
 _GREATEST_STATUS: Final = 2**16 - 1
 """Of the wait statuses that there are."""
 
-_LOG_END: Final = 2**20
+_LOG_END_BYTES: Final = 2**20
 """Bytes of either end of a log that are looked at."""
 
-_LINE: Final = re.compile(rb'^\{"timestamp":.{,4000}\}$', re.MULTILINE)
+_LINE_PATTERN: Final = re.compile(rb'^\{"timestamp":.{,4000}\}$', re.MULTILINE)
 """What may be an event of execution's: users may write millions of lines that are none."""
 
 LogEntry = tuple[str, Mapping[str, Any]]
@@ -82,11 +82,11 @@ class GuestNamespace:
     async def open(self) -> float:
         """Make the namespace, and return the moment. What is started now can be found again."""
         now = self._clock.now()
-        begun = [Event(now, name) for name in ("init", "starting", "recoverable")]
+        first_events = [Event(now, name) for name in ("init", "starting", "recoverable")]
         await self._kvs.commit(
             [
                 create_namespace(self._namespace, self._userid),
-                *(keys.log_execution(self._job, event) for event in begun),
+                *(keys.log_execution(self._job, event) for event in first_events),
                 link(keys.job_key(self._job, "guest"), self._namespace),
             ]
         )
@@ -122,7 +122,9 @@ def _readable_events(log: bytes | bytearray) -> Iterator[Event]:
 
     What is written by execution stands there; between them a user has room for a gigabyte.
     """
-    ends = [log] if len(log) <= 2 * _LOG_END else [log[:_LOG_END], log[-_LOG_END:]]
-    for line in (each for end in ends for each in _LINE.findall(end)):
+    ends = (
+        [log] if len(log) <= 2 * _LOG_END_BYTES else [log[:_LOG_END_BYTES], log[-_LOG_END_BYTES:]]
+    )
+    for line in (each for end in ends for each in _LINE_PATTERN.findall(end)):
         with suppress(BadFormat, UnicodeDecodeError):
             yield eventlog.decode_line(line.decode())

@@ -52,17 +52,17 @@ class RemoteLauncher:
             self._shells[job, rank] = None
             request: dict[str, object] = {"id": job, "rank": rank, "host": host, "userid": userid}
             if userid != self._owner:
-                found = await self._handle.rpc("job-info.lookup", {"id": job, "keys": ["J"]})
-                request["J"] = found["J"]
+                answer = await self._handle.rpc("job-info.lookup", {"id": job, "keys": ["J"]})
+                request["J"] = answer["J"]
             await self._ask("start", request)
             self._shells.setdefault((job, rank), None)
 
     async def started_jobs(self) -> Mapping[JobId, frozenset[int]]:
         await self._hello_received.wait()
-        found: dict[JobId, set[int]] = {}
+        ranks_by_job: dict[JobId, set[int]] = {}
         for job, rank in self._shells:
-            found.setdefault(job, set()).add(rank)
-        return {job: frozenset(ranks) for job, ranks in found.items()}
+            ranks_by_job.setdefault(job, set()).add(rank)
+        return {job: frozenset(ranks) for job, ranks in ranks_by_job.items()}
 
     async def wait(self, job: JobId, rank: int) -> int:
         await self._hello_received.wait()
@@ -127,21 +127,21 @@ class RemoteLauncher:
 class SpreadLauncher:
     """A `Launcher` over nodes that have a parent of shells each."""
 
-    def __init__(self, by_node: Mapping[str, RemoteLauncher]) -> None:
-        """`by_node` are the launchers by the names of their nodes."""
-        self._by_node = by_node
+    def __init__(self, launcher_by_node: Mapping[str, RemoteLauncher]) -> None:
+        """`launcher_by_node` goes by the names of the nodes."""
+        self._launcher_by_node = launcher_by_node
         self._launchers: dict[tuple[JobId, int], RemoteLauncher] = {}
 
     async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:
-        self._launchers[job, rank] = self._by_node[host]
-        await self._by_node[host].start(job, rank, host, userid)
+        self._launchers[job, rank] = self._launcher_by_node[host]
+        await self._launcher_by_node[host].start(job, rank, host, userid)
 
     async def started_jobs(self) -> Mapping[JobId, frozenset[int]]:
-        found: dict[JobId, frozenset[int]] = {}
-        for launcher in self._by_node.values():
+        ranks_by_job: dict[JobId, frozenset[int]] = {}
+        for launcher in self._launcher_by_node.values():
             for job, ranks in (await launcher.started_jobs()).items():
-                found[job] = found.get(job, frozenset()) | ranks
-        return found
+                ranks_by_job[job] = ranks_by_job.get(job, frozenset()) | ranks
+        return ranks_by_job
 
     async def wait(self, job: JobId, rank: int) -> int:
         return await self._launchers[job, rank].wait(job, rank)

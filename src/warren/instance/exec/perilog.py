@@ -54,7 +54,7 @@ _PROLOG_SECONDS, _EPILOG_SECONDS = 1800.0, 0.0
 _MOST_COMMANDS: Final = 64
 """Commands that run at the same time. The others wait."""
 
-_FAILED: Final = 1 << 8
+_FAILED_STATUS: Final = 1 << 8
 
 
 class CommandNotStarted(WarrenError):
@@ -218,18 +218,18 @@ class Perilog:
 
     def _advance(self, job: Job) -> None:
         settings = self._steps.settings(self._tap.jobspec(job.id))
-        own = {settings.prolog_name, settings.epilog_name} & (job.prologs | job.epilogs)
-        if not (own or settings.has_prolog or settings.has_epilog):
+        unfinished = {settings.prolog_name, settings.epilog_name} & (job.prologs | job.epilogs)
+        if not (unfinished or settings.has_prolog or settings.has_epilog):
             return
         # As it will be: of two callbacks for one event, the second must see what the first did.
         pending = self._tap.with_pending_events(job.id) or job
-        both = (settings.prolog_name, settings.epilog_name)
-        under_way = Progress(
+        descriptions = (settings.prolog_name, settings.epilog_name)
+        progress = Progress(
             executing=self._tap.executing(job.id),
-            running=frozenset(each for each in both if (job.id, each) in self._running),
+            running=frozenset(each for each in descriptions if (job.id, each) in self._running),
             prolog_status=self._prolog_statuses.get(job.id),
         )
-        for action in decide(pending, settings, under_way):
+        for action in decide(pending, settings, progress):
             match action:
                 case PostStart(description) if description == settings.prolog_name:
                     self._tap.prolog_start(job.id, description)
@@ -254,12 +254,12 @@ class Perilog:
     async def _run_perilog(self, perilog: _RunningPerilog) -> None:
         # What the command does must not be seen before it is written down that the job is here.
         await self._wait_committed()
-        ends = perilog.description == perilog.settings.epilog_name
+        is_epilog = perilog.description == perilog.settings.epilog_name
         if self._steps.keeps_background and perilog.job in self._interrupted:
             await self._commands.kill_leftovers(fluid.f58(perilog.job))
         self._interrupted.discard(perilog.job)
         outcomes = await self._run_all(perilog)
-        if self._steps.keeps_background and ends:
+        if self._steps.keeps_background and is_epilog:
             await self._commands.kill_leftovers(fluid.f58(perilog.job))
         failures = [each for each in outcomes if each.problem is not None]
         # First the drain, then the events: should we die in between, all is done once more.
@@ -270,13 +270,13 @@ class Perilog:
                 await self._drain([outcome.node.rank], reason)
         status = max((each.status for each in outcomes), default=0)
         job = self._tap.with_pending_events(perilog.job)
-        if ends and job is not None:
+        if is_epilog and job is not None:
             # Under way until its end is posted: the exception has the job looked at.
             if failures:
                 self._tap.raise_exception(job.id, "epilog", 2, _note(failures))
             self._tap.epilog_finish(job.id, perilog.description, status)
         del self._running[perilog.job, perilog.description]
-        if ends or job is None:
+        if is_epilog or job is None:
             return
         self._prolog_statuses[job.id] = status
         if job.state is State.RUN and status != 0:
@@ -302,8 +302,8 @@ class Perilog:
             outcomes += await self._run_on_all(
                 perilog, step, {**environment, **step.environment}, nodes
             )
-            starts = perilog.description == perilog.settings.prolog_name
-            if starts and any(each.status for each in outcomes):
+            is_prolog = perilog.description == perilog.settings.prolog_name
+            if is_prolog and any(each.status for each in outcomes):
                 break
         return outcomes
 
@@ -354,33 +354,35 @@ class Perilog:
     ) -> _Outcome:
         """Wait for a command, and end it when it takes too long or is wanted no more."""
         async with asyncio.TaskGroup() as tasks:
-            ended = tasks.create_task(command.wait())
-            cancelled = tasks.create_task(perilog.cancelled.wait())
+            end_task = tasks.create_task(command.wait())
+            cancellation_task = tasks.create_task(perilog.cancelled.wait())
             try:
                 await asyncio.wait(
-                    {ended, cancelled},
+                    {end_task, cancellation_task},
                     timeout=step.seconds,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-                if ended.done():
-                    status = ended.result()
+                if end_task.done():
+                    status = end_task.result()
                     return _Outcome(step=step, node=node, status=status, problem=_problem(status))
-                problem = None if cancelled.done() else "timed out"
+                problem = None if cancellation_task.done() else "timed out"
                 command.signal(signal.SIGTERM)
-                await asyncio.wait({ended}, timeout=step.kill_seconds)
-                if not ended.done():
+                await asyncio.wait({end_task}, timeout=step.kill_seconds)
+                if not end_task.done():
                     problem = problem or "canceled then timed out"
                     command.signal(signal.SIGKILL)
                     # What does not even heed this is left behind: no job waits for it for ever.
-                    await asyncio.wait({ended}, timeout=step.kill_seconds)
-                status = ended.result() if ended.done() else int(signal.SIGKILL)
+                    await asyncio.wait({end_task}, timeout=step.kill_seconds)
+                status = end_task.result() if end_task.done() else int(signal.SIGKILL)
                 # It has not done its work, whatever it says.
-                return _Outcome(step=step, node=node, status=status or _FAILED, problem=problem)
+                return _Outcome(
+                    step=step, node=node, status=status or _FAILED_STATUS, problem=problem
+                )
             finally:
-                if not ended.done():
+                if not end_task.done():
                     command.signal(signal.SIGKILL)
-                ended.cancel()
-                cancelled.cancel()
+                end_task.cancel()
+                cancellation_task.cancel()
 
 
 _NO_NODES: Final[Mapping[str, Any]] = {"execution": {"R_lite": [], "nodelist": []}}
@@ -411,7 +413,7 @@ def _problem(status: int) -> str | None:
 
 def _note(failures: Sequence[_Outcome]) -> str:
     """Return in one sentence what went wrong, and where."""
-    words = sorted({f"{each.step.subject} {each.problem}".strip() for each in failures})
+    problems = sorted({f"{each.step.subject} {each.problem}".strip() for each in failures})
     hosts = list(dict.fromkeys(each.node.host for each in failures if each.node is not None))
     where = f" on {','.join(hosts)}" if hosts else ""
-    return f"{' and '.join(words)}{where}"
+    return f"{' and '.join(problems)}{where}"

@@ -71,9 +71,9 @@ def read_mock_run(jobspec: Mapping[str, Any], *, by_owner: bool) -> MockRun | No
     )
 
 
-def _seconds(given: Any) -> float:
+def _seconds(run_duration: Any) -> float:
     try:
-        return duration.parse(str(given)) if given is not None else 0.0
+        return duration.parse(str(run_duration)) if run_duration is not None else 0.0
     except BadFormat as error:
         raise UserMistake(f"{_PATH}.run_duration: {error}") from error
 

@@ -17,7 +17,7 @@ from warren.rfc import eventlog
 from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
 
-_BATCH: Final = 100
+_BATCH_JOBS: Final = 100
 """Jobs that are written together."""
 
 
@@ -43,9 +43,9 @@ class Archive:
 
         A job that was not purged after all comes again: its lines are equal.
         """
-        for first in range(0, len(jobs), _BATCH):
-            some = jobs[first : first + _BATCH]
-            lines = [record(job, self._stored.values(job)) for job in some]
+        for first in range(0, len(jobs), _BATCH_JOBS):
+            batch = jobs[first : first + _BATCH_JOBS]
+            lines = [record(job, self._stored.values(job)) for job in batch]
             try:
                 await asyncio.to_thread(self._append, b"".join(lines))
             except OSError as error:
@@ -61,8 +61,8 @@ def record(job: JobId, values: Iterable[tuple[str, bytes]]) -> bytes:
 
     An eventlog is the array of its events, JSON is what it says, anything else is text.
     """
-    kept = {key: msgspec.Raw(_to_json(key, value)) for key, value in values}
-    return msgspec.json.encode({"id": job, **kept}) + b"\n"
+    raw_values = {key: msgspec.Raw(_to_json(key, value)) for key, value in values}
+    return msgspec.json.encode({"id": job, **raw_values}) + b"\n"
 
 
 def _to_json(key: str, value: bytes) -> bytes:

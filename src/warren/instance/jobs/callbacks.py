@@ -80,13 +80,13 @@ class PluginStack:
                 self.current = before
             yield answer
 
-    def call_removed(self, each: InactiveJob) -> None:
+    def call_removed(self, removed: InactiveJob) -> None:
         """Call all plugins for an inactive job that is purged."""
         for callback in self._callbacks.get("job.inactive-remove", ()):
             try:
-                callback.call(each.job)
+                callback.call(removed.job)
             except Exception as error:  # a bug must not keep jobs from being purged
-                self._report(callback.plugin, "job.inactive-remove", each.id, error)
+                self._report(callback.plugin, "job.inactive-remove", removed.id, error)
 
     def query(self, plugin: str) -> Any:
         """Return what a plugin tells of itself."""

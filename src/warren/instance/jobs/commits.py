@@ -31,9 +31,9 @@ class Commits:
 
     async def wait_durable(self) -> None:
         """Wait until everything that was added so far is durable."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.when_durable(lambda: None if done.done() else done.set_result(None))
-        await done
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.when_durable(lambda: None if durable.done() else durable.set_result(None))
+        await durable
 
     async def run(self) -> None:
         """Commit until cancelled."""

@@ -52,8 +52,8 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 class _Reader:
     """One reader of the journal."""
 
-    def __init__(self, wanted: EventFilter, most_behind: int) -> None:
-        self.wanted = wanted
+    def __init__(self, event_filter: EventFilter, most_behind: int) -> None:
+        self.event_filter = event_filter
         self.queue: asyncio.Queue[Payload] = asyncio.Queue(most_behind)
         self.overrun = False
 
@@ -81,7 +81,7 @@ class EventJournal:
         """Send an event to all subscribers."""
         record: dict[str, Any] | None = None
         for reader in self._readers:
-            if not reader.wanted.allows(event):
+            if not reader.event_filter.allows(event):
                 continue
             if record is None:
                 record = {"id": active.job.id, "events": [_to_dict(event)]}
@@ -91,20 +91,20 @@ class EventJournal:
                     record["R"] = resource_set.without_scheduling(active.r)
             reader.offer(record)
 
-    async def follow(self, wanted: EventFilter) -> AsyncIterator[Payload]:
+    async def follow(self, event_filter: EventFilter) -> AsyncIterator[Payload]:
         """Return what a reader wants: of jobs that are over, of active ones, and from now on.
 
         What the module promises. A job whose log cannot be read any more is left out. Ends
         with EOVERFLOW for a reader that does not keep up.
         """
-        reader = _Reader(wanted, self._most_behind)
+        reader = _Reader(event_filter, self._most_behind)
         # What is there now is noted now, and written out when its turn comes: the logs that are
         # in memory only grow, and those on disk are done with.
-        backlog = [*self._inactive_backlog(wanted), *self._active_backlog(wanted)]
+        backlog = [*self._inactive_backlog(event_filter), *self._active_backlog(event_filter)]
         self._readers.append(reader)
         try:
-            for each in backlog:
-                entry = each()
+            for make_entry in backlog:
+                entry = make_entry()
                 if entry is not None:
                     yield entry
             yield {"id": SENTINEL, "events": []}
@@ -114,24 +114,28 @@ class EventJournal:
             self._readers.remove(reader)
         raise RpcError(errno.EOVERFLOW, "the reader of the journal did not keep up")
 
-    def _inactive_backlog(self, wanted: EventFilter) -> Iterator[Callable[[], Payload | None]]:
-        if wanted.full:
+    def _inactive_backlog(
+        self, event_filter: EventFilter
+    ) -> Iterator[Callable[[], Payload | None]]:
+        if event_filter.full:
             for each in self._known.inactive.values():
                 if each.id not in self._known.leaving:
-                    yield partial(_inactive_entry, each, wanted)
+                    yield partial(_inactive_entry, each, event_filter)
 
-    def _active_backlog(self, wanted: EventFilter) -> Iterator[Callable[[], Payload | None]]:
+    def _active_backlog(self, event_filter: EventFilter) -> Iterator[Callable[[], Payload | None]]:
         for active in (*self._known.active.values(), *self._known.leaving.values()):
             if active.durable_count:
                 durable_count = active.durable_count
                 spec, r = active.jobspec, active.r
-                yield partial(_entry, active.job.id, active.events, durable_count, spec, r, wanted)
+                yield partial(
+                    _entry, active.job.id, active.events, durable_count, spec, r, event_filter
+                )
 
 
-def _inactive_entry(each: InactiveJob, wanted: EventFilter) -> Payload | None:
+def _inactive_entry(inactive: InactiveJob, event_filter: EventFilter) -> Payload | None:
     try:
-        events = each.events()
-        return _entry(each.id, events, len(events), each.jobspec, each.r, wanted)
+        events = inactive.events()
+        return _entry(inactive.id, events, len(events), inactive.jobspec, inactive.r, event_filter)
     except UserMistake:
         return None  # it was put aside, or purged in the meantime
 
@@ -142,14 +146,14 @@ def _entry(
     durable_count: int,
     spec: Mapping[str, Any],
     r: Mapping[str, Any] | None,
-    wanted: EventFilter,
+    event_filter: EventFilter,
 ) -> Payload | None:
-    shown = wanted.select(events[:durable_count])
-    if not shown:
+    selected = event_filter.select(events[:durable_count])
+    if not selected:
         return None
     entry: dict[str, Any] = {
         "id": job,
-        "events": [_to_dict(event) for event in shown],
+        "events": [_to_dict(event) for event in selected],
         "jobspec": spec,
     }
     if r is not None:
@@ -158,7 +162,7 @@ def _entry(
 
 
 def _to_dict(event: Event) -> dict[str, Any]:
-    plain: dict[str, Any] = {"timestamp": event.timestamp, "name": event.name}
+    record: dict[str, Any] = {"timestamp": event.timestamp, "name": event.name}
     if event.context:
-        plain["context"] = event.context
-    return plain
+        record["context"] = event.context
+    return record

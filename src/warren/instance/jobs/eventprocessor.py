@@ -86,7 +86,7 @@ class EventProcessor:
 
     def post(self, entry: ActiveJob, name: str, context: Mapping[str, Any] | None = None) -> None:
         """Post an event. One that the job's state does not allow when its turn comes is lost."""
-        self._queue(entry, name, context or {})
+        self._enqueue(entry, name, context or {})
         self.process(entry)
 
     def check(self, entry: ActiveJob, name: str, context: Mapping[str, Any]) -> None:
@@ -140,7 +140,7 @@ class EventProcessor:
 
     # Applying
 
-    def _queue(self, entry: ActiveJob, name: str, context: Mapping[str, Any]) -> None:
+    def _enqueue(self, entry: ActiveJob, name: str, context: Mapping[str, Any]) -> None:
         entry.pending_events.append(Event(self._clock.now(), name, context))
 
     def _apply(self, entry: ActiveJob, event: Event) -> None:
@@ -184,7 +184,7 @@ class EventProcessor:
                 )
             case "jobspec-update" if job.state is State.RUN and DURATION in event.context:
                 moment = expiration(entry.r or {}, event.context[DURATION])
-                self._queue(entry, "resource-update", {"expiration": moment})
+                self._enqueue(entry, "resource-update", {"expiration": moment})
             case "resource-update" if job.expiration is not None and entry.r is not None:
                 entry.r = subset.with_expiration(entry.r, job.expiration)
                 if not job.alloc_bypass:
@@ -195,26 +195,26 @@ class EventProcessor:
                 )
 
     def _act(self, entry: ActiveJob) -> None:
-        under_way = OutstandingRequests(
+        outstanding = OutstandingRequests(
             alloc=entry.allocating,
             execution=entry.executing,
             events=frozenset(event.name for event in entry.pending_events),
             eligible=entry.job.state is not State.SCHED or self.eligible(entry.jobspec),
         )
-        for action in decide(entry.job, under_way):
+        for action in decide(entry.job, outstanding):
             self._perform(entry, action)
 
     def _perform(self, entry: ActiveJob, action: Action) -> None:
         job = entry.job
         if job.flags & DEBUG and type(action) in _DEBUG_EVENTS:
-            self._queue(entry, _DEBUG_EVENTS[type(action)], {})
+            self._enqueue(entry, _DEBUG_EVENTS[type(action)], {})
         match action:
             case Post():
-                self._queue(entry, action.name, action.context)
+                self._enqueue(entry, action.name, action.context)
             case Prioritize():
                 priority = self.priority(entry)
                 if priority is not UNAVAILABLE:
-                    self._queue(entry, "priority", {"priority": priority})
+                    self._enqueue(entry, "priority", {"priority": priority})
             case RequestAllocation():
                 entry.allocating = True
                 request = {
@@ -230,34 +230,34 @@ class EventProcessor:
                 self._commits.when_durable(partial(self._scheduler.cancel, job.id))
             case Execute():
                 entry.executing = True
-                start = {
+                start_request = {
                     "id": job.id,
                     "userid": job.userid,
                     "jobspec": entry.jobspec,
                     "R": entry.r,
                     "reattach": action.reattach,
                 }
-                self._commits.when_durable(partial(self._start, entry, start))
+                self._commits.when_durable(partial(self._start, entry, start_request))
             case PartialFree():
                 self._free(entry, action.ranks, final=False)
             case Free():
                 self._free(entry, job.freed_ranks, final=True)
 
-    def _start(self, entry: ActiveJob, start: Message) -> None:
-        self._execution.start(start)
+    def _start(self, entry: ActiveJob, start_request: Message) -> None:
+        self._execution.start(start_request)
         fatal = entry.job.fatal_exception
         if fatal is not None:
             # It came while the request was waiting for the disk, or before a restart.
             self._execution.on_exception(entry.job.id, fatal.type)
 
-    def _on_plugin_failure(self, entry: ActiveJob, what: str) -> None:
+    def _on_plugin_failure(self, entry: ActiveJob, failure: str) -> None:
         """End a job that a plugin has failed: what the plugin is there for has not been done."""
         if (
             entry.job.state in (State.INACTIVE, State.CLEANUP)
             or entry.job.fatal_exception is not None
         ):
             return  # it ends anyway, and must not be kept from it
-        note = f"{what}: the instance's log says why"
+        note = f"{failure}: the instance's log says why"
         self.post(entry, "exception", {"type": "plugin", "severity": 0, "note": note})
 
     # Releasing resources
@@ -268,14 +268,14 @@ class EventProcessor:
         Raises RpcError(EINVAL) for other nodes than the job's, and outside of CLEANUP.
         """
         job = entry.with_pending_events()
-        known = subset.ranks(entry.r) if entry.r is not None else frozenset()
-        if job.state is not State.CLEANUP or not known.issuperset(ranks):
+        job_ranks = subset.ranks(entry.r) if entry.r is not None else frozenset()
+        if job.state is not State.CLEANUP or not job_ranks.issuperset(ranks):
             raise RpcError(errno.EINVAL, "only nodes of a job in CLEANUP can be given back")
-        given = frozenset(ranks) - job.freed_ranks
-        held = entry.executing or bool(job.prologs) or len(job.epilogs) > 1
-        if given and job.allocated and not held:
-            self._free(entry, given, final=False)
-            self.post(entry, "partial-free", {"ranks": idset.encode(given)})
+        to_free = frozenset(ranks) - job.freed_ranks
+        is_held = entry.executing or bool(job.prologs) or len(job.epilogs) > 1
+        if to_free and job.allocated and not is_held:
+            self._free(entry, to_free, final=False)
+            self.post(entry, "partial-free", {"ranks": idset.encode(to_free)})
 
     def _free(self, entry: ActiveJob, ranks: Collection[int], *, final: bool) -> None:
         """Release these ranks, and not yet the rest; or, at last, all but these ranks."""
@@ -288,16 +288,16 @@ class EventProcessor:
 
     def priority(self, entry: ActiveJob) -> Priority:
         """Return the priority that a job is to have, if that can be said now."""
-        wanted = entry.job.urgency
-        fixed = wanted in (urgency.HOLD, urgency.EXPEDITE)
-        if fixed or not self.stack.has_callback("job.priority.get"):
-            return urgency.priority(wanted, None)
+        job_urgency = entry.job.urgency
+        is_fixed = job_urgency in (urgency.HOLD, urgency.EXPEDITE)
+        if is_fixed or not self.stack.has_callback("job.priority.get"):
+            return urgency.priority(job_urgency, None)
         try:
             answers = list(self.stack.collect("job.priority.get", entry))
         except Rejected:
             answers = []  # a plugin has failed, which is in the log by now
         answer = next((each for each in answers if each is not None), None)
-        return answer if answer is UNAVAILABLE else urgency.priority(wanted, answer)
+        return answer if answer is UNAVAILABLE else urgency.priority(job_urgency, answer)
 
     def reprioritize(self, entry: ActiveJob) -> None:
         """Ask again what priority a job has, if it waits for resources."""

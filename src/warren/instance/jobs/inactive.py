@@ -22,7 +22,7 @@ from warren.rfc.fluid import JobId
 from warren.rfc.jobflags import WAITABLE
 from warren.rpc.message import RpcError
 
-_WRITTEN_AT_ONCE: Final = 1000
+_SUMMARIES_PER_COMMIT: Final = 1000
 """Summaries of one commit, where those of an older store are written."""
 
 ARCHIVE_RETRY_DELAY: Final = 60.0
@@ -66,8 +66,8 @@ class InactiveJobs:
     def add(self, entry: ActiveJob) -> None:
         """Replace a job that has just ended by its summary, and commit that with its last event."""
         job = entry.job.id
-        held = self._stored.quota.bytes_of(keys.guest_namespace(job))
-        summary_bytes = summary.encode(entry.job, entry.jobspec, entry.r, held)
+        quota_bytes = self._stored.quota.bytes_of(keys.guest_namespace(job))
+        summary_bytes = summary.encode(entry.job, entry.jobspec, entry.r, quota_bytes)
         self._commits.add(put(keys.summary(job), summary_bytes))
         self._known.leaving[job] = self._known.active.pop(job)
         self._known.inactive[job] = self._inactive(job, summary_bytes)
@@ -107,7 +107,7 @@ class InactiveJobs:
     async def write_summaries(self) -> None:
         """Write the summaries that an older store has not."""
         while self._unwritten_summaries:
-            for job in list(islice(self._unwritten_summaries, _WRITTEN_AT_ONCE)):
+            for job in list(islice(self._unwritten_summaries, _SUMMARIES_PER_COMMIT)):
                 summary_bytes = self._unwritten_summaries.pop(job)
                 if job in self._known.inactive and job not in self._removing:
                     self._commits.add(put(keys.summary(job), summary_bytes))
@@ -135,11 +135,11 @@ class InactiveJobs:
 
         self._commits.when_durable(on_durable)
 
-    def purgeable(self, limits: RetentionLimits, most: int = PURGE_BATCH) -> list[JobId]:
+    def purgeable(self, limits: RetentionLimits, max_jobs: int = PURGE_BATCH) -> list[JobId]:
         """Return the jobs that are beyond what is to be kept, the oldest first."""
         removable = (each for each in self._known.inactive.values() if self._is_removable(each.id))
         total = len(self._known.inactive) - len(self._removing)
-        return jobs_to_purge(removable, total, limits, self._clock.now(), most)
+        return jobs_to_purge(removable, total, limits, self._clock.now(), max_jobs)
 
     async def purge(self, jobs: Sequence[JobId]) -> int:
         """Remove jobs that are over, for good; return how many. Others are left alone.
@@ -180,11 +180,11 @@ class InactiveJobs:
                 await asyncio.sleep(ARCHIVE_RETRY_DELAY)
                 continue
             oldest = next(iter(self._known.inactive.values()), None)
-            wait = (
+            timeout = (
                 None if oldest is None else limits.seconds_left(oldest.ended_at, self._clock.now())
             )
             try:
-                async with asyncio.timeout(wait):
+                async with asyncio.timeout(timeout):
                     await self._changed.wait()
             except TimeoutError:
                 pass
@@ -207,11 +207,11 @@ class InactiveJobs:
 
         Raises RpcError(ECHILD) where there is none.
         """
-        taken = await self._waitable.wait(job)
-        ended = self._known.inactive.get(taken)
-        if ended is None or taken in self._removing:
+        ended_job = await self._waitable.wait(job)
+        ended = self._known.inactive.get(ended_job)
+        if ended is None or ended_job in self._removing:
             raise RpcError(errno.ECHILD, "the job was purged")
-        self._known.inactive[taken] = self._inactive(taken, ended.without_waitable())
-        self._commits.add(put(keys.summary(taken), ended.without_waitable()))
+        self._known.inactive[ended_job] = self._inactive(ended_job, ended.without_waitable())
+        self._commits.add(put(keys.summary(ended_job), ended.without_waitable()))
         await self._commits.wait_durable()
         return ended

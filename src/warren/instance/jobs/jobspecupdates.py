@@ -22,22 +22,22 @@ async def update_jobspec(
     Raises RpcError, and changes nothing, where a plugin objects.
     """
     _check_state(entry, updates, cred)
-    wanted, validated, check_feasibility = _ask_plugins(manager, entry, updates, cred)
-    seen = entry.jobspec
-    spec = _check(manager, entry, wanted, validated=validated)
+    all_updates, validated, check_feasibility = _ask_plugins(manager, entry, updates, cred)
+    previous_jobspec = entry.jobspec
+    spec = _check(manager, entry, all_updates, validated=validated)
     if check_feasibility:
         try:
             await manager.rpc("feasibility.check", {"jobspec": spec})
         except RpcError as error:
             if error.errnum != errno.ENOSYS:
                 raise RpcError(errno.EINVAL, str(error)) from None
-        if entry.jobspec is not seen or manager.find(entry.job.id) is not entry:
+        if entry.jobspec is not previous_jobspec or manager.find(entry.job.id) is not entry:
             raise RpcError(errno.EAGAIN, "the job has changed in the meantime")
         _check_state(entry, updates, cred)
     if cred.is_owner and entry.job.userid != cred.userid and not entry.job.immutable:
         # What the owner has set, the job's user must not set back.
         manager.processor.post(entry, "set-flags", {"flags": ["immutable"]})
-    manager.processor.post(entry, "jobspec-update", wanted)
+    manager.processor.post(entry, "jobspec-update", all_updates)
     await manager.wait_committed()
 
 
@@ -59,7 +59,7 @@ def _ask_plugins(
 ) -> tuple[dict[str, Any], bool, bool]:
     """Ask about each key; return all changes, whether they are validated, and to be feasible."""
     stack = manager.processor.stack
-    wanted = dict(updates)
+    all_updates = dict(updates)
     validated, check_feasibility = True, False
     for key, value in updates.items():
         update = Update(key=key, value=value, userid=cred.userid, by_owner=cred.is_owner)
@@ -72,8 +72,8 @@ def _ask_plugins(
         validated = validated and any(each.validated for each in verdicts)
         check_feasibility = check_feasibility or any(each.check_feasibility for each in verdicts)
         for each in verdicts:
-            wanted.update(each.updates)
-    return wanted, validated, check_feasibility
+            all_updates.update(each.updates)
+    return all_updates, validated, check_feasibility
 
 
 def _check(

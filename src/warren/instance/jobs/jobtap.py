@@ -23,8 +23,8 @@ no more than that.
 | `conf.update` | the configuration | the plugin is loaded |
 | `plugin.query` | nothing | gives what the plugin wants to tell of itself |
 
-A callback is told once. One that raises costs the job an exception, where a job can still
-have one, and leaves all others alone.
+A callback is called once for what it is about. One that raises costs the job an exception, where
+a job can still have one, and leaves all others alone.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -128,8 +128,8 @@ class JobManager:
         """Return an active job. Raises RpcError(ENOENT) for any other."""
         entry = self._known.active.get(job)
         if entry is None:
-            known = "job is inactive" if job in self._known.inactive else "unknown job id"
-            raise RpcError(errno.ENOENT, known)
+            problem = "job is inactive" if job in self._known.inactive else "unknown job id"
+            raise RpcError(errno.ENOENT, problem)
         return entry
 
     def max_jobid(self) -> JobId:
@@ -168,7 +168,7 @@ class JobManager:
     async def submit(
         self,
         job: JobId,
-        submitted: Mapping[str, Any],
+        submit_context: Mapping[str, Any],
         jobspec: Mapping[str, Any],
         operations: Sequence[Operation],
     ) -> None:
@@ -176,7 +176,7 @@ class JobManager:
 
         Raises RpcError(EINVAL) with a plugin's words where one refuses it.
         """
-        event = Event(self._clock.now(), "submit", submitted)
+        event = Event(self._clock.now(), "submit", submit_context)
         # Held: what plugins post now comes after the submit, or not at all.
         entry = ActiveJob(job=from_submit(job, event), jobspec=jobspec, events=[event], paused=True)
         accepted = False
@@ -204,11 +204,11 @@ class JobManager:
 
     def _add_dependencies(self, entry: ActiveJob) -> None:
         """Find the plugin of each of the job's dependencies. Raises Rejected."""
-        given = jobspecs.system(entry.jobspec).get("dependencies")
-        if given is None:
+        encoded = jobspecs.system(entry.jobspec).get("dependencies")
+        if encoded is None:
             return
         try:
-            dependencies = dependency.decode_list(given, "attributes.system.dependencies")
+            dependencies = dependency.decode_list(encoded, "attributes.system.dependencies")
         except BadFormat as error:
             raise Rejected(str(error)) from None
         for each in dependencies:
@@ -266,8 +266,8 @@ class JobManager:
                 self.processor.advance(entry)
             case code if code == DENY and valid:
                 note = message.get("note", "")
-                denied = {"type": "alloc", "severity": 0, "note": note}
-                self.processor.post(entry, "exception", denied)
+                context = {"type": "alloc", "severity": 0, "note": note}
+                self.processor.post(entry, "exception", context)
             case code if code in (DENY, CANCEL):
                 self.processor.advance(entry)
             case code if code == ANNOTATE:
@@ -334,8 +334,8 @@ class JobManager:
             self._restart_job(entry)
             if entry.job.id in lost_reasons:
                 note = lost_reasons[entry.job.id]
-                gone = {"type": SCHEDULER_RESTART, "severity": 0, "note": note}
-                self.processor.post(entry, "exception", gone)
+                context = {"type": SCHEDULER_RESTART, "severity": 0, "note": note}
+                self.processor.post(entry, "exception", context)
         # Not before all of them are known: what one waits for may be any other.
         for entry in self.active():
             self._stack.call("job.restart", entry)
@@ -349,15 +349,17 @@ class JobManager:
         self._commits.when_durable(self._execution.end_unclaimed_shells)
 
     def _replay(self, job: JobId) -> ActiveJob | InactiveJob:
-        known, events = self._stored.replay(job)
+        replayed, events = self._stored.replay(job)
         entry = ActiveJob(
-            job=known,
-            jobspec=self._stored.jobspec(known),
-            r=self._stored.r(known),
+            job=replayed,
+            jobspec=self._stored.jobspec(replayed),
+            r=self._stored.r(replayed),
             events=events,
             durable_count=len(events),
         )
-        return entry if known.state is not State.INACTIVE else self.inactive_jobs.summarize(entry)
+        return (
+            entry if replayed.state is not State.INACTIVE else self.inactive_jobs.summarize(entry)
+        )
 
     def _restart_job(self, entry: ActiveJob) -> None:
         """Call the plugins for a job that is active at a restart. What they post waits for all."""
@@ -371,15 +373,15 @@ class JobManager:
                 self._add_dependencies(entry)
             except Rejected as error:
                 note = f"{error}: job may be stuck in DEPEND state"
-                stuck = {"type": "dependency", "severity": 4, "note": note}
-                self.processor.post(entry, "exception", stuck)
+                context = {"type": "dependency", "severity": 4, "note": note}
+                self.processor.post(entry, "exception", context)
         self._stack.call("job.new", entry)
 
     # Serving
 
-    def journal(self, wanted: EventFilter | None = None) -> AsyncIterator[Payload]:
+    def journal(self, event_filter: EventFilter | None = None) -> AsyncIterator[Payload]:
         """Return all events of active jobs, a sentinel, and every event from then on."""
-        return self._journal.follow(wanted or EventFilter())
+        return self._journal.follow(event_filter or EventFilter())
 
     async def rpc(self, topic: str, payload: Payload) -> Payload:
         """Ask a service now. Raises RpcError."""

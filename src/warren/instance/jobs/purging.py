@@ -20,9 +20,9 @@ class RetentionLimits(msgspec.Struct, frozen=True):
     age: float | None = None
     number: int | None = None
 
-    def exceeded(self, ended_at: float, now: float, number: int) -> bool:
+    def exceeded(self, ended_at: float, now: float, job_count: int) -> bool:
         """Return whether the oldest job of so many is to go."""
-        if self.number is not None and number > self.number:
+        if self.number is not None and job_count > self.number:
             return True
         return self.age is not None and now - ended_at >= self.age
 
@@ -45,12 +45,12 @@ def jobs_to_purge(
     total: int,
     limits: RetentionLimits,
     now: float,
-    most: int = PURGE_BATCH,
+    max_jobs: int = PURGE_BATCH,
 ) -> list[JobId]:
     """Return the jobs that are to go, the oldest first. `inactive` is in the order of ends."""
     chosen: list[JobId] = []
     for each in inactive:
-        if len(chosen) == most or not limits.exceeded(each.ended_at, now, total - len(chosen)):
+        if len(chosen) == max_jobs or not limits.exceeded(each.ended_at, now, total - len(chosen)):
             break
         chosen.append(each.id)
     return chosen

@@ -126,10 +126,10 @@ class Jobtap(msgspec.Struct, frozen=True, kw_only=True):
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def read(request: Request, wanted: type[T]) -> T:
+def read(request: Request, kind: type[T]) -> T:
     """Read a request's payload. Raises RpcError(EPROTO) with the place of the mistake."""
     try:
-        return msgspec.convert(request.payload, wanted)
+        return msgspec.convert(request.payload, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise RpcError(errno.EPROTO, f"{request.topic}: {_path_first(str(error))}") from None
 
@@ -203,8 +203,8 @@ def check_memo_size(entry: ActiveJob, memo: Mapping[str, Any]) -> None:
     updated = update(entry.with_pending_events(), Event(0.0, "memo", memo))
     size = len(msgspec.json.encode(updated.memo))
     if size > _LONGEST_MEMO:
-        words = f"the job's memo would have {size} bytes, and {_LONGEST_MEMO} at most"
-        raise RpcError(errno.EFBIG, words)
+        message = f"the job's memo would have {size} bytes, and {_LONGEST_MEMO} at most"
+        raise RpcError(errno.EFBIG, message)
 
 
 def is_log_full(entry: ActiveJob) -> bool:
@@ -222,11 +222,11 @@ def own_changeable_job(manager: JobManager, request: Request) -> ActiveJob:
         raise
 
 
-def check_signal(given: int) -> int:
+def check_signal(signum: int) -> int:
     """Return a signal that there is. Raises RpcError(EINVAL)."""
-    if not 1 <= given <= _GREATEST_SIGNAL:
-        raise RpcError(errno.EINVAL, f"{given} is no signal: they are 1 to {_GREATEST_SIGNAL}")
-    return given
+    if not 1 <= signum <= _GREATEST_SIGNAL:
+        raise RpcError(errno.EINVAL, f"{signum} is no signal: they are 1 to {_GREATEST_SIGNAL}")
+    return signum
 
 
 def selected_jobs(manager: JobManager, request: Request, many: ManyJobs) -> list[ActiveJob]:
@@ -237,7 +237,7 @@ def selected_jobs(manager: JobManager, request: Request, many: ManyJobs) -> list
     return [entry for entry in manager.active() if userid in ANY or entry.job.userid == userid]
 
 
-def _path_first(words: str) -> str:
+def _path_first(message: str) -> str:
     """Put the path, which msgspec names last and with a `$`, where one looks for it."""
-    problem, _, path = words.partition(" - at `$.")
-    return f"{path.removesuffix('`')}: {problem}" if path else words
+    problem, _, path = message.partition(" - at `$.")
+    return f"{path.removesuffix('`')}: {problem}" if path else message

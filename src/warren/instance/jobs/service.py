@@ -118,8 +118,8 @@ class JobManagerService:
             raise RpcError(errno.EPERM, f"guests have an urgency of at most {urgency.DEFAULT}")
         if entry.job.state not in PENDING:
             raise RpcError(errno.EINVAL, "urgency means nothing once a job has its resources")
-        changed = {"urgency": payload.urgency, "userid": request.cred.userid}
-        self._manager.processor.post(entry, "urgency", changed)
+        context = {"urgency": payload.urgency, "userid": request.cred.userid}
+        self._manager.processor.post(entry, "urgency", context)
         await self._manager.wait_committed()
         return {"old_urgency": before}
 
@@ -163,17 +163,17 @@ class JobManagerService:
         return {
             "id": job.id,
             "success": job.result is Result.COMPLETED,
-            "errstr": problem or _status(job.wait_status),
+            "errstr": problem or _describe_status(job.wait_status),
         }
 
     async def _wait_inactive(self, request: Request) -> InactiveJob:
-        given = request.payload.get("id")
-        if type(given) is int and given in ANY:
+        requested_id = request.payload.get("id")
+        if type(requested_id) is int and requested_id in ANY:
             if not request.cred.is_owner:
                 raise RpcError(errno.ECHILD, "guests have no waitable jobs")
             return await self._manager.inactive_jobs.wait(None)
-        wanted = read(request, requests.AnyJob).id
-        found = self._manager.find(JobId(wanted))
+        job_id = read(request, requests.AnyJob).id
+        found = self._manager.find(JobId(job_id))
         if found is None:
             raise RpcError(errno.ECHILD, "unknown job id")
         job = permitted_job(self._manager, request).job
@@ -188,7 +188,7 @@ class JobManagerService:
         size = check_size(request)
         errors = 0
 
-        def may(entry: ActiveJob) -> bool:
+        def is_selected(entry: ActiveJob) -> bool:
             return bool(entry.job.state.bit & payload.states) and (
                 request.cred.is_owner or not is_log_full(entry) or _ends_job(entry, payload)
             )
@@ -196,7 +196,7 @@ class JobManagerService:
         def act(entry: ActiveJob) -> None:
             nonlocal errors
             # Now, not before the first turn: others may have added to its log, or ended it.
-            if self._manager.find(entry.job.id) is not entry or not may(entry):
+            if self._manager.find(entry.job.id) is not entry or not is_selected(entry):
                 return
             if not (request.cred.is_owner or _ends_job(entry, payload)):
                 try:
@@ -206,7 +206,7 @@ class JobManagerService:
                     return
             self._manager.processor.post(entry, "exception", _exception(request, payload))
 
-        entries = [*filter(may, selected_jobs(self._manager, request, payload))]
+        entries = [*filter(is_selected, selected_jobs(self._manager, request, payload))]
         if not payload.dry_run:
             await _in_turns(entries, act)
             await self._manager.wait_committed()
@@ -268,10 +268,10 @@ class JobManagerService:
 
     async def _alloc_query(self, request: Request) -> Payload:
         active = self._manager.active()
-        waits = [entry for entry in active if entry.job.state is State.SCHED]
+        in_sched = [entry for entry in active if entry.job.state is State.SCHED]
         return {
-            "queue_length": sum(not entry.allocating for entry in waits),
-            "alloc_pending": sum(entry.allocating for entry in waits),
+            "queue_length": sum(not entry.allocating for entry in in_sched),
+            "alloc_pending": sum(entry.allocating for entry in in_sched),
             "running": sum(entry.job.state in RUNNING for entry in active),
         }
 
@@ -291,12 +291,12 @@ class JobManagerService:
     async def _journal(self, request: Request) -> AsyncIterator[Payload]:
         """Return the events of jobs; from which moment on, `eventjournal` promises."""
         payload = read(request, requests.Journal)
-        wanted = EventFilter(
+        event_filter = EventFilter(
             full=payload.full,
             allow=None if payload.allow is None else _chosen_names(payload.allow),
             deny=_chosen_names(payload.deny or {}),
         )
-        async for entry in self._manager.journal(wanted):
+        async for entry in self._manager.journal(event_filter):
             yield entry
 
 
@@ -333,7 +333,7 @@ def _chosen_names(names: dict[str, int]) -> frozenset[str]:
     return frozenset(name for name, chosen in names.items() if chosen)
 
 
-def _status(status: int | None) -> str:
+def _describe_status(status: int | None) -> str:
     if not status:
         return ""
     return f"task(s) exited with exit code {status >> 8}" if status >> 8 else f"signal {status}"

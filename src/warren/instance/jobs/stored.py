@@ -19,10 +19,10 @@ from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.message import size_read
 
-_LOST: Final = "job-lost+found.job"
+_LOST_KEY: Final = "job-lost+found.job"
 """Where jobs are kept that cannot be read."""
 
-_GREATEST: Final = "job-manager.max_jobid"
+_MAX_JOBID_KEY: Final = "job-manager.max_jobid"
 """The greatest id of a job that was purged."""
 
 _NOT_ARCHIVED: Final = frozenset({"J", "guest", "summary"})
@@ -40,17 +40,21 @@ class StoredJobs:
         """What users' jobs hold."""
         return self._kvs.quota
 
-    def count_quota(self, job: JobId, userid: int, held: int | None = None) -> None:
+    def count_quota(self, job: JobId, userid: int, quota_bytes: int | None = None) -> None:
         """Count in its user's quota what a job holds; None is what can be found of it."""
         if userid == self._kvs.owner(PRIMARY):
             return
-        if held is None:
-            found = self._kvs.size(fluid.kvs(job)) + self._kvs.size(".", keys.guest_namespace(job))
+        if quota_bytes is None:
+            stored_bytes = self._kvs.size(fluid.kvs(job)) + self._kvs.size(
+                ".", keys.guest_namespace(job)
+            )
             texts = [
                 self._kvs.get(keys.job_key(job, name)) or b"" for name in ("jobspec", "eventlog")
             ]
-            held = PER_JOB + found + sum(size_read(text) - len(text) for text in texts)
-        self.quota.add(keys.guest_namespace(job), userid, held)
+            quota_bytes = (
+                PER_JOB + stored_bytes + sum(size_read(text) - len(text) for text in texts)
+            )
+        self.quota.add(keys.guest_namespace(job), userid, quota_bytes)
 
     def ids(self) -> Iterator[JobId]:
         """Return the ids of all jobs, in order."""
@@ -64,9 +68,9 @@ class StoredJobs:
                 log.error("no job has such a key", key=group)
 
     def max_removed_jobid(self) -> JobId:
-        """Return the greatest id among the jobs that are not there any more; 0 if all are."""
-        purged = self._kvs.get(_GREATEST)
-        lost = map(fluid.parse, self._kvs.names(_LOST))
+        """Return the greatest id among the jobs that were removed; 0 if none was."""
+        purged = self._kvs.get(_MAX_JOBID_KEY)
+        lost = map(fluid.parse, self._kvs.names(_LOST_KEY))
         return max((JobId(int(purged)) if purged else JobId(0), *lost))
 
     def summary(self, job: JobId) -> bytes | None:
@@ -123,24 +127,24 @@ class StoredJobs:
     def replay(self, job: JobId) -> tuple[Job, list[Event]]:
         """Return a job as its log tells it."""
         events = self.events(job)
-        known = replay(job, events)
-        if known.state is State.NEW:
+        replayed = replay(job, events)
+        if replayed.state is State.NEW:
             raise BadFormat("it was never validated")
-        return known, events
+        return replayed, events
 
     def move_to_lost_found(self, job: JobId) -> Iterator[Operation]:
         """Move a job that cannot be read to lost+found, with what it has printed."""
-        place = f"{_LOST}.{fluid.f58plain(job)}"
-        yield from self._copies(fluid.kvs(job), place)
-        yield graft(f"{place}.guest", keys.guest_namespace(job))
+        target = f"{_LOST_KEY}.{fluid.f58plain(job)}"
+        yield from self._copies(fluid.kvs(job), target)
+        yield graft(f"{target}.guest", keys.guest_namespace(job))
         yield unlink(fluid.kvs(job))
 
     def purge(self, jobs: list[JobId]) -> Iterator[Operation]:
         """Remove jobs, and remember that their ids are taken."""
-        yield put(_GREATEST, str(max(*jobs, self.max_removed_jobid())).encode())
+        yield put(_MAX_JOBID_KEY, str(max(*jobs, self.max_removed_jobid())).encode())
         for job in jobs:
             yield unlink(fluid.kvs(job))
 
-    def _copies(self, key: str, place: str) -> Iterator[Operation]:
-        for name, value in self._values_below(place, key):
+    def _copies(self, key: str, target: str) -> Iterator[Operation]:
+        for name, value in self._values_below(target, key):
             yield put(name, value)

@@ -38,12 +38,12 @@ def union(rs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             hosts[rank.rank] = rank.host
             cores.setdefault(rank.rank, set()).update(rank.cores)
             gpus.setdefault(rank.rank, set()).update(rank.gpus)
-    found = (
+    merged = (
         Rank(rank, host, tuple(sorted(cores[rank])), tuple(sorted(gpus[rank])))
         for rank, host in hosts.items()
     )
     return resource_set.encode_all(
-        ResourceSet(ranks=tuple(sorted(found, key=lambda each: each.rank)))
+        ResourceSet(ranks=tuple(sorted(merged, key=lambda each: each.rank)))
     )
 
 

@@ -112,10 +112,10 @@ def without_waitable(data: bytes) -> bytes:
 def job_of(summary: Summary, job: JobId) -> Job:
     """Return the whole job, whose id is that of its directory. Raises BadFormat."""
     try:
-        known = _decode_job(summary.job if summary.version > 1 else _in_version_2(summary.job))
+        decoded = _decode_job(summary.job if summary.version > 1 else _in_version_2(summary.job))
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BadFormat(f"the summary cannot be read: {error}") from None
-    return known if known.id == job else replace(known, id=job)
+    return decoded if decoded.id == job else replace(decoded, id=job)
 
 
 def _in_version_2(job: bytes) -> bytes:

@@ -18,7 +18,7 @@ from warren.rfc.errors import BadFormat
 from warren.rfc.kvsflags import TXN_APPEND
 from warren.rpc.message import RpcError
 
-_LARGEST: Final = 64 * 2**20
+_MAX_COPIED_BYTES: Final = 64 * 2**20
 """Bytes that one commit may copy from blobs."""
 
 Blobs = Callable[[str], bytes | None]
@@ -48,14 +48,14 @@ def read_operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation
         if flags:
             return ops.append(key, treeobj.read_val(dirent), namespace)
         treeobj.check(dirent)
-        found = TreeReader(blobs).node(dirent, DEEPEST - len(parse_key(key)))
+        node = TreeReader(blobs).node(dirent, DEEPEST - len(parse_key(key)))
     except BadFormat as error:
         raise RpcError(errno.EINVAL, str(error)) from None
-    if isinstance(found, bytes):
-        return ops.put(key, found, namespace)
-    if isinstance(found, dict):
-        return ops.tree(key, found, namespace)
-    target, target_namespace = found
+    if isinstance(node, bytes):
+        return ops.put(key, node, namespace)
+    if isinstance(node, dict):
+        return ops.tree(key, node, namespace)
+    target, target_namespace = node
     return ops.symlink(key, target, target_namespace, namespace)
 
 
@@ -64,9 +64,9 @@ class TreeReader:
 
     def __init__(self, blobs: Blobs | None) -> None:
         self._blobs = blobs
-        self._bytes_left = _LARGEST
+        self._bytes_left = _MAX_COPIED_BYTES
 
-    def node(self, obj: Mapping[str, Any], depth: int = DEEPEST) -> Any:
+    def node(self, obj: Mapping[str, Any], depth_left: int = DEEPEST) -> Any:
         """Return a value, a link as (target, namespace), or a directory of such."""
         match obj["type"]:
             case "val":
@@ -79,12 +79,12 @@ class TreeReader:
                 target = ".".join(parse_key(obj["data"]["target"], "the target")) or "."
                 return target, obj["data"].get("namespace", "")
             case "dir":
-                return self.directory(obj, depth)
+                return self.directory(obj, depth_left)
             case "dirref":
-                return self.directory_of(obj["data"][0], depth)
+                return self.directory_of(obj["data"][0], depth_left)
         raise RpcError(errno.EINVAL, f"directories of type {obj['type']} are not known here")
 
-    def directory_of(self, ref: str, depth: int = DEEPEST) -> dict[str, Any]:
+    def directory_of(self, ref: str, depth_left: int = DEEPEST) -> dict[str, Any]:
         """Return the directory that a blob is. Raises RpcError(ENOTDIR) where it is none."""
         try:
             obj = treeobj.decode(self._blob(ref))
@@ -92,13 +92,13 @@ class TreeReader:
             obj = {}
         if obj.get("type") != "dir":
             raise RpcError(errno.ENOTDIR, f"the blob {ref} is no directory")
-        return self.directory(obj, depth)
+        return self.directory(obj, depth_left)
 
-    def directory(self, obj: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    def directory(self, obj: Mapping[str, Any], depth_left: int) -> dict[str, Any]:
         """Return what is in a `dir`."""
-        if depth <= 0:
+        if depth_left <= 0:
             raise RpcError(errno.EINVAL, f"a directory is more than {DEEPEST} names deep")
-        return {name: self.node(each, depth - 1) for name, each in obj["data"].items()}
+        return {name: self.node(each, depth_left - 1) for name, each in obj["data"].items()}
 
     def _blob(self, ref: str) -> bytes:
         if self._blobs is None:
@@ -108,5 +108,5 @@ class TreeReader:
             raise RpcError(errno.ENOENT, f"there is no blob {ref}")
         self._bytes_left -= len(blob)
         if self._bytes_left < 0:
-            raise RpcError(errno.EFBIG, f"a commit copies at most {_LARGEST} bytes")
+            raise RpcError(errno.EFBIG, f"a commit copies at most {_MAX_COPIED_BYTES} bytes")
         return blob

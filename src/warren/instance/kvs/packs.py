@@ -17,7 +17,7 @@ from warren.instance.kvs.operations import encode
 LARGEST: Final = 64 * 2**10
 """Bytes that go into a pack. To read one of its directories is to decompress all of it."""
 
-_LEVEL: Final = 3
+_COMPRESSION_LEVEL: Final = 3
 _MOST_UNPACKED: Final = 32
 """Packs that are kept decompressed for the next reader."""
 _RELEASED_BYTES: Final = 16 * 2**20
@@ -41,7 +41,7 @@ class Pack:
 
 def pack(entries: Mapping[str, Any], last_snapshot: int) -> Pack:
     """Pack directories, which are as `tree.to_plain` returns them."""
-    return Pack(zlib.compress(encode(entries), _LEVEL), len(entries), last_snapshot)
+    return Pack(zlib.compress(encode(entries), _COMPRESSION_LEVEL), len(entries), last_snapshot)
 
 
 class PackCache:
@@ -49,7 +49,7 @@ class PackCache:
 
     def __init__(self) -> None:
         self._unpacked: OrderedDict[Pack, dict[str, Any]] = OrderedDict()
-        self._size = 0
+        self._released_size = 0
         self.released: OrderedDict[Pack, None] = OrderedDict()
         """Packs with digests, out of which something was taken: the latest of them."""
 
@@ -58,10 +58,10 @@ class PackCache:
         if packed.digests is None or packed in self.released:
             return
         self.released[packed] = None
-        self._size += len(packed.blob)
-        while self._size > _RELEASED_BYTES:
+        self._released_size += len(packed.blob)
+        while self._released_size > _RELEASED_BYTES:
             oldest, _ = self.released.popitem(last=False)
-            self._size -= len(oldest.blob)
+            self._released_size -= len(oldest.blob)
 
     def entries(self, packed: Pack) -> dict[str, Any]:
         """Return what is in a pack. It is not to be changed."""

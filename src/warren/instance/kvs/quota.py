@@ -39,47 +39,50 @@ class Quota:
         self._user_limit = user_limit
         self._disk_free = disk_free
         self._bytes_by_user: dict[int, int] = {}
-        self._charges_by_job: dict[str, tuple[int, int]] = {}
+        self._charges_by_namespace: dict[str, tuple[int, int]] = {}
         self._written_while_running: dict[str, int] = {}
         """What of it jobs have written in this life while they ran."""
 
-    def charge(self, job: str, userid: int, count: int, *, is_running: bool = False) -> None:
+    def charge(self, namespace: str, userid: int, count: int, *, is_running: bool = False) -> None:
         """Count bytes that are to be written for a job. Raises RpcError(ENOSPC) for too many.
 
         What a job that `is_running` needs to come to its end is not refused for want of room.
         """
-        taken = self._bytes_by_user.get(userid, 0)
-        written = self._written_while_running.get(job, 0) + count
+        user_bytes = self._bytes_by_user.get(userid, 0)
+        written = self._written_while_running.get(namespace, 0) + count
         is_reserved = is_running and (
             written <= LEAST_RESERVE
-            or (self.bytes_of(job) + count <= END_OF_JOB_RESERVE and taken + count <= USER_RESERVE)
+            or (
+                self.bytes_of(namespace) + count <= END_OF_JOB_RESERVE
+                and user_bytes + count <= USER_RESERVE
+            )
         )
         room = math.inf if is_reserved else self._disk_free() / 2
-        if taken + count > min(self._user_limit, room):
-            why = (
+        if user_bytes + count > min(self._user_limit, room):
+            limit_text = (
                 f"{human(int(self._user_limit))} that each user has (kvs.user-limit)"
                 if self._user_limit <= room
                 else f"{human(int(room))} that each user has while the disk is as full as now"
             )
-            words = f"jobs of user {userid} hold {human(taken)} of the {why}"
-            raise RpcError(errno.ENOSPC, f"{words}: ask the owner to purge those that are over")
-        self.add(job, userid, count)
+            message = f"jobs of user {userid} hold {human(user_bytes)} of the {limit_text}"
+            raise RpcError(errno.ENOSPC, f"{message}: ask the owner to purge those that are over")
+        self.add(namespace, userid, count)
         if is_running:
-            self._written_while_running[job] = written
+            self._written_while_running[namespace] = written
 
-    def add(self, job: str, userid: int, count: int) -> None:
+    def add(self, namespace: str, userid: int, count: int) -> None:
         """Count bytes that are there already."""
         self._bytes_by_user[userid] = self._bytes_by_user.get(userid, 0) + count
-        self._charges_by_job[job] = userid, self.bytes_of(job) + count
+        self._charges_by_namespace[namespace] = userid, self.bytes_of(namespace) + count
 
-    def bytes_of(self, job: str) -> int:
+    def bytes_of(self, namespace: str) -> int:
         """Return how many bytes are counted for a job."""
-        return self._charges_by_job.get(job, (0, 0))[1]
+        return self._charges_by_namespace.get(namespace, (0, 0))[1]
 
-    def release(self, job: str) -> None:
+    def release(self, namespace: str) -> None:
         """Count nothing for a job any more: it is not there."""
-        self._written_while_running.pop(job, None)
-        userid, count = self._charges_by_job.pop(job, (0, 0))
-        left = self._bytes_by_user.pop(userid, 0) - count
-        if left > 0:
-            self._bytes_by_user[userid] = left
+        self._written_while_running.pop(namespace, None)
+        userid, count = self._charges_by_namespace.pop(namespace, (0, 0))
+        bytes_left = self._bytes_by_user.pop(userid, 0) - count
+        if bytes_left > 0:
+            self._bytes_by_user[userid] = bytes_left

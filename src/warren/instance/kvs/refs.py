@@ -34,7 +34,7 @@ LARGEST_BLOB: Final = 2**20
 CACHE_BYTES: Final = 64 * 2**20
 """Bytes of the latest blobs that are kept, of each sort."""
 
-_SLICE: Final = 0.004
+_SLICE_SECONDS: Final = 0.004
 _PASSES: Final = 3
 """How often others have their turn while a digest is made, until it is made in one go."""
 
@@ -82,8 +82,8 @@ class Refs:
 
     def load(self, ref: str, roots: Iterable[Directory]) -> bytes | None:
         """Return a blob, or None; `roots` are where directories are looked for."""
-        for kept in (self._client_blobs, self._made_blobs):
-            found = kept.find(ref)
+        for cache in (self._client_blobs, self._made_blobs):
+            found = cache.find(ref)
             if found is not None:
                 return found
         return self._make_blob(ref, roots)
@@ -94,14 +94,14 @@ class Refs:
         if algorithm != self.algorithm:
             return None
         digest = bytes.fromhex(digits)
-        waiting = list(roots)
-        while waiting:
-            directory = waiting.pop()
+        pending = list(roots)
+        while pending:
+            directory = pending.pop()
             if directory.digest == digest:
                 return self._blob(directory)
             for node in directory.values():
                 if isinstance(node, Directory):
-                    waiting.append(node)
+                    pending.append(node)
             found = self._find_packed(_packs(directory), digest)
             if found is not None:
                 return found
@@ -128,7 +128,7 @@ class Refs:
         for _ in range(_PASSES):
             began = asyncio.get_running_loop().time()
             for _ in self._hash_missing(root):
-                if asyncio.get_running_loop().time() - began > _SLICE:
+                if asyncio.get_running_loop().time() - began > _SLICE_SECONDS:
                     await asyncio.sleep(0)
                     began = asyncio.get_running_loop().time()
             if root.digest is not None:
@@ -162,18 +162,18 @@ class Refs:
 
         Between two steps anything may change.
         """
-        waiting: list[tuple[Directory, bool]] = [(root, False)]
-        while waiting:
-            directory, ready = waiting.pop()
+        pending: list[tuple[Directory, bool]] = [(root, False)]
+        while pending:
+            directory, ready = pending.pop()
             if directory.digest is not None:
                 continue
             if not ready:
-                waiting.append((directory, True))
+                pending.append((directory, True))
                 for packed in _packs(directory):
                     if packed.digests is None:
                         self._hash_pack(packed)
                         yield
-                waiting += [
+                pending += [
                     (node, False)
                     for node in list(directory.values())
                     if isinstance(node, Directory)

@@ -28,7 +28,7 @@ from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Cred, Payload, Request, RpcError
 
 _SYNC: Final = 4
-_COMMIT: Final = 1 | 2 | _SYNC
+_COMMIT_FLAGS: Final = 1 | 2 | _SYNC
 """NO_MERGE and TXN_COMPACT change nothing here, and what is committed is synced in any case."""
 
 LARGEST: Final = 8 * 2**20
@@ -84,15 +84,15 @@ class KvsService:
 
     async def _wait_version(self, request: Request) -> Payload:
         name = permitted_namespace(self._kvs, request)
-        wanted = request.payload.get("rootseq")
-        if type(wanted) is not int:
+        rootseq = request.payload.get("rootseq")
+        if type(rootseq) is not int:
             raise RpcError(errno.EPROTO, "kvs.wait-version takes a namespace and a rootseq")
         with self._kvs.watcher(recursive=True) as watcher:
             while True:
                 watcher.watch({(name, ())})
                 if self._kvs.owner(name) is None:
                     raise RpcError(errno.ENOTSUP, f"the namespace {name} was removed")
-                if self._kvs.version(name) >= wanted:
+                if self._kvs.version(name) >= rootseq:
                     return await self._root_state(request, name)
                 await watcher.wait()
 
@@ -108,14 +108,14 @@ class KvsService:
             and type(sequence) is int and abs(sequence) < 2**63 and type(flags) is int
         ):  # fmt: skip
             raise RpcError(errno.EPROTO, "kvs.commit takes ops, flags, writer and sequence")
-        if flags & ~_COMMIT or (flags & _SYNC and name != PRIMARY):
+        if flags & ~_COMMIT_FLAGS or (flags & _SYNC and name != PRIMARY):
             raise RpcError(errno.EINVAL, f"kvs.commit does not know the flags {flags} in {name}")
         blobs = self._kvs.blob if request.cred.is_owner else None
         operations = [_operation(index, entry, name, blobs) for index, entry in enumerate(entries)]
         if not request.cred.is_owner:
             if sum(map(cost.entries, operations)) > cost.MOST_ENTRIES:
-                words = f"the commit makes over {cost.MOST_ENTRIES} entries: send less in one"
-                raise RpcError(errno.EMSGSIZE, words)
+                message = f"the commit makes over {cost.MOST_ENTRIES} entries: send less in one"
+                raise RpcError(errno.EMSGSIZE, message)
             size = sum(map(cost.size, operations))
             self._kvs.charge(
                 name, size + len(writer), self._namespace_limit, is_running=bool(writer)
@@ -166,11 +166,11 @@ class KvsService:
         return {}
 
     async def _namespaces(self, request: Request) -> Payload:
-        known = ((name, self._kvs.owner(name)) for name in self._kvs.namespaces())
+        names_and_owners = ((name, self._kvs.owner(name)) for name in self._kvs.namespaces())
         return {
             "namespaces": [
                 {"namespace": name, "owner": owner, "flags": 0}
-                for name, owner in known
+                for name, owner in names_and_owners
                 if _is_permitted(request.cred, name, owner)
             ]
         }

@@ -29,7 +29,7 @@ from warren.instance.kvs.tree import (
     unpack,
 )
 
-_ENTRY: Final = 64
+_ENTRY_BYTES: Final = 64
 """Bytes that an entry counts for besides its value."""
 
 
@@ -77,8 +77,8 @@ class Snapshot:
 
     def _take_records(self) -> Iterator[bytes]:
         while self._records:
-            taken, self._records = self._records, []
-            yield from taken
+            records, self._records = self._records, []
+            yield from records
 
     # What is about to change
 
@@ -103,17 +103,17 @@ class Snapshot:
         directory.last_snapshot = self._number
         for packed, names in _packs(directory).items():
             self._take_pack(namespace, path, directory, packed, names)
-        filled: dict[str, Any] = {}
+        leaves: dict[str, Any] = {}
         size = 0
         for name, node in directory.items():
             if not isinstance(node, Directory | Pack):
-                filled[name] = node
-                size += _ENTRY + len(node)
+                leaves[name] = node
+                size += _ENTRY_BYTES + len(node)
                 if size > self._largest:
-                    self._fill(namespace, path, filled)
-                    filled, size = {}, 0
-        if filled or not directory:
-            self._fill(namespace, path, filled)
+                    self._fill(namespace, path, leaves)
+                    leaves, size = {}, 0
+        if leaves or not directory:
+            self._fill(namespace, path, leaves)
 
     def _fill(self, namespace: str, path: str, entries: Mapping[str, Any]) -> None:
         self._put(Operation("fill", namespace, path, encode(entries)))
@@ -134,23 +134,23 @@ class Snapshot:
 
     def _visit(self, namespace: str, root: Directory) -> Iterator[None]:
         """Take a whole namespace. Between two steps anything may change."""
-        waiting: list[tuple[str, Directory]] = [("", root)]
-        while waiting:
-            path, directory = waiting.pop()
+        pending: list[tuple[str, Directory]] = [("", root)]
+        while pending:
+            path, directory = pending.pop()
             for entries in self._packable(directory):
-                made = pack(entries, self._number)
+                new_pack = pack(entries, self._number)
                 digests = {name: directory[name].digest for name in entries}
-                made.digests = None if None in digests.values() else digests
+                new_pack.digests = None if None in digests.values() else digests
                 for name in entries:
-                    directory[name] = made
-                self._put(Operation("pack", namespace, path, encode(([*entries], made.blob))))
+                    directory[name] = new_pack
+                self._put(Operation("pack", namespace, path, encode(([*entries], new_pack.blob))))
                 yield
             for packed, names in _packs(directory).items():
                 self._take_pack(namespace, path, directory, packed, names)
                 yield
             self._take(namespace, path, directory)
             yield
-            waiting += [
+            pending += [
                 (_join(path, name), node)
                 for name, node in directory.items()
                 if isinstance(node, Directory)
@@ -164,11 +164,11 @@ class Snapshot:
         for name, node in list(directory.items()):
             if not isinstance(node, Directory) or directory.get(name) is not node:
                 continue
-            left = self._room_left(node, self._largest)
-            if left < 0:
+            room_left = self._room_left(node, self._largest)
+            if room_left < 0:
                 continue
             entries[name] = to_plain(node, self._context.packs)
-            room -= self._largest - left
+            room -= self._largest - room_left
             if room < 0:
                 yield entries
                 entries, room = {}, self._largest
@@ -198,7 +198,7 @@ class Snapshot:
             else node.items()
         )
         for _, each in found:
-            room = self._room_left(each, room - _ENTRY)
+            room = self._room_left(each, room - _ENTRY_BYTES)
             if room < 0:
                 return room
         return room

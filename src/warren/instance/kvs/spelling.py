@@ -20,8 +20,8 @@ from warren.rfc import fluid
 from warren.rfc.errors import BadFormat
 from warren.rpc.message import RpcError
 
-_LONGEST: Final = 4096
-_GROUP: Final = re.compile(r"[0-9a-f]{4}")
+_LONGEST_KEY: Final = 4096
+_GROUP_PATTERN: Final = re.compile(r"[0-9a-f]{4}")
 
 
 def parse_key(key: Any, what: str = "key") -> list[str]:
@@ -29,10 +29,10 @@ def parse_key(key: Any, what: str = "key") -> list[str]:
     if not isinstance(key, str):
         raise RpcError(errno.EPROTO, f"{what} is not a string")
     # Before it is parted: names without number would take long, and much memory.
-    names = [name for name in key.split(".") if name] if len(key) <= _LONGEST else []
-    if len(key) > _LONGEST or len(names) > DEEPEST:
+    names = [name for name in key.split(".") if name] if len(key) <= _LONGEST_KEY else []
+    if len(key) > _LONGEST_KEY or len(names) > DEEPEST:
         raise RpcError(
-            errno.EINVAL, f"{what} has more than {_LONGEST} characters or {DEEPEST} names"
+            errno.EINVAL, f"{what} has more than {_LONGEST_KEY} characters or {DEEPEST} names"
         )
     return names
 
@@ -49,7 +49,7 @@ def resolve(kvs: Kvs, names: Sequence[str], namespace: str) -> Sequence[str]:
     """Return the names by which the store knows a key: those of a job's directory for its id."""
     if namespace != PRIMARY or len(names) < 2 or names[0] not in ("job", "jobs"):
         return names
-    if all(map(_GROUP.fullmatch, names[1:5])) and len(names) > 4:
+    if all(map(_GROUP_PATTERN.fullmatch, names[1:5])) and len(names) > 4:
         return names
     if names[1] in kvs.names(names[0]):
         return names

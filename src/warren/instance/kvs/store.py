@@ -70,19 +70,21 @@ class Kvs:
         self._namespaces = {PRIMARY: Namespace(PRIMARY, owner, self._context)}
         self._watches = Watches()
         self.refs = Refs(algorithm, self._context.packs, cache_bytes)
-        base_bytes = appended = 0
+        base_bytes = appended_bytes = 0
         for number, text in enumerate(journal.replay(), 1):
             record = ops.decode(text, number)
             try:
                 self._apply_or_undo(record)
             except (ValueError, TypeError, LookupError, AttributeError) as error:
                 raise ops.unreadable(number, str(error)) from error
-            appended += len(text)
+            appended_bytes += len(text)
             if record.operations and record.operations[0].action == "at":
-                base_bytes, appended = base_bytes + appended, 0
+                base_bytes, appended_bytes = base_bytes + appended_bytes, 0
         # What this life has not touched by the time of its first snapshot is packed.
         self._context.snapshot_number = 1
-        self._committer = Committer(journal, self._snapshot, base_bytes, appended, limit=limit)
+        self._committer = Committer(
+            journal, self._snapshot, base_bytes, appended_bytes, limit=limit
+        )
         self._pack_bytes = pack_bytes
 
     async def run(self) -> None:
@@ -154,8 +156,8 @@ class Kvs:
             try:
                 self._apply_operation(operation, changes, strict=record.strict)
             except RpcError as error:
-                named = f"operation {index} ({operation.action} {operation.key}): {error}"
-                raise RpcError(error.errnum, named) from None
+                message = f"operation {index} ({operation.action} {operation.key}): {error}"
+                raise RpcError(error.errnum, message) from None
         if record.writer:
             space = self._namespaces.get(record.operations[0].namespace)
             if space is not None:
@@ -192,15 +194,15 @@ class Kvs:
                 changes.append((name, key, space.remove(key)))
             case "link" | "symlink":
                 if operation.action == "link":
-                    found = Link(".", operation.value.decode())
+                    node = Link(".", operation.value.decode())
                 else:
-                    found = Link(*_decode_value(operation.value))
-                space.set(key, found)
-                changes.append((name, key, found))
+                    node = Link(*_decode_value(operation.value))
+                space.set(key, node)
+                changes.append((name, key, node))
             case "tree":
-                found = unpack(_decode_value(operation.value), snapshot_number, snapshot_number)
-                space.set(key, found)
-                changes.append((name, key, found))
+                node = unpack(_decode_value(operation.value), snapshot_number, snapshot_number)
+                space.set(key, node)
+                changes.append((name, key, node))
             case "graft":
                 self._graft(space, operation, changes)
             case "remove":
@@ -303,16 +305,16 @@ class Kvs:
 
         As `cost` has it. Links are not followed.
         """
-        total, waiting = 0, [self.find(split_key(key), namespace).node]
-        while waiting:
-            node = waiting.pop()
+        total, pending = 0, [self.find(split_key(key), namespace).node]
+        while pending:
+            node = pending.pop()
             if isinstance(node, VALUE):
                 total += len(node) + cost.ENTRY_BYTES
             elif isinstance(node, Pack):
                 total += len(node.blob)
             elif isinstance(node, Directory):
                 total += cost.DIRECTORY_BYTES
-                waiting += node.values()
+                pending += node.values()
         return total
 
     def version(self, namespace: str) -> int:
@@ -348,13 +350,13 @@ class Kvs:
         begins at an offset: there, if nothing is to be given yet.
         """
         offset = 0
-        names, beside = split_key(key), (PRIMARY, tuple(split_key(also_watch or key)))
+        names, also_watched = split_key(key), (PRIMARY, tuple(split_key(also_watch or key)))
         with self.watcher() as watcher:
             while True:
                 found = self.find(names, namespace)
-                watcher.watch({*found.traversed, beside})
-                grown = isinstance(found.node, VALUE) and len(found.node) > offset
-                end = part_end(found.node, offset) if grown else offset
+                watcher.watch({*found.traversed, also_watched})
+                has_grown = isinstance(found.node, VALUE) and len(found.node) > offset
+                end = part_end(found.node, offset) if has_grown else offset
                 if end > offset:
                     chunk, offset = bytes(found.node[offset:end]), end
                     yield chunk

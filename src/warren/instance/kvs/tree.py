@@ -74,14 +74,14 @@ def directory_entries(directory: Directory, packs: PackCache) -> Iterator[tuple[
         yield name, packs.entries(node)[name] if isinstance(node, Pack) else node
 
 
-def unpack(found: Any, changed_after: int, last_snapshot: int) -> Any:
+def unpack(plain: Any, changed_after: int, last_snapshot: int) -> Any:
     """Make a node of what a pack has."""
-    if isinstance(found, dict):
+    if isinstance(plain, dict):
         directory = Directory(changed_after, last_snapshot)
-        for name, each in found.items():
+        for name, each in plain.items():
             directory[name] = unpack(each, changed_after, last_snapshot)
         return directory
-    return found if isinstance(found, bytes) else Link(*found)
+    return plain if isinstance(plain, bytes) else Link(*plain)
 
 
 def release_packs(node: Any, packs: PackCache) -> None:
@@ -142,21 +142,21 @@ class Namespace:
     def remove(self, key: str) -> Any:
         """Remove a key, and the directories that are empty without it."""
         names = key.split(".")
-        path = [self.root]
+        directories = [self.root]
         for name in names[:-1]:
-            following = self._unpacked_directory(path[-1], name)
-            if following is None:
+            child = self._unpacked_directory(directories[-1], name)
+            if child is None:
                 return None
-            path.append(following)
-        if names[-1] not in path[-1]:
+            directories.append(child)
+        if names[-1] not in directories[-1]:
             return None
-        for directory in path:
+        for directory in directories:
             directory.digest = None
-        removed = self._set_entry(".".join(names[:-1]), path[-1], names[-1], None)
-        for depth in range(len(path) - 2, -1, -1):
-            if path[depth + 1]:
+        removed = self._set_entry(".".join(names[:-1]), directories[-1], names[-1], None)
+        for depth in range(len(directories) - 2, -1, -1):
+            if directories[depth + 1]:
                 break
-            self._set_entry(".".join(names[:depth]), path[depth], names[depth], None)
+            self._set_entry(".".join(names[:depth]), directories[depth], names[depth], None)
         return removed
 
     def fill(self, key: str, entries: Mapping[str, Any]) -> None:
@@ -176,15 +176,15 @@ class Namespace:
         directory = self.root
         directory.digest = None
         for depth, name in enumerate(names := split_key(path)):
-            following = directory.get(name)
-            if type(following) is not Directory:
-                following = self._unpacked_directory(directory, name)
-                if following is None:
-                    following = Directory(context.snapshot_number, context.snapshot_number)
-                    before = self._set_entry(".".join(names[:depth]), directory, name, following)
+            child = directory.get(name)
+            if type(child) is not Directory:
+                child = self._unpacked_directory(directory, name)
+                if child is None:
+                    child = Directory(context.snapshot_number, context.snapshot_number)
+                    before = self._set_entry(".".join(names[:depth]), directory, name, child)
                     if before is not None:
                         self.replaced.append((".".join(names[: depth + 1]), before))
-            directory = following
+            directory = child
             directory.digest = None
         self._last_directory = (context.records, path, directory)
         return directory
@@ -237,11 +237,11 @@ class Namespace:
         for _ in range(MOST_LINKS):
             node: Any = self.root
             for depth, name in enumerate(names[:-1]):
-                above, node = node, node.get(name)
+                parent, node = node, node.get(name)
                 if type(node) is Directory:
                     continue
                 if type(node) is Pack:
-                    node = self._unpacked_directory(above, name)
+                    node = self._unpacked_directory(parent, name)
                     continue
                 if isinstance(node, Link):
                     if node.namespace:

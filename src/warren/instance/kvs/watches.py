@@ -15,29 +15,29 @@ class WatchNode(msgspec.Struct, eq=False):
     """The watchers of the key itself."""
     recursive: set[asyncio.Event] = msgspec.field(default_factory=set)
     """The watchers of the key and of everything below it."""
-    below: dict[str, "WatchNode"] = msgspec.field(default_factory=dict)
+    children: dict[str, "WatchNode"] = msgspec.field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.watchers or self.recursive or self.below)
+        return bool(self.watchers or self.recursive or self.children)
 
     def add(self, names: Sequence[str], changed: asyncio.Event, *, recursive: bool) -> None:
         node = self
         for name in names:
-            if name not in node.below:
-                node.below[name] = WatchNode()
-            node = node.below[name]
+            if name not in node.children:
+                node.children[name] = WatchNode()
+            node = node.children[name]
         (node.recursive if recursive else node.watchers).add(changed)
 
     def discard(self, names: Sequence[str], changed: asyncio.Event) -> None:
-        path = [self]
+        nodes = [self]
         for name in names:
-            path.append(path[-1].below[name])
-        path[-1].watchers.discard(changed)
-        path[-1].recursive.discard(changed)
-        for node, name in zip(reversed(path[:-1]), reversed(names), strict=True):
-            if node.below[name]:
+            nodes.append(nodes[-1].children[name])
+        nodes[-1].watchers.discard(changed)
+        nodes[-1].recursive.discard(changed)
+        for node, name in zip(reversed(nodes[:-1]), reversed(names), strict=True):
+            if node.children[name]:
                 break
-            del node.below[name]
+            del node.children[name]
 
     def wake(self, names: Sequence[str], *, below: bool) -> None:
         """Wake the watchers of a key; with `below`, those of keys below it, too."""
@@ -45,10 +45,10 @@ class WatchNode(msgspec.Struct, eq=False):
         for name in names:
             for changed in node.recursive:
                 changed.set()
-            following = node.below.get(name)
-            if following is None:
+            child = node.children.get(name)
+            if child is None:
                 return
-            node = following
+            node = child
         if below:
             node._wake_all()
         else:
@@ -58,7 +58,7 @@ class WatchNode(msgspec.Struct, eq=False):
     def _wake_all(self) -> None:
         for changed in (*self.watchers, *self.recursive):
             changed.set()
-        for node in self.below.values():
+        for node in self.children.values():
             node._wake_all()
 
 

@@ -61,8 +61,8 @@ class KvsWatch:
         if flags & _WATCH_MODES and not flags & WATCH:
             raise RpcError(errno.EINVAL, "WATCH_FULL, WATCH_UNIQ and WATCH_APPEND need WATCH")
         if flags & (WATCH_APPEND | STREAM) and flags & _FORMS:
-            words = "WATCH_APPEND and STREAM do not go with READDIR, READLINK or TREEOBJ"
-            raise RpcError(errno.EINVAL, words)
+            message = "WATCH_APPEND and STREAM do not go with READDIR, READLINK or TREEOBJ"
+            raise RpcError(errno.EINVAL, message)
         state = _ReaderState(lookup, self._part_bytes)
         # Values are told of by their keys; of a directory, everything below it is a part.
         with self._kvs.watcher(recursive=bool(flags & _FORMS)) as watcher:
@@ -74,12 +74,12 @@ class KvsWatch:
                 if found.node is None and flags & WAITCREATE and not state.has_sent:
                     await watcher.wait()
                     continue
-                first = not state.has_sent
+                is_first = not state.has_sent
                 async for answer in state.answers(found):
                     yield answer
                     del answer  # it may be large, and the next one may be long in coming
                 del found
-                if first and flags & WATCH_INITIAL_SENTINEL:
+                if is_first and flags & WATCH_INITIAL_SENTINEL:
                     yield {"val": None}
                 if not flags & WATCH:
                     return
@@ -117,14 +117,14 @@ class _ReaderState:
                 self.has_sent = True
                 yield {"val": treeobj.val(part)}
             return
-        sent = await self._lookup_request.object(found)
+        obj = await self._lookup_request.object(found)
         if flags & (WATCH_FULL | WATCH_UNIQ):
-            digest = hashlib.sha1(orjson.dumps(sent), usedforsecurity=False).digest()
+            digest = hashlib.sha1(orjson.dumps(obj), usedforsecurity=False).digest()
             if digest == self._digest:
                 return
             self._digest = digest
         self.has_sent = True
-        yield {"val": sent}
+        yield {"val": obj}
 
     def _parts(self, found: LookupResult) -> Iterator[bytes]:
         """Return a value in parts of which none is too large for a message."""

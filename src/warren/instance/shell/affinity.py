@@ -19,8 +19,8 @@ from warren.rfc.errors import BadFormat
 MOST: Final = 2**16
 """CPUs that one set of a map may name."""
 
-_GROUPS: Final = re.compile(r"0[xX][0-9a-fA-F]{1,8}(,(0[xX])?[0-9a-fA-F]{1,8})*")
-_MASK: Final = re.compile(r"0[xX][0-9a-fA-F]{1,16384}")
+_GROUPS_PATTERN: Final = re.compile(r"0[xX][0-9a-fA-F]{1,8}(,(0[xX])?[0-9a-fA-F]{1,8})*")
+_MASK_PATTERN: Final = re.compile(r"0[xX][0-9a-fA-F]{1,16384}")
 
 
 class CpuAffinity(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,11 +45,11 @@ class NodeCores(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nodes are emulated on the machine, each with as many cores."""
 
 
-def read(given: object) -> CpuAffinity:
+def read(value: object) -> CpuAffinity:
     """Read the option, `[verbose|dry-run,]on|off|per-task|map:SET;...`. Raises BadFormat."""
-    text = "on" if given in (True, 1) else given
+    text = "on" if value in (True, 1) else value
     if not isinstance(text, str):
-        raise _refusal(given)
+        raise _refusal(value)
     first, comma, rest = text.partition(",")
     verbose, dry_run = first in ("verbose", "dry-run"), first == "dry-run"
     if verbose:
@@ -58,29 +58,29 @@ def read(given: object) -> CpuAffinity:
         case "on" | "off" | "per-task":
             return CpuAffinity(kind=text, verbose=verbose, dry_run=dry_run)
     if not text.startswith("map:"):
-        raise _refusal(given)
+        raise _refusal(value)
     sets = tuple(map(_set, text.removeprefix("map:").split(";")))
     return CpuAffinity(kind="map", sets=sets, verbose=verbose, dry_run=dry_run)
 
 
-def _refusal(given: object) -> BadFormat:
-    return BadFormat(f"is {given!r}, not one of on, off, per-task, map:LIST")
+def _refusal(value: object) -> BadFormat:
+    return BadFormat(f"is {value!r}, not one of on, off, per-task, map:LIST")
 
 
 def _set(text: str) -> frozenset[int]:
     """Read CPUs: a list, or a mask in one piece, or one in groups of 32 bits."""
-    if _MASK.fullmatch(text):
-        found = _bits(int(text, 16))
-    elif _GROUPS.fullmatch(text):
-        found = _bits(int("".join(group[-8:].zfill(8) for group in _without_prefixes(text)), 16))
+    if _MASK_PATTERN.fullmatch(text):
+        cpus = _bits(int(text, 16))
+    elif _GROUPS_PATTERN.fullmatch(text):
+        cpus = _bits(int("".join(group[-8:].zfill(8) for group in _without_prefixes(text)), 16))
     else:
         try:
-            found = frozenset(idset.decode(text, limit=MOST))
+            cpus = frozenset(idset.decode(text, limit=MOST))
         except BadFormat as error:
             raise BadFormat(f"map: {error}") from None
-    if not found:
+    if not cpus:
         raise BadFormat(f"map: {text!r} names no CPU")
-    return found
+    return cpus
 
 
 def _without_prefixes(text: str) -> list[str]:
@@ -113,12 +113,12 @@ def choose_cpus(
     return tuple(chosen)
 
 
-def offset(rank: int, cores: int, cpus: int) -> int:
+def offset(rank: int, core_count: int, cpu_count: int) -> int:
     """Return where the cores of an emulated node begin: after those of the nodes before it.
 
     Each time that the nodes are through, the next ones begin one further: jobs often use the
     first core of each node, and those of all nodes would be on the same few CPUs.
     """
-    if cores == 0:
+    if core_count == 0:
         return 0
-    return rank * cores + rank // (cpus // gcd(cores, cpus))
+    return rank * core_count + rank // (cpu_count // gcd(core_count, cpu_count))

@@ -18,7 +18,7 @@ from typing import Final
 from warren.base.processes import send_signal
 
 _FREEZE_CHECKS: Final = 50
-_PAUSE: Final = 0.001
+_PAUSE_SECONDS: Final = 0.001
 
 
 class Cgroup:
@@ -34,7 +34,7 @@ class Cgroup:
     def processes(self) -> list[int]:
         """Return the processes that are in it, or below it."""
         found: list[int] = []
-        for directory in self._below():
+        for directory in self._subtree():
             with suppress(OSError):
                 found += _processes(directory)
         return found
@@ -44,7 +44,7 @@ class Cgroup:
         try:
             _write(self._path / "cgroup.kill", "1")
         except FileNotFoundError:
-            for directory in self._below():
+            for directory in self._subtree():
                 _kill_one(directory)
 
     def remove(self) -> bool:
@@ -56,7 +56,7 @@ class Cgroup:
         except OSError:
             if self.processes():
                 return False
-            for directory in self._below():
+            for directory in self._subtree():
                 with suppress(OSError):
                     os.rmdir(directory)
             return not self._path.exists()
@@ -69,7 +69,7 @@ class Cgroup:
                 if entry.is_dir():
                     yield entry.name, Cgroup(entry)
 
-    def _below(self) -> list[Path]:
+    def _subtree(self) -> list[Path]:
         """Return the cgroup and those in it, the innermost first."""
         return [Path(directory) for directory, _, _ in os.walk(self._path, topdown=False)]
 
@@ -79,13 +79,13 @@ class Cgroups:
 
     def __init__(self, base: Path) -> None:
         self._base = base
-        self._made = 0
+        self._made_count = 0
 
     def make(self, name: str) -> Cgroup:
         """Make a cgroup, of a name that is no other's. Raises OSError."""
         while True:
-            self._made += 1
-            path = self._base / f"{name}.{self._made}"
+            self._made_count += 1
+            path = self._base / f"{name}.{self._made_count}"
             try:
                 os.mkdir(path)
             except FileExistsError:
@@ -98,15 +98,15 @@ class Cgroups:
 
 def cluster_cgroups(cluster: str, proc: Path = Path("/proc/self")) -> Cgroups | None:
     """Return the cgroups for a cluster's jobs; None where this process may not make any."""
-    for _, ours, needed in _hierarchies(proc):
-        base = ours / _name(cluster)
+    for _, own_directory, kill_files in _hierarchies(proc):
+        base = own_directory / _name(cluster)
         try:
             base.mkdir(exist_ok=True)
         except OSError:
             continue
         # A process is moved by a user that may write at both ends and where they meet.
-        movable = os.access(ours / "cgroup.procs", os.W_OK)
-        if movable and any((base / each).exists() for each in needed):
+        movable = os.access(own_directory / "cgroup.procs", os.W_OK)
+        if movable and any((base / each).exists() for each in kill_files):
             return Cgroups(base)
         base.rmdir()
     return None
@@ -145,11 +145,11 @@ def _hierarchies(proc: Path) -> Iterator[tuple[Path, Path, tuple[str, ...]]]:
     if this kernel can kill in them.
     """
     try:
-        ours = [line.split(":", 2) for line in (proc / "cgroup").read_text().splitlines()]
+        memberships = [line.split(":", 2) for line in (proc / "cgroup").read_text().splitlines()]
         mounts = [line.split() for line in (proc / "mountinfo").read_text().splitlines()]
     except OSError:
         return
-    for version, controller, needed in (
+    for version, controller, kill_files in (
         ("cgroup2", "", ("cgroup.kill", "cgroup.freeze")),
         ("cgroup", "freezer", ("freezer.state",)),
     ):
@@ -157,31 +157,31 @@ def _hierarchies(proc: Path) -> Iterator[tuple[Path, Path, tuple[str, ...]]]:
             kind, _, options = mount[mount.index("-") + 1 :][:3]
             if kind != version or (controller and controller not in options.split(",")):
                 continue
-            for _, controllers, path in ours:
+            for _, controllers, path in memberships:
                 if controller in controllers.split(",") and path.startswith(mount[3]):
-                    below = path.removeprefix(mount[3]).lstrip("/")
-                    yield Path(mount[4]), Path(mount[4]) / below, needed
+                    relative = path.removeprefix(mount[3]).lstrip("/")
+                    yield Path(mount[4]), Path(mount[4]) / relative, kill_files
 
 
 def _kill_one(directory: Path) -> None:
     """Kill what is in one cgroup, none of which can run or end while it is looked at."""
-    stopped, running = {
+    freeze, thaw = {
         True: (("cgroup.freeze", "1"), ("cgroup.freeze", "0")),
         False: (("freezer.state", "FROZEN"), ("freezer.state", "THAWED")),
     }[(directory / "cgroup.freeze").exists()]
     with suppress(OSError):
-        _write(directory / stopped[0], stopped[1])
+        _write(directory / freeze[0], freeze[1])
     try:
         for _ in range(_FREEZE_CHECKS):
             if _is_frozen(directory):
                 break
-            time.sleep(_PAUSE)
+            time.sleep(_PAUSE_SECONDS)
         send_signal(lambda: _processes(directory), signal.SIGKILL)
     except OSError:
         return  # it was removed
     finally:
         with suppress(OSError):
-            _write(directory / running[0], running[1])
+            _write(directory / thaw[0], thaw[1])
 
 
 def _processes(directory: Path) -> list[int]:
@@ -197,8 +197,8 @@ def _is_frozen(directory: Path) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    opened = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        os.write(opened, text.encode())
+        os.write(descriptor, text.encode())
     finally:
-        os.close(opened)
+        os.close(descriptor)

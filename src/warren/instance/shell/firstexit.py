@@ -17,11 +17,11 @@ class FirstExit(ShellPlugin):
 
     def __init__(self) -> None:
         self._exit_seen = False
-        self._running = 0
+        self._running_count = 0
         """How many of this node's tasks have not ended."""
 
     async def init(self, shell: RunningShell) -> None:
-        self._running = len(shell.info.ranks)
+        self._running_count = len(shell.info.ranks)
         if shell.info.rank != 0:
             shell.serve("running", Method(lambda request: self._serve(shell, request), guest=True))
 
@@ -31,18 +31,18 @@ class FirstExit(ShellPlugin):
             shell.background(self._watch_others(shell))
 
     async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
-        self._running -= 1
+        self._running_count -= 1
         if self._exit_seen or shell.ending:
             return
         self._exit_seen = True
         info, options = shell.info, shell.info.options
-        others = info.size if info.rank == 0 else len(info.ranks)
+        task_count = info.size if info.rank == 0 else len(info.ranks)
         if status != 0 and options.exit_on_error:
             how = f"signal {status & 0x7F}" if status & 0x7F else f"exit code {status >> 8}"
             # The others are ended for it: how that goes is not what the job has ended with.
             note = f"the first task to exit, {task.rank}, ended with {how}"
             await shell.fail(note, wait_status=status)
-        elif options.exit_timeout is not None and others > 1:
+        elif options.exit_timeout is not None and task_count > 1:
             shell.background(self._fail_after(shell, options.exit_timeout))
 
     async def _watch_others(self, shell: RunningShell) -> None:
@@ -55,8 +55,8 @@ class FirstExit(ShellPlugin):
         await asyncio.sleep(seconds)
         if await self._any_running(shell):
             spelled = duration.format_fsd(seconds)
-            words = f"the first task exited {spelled} ago, and others still run (exit-timeout)"
-            await shell.fail(words)
+            message = f"the first task exited {spelled} ago, and others still run (exit-timeout)"
+            await shell.fail(message)
 
     async def _any_running(self, shell: RunningShell) -> bool:
         """Return whether tasks run here, or at the leader whether they do anywhere.
@@ -64,13 +64,13 @@ class FirstExit(ShellPlugin):
         Nodes are asked, and waited for: that one has not said that its tasks have ended may be
         because no other shell could be reached.
         """
-        if self._running or shell.info.rank != 0:
-            return self._running > 0
-        others = range(1, len(shell.info.hosts))
-        asked = (shell.peers.ask(other, "running", {}) for other in others)
-        answers = await asyncio.gather(*asked)
+        if self._running_count or shell.info.rank != 0:
+            return self._running_count > 0
+        other_nodes = range(1, len(shell.info.hosts))
+        requests = (shell.peers.ask(other, "running", {}) for other in other_nodes)
+        answers = await asyncio.gather(*requests)
         return any(answer["running"] for answer in answers if answer is not None)
 
     async def _serve(self, shell: RunningShell, request: Request) -> Payload:
         shell.check_permitted(request)
-        return {"running": self._running}
+        return {"running": self._running_count}

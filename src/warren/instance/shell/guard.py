@@ -25,31 +25,31 @@ def run_guarded(
     `kill_timeout` seconds, and left.
     """
     adopt_orphans()
-    passed = (signal.SIGTERM, signal.SIGINT)
+    forwarded = (signal.SIGTERM, signal.SIGINT)
     # Until there is a process to pass them on to.
-    signal.pthread_sigmask(signal.SIG_BLOCK, passed)
+    signal.pthread_sigmask(signal.SIG_BLOCK, forwarded)
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, passed)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
             code = run_child()
         except Exception:
             traceback.print_exc()  # nothing else could report it
         finally:
             # Not sys.exit: what this process has set up is not the child's to unwind.
             os._exit(code)
-    for signum in passed:
+    for signum in forwarded:
         signal.signal(signum, lambda signum, _: os.kill(child, signum))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    for signum in passed:
+    for signum in forwarded:
         signal.signal(signum, signal.SIG_IGN)
     on_child_exit()
     _, status = os.waitpid(child, 0)
-    left = kill_until_gone(_descendants, kill_timeout, lambda: kill(_descendants))
-    if left:
-        print("processes do not die:", *left, file=sys.stderr, flush=True)
+    survivors = kill_until_gone(_descendants, kill_timeout, lambda: kill(_descendants))
+    if survivors:
+        print("processes do not die:", *survivors, file=sys.stderr, flush=True)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 

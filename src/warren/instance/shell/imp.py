@@ -32,7 +32,7 @@ _PR_SET_DUMPABLE: Final = 4
 _PR_CAP_AMBIENT: Final = 47
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 _CAPABILITY_VERSION_3: Final = 0x20080522
-_KEYCTL: Final = {"x86_64": 250, "aarch64": 219, "ppc64le": 271}
+_KEYCTL_NUMBERS: Final = {"x86_64": 250, "aarch64": 219, "ppc64le": 271}
 """The number of the system call, which the C library has no function for."""
 _KEYCTL_JOIN_SESSION_KEYRING: Final = 1
 
@@ -64,7 +64,9 @@ def refusal(userid: int) -> str | None:
             f"this instance is user {os.geteuid()}'s, who cannot run jobs as other users: "
             "an instance for several users is root's"
         )
-    lacking = [name for name, bit in _CAPABILITIES.items() if not _effective() >> bit & 1]
+    lacking = [
+        name for name, bit in _CAPABILITIES.items() if not _effective_capabilities() >> bit & 1
+    ]
     if lacking:
         return f"this instance cannot run jobs as other users here: it lacks {', '.join(lacking)}"
     return None if account(userid) is not None else f"there is no user {userid} on this machine"
@@ -112,8 +114,8 @@ def become(user: Account) -> None:
     _leave_keyring()
     os.chdir("/")
     os.umask(0o022)
-    _, most = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard_limit))
     userlimits.limit_processes()
     os.setgroups(list(user.groups))
     os.setresgid(user.group, user.group, user.group)
@@ -132,9 +134,9 @@ def become(user: Account) -> None:
 
 def _check(user: Account) -> None:
     """Raise IdentityRefused unless this process is the user, and cannot be another one again."""
-    ids = (os.getresuid(), os.getresgid(), sorted(os.getgroups()), _effective())
-    wanted = ((user.userid,) * 3, (user.group,) * 3, sorted(user.groups), 0)
-    if ids != wanted:
+    ids = (os.getresuid(), os.getresgid(), sorted(os.getgroups()), _effective_capabilities())
+    expected = ((user.userid,) * 3, (user.group,) * 3, sorted(user.groups), 0)
+    if ids != expected:
         raise IdentityRefused(f"the process has not become user {user.userid}")
     with suppress(PermissionError):
         os.setresuid(0, 0, 0)
@@ -143,25 +145,25 @@ def _check(user: Account) -> None:
 
 def _leave_keyring() -> None:
     """Take a session keyring of our own: its starter's may hold keys."""
-    number = _KEYCTL.get(platform.machine())
+    number = _KEYCTL_NUMBERS.get(platform.machine())
     if number is not None:
         _libc.syscall(number, _KEYCTL_JOIN_SESSION_KEYRING, None)
 
 
 def _set_no_capabilities() -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    none = (ctypes.c_uint32 * 6)()
-    if _libc.capset(header, none) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    no_capabilities = (ctypes.c_uint32 * 6)()
+    if _libc.capset(header, no_capabilities) != 0:
+        errnum = ctypes.get_errno()
+        raise OSError(errnum, os.strerror(errnum))
 
 
-def _effective() -> int:
+def _effective_capabilities() -> int:
     """Return the capabilities that this process has, as the kernel numbers them."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    found = (ctypes.c_uint32 * 6)()
-    if _libc.capget(header, found) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    masks = (ctypes.c_uint32 * 6)()
+    if _libc.capget(header, masks) != 0:
+        errnum = ctypes.get_errno()
+        raise OSError(errnum, os.strerror(errnum))
     # Effective, permitted and inheritable; first the lower half of each, then the upper.
-    return int(found[0]) | int(found[3]) << 32
+    return int(masks[0]) | int(masks[3]) << 32

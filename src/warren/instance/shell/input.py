@@ -37,16 +37,16 @@ class Stdin(ShellPlugin):
     """The plugin."""
 
     def __init__(self) -> None:
-        self._writers: dict[int, int] = {}
+        self._input_descriptors: dict[int, int] = {}
         """The ends of pipes that this node's tasks read from, by rank; or of their terminals."""
         self._terminals: dict[int, Terminal] = {}
         self._room_waits: dict[int, asyncio.Future[None]] = {}
         """What waits for room in those pipes, by rank."""
         self._tasks_started = asyncio.Event()
         """Set when this node's tasks are there, or could not be started."""
-        self._files: list[int] = []
+        self._file_descriptors: list[int] = []
         self._bytes_accepted = 0
-        self._number = 0
+        self._last_number = 0
         """Of the last piece that was passed on, or taken."""
         self._sequences: dict[str, int] = {}
         """Of the last piece of each writer that was taken."""
@@ -66,21 +66,21 @@ class Stdin(ShellPlugin):
             for index in range(len(info.ranks)):
                 path = Path(info.cwd or "/", fill_in(stdin.path, info, index))
                 try:
-                    self._files.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                    self._file_descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
                 except OSError as error:
                     raise CannotRun(f"input file {path}: {error.strerror}") from error
             shell.initial_logs[KEY] = [header, stdio.redirect(now, STREAM, stdio.ALL, stdin.path)]
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
         if shell.info.options.stdin.type == "service" and task.terminal is not None:
-            self._writers[task.rank] = task.terminal.writer()
+            self._input_descriptors[task.rank] = task.terminal.writer()
             self._terminals[task.rank] = task.terminal
         elif shell.info.options.stdin.type == "service":
-            task.stdin, writing = os.pipe()
-            os.set_blocking(writing, False)
-            self._writers[task.rank] = writing
-        elif self._files:
-            task.stdin = self._files[task.index]
+            task.stdin, descriptor = os.pipe()
+            os.set_blocking(descriptor, False)
+            self._input_descriptors[task.rank] = descriptor
+        elif self._file_descriptors:
+            task.stdin = self._file_descriptors[task.index]
 
     async def task_fork(self, shell: RunningShell, task: TaskStart) -> None:
         if task.stdin is not None:
@@ -88,16 +88,16 @@ class Stdin(ShellPlugin):
             task.stdin = None
 
     async def start(self, shell: RunningShell) -> None:
-        self._files.clear()
+        self._file_descriptors.clear()
         self._tasks_started.set()
 
     async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
         self._close(task.rank)
 
     def exit(self, shell: RunningShell) -> None:
-        for rank in list(self._writers):
+        for rank in list(self._input_descriptors):
             self._close(rank)
-        for descriptor in self._files:
+        for descriptor in self._file_descriptors:
             with suppress(OSError):
                 os.close(descriptor)
 
@@ -110,9 +110,9 @@ class Stdin(ShellPlugin):
         else:
             work = self._accept_forwarded(request.payload)
         # The sender may go, or lose the connection: what was begun is fed to its end.
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        shell.background(_run_and_answer(work, done))
-        await asyncio.shield(done)
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        shell.background(_run_and_answer(work, answer))
+        await asyncio.shield(answer)
         return {}
 
     async def _accept_forwarded(self, payload: Payload) -> None:
@@ -123,8 +123,8 @@ class Stdin(ShellPlugin):
             raise RpcError(errno.EPROTO, "stdin goes to the leader of the job's shells")
         async with self._lock:
             # What comes again, since the answer was lost, was fed before.
-            if number > self._number:
-                self._number = number
+            if number > self._last_number:
+                self._last_number = number
                 await self._feed(ranks, chunk, eof=eof)
 
     async def _accept_once(self, shell: RunningShell, payload: Payload) -> None:
@@ -152,16 +152,16 @@ class Stdin(ShellPlugin):
         if self._closed:
             raise RpcError(errno.EPIPE, "the job's standard input was closed before")
         # What is typed at a terminal may be a password, and is for the task alone.
-        typed = shell.info.options.pty.interactive and ranks is not None and set(ranks) == {0}
-        if not typed:
+        is_typed = shell.info.options.pty.interactive and ranks is not None and set(ranks) == {0}
+        if not is_typed:
             await self._record(shell, chunk, ranks, eof=eof)
         self._closed = eof and ranks is None
-        self._number += 1
+        self._last_number += 1
         async with asyncio.TaskGroup() as feeding:
             feeding.create_task(self._feed(ranks, chunk, eof=eof))
             for other in range(1, len(shell.info.hosts)):
-                passed = {**payload, "number": self._number}
-                feeding.create_task(shell.peers.ask(other, STREAM, passed))
+                forwarded = {**payload, "number": self._last_number}
+                feeding.create_task(shell.peers.ask(other, STREAM, forwarded))
 
     async def _record(
         self, shell: RunningShell, chunk: bytes, ranks: Iterable[int] | None, *, eof: bool
@@ -169,31 +169,37 @@ class Stdin(ShellPlugin):
         """Write a piece down. Raises RpcError where that would be too much for the KVS."""
         self._bytes_accepted += len(chunk)
         if self._bytes_accepted > MOST:
-            words = f"no more than {MOST} bytes of input go to a job: have it read a file (--input)"
-            raise RpcError(errno.EFBIG, words)
+            message = (
+                f"no more than {MOST} bytes of input go to a job: have it read a file (--input)"
+            )
+            raise RpcError(errno.EFBIG, message)
         now = shell.clock.now()
-        named = stdio.ALL if ranks is None else idset.encode(ranks)
+        ranks_text = stdio.ALL if ranks is None else idset.encode(ranks)
         if chunk:
-            event = stdio.data(now, STREAM, named, chunk, eof=eof)
+            event = stdio.data(now, STREAM, ranks_text, chunk, eof=eof)
         else:
-            event = stdio.eof(now, STREAM, named)
+            event = stdio.eof(now, STREAM, ranks_text)
         if chunk or eof:
             await shell.append(KEY, [event])
 
     async def _feed(self, ranks: Iterable[int] | None, chunk: bytes, *, eof: bool) -> None:
         await self._tasks_started.wait()
-        wanted = self._writers if ranks is None else [r for r in ranks if r in self._writers]
+        ranks_to_feed = (
+            self._input_descriptors
+            if ranks is None
+            else [r for r in ranks if r in self._input_descriptors]
+        )
         async with asyncio.TaskGroup() as writing:
-            for rank in list(wanted):
+            for rank in list(ranks_to_feed):
                 writing.create_task(self._write(rank, chunk, eof=eof))
 
     async def _write(self, rank: int, chunk: bytes, *, eof: bool) -> None:
         if rank in self._terminals:
             chunk = self._terminals[rank].encode_input(chunk, eof=eof)
         view = memoryview(chunk)
-        while view and rank in self._writers:
+        while view and rank in self._input_descriptors:
             try:
-                view = view[os.write(self._writers[rank], view) :]
+                view = view[os.write(self._input_descriptors[rank], view) :]
             except BlockingIOError:
                 await self._wait_room(rank)
             except OSError:  # it is not read any more
@@ -204,18 +210,18 @@ class Stdin(ShellPlugin):
     async def _wait_room(self, rank: int) -> None:
         """Wait until something can be written, or until the task reads no more."""
         loop = asyncio.get_running_loop()
-        descriptor = self._writers[rank]
+        descriptor = self._input_descriptors[rank]
         self._room_waits[rank] = room = loop.create_future()
         loop.add_writer(descriptor, _resolve, room)
         try:
             await room
         finally:
             del self._room_waits[rank]
-            if self._writers.get(rank) == descriptor:
+            if self._input_descriptors.get(rank) == descriptor:
                 loop.remove_writer(descriptor)
 
     def _close(self, rank: int) -> None:
-        descriptor = self._writers.pop(rank, None)
+        descriptor = self._input_descriptors.pop(rank, None)
         if descriptor is not None:
             asyncio.get_running_loop().remove_writer(descriptor)
             os.close(descriptor)
@@ -224,15 +230,15 @@ class Stdin(ShellPlugin):
             _resolve(self._room_waits[rank])
 
 
-async def _run_and_answer(work: Coroutine[Any, Any, None], done: "asyncio.Future[None]") -> None:
+async def _run_and_answer(work: Coroutine[Any, Any, None], answer: "asyncio.Future[None]") -> None:
     """Do something, and answer how it has ended, if the client is there still."""
     try:
         await work
     except RpcError as error:
-        done.set_exception(error)
-        done.exception()  # it may not be asked for any more
+        answer.set_exception(error)
+        answer.exception()  # it may not be asked for any more
     else:
-        done.set_result(None)
+        answer.set_result(None)
 
 
 def _resolve(ready: "asyncio.Future[None]") -> None:
@@ -248,9 +254,9 @@ def _read_request(payload: Payload) -> tuple[bytes, tuple[int, ...] | None, bool
     if stream != STREAM or not isinstance(data, str) or not isinstance(eof, bool):
         raise RpcError(errno.EPROTO, "stdin takes stream, ranks, data, encoding and eof")
     try:
-        wanted = None if ranks == stdio.ALL else idset.decode(str(ranks))
+        decoded_ranks = None if ranks == stdio.ALL else idset.decode(str(ranks))
         if encoding == "base64":
-            return binascii.a2b_base64(data, strict_mode=True), wanted, eof
-        return data.encode(), wanted, eof
+            return binascii.a2b_base64(data, strict_mode=True), decoded_ranks, eof
+        return data.encode(), decoded_ranks, eof
     except (BadFormat, ValueError) as error:
         raise RpcError(errno.EPROTO, f"stdin: {error}") from None

@@ -17,8 +17,8 @@ GPUS: Final = "CUDA_VISIBLE_DEVICES"
 
 def limit_name(number: int) -> str:
     """Return the name of a limit, as the shell option has it."""
-    known = (name for name in dir(resource) if name.startswith("RLIMIT_"))
-    found = next((name for name in known if getattr(resource, name) == number), str(number))
+    names = (name for name in dir(resource) if name.startswith("RLIMIT_"))
+    found = next((name for name in names if getattr(resource, name) == number), str(number))
     return found.removeprefix("RLIMIT_").lower()
 
 
@@ -29,23 +29,23 @@ class ResourceLimits(ShellPlugin):
         self._limits: dict[int, tuple[int, int]] = {}
 
     async def init(self, shell: RunningShell) -> None:
-        for number, wanted in shell.info.options.rlimits.items():
+        for number, soft in shell.info.options.rlimits.items():
             _, hard = resource.getrlimit(number)
-            above = hard != resource.RLIM_INFINITY and not 0 <= wanted <= hard
-            if above and wanted >= 0:
-                said = (
-                    f"the limit {limit_name(number)}={wanted} is above the hard limit here, {hard}"
+            is_above = hard != resource.RLIM_INFINITY and not 0 <= soft <= hard
+            if is_above and soft >= 0:
+                message = (
+                    f"the limit {limit_name(number)}={soft} is above the hard limit here, {hard}"
                 )
-                await shell.log(WARNING, said)
-            self._limits[number] = (hard if above else wanted, hard)
+                await shell.log(WARNING, message)
+            self._limits[number] = (hard if is_above else soft, hard)
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
         if self._limits:
             task.before_exec.append(self._set)
 
     def _set(self) -> None:
-        for number, both in self._limits.items():
-            resource.setrlimit(number, both)
+        for number, soft_and_hard in self._limits.items():
+            resource.setrlimit(number, soft_and_hard)
 
 
 class Cpus(ShellPlugin):
@@ -57,16 +57,18 @@ class Cpus(ShellPlugin):
         """The CPUs of each task of this node; none where they are not bound."""
 
     async def init(self, shell: RunningShell) -> None:
-        wanted = shell.info.options.cpu_affinity
+        option = shell.info.options.cpu_affinity
         # What the shell may use is all that the node has: the machine, or what a batch job was
         # bound to.
         available = sorted(os.sched_getaffinity(0))
         sets = _sets(shell.info, self._node, available)
-        if wanted.verbose:
+        if option.verbose:
             for rank, cpus in zip(shell.info.ranks, sets, strict=True):
-                words = f"bound to CPUs {idset.encode(cpus)}" if cpus else "not bound to CPUs"
-                await shell.log(NOTICE, f"cpu-affinity: task {rank} on {shell.info.host}: {words}")
-        if not wanted.dry_run and any(sets):
+                binding = f"bound to CPUs {idset.encode(cpus)}" if cpus else "not bound to CPUs"
+                await shell.log(
+                    NOTICE, f"cpu-affinity: task {rank} on {shell.info.host}: {binding}"
+                )
+        if not option.dry_run and any(sets):
             self._sets = sets
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
@@ -76,24 +78,26 @@ class Cpus(ShellPlugin):
 
 def _sets(info: ShellInfo, node: NodeCores, available: Sequence[int]) -> list[frozenset[int]]:
     """Choose the CPUs of each task of a node; empty sets where they are not bound."""
-    wanted, tasks = info.options.cpu_affinity, len(info.ranks)
-    if wanted.kind == "map":
-        missing = frozenset().union(*wanted.sets).difference(available)
+    option, tasks = info.options.cpu_affinity, len(info.ranks)
+    if option.kind == "map":
+        missing = frozenset().union(*option.sets).difference(available)
         if missing:
             raise CannotRun(
                 f"shell option cpu-affinity names CPUs {idset.encode(missing)}, "
                 f"and {info.host} has {idset.encode(available)}"
             )
-        return [wanted.sets[index % len(wanted.sets)] for index in range(tasks)]
-    own = info.resources
+        return [option.sets[index % len(option.sets)] for index in range(tasks)]
+    resources = info.resources
     cpus = (
-        () if wanted.kind == "off" else affinity.choose_cpus(own.rank, own.cores, node, available)
+        ()
+        if option.kind == "off"
+        else affinity.choose_cpus(resources.rank, resources.cores, node, available)
     )
-    if not cpus or wanted.kind == "on":
+    if not cpus or option.kind == "on":
         return [frozenset(cpus)] * tasks
     # More cores than CPUs: each task has as many of these as of those, as far as there are.
-    each = tuple(cpus[index % len(cpus)] for index in range(len(own.cores)))
-    return [frozenset(those) for those in split_units(each, tasks)]
+    cpu_by_core = tuple(cpus[index % len(cpus)] for index in range(len(resources.cores)))
+    return [frozenset(those) for those in split_units(cpu_by_core, tasks)]
 
 
 class Gpus(ShellPlugin):

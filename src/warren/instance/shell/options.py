@@ -25,7 +25,7 @@ MAX_OUTPUT_LIMIT: Final = 10**9
 EXIT_TIMEOUT: Final = 30.0
 TIME_LEFT: Final = 60.0
 
-_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([kKMG]?)")
+_SIZE_PATTERN: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([kKMG]?)")
 _UNITS: Final = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -155,12 +155,14 @@ def _output(output: Mapping[str, Any], name: str, default: Stream) -> Stream:
     if type_ == "file" and not path:
         _refuse(f"{where}path", "is missing: a file has a path")
     buffer = _object(given, "buffer", where)
-    usually = "line" if name == "stdout" else "none"
+    default_buffering = "line" if name == "stdout" else "none"
     return Stream(
         type=type_,  # type: ignore[arg-type]
         path=path if type_ == "file" else "",
         label=_flag(given, "label", where) if "label" in given else default.label,
-        line_buffered=_one_of(buffer, "type", ("none", "line"), usually, f"{where}buffer.")
+        line_buffered=_one_of(
+            buffer, "type", ("none", "line"), default_buffering, f"{where}buffer."
+        )
         == "line",
     )
 
@@ -179,7 +181,7 @@ def _input(given: Mapping[str, Any]) -> Stream:
 def _limit(given: Any) -> int:
     if given is None:
         return OUTPUT_LIMIT
-    match = _SIZE.fullmatch(str(given))
+    match = _SIZE_PATTERN.fullmatch(str(given))
     size = int(float(match[1]) * _UNITS[match[2]]) if match is not None else 0
     if not 0 < size <= MAX_OUTPUT_LIMIT:
         _refuse("output.limit", f"is {given!r}, not a size up to 1G, as in 10M")

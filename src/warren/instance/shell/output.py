@@ -26,11 +26,11 @@ from warren.rfc.eventlog import Event
 from warren.rpc.message import RpcError
 
 STREAMS: Final = ("stdout", "stderr")
-_PENDING: Final = 64
+_MAX_PENDING: Final = 64
 """Pieces of output that may wait to be written down; then the tasks have to wait."""
-_PIECE: Final = 2**16
+_PIECE_BYTES: Final = 2**16
 """Bytes of a line that is written down though it is not complete."""
-_BATCH: Final = 2**20
+_BATCH_CHARACTERS: Final = 2**20
 """Characters of a log that are written at a time, but for the last event among them."""
 
 Append = Callable[[str, str], Awaitable[None]]
@@ -53,7 +53,7 @@ class Output:
         self._clock = clock
         self._info = info
         self._append = append
-        self._pending: asyncio.Queue[Event | None] = asyncio.Queue(_PENDING)
+        self._pending: asyncio.Queue[Event | None] = asyncio.Queue(_MAX_PENDING)
         self._bytes_left = dict.fromkeys(STREAMS, info.options.output_limit)
         self._files: dict[str, _File] = {}
         self._cut_off = False
@@ -125,13 +125,15 @@ class Output:
         stream, rank = self._stream(name), self._info.ranks[index]
         file = self._files[self._path(stream, index)] if stream.type == "file" else None
         # A terminal shows what there is of a line: a user may be asked to go on with it.
-        lines = stream.label or (stream.line_buffered and not self._info.options.pty.includes(rank))
+        by_line = stream.label or (
+            stream.line_buffered and not self._info.options.pty.includes(rank)
+        )
         incomplete = b""
         while chunk := await task.read(name):
-            if lines:
+            if by_line:
                 chunk = incomplete + chunk
                 end = chunk.rfind(b"\n") + 1
-                if end == 0 and len(chunk) >= _PIECE:
+                if end == 0 and len(chunk) >= _PIECE_BYTES:
                     end = len(chunk)
                 chunk, incomplete = chunk[:end], chunk[end:]
             if chunk:
@@ -157,21 +159,21 @@ class Output:
             await self._put_log(name, rank, chunk)
 
     async def _put_log(self, name: str, rank: int, chunk: bytes) -> None:
-        left = self._bytes_left[name]
-        if left < 0:
+        bytes_left = self._bytes_left[name]
+        if bytes_left < 0:
             return
-        self._bytes_left[name] = left - len(chunk)
-        for start in range(0, min(len(chunk), left), _PIECE):
-            piece = chunk[start : min(start + _PIECE, left)]
+        self._bytes_left[name] = bytes_left - len(chunk)
+        for start in range(0, min(len(chunk), bytes_left), _PIECE_BYTES):
+            piece = chunk[start : min(start + _PIECE_BYTES, bytes_left)]
             await self._pending.put(stdio.data(self._clock.now(), name, rank, piece))
-        if len(chunk) > left:
+        if len(chunk) > bytes_left:
             self._bytes_left[name] = -1
             limit = self._info.options.output_limit
-            words = (
+            message = (
                 f"{name} of {self._info.host} is cut off after {limit} bytes: "
                 "write it to a file, or raise shell option output.limit"
             )
-            await self._warn(WARNING, words)
+            await self._warn(WARNING, message)
 
     async def _write_file(self, file: _File, rank: int, chunk: bytes) -> None:
         if file.broken:
@@ -189,9 +191,9 @@ class Output:
             file.broken = True
             await self._warn(WARNING, f"output file {file.path}: {error.strerror}")
 
-    async def _warn(self, level: int, words: str) -> None:
+    async def _warn(self, level: int, message: str) -> None:
         now = self._clock.now()
-        event = stdio.log(now, level, words, rank=self._info.rank, component="shell")
+        event = stdio.log(now, level, message, rank=self._info.rank, component="shell")
         await self._pending.put(event)
 
     # To the log
@@ -211,7 +213,7 @@ class Output:
                     events.append(event)
                     texts.append(eventlog.encode(event))
                     length += len(texts[-1])
-                if length >= _BATCH or self._pending.empty():
+                if length >= _BATCH_CHARACTERS or self._pending.empty():
                     break
                 event = self._pending.get_nowait()
             ended = event is None
@@ -231,11 +233,11 @@ class Output:
             if self._cut_off:
                 return
             self._cut_off = True
-            words = f"the output of {self._info.host} is cut off here: {error}"
+            message = f"the output of {self._info.host} is cut off here: {error}"
             now = self._clock.now()
-            warning = stdio.log(now, WARNING, words, rank=self._info.rank, component="shell")
-            kept = [warning, *(event for event in events if not _is_data(event))]
-            await self._write_log(kept, "".join(map(eventlog.encode, kept)))
+            warning = stdio.log(now, WARNING, message, rank=self._info.rank, component="shell")
+            remaining = [warning, *(event for event in events if not _is_data(event))]
+            await self._write_log(remaining, "".join(map(eventlog.encode, remaining)))
 
 
 def _is_data(event: Event) -> bool:

@@ -116,7 +116,7 @@ class _DyingShell(msgspec.Struct):
     shell: _Shell
     since: float
     pause: float = _FIRST_PAUSE
-    next: float = 0.0
+    next_check: float = 0.0
     aborting: int = 0
     """The process that aborts what the rest waits for, if there has been any."""
 
@@ -151,7 +151,7 @@ class ShellParent:
         self._living: dict[int, _Shell] = {}
         """All that have not ended, by their processes."""
         self._dying: list[_DyingShell] = []
-        self._cleaning: set[int] = set()
+        self._cleaning_processes: set[int] = set()
         """Processes that remove what shells have left."""
         self._connection: socket.socket | None = None
         self._buffer = b""
@@ -164,8 +164,8 @@ class ShellParent:
         adopt_orphans()
         self._end_all_leftovers()
         gc.freeze()  # or a shell would go through all that is here, and have it copied
-        reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(writing)
+        wakeup_reader, wakeup_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wakeup_writer)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         # What is to end with its instance must not end before it, which has jobs to end first.
         handler = self._end if self._outlives_instance else lambda *_: None
@@ -173,9 +173,9 @@ class ShellParent:
         signal.signal(signal.SIGINT, handler)
         while not self._ending:
             self._connect()
-            ready = self._wait_readable(reading)
-            if reading in ready:
-                os.read(reading, _CHUNK)
+            ready = self._wait_readable(wakeup_reader)
+            if wakeup_reader in ready:
+                os.read(wakeup_reader, _CHUNK)
                 self._reap()
             self._check_dying()
             if self._connection is not None and self._connection.fileno() in ready:
@@ -200,7 +200,7 @@ class ShellParent:
         """Return how long nothing is to be done if nothing happens."""
         waits = [] if self._connection is not None else [_RETRY]
         now = time.monotonic()
-        waits += [max(0.0, dying.next - now) for dying in self._dying]
+        waits += [max(0.0, dying.next_check - now) for dying in self._dying]
         return min(waits, default=None)
 
     # The instance
@@ -224,10 +224,10 @@ class ShellParent:
         self._tag += 1
         self._send(Message(tag=self._tag, topic=topic, payload=message.pack(payload)))
 
-    def _send(self, sent: Message) -> None:
+    def _send(self, outgoing: Message) -> None:
         if self._connection is not None:
             try:
-                self._connection.sendall(message.encode(sent))
+                self._connection.sendall(message.encode(outgoing))
             except OSError:
                 self._disconnect()
 
@@ -263,8 +263,8 @@ class ShellParent:
         try:
             answer = self._methods()[method](message.unpack(received.payload))
         except (KeyError, msgspec.ValidationError, RpcError, OSError) as error:
-            number = getattr(error, "errnum", None) or getattr(error, "errno", None)
-            self._send(Message(tag=received.tag, errnum=number or errno.EPROTO, error=str(error)))
+            errnum = getattr(error, "errnum", None) or getattr(error, "errno", None)
+            self._send(Message(tag=received.tag, errnum=errnum or errno.EPROTO, error=str(error)))
         else:
             self._send(Message(tag=received.tag, errnum=0, payload=message.pack(answer or {})))
 
@@ -329,17 +329,17 @@ class ShellParent:
             # Not sys.exit: what the parent has set up is not the child's to unwind.
             os._exit(code)
 
-    def _write_note(self, start: StartRequest, words: str) -> None:
+    def _write_note(self, start: StartRequest, note: str) -> None:
         """In a shell that cannot be: tell the parent why."""
-        line = msgspec.json.encode([start.id, start.rank, words[:_LONGEST_NOTE]])
+        line = msgspec.json.encode([start.id, start.rank, note[:_LONGEST_NOTE]])
         os.write(self._notes_writer, line + b"\n")
 
     def _read_notes(self) -> None:
         with suppress(BlockingIOError):
             for line in os.read(self._notes_reader, _CHUNK).splitlines():
-                job, rank, words = msgspec.json.decode(line)
+                job, rank, note = msgspec.json.decode(line)
                 if (job, rank) in self._shells:
-                    self._shells[job, rank].note = words
+                    self._shells[job, rank].note = note
 
     def _reap(self) -> None:
         self._read_notes()
@@ -348,7 +348,7 @@ class ShellParent:
                 process, status = os.waitpid(-1, os.WNOHANG)
                 if process == 0:
                     return
-                self._cleaning.discard(process)
+                self._cleaning_processes.discard(process)
                 shell = self._living.pop(process, None)
                 if shell is not None:  # not an orphan that another process has left behind
                     shell.status = status
@@ -358,20 +358,20 @@ class ShellParent:
     def _check_dying(self) -> None:
         """Forget shells of which nothing is left, and kill what is left of the others."""
         now = time.monotonic()
-        for dying in [dying for dying in self._dying if dying.next <= now]:
+        for dying in [dying for dying in self._dying if dying.next_check <= now]:
             shell = dying.shell
             if shell.status is not None and self._is_gone(shell):
                 self._dying.remove(dying)
                 shell.survivors = []
-                cleaning = self._life.clean(shell.start)
-                if cleaning is not None:
-                    self._cleaning.add(cleaning)
+                cleaning_process = self._life.clean(shell.start)
+                if cleaning_process is not None:
+                    self._cleaning_processes.add(cleaning_process)
                 self._report(shell)
                 continue
             self._kill_all(shell)
             if dying.pause == _LONGEST_PAUSE:
                 self._abort_servers(dying)
-            dying.next = now + dying.pause
+            dying.next_check = now + dying.pause
             dying.pause = min(dying.pause * 2, _LONGEST_PAUSE)
             if shell.status is not None and now - dying.since > self._kill_timeout:
                 shell.survivors = self._leftovers(shell)
@@ -379,9 +379,9 @@ class ShellParent:
 
     def _abort_servers(self, dying: "_DyingShell") -> None:
         """Have a process abort what the rest of a shell waits for, as that may take long."""
-        if dying.aborting in self._cleaning:
+        if dying.aborting in self._cleaning_processes:
             return
-        left = self._leftovers(dying.shell)
+        leftovers = self._leftovers(dying.shell)
         try:
             process = os.fork()
         except OSError:
@@ -389,21 +389,21 @@ class ShellParent:
         if process == 0:
             try:
                 signal.set_wakeup_fd(-1)
-                fuse.abort_servers(left, dying.shell.start.userid)
+                fuse.abort_servers(leftovers, dying.shell.start.userid)
             except Exception:
                 traceback.print_exc()  # nothing else could report it
             finally:
                 os._exit(0)
         dying.aborting = process
-        self._cleaning.add(process)
+        self._cleaning_processes.add(process)
 
     def _report(self, shell: _Shell) -> None:
         if not shell.reported and self._shells.get(shell.key) is shell:
             shell.reported = True
             if shell.survivors:
                 job, rank = shell.key
-                words = f"job {job}, shell {rank}: processes do not die: {shell.survivors}"
-                print(words, file=sys.stderr, flush=True)
+                warning = f"job {job}, shell {rank}: processes do not die: {shell.survivors}"
+                print(warning, file=sys.stderr, flush=True)
             self._ask(f"{EXEC_SERVICE}{self._suffix}.exited", shell.report())
 
     def _is_gone(self, shell: _Shell) -> bool:
@@ -419,7 +419,7 @@ class ShellParent:
         if shell.status is None:
             return [shell.process, *descendants(shell.process)]
         # What shells leave behind is ours, and it cannot be told any more which one has left it.
-        return descendants(os.getpid(), excluded=self._living.keys() | self._cleaning)
+        return descendants(os.getpid(), excluded=self._living.keys() | self._cleaning_processes)
 
     def _kill_all(self, shell: _Shell) -> None:
         if shell.cgroup is not None:
@@ -440,7 +440,7 @@ class ShellParent:
             # It may wait for a file server itself, as for the job's directory.
             if all(each.shell is not shell for each in self._dying):
                 now = time.monotonic()
-                self._dying.append(_DyingShell(shell, now, next=now + _FIRST_PAUSE))
+                self._dying.append(_DyingShell(shell, now, next_check=now + _FIRST_PAUSE))
         # Also then: it may have been too early for it to be in its cgroup.
         with suppress(ProcessLookupError):
             os.kill(shell.process, signum)
@@ -451,9 +451,11 @@ class ShellParent:
 
     def _end_all_leftovers(self) -> None:
         """Kill every process of this instance's jobs that is left, until none is, or none dies."""
-        left = kill_until_gone(self._all_leftovers, self._kill_timeout, self._kill_all_leftovers)
-        if left:
-            print("processes do not die:", *left, file=sys.stderr, flush=True)
+        survivors = kill_until_gone(
+            self._all_leftovers, self._kill_timeout, self._kill_all_leftovers
+        )
+        if survivors:
+            print("processes do not die:", *survivors, file=sys.stderr, flush=True)
 
     def _kill_all_leftovers(self) -> None:
         for cgroup in cgroups.job_cgroups(self._cluster):
@@ -461,8 +463,8 @@ class ShellParent:
         kill(self._all_leftovers)
 
     def _all_leftovers(self) -> set[int]:
-        found = set(descendants(os.getpid()))
+        leftovers = set(descendants(os.getpid()))
         for cgroup in cgroups.job_cgroups(self._cluster):
             if not cgroup.remove():
-                found.update(cgroup.processes())
-        return found
+                leftovers.update(cgroup.processes())
+        return leftovers

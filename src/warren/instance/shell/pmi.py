@@ -32,7 +32,7 @@ LIBRARY: Final = "FLUX_PMI_LIBRARY_PATH"
 _LINE_MAX: Final = 4096
 _SPAWN_MAX: Final = 2**20
 """Bytes of a request to spawn, which has many lines, and is refused."""
-_PAIR: Final = re.compile(r"\s*([^\s=]+)=(\S*)")
+_PAIR_PATTERN: Final = re.compile(r"\s*([^\s=]+)=(\S*)")
 _NOT_OFFERED: Final = {
     "publish_name": "publish_result",
     "unpublish_name": "unpublish_result",
@@ -49,7 +49,7 @@ class JobAborted(Exception):
     """A client wants the whole job to end."""
 
     code: str
-    words: str
+    message: str
 
 
 class KeyValues:
@@ -72,7 +72,7 @@ class KeyValues:
         return self._unexchanged.get(key, self._exchanged.get(key))
 
     def pair_at(self, index: int) -> tuple[str, str] | None:
-        """Return a pair by its place, of those that were exchanged."""
+        """Return a pair by its index, of those that were exchanged."""
         return next(islice(self._exchanged.items(), index, None), None)
 
     def unexchanged(self) -> dict[str, str]:
@@ -96,7 +96,7 @@ class Client:
         self._pairs = pairs
         self._enter = enter
         self._initialized = False
-        self._spawning = 0
+        self._spawn_bytes = 0
         self.in_barrier = False
         """Whether it is in a barrier."""
         self.finalized = False
@@ -107,34 +107,34 @@ class Client:
         Raises ProtocolError, or JobAborted.
         """
         text = _text(line)
-        if self._spawning:
+        if self._spawn_bytes:
             return self._spawn(text)
         if self.in_barrier or self.finalized:
             raise ProtocolError("a request that does not wait for its answer")
         if text.strip() == "mcmd=spawn":
-            self._spawning = 1
+            self._spawn_bytes = 1
             return None
-        words = dict(_pairs(text))
-        command = words.get("cmd")
+        arguments = dict(_parse_pairs(text))
+        command = arguments.get("cmd")
         if command is None:
             raise ProtocolError(f"a line without a command: {text[:80]!r}")
         if not self._initialized and command != "init":
             raise ProtocolError(f"{command} before init")
-        return self._command(command, words, text)
+        return self._command(command, arguments, text)
 
     def _spawn(self, text: str) -> str | None:
-        self._spawning += len(text) + 1
-        if self._spawning > _SPAWN_MAX:
+        self._spawn_bytes += len(text) + 1
+        if self._spawn_bytes > _SPAWN_MAX:
             raise ProtocolError("a request to spawn without an end")
         if text.strip() != "endcmd":
             return None
-        self._spawning = 0
+        self._spawn_bytes = 0
         return "cmd=spawn_result rc=-1 errcodes=-1"
 
-    def _command(self, command: str, words: Mapping[str, str], text: str) -> str | None:
+    def _command(self, command: str, arguments: Mapping[str, str], text: str) -> str | None:
         match command:
             case "init":
-                return self._init(words)
+                return self._init(arguments)
             case "get_maxes":
                 return (
                     f"cmd=maxes rc=0 kvsname_max={NAME_MAX} keylen_max={KEY_MAX} "
@@ -147,11 +147,11 @@ class Client:
             case "get_universe_size":
                 return f"cmd=universe_size rc=0 size={self._info.size}"
             case "put":
-                return self._put(words, text)
+                return self._put(arguments, text)
             case "get":
-                return self._get(words)
+                return self._get(arguments)
             case "getbyidx":
-                return self._get_by_index(words)
+                return self._get_by_index(arguments)
             case "barrier_in":
                 self.in_barrier = True
                 self._enter(self)
@@ -160,14 +160,14 @@ class Client:
                 self.finalized = True
                 return "cmd=finalize_ack rc=0"
             case "abort":
-                raise JobAborted(words.get("exitcode", "1"), text.partition("error_msg=")[2])
+                raise JobAborted(arguments.get("exitcode", "1"), text.partition("error_msg=")[2])
         result = _NOT_OFFERED.get(command)
         if result is None:
             raise ProtocolError(f"an unknown command: {command[:80]!r}")
         return f"cmd={result} rc=-1 msg=not_offered"
 
-    def _init(self, words: Mapping[str, str]) -> str:
-        version, subversion = words.get("pmi_version"), words.get("pmi_subversion")
+    def _init(self, arguments: Mapping[str, str]) -> str:
+        version, subversion = arguments.get("pmi_version"), arguments.get("pmi_subversion")
         if version is None or subversion is None or not (version + subversion).isdecimal():
             raise ProtocolError("init without the client's version")
         if int(version) < 1:
@@ -175,8 +175,8 @@ class Client:
         self._initialized = True
         return "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"
 
-    def _put(self, words: Mapping[str, str], text: str) -> str:
-        name, key = words.get("kvsname"), words.get("key")
+    def _put(self, arguments: Mapping[str, str], text: str) -> str:
+        name, key = arguments.get("kvsname"), arguments.get("key")
         # A value is the rest of the line: it may have blanks in it.
         value = text.partition(" value=")[2]
         if name is None or key is None or " value=" not in text:
@@ -187,8 +187,8 @@ class Client:
             return "cmd=put_result rc=-1 msg=too_long"
         return "cmd=put_result rc=0 msg=success"
 
-    def _get(self, words: Mapping[str, str]) -> str:
-        name, key = words.get("kvsname"), words.get("key")
+    def _get(self, arguments: Mapping[str, str]) -> str:
+        name, key = arguments.get("kvsname"), arguments.get("key")
         if name is None or key is None:
             raise ProtocolError("get takes kvsname and key")
         value = self._pairs.get(key) if name == self._pairs.name else None
@@ -196,14 +196,14 @@ class Client:
             return "cmd=get_result rc=-1 msg=unknown_key"
         return f"cmd=get_result rc=0 msg=success value={value}"
 
-    def _get_by_index(self, words: Mapping[str, str]) -> str:
-        index = words.get("idx", "")
+    def _get_by_index(self, arguments: Mapping[str, str]) -> str:
+        index = arguments.get("idx", "")
         if not index.isdecimal() or len(index) > 9:
             raise ProtocolError("getbyidx takes idx")
-        found = self._pairs.pair_at(int(index))
-        if found is None:
+        pair = self._pairs.pair_at(int(index))
+        if pair is None:
             return "cmd=getbyidx_results rc=-2 reason=no_more_keyvals"
-        key, value = found
+        key, value = pair
         return f"cmd=getbyidx_results rc=0 nextidx={int(index) + 1} key={key} val={value}"
 
 
@@ -217,8 +217,8 @@ def _text(line: bytes) -> str:
     return text
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for match in _PAIR.finditer(text):
+def _parse_pairs(text: str) -> Iterator[tuple[str, str]]:
+    for match in _PAIR_PATTERN.finditer(text):
         yield match[1], match[2]
         if match[1] == "value":
             return
@@ -230,12 +230,12 @@ class Pmi(ShellPlugin):
     def __init__(self, library: Path = Path(sys.prefix) / "lib/warren/libpmi.so") -> None:
         """`library` is for programs that load one, if it was built."""
         self._library = library
-        self._sockets: dict[int, socket.socket] = {}
-        """Ours, by rank."""
+        self._shell_sockets: dict[int, socket.socket] = {}
+        """The shell's ends of the tasks' sockets, by rank."""
         self._task_sockets: dict[int, socket.socket] = {}
         self._clients: dict[Client, socket.socket] = {}
         self._in_barrier: list[Client] = []
-        self._exchanges = 0
+        self._exchange_count = 0
         self._pairs: KeyValues | None = None
 
     async def init(self, shell: RunningShell) -> None:
@@ -248,47 +248,47 @@ class Pmi(ShellPlugin):
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
         if self._pairs is None:
             return
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        self._sockets[task.rank], self._task_sockets[task.rank] = ours, theirs
-        task.descriptors.append(theirs.fileno())
-        task.environment["PMI_FD"] = str(theirs.fileno())
+        shell_socket, task_socket = socket.socketpair()
+        shell_socket.setblocking(False)
+        self._shell_sockets[task.rank], self._task_sockets[task.rank] = shell_socket, task_socket
+        task.descriptors.append(task_socket.fileno())
+        task.environment["PMI_FD"] = str(task_socket.fileno())
         task.environment["PMI_RANK"] = str(task.rank)
         task.environment["PMI_SIZE"] = str(shell.info.size)
         task.environment.pop("PMI_SPAWNED", None)  # of a job that this one was submitted from
 
     async def task_fork(self, shell: RunningShell, task: TaskStart) -> None:
-        theirs = self._task_sockets.pop(task.rank, None)
-        if theirs is None:
+        task_socket = self._task_sockets.pop(task.rank, None)
+        if task_socket is None:
             return
-        theirs.close()
+        task_socket.close()
         assert self._pairs is not None
-        ours = self._sockets[task.rank]
+        shell_socket = self._shell_sockets[task.rank]
         client = Client(shell.info, self._pairs, lambda entered: self._enter(shell, entered))
-        self._clients[client] = ours
-        held = bytearray()
+        self._clients[client] = shell_socket
+        buffer = bytearray()
         asyncio.get_running_loop().add_reader(
-            ours.fileno(), self._receive, shell, task.rank, client, held
+            shell_socket.fileno(), self._receive, shell, task.rank, client, buffer
         )
 
     async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
         self._close(task.rank)
 
     def exit(self, shell: RunningShell) -> None:
-        for rank in list(self._sockets):
+        for rank in list(self._shell_sockets):
             self._close(rank)
 
     def _close(self, rank: int) -> None:
-        ours = self._sockets.pop(rank, None)
-        if ours is not None:
-            asyncio.get_running_loop().remove_reader(ours.fileno())
-            ours.close()
+        shell_socket = self._shell_sockets.pop(rank, None)
+        if shell_socket is not None:
+            asyncio.get_running_loop().remove_reader(shell_socket.fileno())
+            shell_socket.close()
 
     # From a task
 
-    def _receive(self, shell: RunningShell, rank: int, client: Client, held: bytearray) -> None:
+    def _receive(self, shell: RunningShell, rank: int, client: Client, buffer: bytearray) -> None:
         try:
-            data = self._sockets[rank].recv(_LINE_MAX)
+            data = self._shell_sockets[rank].recv(_LINE_MAX)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -296,23 +296,23 @@ class Pmi(ShellPlugin):
         if not data:
             self._close(rank)
             return
-        held += data
+        buffer += data
         try:
-            while (end := held.find(b"\n")) >= 0:
-                line = bytes(held[:end])
-                del held[: end + 1]
+            while (end := buffer.find(b"\n")) >= 0:
+                line = bytes(buffer[:end])
+                del buffer[: end + 1]
                 answer = client.answer(line)
                 if answer is not None:
                     self._send(client, answer)
-            if len(held) > _LINE_MAX:
+            if len(buffer) > _LINE_MAX:
                 raise ProtocolError("a line without an end")
         except ProtocolError as error:
             self._close(rank)
             shell.background(shell.fail(f"task {rank} breaks the PMI protocol: {error}"))
         except JobAborted as error:
             self._close(rank)
-            words = f": {error.words}" if error.words else ""
-            note = f"task {rank} aborts the job with code {error.code[:10]}{words[:200]}"
+            message = f": {error.message}" if error.message else ""
+            note = f"task {rank} aborts the job with code {error.code[:10]}{message[:200]}"
             shell.background(shell.fail(note))
 
     def _send(self, client: Client, answer: str) -> None:
@@ -336,9 +336,11 @@ class Pmi(ShellPlugin):
 
     async def _exchange(self, shell: RunningShell, entered: list[Client]) -> None:
         assert self._pairs is not None
-        self._exchanges += 1
+        self._exchange_count += 1
         try:
-            everything = await shell.peers.meet(f"pmi-{self._exchanges}", self._pairs.unexchanged())
+            everything = await shell.peers.meet(
+                f"pmi-{self._exchange_count}", self._pairs.unexchanged()
+            )
         except RpcError:
             # A shell has failed: its tasks will not come, and these are told so.
             answer = "cmd=barrier_out rc=-1"

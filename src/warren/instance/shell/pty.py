@@ -23,7 +23,7 @@ RESIZE: Final = "pty-resize"
 INTERACTIVE_RANK: Final = 0
 """The rank of the task to which a client may be attached."""
 
-_LARGEST: Final = 2**16 - 1
+_MAX_DIMENSION: Final = 2**16 - 1
 
 
 class Pty(ShellPlugin):
@@ -48,18 +48,18 @@ class Pty(ShellPlugin):
             shell.serve(OUTPUT, Method(lambda request: self._output(shell, request), guest=True))
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
-        wanted = shell.info.options.pty
-        if not wanted.includes(task.rank):
+        option = shell.info.options.pty
+        if not option.includes(task.rank):
             return
-        is_interactive = wanted.interactive and task.rank == INTERACTIVE_RANK
+        is_interactive = option.interactive and task.rank == INTERACTIVE_RANK
         try:
-            if is_interactive and not wanted.capture:
-                task.terminal = WatchedTerminal(wanted.size, drain_timeout=self._drain_timeout)
+            if is_interactive and not option.capture:
+                task.terminal = WatchedTerminal(option.size, drain_timeout=self._drain_timeout)
             else:
-                task.terminal = Terminal(wanted.size, echo=is_interactive)
+                task.terminal = Terminal(option.size, echo=is_interactive)
         except OSError as error:
-            words = f"there is no pseudo-terminal for task {task.rank}: {error.strerror}"
-            raise CannotRun(words) from error
+            message = f"there is no pseudo-terminal for task {task.rank}: {error.strerror}"
+            raise CannotRun(message) from error
         self._terminals[task.rank] = task.terminal
         if is_interactive:
             self._terminal_ready.set()
@@ -93,13 +93,15 @@ class Pty(ShellPlugin):
 
     async def _resize(self, shell: RunningShell, request: Request) -> Payload:
         shell.check_permitted(request)
-        rows, columns = (_read_length(request.payload.get(name)) for name in ("rows", "columns"))
+        rows, columns = (
+            _check_dimension(request.payload.get(name)) for name in ("rows", "columns")
+        )
         await self._terminal_ready.wait()
         self._terminals[INTERACTIVE_RANK].resize(rows, columns)
         return {}
 
 
-def _read_length(given: object) -> int:
-    if not isinstance(given, int) or not 0 < given <= _LARGEST:
+def _check_dimension(value: object) -> int:
+    if not isinstance(value, int) or not 0 < value <= _MAX_DIMENSION:
         raise RpcError(errno.EPROTO, f"{RESIZE} takes rows and columns")
-    return given
+    return value

@@ -28,17 +28,17 @@ _MEETINGS_KEPT: Final = 3
 
 
 class _Meeting(msgspec.Struct):
-    given: dict[int, Mapping[str, Any]] = msgspec.field(default_factory=dict)
+    given_by_rank: dict[int, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     complete: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     @property
     def exchanged(self) -> bool:
         """Whether all have come, and brought something that takes space."""
-        return self.complete.is_set() and any(self.given.values())
+        return self.complete.is_set() and any(self.given_by_rank.values())
 
     def result(self) -> dict[str, Any]:
         everything: dict[str, Any] = {}
-        for each in self.given.values():
+        for each in self.given_by_rank.values():
             everything.update(each)
         return everything
 
@@ -104,12 +104,12 @@ class ShellPeers:
     async def _join(self, name: str, rank: int, given: Mapping[str, Any]) -> dict[str, Any]:
         meeting = self._meetings.setdefault(name, _Meeting())
         # One that comes again, after a lost connection, brings what it brought.
-        meeting.given.setdefault(rank, given)
-        if len(meeting.given) == self._size:
+        meeting.given_by_rank.setdefault(rank, given)
+        if len(meeting.given_by_rank) == self._size:
             meeting.complete.set()
-            exchanged = [each for each, old in self._meetings.items() if old.exchanged]
-            for old in exchanged[:-_MEETINGS_KEPT]:
-                del self._meetings[old]
+            exchanged_names = [each for each, other in self._meetings.items() if other.exchanged]
+            for old_name in exchanged_names[:-_MEETINGS_KEPT]:
+                del self._meetings[old_name]
         await meeting.complete.wait()
         return meeting.result()
 
@@ -137,8 +137,8 @@ class ShellPeers:
 
     async def ask(self, rank: int, method: str, payload: Payload) -> Payload | None:
         """Ask another shell, as the leader, and return its answer; None when it has left."""
-        asked = self._handle.rpc(f"{self.service(rank)}.{method}", payload)
-        return await _first(asked, self._wait_left(rank), self._wait_hopeless())  # type: ignore[no-any-return]
+        call = self._handle.rpc(f"{self.service(rank)}.{method}", payload)
+        return await _first(call, self._wait_left(rank), self._wait_hopeless())  # type: ignore[no-any-return]
 
     async def _wait_left(self, rank: int) -> None:
         await self._left_events[rank].wait()
@@ -165,12 +165,12 @@ class ShellPeers:
     # The leader answers
 
     async def _serve_gathered(self, request: Request) -> Payload:
-        self._check_permitted(request)
+        self._permitted_rank(request)
         await self._gathered.wait()
         return {}
 
     async def _serve_meet(self, request: Request) -> Payload:
-        rank = self._check_permitted(request)
+        rank = self._permitted_rank(request)
         name, given = request.payload.get("name"), request.payload.get("given")
         if not isinstance(name, str) or not isinstance(given, Mapping) or rank is None:
             raise RpcError(errno.EPROTO, "meet takes name, rank and given")
@@ -178,7 +178,7 @@ class ShellPeers:
         return {"given": await self._join(name, rank, given)}
 
     async def _serve_leave(self, request: Request) -> Payload:
-        rank = self._check_permitted(request)
+        rank = self._permitted_rank(request)
         if rank is None:
             raise RpcError(errno.EPROTO, "leave takes a rank")
         self._gathered.set()
@@ -186,18 +186,18 @@ class ShellPeers:
         self.some_node_done.set()
         return {}
 
-    def _check_permitted(self, request: Request) -> int | None:
+    def _permitted_rank(self, request: Request) -> int | None:
         """Return the rank of the shell that asks, if it says a rank that there is."""
         if not request.cred.is_owner and request.cred.userid != self._userid:
             raise RpcError(errno.EPERM, "the job is another user's")
         rank = request.payload.get("rank")
-        known = isinstance(rank, int) and 0 < rank < self._size
-        return rank if known else None
+        is_known = isinstance(rank, int) and 0 < rank < self._size
+        return rank if is_known else None
 
 
-async def _first(*asked: Coroutine[Any, Any, Any]) -> Any:
+async def _first(*coroutines: Coroutine[Any, Any, Any]) -> Any:
     """Return what is there first, or raise it; the rest is given up."""
-    tasks = [asyncio.ensure_future(each) for each in asked]
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         return next(task for task in tasks if task in done).result()

@@ -70,7 +70,7 @@ class Shell:
     _early_log: list[Event] | None = field(default_factory=list)
     """What was said before the log of the output was begun: its header comes first."""
     _sequence: int = 0
-    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _write_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self) -> int:
         """Run the tasks of this node, and return the exit code."""
@@ -99,10 +99,10 @@ class Shell:
 
     async def _run(self) -> int:
         await self._call_plugins("connect")
-        found = await self.handle.rpc(
+        values = await self.handle.rpc(
             "job-info.lookup", {"id": self.job, "keys": ["J", "jobspec", "R"]}
         )
-        self._info = info = shellinfo.read(found, self.job, self.rank, self.request)
+        self._info = info = shellinfo.read(values, self.job, self.rank, self.request)
         self.environment.update(info.environment)
         user_shell = jobspec.system(info.jobspec).get("exec", {}).get("job_shell")
         if user_shell is not None:
@@ -181,30 +181,30 @@ class Shell:
 
     async def _run_tasks(self, task_output: Output) -> int:
         async with asyncio.TaskGroup() as work:
-            writing = work.create_task(task_output.run())
+            write_task = work.create_task(task_output.run())
             statuses = await self._run_to_exit(task_output)
             await task_output.end()
-            await writing
+            await write_task
         return max((_exit_code(status) for status in statuses), default=0)
 
     async def _run_to_exit(self, task_output: Output) -> list[int]:
         """Start the tasks of this node, pass on what they print, and return their wait statuses."""
         info = self.info
         async with asyncio.TaskGroup() as work:
-            waits = []
+            exit_tasks = []
             for index in range(len(info.ranks)):
                 start, task = await self._start(index, task_output)
-                waits.append(work.create_task(self._wait_task(start, task)))
+                exit_tasks.append(work.create_task(self._wait_task(start, task)))
                 if task is not None:
                     for stream in output.STREAMS:
                         work.create_task(task_output.forward(task, stream, index))
             await self._call_plugins("start")
             await self.peers.meet("start", {})
             if info.rank == 0:
-                started = {"taskmap": taskmap.wrap(info.taskmap)}
-                event = Event(self.clock.now(), "shell.start", started)
+                context = {"taskmap": taskmap.wrap(info.taskmap)}
+                event = Event(self.clock.now(), "shell.start", context)
                 await self.append("exec.eventlog", [event])
-            statuses = [await each for each in waits]
+            statuses = [await each for each in exit_tasks]
             # What tasks have left behind may hold their output open.
             await self.spawner.clean_up()
         return statuses
@@ -270,10 +270,10 @@ class Shell:
         self._background.append(self._task_group().create_task(work))
 
     def signal(self, signum: int, ranks: Iterable[int] | None = None) -> None:
-        wanted = None if ranks is None else frozenset(ranks)
-        self._signals[signum, wanted] = None
+        chosen_ranks = None if ranks is None else frozenset(ranks)
+        self._signals[signum, chosen_ranks] = None
         for rank, task in self._tasks.items():
-            if wanted is None or rank in wanted:
+            if chosen_ranks is None or rank in chosen_ranks:
                 task.signal(signum)
 
     async def append(self, key: str, events: Sequence[Event]) -> None:
@@ -304,9 +304,9 @@ class Shell:
             if ranks is None or rank in ranks:
                 task.signal(signum)
 
-    async def _call_plugins(self, point: str, *about: Any) -> None:
+    async def _call_plugins(self, point: str, *arguments: Any) -> None:
         for callback in plugins.callbacks_at(point, self.plugins):
-            await callback(self, *about)
+            await callback(self, *arguments)
 
     def _task_group(self) -> asyncio.TaskGroup:
         assert self._group is not None
@@ -315,14 +315,14 @@ class Shell:
     async def _append_text(self, key: str, text: str) -> None:
         await self._commit([(key, text)])
 
-    async def _commit(self, appended: Iterable[tuple[str, str]]) -> None:
+    async def _commit(self, texts: Iterable[tuple[str, str]]) -> None:
         """Append texts to logs in the guest namespace, all or none, and once."""
         operations = [
             {"key": key, "flags": kvsflags.TXN_APPEND, "dirent": treeobj.val(text.encode())}
-            for key, text in appended
+            for key, text in texts
         ]
         # One after the other: the KVS takes a number for done when it has seen a greater one.
-        async with self._writing:
+        async with self._write_lock:
             self._sequence += 1
             await self.handle.rpc(
                 "kvs.commit",

@@ -70,17 +70,17 @@ class ShellInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(
-    found: Mapping[str, Any], job: JobId, rank: int, proven_payload: bytes | None = None
+    values: Mapping[str, Any], job: JobId, rank: int, proven_payload: bytes | None = None
 ) -> ShellInfo:
     """Read what a shell is to know from a job's J, jobspec and R. Raises CannotRun.
 
     `proven_payload` is the payload of J where that was proven; else the instance answers for it.
     """
     try:
-        request = signed_request.unwrap(found["J"], mechanisms=signed_request.MECHANISMS)
+        request = signed_request.unwrap(values["J"], mechanisms=signed_request.MECHANISMS)
         signed = orjson.loads(request.payload if proven_payload is None else proven_payload)
-        spec = with_signed_parts(orjson.loads(found["jobspec"]), signed)
-        r = orjson.loads(found["R"])
+        spec = with_signed_parts(orjson.loads(values["jobspec"]), signed)
+        r = orjson.loads(values["R"])
         hosts = resource_set.nodelist(r)
         system = jobspecs.system(spec)
         options = shell_options.read(system.get("shell", {}).get("options"))
@@ -124,8 +124,8 @@ def with_signed_parts(spec: Mapping[str, Any], signed: Mapping[str, Any]) -> dic
     if len(spec["tasks"]) != len(signed["tasks"]):
         raise CannotRun("the job's tasks are not those that its user has signed")
     tasks = [
-        {**task, "command": own["command"]}
-        for task, own in zip(spec["tasks"], signed["tasks"], strict=True)
+        {**task, "command": signed_task["command"]}
+        for task, signed_task in zip(spec["tasks"], signed["tasks"], strict=True)
     ]
     system = {
         key: value for key, value in jobspecs.system(spec).items() if key not in _SIGNED_ATTRIBUTES
@@ -160,21 +160,23 @@ def tasks_per_node(
 
 def cyclic_counts(tasks: int, cores: Sequence[int], cores_per_task: int) -> list[int]:
     """Return the tasks of each node, dealt in turn while it has cores, and then regardless."""
-    given = [0] * len(cores)
+    counts = [0] * len(cores)
     free_slots = [max(number // cores_per_task, 0) for number in cores]
-    left = tasks
-    while left and any(free_slots):
+    tasks_left = tasks
+    while tasks_left and any(free_slots):
         open_nodes = [node for node, free in enumerate(free_slots) if free]
         # As many rounds at once as the fullest of the open nodes still takes.
-        rounds = min(min(free_slots[node] for node in open_nodes), left // len(open_nodes)) or 1
+        rounds = (
+            min(min(free_slots[node] for node in open_nodes), tasks_left // len(open_nodes)) or 1
+        )
         for node in open_nodes:
-            taken = min(rounds, left)
-            given[node] += taken
+            taken = min(rounds, tasks_left)
+            counts[node] += taken
             free_slots[node] -= taken
-            left -= taken
+            tasks_left -= taken
     for node in range(len(cores)):
-        given[node] += left // len(cores) + (node < left % len(cores))
-    return given
+        counts[node] += tasks_left // len(cores) + (node < tasks_left % len(cores))
+    return counts
 
 
 def task_map(per_node: Sequence[int], spec: Mapping[str, Any], options: Options) -> list[Block]:

@@ -99,7 +99,7 @@ class ProcessTask:
     def __init__(self, process: int, readers: Mapping[str, "Readable"], *, group: bool) -> None:
         self._process = process
         self._readers = readers
-        self._group = group
+        self._has_group = group
         self._status: int | None = None
         self._ended = asyncio.Event()
 
@@ -114,8 +114,8 @@ class ProcessTask:
     def signal(self, signum: int) -> None:
         if self._status is None:  # no process has its number, or its group's, before it is reaped
             with suppress(ProcessLookupError):
-                (os.killpg if self._group else os.kill)(self._process, signum)
-        elif self._group:
+                (os.killpg if self._has_group else os.kill)(self._process, signum)
+        elif self._has_group:
             send_signal(self._left_in_group, signum)
 
     def _left_in_group(self) -> list[int]:
@@ -172,8 +172,8 @@ class ProcessSpawner:
                     if error.errno != errno.ENOEXEC:
                         raise
                     # A script that does not name its interpreter is sh's, as execvp has it.
-                    read = [_SH, _which(command[0], environment), *command[1:]]
-                    process = subprocess.Popen(read, **settings)  # noqa: ASYNC220
+                    sh_command = [_SH, _which(command[0], environment), *command[1:]]
+                    process = subprocess.Popen(sh_command, **settings)  # noqa: ASYNC220
         except OSError as error:
             raise CannotStart(_start_problem(error, command[0], cwd)) from error
         except (ValueError, subprocess.SubprocessError) as error:
@@ -222,12 +222,12 @@ def _streams(inherited: Inherited) -> tuple[dict[str, Readable], dict[str, Any]]
     """Make a task's standard streams; return those that are read, and Popen's settings."""
     terminal, before_exec = inherited.terminal, inherited.before_exec
     if terminal is None:
-        stdout, out = _pipe()
-        stderr, err = _pipe()
+        stdout, stdout_descriptor = _pipe()
+        stderr, stderr_descriptor = _pipe()
         return {"stdout": stdout, "stderr": stderr}, {
             "stdin": subprocess.DEVNULL if inherited.stdin is None else inherited.stdin,
-            "stdout": out,
-            "stderr": err,
+            "stdout": stdout_descriptor,
+            "stderr": stderr_descriptor,
             "process_group": 0 if inherited.group else None,
             "preexec_fn": before_exec,
         }
@@ -263,16 +263,16 @@ def _bound_to_cpus(cpus: frozenset[int] | None) -> Iterator[None]:
     if cpus is None:
         yield
         return
-    before = os.sched_getaffinity(0)
+    previous = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, cpus)
     except OSError as error:
-        words = f"the task cannot be bound to CPUs {idset.encode(cpus)}: {error.strerror}"
-        raise CannotStart(words) from error
+        message = f"the task cannot be bound to CPUs {idset.encode(cpus)}: {error.strerror}"
+        raise CannotStart(message) from error
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        os.sched_setaffinity(0, previous)
 
 
 def _which(program: str, environment: Mapping[str, str]) -> str:
@@ -282,8 +282,8 @@ def _which(program: str, environment: Mapping[str, str]) -> str:
 
 def _pipe() -> tuple[Reader, int]:
     """Make a pipe, and return its reader and the end that is written to."""
-    reading, writing = os.pipe()
-    return Reader(reading), writing
+    read_descriptor, write_descriptor = os.pipe()
+    return Reader(read_descriptor), write_descriptor
 
 
 def _start_problem(error: OSError, program: str, cwd: str | None) -> str:

@@ -11,7 +11,7 @@ from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
 from warren.instance.shell.shellinfo import ShellInfo
 from warren.rfc import fluid, idset, jobspec
 
-_TAG: Final = re.compile(r"\{\{\s*([a-z0-9_.]+)\s*\}\}")
+_TAG_PATTERN: Final = re.compile(r"\{\{\s*([a-z0-9_.]+)\s*\}\}")
 _OF_JOB: Final[Mapping[str, Callable[[ShellInfo], str]]] = {
     "name": lambda info: jobspec.name(info.jobspec),
     "jobid": lambda info: fluid.f58(info.job),
@@ -46,30 +46,30 @@ class Variables(ShellPlugin):
 def is_shared(template: str) -> bool:
     """Return whether a template is the same text for all tasks of a job."""
     return not any(
-        name in (*_OF_NODE, *_OF_TASK, *_OF_LOCAL_RANK) for name in _TAG.findall(template)
+        name in (*_OF_NODE, *_OF_TASK, *_OF_LOCAL_RANK) for name in _TAG_PATTERN.findall(template)
     )
 
 
-def fill_in(template: str, info: ShellInfo, task: int = 0) -> str:
+def fill_in(template: str, info: ShellInfo, task_index: int = 0) -> str:
     """Fill in a template for a task, which is counted among those of its node."""
     if "{{" not in template:
         return template
 
     def value(tag: re.Match[str]) -> str:
-        found = _value(tag[1], info, task)
+        found = _value(tag[1], info, task_index)
         return tag[0] if found is None else found
 
-    return _TAG.sub(value, template)
+    return _TAG_PATTERN.sub(value, template)
 
 
-def _value(name: str, info: ShellInfo, task: int) -> str | None:
+def _value(name: str, info: ShellInfo, task_index: int) -> str | None:
     if name in _OF_TASK:
-        return str(info.ranks[task])
+        return str(info.ranks[task_index])
     if name in _OF_LOCAL_RANK:
-        return str(task)
+        return str(task_index)
     for prefix in ("id.", "jobid."):
         spelling = fluid.SPELLINGS.get(name.removeprefix(prefix))
         if name.startswith(prefix) and spelling is not None:
             return spelling(info.job)
-    found = _OF_JOB.get(name) or _OF_NODE.get(name)
-    return None if found is None else found(info)
+    describe = _OF_JOB.get(name) or _OF_NODE.get(name)
+    return None if describe is None else describe(info)

@@ -21,7 +21,7 @@ SIZE: Final = (24, 80)
 """Rows and columns of a terminal whose size was not set."""
 
 _LOCAL_MODES, _CHARACTERS = 3, 6
-"""Places in what `termios` knows of a terminal."""
+"""Indexes in what `termios.tcgetattr` returns."""
 
 
 class Terminal:
@@ -32,15 +32,15 @@ class Terminal:
 
         With `echo` it prints what is typed, for clients that cannot see it otherwise.
         """
-        self._ours, self._task_end = os.openpty()
+        self._own_end, self._task_end = os.openpty()
         self._closed = False
-        os.set_blocking(self._ours, False)
+        os.set_blocking(self._own_end, False)
         if not echo:
             modes = termios.tcgetattr(self._task_end)
             modes[_LOCAL_MODES] &= ~termios.ECHO
             termios.tcsetattr(self._task_end, termios.TCSANOW, modes)
         self.resize(*size)
-        self._reader = Reader(os.dup(self._ours))
+        self._reader = Reader(os.dup(self._own_end))
         self._last_typed = b"\n"
         """The last byte that the task was given to read."""
 
@@ -64,7 +64,7 @@ class Terminal:
             self._closed = True
             self.close_slave()
             self._reader.close()
-            os.close(self._ours)
+            os.close(self._own_end)
 
     async def read(self) -> bytes:
         """Return what is to be written down, as soon as there is some; nothing at the end."""
@@ -74,13 +74,13 @@ class Terminal:
         """Change the size, which tells the programs on the terminal. A closed one is let be."""
         if not self._closed:
             with suppress(termios.error):  # the task has just gone
-                termios.tcsetwinsize(self._ours, (rows, columns))
+                termios.tcsetwinsize(self._own_end, (rows, columns))
 
     # What is typed
 
     def writer(self) -> int:
         """Return a descriptor of the caller's own to type with. It does not block."""
-        return os.dup(self._ours)
+        return os.dup(self._own_end)
 
     def encode_input(self, chunk: bytes, *, eof: bool) -> bytes:
         """Return what to write so that the task reads `chunk`, and with `eof` the end after it.
@@ -92,7 +92,7 @@ class Terminal:
         if not eof:
             return chunk
         try:
-            modes = termios.tcgetattr(self._ours)
+            modes = termios.tcgetattr(self._own_end)
         except termios.error:  # the task has just gone
             return chunk
         if not modes[_LOCAL_MODES] & termios.ICANON:
@@ -107,7 +107,7 @@ class UnseenOutput:
     def __init__(self) -> None:
         self.was_read = False
         """Whether a client has ever looked."""
-        self._first = 0
+        self._first_offset = 0
         self._bytes = bytearray()
         self._ended_printing = False
         self._changed = asyncio.Event()
@@ -120,7 +120,7 @@ class UnseenOutput:
     def take(self) -> bytes:
         """Take all that no client has read."""
         taken = bytes(self._bytes)
-        self._first += len(taken)
+        self._first_offset += len(taken)
         self._bytes.clear()
         self._notify()
         return taken
@@ -142,14 +142,14 @@ class UnseenOutput:
         because an answer was lost gets the same again.
         """
         self.was_read = True
-        if seen > self._first:
-            count = min(seen - self._first, len(self._bytes))
+        if seen > self._first_offset:
+            count = min(seen - self._first_offset, len(self._bytes))
             del self._bytes[:count]
-            self._first += count
+            self._first_offset += count
             self._notify()
         while not self._bytes and not self._ended_printing:
             await self._changed.wait()
-        return self._first, bytes(self._bytes), self._ended_printing and not self._bytes
+        return self._first_offset, bytes(self._bytes), self._ended_printing and not self._bytes
 
     def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -168,39 +168,41 @@ class WatchedTerminal(Terminal):
     ) -> None:
         super().__init__(size, echo=True)
         self.unseen = UnseenOutput()
-        self._most = most
+        self._max_unseen = most
         self._drain_timeout = drain_timeout
-        self._ended = asyncio.Event()
+        self._task_ended = asyncio.Event()
         self._viewer_gone = False
         """Whether no client is attached any more."""
 
     def on_task_end(self) -> None:
-        self._ended.set()
+        self._task_ended.set()
 
     async def read(self) -> bytes:
         while chunk := await self._reader.read():
             if self._viewer_gone:
                 return chunk
             self.unseen.add(chunk)
-            if not await self._wait_seen(self._most):
+            if not await self._wait_seen(self._max_unseen):
                 # The task has ended, and has left a process that prints on.
                 self._viewer_gone = True
                 return self.unseen.take()
         self._viewer_gone = self._viewer_gone or not await self._wait_seen(1)
-        rest = self.unseen.take()
-        if not rest:
+        remaining = self.unseen.take()
+        if not remaining:
             self.unseen.end()
-        return rest
+        return remaining
 
     async def _wait_seen(self, count: int) -> bool:
         """Wait until all but a few bytes were seen, when the task has ended only for a while."""
-        seen = asyncio.ensure_future(self.unseen.wait_below(count))
-        ended = asyncio.ensure_future(self._ended.wait())
+        seen_task = asyncio.ensure_future(self.unseen.wait_below(count))
+        end_task = asyncio.ensure_future(self._task_ended.wait())
         try:
-            await asyncio.wait({seen, ended}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait({seen}, timeout=self._drain_timeout if self.unseen.was_read else 0)
-            return seen.done()
+            await asyncio.wait({seen_task, end_task}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {seen_task}, timeout=self._drain_timeout if self.unseen.was_read else 0
+            )
+            return seen_task.done()
         finally:
-            seen.cancel()
-            ended.cancel()
-            await asyncio.wait({seen, ended})
+            seen_task.cancel()
+            end_task.cancel()
+            await asyncio.wait({seen_task, end_task})

@@ -155,9 +155,9 @@ def _remove(path: Path) -> None:
 
 
 def _ignoring_errors(function: Callable[..., None]) -> Callable[..., None]:
-    def call(*about: Any) -> None:
+    def call(*arguments: Any) -> None:
         try:
-            function(*about)
+            function(*arguments)
         except OSError:
             return  # what cannot be removed is left; its name has the job's id
 

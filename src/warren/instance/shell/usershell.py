@@ -63,16 +63,16 @@ async def run(
 
 async def _log_output(shell: RunningShell, task: Task, stream: str) -> None:
     """Log what a shell prints, up to a limit and while there is room; drop the rest."""
-    left = OUTPUT_LIMIT
+    bytes_left = OUTPUT_LIMIT
     while chunk := await task.read(stream):
-        kept, left = chunk[:left], left - len(chunk[:left])
-        if kept:
+        piece, bytes_left = chunk[:bytes_left], bytes_left - len(chunk[:bytes_left])
+        if piece:
             now = shell.clock.now()
-            context = {**stdio.data(now, stream, shell.info.rank, kept).context}
+            context = {**stdio.data(now, stream, shell.info.rank, piece).context}
             context["component"] = "flux-shell"
             try:
                 await shell.append("exec.eventlog", [Event(now, "log", context)])
             except RpcError as error:
                 if error.errnum != errno.ENOSPC:
                     raise
-                left = 0
+                bytes_left = 0

@@ -34,23 +34,23 @@ class DependencyState(Enum):
 
 def dependency_state(scheme: str, antecedent: Job) -> DependencyState:
     """Return whether a dependency on a job is met. Neither met nor never met changes again."""
-    over = antecedent.state is State.INACTIVE
+    is_over = antecedent.state is State.INACTIVE
     # One that never had its resources has not failed at what it was to do.
-    failed = over and State.RUN in antecedent.times
+    has_run = is_over and State.RUN in antecedent.times
     match scheme:
         case "after" | "afterstart":
             met = antecedent.started
         case "afterany":
-            met = over
+            met = is_over
         case "afterok":
             met = antecedent.result is Result.COMPLETED
         case "afternotok":
-            met = failed and antecedent.result is not Result.COMPLETED
+            met = has_run and antecedent.result is not Result.COMPLETED
         case _:
-            met = failed and antecedent.fatal_exception is not None
+            met = has_run and antecedent.fatal_exception is not None
     if met:
         return DependencyState.MET
-    return DependencyState.NEVER if over else DependencyState.WAIT
+    return DependencyState.NEVER if is_over else DependencyState.WAIT
 
 
 class _DependsOn(msgspec.Struct, frozen=True):
@@ -98,28 +98,30 @@ class After:
         self._tap.dependency_add(job.id, description)
 
     def _on_change(self, antecedent: Job) -> None:
-        waiting = sorted(self._dependents.get(antecedent.id, ()))
-        for job in waiting[:_JOBS_AT_ONCE]:
+        dependents = sorted(self._dependents.get(antecedent.id, ()))
+        for job in dependents[:_JOBS_AT_ONCE]:
             self._tell(job, antecedent)
-        for job in waiting[_JOBS_AT_ONCE:]:
+        for job in dependents[_JOBS_AT_ONCE:]:
             # In turns with all else.
             self._tap.call_at(0.0, partial(self._tell, job, antecedent))
 
-    def _tell(self, waiting: JobId, antecedent: Job) -> None:
+    def _tell(self, dependent: JobId, antecedent: Job) -> None:
         """Tell a job what another has become that it may wait for."""
-        for description, waits in self._outstanding(waiting).items():
-            if waits.antecedent == antecedent.id:
-                self._act_on(waiting, description, dependency_state(waits.scheme, antecedent))
+        for description, depends_on in self._outstanding(dependent).items():
+            if depends_on.antecedent == antecedent.id:
+                self._act_on(
+                    dependent, description, dependency_state(depends_on.scheme, antecedent)
+                )
 
     def _check_all(self, job: Job) -> None:
         """Look at everything that a job waits for, as it is now."""
-        for description, waits in self._outstanding(job.id).items():
-            antecedent = self._tap.job(waits.antecedent)
+        for description, depends_on in self._outstanding(job.id).items():
+            antecedent = self._tap.job(depends_on.antecedent)
             # One that was lost in a restart never does anything again.
             answer = (
                 DependencyState.NEVER
                 if antecedent is None
-                else dependency_state(waits.scheme, antecedent)
+                else dependency_state(depends_on.scheme, antecedent)
             )
             self._act_on(job.id, description, answer)
 
@@ -138,12 +140,14 @@ class After:
         pending = self._tap.with_pending_events(job)
         if pending is None or pending.state is not State.DEPEND:
             return {}
-        waits = self._dependencies.get(job, {})
-        return {name: waits[name] for name in waits if name in pending.dependencies}
+        by_description = self._dependencies.get(job, {})
+        return {
+            name: by_description[name] for name in by_description if name in pending.dependencies
+        }
 
     def _forget(self, job: Job) -> None:
-        for waits in self._dependencies.pop(job.id, {}).values():
-            waiting = self._dependents.get(waits.antecedent, set())
-            waiting.discard(job.id)
-            if not waiting:
-                self._dependents.pop(waits.antecedent, None)
+        for depends_on in self._dependencies.pop(job.id, {}).values():
+            dependents = self._dependents.get(depends_on.antecedent, set())
+            dependents.discard(job.id)
+            if not dependents:
+                self._dependents.pop(depends_on.antecedent, None)
