@@ -328,6 +328,7 @@ def test_it_says_what_can_be_made(machines: Machines) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["node"] == "rabbit-0"
-    assert told["fileSystems"]["xfs"] is None
+    assert told["fileSystems"]["xfs"] == {"supported": True, "whyNot": None}
     raw = told["fileSystems"]["raw"]
-    assert raw is None if os.geteuid() == 0 else "volumes are directories" in raw
+    assert raw["supported"] is (os.geteuid() == 0)
+    assert raw["supported"] or "volumes are directories" in raw["whyNot"]

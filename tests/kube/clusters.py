@@ -383,5 +383,5 @@ async def settled(cluster: Cluster, condition: Callable[[], Awaitable[bool]]) ->
 
 def watchers(store: Store) -> list[Any]:
     """Return the watches that are open."""
-    watched = store._history._watchers.values()
+    watched = store._history._subscriptions.values()
     return [each for some in watched for watchers in some.values() for each in watchers]

@@ -163,8 +163,8 @@ def test_the_event_loop_goes_on_while_a_long_body_is_read() -> None:
 
     long = Sent(b"a: b\nc: " + b"x" * 1000)
     for sent in (long, Sent(enveloped("v1", "ConfigMap", b""), PROTOBUF)):
-        assert asyncio.run(turns(Bodies(small=10), sent)) > 0
-    assert asyncio.run(turns(Bodies(small=2000), long)) == 0
+        assert asyncio.run(turns(Bodies(small_bytes=10), sent)) > 0
+    assert asyncio.run(turns(Bodies(small_bytes=2000), long)) == 0
 
 
 def test_yaml_has_a_bound_of_its_own_and_what_is_json_has_not() -> None:

@@ -188,7 +188,7 @@ async def test_a_source_that_fails_is_left_alone_for_a_while() -> None:
 async def test_a_source_that_does_not_answer_is_not_waited_for_but_heard_later() -> None:
     source = Told([named("a")], origin="the file: users/x/exec")
     source.go.clear()
-    credentials = RenewedCredentials(source, Hand(), seconds=0.01)
+    credentials = RenewedCredentials(source, Hand(), wait_seconds=0.01)
     for _ in range(2):
         with pytest.raises(Unavailable, match=r"the file: users/x/exec gives no answer in 0.01 s"):
             await credentials.current()

@@ -47,4 +47,4 @@ def test_nothing_is_kept_of_what_is_gone() -> None:
     index.update(Key("", "a"), None, obj)
     index.update(Key("", "a"), obj, None)
 
-    assert index._keys == {}
+    assert index._keys_by_label == {}

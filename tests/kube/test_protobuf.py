@@ -466,7 +466,7 @@ def within(message: str) -> Iterator[str]:
 def names(message: str) -> Iterator[str]:
     """Return the names that an object has in JSON."""
     for each in MESSAGES[message].values():
-        if each.name or each.type in protobuf._SHORT:
+        if each.name or each.type in protobuf._JSON_WRITERS:
             yield each.name
         else:
             yield from names(each.type)

@@ -373,7 +373,7 @@ async def test_a_watcher_that_does_not_keep_up_is_closed_and_others_are_not() ->
 @virtually
 async def test_of_large_objects_fewer_changes_are_kept_and_may_wait() -> None:
     """A user who may write one large object writes it again and again."""
-    async with stored(history=History(size=13_000)) as store:
+    async with stored(history=History(max_size=13_000)) as store:
         slow = store.watch(WORKFLOW, store.version)
         async with aclosing(slow):  # type: ignore[type-var]
             first = asyncio.ensure_future(anext(slow))
@@ -396,7 +396,7 @@ async def test_of_large_objects_fewer_changes_are_kept_and_may_wait() -> None:
 
 @virtually
 async def test_one_change_is_sent_however_large_it_is() -> None:
-    async with stored(history=History(size=100)) as store:
+    async with stored(history=History(max_size=100)) as store:
         watch = store.watch(WORKFLOW, store.version)
         async with aclosing(watch):  # type: ignore[type-var]
             first = asyncio.ensure_future(anext(watch))

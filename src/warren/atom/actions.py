@@ -31,9 +31,9 @@ class Actions:
 
         `on_command_ended` is told of each command that has ended, and whether it succeeded.
         """
-        self._by_event: Mapping[Event, Sequence[Action]] = {"start": start, "end": end}
+        self._actions_by_event: Mapping[Event, Sequence[Action]] = {"start": start, "end": end}
         # Ends that fail again and again must not keep jobs from starting.
-        self._slots: Mapping[Event, asyncio.Semaphore] = {
+        self._slots_by_event: Mapping[Event, asyncio.Semaphore] = {
             "start": asyncio.Semaphore(parallel),
             "end": asyncio.Semaphore(parallel),
         }
@@ -42,7 +42,7 @@ class Actions:
 
     def has_commands(self, event: Event) -> bool:
         """Return whether there is anything to do."""
-        return bool(self._by_event[event])
+        return bool(self._actions_by_event[event])
 
     async def perform(self, event: Event, job: Registration) -> None:
         """Run the commands of an event one after the other, to the first that fails.
@@ -50,8 +50,8 @@ class Actions:
         Raises NodeTrouble, with its words. They have run before if the service died: commands
         must bear to be repeated.
         """
-        async with self._slots[event]:
-            for action in self._by_event[event]:
+        async with self._slots_by_event[event]:
+            for action in self._actions_by_event[event]:
                 try:
                     output = await commands.run_site_command(
                         action.command, self._environment(event, job), seconds=action.seconds

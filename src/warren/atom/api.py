@@ -77,7 +77,7 @@ class Api:
     @web.middleware
     async def _answer(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Refuse users that are not allowed, and give every refusal a sentence."""
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         try:
             response = await self._handle_allowed(request, handler)
         except web.HTTPException as error:
@@ -90,10 +90,10 @@ class Api:
         except Exception:  # a bug costs one answer, not the service
             log.exception("request failed", method=request.method, path=_path(request))
             response = _refusal(500, "internal error; see the service's log")
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - started_at
         # The client chooses the method's name, and each name would be counted for ever.
-        known = request.method in ("POST", "GET", "DELETE")
-        self._on_answered(request.method if known else "other", response.status, seconds)
+        is_counted = request.method in ("POST", "GET", "DELETE")
+        self._on_answered(request.method if is_counted else "other", response.status, seconds)
         if request.method != "GET":
             fields = {"method": request.method, "path": _path(request), "code": response.status}
             log.info("answered", **fields, seconds=round(seconds, 4))
@@ -134,8 +134,8 @@ class Api:
         jobs = tuple(self._register)
         await response.write(b'{"jobs":[')
         for start in range(0, len(jobs), _LIST_CHUNK):
-            row = b",".join(map(encode, jobs[start : start + _LIST_CHUNK]))
-            await response.write(b"," + row if start else row)
+            chunk = b",".join(map(encode, jobs[start : start + _LIST_CHUNK]))
+            await response.write(b"," + chunk if start else chunk)
             await asyncio.sleep(0)
         await response.write(b"]}\n")
         return response

@@ -22,7 +22,8 @@ class Action(Table, frozen=True):
 
     command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     timeout: Duration = 20.0
-    """FSD or seconds. All of a start, and the wait for a slot, must be less than the hook's."""
+    """FSD or seconds. Those of all start commands, and the wait for a slot, together must be less
+    than the timeout of PBS's hook."""
 
     @property
     def seconds(self) -> float:
@@ -35,8 +36,8 @@ class Action(Table, frozen=True):
         if any("\0" in argument for argument in self.command):
             raise ValueError("command: no program can be given a NUL character")
         program = self.command[0]
-        runs = os.path.isfile(program) and os.access(program, os.X_OK)
-        if not os.path.isabs(program) or not runs:
+        is_executable = os.path.isfile(program) and os.access(program, os.X_OK)
+        if not os.path.isabs(program) or not is_executable:
             raise ValueError(
                 f"command: {program} is not the absolute path of a program that can be executed"
             )

@@ -8,19 +8,19 @@ from warren.journal.committer import Committer
 
 
 class Register:
-    """Who is registered, in the order of registration. Nothing shows before it is on disk."""
+    """The registered jobs, in the order of registration. Nothing shows before it is on disk."""
 
     def __init__(self, journal: Journal) -> None:
         self._jobs: dict[str, RegisteredJob] = {}
-        size = 0
+        replayed_bytes = 0
         for record in journal.replay():
-            size += len(record)
+            replayed_bytes += len(record)
             match read(record):
                 case Removal(jobid):
                     self._jobs.pop(jobid, None)
                 case job:
                     self._jobs[job.registration.jobid] = job
-        self._committer = Committer(journal, self._snapshot, appended_bytes=size)
+        self._committer = Committer(journal, self._snapshot, appended_bytes=replayed_bytes)
 
     async def run(self) -> None:
         """Commit until cancelled. Raises JournalBroken."""

@@ -54,16 +54,16 @@ class Removal(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True)
     gone: str
 
 
-_record: Final = msgspec.json.Decoder(_Record)
-_removal: Final = msgspec.json.Decoder(Removal)
-_registration: Final = msgspec.json.Decoder(Registration)
+_record_decoder: Final = msgspec.json.Decoder(_Record)
+_removal_decoder: Final = msgspec.json.Decoder(Removal)
+_registration_decoder: Final = msgspec.json.Decoder(Registration)
 _encoder: Final = msgspec.json.Encoder()
 
 
 def read_request(body: bytes) -> Registration:
     """Read what a POST says. Raises UserMistake."""
     try:
-        return _registration.decode(body)
+        return _registration_decoder.decode(body)
     except msgspec.ValidationError as error:
         problem, path = tables.explain(error, Registration)
         raise UserMistake(f"{path}: {problem}" if path else problem) from error
@@ -93,8 +93,8 @@ def encode_removal(jobid: str) -> bytes:
 def read(record: bytes) -> RegisteredJob | Removal:
     """Read a record of the journal."""
     if record.startswith(b'{"gone"'):
-        return _removal.decode(record)
-    found = _record.decode(record)
+        return _removal_decoder.decode(record)
+    decoded = _record_decoder.decode(record)
     return RegisteredJob(
-        Registration(found.jobid, found.uid, found.exclusive), found.stage, found.since
+        Registration(decoded.jobid, decoded.uid, decoded.exclusive), decoded.stage, decoded.since
     )

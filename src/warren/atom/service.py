@@ -52,21 +52,21 @@ class Service:
         self._max_jobs = max_jobs
         self._starting: dict[str, tuple[Registration, asyncio.Task[str | None]]] = {}
         self._ending: dict[str, asyncio.Task[str | None]] = {}
-        self._retries: dict[str, asyncio.TimerHandle] = {}
+        self._retry_timers: dict[str, asyncio.TimerHandle] = {}
         self._retry_delays: dict[str, float] = {}
-        self._group = asyncio.TaskGroup()
+        self._task_group = asyncio.TaskGroup()
 
     async def run(self) -> None:
         """Do what is asked until cancelled. Raises JournalBroken."""
         try:
-            async with self._group:
-                self._group.create_task(self._register.run(), name="register")
+            async with self._task_group:
+                self._task_group.create_task(self._register.run(), name="register")
                 # All of them at once: requests from now on find that they are under way.
                 for job in self._register:
                     if job.stage is not Stage.ACTIVE:
                         self._end(job, after_restart=True)
         finally:
-            for timer in self._retries.values():
+            for timer in self._retry_timers.values():
                 timer.cancel()
 
     @property
@@ -76,8 +76,8 @@ class Service:
 
     async def wait_idle(self, seconds: float) -> None:
         """Wait until nothing is under way, but no longer than so many seconds."""
-        starting = {task for _, task in self._starting.values()}
-        under_way = starting | set(self._ending.values())
+        start_tasks = {task for _, task in self._starting.values()}
+        under_way = start_tasks | set(self._ending.values())
         if under_way:
             await asyncio.wait(under_way, timeout=seconds)
 
@@ -87,14 +87,14 @@ class Service:
         Raises AlreadyRegistered, NoRoom, and Failed; after the latter two the job is not
         registered, or not for long.
         """
-        ending = self._ending.get(job.jobid)
-        if ending is not None:
+        end_task = self._ending.get(job.jobid)
+        if end_task is not None:
             # The same job may be run again before what cleans up after it has come to its end.
-            await asyncio.wait({ending})
+            await asyncio.wait({end_task})
         under_way = self._starting.get(job.jobid)
         if under_way is not None:
-            known, task = under_way
-            _check_same(job, known)
+            known_registration, task = under_way
+            _check_same(job, known_registration)
         else:
             registered = self._register.get(job.jobid)
             if registered is None:
@@ -121,10 +121,10 @@ class Service:
         """
         under_way = self._starting.get(jobid)
         if under_way is not None:
-            _, starting = under_way
-            if not starting.cancelling():
-                starting.cancel()
-            await asyncio.wait({starting})
+            _, start_task = under_way
+            if not start_task.cancelling():
+                start_task.cancel()
+            await asyncio.wait({start_task})
         task = self._ending.get(jobid)
         if task is None:
             registered = self._register.get(jobid)
@@ -140,8 +140,8 @@ class Service:
         return True
 
     def _check_room(self) -> None:
-        new = sum(1 for jobid in self._starting if self._register.get(jobid) is None)
-        if len(self._register) + new >= self._max_jobs:
+        new_count = sum(1 for jobid in self._starting if self._register.get(jobid) is None)
+        if len(self._register) + new_count >= self._max_jobs:
             raise NoRoom(f"{self._max_jobs} jobs are registered here, and max-jobs allows no more")
         if self._register.full_reason is not None:
             raise NoRoom(self._register.full_reason)
@@ -175,7 +175,7 @@ class Service:
     ) -> "asyncio.Task[str | None]":
         """Begin to end a job, which, `after_restart`, a dead service has perhaps left half done."""
         jobid = job.registration.jobid
-        timer = self._retries.pop(jobid, None)
+        timer = self._retry_timers.pop(jobid, None)
         if timer is not None:
             timer.cancel()
         task = self._spawn(self._run_end(job, after_restart), f"end {jobid}")
@@ -198,7 +198,7 @@ class Service:
                 self._retry_delays[jobid] = min(2 * delay, _MAX_RETRY_DELAY)
                 log.warning("end failed", jobid=jobid, why=str(trouble), again_in=delay)
                 loop = asyncio.get_running_loop()
-                self._retries[jobid] = loop.call_later(delay, self._end_in_background, job)
+                self._retry_timers[jobid] = loop.call_later(delay, self._end_in_background, job)
                 return str(trouble)
         self._retry_delays.pop(jobid, None)
         await self._register.drop(jobid)
@@ -208,7 +208,7 @@ class Service:
         self, coroutine: Coroutine[None, None, str | None], name: str
     ) -> "asyncio.Task[str | None]":
         try:
-            return self._group.create_task(coroutine, name=name)
+            return self._task_group.create_task(coroutine, name=name)
         except RuntimeError:
             coroutine.close()
             raise Failed("the service is stopping") from None

@@ -50,34 +50,34 @@ def atomd(
     if check:
         click.echo(f"{config_file or 'the default configuration'} is valid")
         return
-    state = statedir or default_statedir("warren-atomd")
-    usual_socket = configs.SOCKET if os.geteuid() == 0 else state / "atomd.sock"
+    state_directory = statedir or default_statedir("warren-atomd")
+    usual_socket = configs.SOCKET if os.geteuid() == 0 else state_directory / "atomd.sock"
     socket_path = (path or Path(config.socket or usual_socket)).absolute()
     logs.configure()
     try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UserMistake(
-            f"{state} cannot be made: {error.strerror}. Choose another with --statedir."
+            f"{state_directory} cannot be made: {error.strerror}. Choose another with --statedir."
         ) from error
     metrics_socket = None
     if metrics_port is not None:
         metrics_socket = open_port("--metrics-port", metrics_address, metrics_port)
-    lock, journal = state / "lock", state / "jobs.db"
+    lock_path, journal_path = state_directory / "lock", state_directory / "jobs.db"
     try:
-        run(diskspace.wait_for_space(state, [journal], diskspace.SERVICE))
-        with hold_lock(lock):
+        run(diskspace.wait_for_space(state_directory, [journal_path], diskspace.SERVICE))
+        with hold_lock(lock_path):
             settings = service.Settings(
                 config=config,
                 listener=sockets.listen(socket_path, config.socket_mode, config.group),
-                journal=journal,
+                journal=journal_path,
                 metrics_socket=metrics_socket,
             )
             run(service.run(settings, lambda: click.echo(f"serving ATOM at {socket_path}")))
     except BlockingIOError:
         raise UserMistake(
-            f"The state directory {state} is in use by process {lock_holder(lock)}: choose another "
-            "with --statedir."
+            f"The state directory {state_directory} is in use by process {lock_holder(lock_path)}: "
+            "choose another with --statedir."
         ) from None
     except PermissionError as error:
         raise UserMistake(f"{error.filename} is not yours: choose another --statedir.") from error

@@ -55,7 +55,7 @@ def check(
     if rules_file is not None:
         checker = replace(checker, rules=_rules(rules_file))
     mistakes = sorted(_mistakes(script, checker), key=lambda each: (each.line, each.column))
-    wrong = [each for each in mistakes if each.severity == "error"]
+    errors = [each for each in mistakes if each.severity == "error"]
     if as_json:
         print_json([each.as_json() for each in mistakes])
     else:
@@ -63,13 +63,13 @@ def check(
         for each in mistakes:
             click.echo(f"{each.as_text(name, script.lines)}\n")
         count = len(directive_script.locate_directives(script.words))
-        click.echo(_summary(name, count, len(wrong)))
+        click.echo(_summary(name, count, len(errors)))
         if count and checker.facts.file_systems is None:
             click.echo(
                 "Not checked, since no cluster was asked: global file systems, profiles, "
                 "persistent storage, and what its rabbits make."
             )
-    sys.exit(1 if wrong else 0)
+    sys.exit(1 if errors else 0)
 
 
 def _checker(
@@ -105,8 +105,8 @@ def _rules(file: str) -> list[Rule]:
 
     try:
         objects = list(yaml.safe_load_all(Path(file).read_bytes()))
-        found = [obj for obj in objects if obj and obj["kind"] == "DWDirectiveRule"]
-        rules = directive_rules.rules_of(found)
+        rule_objects = [obj for obj in objects if obj and obj["kind"] == "DWDirectiveRule"]
+        rules = directive_rules.rules_of(rule_objects)
     except OSError as error:
         raise click.UsageError(f"{file}: {error.strerror}.") from error
     except (yaml.YAMLError, msgspec.ValidationError, TypeError, KeyError) as error:
@@ -141,33 +141,33 @@ def _mistakes(script: Script, checker: DirectiveChecker) -> Iterator[_ScriptMist
     for remark in script.remarks:
         position = (remark.line, remark.mistake.start, remark.mistake.end)
         yield _script_mistake(position, "warning", None, remark.mistake)
-    words, unset = _expand(script.words)
+    words, unset_variables = _expand(script.words)
     directives = directive_script.locate_directives(words)
     for index, directive in enumerate(directives):
         for word in directive.words:
-            for mistake in unset.get((word.line, word.column), ()):
-                first = word.column + mistake.start
-                position = (word.line, first, first + mistake.end - mistake.start)
+            for mistake in unset_variables.get((word.line, word.column), ()):
+                start = word.column + mistake.start
+                position = (word.line, start, start + mistake.end - mistake.start)
                 yield _script_mistake(position, "error", index, mistake)
     try:
         scripts.check_directive_limits([each.text for each in directives])
-    except UserMistake as many:
+    except UserMistake as too_many:
         last = directives[-1]
-        mistake = Mistake(last.text, 0, len("#DW"), str(many))
+        mistake = Mistake(last.text, 0, len("#DW"), str(too_many))
         yield _script_mistake(
             last.line_and_columns(0, len("#DW")), "error", len(directives) - 1, mistake
         )
         return
-    for found in checker.findings([each.text for each in directives]):
-        position = directives[found.directive].line_and_columns(
-            found.mistake.start, found.mistake.end
+    for finding in checker.findings([each.text for each in directives]):
+        position = directives[finding.directive].line_and_columns(
+            finding.mistake.start, finding.mistake.end
         )
-        if not _is_due_to_unset_variable(found, directives, unset):
-            yield _script_mistake(position, "error", found.directive, found.mistake)
+        if not _is_due_to_unset_variable(finding, directives, unset_variables):
+            yield _script_mistake(position, "error", finding.directive, finding.mistake)
 
 
 def _script_mistake(
-    position: tuple[int, int, int], severity: str, index: int | None, found: Mistake
+    position: tuple[int, int, int], severity: str, index: int | None, mistake: Mistake
 ) -> _ScriptMistake:
     line, column, end = position
     return _ScriptMistake(
@@ -176,45 +176,45 @@ def _script_mistake(
         end=end,
         severity=severity,
         directive=index,
-        message=found.sentence,
-        suggestion=found.suggestion,
+        message=mistake.sentence,
+        suggestion=mistake.suggestion,
     )
 
 
 _UnsetVariables = dict[tuple[int, int], list[Mistake]]
-"""What variables cannot be filled in, by the place of their word."""
+"""What variables cannot be filled in, by the line and the column of their word."""
 
 
 def _expand(words: Sequence[Word]) -> tuple[list[Word], _UnsetVariables]:
     """Fill the author's variables in, as `submit` does; one may come to several words."""
-    filled: list[Word] = []
-    unset: _UnsetVariables = {}
+    expanded_words: list[Word] = []
+    unset_variables: _UnsetVariables = {}
     for word in words:
         text, mistakes = scripts.expand(word.text)
         if mistakes:
-            unset[word.line, word.column] = mistakes
-        filled += [replace(word, text=each) for each in text.split()]
-    return filled, unset
+            unset_variables[word.line, word.column] = mistakes
+        expanded_words += [replace(word, text=each) for each in text.split()]
+    return expanded_words, unset_variables
 
 
 def _is_due_to_unset_variable(
-    found: Finding, directives: Sequence[LocatedDirective], unset: _UnsetVariables
+    finding: Finding, directives: Sequence[LocatedDirective], unset_variables: _UnsetVariables
 ) -> bool:
     """Return whether a mistake is only that a variable was not filled in."""
-    line, column, _ = directives[found.directive].line_and_columns(
-        found.mistake.start, found.mistake.end
+    line, column, _ = directives[finding.directive].line_and_columns(
+        finding.mistake.start, finding.mistake.end
     )
     return any(
-        (word.line, word.column) in unset
-        for word in directives[found.directive].words
+        (word.line, word.column) in unset_variables
+        for word in directives[finding.directive].words
         if word.line == line and word.column <= column < word.column + word.length
     )
 
 
-def _summary(name: str, directives: int, mistakes: int) -> str:
-    if not directives:
+def _summary(name: str, directive_count: int, mistake_count: int) -> str:
+    if not directive_count:
         return f"{name}: it has no #DW directives."
-    counted = f"{directives} directive{'s' * (directives != 1)}"
-    if not mistakes:
-        return f"{name}: {counted}, no mistakes."
-    return f"{name}: {counted}, {mistakes} mistake{'s' * (mistakes != 1)}."
+    count_text = f"{directive_count} directive{'s' * (directive_count != 1)}"
+    if not mistake_count:
+        return f"{name}: {count_text}, no mistakes."
+    return f"{name}: {count_text}, {mistake_count} mistake{'s' * (mistake_count != 1)}."

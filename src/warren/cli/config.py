@@ -38,8 +38,8 @@ def get(state: StateDir, key: str | None) -> None:
     async def query(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("config.get")
 
-    found: Any = ask_instance(state, query)
-    print_json(found if key is None else value_at(found, key))
+    settings: Any = ask_instance(state, query)
+    print_json(settings if key is None else value_at(settings, key))
 
 
 @config.command("reload")
@@ -63,20 +63,20 @@ def reload(state: StateDir, as_json: bool, file: Path | None) -> None:
     async def load(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("config.load", {"toml": text, "name": str(path)})
 
-    done: Any = ask_instance(state, load)
+    result: Any = ask_instance(state, load)
     if as_json:
-        print_json(done)
+        print_json(result)
         return
-    click.echo("The configuration is reloaded." if done["changed"] else "Nothing has changed.")
-    if done["later"]:
-        click.echo(f"From the next start on: {', '.join(done['later'])}.")
+    click.echo("The configuration is reloaded." if result["changed"] else "Nothing has changed.")
+    if result["later"]:
+        click.echo(f"From the next start on: {', '.join(result['later'])}.")
 
 
 def value_at(config: Mapping[str, Any], key: str) -> Any:
     """Return what is at a dotted path. Raises UserMistake where nothing is."""
-    found: Any = config
+    value: Any = config
     for name in key.split("."):
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(value, Mapping) or name not in value:
             raise UserMistake(f"{key} is not configured.")
-        found = found[name]
-    return found
+        value = value[name]
+    return value

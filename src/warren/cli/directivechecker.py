@@ -40,15 +40,17 @@ def checker_without_cluster() -> DirectiveChecker:
     """Return a checker with the rules that come with Warren, for no cluster."""
     from warren.daemons.cluster import manifests
 
-    found = [obj for obj in manifests("rules.yaml") if obj["kind"] == kinds.DIRECTIVE_RULE.name]
-    return DirectiveChecker(rules=directive_rules.rules_of(found), facts=UNKNOWN)
+    rule_objects = [
+        obj for obj in manifests("rules.yaml") if obj["kind"] == kinds.DIRECTIVE_RULE.name
+    ]
+    return DirectiveChecker(rules=directive_rules.rules_of(rule_objects), facts=UNKNOWN)
 
 
 def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
     """Return a checker with the rules of a cluster, and what it says of itself."""
     from warren.kube.http import connect
 
-    wanted = (
+    listed_kinds = (
         kinds.DIRECTIVE_RULE,
         kinds.LUSTRE_FILE_SYSTEM,
         kinds.NNF_STORAGE_PROFILE,
@@ -62,7 +64,7 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
 
     async def list_all() -> list[list[Object]]:
         async with connect(access) as client:
-            return [(await client.list(kind)).items for kind in wanted]
+            return [(await client.list(kind)).items for kind in listed_kinds]
 
     (
         rules,
@@ -75,14 +77,14 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
         copies,
         configurations,
     ) = run(list_all())
-    found = [read(obj, Storage) for obj in storages]
+    rabbit_storages = [read(obj, Storage) for obj in storages]
     facts = Facts(
         userid=os.getuid(),
         now=time.time(),
         groups=frozenset(os.getgroups()),
         file_systems=[read(obj, LustreFileSystem) for obj in file_systems],
-        raw_volumes=rabbitstorages.raw_volumes(found),
-        why_not_made=lambda kind: rabbitstorages.why_not_made(kind, found),
+        raw_volumes=rabbitstorages.raw_volumes(rabbit_storages),
+        why_not_made=lambda kind: rabbitstorages.why_not_made(kind, rabbit_storages),
         # Whose controllers run them on its nodes is not known.
         runs_containers=None if nodes else False,
         container_profiles=containerprofiles.by_name(_within(kinds.PROFILES_NAMESPACE, containers)),
@@ -95,8 +97,8 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
             read(obj, NnfStorageProfile) for obj in _within(kinds.PROFILES_NAMESPACE, profiles)
         ],
         persistent={
-            found.name: found
-            for found in map(instance_facts, _within(kinds.DEFAULT_NAMESPACE, persistent))
+            instance.name: instance
+            for instance in map(instance_facts, _within(kinds.DEFAULT_NAMESPACE, persistent))
         },
     )
     cluster_rules = directive_rules.rules_of(_within(kinds.RULES_NAMESPACE, rules))

@@ -57,12 +57,12 @@ def dws2jgf(
     from warren.scheduling import rabbitgraph
 
     tables = _read_configuration(state) if config is None else _read_config_file(config)
-    r, where = _read_r(tables, config)
+    r, source = _read_r(tables, config)
     resources = resource_set.decode_all(r)
     path = file or _configured_mapping(tables)
     chassis = _read_chassis(path)
     if not no_validate:
-        _check_same_nodes(chassis, resources, path, where)
+        _check_same_nodes(chassis, resources, path, source)
     exclude = None if tables is None else tables.resource.exclude
     graph = rabbitgraph.document(
         _cluster_name(cluster_name),
@@ -148,22 +148,24 @@ def _read_chassis(path: Path) -> list["Chassis"]:
 
 
 def _check_same_nodes(
-    chassis: Sequence["Chassis"], resources: "ResourceSet", path: Path, where: str
+    chassis: Sequence["Chassis"], resources: "ResourceSet", path: Path, source: str
 ) -> None:
     from warren.rfc import hostlist
     from warren.scheduling import rabbitgraph
 
-    lacking = rabbitgraph.missing_nodes(chassis, resources)
-    if lacking:
+    missing = rabbitgraph.missing_nodes(chassis, resources)
+    if missing:
         raise UserMistake(
-            f"{hostlist.encode(lacking)}: in {path} and not in {where}: correct either, or leave "
+            f"{hostlist.encode(missing)}: in {path} and not in {source}: correct either, or leave "
             "such nodes out with --no-validate."
         )
 
 
-def _cluster_name(given: str | None) -> str:
+def _cluster_name(name_option: str | None) -> str:
     """Return the cluster's name. Raises UserMistake where no path can have it."""
-    name = re.sub(r"\d", "", socket.gethostname()).rstrip("-") if given is None else given
+    name = (
+        re.sub(r"\d", "", socket.gethostname()).rstrip("-") if name_option is None else name_option
+    )
     if not name or "/" in name:
         raise UserMistake(f"{name!r} names no cluster: give one with --cluster-name NAME.")
     return name

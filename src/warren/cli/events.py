@@ -17,28 +17,30 @@ TIME_FORMATS: Final = ("raw", "iso", "offset", "human", "reltime")
 class EventWriter:
     """Writes the events of one log, in order: times may be counted from earlier events."""
 
-    def __init__(self, form: str = "text", times: str = "raw") -> None:
+    def __init__(self, form: str = "text", time_format: str = "raw") -> None:
         self._form = form
-        self._times = times
-        self._first: float | None = None
+        self._time_format = time_format
+        self._first_timestamp: float | None = None
         self._minute = ""
         self._minute_began = 0.0
 
     def line(self, event: Event) -> str:
         """Write an event, without a newline."""
-        moment = self._time_text(event.timestamp)
+        time_text = self._time_text(event.timestamp)
         if self._form == "json":
             return eventlog.encode(event).removesuffix("\n")
         pairs = [f"{name}={_compact(value)}" for name, value in event.context.items()]
-        return printable(" ".join([moment, event.name, *pairs]))
+        return printable(" ".join([time_text, event.name, *pairs]))
 
     def skip(self, event: Event) -> None:
         """Skip an event, from whose time those of later ones may be counted."""
         self._time_text(event.timestamp)
 
     def _time_text(self, timestamp: float) -> str:
-        self._first = timestamp if self._first is None else self._first
-        match self._times:
+        self._first_timestamp = (
+            timestamp if self._first_timestamp is None else self._first_timestamp
+        )
+        match self._time_format:
             case "raw":
                 return f"{timestamp:.6f}"
             case "iso":
@@ -46,7 +48,7 @@ class EventWriter:
                 text = local.isoformat(timespec="microseconds")
                 return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
             case "offset":
-                return f"{timestamp - self._first:.6f}"
+                return f"{timestamp - self._first_timestamp:.6f}"
         return self._human_time(timestamp)
 
     def _human_time(self, timestamp: float) -> str:

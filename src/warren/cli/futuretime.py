@@ -12,12 +12,12 @@ from warren.rfc.errors import BadFormat
 _DEFAULT_TIME: Final = time(9)
 """The time of `today` and `tomorrow` where none is said, as Flux's parser of words has it."""
 _NAMED_TIMES: Final = {"noon": time(12), "midnight": time(0)}
-_DAYS: Final = {"today": 0, "tomorrow": 1}
-_UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
+_DAYS_AHEAD: Final = {"today": 0, "tomorrow": 1}
+_SECONDS_BY_UNIT: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
 
-_SECONDS: Final = re.compile(r"@?([0-9]+(?:\.[0-9]+)?)")
-_SPAN: Final = re.compile(r"in (an?|[0-9]+(?:\.[0-9]+)?) ?(second|minute|hour|day|week)s?")
-_CLOCK: Final = re.compile(r"(\d{1,2})(?::(\d\d)(?::(\d\d))?)? ?(am|pm)?")
+_SECONDS_PATTERN: Final = re.compile(r"@?([0-9]+(?:\.[0-9]+)?)")
+_SPAN_PATTERN: Final = re.compile(r"in (an?|[0-9]+(?:\.[0-9]+)?) ?(second|minute|hour|day|week)s?")
+_CLOCK_PATTERN: Final = re.compile(r"(\d{1,2})(?::(\d\d)(?::(\d\d))?)? ?(am|pm)?")
 
 
 def parse_future_time(text: str, now: float, option: str = "--begin-time") -> float:
@@ -26,12 +26,12 @@ def parse_future_time(text: str, now: float, option: str = "--begin-time") -> fl
     Raises UserMistake, which names the `option`, for what is not a time.
     """
     try:
-        found = _parse(" ".join(text.split()).lower().removeprefix("at "), now)
-        if found is None:
-            found = datetime.fromisoformat(text.strip()).timestamp()
-        if not isfinite(found):
-            raise ValueError(found)
-        return found
+        timestamp = _parse(" ".join(text.split()).lower().removeprefix("at "), now)
+        if timestamp is None:
+            timestamp = datetime.fromisoformat(text.strip()).timestamp()
+        if not isfinite(timestamp):
+            raise ValueError(timestamp)
+        return timestamp
     except (BadFormat, ValueError, OverflowError, OSError):
         raise UserMistake(
             f"{option} {text}: say +10m, now, 14:30, tomorrow 8am, in 2 hours, 2027-01-31, "
@@ -44,19 +44,19 @@ def _parse(text: str, now: float) -> float | None:
         return now
     if text.startswith("+"):
         return now + duration.parse(text[1:])
-    if text.startswith("in ") and (span := _SPAN.fullmatch(text)) is not None:
-        count = 1.0 if span[1].startswith("a") else float(span[1])
-        return now + count * _UNITS[span[2]]
-    if (seconds := _SECONDS.fullmatch(text)) is not None:
-        return float(seconds[1])
+    if text.startswith("in ") and (span_match := _SPAN_PATTERN.fullmatch(text)) is not None:
+        count = 1.0 if span_match[1].startswith("a") else float(span_match[1])
+        return now + count * _SECONDS_BY_UNIT[span_match[2]]
+    if (seconds_match := _SECONDS_PATTERN.fullmatch(text)) is not None:
+        return float(seconds_match[1])
     today = datetime.fromtimestamp(now).date()  # noqa: DTZ006 - local time is meant
     day, _, rest = text.partition(" ")
-    if day in _DAYS:
+    if day in _DAYS_AHEAD:
         time_of_day = _time_of_day(rest.removeprefix("at ")) if rest else _DEFAULT_TIME
         return (
             None
             if time_of_day is None
-            else _timestamp(today + timedelta(days=_DAYS[day]), time_of_day)
+            else _timestamp(today + timedelta(days=_DAYS_AHEAD[day]), time_of_day)
         )
     if rest and (time_of_day := _time_of_day(rest.removeprefix("at "))) is not None:
         return _timestamp(date.fromisoformat(day), time_of_day)
@@ -72,12 +72,12 @@ def _time_of_day(text: str) -> time | None:
     """Read a time of day; None for what is none. Raises ValueError for one that no day has."""
     if text in _NAMED_TIMES:
         return _NAMED_TIMES[text]
-    found = _CLOCK.fullmatch(text)
-    if found is None or not (found[2] or found[4]):
+    match = _CLOCK_PATTERN.fullmatch(text)
+    if match is None or not (match[2] or match[4]):
         return None
-    hour, am_or_pm = int(found[1]), found[4]
+    hour, am_or_pm = int(match[1]), match[4]
     if am_or_pm is not None:
         if not 1 <= hour <= 12:
             return None
         hour = hour % 12 + (12 if am_or_pm == "pm" else 0)
-    return time(hour, int(found[2] or 0), int(found[3] or 0))
+    return time(hour, int(match[2] or 0), int(match[3] or 0))

@@ -41,17 +41,17 @@ def getrabbit(
         )
     mapping, rabbits_of_jobs = _read_mapping(state, jobids)
     if rabbits:
-        found = mapping.computes_of(_decode_hostlists(rabbits))
+        names = mapping.computes_of(_decode_hostlists(rabbits))
     elif computes or jobids:
-        found = list(
+        names = list(
             dict.fromkeys([*mapping.rabbits_of(_decode_hostlists(computes)), *rabbits_of_jobs])
         )
     else:
-        found = list(mapping.rabbits)
+        names = list(mapping.rabbits)
     if as_json:
-        print_json(found)
+        print_json(names)
     else:
-        click.echo(hostlist.encode(found))
+        click.echo(hostlist.encode(names))
 
 
 def _decode_hostlists(texts: Sequence[str]) -> list[str]:
@@ -67,7 +67,7 @@ def _read_mapping(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMappin
 
     async def query(handle: "Handle") -> tuple[str | None, list[str]]:
         mapping = await _configured_mapping(handle)
-        found: list[str] = []
+        rabbits_of_jobs: list[str] = []
         for text in jobids:
             request = {"id": fluid.parse(text), "attrs": ["annotations"]}
             try:
@@ -77,16 +77,16 @@ def _read_mapping(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMappin
             user = answer["job"].get("annotations", {}).get("user", {})
             if "rabbits" not in user:
                 raise UserMistake(f"No rabbits found for job {text}: it has none so far.")
-            found += hostlist.decode(user["rabbits"])
-        return mapping, found
+            rabbits_of_jobs += hostlist.decode(user["rabbits"])
+        return mapping, rabbits_of_jobs
 
-    path, found = ask_flux(state, query)
+    path, rabbits_of_jobs = ask_flux(state, query)
     if path is None:
         raise UserMistake(
             "rabbit.mapping is not configured: give the cluster a file that says which nodes are "
             'wired to which rabbit, as [rabbit] mapping = "/PATH".'
         )
-    return read_mapping(Path(path)), found
+    return read_mapping(Path(path)), rabbits_of_jobs
 
 
 async def _configured_mapping(handle: "Handle") -> str | None:
@@ -95,9 +95,9 @@ async def _configured_mapping(handle: "Handle") -> str | None:
     from warren.rpc.message import RpcError
 
     settings: Any = await handle.rpc("config.get")
-    found: str | None = settings.get("rabbit", {}).get("mapping")
-    if found is not None:
-        return found
+    mapping_path: str | None = settings.get("rabbit", {}).get("mapping")
+    if mapping_path is not None:
+        return mapping_path
     try:
         uri = (await handle.rpc("attr.get", {"name": "parent-uri"}))["value"]
     except RpcError:  # it is part of no other, or is none of Flux's

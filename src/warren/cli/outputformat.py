@@ -29,13 +29,13 @@ Row = Callable[[str], Any]
 EMPTY: Final = ("", "-", "0", "0s", "0.0", "0:00:00", "1970-01-01T00:00:00")
 """What is as good as nothing, as text."""
 
-_LAYOUT: Final = re.compile(
+_LAYOUT_PATTERN: Final = re.compile(
     r"(?:(?P<fill>[^{}])?(?P<align>[<>=^]))?(?P<sign>[ +-])?(?P<zero>0)?(?P<width>[0-9]{1,4})?"
     r"(?P<comma>,)?(?:\.(?P<precision>[0-9]{1,4}))?(?P<cut>\+)?(?P<kind>[bcdeEfFgGnosxX%])?"
     r"(?P<hyphen>h)?"
 )
-_SORT: Final = re.compile(r"sort:(\S*)\s*")
-_PREFIX: Final = re.compile(r"(\?\+|\+\?|\?|\+):$")
+_SORT_PATTERN: Final = re.compile(r"sort:(\S*)\s*")
+_PREFIX_PATTERN: Final = re.compile(r"(\?\+|\+\?|\?|\+):$")
 _CONVERSIONS: Final = "DdFHPrs"
 
 
@@ -82,9 +82,9 @@ class _Column(msgspec.Struct, frozen=True, kw_only=True):
 
     def cell(self, value: Any) -> str:
         """Write a value as it stands in its column; numbers are to the right, as Python has it."""
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        right = number and not self.conversion and not self.hyphen_if_empty
-        return self.lay_out(self.text(value), ">" if right else "<")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        is_right_aligned = is_number and not self.conversion and not self.hyphen_if_empty
+        return self.lay_out(self.text(value), ">" if is_right_aligned else "<")
 
     def _convert(self, value: Any) -> Any:
         if self.conversion in ("", "s", "r"):
@@ -125,7 +125,7 @@ class Format:
         start = 0
         self.order: tuple[str, ...] = ()
         """The fields to sort by, downwards after a `-`."""
-        sort = _SORT.match(text)
+        sort = _SORT_PATTERN.match(text)
         if sort is not None:
             self.order = self.parse_sort_keys(sort[1])
             start = sort.end()
@@ -204,14 +204,14 @@ class Format:
         return text_before
 
     def _column(self, text_before: str, start: int, end: int) -> _Column:
-        inside = self._text[start:end]
-        match = re.match(r"[^!:]*", inside)
+        field_text = self._text[start:end]
+        match = re.match(r"[^!:]*", field_text)
         assert match is not None  # it matches nothing at all, too
         name = match[0]
         heading = self._heading(name)
         if heading is None:
             self._refuse(start, f"there is no field {name!r}")
-        rest, position = inside[len(name) :], start + len(name)
+        rest, position = field_text[len(name) :], start + len(name)
         conversion = ""
         if rest.startswith("!"):
             conversion = rest[1:2]
@@ -221,7 +221,7 @@ class Format:
             rest, position = rest[2:], position + 2
             if rest and not rest.startswith(":"):
                 self._refuse(position, "a layout begins with ':'")
-        prefix = _PREFIX.search(text_before)
+        prefix = _PREFIX_PATTERN.search(text_before)
         strftime, layout = "", rest[1:]
         if conversion == "d":
             strftime, _, layout = layout.partition("::")
@@ -238,7 +238,7 @@ class Format:
         )
 
     def _layout(self, layout: str, position: int) -> dict[str, Any]:
-        match = _LAYOUT.fullmatch(layout)
+        match = _LAYOUT_PATTERN.fullmatch(layout)
         if match is None:
             self._refuse(position, f"{layout!r} is not a layout such as '>8', '<10.10+' or '>6h'")
         if match["cut"] and match["precision"] in (None, "0"):
@@ -263,7 +263,7 @@ class Format:
 
 def sort_rows(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
     """Sort rows by fields, the first of which counts most. What is empty comes first."""
-    found = list(rows)
+    sorted_rows = list(rows)
     for key in reversed(keys):
         name = key.removeprefix("-")
 
@@ -273,8 +273,8 @@ def sort_rows(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
                 return (1, field)
             return (2, str(field)) if field != "" else (0, "")
 
-        found.sort(key=value, reverse=key.startswith("-"))
-    return found
+        sorted_rows.sort(key=value, reverse=key.startswith("-"))
+    return sorted_rows
 
 
 def fsd(seconds: float) -> str:

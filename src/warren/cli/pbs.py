@@ -58,8 +58,8 @@ def install(name: str, config_file: Path | None, enable: bool | None, dry_run: b
     qmgr = Qmgr()
     if enable:
         hooksetup.check_shipped_hook_off(qmgr)
-    found = hooksetup.read_hook(qmgr, name)
-    directives = hooksetup.install(name, found, config, enable)
+    hook = hooksetup.read_hook(qmgr, name)
+    directives = hooksetup.install(name, hook, config, enable)
     _run_directives(qmgr, directives, dry_run)
     if not directives:
         click.echo(f"the hook {name} is registered as it is to be")
@@ -101,13 +101,13 @@ def status(name: str, as_json: bool) -> None:
     from warren.wlm.pbs import checks, hooksetup
 
     hooksetup.check_name(name)
-    found = [*checks.check_server(name), *checks.check_node(name)]
+    check_results = [*checks.check_server(name), *checks.check_node(name)]
     if as_json:
-        print_json([vars(check) for check in found])
+        print_json([vars(check) for check in check_results])
     else:
-        _print_checks(found)
-    known = [check.met for check in found if check.met is not None]
-    sys.exit(0 if known and all(known) else 1)
+        _print_checks(check_results)
+    results = [check.met for check in check_results if check.met is not None]
+    sys.exit(0 if results and all(results) else 1)
 
 
 @pbs.command()
@@ -148,13 +148,13 @@ def test(
     from warren.wlm.pbs.trial import Trial
 
     hooksetup.check_name(name)
-    delivered = checks.hook_on_mom(name) if config_file is None else None
-    if delivered is not None:
-        hookfile.check_ours(_read_file(delivered.hook), name)
-        config_file = delivered.config
+    mom_hook = checks.hook_on_mom(name) if config_file is None else None
+    if mom_hook is not None:
+        hookfile.check_ours(_read_file(mom_hook.hook), name)
+        config_file = mom_hook.config
     node = qmgr.node_name()
     trial = Trial(
-        hook=delivered.hook if delivered else hookfile.path(),
+        hook=mom_hook.hook if mom_hook else hookfile.path(),
         hook_name=name,
         config=config_file,
         node=node,
@@ -201,6 +201,6 @@ def _run_directives(qmgr: "Qmgr", directives: "Iterable[Directive]", dry_run: bo
 _MARKS = {True: "ok", False: "NO", None: "? "}
 
 
-def _print_checks(found: "Iterable[Check]") -> None:
-    for check in found:
+def _print_checks(check_results: "Iterable[Check]") -> None:
+    for check in check_results:
         click.echo(f"{_MARKS[check.met]}  {check.name}: {check.words}")

@@ -65,9 +65,9 @@ def _name_argument(command: F) -> F:
 @json_option
 def list_(state: StateDir, as_json: bool) -> None:
     """List the persistent storage that you may use; the owner of the instance sees all."""
-    found = ask_instance(state, _list_instances)
+    instances = ask_instance(state, _list_instances)
     if as_json:
-        print_json({"persistent": found})
+        print_json({"persistent": instances})
         return
     rows = [
         (
@@ -81,7 +81,7 @@ def list_(state: StateDir, as_json: bool) -> None:
             _time_text(each["expires"]),
             _hostlist_text(each["rabbits"]),
         )
-        for each in found
+        for each in instances
     ]
     headers = (
         "NAME",
@@ -103,38 +103,38 @@ def list_(state: StateDir, as_json: bool) -> None:
 @_name_argument
 def show(state: StateDir, as_json: bool, name: str) -> None:
     """Show persistent storage NAME in detail."""
-    found = ask_instance(state, lambda handle: _find_instance(handle, name))
+    instance = ask_instance(state, lambda handle: _find_instance(handle, name))
     if as_json:
-        print_json(found)
+        print_json(instance)
         return
     lines = {
-        "Name": found["name"],
-        "Type": found["type"],
-        "Capacity": human(found["capacity"]) if found["capacity"] else "",
-        "Owner": accounts.user_name(found["userid"]),
-        "State": found["state"],
-        "Used by": ", ".join(_consumers(found)),
-        "Shared with": ", ".join(_shared_with(found)),
-        "Expires": _time_text(found["expires"]),
-        "Rabbits": _hostlist_text(found["rabbits"]),
-        "Made by": found["directive"],
-        "Error": found["error"],
+        "Name": instance["name"],
+        "Type": instance["type"],
+        "Capacity": human(instance["capacity"]) if instance["capacity"] else "",
+        "Owner": accounts.user_name(instance["userid"]),
+        "State": instance["state"],
+        "Used by": ", ".join(_consumers(instance)),
+        "Shared with": ", ".join(_shared_with(instance)),
+        "Expires": _time_text(instance["expires"]),
+        "Rabbits": _hostlist_text(instance["rabbits"]),
+        "Made by": instance["directive"],
+        "Error": instance["error"],
     }
     for label, value in lines.items():
         if value:
             click.echo(f"{label + ':':<13}{value}")
 
 
-def _consumers(each: StorageInstance) -> list[str]:
-    return [*(f58(job) for job in each["jobs"]), *each["workflows"]]
+def _consumers(instance: StorageInstance) -> list[str]:
+    return [*(f58(job) for job in instance["jobs"]), *instance["workflows"]]
 
 
-def _shared_with(each: StorageInstance) -> list[str]:
-    shared = each["shared"]
+def _shared_with(instance: StorageInstance) -> list[str]:
+    sharing = instance["shared"]
     return [
-        *(["everyone"] if shared["everyone"] else []),
-        *(accounts.user_name(user) for user in shared["users"]),
-        *(f"group:{accounts.group_name(group)}" for group in shared["groups"]),
+        *(["everyone"] if sharing["everyone"] else []),
+        *(accounts.user_name(user) for user in sharing["users"]),
+        *(f"group:{accounts.group_name(group)}" for group in sharing["groups"]),
     ]
 
 
@@ -200,9 +200,9 @@ def create(
         job_name=f"create {name}",
         **job_options,
     )
-    moment = expiration(until, lifetime, time.time())
-    if moment is not None:
-        spec["attributes"]["system"]["dw_expires"] = moment
+    expires = expiration(until, lifetime, time.time())
+    if expires is not None:
+        spec["attributes"]["system"]["dw_expires"] = expires
 
     async def work(handle: "Handle") -> StorageInstance:
         for each in await _list_instances(handle):
@@ -221,12 +221,12 @@ def create(
             raise
         return await _find_instance(handle, name)
 
-    found = ask_instance(state, work)
+    instance = ask_instance(state, work)
     if as_json:
-        print_json(found)
+        print_json(instance)
     else:
-        size = human(found["capacity"])
-        click.echo(f"{name}: {size} of {found['type']} on {_hostlist_text(found['rabbits'])}")
+        size = human(instance["capacity"])
+        click.echo(f"{name}: {size} of {instance['type']} on {_hostlist_text(instance['rabbits'])}")
 
 
 async def _wait_ended(handle: "Handle", job: int) -> None:
@@ -240,15 +240,15 @@ async def _wait_ended(handle: "Handle", job: int) -> None:
     progress = _Progress()
     while True:
         answer = await handle.rpc("job-list.list-id", {"id": job, "attrs": attrs})
-        found = {"id": job, **answer["job"]}
-        if found["state"] == State.INACTIVE.bit:
+        job_attributes = {"id": job, **answer["job"]}
+        if job_attributes["state"] == State.INACTIVE.bit:
             break
         if progress.is_due:
-            reasons = await pendingreasons.reasons(handle, [found])
+            reasons = await pendingreasons.reasons(handle, [job_attributes])
             progress.tell(f"job {f58(job)}: {reasons.get(job, 'is being run')}")
         await asyncio.sleep(_POLL_INTERVAL)
-    if exit_code(found):
-        note = found.get("exception_note") or f"see: warren job eventlog {f58(job)}"
+    if exit_code(job_attributes):
+        note = job_attributes.get("exception_note") or f"see: warren job eventlog {f58(job)}"
         raise UserMistake(f"The job {f58(job)} that was to create it has failed: {note}")
 
 
@@ -273,11 +273,11 @@ def destroy(state: StateDir, no_wait: bool, name: str) -> None:
         await _call(handle, "persistent.destroy", {"name": name})
         progress = _Progress()
         while not no_wait:
-            left = [each for each in await _list_instances(handle) if each["name"] == name]
-            if not left:
+            remaining = [each for each in await _list_instances(handle) if each["name"] == name]
+            if not remaining:
                 return
             if progress.is_due:
-                why = f": {left[0]['error']}" if left[0]["error"] else ""
+                why = f": {remaining[0]['error']}" if remaining[0]["error"] else ""
                 progress.tell(f"{name}: its rabbits give it back{why}")
             await asyncio.sleep(_POLL_INTERVAL)
 
@@ -300,24 +300,24 @@ def _sharing_options(command: F) -> F:
 
 @persistent.command()
 @_sharing_options
-def share(state: StateDir, as_json: bool, name: str, **others: Any) -> None:
+def share(state: StateDir, as_json: bool, name: str, **sharing_options: Any) -> None:
     """Let other users use persistent storage NAME in their jobs.
 
     They find its root directory open, may make files of their own there, and read what its files'
     modes let them. Jobs that begin from now on have it so.
     """
-    _change_sharing(state, as_json, {"name": name, "add": _parse_sharing(**others)})
+    _change_sharing(state, as_json, {"name": name, "add": _parse_sharing(**sharing_options)})
 
 
 @persistent.command()
 @_sharing_options
-def unshare(state: StateDir, as_json: bool, name: str, **others: Any) -> None:
+def unshare(state: StateDir, as_json: bool, name: str, **sharing_options: Any) -> None:
     """Stop sharing persistent storage NAME: with the users and groups given, or with all.
 
     Jobs that use it already go on.
     """
-    if any(others.values()):
-        removed = _parse_sharing(**others)
+    if any(sharing_options.values()):
+        removed = _parse_sharing(**sharing_options)
     else:
         removed = ask_instance(state, lambda handle: _find_instance(handle, name))["shared"]
     _change_sharing(state, as_json, {"name": name, "remove": removed})
@@ -335,21 +335,21 @@ def _parse_sharing(
     }
 
 
-def _parse_ids(words: Iterable[str], kind: str, by_name: Callable[[str], int]) -> Iterable[int]:
-    for name in (name for word in words for name in word.split(",")):
+def _parse_ids(texts: Iterable[str], kind: str, id_of_name: Callable[[str], int]) -> Iterable[int]:
+    for name in (name for word in texts for name in word.split(",")):
         try:
-            yield int(name) if name.isascii() and name.isdecimal() else by_name(name)
+            yield int(name) if name.isascii() and name.isdecimal() else id_of_name(name)
         except KeyError:
             raise UserMistake(f"There is no {kind} {name!r}.") from None
 
 
 def _change_sharing(state: StateDir, as_json: bool, request: Mapping[str, Any]) -> None:
     answer = ask_instance(state, lambda handle: _call(handle, "persistent.share", request))
-    found = answer["persistent"]
+    instance = answer["persistent"]
     if as_json:
-        print_json(found)
+        print_json(instance)
     else:
-        click.echo(f"{found['name']}: {', '.join(_shared_with(found)) or 'its owner alone'}")
+        click.echo(f"{instance['name']}: {', '.join(_shared_with(instance)) or 'its owner alone'}")
 
 
 @persistent.command()
@@ -370,11 +370,11 @@ def expire(
         raise UserMistake("Say one of --until, --for and --never.")
     request = {"name": name, "expires": expiration(until, lifetime, time.time())}
     answer = ask_instance(state, lambda handle: _call(handle, "persistent.expire", request))
-    found = answer["persistent"]
+    instance = answer["persistent"]
     if as_json:
-        print_json(found)
+        print_json(instance)
     else:
-        click.echo(f"{name}: {_time_text(found['expires']) or 'never expires'}")
+        click.echo(f"{name}: {_time_text(instance['expires']) or 'never expires'}")
 
 
 def expiration(until: str | None, lifetime: str | None, now: float) -> float | None:
@@ -397,21 +397,21 @@ def expiration(until: str | None, lifetime: str | None, now: float) -> float | N
 
 
 async def _list_instances(handle: "Handle") -> list[StorageInstance]:
-    found: list[StorageInstance] = (await _call(handle, "persistent.list", {}))["persistent"]
-    return found
+    instances: list[StorageInstance] = (await _call(handle, "persistent.list", {}))["persistent"]
+    return instances
 
 
 async def _find_instance(handle: "Handle", name: str) -> StorageInstance:
     from warren.directives.diagnostics import did_you_mean
 
-    found = {str(each["name"]): each for each in await _list_instances(handle)}
-    if name not in found:
-        hint = did_you_mean(name, sorted(found))
+    instance_by_name = {str(each["name"]): each for each in await _list_instances(handle)}
+    if name not in instance_by_name:
+        hint = did_you_mean(name, sorted(instance_by_name))
         raise UserMistake(
             f"There is no persistent storage named {name!r} that you may use."
             + (f" {hint}" if hint else "")
         )
-    return found[name]
+    return instance_by_name[name]
 
 
 async def _call(handle: "Handle", topic: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -114,8 +114,8 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
     names = [name for word in wanted for name in word.split(",")]
     for name in names:
         if name not in statuses:
-            known = [each for each in statuses if each is not None]
-            raise UserMistake(f"There is no queue {name!r}: {policies.queue_choices(known)}.")
+            queue_names = [each for each in statuses if each is not None]
+            raise UserMistake(f"There is no queue {name!r}: {policies.queue_choices(queue_names)}.")
     rows = queue_rows(config, {n: s for n, s in statuses.items() if not names or n in names})
     if as_json:
         print_json({"queues": rows})
@@ -174,8 +174,8 @@ def _table(
 
 def _range(size_name: str) -> Callable[[Mapping[str, Any]], str]:
     def cell(row: Mapping[str, Any]) -> str:
-        most = row[size_name]["max"]
-        return f"{row[size_name]['min']}-{'inf' if most is None else most}"
+        max_size = row[size_name]["max"]
+        return f"{row[size_name]['min']}-{'inf' if max_size is None else max_size}"
 
     return cell
 
@@ -272,32 +272,32 @@ _StatusLine = Callable[[str | None, QueueStatus], str]
 
 def _show(
     state: StateDir,
-    before: Callable[["Handle"], Any] | None,
+    change_first: Callable[["Handle"], Any] | None,
     name: str | None,
     as_json: bool,
     verbose: bool,
     lines: Sequence[_StatusLine],
 ) -> None:
-    """Print queues, after having done something on the same connection."""
+    """Print queues, after `change_first` on the same connection, if it is given."""
 
     async def query(handle: "Handle") -> tuple[dict[str | None, QueueStatus], Mapping[str, int]]:
-        if before is not None:
-            await before(handle)
-        waiting = await handle.rpc("job-manager.alloc-query") if verbose else {}
-        return await _statuses(handle, None if verbose else name), waiting
+        if change_first is not None:
+            await change_first(handle)
+        alloc_counts = await handle.rpc("job-manager.alloc-query") if verbose else {}
+        return await _statuses(handle, None if verbose else name), alloc_counts
 
-    statuses, waiting = ask_instance(state, query)
+    statuses, alloc_counts = ask_instance(state, query)
     if as_json:
         queues = [{"queue": each or "", **status} for each, status in statuses.items()]
-        print_json({"queues": queues, **waiting})
+        print_json({"queues": queues, **alloc_counts})
         return
     for each, status in statuses.items():
         for line in lines:
             click.echo(line(each, status))
     if verbose:
-        click.echo(f"{waiting['queue_length']} alloc requests queued")
-        click.echo(f"{waiting['alloc_pending']} alloc requests pending to scheduler")
-        click.echo(f"{waiting['running']} running jobs")
+        click.echo(f"{alloc_counts['queue_length']} alloc requests queued")
+        click.echo(f"{alloc_counts['alloc_pending']} alloc requests pending to scheduler")
+        click.echo(f"{alloc_counts['running']} running jobs")
 
 
 async def _statuses(handle: "Handle", name: str | None) -> dict[str | None, QueueStatus]:
@@ -400,8 +400,8 @@ def _wait(
 
 async def _progress(handle: "Handle") -> str:
     counts = await handle.rpc("job-manager.alloc-query")
-    waiting = counts["queue_length"] + counts["alloc_pending"]
-    return f"waiting: {counts['running']} jobs run, {waiting} are ready to"
+    ready_count = counts["queue_length"] + counts["alloc_pending"]
+    return f"waiting: {counts['running']} jobs run, {ready_count} are ready to"
 
 
 def _is_interactive() -> bool:

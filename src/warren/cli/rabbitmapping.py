@@ -61,7 +61,7 @@ def _read_mapping(access: "ClusterAccess", ignore_external: bool) -> "RabbitMapp
     from warren.kube.http import connect
 
     group = kinds.STORAGE.group
-    wanted = [
+    listed_kinds = [
         kinds.SYSTEM_CONFIGURATION,
         kinds.STORAGE,
         *([] if ignore_external else [kinds.SERVERS]),
@@ -69,10 +69,12 @@ def _read_mapping(access: "ClusterAccess", ignore_external: bool) -> "RabbitMapp
 
     async def list_all() -> list[Sequence["Object"]]:
         async with connect(access, component="rabbitmapping") as client:
-            chosen = await versions.choose(client, {group: kinds.versions()[group]})
-            versioned = client.with_versions(chosen)
+            version_by_group = await versions.choose(client, {group: kinds.versions()[group]})
+            versioned = client.with_versions(version_by_group)
             # As flux-coral2 does: what Flux may use is in this namespace.
-            return [(await versioned.list(kind, kinds.DEFAULT_NAMESPACE)).items for kind in wanted]
+            return [
+                (await versioned.list(kind, kinds.DEFAULT_NAMESPACE)).items for kind in listed_kinds
+            ]
 
     configurations, storages, *servers = run(list_all())
     if not configurations:
@@ -83,5 +85,5 @@ def _read_mapping(access: "ClusterAccess", ignore_external: bool) -> "RabbitMapp
     return mappings.mapping_of(
         read(configurations[0], SystemConfiguration),
         [read(each, Storage) for each in storages],
-        [read(each, Servers) for found in servers for each in found],
+        [read(each, Servers) for items in servers for each in items],
     )

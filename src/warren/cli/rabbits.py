@@ -44,9 +44,9 @@ def rabbits(context: click.Context, state: StateDir, as_json: bool) -> None:
 @click.argument("targets", metavar="[RABBIT]", required=False)
 def status(state: StateDir, as_json: bool, targets: str | None) -> None:
     """Show the status of rabbits: which are out of service, since when, by whom and why."""
-    found = [summary(each) for each in _named_rabbits(_list_storages(state), targets)]
+    summaries = [summary(each) for each in _named_rabbits(_list_storages(state), targets)]
     if as_json:
-        print_json({"rabbits": found})
+        print_json({"rabbits": summaries})
         return
     from warren.rfc import hostlist
 
@@ -61,7 +61,7 @@ def status(state: StateDir, as_json: bool, targets: str | None) -> None:
             # That it is drained, and why, stands beside it already.
             "" if each["reason"] and each["reason"] in each["message"] else each["message"],
         )
-        for each in found
+        for each in summaries
     ]
     print_table(("NAME", "STATUS", "SINCE", "BY", "REASON", "LOST", "MESSAGE"), rows)
 
@@ -72,18 +72,18 @@ def status(state: StateDir, as_json: bool, targets: str | None) -> None:
 @click.argument("targets", metavar="[RABBIT]", required=False)
 def show_links(state: StateDir, as_json: bool, targets: str | None) -> None:
     """Show which links of compute nodes are lost, since when and why."""
-    found = [
+    link_rows = [
         row
         for each in _named_rabbits(_list_storages(state), targets)
         for row in links.lost_link_rows(read(each, Storage))
     ]
     if as_json:
-        print_json({"links": found})
+        print_json({"links": link_rows})
         return
     columns = ("rabbit", "node", "status", "since", "why")
     print_table(
         tuple(each.upper() for each in columns),
-        [tuple(row[each] for each in columns) for row in found],
+        [tuple(row[each] for each in columns) for row in link_rows],
     )
 
 
@@ -93,7 +93,7 @@ def summary(obj: Object) -> dict[str, Any]:
     annotations = storage.metadata.annotations
     disabled = storage.spec.state == "Disabled"
     note = outofservice.note(annotations, labels.DISABLED if disabled else labels.DRAINED)
-    links = storage.status.access.computes
+    compute_links = storage.status.access.computes
     return {
         "name": storage.metadata.name,
         "state": storage.spec.state,
@@ -102,7 +102,7 @@ def summary(obj: Object) -> dict[str, Any]:
         "since": note.get("since", ""),
         "by": note.get("by", ""),
         "reason": note.get("reason", ""),
-        "lost": [each.name for each in links if each.status != "Ready"],
+        "lost": [each.name for each in compute_links if each.status != "Ready"],
         "message": storage.status.message,
     }
 
@@ -168,8 +168,8 @@ def _named_rabbits(storages: Sequence[Object], targets: str | None) -> Sequence[
     unknown = [name for name in names if name not in by_name]
     if unknown or not names:
         hint = f"name some of {hostlist.encode(by_name)}." if by_name else "there are none yet."
-        named = hostlist.encode(unknown) or repr(targets)
-        raise UserMistake(f"There is no rabbit {named}: {hint}")
+        unknown_names = hostlist.encode(unknown) or repr(targets)
+        raise UserMistake(f"There is no rabbit {unknown_names}: {hint}")
     return [by_name[name] for name in names]
 
 
@@ -182,8 +182,8 @@ def _list_storages(state: StateDir) -> list[Object]:
 
     async def work() -> list[Object]:
         async with connect(kubeconfig.load(state.kubeconfig)) as client:
-            found = await client.list(kinds.STORAGE, kinds.DEFAULT_NAMESPACE)
-            return sorted(found.items, key=lambda obj: str(key_of(obj)))
+            listing = await client.list(kinds.STORAGE, kinds.DEFAULT_NAMESPACE)
+            return sorted(listing.items, key=lambda obj: str(key_of(obj)))
 
     return run(work())
 

@@ -91,11 +91,15 @@ class NodeStates(msgspec.Struct, frozen=True, kw_only=True):
         return ranks
 
     def _ranks_of_queue(self, name: str) -> tuple[int, ...]:
-        known = self.status["queues"]
-        if name not in known:
-            these = f"name one of {', '.join(known)}" if known else "none is configured"
-            raise UserMistake(f"There is no queue {name!r}: {these}.")
-        return idset.decode(known[name])
+        ranks_by_queue = self.status["queues"]
+        if name not in ranks_by_queue:
+            choices = (
+                f"name one of {', '.join(ranks_by_queue)}"
+                if ranks_by_queue
+                else "none is configured"
+            )
+            raise UserMistake(f"There is no queue {name!r}: {choices}.")
+        return idset.decode(ranks_by_queue[name])
 
     def queues_by_rank(self) -> Mapping[int, list[str]]:
         """Return the queues that each node is in."""
@@ -117,20 +121,20 @@ def _node_options(states: Sequence[str], default: str) -> Callable[[F], F]:
     """
 
     def parse_states(_ctx: click.Context, _param: click.Parameter, value: str) -> list[str]:
-        wanted = [each.strip() for each in value.split(",")]
-        for each in wanted:
-            if each not in known:
-                raise click.BadParameter(f"{each!r} is none of {', '.join(known)}.")
-        all_states = "all" in wanted and "all" not in states
-        return list(states) if all_states else [each for each in states if each in wanted]
+        state_names = [each.strip() for each in value.split(",")]
+        for each in state_names:
+            if each not in known_states:
+                raise click.BadParameter(f"{each!r} is none of {', '.join(known_states)}.")
+        all_states = "all" in state_names and "all" not in states
+        return list(states) if all_states else [each for each in states if each in state_names]
 
-    known = (*states, *({"all"} - {*states}))
+    known_states = (*states, *({"all"} - {*states}))
 
     def add_options(command: F) -> F:
         for option in (
             click.option("-s", "--states", metavar="STATE,...", default=default,
                          callback=parse_states,
-                         help=f"Of {', '.join(known)}. Default: {default}."),
+                         help=f"Of {', '.join(known_states)}. Default: {default}."),
             click.option("-q", "--queue", "queues", metavar="NAME", multiple=True,
                          help="Show only nodes of a queue. Repeatable."),
             click.option("-i", "--include", metavar="TARGETS", help="Show only these nodes."),
@@ -180,24 +184,27 @@ def list_(
     -n -o '{nodelist}' prints one line.
     """
     node_states = _read_node_states(state)
-    shown = _GROUPING_FIELDS if as_json else form.fields
+    shown_fields = _GROUPING_FIELDS if as_json else form.fields
     rows = list(
-        scheduler_rows(node_states, states, node_states.chosen_ranks(queues, include), shown)
+        scheduler_rows(node_states, states, node_states.chosen_ranks(queues, include), shown_fields)
     )
     _print({"states": rows} if as_json else rows, form, header=not no_header)
 
 
 def scheduler_rows(
-    node_states: NodeStates, states: Iterable[str], ranks: Collection[int], shown: Collection[str]
+    node_states: NodeStates,
+    states: Iterable[str],
+    ranks: Collection[int],
+    shown_fields: Collection[str],
 ) -> Iterator[Node]:
     """Return nodes as the scheduler sees them, with those in a row that look alike.
 
-    `shown` are the fields that will be: by those of them that are marks, nodes are told apart. A
-    state without nodes has a row, too.
+    Nodes are told apart by those of the `shown_fields` that are grouping fields. A state without
+    nodes has a row, too.
     """
     queues = node_states.queues_by_rank()
-    grouping_fields = [mark for mark in _GROUPING_FIELDS if mark in shown]
-    if len(shown) == 1 and "state" not in shown:
+    grouping_fields = [mark for mark in _GROUPING_FIELDS if mark in shown_fields]
+    if len(shown_fields) == 1 and "state" not in shown_fields:
         grouping_fields = []  # the format lists all the queues, or properties, that there are
     groups: dict[tuple[str, ...], dict[str, list[int]]] = {}
     """The ranks of each row, by state."""
@@ -241,11 +248,11 @@ def _grouping_values(
 
 
 def _by_rank(ranks_by_name: Mapping[str, Iterable[int]]) -> Mapping[int, list[str]]:
-    found: dict[int, list[str]] = {}
+    names_by_rank: dict[int, list[str]] = {}
     for name in sorted(ranks_by_name):
         for rank in ranks_by_name[name]:
-            found.setdefault(rank, []).append(name)
-    return found
+            names_by_rank.setdefault(rank, []).append(name)
+    return names_by_rank
 
 
 def _counts(nodes: ResourceSet) -> dict[str, int]:
@@ -270,11 +277,11 @@ def info(
         print_json(counts)
     else:
         nodes, cores, gpus = counts.values()
-        plural = [
+        count_texts = [
             f"{count} {name}{'' if count == 1 else 's'}"
             for count, name in ((nodes, "Node"), (cores, "Core"), (gpus, "GPU"))
         ]
-        click.echo(", ".join(plural))
+        click.echo(", ".join(count_texts))
 
 
 @resource.command("R")
@@ -293,16 +300,16 @@ def r(state: StateDir, states: list[str], queues: tuple[str, ...], include: str 
 def _in_states(
     node_states: NodeStates, states: Sequence[str], ranks: Collection[int]
 ) -> ResourceSet:
-    found = _restrict(node_states.set_of("all"), ())
+    nodes = _restrict(node_states.set_of("all"), ())
     for state in ["all"] if {*STATES} <= {*states} else states:
-        found = resource_set.union(found, _restrict(node_states.set_of(state), ranks))
-    return found
+        nodes = resource_set.union(nodes, _restrict(node_states.set_of(state), ranks))
+    return nodes
 
 
 def _restrict(nodes: ResourceSet, ranks: Collection[int]) -> ResourceSet:
     ranks = frozenset(ranks)
-    others = (each.rank for each in nodes.ranks if each.rank not in ranks)
-    return resource_set.without_ranks(nodes, others)
+    excluded_ranks = (each.rank for each in nodes.ranks if each.rank not in ranks)
+    return resource_set.without_ranks(nodes, excluded_ranks)
 
 
 @resource.command("status")
@@ -330,27 +337,27 @@ def status(
 
 
 def status_rows(
-    nodes: Iterable[Node], offline: Collection[int], shown: Collection[str]
+    nodes: Iterable[Node], offline: Collection[int], shown_fields: Collection[str]
 ) -> Iterator[Node]:
     """Return the rows of nodes: those that are in one state, and there or not, share one.
 
-    Those are told apart by what is `shown` alone.
+    Nodes are told apart by the `shown_fields` alone.
     """
     marked_nodes = [
         ({"state": _admin_state(node), "up": "✗" if node["rank"] in offline else "✔"}, node)
         for node in nodes
     ]
-    rows = _group_rows(marked_nodes, shown)
+    rows = _group_rows(marked_nodes, shown_fields)
     yield from sorted(rows, key=lambda row: (row["state"], row["up"] == "✔"))
 
 
 def _group_rows(
-    marked_nodes: Iterable[tuple[Mapping[str, Any], Node]], shown: Collection[str]
+    marked_nodes: Iterable[tuple[Mapping[str, Any], Node]], shown_fields: Collection[str]
 ) -> Iterator[Node]:
     """Return a row for all nodes whose marks that are shown are the same."""
     groups: dict[tuple[Any, ...], tuple[Mapping[str, Any], list[Node]]] = {}
     for marks, node in marked_nodes:
-        key = tuple(value for mark, value in marks.items() if mark in shown)
+        key = tuple(value for mark, value in marks.items() if mark in shown_fields)
         groups.setdefault(key, (marks, []))[1].append(node)
     for marks, members in groups.values():
         yield {**marks, **_node_names(members)}
@@ -403,16 +410,16 @@ def drain(
     _change(state, as_json, "resource.drain", targets, " ".join(reason), mode)
 
 
-def drained_rows(nodes: Iterable[Node], shown: Collection[str]) -> Iterator[Node]:
+def drained_rows(nodes: Iterable[Node], shown_fields: Collection[str]) -> Iterator[Node]:
     """Return the rows of drained nodes; those that were drained together share one.
 
-    They are told apart by what is `shown` alone.
+    Nodes are told apart by the `shown_fields` alone.
     """
     marked_nodes = [
         ({"timestamp": node["since"], "state": node["state"], "reason": node["reason"]}, node)
         for node in nodes
     ]
-    yield from _group_rows(marked_nodes, shown)
+    yield from _group_rows(marked_nodes, shown_fields)
 
 
 @resource.command("undrain")

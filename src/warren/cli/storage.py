@@ -29,12 +29,12 @@ def workflows(state: StateDir, as_json: bool) -> None:
     """List Workflows: the state of each job's storage, and what it waits for."""
     from warren.base.times import age
 
-    (found,) = list_objects(state, kinds.WORKFLOW)
+    (workflow_objects,) = list_objects(state, kinds.WORKFLOW)
     if as_json:
-        print_json({"items": found})
+        print_json({"items": workflow_objects})
         return
     rows = []
-    for each in found:
+    for each in workflow_objects:
         status = each.get("status", {})
         created = parse_rfc3339(each["metadata"]["creationTimestamp"])
         rows.append(
@@ -53,18 +53,18 @@ def workflows(state: StateDir, as_json: bool) -> None:
     print_table(headers, rows, right_aligned="AGE")
 
 
-def list_rabbits(state: StateDir, as_json: bool) -> None:
+def list_rabbits(statedir: StateDir, as_json: bool) -> None:
     """Print the rabbits: their flash, and what it is allocated to."""
-    storages, shares, blocks, configurations = list_objects(
-        state,
+    storages, shares, block_storages, configurations = list_objects(
+        statedir,
         kinds.STORAGE,
         kinds.NNF_NODE_STORAGE,
         kinds.NNF_NODE_BLOCK_STORAGE,
         kinds.SYSTEM_CONFIGURATION,
     )
-    found = summaries(storages, shares, blocks, configurations)
+    rabbit_summaries = summaries(storages, shares, block_storages, configurations)
     if as_json:
-        print_json({"rabbits": found})
+        print_json({"rabbits": rabbit_summaries})
         return
     from warren.rfc import hostlist
 
@@ -81,21 +81,30 @@ def list_rabbits(state: StateDir, as_json: bool) -> None:
             ",".join(each["system"]),
             each["message"],
         )
-        for each in found
+        for each in rabbit_summaries
     ]
-    who = ("WORKFLOWS", "PERSISTENT", "SYSTEM")
-    headers = ("NAME", "STATUS", "CAPACITY", "ALLOCATED", "FREE", "COMPUTES", *who, "MESSAGE")
+    owner_headers = ("WORKFLOWS", "PERSISTENT", "SYSTEM")
+    headers = (
+        "NAME",
+        "STATUS",
+        "CAPACITY",
+        "ALLOCATED",
+        "FREE",
+        "COMPUTES",
+        *owner_headers,
+        "MESSAGE",
+    )
     print_table(headers, rows, right_aligned="CAPACITY ALLOCATED FREE")
 
 
 def summaries(
     storages: Sequence[Object],
     shares: Sequence[Object],
-    blocks: Sequence[Object],
+    block_storages: Sequence[Object],
     configurations: Sequence[Object],
 ) -> list[dict[str, Any]]:
     """Return what there is to say of each rabbit: its flash in bytes, and what that is of."""
-    flash = _allocated_bytes(shares, blocks)
+    allocated = _allocated_bytes(shares, block_storages)
     computes = {
         node["name"]: [each["name"] for each in node.get("computesAccess", ())]
         for configuration in configurations
@@ -106,7 +115,7 @@ def summaries(
         kind, name = _owner(share)
         names_by_kind = owners.setdefault(share["metadata"]["namespace"], {})
         names_by_kind.setdefault(kind, set()).add(name)
-    return [_summary(storage, flash, computes, owners) for storage in storages]
+    return [_summary(storage, allocated, computes, owners) for storage in storages]
 
 
 _OWNER_KINDS: Final = ("workflows", "persistent", "system")
@@ -121,26 +130,28 @@ def _owner(share: Object) -> tuple[str, str]:
     full_name = persistent[0] if persistent else owner[0].rpartition(" ")[2] if owner else ""
     namespace, _, name = full_name.rpartition("/")
     # What is where all of it is, as a rule, is called by its name alone.
-    shown = name if namespace == kinds.DEFAULT_NAMESPACE else full_name
-    return ("persistent" if persistent else "system"), shown
+    shown_name = name if namespace == kinds.DEFAULT_NAMESPACE else full_name
+    return ("persistent" if persistent else "system"), shown_name
 
 
-def _allocated_bytes(shares: Sequence[Object], blocks: Sequence[Object]) -> Mapping[str, int]:
+def _allocated_bytes(
+    shares: Sequence[Object], block_storages: Sequence[Object]
+) -> Mapping[str, int]:
     """Return how many bytes of flash volumes take on each rabbit."""
-    found: Counter[str] = Counter()
-    for block in blocks:
-        sizes = (each["capacity"] for each in block["spec"]["allocations"])
-        found[block["metadata"]["namespace"]] += sum(sizes)
+    allocated: Counter[str] = Counter()
+    for block_storage in block_storages:
+        sizes = (each["capacity"] for each in block_storage["spec"]["allocations"])
+        allocated[block_storage["metadata"]["namespace"]] += sum(sizes)
     for share in shares:
         if "blockReference" not in share["spec"]:  # of an older version
             size = share["spec"]["count"] * share["spec"]["capacity"]
-            found[share["metadata"]["namespace"]] += size
-    return found
+            allocated[share["metadata"]["namespace"]] += size
+    return allocated
 
 
 def _summary(
     storage: Object,
-    flash: Mapping[str, int],
+    allocated: Mapping[str, int],
     computes: Mapping[str, list[str]],
     owners: Mapping[str, Mapping[str, set[str]]],
 ) -> dict[str, Any]:
@@ -153,22 +164,22 @@ def _summary(
         "status": status.get("status", "Starting"),
         "message": status.get("message") or "",
         "capacity": status.get("capacity", 0),
-        "allocated": flash.get(name, 0),
+        "allocated": allocated.get(name, 0),
         "computes": computes.get(name, []),
         **{kind: sorted(names_by_kind.get(kind, ())) for kind in _OWNER_KINDS},
     }
 
 
-def list_objects(state: StateDir, *wanted: Kind) -> list[list[Object]]:
+def list_objects(statedir: StateDir, *listed_kinds: Kind) -> list[list[Object]]:
     """List the objects of some kinds."""
     from warren.kube import kubeconfig
     from warren.kube.http import connect
 
-    require_running(state)
-    state.check_owner()
+    require_running(statedir)
+    statedir.check_owner()
 
     async def work() -> list[list[Object]]:
-        async with connect(kubeconfig.load(state.kubeconfig)) as client:
-            return [(await client.list(kind)).items for kind in wanted]
+        async with connect(kubeconfig.load(statedir.kubeconfig)) as client:
+            return [(await client.list(kind)).items for kind in listed_kinds]
 
     return run(work())

@@ -34,8 +34,8 @@ class Mistake(UserMistake):
     def text_with_carets(self) -> str:
         """Three lines for a person: the directive, carets under the mistake, the sentence."""
         # A tab is as wide above as below.
-        before = "".join("\t" if each == "\t" else " " for each in self.text[: self.start])
-        return f"{self.text}\n{before.ljust(self.start)}{'^' * (self.end - self.start)}\n{self}"
+        indent = "".join("\t" if each == "\t" else " " for each in self.text[: self.start])
+        return f"{self.text}\n{indent.ljust(self.start)}{'^' * (self.end - self.start)}\n{self}"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -54,11 +54,15 @@ class Mistakes(UserMistake):
     """The first `MOST_SHOWN` mistakes of a job's directives; `str()` has one on each line."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        shown = [found.mistake for found in findings[:MOST_SHOWN]]
-        left = len(findings) - len(shown)
-        more = [f"There {'is' if left == 1 else 'are'} {left} more."] if left else []
-        super().__init__("\n".join([*map(str, shown), *more]))
-        self.text_with_carets = "\n".join([*(mistake.text_with_carets for mistake in shown), *more])
+        shown_mistakes = [found.mistake for found in findings[:MOST_SHOWN]]
+        left_count = len(findings) - len(shown_mistakes)
+        more_lines = (
+            [f"There {'is' if left_count == 1 else 'are'} {left_count} more."] if left_count else []
+        )
+        super().__init__("\n".join([*map(str, shown_mistakes), *more_lines]))
+        self.text_with_carets = "\n".join(
+            [*(mistake.text_with_carets for mistake in shown_mistakes), *more_lines]
+        )
 
 
 def raise_mistakes(findings: Sequence[Finding]) -> None:
@@ -69,20 +73,20 @@ def raise_mistakes(findings: Sequence[Finding]) -> None:
         raise Mistakes(findings)
 
 
-_MOST_CANDIDATES: Final = 64
+_MAX_CANDIDATES: Final = 64
 """Known words among which a near one is looked for: each costs as much as the rest of a check."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """Suggest the known word that is nearest, if one is near. Of many, the first are tried."""
     return (
-        _nearest(word, tuple(islice(known, _MOST_CANDIDATES)))
-        if len(word) <= _LONGEST_WORD
+        _nearest(word, tuple(islice(known, _MAX_CANDIDATES)))
+        if len(word) <= _MAX_WORD_LENGTH
         else None
     )
 
 
-_LONGEST_WORD: Final = 128
+_MAX_WORD_LENGTH: Final = 128
 """Characters of a word for which a near one is looked for."""
 
 
@@ -94,5 +98,5 @@ def _nearest(word: str, known: tuple[str, ...]) -> str | None:
 
 def alternatives(words: Iterable[str]) -> str:
     """Write words as a person would list them: `raw, xfs or gfs2`."""
-    *most, last = list(words) or ["nothing"]
-    return f"{', '.join(most)} or {last}" if most else last
+    *first_words, last_word = list(words) or ["nothing"]
+    return f"{', '.join(first_words)} or {last_word}" if first_words else last_word

@@ -13,8 +13,8 @@ import msgspec
 
 from warren.directives.diagnostics import Mistake
 
-_SENTINEL = re.compile(r"(?<!\S)#DW(?=\s|$)")
-_WORD = re.compile(r"\S+")
+_SENTINEL_PATTERN = re.compile(r"(?<!\S)#DW(?=\s|$)")
+_WORD_PATTERN = re.compile(r"\S+")
 
 LINE_CONTINUES: Final = re.compile(r"\\\s*$")
 """The end of a line whose directive goes on in the next one."""
@@ -22,7 +22,7 @@ LINE_CONTINUES: Final = re.compile(r"\\\s*$")
 NEXT_LINE_PREFIX: Final = re.compile(r"\s*(?:#DW(?=\s|$)|#)?\s*")
 """What may stand before the words with which a directive goes on."""
 
-_LINE_BREAK = re.compile(r"\\[ \t\r]*\n[ \t]*(?:#DW(?=\s|$)|#)?")
+_LINE_BREAK_PATTERN = re.compile(r"\\[ \t\r]*\n[ \t]*(?:#DW(?=\s|$)|#)?")
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -103,10 +103,10 @@ def parse(text: str) -> Directive:
 
 def try_parse(text: str) -> ParseResult:
     """Take one directive apart, and find all that is wrong with its form."""
-    words = [Token(match[0], match.start()) for match in _WORD.finditer(text)]
-    unreadable = _form_mistake(text, words)
-    if unreadable is not None:
-        return ParseResult(None, (unreadable,))
+    words = [Token(match[0], match.start()) for match in _WORD_PATTERN.finditer(text)]
+    form_mistake = _form_mistake(text, words)
+    if form_mistake is not None:
+        return ParseResult(None, (form_mistake,))
     arguments: dict[str, Argument] = {}
     mistakes: list[Mistake] = []
     for word in words[2:]:
@@ -153,10 +153,10 @@ def _form_mistake(text: str, words: Sequence[Token]) -> Mistake | None:
 
 def _suggest_start(words: Sequence[Token]) -> str | None:
     """Suggest how a text begins that is nearly a directive."""
-    first = words[0].text if words else ""
-    if first[:3].upper() != "#DW":
+    first_word = words[0].text if words else ""
+    if first_word[:3].upper() != "#DW":
         return None
-    return f"Try #DW {first[3:]}." if first[3:] else "Try #DW, in capitals."
+    return f"Try #DW {first_word[3:]}." if first_word[3:] else "Try #DW, in capitals."
 
 
 def _argument(word: Token) -> Argument:
@@ -172,8 +172,8 @@ def split(block: str) -> Iterator[str]:
     A line that ends in `\\` goes on in the next one, with `#DW`, `#` or nothing before what
     follows. Text before the first `#DW` comes out as it is, for `parse` to refuse.
     """
-    block = LINE_CONTINUES.sub("", _LINE_BREAK.sub(" ", block))
-    starts = [match.start() for match in _SENTINEL.finditer(block)]
+    block = LINE_CONTINUES.sub("", _LINE_BREAK_PATTERN.sub(" ", block))
+    starts = [match.start() for match in _SENTINEL_PATTERN.finditer(block)]
     if not starts or block[: starts[0]].strip():
         starts.insert(0, 0)
     for start, end in zip(starts, [*starts[1:], len(block)], strict=True):

@@ -37,7 +37,7 @@ def occurs(pattern: str, text: str) -> bool:
 def _searcher(pattern: str) -> Callable[[str], bool]:
     parser = _Parser(pattern)
     program = (*parser.program(), _Match())
-    if parser.simple:
+    if parser.is_simple:
         with suppress(re.error):
             compiled = _compile(pattern, _FLAGS)
             return lambda text: compiled.search(text) is not None
@@ -78,43 +78,43 @@ _Program = tuple[_Step, ...]
 
 
 def _search(program: _Program, text: str) -> bool:
-    positions: set[int] = set()
-    for at in range(len(text) + 1):
+    step_indices: set[int] = set()
+    for text_index in range(len(text) + 1):
         # A match may begin at every letter.
-        reached = _closure(program, [*positions, 0], text, at)
-        if len(program) - 1 in reached:
+        reached_indices = _closure(program, [*step_indices, 0], text, text_index)
+        if len(program) - 1 in reached_indices:
             return True
-        if at < len(text):
-            letter = text[at]
-            positions = {
-                position + 1
-                for position in reached
-                if isinstance(step := program[position], _Character)
+        if text_index < len(text):
+            letter = text[text_index]
+            step_indices = {
+                step_index + 1
+                for step_index in reached_indices
+                if isinstance(step := program[step_index], _Character)
                 and step.expression.match(letter)
             }
     return False
 
 
-def _closure(program: _Program, pending: list[int], text: str, at: int) -> set[int]:
+def _closure(program: _Program, pending: list[int], text: str, text_index: int) -> set[int]:
     """Return all steps to which those that were begun lead without a letter."""
-    reached: set[int] = set()
+    reached_indices: set[int] = set()
     while pending:
-        position = pending.pop()
-        if position in reached:
+        step_index = pending.pop()
+        if step_index in reached_indices:
             continue
-        reached.add(position)
-        match program[position]:
-            case _Fork(steps):
-                pending += [position + each for each in steps]
-            case _Assertion(kind) if _ASSERTIONS[kind](text, at):
-                pending.append(position + 1)
+        reached_indices.add(step_index)
+        match program[step_index]:
+            case _Fork(offsets):
+                pending += [step_index + each for each in offsets]
+            case _Assertion(kind) if _ASSERTIONS[kind](text, text_index):
+                pending.append(step_index + 1)
             case _:
                 pass
-    return reached
+    return reached_indices
 
 
-def _is_word_boundary(text: str, at: int) -> bool:
-    before, after = text[at - 1 : at] if at else "", text[at : at + 1]
+def _is_word_boundary(text: str, index: int) -> bool:
+    before, after = text[index - 1 : index] if index else "", text[index : index + 1]
     return bool(re.match(r"\w", before, _FLAGS)) != bool(re.match(r"\w", after, _FLAGS))
 
 
@@ -127,9 +127,9 @@ _ASSERTIONS: Final[dict[str, Callable[[str, int], bool]]] = {
     "\\B": lambda text, at: not _is_word_boundary(text, at),
 }
 
-_COUNT: Final = re.compile(r"\{(\d{1,4})(?:(,)(\d{0,4}))?\}")
-_CLASS: Final = re.compile(r"\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]", re.DOTALL)
-_POSIX: Final = {
+_COUNT_PATTERN: Final = re.compile(r"\{(\d{1,4})(?:(,)(\d{0,4}))?\}")
+_CLASS_PATTERN: Final = re.compile(r"\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]", re.DOTALL)
+_POSIX_CLASSES: Final = {
     "[:alpha:]": "a-zA-Z", "[:digit:]": "0-9", "[:alnum:]": "a-zA-Z0-9", "[:lower:]": "a-z",
     "[:upper:]": "A-Z", "[:word:]": r"\w", "[:space:]": r"\s", "[:xdigit:]": "0-9a-fA-F",
 }  # fmt: skip
@@ -140,31 +140,31 @@ class _Parser:
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
-        self._at = 0
+        self._position = 0
         self._repetitions = 0
         self._choices = 0
         self._flags: int = _FLAGS
-        self.simple = True
+        self.is_simple = True
         """Whether Python's own matcher is good enough; known when the program is made."""
 
     def program(self) -> _Program:
         """Return the program, without its end. Raises BadPattern."""
         if self._accept("(?i)"):
             self._flags |= re.IGNORECASE
-            self.simple = False
+            self.is_simple = False
         program = self._choice(0)
-        if self._at < len(self._pattern):
+        if self._position < len(self._pattern):
             raise self._bad("has a ')' too many")
-        self.simple = self.simple and self._repetitions <= 1
+        self.is_simple = self.is_simple and self._repetitions <= 1
         return program
 
     def _bad(self, why: str) -> BadPattern:
-        return BadPattern(f"the pattern {self._pattern!r} {why}, at {self._at}")
+        return BadPattern(f"the pattern {self._pattern!r} {why}, at {self._position}")
 
     def _accept(self, word: str) -> bool:
-        there = self._pattern.startswith(word, self._at)
-        self._at += len(word) if there else 0
-        return there
+        is_there = self._pattern.startswith(word, self._position)
+        self._position += len(word) if is_there else 0
+        return is_there
 
     def _choice(self, depth: int) -> _Program:
         if depth > 50:
@@ -180,9 +180,9 @@ class _Parser:
 
     def _sequence(self, depth: int) -> _Program:
         program: list[_Step] = []
-        while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
-            before = (self._repetitions, self._choices)
-            program += self._repeated(self._atom(depth), before)
+        while self._position < len(self._pattern) and self._pattern[self._position] not in "|)":
+            counters_before = (self._repetitions, self._choices)
+            program += self._repeated(self._atom(depth), counters_before)
             self._check_small(program)
         return tuple(program)
 
@@ -190,40 +190,40 @@ class _Parser:
         if len(program) > LARGEST_PROGRAM:
             raise self._bad(f"comes to more than {LARGEST_PROGRAM} steps")
 
-    def _repeated(self, atom: _Program, before: tuple[int, int]) -> _Program:
+    def _repeated(self, atom: _Program, counters_before: tuple[int, int]) -> _Program:
         count = self._count()
         if count is None:
             return atom
         # What has a choice in it may be repeated in more ways than one: Python would try all.
-        self.simple = self.simple and (self._repetitions, self._choices) == before
+        self.is_simple = self.is_simple and (self._repetitions, self._choices) == counters_before
         self._repetitions += 1
         if self._accept("?"):  # a short match first: found or not, it is the same
             pass
         if self._count() is not None:
             raise self._bad("repeats a repetition")
-        least, most = count
+        min_count, max_count = count
         size = len(atom)
-        if size * max(least, most or 0) > LARGEST_PROGRAM:
+        if size * max(min_count, max_count or 0) > LARGEST_PROGRAM:
             raise self._bad(f"comes to more than {LARGEST_PROGRAM} steps")
-        program = list(atom * least)
-        if most is None:
+        program = list(atom * min_count)
+        if max_count is None:
             program += (_Fork((1, size + 2)), *atom, _Fork((-size - 1,)))
         else:
-            program += (_Fork((1, size + 1)), *atom) * (most - least)
+            program += (_Fork((1, size + 1)), *atom) * (max_count - min_count)
         return tuple(program)
 
     def _count(self) -> tuple[int, int | None] | None:
         for sign, count in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._accept(sign):
                 return count
-        match = _COUNT.match(self._pattern, self._at)
+        match = _COUNT_PATTERN.match(self._pattern, self._position)
         if match is None:
             return None
-        self._at = match.end()
-        least = int(match[1])
+        self._position = match.end()
+        min_count = int(match[1])
         if not match[2]:
-            return least, least
-        return least, int(match[3]) if match[3] else None
+            return min_count, min_count
+        return min_count, int(match[3]) if match[3] else None
 
     def _atom(self, depth: int) -> _Program:
         if self._accept("("):
@@ -233,34 +233,34 @@ class _Parser:
             if not self._accept(")"):
                 raise self._bad("has a '(' that is not closed")
             return program
-        if self._pattern[self._at] in "*+?":
+        if self._pattern[self._position] in "*+?":
             raise self._bad("repeats nothing")
         for symbol in _ASSERTIONS:
             if self._accept(symbol):
-                self.simple = self.simple and symbol in "^$"
+                self.is_simple = self.is_simple and symbol in "^$"
                 return (_Assertion(symbol),)
         return (_Character(self._letter()),)
 
     def _accept_group_name(self) -> bool:
-        match = re.compile(r"P?<\w+>").match(self._pattern, self._at)
-        self._at = match.end() if match else self._at
-        self.simple = False
+        match = re.compile(r"P?<\w+>").match(self._pattern, self._position)
+        self._position = match.end() if match else self._position
+        self.is_simple = False
         return match is not None
 
     def _letter(self) -> re.Pattern[str]:
-        start = self._at
-        match = _CLASS.match(self._pattern, start)
+        start = self._position
+        match = _CLASS_PATTERN.match(self._pattern, start)
         if match is not None:
-            words = match[0]
-            for name, letters in _POSIX.items():
-                self.simple = self.simple and name not in words
-                words = words.replace(name, letters)
+            source = match[0]
+            for name, letters in _POSIX_CLASSES.items():
+                self.is_simple = self.is_simple and name not in source
+                source = source.replace(name, letters)
         else:
-            words = self._pattern[start : start + 2 if self._pattern[start] == "\\" else start + 1]
-        self._at = start + len(match[0] if match else words)
-        if re.fullmatch(r"\\[1-9]", words):
+            source = self._pattern[start : start + 2 if self._pattern[start] == "\\" else start + 1]
+        self._position = start + len(match[0] if match else source)
+        if re.fullmatch(r"\\[1-9]", source):
             raise self._bad("has a back reference")
         try:
-            return _compile(re.escape(words) if words in "{}]" else words, self._flags)
+            return _compile(re.escape(source) if source in "{}]" else source, self._flags)
         except re.error as error:
             raise self._bad(f"is no regular expression ({error})") from error

@@ -75,10 +75,10 @@ def check_directives(texts: Iterable[str], rules: Sequence[Rule]) -> CheckedDire
     for index, text in enumerate(texts):
         result = try_parse(text)
         directives.append(result.directive)
-        found = [*result.mistakes]
+        found_mistakes = [*result.mistakes]
         if result.directive is not None:
-            found += checker.mistakes(result.directive)
-        findings += [Finding(index, mistake) for mistake in _distinct(found)]
+            found_mistakes += checker.mistakes(result.directive)
+        findings += [Finding(index, mistake) for mistake in _distinct(found_mistakes)]
     return CheckedDirectives(tuple(directives), tuple(findings))
 
 
@@ -91,14 +91,14 @@ class _Checker:
     """The rules by command, and the values that the directives so far have taken."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules: dict[str, list[Rule]] = {}
+        self._rules_by_command: dict[str, list[Rule]] = {}
         for rule in rules:
-            self._rules.setdefault(rule.command, []).append(rule)
+            self._rules_by_command.setdefault(rule.command, []).append(rule)
         self._unique_values: dict[tuple[str, str], tuple[Directive, Argument]] = {}
 
     def mistakes(self, directive: Directive) -> Iterator[Mistake]:
         """Find what is wrong with one directive; those before it were asked for before."""
-        rules = self._rules.get(directive.command.text)
+        rules = self._rules_by_command.get(directive.command.text)
         if rules is None:
             yield self._unknown_command_mistake(directive)
             return
@@ -107,36 +107,36 @@ class _Checker:
 
     def _unknown_command_mistake(self, directive: Directive) -> Mistake:
         command = directive.command.text
-        known = sorted(self._rules)
-        words = (
+        known = sorted(self._rules_by_command)
+        choices = (
             f"it is one of {alternatives(known)}" if known else "no directive rules are installed"
         )
         return directive.mistake(
             directive.command,
-            f"Unknown command {command!r}: {words}.",
+            f"Unknown command {command!r}: {choices}.",
             did_you_mean(command, known),
         )
 
     def _mistakes_by_rule(self, directive: Directive, rule: Rule) -> Iterator[Mistake]:
-        matched: set[str] = set()
-        unknown: list[str] = []
+        matched_keys: set[str] = set()
+        unknown_keys: list[str] = []
         for argument in directive.arguments:
             try:
                 definition = _definition(rule, argument)
                 if definition is None:
-                    unknown.append(argument.key.text)
+                    unknown_keys.append(argument.key.text)
                     yield _unknown_argument_mistake(directive, rule, argument)
                     continue
-                matched.add(definition.key)
+                matched_keys.add(definition.key)
                 yield from _value_mistakes(directive, definition, argument)
             except BadPattern as bad:
                 yield _bad_pattern_mistake(directive, argument, bad)
                 return  # whatever else the rule says may be as wrong
             yield from self._uniqueness_mistakes(directive, definition, argument)
         for definition in rule.rule_defs:
-            if definition.is_required and definition.key not in matched:
+            if definition.is_required and definition.key not in matched_keys:
                 key = _literal(definition.key) or definition.key
-                if any(did_you_mean(word, [key]) for word in unknown):
+                if any(did_you_mean(word, [key]) for word in unknown_keys):
                     continue  # it is there, and misspelled
                 yield directive.mistake(
                     directive.command,
@@ -149,12 +149,14 @@ class _Checker:
         if not definition.unique_within or not argument.value:
             return
         scope = (definition.unique_within, argument.value.text)
-        holder, first = self._unique_values.setdefault(scope, (directive, argument))
-        if first is not argument:  # it is, when a second rule looks at it
+        first_directive, first_argument = self._unique_values.setdefault(
+            scope, (directive, argument)
+        )
+        if first_argument is not argument:  # it is, when a second rule looks at it
             yield directive.mistake(
                 argument,
                 f"The name {argument.value.text!r} is taken by an earlier "
-                f"{holder.command.text} of this job.",
+                f"{first_directive.command.text} of this job.",
             )
 
 
@@ -196,7 +198,7 @@ def _value_mistakes(
     text = _ABSENT if argument.value is None else argument.value.text
     fits = not (argument.value is None and definition.is_value_required)
     if fits:
-        fits = _FITS.get(definition.type, _fits_any)(definition, text)
+        fits = _FITS_BY_TYPE.get(definition.type, _fits_any)(definition, text)
     if fits:
         return
     if argument.value is None or not argument.value.text:
@@ -226,7 +228,7 @@ def _fits_list(definition: ArgumentRule, text: str) -> bool:
     return not any(_list_misfits("", definition, text))
 
 
-_FITS: Final[Mapping[str, Callable[[ArgumentRule, str], bool]]] = {
+_FITS_BY_TYPE: Final[Mapping[str, Callable[[ArgumentRule, str], bool]]] = {
     "string": _fits_string,
     "bool": _fits_bool,
     "integer": _fits_integer,
@@ -258,25 +260,25 @@ def _integer_misfits(key: str, definition: ArgumentRule, text: str) -> _Misfits:
         yield f"{key} is at most {definition.max}.", None
 
 
-_EMPTY: Final = "^$"
+_EMPTY_PATTERN: Final = "^$"
 """The pattern of lists that have no words on this cluster: it is that of the empty one alone."""
 
 
 def _list_misfits(key: str, definition: ArgumentRule, text: str) -> _Misfits:
-    seen: set[str] = set()
-    repeated: set[str] = set()
+    seen_words: set[str] = set()
+    repeated_words: set[str] = set()
     for word in text.split(","):
-        if word in seen:
-            if word not in repeated:
-                repeated.add(word)
+        if word in seen_words:
+            if word not in repeated_words:
+                repeated_words.add(word)
                 yield f"{word!r} is repeated in {key}.", None
         elif definition.patterns and not any(occurs(each, word) for each in definition.patterns):
             yield _unknown_word(key, definition, word)
-        seen.add(word)
+        seen_words.add(word)
 
 
 def _unknown_word(key: str, definition: ArgumentRule, word: str) -> tuple[str, str | None]:
-    if definition.patterns == (_EMPTY,):
+    if definition.patterns == (_EMPTY_PATTERN,):
         sentence = f"Unknown word {word!r} in {key}: this cluster offers none."
         return sentence, "Leave it out, or ask an admin for it."
     known = [each for each in map(_literal, definition.patterns) if each]
@@ -286,7 +288,7 @@ def _unknown_word(key: str, definition: ArgumentRule, word: str) -> tuple[str, s
     )
 
 
-_CAPACITY = "KiB|KB|MiB|MB"
+_CAPACITY_UNITS = "KiB|KB|MiB|MB"
 
 
 def _misfit(key: str, pattern: str, text: str) -> tuple[str, str | None]:
@@ -295,19 +297,19 @@ def _misfit(key: str, pattern: str, text: str) -> tuple[str, str | None]:
     if words:
         choice = f"one of {alternatives(words)}" if len(words) > 1 else words[0]
         return f"Unknown {key} {text!r}: it is {choice}.", did_you_mean(text, words)
-    if _CAPACITY in pattern:
+    if _CAPACITY_UNITS in pattern:
         sentence = (
             f"{text!r} is not a {key}: it is a whole number and one of "
             "KiB, MiB, GiB, TiB, KB, MB, GB or TB."
         )
         return sentence, capacity.suggestion(text)
     if pattern == "^[a-z][a-z0-9-]+$":
-        fixed = re.sub(r"[^a-z0-9-]", "-", text.lower()).lstrip("-0123456789")
+        suggested_name = re.sub(r"[^a-z0-9-]", "-", text.lower()).lstrip("-0123456789")
         sentence = (
             f"{text!r} is not a {key}: it starts with a letter and has two or more "
             "lower-case letters, digits and '-'."
         )
-        return sentence, f"Try {fixed}." if len(fixed) > 1 else None
+        return sentence, f"Try {suggested_name}." if len(suggested_name) > 1 else None
     return f"{text!r} is not a {key}: it must match {pattern}.", None
 
 

@@ -14,8 +14,8 @@ import msgspec
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import LINE_CONTINUES, NEXT_LINE_PREFIX
 
-_DIRECTIVE: Final = re.compile(r"#DW(?=\s|$)")
-_LOOKS_ALIKE: Final = re.compile(r"\s*(#\s*DW)\s+\w+\s.*\w=\S", re.IGNORECASE)
+_DIRECTIVE_PATTERN: Final = re.compile(r"#DW(?=\s|$)")
+_LOOKALIKE_PATTERN: Final = re.compile(r"\s*(#\s*DW)\s+\w+\s.*\w=\S", re.IGNORECASE)
 """What no user writes as a comment: the word, in whatever letters, a command, and an argument."""
 
 _CR: Final = "\r"
@@ -71,19 +71,19 @@ class LocatedDirective(msgspec.Struct, frozen=True):
 
         What goes on in the next line is shown as far as the end of its first one.
         """
-        at = 0
-        found: list[tuple[int, int, int]] = []
+        offset = 0
+        parts: list[tuple[int, int, int]] = []
         for word in self.words:
-            if at < end and start < at + len(word.text):
-                first, last = max(start - at, 0), min(end - at, len(word.text))
+            if offset < end and start < offset + len(word.text):
+                first, last = max(start - offset, 0), min(end - offset, len(word.text))
                 if word.length != len(word.text):  # a variable's: all of its place
                     first, last = 0, word.length
-                found.append((word.line, word.column + first, word.column + last))
-            at += len(word.text) + 1
-        if not found:
+                parts.append((word.line, word.column + first, word.column + last))
+            offset += len(word.text) + 1
+        if not parts:
             return self.words[0].line, self.words[0].column, self.words[0].column + 1
-        line, column, _ = found[0]
-        return line, column, [last for there, _, last in found if there == line][-1]
+        line, column, _ = parts[0]
+        return line, column, [last for part_line, _, last in parts if part_line == line][-1]
 
 
 def locate_directives(words: Iterable[Word]) -> list[LocatedDirective]:
@@ -105,39 +105,41 @@ def read(text: str) -> Script:
     words: list[Word] = []
     remarks: list[Remark] = []
     if lines[0].startswith("#!") and lines[0].endswith(_CR):
-        first = lines[0].removesuffix(_CR)
-        remarks.append(_remark(1, first, 2, len(first), _WINDOWS, _CONVERT))
-    comments = True
-    at = 0
-    while at < len(lines):
-        line, number = lines[at].removesuffix(_CR), at + 1
-        at += 1
-        if _DIRECTIVE.match(line) and comments:
+        first_line = lines[0].removesuffix(_CR)
+        remarks.append(_remark(1, first_line, 2, len(first_line), _WINDOWS, _CONVERT))
+    in_comments = True
+    index = 0
+    while index < len(lines):
+        line, number = lines[index].removesuffix(_CR), index + 1
+        index += 1
+        if _DIRECTIVE_PATTERN.match(line) and in_comments:
             parts = [line]
             words += _words(line, number, 0)
             while LINE_CONTINUES.search(parts[-1]):
                 parts[-1] = parts[-1].rstrip(_SPACE_AND_BACKSLASH)
                 words = _without_backslash(words)
-                following = lines[at].removesuffix(_CR) if at < len(lines) else ""
+                following = lines[index].removesuffix(_CR) if index < len(lines) else ""
                 first_word = _words_start(following)
                 if not following[first_word:].rstrip():
                     break
                 if not following.lstrip().startswith("#"):
                     start = len(following) - len(following.lstrip())
                     remarks.append(
-                        _remark(at + 1, following, start, len(following), _A_COMMAND, _AS_COMMENT)
+                        _remark(
+                            index + 1, following, start, len(following), _A_COMMAND, _AS_COMMENT
+                        )
                     )
                 parts.append(following[first_word:].rstrip())
-                words += _words(parts[-1], at + 1, first_word)
-                at += 1
+                words += _words(parts[-1], index + 1, first_word)
+                index += 1
             directives.append(" ".join(filter(None, parts)).strip())
-        elif _DIRECTIVE.match(line):
+        elif _DIRECTIVE_PATTERN.match(line):
             remarks.append(_remark(number, line, 0, 3, _LATE, "Move it above them."))
-        elif comments and (alike := _LOOKS_ALIKE.match(line)):
-            start, end = alike.span(1)
+        elif in_comments and (lookalike := _LOOKALIKE_PATTERN.match(line)):
+            start, end = lookalike.span(1)
             remarks.append(_remark(number, line, start, end, _IS_COMMENT, _WRITE_DW))
         elif line.strip() and not line.lstrip().startswith("#"):
-            comments = False
+            in_comments = False
     return Script(tuple(directives), tuple(remarks), tuple(words), tuple(lines))
 
 
@@ -151,10 +153,10 @@ def _words(text: str, line: int, column: int) -> list[Word]:
 def _without_backslash(words: list[Word]) -> list[Word]:
     """Take the backslash off that a line ends with, and what is left of its word if nothing is."""
     while words and words[-1].text.endswith("\\"):
-        last = words.pop()
-        text = last.text.rstrip("\\")
+        last_word = words.pop()
+        text = last_word.text.rstrip("\\")
         if text:
-            words.append(Word(text, last.line, last.column, len(text)))
+            words.append(Word(text, last_word.line, last_word.column, len(text)))
     return words
 
 

@@ -86,9 +86,9 @@ class AdmissionChain:
 
     async def admit(self, review: Review) -> Object | None:
         for rule in self._rules:
-            made = await rule.admit(review)
-            if made is not review.new:
-                review = replace(review, new=made)
+            admitted = await rule.admit(review)
+            if admitted is not review.new:
+                review = replace(review, new=admitted)
         return review.new
 
 

@@ -33,13 +33,13 @@ _HEADER: Final = struct.Struct("=IHHII")
 """Length, type, flags, sequence number and port of a netlink message."""
 _REQUEST: Final = struct.Struct("=BBBxI")
 """Address family, protocol, extensions and states."""
-_ENDS: Final = struct.Struct("!HH4s12x4s12x")
+_CONNECTION_ENDS: Final = struct.Struct("!HH4s12x4s12x")
 """The ports and addresses of both ends of a connection: first those of the socket in question."""
 _INTERFACE_AND_COOKIE: Final = struct.Struct("=III")
 """The interface and the cookie, of which all bits mean none."""
 _ANSWER: Final = struct.Struct("=4x48xIIIII")
 """Of an answer: timer, queues, user and inode."""
-_NONE: Final = 2**32 - 1
+_ALL_BITS: Final = 2**32 - 1
 
 
 class ConnectionLimits:
@@ -63,24 +63,24 @@ class ConnectionLimits:
         self._subordinates = subordinates or SubordinateIds()
         self._by_address = by_address
         self._interval = interval
-        self._next_accept: dict[int, float] = {}
+        self._next_accept_by_guest: dict[int, float] = {}
         self._per_user = per_user
         self._total = total
-        self._open: dict[int | str | None, list[socket.socket]] = {}
-        self._users: dict[int, int] = {}
+        self._open_by_opener: dict[int | str | None, list[socket.socket]] = {}
+        self._user_by_descriptor: dict[int, int] = {}
         """Users by descriptor: each request looks here, however many connections there are."""
 
     def guest(self, descriptor: int) -> int | None:
         """Return the guest that opened a connection; None for the server's own user and root."""
-        return self._users.get(descriptor)
+        return self._user_by_descriptor.get(descriptor)
 
     def next_delay(self, guest: int, now: float) -> float:
         """Return after how many seconds the next connection of a guest is accepted."""
-        self._next_accept = {
-            each: moment for each, moment in self._next_accept.items() if moment > now
+        self._next_accept_by_guest = {
+            each: moment for each, moment in self._next_accept_by_guest.items() if moment > now
         }
-        moment = self._next_accept.get(guest, now)
-        self._next_accept[guest] = moment + self._interval
+        moment = self._next_accept_by_guest.get(guest, now)
+        self._next_accept_by_guest[guest] = moment + self._interval
         return moment - now
 
     def admit(self, connection: socket.socket) -> bool:
@@ -88,7 +88,7 @@ class ConnectionLimits:
 
         It is counted until it is closed.
         """
-        self._users.pop(connection.fileno(), None)  # one that was closed had the same
+        self._user_by_descriptor.pop(connection.fileno(), None)  # one that was closed had the same
         user = user_of(connection)
         if user in (0, os.geteuid()):
             return True
@@ -96,18 +96,21 @@ class ConnectionLimits:
             return False
         if user is not None:
             user = self._subordinates.accounting_id(user)
-        self._open = {
-            each: left
-            for each, sockets in self._open.items()
-            if (left := [one for one in sockets if one.fileno() >= 0])
+        self._open_by_opener = {
+            each: still_open
+            for each, sockets in self._open_by_opener.items()
+            if (still_open := [one for one in sockets if one.fileno() >= 0])
         }
         opener = _address_of(connection) if user is None and self._by_address else user
-        own = self._open.get(opener, [])
-        most = self._total if opener is None else self._per_user
-        if len(own) >= most or sum(map(len, self._open.values())) >= self._total:
+        own_connections = self._open_by_opener.get(opener, [])
+        max_connections = self._total if opener is None else self._per_user
+        if (
+            len(own_connections) >= max_connections
+            or sum(map(len, self._open_by_opener.values())) >= self._total
+        ):
             return False
-        self._open[opener] = [*own, connection]
-        self._users[connection.fileno()] = UNKNOWN if user is None else user
+        self._open_by_opener[opener] = [*own_connections, connection]
+        self._user_by_descriptor[connection.fileno()] = UNKNOWN if user is None else user
         return True
 
 
@@ -128,9 +131,9 @@ def user_of(connection: socket.socket) -> int | None:
     with suppress(OSError):
         (here, port), (there, remote_port) = connection.getsockname(), connection.getpeername()
         addresses = socket.inet_aton(there), socket.inet_aton(here)
-        ends = _ENDS.pack(remote_port, port, *addresses)
-        request = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, _NONE) + ends
-        body = request + _INTERFACE_AND_COOKIE.pack(0, _NONE, _NONE)
+        ends = _CONNECTION_ENDS.pack(remote_port, port, *addresses)
+        request = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, _ALL_BITS) + ends
+        body = request + _INTERFACE_AND_COOKIE.pack(0, _ALL_BITS, _ALL_BITS)
         header = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
             # The kernel answers before `send` returns, so that this does not block.

@@ -30,7 +30,7 @@ _REREAD_DELAY: Final = 60.0
 _RETRY_DELAY: Final = 5.0
 """Seconds for which a source is not asked after a failure, or after it was asked for a refusal."""
 
-_RENEWED_AFTER: Final = 0.8
+_RENEWAL_FRACTION: Final = 0.8
 """The part of their lifetime after which credentials are renewed."""
 
 _PLUGIN_SECONDS: Final = 60.0
@@ -105,17 +105,17 @@ class RenewedCredentials:
         self,
         source: IdentitySource,
         clock: Clock,
-        seconds: float = _WAIT_SECONDS,
+        wait_seconds: float = _WAIT_SECONDS,
         check: Callable[[Identity], object] = lambda identity: None,
     ) -> None:
-        """`seconds` is the longest that a request waits for an answer.
+        """`wait_seconds` is the longest that a request waits for an answer.
 
         `check` raises UserMistake for an identity that cannot be used.
         """
         self._source = source
         self._check = check
         self._clock = clock
-        self._seconds = seconds
+        self._wait_seconds = wait_seconds
         self._identity: Identity | None = None
         self._failure: WarrenError | None = None
         self._pending: Future[Identity] | None = None
@@ -165,14 +165,16 @@ class RenewedCredentials:
         if error is None:
             self._failure = None
             self._identity = future.result()
-            life = (self._identity.expires - now) * _RENEWED_AFTER
+            renew_after = (self._identity.expires - now) * _RENEWAL_FRACTION
             self._renew_at = now + max(
                 _RETRY_DELAY,
-                life if self._source.refresh_seconds is None else self._source.refresh_seconds,
+                renew_after
+                if self._source.refresh_seconds is None
+                else self._source.refresh_seconds,
             )
         elif isinstance(error, WarrenError):
-            known = self._identity is not None
-            self._failure = Unavailable(str(error)) if known else error
+            is_renewal = self._identity is not None
+            self._failure = Unavailable(str(error)) if is_renewal else error
             self._renew_at = now + _RETRY_DELAY
             log.warning("credentials are not renewed", reason=str(error))
         else:
@@ -180,14 +182,16 @@ class RenewedCredentials:
 
     async def _wait_result(self) -> Identity:
         if self._pending is not None:
-            waiting = asyncio.wrap_future(self._pending)
+            answer = asyncio.wrap_future(self._pending)
             try:
-                done, _ = await asyncio.wait({waiting}, timeout=self._seconds)
+                done, _ = await asyncio.wait({answer}, timeout=self._wait_seconds)
             finally:
-                waiting.cancel()
+                answer.cancel()
             if not done:
-                raise Unavailable(f"{self._source.origin} gives no answer in {self._seconds:g} s.")
-            waiting.exception()  # it is told below
+                raise Unavailable(
+                    f"{self._source.origin} gives no answer in {self._wait_seconds:g} s."
+                )
+            answer.exception()  # it is told below
             self._take_result()
         if self._failure is not None:
             raise type(self._failure)(str(self._failure)) from self._failure
@@ -237,12 +241,12 @@ class StaticSource:
         if isinstance(material, bytes):
             return material
         try:
-            found = material.read_bytes()
+            content = material.read_bytes()
         except OSError as error:
             raise UserMistake(f"{self.origin}/{name}: {material}: {error.strerror}.") from error
-        if not found.strip():
+        if not content.strip():
             raise UserMistake(f"{self.origin}/{name}: {material} is empty.")
-        return found
+        return content
 
 
 def _check_package(origin: str) -> None:
@@ -297,8 +301,8 @@ class PluginSource:
 
     def _check_installed(self, command: Any, environment: Mapping[str, str]) -> None:
         """Check that the program is installed. Raises UserMistake with its install hint."""
-        where = str(self.directory / command) if "/" in str(command) else str(command)
-        if shutil.which(where, path=environment.get("PATH")) is None:
+        program = str(self.directory / command) if "/" in str(command) else str(command)
+        if shutil.which(program, path=environment.get("PATH")) is None:
             hint = self.settings.get("installHint")
             advice = f" {_one_line(hint)}." if hint else ""
             raise UserMistake(f"{self.origin}/command: {command} cannot be run here.{advice}")
@@ -317,12 +321,14 @@ class PluginSource:
             expires = parse_rfc3339(end) if end else math.inf
         except (TypeError, ValueError) as error:
             raise Unavailable(f"{self.origin}: expirationTimestamp: {error}.") from error
-        found = replace(static, expires=expires)
+        identity = replace(static, expires=expires)
         if token:
-            found = replace(found, authorization=bearer(str(token).strip(), self.origin))
+            identity = replace(identity, authorization=bearer(str(token).strip(), self.origin))
         if certificate and key:
-            found = replace(found, certificate=str(certificate).encode(), key=str(key).encode())
-        return found
+            identity = replace(
+                identity, certificate=str(certificate).encode(), key=str(key).encode()
+            )
+        return identity
 
 
 class KubernetesPackageSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -367,5 +373,5 @@ def bearer(token: str, origin: str) -> str:
     return f"Bearer {token}"
 
 
-def _one_line(words: object) -> str:
-    return " ".join(str(words).split())[:_MAX_REASON_LENGTH].rstrip(".")
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())[:_MAX_REASON_LENGTH].rstrip(".")

@@ -1,4 +1,4 @@
-"""The client port onto a Kubernetes API server over HTTPS."""
+"""The `Client` over HTTPS: requests to a Kubernetes API server."""
 
 import random
 import sys
@@ -71,13 +71,13 @@ class HttpClient:
         items: list[Object] = []
         version, continue_token = "", ""
         while True:
-            asked = {**query, "continue": continue_token} if continue_token else query
-            found = await self._transport.request("GET", path, query=asked)
-            for item in found.get("items") or ():
-                # A list leaves out what it says once for all.
+            page_query = {**query, "continue": continue_token} if continue_token else query
+            page = await self._transport.request("GET", path, query=page_query)
+            for item in page.get("items") or ():
+                # In a list the items leave out their kind, which the list says for all of them.
                 item.setdefault("kind", kind.name)
                 items.append(_as_asked_for(kind, item))
-            metadata = found.get("metadata") or {}
+            metadata = page.get("metadata") or {}
             # A watch from the first page's version misses nothing, whatever the
             # pages after it were made of.
             version = version or str(metadata.get("resourceVersion", ""))
@@ -115,8 +115,8 @@ class HttpClient:
             "apiVersion": served.api_version,
             "kind": kind.name,
         }
-        made = await self._transport.request("POST", _path(served, namespace), body=body)
-        return _as_asked_for(kind, made)
+        created = await self._transport.request("POST", _path(served, namespace), body=body)
+        return _as_asked_for(kind, created)
 
     async def patch(self, change: Change) -> Object:
         served = self._in_served_version(change.kind)
@@ -129,8 +129,8 @@ class HttpClient:
         path = _path(served, change.key.namespace, change.key.name)
         if change.status and change.kind.status:
             path += "/status"
-        content = "application/merge-patch+json"
-        changed = await self._transport.request("PATCH", path, body=body, content=content)
+        content_type = "application/merge-patch+json"
+        changed = await self._transport.request("PATCH", path, body=body, content_type=content_type)
         return _as_asked_for(change.kind, changed)
 
     async def delete(self, remove: Remove) -> None:
@@ -149,12 +149,12 @@ class HttpClient:
         owners = (body.get("metadata") or {}).get("ownerReferences")
         if not owners or not self._versions:
             return body
-        spelled = []
+        respelled = []
         for owner in owners:
             group, _, version = owner.get("apiVersion", "").rpartition("/")
             version = self._versions.get(group, version)
-            spelled.append({**owner, "apiVersion": f"{group}/{version}" if group else version})
-        return {**body, "metadata": {**body["metadata"], "ownerReferences": spelled}}
+            respelled.append({**owner, "apiVersion": f"{group}/{version}" if group else version})
+        return {**body, "metadata": {**body["metadata"], "ownerReferences": respelled}}
 
 
 _LEAKS_TLS: Final = sys.version_info < (3, 12, 8)

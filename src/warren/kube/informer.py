@@ -97,7 +97,7 @@ class Informer:
         self._change_listeners: list[ChangeListener] = []
         self._synced = asyncio.Event()
         self._refusals = RefusalLog()
-        self._listing, self._watching = f"list {kind}", f"watch {kind}"
+        self._list_label, self._watch_label = f"list {kind}", f"watch {kind}"
         self._version = ""
         self._last_heard: float | None = None
         self._lists = self._watches = 0
@@ -181,20 +181,22 @@ class Informer:
                 delay = error.delay if isinstance(error, Retryable) else _REFUSED_DELAY
                 reason = str(error)
                 if not isinstance(error, Retryable) or isinstance(error, Forbidden):
-                    self._refusals.note_refusal(self._watching if listed else self._listing, reason)
+                    self._refusals.note_refusal(
+                        self._watch_label if listed else self._list_label, reason
+                    )
                 listed = False
             # The first time at once, or when the error says: servers end watches in peace from
             # time to time. One that does so over and over gets nowhere, and is left alone.
             self._failures += 1
             delay = backoff(delay, self._failures, self._jitter(), _MAX_DELAY)
-            known = self._refusals.is_refused or (listed and self._failures == 1)
-            say = log.debug if known else log.info
+            is_expected = self._refusals.is_refused or (listed and self._failures == 1)
+            say = log.debug if is_expected else log.info
             say("watch begins again", kind=self.kind.plural, reason=reason, delay=delay)
             await asyncio.sleep(delay)
 
     async def _list(self) -> None:
         listing = await self._client.list(self.kind, self.namespace)
-        self._refusals.note_success(self._listing)
+        self._refusals.note_success(self._list_label)
         self._lists += 1
         self._last_heard = asyncio.get_running_loop().time()
         if _is_older(listing.version, self._version):
@@ -218,17 +220,17 @@ class Informer:
     async def _watch(self) -> None:
         """Watch until the API ends it."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        started_at = loop.time()
         self._watches += 1
         try:
             watch = self._client.watch(self.kind, self._version, self.namespace)
             async with aclosing(watch) as events:  # type: ignore[type-var]
                 async for event in events:
                     self._last_heard = loop.time()
-                    self._refusals.note_success(self._watching)
+                    self._refusals.note_success(self._watch_label)
                     self._apply(event)
         finally:
-            if loop.time() - began >= _STABLE_WATCH:
+            if loop.time() - started_at >= _STABLE_WATCH:
                 self._failures = 0
 
     def _apply(self, event: Event) -> None:
@@ -257,8 +259,8 @@ class Informer:
             return version == _version(known) or _is_older(version, _version(known))
         # An object that was deleted never is again: its namesake has another uid.
         uid = known["metadata"].get("uid")
-        same = uid is not None and uid == event.object["metadata"].get("uid")
-        return not same and _is_older(version, _version(known))
+        is_same_object = uid is not None and uid == event.object["metadata"].get("uid")
+        return not is_same_object and _is_older(version, _version(known))
 
     def _tombstone(self, key: Key, version: int) -> None:
         """Remember that an object was deleted, for as long as older events of it may come."""
@@ -303,9 +305,9 @@ def _notify(
 
 def _last_known(before: Object | None, after: Object | None) -> Object:
     """Return an object in its last known form."""
-    found = before if after is None else after
-    assert found is not None  # there was one, or there is
-    return found
+    last_known = before if after is None else after
+    assert last_known is not None  # there was one, or there is
+    return last_known
 
 
 def _values(indexer: Indexer, kind: Kind, obj: Object) -> set[str]:
@@ -325,9 +327,9 @@ def _number(version: str) -> int:
     return int(version) if version.isdecimal() else -1
 
 
-def _is_older(version: str, than: str) -> bool:
+def _is_older(version: str, other: str) -> bool:
     """Return whether a version is certainly older than another one."""
-    return 0 <= _number(version) < _number(than)
+    return 0 <= _number(version) < _number(other)
 
 
 class Informers:

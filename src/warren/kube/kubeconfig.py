@@ -30,7 +30,7 @@ from warren.kube.credentials import (
 )
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_HOME: Final = Path("~/.kube/config")
+_DEFAULT_KUBECONFIG: Final = Path("~/.kube/config")
 
 _IMPERSONATION: Final = ("as", "as-uid", "as-groups", "as-user-extra")
 """What a user may say that would let us do more than was meant, were it passed over."""
@@ -62,7 +62,7 @@ class ClusterAccess:
         return (
             FixedCredentials(self._identity())
             if self.source is None
-            else RenewedCredentials(self.source, clock, check=self._check_pair)
+            else RenewedCredentials(self.source, clock, check=self._check_certificate)
         )
 
     def tls(self, identity: Identity | None = None) -> ssl.SSLContext:
@@ -80,15 +80,15 @@ class ClusterAccess:
                 context = ssl.create_default_context(cadata=self.authority.decode() or None)
             except (ssl.SSLError, ValueError) as error:
                 raise self._unusable("certificate-authority", error) from error
-        shown = identity or self._identity()
-        if shown.certificate:
+        presented = identity or self._identity()
+        if presented.certificate:
             try:
-                _load_certificate(context, shown)
+                _load_certificate(context, presented)
             except (ssl.SSLError, ValueError) as error:
                 raise self._unusable("client-certificate and client-key", error) from error
         return context
 
-    def _check_pair(self, identity: Identity) -> None:
+    def _check_certificate(self, identity: Identity) -> None:
         """Raise UserMistake for a certificate that cannot be shown to the server."""
         if identity.certificate and self.server.startswith("https://"):
             self.tls(identity)
@@ -130,18 +130,18 @@ def find(
     """
     if path is not None:
         return load(path, context)
-    listed = [
+    paths = [
         Path(each).expanduser() for each in environ.get("KUBECONFIG", "").split(os.pathsep) if each
     ]
-    if listed:
-        there = [each for each in listed if each.exists()]
-        if not there:
-            raise UserMistake(f"KUBECONFIG: {', '.join(map(str, listed))}: No such file.")
-        return _read(there, context)
+    if paths:
+        existing_paths = [each for each in paths if each.exists()]
+        if not existing_paths:
+            raise UserMistake(f"KUBECONFIG: {', '.join(map(str, paths))}: No such file.")
+        return _read(existing_paths, context)
     in_pod = environ.get("KUBERNETES_SERVICE_HOST") and (service_account / "token").exists()
     if in_pod and context is None:
         return _in_pod(environ, service_account)
-    home = _HOME.expanduser()
+    home = _DEFAULT_KUBECONFIG.expanduser()
     if not home.exists():
         raise UserMistake(
             f"No cluster is known here: name a kubeconfig, set KUBECONFIG, or write {home}."
@@ -164,15 +164,15 @@ def _in_pod(environ: Mapping[str, str], directory: Path) -> ClusterAccess:
     if not port.isdecimal():
         raise UserMistake(f"{directory}: KUBERNETES_SERVICE_PORT is {port!r}, not a port.")
     try:
-        trusted = authority.read_bytes()
-        known = token.read_bytes().strip()
+        authority_pem = authority.read_bytes()
+        token_text = token.read_bytes().strip()
     except OSError as error:
         raise UserMistake(f"{error.filename}: {error.strerror}.") from error
-    if not known or not trusted.strip():
-        raise UserMistake(f"{authority if known else token}: The file is empty.")
+    if not token_text or not authority_pem.strip():
+        raise UserMistake(f"{authority if token_text else token}: The file is empty.")
     return ClusterAccess(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
-        authority=trusted,
+        authority=authority_pem,
         # The kubelet renews the token: from here on it is a file like any other.
         source=StaticSource(origin=str(directory), token=token),
         origin=str(directory),
@@ -267,15 +267,15 @@ class _Section(msgspec.Struct, frozen=True):
 _Documents = Sequence[tuple[Path, _Document]]
 
 
-def _read(paths: Sequence[Path], wanted: str | None) -> ClusterAccess:
+def _read(paths: Sequence[Path], context_name: str | None) -> ClusterAccess:
     """Read several files as one: of what several of them say, the first one's word counts.
 
     So does kubectl. The official package takes the last one's current context, and would
     lead to another cluster than kubectl does.
     """
     documents = [(path, _document(path)) for path in paths]
-    current = [each.current_context for _, each in documents if each.current_context]
-    name = wanted or next(iter(current), "")
+    current_contexts = [each.current_context for _, each in documents if each.current_context]
+    name = context_name or next(iter(current_contexts), "")
     if not name:
         raise UserMistake(f"{paths[0]}: current-context: none is set.")
     context = _section(documents, "contexts", name).read(_Context)
@@ -286,12 +286,12 @@ def _read(paths: Sequence[Path], wanted: str | None) -> ClusterAccess:
     user = _section(documents, "users", context.user)
     if user.fields and not access.server.startswith("https://"):
         raise UserMistake(f"{cluster}/server: {access.server} would hear {user.name} in the clear.")
-    given, source = _credential_sources(user, cluster, tuple(paths), name)
+    static_source, source = _credential_sources(user, cluster, tuple(paths), name)
     if source is not None:
         return replace(access, source=source, origin=str(user))
-    identity = given.fetch()
-    if not given.is_fixed():
-        return replace(access, source=given, origin=str(user))
+    identity = static_source.fetch()
+    if not static_source.is_fixed():
+        return replace(access, source=static_source, origin=str(user))
     return replace(
         access,
         token=user.fields.get("token", ""),
@@ -350,35 +350,35 @@ def _credential_sources(
     for name in _IMPERSONATION:
         if section.fields.get(name):
             raise UserMistake(f"{section}/{name}: Warren does not impersonate.")
-    given = StaticSource(
+    static_source = StaticSource(
         origin=str(section),
         # kubectl takes a token's file before the token, but what is embedded before any other file.
         token=section.file(user.token_file) if user.token_file else user.token,
         certificate=section.data_or_path("client-certificate"),
         key=section.data_or_path("client-key"),
     )
-    if bool(given.certificate) != bool(given.key):
-        missing = "client-key" if given.certificate else "client-certificate"
+    if bool(static_source.certificate) != bool(static_source.key):
+        missing = "client-key" if static_source.certificate else "client-certificate"
         raise UserMistake(f"{section}/{missing}: it is missing.")
-    if given.token:
-        return given, None
+    if static_source.token:
+        return static_source, None
     if user.exec is not None:
-        return given, PluginSource(
+        return static_source, PluginSource(
             origin=f"{section}/exec",
             settings=user.exec,
             cluster=cluster.fields,
             directory=section.path.parent.absolute(),
-            static=given,
+            static=static_source,
         )
     if user.auth_provider is not None or user.username:
-        way = "auth-provider" if user.auth_provider is not None else "username"
-        origin = f"{section}/{way}"
-        return given, KubernetesPackageSource(
-            origin=origin, paths=paths, context=context, static=given
+        setting = "auth-provider" if user.auth_provider is not None else "username"
+        origin = f"{section}/{setting}"
+        return static_source, KubernetesPackageSource(
+            origin=origin, paths=paths, context=context, static=static_source
         )
-    if not given.certificate and cluster.fields["server"].startswith("https://"):
+    if not static_source.certificate and cluster.fields["server"].startswith("https://"):
         raise UserMistake(f"{section}: it says neither a token nor a client certificate.")
-    return given, None
+    return static_source, None
 
 
 # Writing

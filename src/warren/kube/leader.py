@@ -51,7 +51,7 @@ class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_TIMING: Final = LeaseTiming()
 
 
-def _ignore(leading: bool) -> None:
+def _ignore(leads: bool) -> None:
     """Do nothing."""
 
 
@@ -80,11 +80,11 @@ async def lead(
     log.info("leading", lease=str(name), identity=identity)
     on_change(True)
     try:
-        lost = await _run_while_renewing(candidate, run)
+        was_lost = await _run_while_renewing(candidate, run)
     finally:
         on_change(False)
         await candidate.release()
-    if lost:
+    if was_lost:
         raise LeaseLost(f"the lease {name} could not be renewed")
 
 
@@ -96,12 +96,12 @@ async def _run_while_renewing(candidate: "_Candidate", run: Callable[[], Awaitab
         try:
             await asyncio.wait({renewing, leading}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            lost = not leading.done()
+            was_lost = not leading.done()
             # The Lease is renewed for as long as `run` takes to end.
             leading.cancel()
             await asyncio.wait({leading})
             renewing.cancel()
-    return lost
+    return was_lost
 
 
 async def _await(run: Callable[[], Awaitable[None]]) -> None:
@@ -124,7 +124,7 @@ class _Candidate:
         self._refusals = RefusalLog()
         self._deadline = 0.0
         """When we must not lead any more, unless it is renewed before."""
-        self._seen: Mapping[str, Any] = {}
+        self._seen_spec: Mapping[str, Any] = {}
         self._changed_at = 0.0
         """When the Lease became what was seen last."""
 
@@ -147,15 +147,15 @@ class _Candidate:
                         break
         except TimeoutError:
             pass
-        log.error("the lease is lost", lease=str(self._name), holder=_holder(self._seen))
+        log.error("the lease is lost", lease=str(self._name), holder=_holder(self._seen_spec))
 
     async def attempt(self) -> bool:
         """Take the Lease if it is to be had, or renew it; return whether it is ours now."""
         try:
             async with asyncio.timeout(self._timing.renew_deadline):
-                ours = await self._attempt()
+                is_ours = await self._attempt()
             self._refusals.note_success(str(self._name))
-            return ours
+            return is_ours
         except Forbidden as error:
             self._refusals.note_refusal(str(self._name), str(error))
             return False
@@ -174,17 +174,17 @@ class _Candidate:
         }
         try:
             async with asyncio.timeout(self._timing.retry_period):
-                own = self._own_version or await self._find_own_version()
-                if own is not None:
-                    await self._client.patch(self._change(spec, own))
+                own_version = self._own_version or await self._find_own_version()
+                if own_version is not None:
+                    await self._client.patch(self._change(spec, own_version))
         except (WarrenError, TimeoutError) as error:
             log.info("lease not released", lease=str(self._name), reason=str(error))
 
     async def _find_own_version(self) -> str | None:
         """Return the version of the Lease, if it is ours."""
         lease = await self._client.get(LEASE, self._name)
-        ours = _holder(lease.get("spec") or {}) == self._identity
-        return lease["metadata"]["resourceVersion"] if ours else None
+        is_ours = _holder(lease.get("spec") or {}) == self._identity
+        return lease["metadata"]["resourceVersion"] if is_ours else None
 
     async def _attempt(self) -> bool:
         if self._own_version is not None:
@@ -194,10 +194,10 @@ class _Candidate:
         except NotFound:
             return await self._write({**self._acquired_spec(), "leaseTransitions": 0}, None)
         self._observe(lease.get("spec") or {})
-        if _holder(self._seen) == self._identity:
+        if _holder(self._seen_spec) == self._identity:
             spec = self._renewed_spec()
         elif self._is_available():
-            transitions = self._seen.get("leaseTransitions") or 0
+            transitions = self._seen_spec.get("leaseTransitions") or 0
             spec = {**self._acquired_spec(), "leaseTransitions": transitions + 1}
         else:
             return False
@@ -206,7 +206,7 @@ class _Candidate:
     async def _write(self, spec: Object, seen_version: str | None) -> bool:
         # From here on, and not from the answer: others count from when they see the write,
         # which is later than this, however long the answer takes.
-        sent = asyncio.get_running_loop().time()
+        sent_at = asyncio.get_running_loop().time()
         # Without an answer, it may have been written all the same: then look first.
         self._own_version = None
         if seen_version is None:
@@ -215,24 +215,24 @@ class _Candidate:
         else:
             written = await self._client.patch(self._change(spec, seen_version))
         self._own_version = written["metadata"]["resourceVersion"]
-        self._seen = written["spec"]
-        self._deadline = sent + self._timing.renew_deadline
+        self._seen_spec = written["spec"]
+        self._deadline = sent_at + self._timing.renew_deadline
         return True
 
     def _observe(self, spec: Mapping[str, Any]) -> None:
-        if spec != self._seen:
-            if _holder(spec) != _holder(self._seen):
+        if spec != self._seen_spec:
+            if _holder(spec) != _holder(self._seen_spec):
                 log.info("another leads", lease=str(self._name), holder=_holder(spec))
-            self._seen = spec
+            self._seen_spec = spec
             self._changed_at = asyncio.get_running_loop().time()
 
     def _is_available(self) -> bool:
-        lasts = self._seen.get("leaseDurationSeconds") or self._timing.lease_duration
+        lease_duration = self._seen_spec.get("leaseDurationSeconds") or self._timing.lease_duration
         now = asyncio.get_running_loop().time()
-        return not _holder(self._seen) or now >= self._changed_at + lasts
+        return not _holder(self._seen_spec) or now >= self._changed_at + lease_duration
 
     def _is_held_by_another(self) -> bool:
-        return _holder(self._seen) != self._identity
+        return _holder(self._seen_spec) != self._identity
 
     def _acquired_spec(self) -> dict[str, Any]:
         renewed = self._renewed_spec()

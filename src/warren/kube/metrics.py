@@ -33,7 +33,7 @@ from warren.kube.runtime import Outcome, Reconciler
 
 _BUCKETS: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
-_CODES: Final[Mapping[type[Exception], str]] = {
+_CODE_BY_ERROR: Final[Mapping[type[Exception], str]] = {
     NotFound: "404",
     AlreadyExists: "409",
     Conflict: "409",
@@ -54,8 +54,8 @@ class Metrics:
     """The metrics of one process, in a registry that is given."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._state = _ScrapedMetrics()
-        registry.register(self._state)
+        self._scraped = _ScrapedMetrics()
+        registry.register(self._scraped)
         self._waits = Histogram(
             "workqueue_queue_duration_seconds",
             "How long keys waited for a worker.",
@@ -105,7 +105,7 @@ class Metrics:
     def register_reconciler(self, reconciler: Reconciler[Any]) -> None:
         """Register a reconciler and its queue."""
         name = reconciler.name
-        self._state.reconcilers.append(reconciler)
+        self._scraped.reconcilers.append(reconciler)
         reconciler.observe(
             _ReconcileObserver(
                 self._waits.labels(name),
@@ -117,7 +117,7 @@ class Metrics:
 
     def register_informers(self, informers: Informers) -> None:
         """Register all informers of a client, those that are yet to come included."""
-        self._state.informers.append(informers)
+        self._scraped.informers.append(informers)
 
     def leading_callback(self, name: Key) -> Callable[[bool], None]:
         """Return what `leader.lead` is to tell about the Lease `name`."""
@@ -206,7 +206,7 @@ class _ScrapedMetrics(Collector):
             "Reconciles that are running.",
             labels=["controller"],
         )
-        most = GaugeMetricFamily(
+        max_active = GaugeMetricFamily(
             "controller_runtime_max_concurrent_reconciles",
             "Reconciles that may run at a time.",
             labels=["controller"],
@@ -215,8 +215,8 @@ class _ScrapedMetrics(Collector):
             adds.add_metric([each.name], load.adds)
             retries.add_metric([each.name], load.retries)
             active.add_metric([each.name], load.working)
-            most.add_metric([each.name], each.workers)
-        yield from (adds, retries, active, most)
+            max_active.add_metric([each.name], each.workers)
+        yield from (adds, retries, active, max_active)
 
     def _informers(self, informers: Iterable[Informer]) -> Iterator[Metric]:
         labels = ["name", "namespace"]
@@ -239,13 +239,13 @@ class _ScrapedMetrics(Collector):
         )
         for each in informers:
             sync_state = each.sync_state()
-            of = [str(each.kind), each.namespace]
-            synced.add_metric(of, sync_state.synced)
-            silence.add_metric(of, sync_state.silence)
-            lists.add_metric(of, sync_state.lists)
-            watches.add_metric(of, sync_state.watches)
+            label_values = [str(each.kind), each.namespace]
+            synced.add_metric(label_values, sync_state.synced)
+            silence.add_metric(label_values, sync_state.silence)
+            lists.add_metric(label_values, sync_state.lists)
+            watches.add_metric(label_values, sync_state.watches)
             if sync_state.version.isdecimal():
-                version.add_metric(of, int(sync_state.version))
+                version.add_metric(label_values, int(sync_state.version))
         yield from (synced, silence, version, lists, watches)
 
 
@@ -289,11 +289,11 @@ class _CountingClient:
     @contextmanager
     def _timed(self, verb: str) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        started_at = loop.time()
         try:
             yield
         finally:
-            self._latencies.labels(verb).observe(loop.time() - began)
+            self._latencies.labels(verb).observe(loop.time() - started_at)
 
     @contextmanager
     def _counted(self, method: str, code: str = "200") -> Iterator[None]:
@@ -304,11 +304,11 @@ class _CountingClient:
             # The reader of a watch has gone away.
             self._requests.labels(code, method).inc()
             raise
-        except tuple(_CODES) as error:
-            self._requests.labels(_code(error), method).inc()
+        except tuple(_CODE_BY_ERROR) as error:
+            self._requests.labels(_code_of(error), method).inc()
             raise
         self._requests.labels(code, method).inc()
 
 
-def _code(error: Exception) -> str:
-    return next(code for type_, code in _CODES.items() if isinstance(error, type_))
+def _code_of(error: Exception) -> str:
+    return next(code for type_, code in _CODE_BY_ERROR.items() if isinstance(error, type_))

@@ -44,16 +44,16 @@ class Budget:
     def __init__(self, rate: float = 10.0, burst: int = 100) -> None:
         self._interval = 1 / rate
         self._slack = (burst - 1) * self._interval
-        self._next = 0.0
+        self._next_due = 0.0
         """When the next action would be due if they were spaced evenly."""
 
     def delay(self, now: float) -> float:
         """Return the seconds until one more is allowed."""
-        return max(0.0, self._next - self._slack - now)
+        return max(0.0, self._next_due - self._slack - now)
 
     def spend(self, now: float) -> None:
         """Count one more."""
-        self._next = max(self._next, now) + self._interval
+        self._next_due = max(self._next_due, now) + self._interval
 
 
 class Closed(Exception):
@@ -98,13 +98,14 @@ class WorkQueue(Generic[K]):
         self._budget = budget or Budget()
         self._jitter = jitter
         self._max_delay = max_delay
-        self._user = user
+        self._user_of = user
         self._waiting: dict[K, float] = {}
         """Keys in the queue, and since when."""
         self._queues: OrderedDict[Hashable, deque[K]] = OrderedDict()
         """The same keys by user, the user first whose turn is next."""
         self._processing: dict[K, float] = {}
-        self._dirty: set[K] = set()
+        """Keys that workers have taken, and since when."""
+        self._added_while_processing: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
         self._due_retries: OrderedDict[K, None] = OrderedDict()
@@ -140,9 +141,9 @@ class WorkQueue(Generic[K]):
         if self._due_retries:
             self._due_retries.pop(key, None)
         if key in self._processing:
-            self._dirty.add(key)
+            self._added_while_processing.add(key)
         elif key not in self._waiting:
-            user = self._user(key)  # first: where that raises, the key is not added
+            user = self._user_of(key)  # first: where that raises, the key is not added
             self._waiting[key] = asyncio.get_running_loop().time()
             self._queues.setdefault(user, deque()).append(key)
             self._adds += 1
@@ -192,8 +193,8 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """Mark the reconcile of `key` as done."""
         del self._processing[key]
-        if key in self._dirty:
-            self._dirty.discard(key)
+        if key in self._added_while_processing:
+            self._added_while_processing.discard(key)
             self.add(key)
 
     def open(self) -> None:
@@ -213,8 +214,13 @@ class WorkQueue(Generic[K]):
         while self._waiters:
             self._wake()
 
-    def _schedule(self, key: K, delay: float, then: Callable[[K], None]) -> None:
-        if self._closed or key in self._waiting or key in self._dirty or key in self._due_retries:
+    def _schedule(self, key: K, delay: float, callback: Callable[[K], None]) -> None:
+        if (
+            self._closed
+            or key in self._waiting
+            or key in self._added_while_processing
+            or key in self._due_retries
+        ):
             return
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
@@ -222,7 +228,7 @@ class WorkQueue(Generic[K]):
             if timer.when() <= loop.time() + delay:
                 return
             timer.cancel()
-        self._timers[key] = loop.call_later(delay, then, key)
+        self._timers[key] = loop.call_later(delay, callback, key)
 
     # Retries
 

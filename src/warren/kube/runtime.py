@@ -82,11 +82,11 @@ class Reconciler(Generic[K]):
         self._reconcile = reconcile
         self._timeout = timeout
         # What may take hours is not waited for: it must bear to be cut off.
-        self._grace = GRACE_SECONDS if timeout is not None else 0.0
+        self._grace_seconds = GRACE_SECONDS if timeout is not None else 0.0
         self._queue = queue or (WorkQueue() if user is None else WorkQueue(user=user))
         self._refusals = RefusalLog()
         self._observer: Observer | None = None
-        self._written: OrderedDict[K, frozenset[_Version]] = OrderedDict()
+        self._written_by_key: OrderedDict[K, frozenset[_Version]] = OrderedDict()
         """What the last reconcile of a key has written, until the next one begins."""
         self._changes_meanwhile: dict[K, set[_Version]] = {}
         """What came while a key is reconciled. It may have been written by that very reconcile."""
@@ -100,7 +100,7 @@ class Reconciler(Generic[K]):
             self._queue.add(key)
         elif key in self._changes_meanwhile:
             self._changes_meanwhile[key].add(_version_of(changed))
-        elif _version_of(changed) not in self._written.get(key, ()):
+        elif _version_of(changed) not in self._written_by_key.get(key, ()):
             self._queue.add(key)
 
     def note_written(self, key: K, objects: Iterable[Object]) -> None:
@@ -111,10 +111,10 @@ class Reconciler(Generic[K]):
         """
         # A reconcile that begins before they are seen may decide on what was there before them:
         # it forgets this, and is followed by another one when they are seen.
-        self._written[key] = frozenset(map(_version_of, objects)) - {_NO_VERSION}
-        self._written.move_to_end(key)
-        if len(self._written) > _MAX_NOTED_KEYS:
-            self._written.popitem(last=False)
+        self._written_by_key[key] = frozenset(map(_version_of, objects)) - {_NO_VERSION}
+        self._written_by_key.move_to_end(key)
+        if len(self._written_by_key) > _MAX_NOTED_KEYS:
+            self._written_by_key.popitem(last=False)
 
     def observe(self, observer: Observer) -> None:
         """Call `observer` for every reconcile from now on."""
@@ -141,7 +141,7 @@ class Reconciler(Generic[K]):
                     await asyncio.wait(workers)
                 except asyncio.CancelledError:
                     self._queue.close()
-                    await asyncio.wait(workers, timeout=self._grace)
+                    await asyncio.wait(workers, timeout=self._grace_seconds)
                     raise
         finally:
             self._queue.close()
@@ -154,7 +154,7 @@ class Reconciler(Generic[K]):
                 key = await self._queue.take()
             except Closed:
                 return
-            self._written.pop(key, None)
+            self._written_by_key.pop(key, None)
             self._changes_meanwhile[key] = set()
             log.bind(key=str(key))
             try:
@@ -163,15 +163,15 @@ class Reconciler(Generic[K]):
                 else:
                     await self._reconcile_observed(key, self._observer)
             finally:
-                if self._changes_meanwhile.pop(key) - self._written.get(key, frozenset()):
+                if self._changes_meanwhile.pop(key) - self._written_by_key.get(key, frozenset()):
                     self._queue.add(key)
                 self._queue.done(key)
 
     async def _reconcile_observed(self, key: K, observer: Observer) -> None:
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        started_at = loop.time()
         outcome = await self._reconcile_once(key)
-        observer.reconciled(outcome, loop.time() - began)
+        observer.reconciled(outcome, loop.time() - started_at)
 
     async def _reconcile_once(self, key: K) -> Outcome:
         """Reconcile once, and see to it that another follows if one must."""
@@ -183,11 +183,13 @@ class Reconciler(Generic[K]):
             self._queue.retry(key, error.delay)
             return Outcome.REQUEUE
         except Retryable as error:
-            first = not self._queue.failures(key)
+            is_first_failure = not self._queue.failures(key)
             # The first time it is most likely a view that was a moment old.
-            say = log.debug if first else log.info
+            say = log.debug if is_first_failure else log.info
             say("reconcile put off", reason=str(error))
-            self._queue.retry(key, error.delay, unbudgeted=first and isinstance(error, Conflict))
+            self._queue.retry(
+                key, error.delay, unbudgeted=is_first_failure and isinstance(error, Conflict)
+            )
             return Outcome.REQUEUE
         except Exception:  # a bug may cost one key, not all
             if timeout.expired():

@@ -20,7 +20,7 @@ CLIENT_TIMEOUT: Final = 10.0
 """Seconds within which a client must have asked something, where any user may connect."""
 _KEEP_ALIVE: Final = 3630.0
 """Seconds for which a connection is kept between requests, where its client is known."""
-_GRACE: Final = 1.0
+_GRACE_SECONDS: Final = 1.0
 _BACKLOG: Final = 128
 _RETRY_DELAY: Final = 1.0
 """Seconds until it is tried again to accept a connection, where there was no room."""
@@ -34,7 +34,7 @@ body may be endless, and to decrypt it takes the time of all others.
 _DRAIN_SECONDS: Final = 1.0
 """Seconds in which they are to come."""
 
-_FAIR: Final = Fairness(rest=4.0)
+_FAIRNESS: Final = Fairness(rest=4.0)
 """Of the time that a request takes much goes by before and after its handler."""
 
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -73,8 +73,8 @@ async def serve(
     is tried again after `retry_delay`.
     """
     limits = limits or ConnectionLimits()
-    silent = _SilentConnections(client_timeout)
-    app.middlewares[:0] = [silent.note_requests, _drain_body, _fair_middleware(limits)]
+    silent_connections = _SilentConnections(client_timeout)
+    app.middlewares[:0] = [silent_connections.note_requests, _drain_body, _fair_middleware(limits)]
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -96,7 +96,7 @@ async def serve(
                     server = runner.server
                     assert server is not None
                     protocol_factory = (
-                        partial(silent.new_protocol, server) if close_idle else server
+                        partial(silent_connections.new_protocol, server) if close_idle else server
                     )
                     handshakes.create_task(
                         _accept_when_due(protocol_factory, connection, tls, client_timeout, delay)
@@ -131,30 +131,32 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def _drain_body(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Read a little of a body that the handler has left; the connection ends where more comes."""
     answer = await handler(request)
-    left = _MAX_DRAINED_BYTES
+    bytes_left = _MAX_DRAINED_BYTES
     # What is wrong with the body changes nothing about the answer.
     with suppress(Exception):
         async with asyncio.timeout(_DRAIN_SECONDS):
-            while left > 0 and not request.content.at_eof():
-                left -= len(await request.content.readany())
+            while bytes_left > 0 and not request.content.at_eof():
+                bytes_left -= len(await request.content.readany())
     return answer
 
 
 def _fair_middleware(limits: ConnectionLimits) -> Middleware:
     """Return what has requests of guests share the event loop with all others."""
-    queue = FairQueue(_FAIR)
+    queue = FairQueue(_FAIRNESS)
 
     @web.middleware
     async def run_fairly(request: web.Request, handler: Handler) -> web.StreamResponse:
-        opened = None if request.transport is None else request.transport.get_extra_info("socket")
-        guest = None if opened is None else limits.guest(opened.fileno())
+        connection = (
+            None if request.transport is None else request.transport.get_extra_info("socket")
+        )
+        guest = None if connection is None else limits.guest(connection.fileno())
         if guest is None:
             return await handler(request)
 
-        async def answered() -> web.StreamResponse:
+        async def answer() -> web.StreamResponse:
             return await handler(request)
 
-        return await queue.run(guest, answered)
+        return await queue.run(guest, answer)
 
     return run_fairly
 
@@ -224,9 +226,9 @@ async def serve_limited(
     A client has `client_timeout` seconds to ask something. When `closing` is set, no client that is
     not there yet gets in.
     """
-    silent = _SilentConnections(client_timeout)
-    app.middlewares.insert(0, silent.note_requests)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE)
+    silent_connections = _SilentConnections(client_timeout)
+    app.middlewares.insert(0, silent_connections.note_requests)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE_SECONDS)
     await runner.setup()
     loop = asyncio.get_running_loop()
     server = runner.server
@@ -235,15 +237,15 @@ async def serve_limited(
     def protocol_factory() -> asyncio.BaseProtocol:
         if len(server.connections) >= max_connections:
             return _RefusedConnection()
-        return silent.new_protocol(server)
+        return silent_connections.new_protocol(server)
 
-    listening = await loop.create_server(protocol_factory, sock=listener)
+    asyncio_server = await loop.create_server(protocol_factory, sock=listener)
     try:
         await (closing or asyncio.Event()).wait()
-        listening.close()
+        asyncio_server.close()
         await asyncio.Event().wait()
     finally:
-        listening.close()
+        asyncio_server.close()
         await runner.cleanup()
 
 

@@ -40,16 +40,16 @@ _CONNECT_SECONDS: Final = 10.0
 _MAX_CONCURRENT_REQUESTS: Final = 64
 """How many requests may be under way; watches are not counted."""
 
-_SILENCE: Final = 150.0
+_MAX_SILENCE: Final = 150.0
 """How long a watch may say nothing before it is taken for dead: two bookmarks, and then some.
 
 Kubernetes sends one a minute.
 """
 
-_NO_ROLE: Final = re.compile(r'forbidden: User ".*" cannot ')
+_NO_ROLE_PATTERN: Final = re.compile(r'forbidden: User ".*" cannot ')
 """How an API says that no role lets us; with the same status admission says what is not let in."""
 
-_TLS: Final = re.compile(r" ssl:(<[^>]*>|\S+)")
+_TLS_ADDRESS_PATTERN: Final = re.compile(r" ssl:(<[^>]*>|\S+)")
 """What aiohttp says of how it was to be connected: an object's address, of no use to a reader."""
 
 _MAX_LINE_BYTES: Final = 8 * 2**20
@@ -73,7 +73,7 @@ class Transport:
         clock: Clock,
         *,
         seconds: float = REQUEST_TIMEOUT,
-        silence: float = _SILENCE,
+        silence: float = _MAX_SILENCE,
         rng: random.Random | None = None,
     ) -> None:
         """A request has `seconds`; a watch may be silent for `silence` seconds."""
@@ -96,7 +96,7 @@ class Transport:
         *,
         query: Mapping[str, str] | None = None,
         body: Any = None,
-        content: str = "application/json",
+        content_type: str = "application/json",
     ) -> dict[str, Any]:
         """Ask, and return the answer. Raises every error of the port."""
         loop = asyncio.get_running_loop()
@@ -104,14 +104,14 @@ class Transport:
         options: dict[str, Any] = {"params": query}
         if body is not None:
             options["data"] = orjson.dumps(body)
-            options["headers"] = {"Content-Type": content}
+            options["headers"] = {"Content-Type": content_type}
         try:
             async with asyncio.timeout_at(deadline):
-                for tried in itertools.count(1):
+                for tries in itertools.count(1):
                     outcome = await self._try(method, path, options)
                     if not isinstance(outcome, _FailedTry):
                         return outcome
-                    seconds = pause(method, outcome.failure, tried, self._rng)
+                    seconds = pause(method, outcome.failure, tries, self._rng)
                     if seconds is None or loop.time() + seconds >= deadline:
                         raise outcome.error
                     await asyncio.sleep(seconds)
@@ -156,23 +156,23 @@ class Transport:
                 async with response:
                     answer = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            unsent = isinstance(
+            is_unsent = isinstance(
                 error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
             )
             # A server that is not the one we trust will not be it in a moment.
-            final = isinstance(error, aiohttp.ClientSSLError)
+            is_final = isinstance(error, aiohttp.ClientSSLError)
             unavailable = Unavailable(f"{self._server} does not answer: {_one_line(error)}")
             unavailable.__cause__ = error
-            return _FailedTry(Failure(sent=not unsent, final=final), unavailable)
+            return _FailedTry(Failure(sent=not is_unsent, final=is_final), unavailable)
         if response.status >= 300:
             return self._failed_try(response, answer)
         try:
-            status = orjson.loads(answer)
+            decoded = orjson.loads(answer)
         except orjson.JSONDecodeError as error:
             raise Unavailable(f"{self._server}{path} answers what is not JSON: {error}") from error
-        if not isinstance(status, dict):
+        if not isinstance(decoded, dict):
             raise Unavailable(f"{self._server}{path} answers what is not an object.")
-        return status
+        return decoded
 
     async def _send(
         self, method: str, path: str, options: Mapping[str, Any]
@@ -211,11 +211,11 @@ class Transport:
     def _context(self, identity: Identity) -> ssl.SSLContext | bool:
         if not self._server.startswith("https://"):
             return True
-        shown = self._tls_identity
+        presented = self._tls_identity
         if (
             self._tls is None
-            or shown is None
-            or (shown.certificate, shown.key) != (identity.certificate, identity.key)
+            or presented is None
+            or (presented.certificate, presented.key) != (identity.certificate, identity.key)
         ):
             self._tls = self._access.tls(identity)
             self._tls_identity = identity
@@ -223,34 +223,34 @@ class Transport:
 
     def _failed_try(self, response: aiohttp.ClientResponse, answer: bytes) -> _FailedTry:
         status = response.status
-        after = retry_after(response.headers.get("Retry-After"), self._clock.now())
+        delay = retry_after(response.headers.get("Retry-After"), self._clock.now())
         error = failure(status, answer)
         if status == 401:
             error = Forbidden(f"{self._access.origin or self._server}: {error}")
         elif 300 <= status < 400:
-            where = response.headers.get("Location", "elsewhere")
-            error = Refused(f"{self._server} points to {where}: it is not an API server.")
-        if after is not None and isinstance(error, Unavailable):
-            error.delay = max(after, error.delay)
-        return _FailedTry(Failure(status=status, retry_after=after), error)
+            location = response.headers.get("Location", "elsewhere")
+            error = Refused(f"{self._server} points to {location}: it is not an API server.")
+        if delay is not None and isinstance(error, Unavailable):
+            error.delay = max(delay, error.delay)
+        return _FailedTry(Failure(status=status, retry_after=delay), error)
 
 
 async def _split(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Return the lines of a stream, and what stands after the last."""
-    begun: list[bytes] = []
+    line_parts: list[bytes] = []
     size = 0
     async for chunk in pieces:
-        *ends, rest = chunk.split(b"\n")
+        *ends, unfinished = chunk.split(b"\n")
         for end in ends:
-            begun.append(end)
-            yield b"".join(begun)
-            begun, size = [], 0
-        begun.append(rest)
-        size += len(rest)
+            line_parts.append(end)
+            yield b"".join(line_parts)
+            line_parts, size = [], 0
+        line_parts.append(unfinished)
+        size += len(unfinished)
         if size > _MAX_LINE_BYTES:
             raise Unavailable(f"the watch tells a line of more than {_MAX_LINE_BYTES} bytes.")
     if size:
-        yield b"".join(begun)
+        yield b"".join(line_parts)
 
 
 def failure(code: int, answer: bytes) -> WarrenError:
@@ -270,7 +270,7 @@ def failure(code: int, answer: bytes) -> WarrenError:
             return Expired(sentence)
         case 408 | 429:
             return Unavailable(sentence)
-        case 403 if _NO_ROLE.search(sentence):
+        case 403 if _NO_ROLE_PATTERN.search(sentence):
             return Forbidden(sentence)
         case 422:
             return Invalid(sentence)
@@ -284,15 +284,17 @@ def _sentence(status: Mapping[str, Any]) -> str:
     """Return the message of a Status, with the causes that it leaves out."""
     message = str(status.get("message") or "")
     causes = (status.get("details") or {}).get("causes") or ()
-    left_out = [
+    unmentioned_causes = [
         f"{cause['field']}: {cause['message']}" if cause.get("field") else cause["message"]
         for cause in causes
         if cause.get("message") and cause["message"] not in message
     ]
-    return f"{message.rstrip('.')}: {'; '.join(left_out)}" if left_out else message
+    return (
+        f"{message.rstrip('.')}: {'; '.join(unmentioned_causes)}" if unmentioned_causes else message
+    )
 
 
 def _one_line(error: object) -> str:
     """Return what an error says, on one line."""
-    said = _TLS.sub("", " ".join(str(error).split())) or type(error).__name__
-    return said[:_MAX_REASON_LENGTH]
+    text = _TLS_ADDRESS_PATTERN.sub("", " ".join(str(error).split())) or type(error).__name__
+    return text[:_MAX_REASON_LENGTH]

@@ -34,23 +34,23 @@ async def choose(api: Api, supported: Mapping[str, Sequence[str]]) -> dict[str, 
     `supported` has the versions that we speak, the one we like best first. Raises
     UnsupportedVersions for all groups together that have none, and what the API raises.
     """
-    served = {group: await _served_versions(api, group) for group in supported}
-    chosen = {
-        group: next((each for each in versions if each in served[group]), None)
+    served_by_group = {group: await _served_versions(api, group) for group in supported}
+    version_by_group = {
+        group: next((each for each in versions if each in served_by_group[group]), None)
         for group, versions in supported.items()
     }
-    lacking = [
-        f"{group} (served: {', '.join(served[group]) or 'nothing'}; "
+    unsupported = [
+        f"{group} (served: {', '.join(served_by_group[group]) or 'nothing'}; "
         f"spoken: {', '.join(supported[group])})"
-        for group, version in chosen.items()
+        for group, version in version_by_group.items()
         if version is None
     ]
-    if lacking:
+    if unsupported:
         raise UnsupportedVersions(
-            f"The cluster serves no version that Warren speaks of {' and of '.join(lacking)}: "
+            f"The cluster serves no version that Warren speaks of {' and of '.join(unsupported)}: "
             "install CRDs of a release that has one, then start again."
         )
-    return {group: version for group, version in chosen.items() if version is not None}
+    return {group: version for group, version in version_by_group.items() if version is not None}
 
 
 async def choose_when_allowed(
@@ -65,13 +65,13 @@ async def choose_when_allowed(
     A server that has just started refuses all requests. Raises Forbidden when that is over.
     """
     loop, refusals = asyncio.get_running_loop(), RefusalLog()
-    ends = loop.time() + seconds
+    deadline = loop.time() + seconds
     for failures in itertools.count(1):
         try:
             return await choose(api, supported)
         except Forbidden as error:
             delay = backoff(error.delay, failures, jitter())
-            if loop.time() + delay > ends:
+            if loop.time() + delay > deadline:
                 raise
             refusals.note_refusal("versions", str(error))
             await asyncio.sleep(delay)
@@ -80,7 +80,7 @@ async def choose_when_allowed(
 
 async def _served_versions(api: Api, group: str) -> list[str]:
     try:
-        listed = await api.read(f"/apis/{group}")
+        group_document = await api.read(f"/apis/{group}")
     except NotFound:
         return []
-    return [each["version"] for each in listed["versions"]]
+    return [each["version"] for each in group_document["versions"]]

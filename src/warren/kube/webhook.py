@@ -28,7 +28,7 @@ from warren.kube.client import Refused
 _MAX_BODY_BYTES: Final = 8 * 2**20
 """Bytes of an AdmissionReview: it holds an object twice, before and after."""
 
-_GRACE: Final = 3.0
+_GRACE_SECONDS: Final = 3.0
 """Seconds that requests in flight may take at shutdown."""
 
 
@@ -43,7 +43,7 @@ async def serve(listener: socket.socket, tls: ssl.SSLContext, admission: Admissi
     handlers = _Handlers(admission)
     app.router.add_post("/mutate-{what}", handlers.mutate)
     app.router.add_post("/validate-{what}", handlers.validate)
-    await serving.serve(app, listener, tls, grace=_GRACE)
+    await serving.serve(app, listener, tls, grace=_GRACE_SECONDS)
 
 
 class _Handlers:
@@ -67,30 +67,30 @@ class _Handlers:
         self, request: web.Request, answer: Callable[[Review], Awaitable[Mapping[str, Any]]]
     ) -> web.Response:
         try:
-            asked = _decode(await request.read())
+            admission_request = _decode(await request.read())
         except (msgspec.DecodeError, RecursionError) as error:
             return web.Response(status=400, text=f"this is no AdmissionReview: {error}")
         try:
-            response = await answer(_review(asked))
+            response = await answer(_review(admission_request))
         except Retryable as error:
             return web.Response(status=503, text=str(error))
         except Exception:  # a bug costs one answer, not the webhook
-            log.exception("review failed", path=request.path, uid=asked.uid)
+            log.exception("review failed", path=request.path, uid=admission_request.uid)
             return web.Response(status=500, text="internal error; see the webhook's log")
         body = {
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",
-            "response": {"uid": asked.uid, **response},
+            "response": {"uid": admission_request.uid, **response},
         }
         return web.Response(body=orjson.dumps(body), content_type="application/json")
 
     async def _mutation(self, review: Review) -> Mapping[str, Any]:
         try:
-            made = await self._admission.admit(review)
+            admitted = await self._admission.admit(review)
         except Refused:
             # Left as it is: the validating webhook says why not, under its own name.
             return {"allowed": True}
-        operations = jsonpatch.make_patch(review.new, made).patch
+        operations = jsonpatch.make_patch(review.new, admitted).patch
         if not operations:
             return {"allowed": True}
         patch = base64.b64encode(orjson.dumps(operations)).decode()
@@ -162,8 +162,8 @@ def _decode(body: bytes) -> _Request:
         ("oldObject", request.old, request.operation is not Operation.CREATE),
     ):
         if (obj is not None) is not expected:
-            what = "has one" if expected else "has none"
-            raise msgspec.ValidationError(f"request.{name}: {request.operation} {what}")
+            complaint = "has one" if expected else "has none"
+            raise msgspec.ValidationError(f"request.{name}: {request.operation} {complaint}")
         if obj is not None:
             msgspec.convert(obj.get("metadata"), _Metadata)
     return request
@@ -235,9 +235,9 @@ class _Certificate:
         session.context = self.context
 
     def _stat(self) -> list[tuple[int, int]]:
-        found = [file.stat() for file in self._files]
+        stats = [file.stat() for file in self._files]
         # A file that is put in another's place may well be as old.
-        return [(each.st_mtime_ns, each.st_ino) for each in found]
+        return [(each.st_mtime_ns, each.st_ino) for each in stats]
 
     def _read(self) -> ssl.SSLContext:
         return serving.tls_server(*self._files)

@@ -200,8 +200,8 @@ def _run_agent(
         config, name = configuration(config_file, node)
         run(service.check_possible(config, is_rabbit=is_rabbit, name=name))
     if check:
-        support = run(file_system_support(config, state_of(statedir).path))
-        _print_support(config, support, as_json=as_json)
+        why_unsupported = run(file_system_support(config, state_of(statedir).path))
+        _print_support(config, why_unsupported, as_json=as_json)
         return
     access = access_of(config, kubeconfig, context)
     metrics: socket.socket | None = None
@@ -222,18 +222,24 @@ def _run_agent(
     click.echo("the agent has stopped")
 
 
-def _print_support(config: "Config", support: Mapping[str, str | None], *, as_json: bool) -> None:
-    """Print which types of file systems an agent can make and mount here."""
+def _print_support(
+    config: "Config", why_unsupported: Mapping[str, str | None], *, as_json: bool
+) -> None:
+    """Print which types of file systems an agent can make and mount here, and why not others."""
     if as_json:
         summary = {"node": config.name, "mounts": config.mounts, "flash": config.flash.kind}
-        print_json({**summary, "fileSystems": support})
+        file_systems = {
+            kind: {"supported": why_not is None, "whyNot": why_not}
+            for kind, why_not in why_unsupported.items()
+        }
+        print_json({**summary, "fileSystems": file_systems})
         return
     size = config.flash.bytes
     size_text = f" of {human(size)}" if size is not None and config.flash.capacity else ""
     click.echo(
         f"node {config.name}, storage below {config.mounts}, flash: {config.flash.kind}{size_text}"
     )
-    for kind, why_not in support.items():
+    for kind, why_not in why_unsupported.items():
         click.echo(f"  {kind}: {'yes' if why_not is None else f'no: {why_not}'}")
 
 

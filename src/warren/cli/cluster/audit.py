@@ -44,17 +44,17 @@ def audit(state: StateDir, repair: bool, as_json: bool) -> None:
     """
     state.check_owner()
     _check_instance_owner(state)
-    first = {(each.about, each.why) for each in _differences(state)}
-    time.sleep(_SECONDS_BETWEEN)  # what was just coming or going is none
-    found = [each for each in _differences(state) if (each.about, each.why) in first]
+    seen_before = {(each.about, each.why) for each in _differences(state)}
+    time.sleep(_SECONDS_BETWEEN)  # a difference that was only passing is gone by then
+    differences = [each for each in _differences(state) if (each.about, each.why) in seen_before]
     if repair:
-        _repair(state, found)
-    left = [each for each in found if not (repair and each.remedy)]
+        _repair(state, differences)
+    remaining = [each for each in differences if not (repair and each.remedy)]
     if as_json:
-        print_json({"found": [_as_json(each) for each in found], "repaired": repair})
+        print_json({"found": [_as_json(each) for each in differences], "repaired": repair})
     else:
-        _print_differences(found, repair=repair)
-    if left:
+        _print_differences(differences, repair=repair)
+    if remaining:
         raise click.exceptions.Exit(1)
 
 
@@ -89,7 +89,7 @@ def _differences(state: StateDir) -> list[Difference]:
         state, kinds.WORKFLOW, kinds.STORAGE, kinds.CLIENT_MOUNT
     )
     jobs, drained, instance = ask_instance(state, query)
-    observed = JobAuditSnapshot(
+    snapshot = JobAuditSnapshot(
         jobs=jobs,
         workflows=[read(each, Workflow) for each in workflows],
         storages=[read(each, Storage) for each in storages],
@@ -97,7 +97,7 @@ def _differences(state: StateDir) -> list[Difference]:
         drain_reasons=drained,
         instance=instance,
     )
-    return jobaudit.differences(observed, BINDING.job, f58, time.time())
+    return jobaudit.differences(snapshot, BINDING.job, f58, time.time())
 
 
 def _workflow_name(job: Mapping[str, Any]) -> str | None:
@@ -105,11 +105,11 @@ def _workflow_name(job: Mapping[str, Any]) -> str | None:
     return str(name) if name else None
 
 
-def _repair(state: StateDir, found: Sequence[Difference]) -> None:
+def _repair(state: StateDir, differences: Sequence[Difference]) -> None:
     from warren.kube import kubeconfig
     from warren.kube.http import connect
 
-    remedies = jobaudit.remedies(found)
+    remedies = jobaudit.remedies(differences)
 
     async def change() -> None:
         async with connect(kubeconfig.load(state.kubeconfig)) as client:
@@ -134,11 +134,11 @@ def _as_json(difference: Difference) -> dict[str, Any]:
     }
 
 
-def _print_differences(found: Sequence[Difference], *, repair: bool) -> None:
-    for each in found:
+def _print_differences(differences: Sequence[Difference], *, repair: bool) -> None:
+    for each in differences:
         repaired = " (repaired)" if repair and each.remedy is not None else ""
         click.echo(printable(f"{each.about} {each.why}{repaired}"))
-    if not found:
+    if not differences:
         click.echo("jobs, Workflows, nodes and rabbits agree")
-    elif not repair and any(each.remedy is not None for each in found):
+    elif not repair and any(each.remedy is not None for each in differences):
         click.echo("`warren conductor audit --repair` repairs what can be repaired")

@@ -60,11 +60,11 @@ def controllers(
     if metrics_port is not None:
         metrics = open_port("--metrics-port", metrics_address, metrics_port)
     logs.configure()
-    own = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
+    lease_identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
     settings = storage.Settings(
         access=kubeconfigs.find(kubeconfig, context),
         mount_prefix=mount_prefix,
-        identity=own if leader_elect else None,
+        identity=lease_identity if leader_elect else None,
         metrics_socket=metrics,
         webhook=webhook,
     )

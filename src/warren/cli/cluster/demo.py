@@ -89,10 +89,10 @@ def demo(
     directory = Path(tempfile.gettempdir()) / f"warren-demo-{secrets.token_hex(6)}"
     shared = (Path(global_) if global_ else directory / "global").absolute()
     rabbits = max(2, -(-nodes // 4))
-    config = directory / "config.toml"
+    config_path = directory / "config.toml"
     options = ["--rabbits", str(rabbits), "--global", str(shared)]
     if tour:
-        options += ["--config", str(config)]
+        options += ["--config", str(config_path)]
     if separate or flux:
         options.append("--separate")
     if flux:
@@ -100,7 +100,7 @@ def demo(
     with temporary_cluster(directory, options, keep=keep) as cluster, ExitStack() as stack:
         directory.mkdir(mode=0o700)
         guest = stack.enter_context(guests.guest(directory)) if tour else None
-        config.write_text(guest.config if guest else "")
+        config_path.write_text(guest.config if guest else "")
         if global_ is None:
             shutil.copytree(_examples() / "data", shared)
         demonstration = _Demonstration(console, cluster, nodes, rabbits)
@@ -124,9 +124,9 @@ def _check_flux(*, tour: bool) -> None:
 
     if tour:
         raise UserMistake("The jobs of --tour are the cluster's own: leave out --flux.")
-    lacking = fluxbroker.why_unavailable()
-    if lacking is not None:
-        raise UserMistake(f"--flux needs a Flux to start: {lacking}.")
+    why_unavailable = fluxbroker.why_unavailable()
+    if why_unavailable is not None:
+        raise UserMistake(f"--flux needs a Flux to start: {why_unavailable}.")
 
 
 def _sign(console: "Console", sign: str, word: str) -> str:
@@ -134,9 +134,9 @@ def _sign(console: "Console", sign: str, word: str) -> str:
     return word if console.options.ascii_only else sign
 
 
-def _not_started(said: str, log: Path) -> str:
+def _not_started(output: str, log: Path) -> str:
     """Return the error for a cluster that did not start, with its reason if it is known."""
-    why = said.strip().removeprefix("warren: ")
+    why = output.strip().removeprefix("warren: ")
     if why:
         return f"the cluster did not start. {why}"
     return f"the cluster did not start, and has not said why. With --keep its log stays, {log}."
@@ -154,9 +154,9 @@ def _treat_as_interrupts(*signums: signal.Signals) -> None:
 def _examples() -> Path:
     """Return the examples: beside the source, or installed with the program."""
     package = Path(warren.__file__).parent
-    for place in (package.parents[1] / "examples", package / "examples"):
-        if (place / _EXAMPLE).exists():
-            return place
+    for directory in (package.parents[1] / "examples", package / "examples"):
+        if (directory / _EXAMPLE).exists():
+            return directory
     raise UserMistake("The examples are not installed: name a script with --script.")
 
 
@@ -181,13 +181,13 @@ class _Demonstration(msgspec.Struct):
         spec = make_jobspec(command=(f"{script.parent}/{script.name}",), nodes=self.nodes)
         self._print_script(script, spec)
         with self._running(), self._flux(spec) if flux else nullcontext(self._ask) as ask:
-            began = time.monotonic()
+            started_at = time.monotonic()
             timeline, output = self._run_job(spec, ask)
-            self._print_summary(timeline, output, time.monotonic() - began)
+            self._print_summary(timeline, output, time.monotonic() - started_at)
             failures = self._find_failures(timeline, shared, check)
             # While the nodes are still there: with them, whatever is mounted would go, too.
-            left = leftovers(self.state)
-        return failures + self._report_leftovers(left)
+            remaining = leftovers(self.state)
+        return failures + self._report_leftovers(remaining)
 
     def tour(self, shared: Path, guest: "guests.Guest | None") -> list[str]:
         """Run the jobs of the tour, which have their files below `shared`."""
@@ -204,20 +204,20 @@ class _Demonstration(msgspec.Struct):
                 guest=guest,
             )
             failures = tour.run()
-            left = leftovers(self.state)
-        return failures + self._report_leftovers(left)
+            remaining = leftovers(self.state)
+        return failures + self._report_leftovers(remaining)
 
-    def _report_leftovers(self, left: list[str]) -> list[str]:
-        """Tell whether anything is left, `left` before the cluster stopped included."""
+    def _report_leftovers(self, remaining: list[str]) -> list[str]:
+        """Print whether anything is left; `remaining` was left before the cluster stopped."""
         from warren.daemons.sweep import leftovers
 
-        left = left + leftovers(self.state)
-        if not left:
-            good = _sign(self.console, "✓", "ok:")
+        remaining = remaining + leftovers(self.state)
+        if not remaining:
+            sign = _sign(self.console, "✓", "ok:")
             self.console.print(
-                f"[green]{good}[/green] no mount, no allocation and no process is left"
+                f"[green]{sign}[/green] no mount, no allocation and no process is left"
             )
-        return [f"left behind: {each}" for each in left]
+        return [f"left behind: {each}" for each in remaining]
 
     def _print_script(self, script: Path, spec: dict[str, Any]) -> None:
         self.console.print(f"[bold]{script}[/bold] on {plural(self.nodes, 'node')}")
@@ -229,7 +229,7 @@ class _Demonstration(msgspec.Struct):
     @contextmanager
     def _running(self) -> Iterator[None]:
         """Have the cluster for the length of a block."""
-        began = time.monotonic()
+        started_at = time.monotonic()
         self.cluster.up()
         status = self._wait_ready()
         isolation = "one mount namespace each"
@@ -246,15 +246,15 @@ class _Demonstration(msgspec.Struct):
             )
         self.console.print(
             f"cluster of {plural(self.rabbits, 'rabbit')} and {self.rabbits * 4} compute nodes "
-            f"({isolation}), up in {time.monotonic() - began:.1f} s"
+            f"({isolation}), up in {time.monotonic() - started_at:.1f} s"
         )
         self.console.print(f"flash: {flash}\n")
         yield
         self.cluster.down()
 
     def _wait_ready(self) -> dict[str, Any]:
-        end = time.monotonic() + _START_SECONDS
-        while time.monotonic() < end:
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
             status = self.state.status()
             if status is not None:
                 return status
@@ -271,7 +271,7 @@ class _Demonstration(msgspec.Struct):
         from warren.daemons import fluxbroker
         from warren.rpc import broker
 
-        began = time.monotonic()
+        started_at = time.monotonic()
         status = self.state.status()
         if status is None or not status["isolated"]:
             raise UserMistake(
@@ -288,7 +288,7 @@ class _Demonstration(msgspec.Struct):
             spec["attributes"]["system"]["shell"] = {"options": options}
             self.console.print(
                 f"flux-core {flux.version} with {flux.scheduler}, a broker on each compute node, "
-                f"up in {time.monotonic() - began:.1f} s: FLUX_URI=local://{flux.socket}\n"
+                f"up in {time.monotonic() - started_at:.1f} s: FLUX_URI=local://{flux.socket}\n"
             )
             yield lambda work: asyncio.run(ask(work))
 
@@ -303,13 +303,13 @@ class _Demonstration(msgspec.Struct):
                 view = _LiveView(progress, timeline)
                 async with asyncio.TaskGroup() as tasks:
                     synced = asyncio.Event()
-                    watching = tasks.create_task(self._watch_storage(timeline, view, synced))
+                    watch_task = tasks.create_task(self._watch_storage(timeline, view, synced))
                     await synced.wait()
                     job = await submitter(self.state, spec)(handle)
                     progress.console.print(f"[bold]{f58(job)}[/bold] submitted")
                     await self._follow(handle, job, timeline, view)
                     await view.wait_workflow_deleted()
-                    watching.cancel()
+                    watch_task.cancel()
             return await _output(handle, job)
 
         return timeline, ask(run_job)
@@ -384,12 +384,12 @@ class _Demonstration(msgspec.Struct):
                 f"the job has failed: {'; '.join(timeline.exceptions) or timeline.status}"
             )
         elif check is not None:
-            wrong = check(shared)
-            if wrong is None:
-                good = _sign(self.console, "✓", "ok:")
-                self.console.print(f"[green]{good}[/green] the output is right")
+            mistake = check(shared)
+            if mistake is None:
+                sign = _sign(self.console, "✓", "ok:")
+                self.console.print(f"[green]{sign}[/green] the output is right")
             else:
-                failures.append(wrong)
+                failures.append(mistake)
         return failures
 
 
@@ -398,10 +398,10 @@ async def _output(handle: "Handle", job: int) -> list[Any]:
 
     try:
         request = {"id": job, "keys": ["guest.output"], "flags": 0}
-        found = await handle.rpc("job-info.lookup", request)
+        answer = await handle.rpc("job-info.lookup", request)
     except RpcError:
         return []  # it never came to printing anything
-    return eventlog.decode(found["guest.output"])
+    return eventlog.decode(answer["guest.output"])
 
 
 class _LiveView:
@@ -410,7 +410,7 @@ class _LiveView:
     def __init__(self, progress: "Progress", timeline: Timeline) -> None:
         self._progress = progress
         self._timeline = timeline
-        self._shown: set[str] = set()
+        self._shown_steps: set[str] = set()
         self._bar: TaskID = progress.add_task("starts", total=None, moved="")
         self._workflow_deleted = asyncio.Event()
 
@@ -421,8 +421,8 @@ class _LiveView:
     def update(self) -> None:
         """Show what is new."""
         for step in self._timeline.completed_steps():
-            if step.name not in self._shown:
-                self._shown.add(step.name)
+            if step.name not in self._shown_steps:
+                self._shown_steps.add(step.name)
                 self._progress.console.print(_line(step, self._timeline))
         current = self._timeline.current_step()
         if current is not None:
@@ -431,13 +431,14 @@ class _LiveView:
                 self._bar,
                 description=f"{current.name}: {message or DESCRIPTIONS.get(current.name, '')}",
             )
-            moved = self._timeline.copy_progress(current.name)
+            copy_progress = self._timeline.copy_progress(current.name)
             self._progress.update(
                 self._bar,
-                total=moved.total if moved else None,
-                completed=moved.bytes if moved else 0,
-                moved=f"{human(moved.bytes)} of {human(moved.total)}, {human(moved.rate)}/s"
-                if moved
+                total=copy_progress.total if copy_progress else None,
+                completed=copy_progress.bytes if copy_progress else 0,
+                moved=f"{human(copy_progress.bytes)} of {human(copy_progress.total)}, "
+                f"{human(copy_progress.rate)}/s"
+                if copy_progress
                 else "",
             )
         if (
@@ -490,17 +491,17 @@ def _draw_timeline(timeline: Timeline, dash: str) -> Iterator[str]:
 
 def _station_means_mistake(shared: Path) -> str | None:
     """Return what is wrong with the example's results; None if they are right."""
-    sums: defaultdict[str, list[float]] = defaultdict(list)
+    values_by_station: defaultdict[str, list[float]] = defaultdict(list)
     with (shared / "measurements.csv").open() as data:
         for station, value in csv.reader(data):
-            sums[station].append(float(value))
-    found: dict[str, float] = {}
+            values_by_station[station].append(float(value))
+    mean_by_station: dict[str, float] = {}
     for path in sorted((shared / "results").glob("**/means.csv")):
         with path.open() as results:
-            found.update((station, float(mean)) for station, mean in csv.reader(results))
-    if found.keys() != sums.keys():
-        return f"the output has {len(found)} stations, not {len(sums)}"
-    for station, values in sums.items():
-        if abs(found[station] - sum(values) / len(values)) > 0.0051:
-            return f"the output is wrong for {station}: {found[station]}"
+            mean_by_station.update((station, float(mean)) for station, mean in csv.reader(results))
+    if mean_by_station.keys() != values_by_station.keys():
+        return f"the output has {len(mean_by_station)} stations, not {len(values_by_station)}"
+    for station, values in values_by_station.items():
+        if abs(mean_by_station[station] - sum(values) / len(values)) > 0.0051:
+            return f"the output is wrong for {station}: {mean_by_station[station]}"
     return None

@@ -37,10 +37,10 @@ def doctor(state: StateDir, repair: bool, as_json: bool) -> None:
             for each in findings
         ]
     elif state.shape.exists():
-        left, failures = run(examine_stopped(state, repair=repair))
+        remaining, failures = run(examine_stopped(state, repair=repair))
         found = [
             {"kind": kind, "where": "", "name": name, "why": _NOT_RUNNING}
-            for kind, _, name in (each.partition(" ") for each in left)
+            for kind, _, name in (each.partition(" ") for each in remaining)
         ]
     else:
         raise UserMistake(f"{state.path} is not the state directory of a cluster.")
@@ -73,9 +73,9 @@ def print_findings(
 ) -> None:
     """Print what was found, and what could not be removed."""
     for each in found:
-        place = f"{each['where']}: " if each["where"] else ""
+        location = f"{each['where']}: " if each["where"] else ""
         # Processes have the names that their users give them.
-        click.echo(printable(f"{place}{each['kind']} {each['name']}: {each['why']}"))
+        click.echo(printable(f"{location}{each['kind']} {each['name']}: {each['why']}"))
     for failure in failures:
         click.echo(printable(f"warren: {failure}"), err=True)
     orphaned = plural(len(found), "orphaned resource")

@@ -45,9 +45,9 @@ def flux(
     from warren.base.bytesize import GIB
     from warren.daemons import fluxconductor
 
-    least = fluxconductor.LEAST_GIB if min_allocation_size is None else min_allocation_size
+    least_gib = fluxconductor.LEAST_GIB if min_allocation_size is None else min_allocation_size
     instance_type = fluxconductor.broker_type(
-        least_allocation=least * GIB, use_fluxion=not disable_fluxion, drain_queues=drain_queues
+        least_allocation=least_gib * GIB, use_fluxion=not disable_fluxion, drain_queues=drain_queues
     )
     remedy = "run the conductor on the node of the broker of rank 0"
     broker = socket_at(os.environ.get("FLUX_URI") or _SYSTEM_BROKER, remedy)

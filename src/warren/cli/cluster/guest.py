@@ -23,7 +23,7 @@ from warren.daemons.statedir import StateDir
 
 _NAME: Final = "nobody"
 
-_SECONDS: Final = 30.0
+_ANSWER_SECONDS: Final = 30.0
 """How long the instance may take to answer."""
 
 
@@ -57,8 +57,8 @@ def guest(directory: Path) -> Iterator[Guest | None]:
         user = pwd.getpwnam(_NAME)
     except KeyError:
         user = None
-    reachable = all(above.stat().st_mode & stat.S_IXOTH for above in directory.parents)
-    if os.geteuid() != 0 or user is None or not reachable or munged.program() is None:
+    is_reachable = all(above.stat().st_mode & stat.S_IXOTH for above in directory.parents)
+    if os.geteuid() != 0 or user is None or not is_reachable or munged.program() is None:
         yield None
         return
     directory.chmod(0o711)
@@ -87,7 +87,7 @@ def _submitter(userid: int, socket: Path) -> Callable[[Any], int]:
 
     async def submit(instance: Path, spec: Any) -> int:
         token = munge.wrap(json.dumps(spec).encode(), userid, library)
-        async with asyncio.timeout(_SECONDS), client.connect(instance) as handle:
+        async with asyncio.timeout(_ANSWER_SECONDS), client.connect(instance) as handle:
             return int((await handle.rpc("job-ingest.submit", {"J": token}))["id"])
 
     return lambda request: asyncio.run(submit(Path(request["instance"]), request["spec"]))

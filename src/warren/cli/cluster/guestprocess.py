@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from warren.base.errors import UserMistake, WarrenError
 
-_SECONDS: Final = 60.0
+_ANSWER_SECONDS: Final = 60.0
 """How long an answer is waited for, on a machine that has much else to do."""
 
 
@@ -48,24 +48,24 @@ class GuestProcess:
 
 @contextmanager
 def running(
-    become: Callable[[], object], act: Callable[[Any], object], seconds: float = _SECONDS
+    become: Callable[[], object], act: Callable[[Any], object], seconds: float = _ANSWER_SECONDS
 ) -> Iterator[GuestProcess]:
     """Run a process that has first become the guest, and then acts as it is asked.
 
     What `act` raises that has words for people reaches the caller.
     """
-    ours, theirs = socket.socketpair()
+    parent_end, child_end = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         try:
-            _serve(theirs, become, act)
+            _serve(child_end, become, act)
         finally:
             os._exit(0)
-    theirs.close()
+    child_end.close()
     try:
-        with ours:
-            ours.settimeout(seconds)
-            yield GuestProcess(pid, ours)
+        with parent_end:
+            parent_end.settimeout(seconds)
+            yield GuestProcess(pid, parent_end)
     finally:
         # It has nothing to lose, and may wait for what never comes.
         with suppress(ProcessLookupError):
@@ -77,9 +77,9 @@ def _serve(end: socket.socket, become: Callable[[], object], act: Callable[[Any]
     # A terminal's interrupt is for the parent, whose end is ours.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Others learn from the parent's pipes that it has ended: no copy of them is kept here.
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    max_descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     os.closerange(3, end.fileno())
-    os.closerange(end.fileno() + 1, most)
+    os.closerange(end.fileno() + 1, max_descriptors)
     become()
     with end.makefile("rwb") as lines:
         for line in lines:

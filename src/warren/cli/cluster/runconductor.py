@@ -61,8 +61,8 @@ def run_conductor(
 
     logs.configure()
     if kubeconfig is None and not os.environ.get("KUBECONFIG"):
-        configured = run(conductors.read_rabbit_table(socket_path, instance_type)).kubeconfig
-        kubeconfig = Path(configured) if configured else None
+        configured_path = run(conductors.read_rabbit_table(socket_path, instance_type)).kubeconfig
+        kubeconfig = Path(configured_path) if configured_path else None
     try:
         access = kubeconfigs.find(kubeconfig, context)
     except UserMistake as mistake:

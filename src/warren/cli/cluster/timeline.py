@@ -120,14 +120,14 @@ class Timeline(msgspec.Struct, kw_only=True):
                 self.ended = event.timestamp
             case _:
                 pass
-        begins, ends = (
+        begun_step, ended_step = (
             _STEP_BOUNDS.get(("start", event.name)),
             _STEP_BOUNDS.get(("end", event.name)),
         )
-        if begins is not None:
-            self.steps.setdefault(begins, Step(name=begins, began=event.timestamp))
-        if ends is not None and ends in self.steps:
-            self.steps[ends] = replace(self.steps[ends], ended=event.timestamp)
+        if begun_step is not None:
+            self.steps.setdefault(begun_step, Step(name=begun_step, began=event.timestamp))
+        if ended_step is not None and ended_step in self.steps:
+            self.steps[ended_step] = replace(self.steps[ended_step], ended=event.timestamp)
 
     def add_workflow(self, obj: Object) -> None:
         """Take in the Workflow as it is now."""
@@ -143,8 +143,8 @@ class Timeline(msgspec.Struct, kw_only=True):
     def add_movement(self, obj: Object) -> None:
         """Take in a data movement as it is now."""
         command = obj["metadata"]["labels"].get("dm.cray.hpe.com/initiator", "")
-        reported = obj.get("status", {}).get("commandStatus", {})
-        match = _PROGRESS_MESSAGE.fullmatch(reported.get("lastMessage", ""))
+        command_status = obj.get("status", {}).get("commandStatus", {})
+        match = _PROGRESS_MESSAGE.fullmatch(command_status.get("lastMessage", ""))
         name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
         if match is not None:
             self._movements.setdefault(command, {})[name] = CopyProgress(
@@ -152,7 +152,7 @@ class Timeline(msgspec.Struct, kw_only=True):
                 total=from_human(match[2]),
                 files=int(match[3]),
                 copies=1,
-                rate=from_human(reported["rate"].removesuffix("/s")),
+                rate=from_human(command_status["rate"].removesuffix("/s")),
             )
 
     def add_flash(self, obj: Object) -> None:
@@ -180,13 +180,13 @@ class Timeline(msgspec.Struct, kw_only=True):
         movements = self._movements.get(command)
         if not movements:
             return None
-        each = movements.values()
+        progresses = movements.values()
         return CopyProgress(
-            bytes=sum(moved.bytes for moved in each),
-            total=sum(moved.total for moved in each),
-            files=sum(moved.files for moved in each),
+            bytes=sum(progress.bytes for progress in progresses),
+            total=sum(progress.total for progress in progresses),
+            files=sum(progress.files for progress in progresses),
             copies=len(movements),
-            rate=sum(moved.rate for moved in each),
+            rate=sum(progress.rate for progress in progresses),
         )
 
     def completed_steps(self) -> Iterator[Step]:
@@ -203,9 +203,9 @@ class Timeline(msgspec.Struct, kw_only=True):
 
     def outcome(self, step: str) -> str:
         """Return the result of a step."""
-        moved = self.copy_progress(step)
-        if moved is not None:
-            return str(moved)
+        copy_progress = self.copy_progress(step)
+        if copy_progress is not None:
+            return str(copy_progress)
         match step:
             case "SCHED":
                 return f"{self.nodes} beside {self.rabbits}" if self.rabbits else self.nodes

@@ -86,14 +86,14 @@ def _case_of_type(kind: str, script: str = _WRITE_SCRIPT) -> Case:
 
 
 def _copy_mistake(shared: Path, nodes: int) -> str | None:
-    found = [path.read_text().strip() for path in sorted(shared.glob("results/**/output"))]
-    wanted = [_INPUT.upper()] * nodes
-    return None if found == wanted else f"copied out is {found}, and not {wanted}"
+    copied = [path.read_text().strip() for path in sorted(shared.glob("results/**/output"))]
+    expected = [_INPUT.upper()] * nodes
+    return None if copied == expected else f"copied out is {copied}, and not {expected}"
 
 
 def _persistent_copy_mistake(shared: Path, nodes: int) -> str | None:
-    found = [path.read_text().strip() for path in sorted(shared.glob("kept/**/it"))]
-    return None if found == ["kept"] * nodes else f"copied out is {found}"
+    copied = [path.read_text().strip() for path in sorted(shared.glob("kept/**/it"))]
+    return None if copied == ["kept"] * nodes else f"copied out is {copied}"
 
 
 CASES: Final[Sequence[Case]] = (
@@ -170,8 +170,8 @@ class Tour(msgspec.Struct):
     """A user whose jobs have containers, where those of the cluster's owner may not."""
     _timeline: Timeline = msgspec.field(default_factory=Timeline)
     _directory: Path = Path()
-    _done: int = 0
-    _refused: int = 0
+    _done_count: int = 0
+    _refused_count: int = 0
 
     def run(self) -> list[str]:
         """Try all cases, and show each."""
@@ -180,8 +180,8 @@ class Tour(msgspec.Struct):
             (self._directory / "input").write_text(f"{_INPUT}\n")
             failures = ask_instance(self.state, self._run_all)
         self.console.print(
-            f"\n[bold]{len(self.cases)} jobs[/bold]: {self._done} done, {self._refused} refused "
-            f"with a reason, {len(failures)} failed"
+            f"\n[bold]{len(self.cases)} jobs[/bold]: {self._done_count} done, "
+            f"{self._refused_count} refused with a reason, {len(failures)} failed"
         )
         return failures
 
@@ -199,7 +199,7 @@ class Tour(msgspec.Struct):
             workflows = informers.of(kinds.WORKFLOW)
             workflows.listen(self._on_workflow)
             async with asyncio.TaskGroup() as tasks:
-                watching = tasks.create_task(informers.run())
+                watch_task = tasks.create_task(informers.run())
                 await informers.wait_synced()
                 for each in {case.container for case in self.cases if case.container}:
                     await self._offer_example(client, each)
@@ -208,7 +208,7 @@ class Tour(msgspec.Struct):
                     if failure is not None:
                         self.console.print(f"  [red]failed:[/red] {escape(failure)}")
                         failures.append(f"{case.title}: {failure}")
-                watching.cancel()
+                watch_task.cancel()
         return failures
 
     async def _offer_example(self, client: "Client", example: str) -> None:
@@ -224,8 +224,8 @@ class Tour(msgspec.Struct):
         problem = await run_program(directory / "build", self.state.images / example)
         if problem is not None:
             # Jobs are refused then, which is no failure of the cluster's.
-            words = f"the image of the example was not made: {problem}"
-            self.console.print(f"  [yellow]{escape(words)}[/yellow]")
+            message = f"the image of the example was not made: {problem}"
+            self.console.print(f"  [yellow]{escape(message)}[/yellow]")
             return
         profile = yaml.safe_load((directory / "profile.yaml").read_text())
         key = Key(kinds.DEFAULT_NAMESPACE, "default")
@@ -262,7 +262,7 @@ class Tour(msgspec.Struct):
             reasons = refusals(mistake)
             for each in reasons:
                 self.console.print(f"  [yellow]refused:[/yellow] {escape(each)}")
-            self._refused += bool(reasons)
+            self._refused_count += bool(reasons)
             return None if reasons else str(mistake)
         except TimeoutError:
             return f"it is not over after {_JOB_TIMEOUT:.0f} s"
@@ -270,12 +270,12 @@ class Tour(msgspec.Struct):
             f"{each.name} {each.seconds or 0:.3f}" for each in self._timeline.completed_steps()
         )
         self.console.print(f"  [cyan]{f58(job)}[/cyan] on {self._timeline.nodes}: {steps}")
-        wrong = self._case_mistake(case, nodes)
-        if wrong is None:
-            self._done += 1
-            took = (self._timeline.ended or 0.0) - self._timeline.submitted
-            self.console.print(f"  [green]done[/green] in {took:.3f} s")
-        return wrong
+        case_mistake = self._case_mistake(case, nodes)
+        if case_mistake is None:
+            self._done_count += 1
+            seconds = (self._timeline.ended or 0.0) - self._timeline.submitted
+            self.console.print(f"  [green]done[/green] in {seconds:.3f} s")
+        return case_mistake
 
     async def _submit(self, handle: "Handle", case: Case, spec: dict[str, Any]) -> int:
         if case.container and self.guest is not None:

@@ -134,12 +134,12 @@ def up(
             )
         elif shape.flash == "image":
             click.echo("  flash: disk images with loop devices; file systems are real")
-            images = shape.capacity * (shape.rabbits - len(shape.devices))
-            free = disk_usage(state.path).free
-            if images > free:
+            image_bytes = shape.capacity * (shape.rabbits - len(shape.devices))
+            free_bytes = disk_usage(state.path).free
+            if image_bytes > free_bytes:
                 click.echo(
-                    f"  the images have {human(images)} together, and their file system has room "
-                    f"for {human(free)}: users' volumes wait when that is taken"
+                    f"  the images have {human(image_bytes)} together, and their file system has "
+                    f"room for {human(free_bytes)}: users' volumes wait when that is taken"
                 )
             for rabbit, device in shape.devices.items():
                 click.echo(f"  flash of {rabbit}: {device}")
@@ -226,10 +226,10 @@ def _parse_device(text: str) -> tuple[str, str]:
 
 
 def _parse_directory(path: str) -> str:
-    found = Path(path).resolve()
-    if not found.is_dir():
+    directory = Path(path).resolve()
+    if not directory.is_dir():
         raise UserMistake(f"--global {path}: there is no such directory.")
-    return str(found)
+    return str(directory)
 
 
 @click.command()
@@ -267,5 +267,5 @@ def _counts_text(resources: "MachineResources") -> str:
         (len(resources.mounts), "mount", "mounts"),
         (len(resources.loops), "loop device", "loop devices"),
     )
-    *others, last = [plural(*each) for each in counts if each[0]] or [""]
-    return f"{', '.join(others)} and {last}" if others else last
+    *first_texts, last_text = [plural(*each) for each in counts if each[0]] or [""]
+    return f"{', '.join(first_texts)} and {last_text}" if first_texts else last_text

@@ -65,11 +65,11 @@ async def attach(
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(_print_output(handle, job, printer))]
     terminal = UserTerminal(stdin)
     if not read_only:
-        shells = asyncio.create_task(_wait_shells(handle, job))
-        tasks.append(shells)
-        tasks.append(asyncio.create_task(_print_terminal(handle, shells)))
+        shells_task = asyncio.create_task(_wait_shells(handle, job))
+        tasks.append(shells_task)
+        tasks.append(asyncio.create_task(_print_terminal(handle, shells_task)))
         tasks.append(
-            asyncio.create_task(_send_input(handle, job, shells, stdin, stdin_ranks, terminal))
+            asyncio.create_task(_send_input(handle, job, shells_task, stdin, stdin_ranks, terminal))
         )
     follower = _EventFollower(
         job, terminal, show_waiting=show_waiting and not quiet, show_events=show_events, quiet=quiet
@@ -78,8 +78,8 @@ async def attach(
         tasks.append(asyncio.create_task(_print_shell_events(handle, job, follower)))
     try:
         with _forward_interrupts(handle, job, follower.started, read_only=read_only):
-            code, started = await follower.run(handle, wait_event)
-            if started:
+            code, has_output = await follower.run(handle, wait_event)
+            if has_output:
                 await tasks[0]
                 if show_shell_events:
                     await tasks[-1]
@@ -119,26 +119,30 @@ class _EventFollower:
         self.status: int | None = None
         """How the tasks have ended, when they have."""
 
-    async def run(self, handle: "Handle", until: str | None) -> tuple[int, bool]:
+    async def run(self, handle: "Handle", until_event: str | None) -> tuple[int, bool]:
         """Follow until an event, or to the end.
 
         Return the job's exit code, and whether there is all of its output.
         """
-        fatal: Event | None = None
+        fatal_exception: Event | None = None
         watch = handle.stream("job-info.eventlog-watch", {"id": self._job, "path": "eventlog"})
         async with aclosing(watch) as entries:  # type: ignore[type-var]
             async for entry in entries:
                 event = eventlog.decode_line(entry["event"])
                 self._print_event(event)
-                if event.name == "exception" and event.context["severity"] == 0 and fatal is None:
-                    fatal = event
+                if (
+                    event.name == "exception"
+                    and event.context["severity"] == 0
+                    and fatal_exception is None
+                ):
+                    fatal_exception = event
                 elif event.name == "start":
                     self.started.set()
                 elif event.name == "finish":
                     self.status = event.context["status"]
-                if event.name == until:
+                if event.name == until_event:
                     break
-        return _exit_code(self.status, fatal), self.status is not None
+        return _exit_code(self.status, fatal_exception), self.status is not None
 
     def _print_event(self, event: Event) -> None:
         self._submitted = self._submitted or event.timestamp
@@ -155,9 +159,9 @@ class _EventFollower:
 
     def print_with_context(self, event: Event, log: str) -> None:
         """Print an event of a log with its context. The moment of submission is known."""
-        words = " ".join(_assignment(name, value) for name, value in event.context.items())
-        since = event.timestamp - self._submitted
-        click.echo(f"{since:.3f}s: {log}.{event.name} {words}".rstrip(), err=True)
+        context_text = " ".join(_assignment(name, value) for name, value in event.context.items())
+        since_submission = event.timestamp - self._submitted
+        click.echo(f"{since_submission:.3f}s: {log}.{event.name} {context_text}".rstrip(), err=True)
 
 
 def _assignment(name: str, value: Any) -> str:
@@ -170,21 +174,23 @@ def _failures_text(status: int) -> str:
         return f"job shell {signal.strsignal(status & 0x7F) or f'signal {status & 0x7F}'}"
     code = status >> 8
     # A shell that says how a task was ended by a signal says it as shells do.
-    words = signal.strsignal(code - 128) if 128 < code < 128 + signal.NSIG else None
-    return f"task(s) {words}" if words else f"task(s) exited with exit code {code}"
+    signal_text = signal.strsignal(code - 128) if 128 < code < 128 + signal.NSIG else None
+    return f"task(s) {signal_text}" if signal_text else f"task(s) exited with exit code {code}"
 
 
-def _print_exception(job: int, event: Event, since: float) -> None:
+def _print_exception(job: int, event: Event, since_submission: float) -> None:
     context = event.context
-    words = f"type={context['type']} severity={context['severity']} {context.get('note', '')}"
-    click.echo(f"{since:.3f}s: job.exception {f58(job)} {printable(words)}".rstrip(), err=True)
+    details = f"type={context['type']} severity={context['severity']} {context.get('note', '')}"
+    click.echo(
+        f"{since_submission:.3f}s: job.exception {f58(job)} {printable(details)}".rstrip(), err=True
+    )
 
 
-def _exit_code(status: int | None, fatal: Event | None) -> int:
+def _exit_code(status: int | None, fatal_exception: Event | None) -> int:
     if status is None:
         return 1
     code = 128 + (status & 0x7F) if status & 0x7F else status >> 8
-    return code or (1 if fatal is not None else 0)
+    return code or (1 if fatal_exception is not None else 0)
 
 
 async def _print_shell_events(handle: "Handle", job: int, follower: _EventFollower) -> None:
@@ -235,8 +241,8 @@ class OutputPrinter:
         if event.name == "log" and not self._quiet:
             click.echo(f"flux-shell: {printable_value(str(context.get('message', '')))}", err=True)
         if event.name == "redirect" and not self._quiet and "path" in context:
-            words = f"{context['rank']}: {context['stream']} redirected to {context['path']}"
-            click.echo(printable(words), err=True)
+            message = f"{context['rank']}: {context['stream']} redirected to {context['path']}"
+            click.echo(printable(message), err=True)
         for piece in stdio.read([event]):
             if self._label:
                 self._print_labelled(piece)
@@ -245,16 +251,16 @@ class OutputPrinter:
 
     def _print_labelled(self, piece: stdio.Output) -> None:
         key = (piece.stream, piece.rank)
-        *lines, rest = (self._partial_lines.pop(key, b"") + piece.data).split(b"\n")
-        if rest:
-            self._partial_lines[key] = rest
+        *lines, unfinished = (self._partial_lines.pop(key, b"") + piece.data).split(b"\n")
+        if unfinished:
+            self._partial_lines[key] = unfinished
         label = f"{piece.rank}: ".encode()
         _write(piece.stream, b"".join(label + line + b"\n" for line in lines))
 
     def flush(self) -> None:
         """Print the lines that have no end."""
-        for (stream, rank), rest in self._partial_lines.items():
-            _write(stream, f"{rank}: ".encode() + rest + b"\n")
+        for (stream, rank), unfinished in self._partial_lines.items():
+            _write(stream, f"{rank}: ".encode() + unfinished + b"\n")
         self._partial_lines.clear()
 
 
@@ -269,23 +275,23 @@ def _write(name: str, data: bytes) -> None:
     stream.flush()
 
 
-async def _print_terminal(handle: "Handle", shells: "asyncio.Task[Mapping[str, Any]]") -> None:
+async def _print_terminal(handle: "Handle", shells_task: "asyncio.Task[Mapping[str, Any]]") -> None:
     """Show what is printed on a job's terminal and not written down, to its end."""
     from warren.rpc.message import RpcError
 
     with suppress(RpcError):  # what was not shown is written down in the end
-        shell_context = await shells
+        shell_context = await shells_task
         if shell_context.get("pty", {}).get("capture", True):
             return
-        topic, seen, end = f"{shell_context['service']}.pty-output", 0, False
-        while not end:
-            answer = await _call_until_answered(handle, topic, {"seen": seen})
-            offset, end = answer["offset"], answer["end"]
+        topic, seen_bytes, is_end = f"{shell_context['service']}.pty-output", 0, False
+        while not is_end:
+            answer = await _call_until_answered(handle, topic, {"seen": seen_bytes})
+            offset, is_end = answer["offset"], answer["end"]
             context = {"data": answer["data"], "encoding": answer["encoding"]}
-            [printed] = stdio.read([Event(1, "data", {"stream": "stdout", "rank": "0", **context})])
+            [output] = stdio.read([Event(1, "data", {"stream": "stdout", "rank": "0", **context})])
             # What was not seen before, where the answer is to a question that was asked twice.
-            _write("stdout", printed.data[max(seen - offset, 0) :])
-            seen = offset + len(printed.data)
+            _write("stdout", output.data[max(seen_bytes - offset, 0) :])
+            seen_bytes = offset + len(output.data)
 
 
 # Input
@@ -294,7 +300,7 @@ async def _print_terminal(handle: "Handle", shells: "asyncio.Task[Mapping[str, A
 async def _send_input(
     handle: "Handle",
     job: int,
-    shells: "asyncio.Task[Mapping[str, Any]]",
+    shells_task: "asyncio.Task[Mapping[str, Any]]",
     descriptor: int,
     ranks: str,
     terminal: UserTerminal,
@@ -304,9 +310,9 @@ async def _send_input(
 
     if os.isatty(descriptor) and not is_foreground(descriptor):
         return  # a terminal stops processes in the background that read it
-    syncing: asyncio.Task[None] | None = None
+    sync_task: asyncio.Task[None] | None = None
     try:
-        shell_context = await shells
+        shell_context = await shells_task
         service = shell_context.get("service")
         if service is None:
             return
@@ -314,7 +320,7 @@ async def _send_input(
             # The terminal is one task's, and so is what is typed.
             ranks = "0"
             if terminal.enter():
-                syncing = asyncio.create_task(_sync_size(handle, service, terminal))
+                sync_task = asyncio.create_task(_sync_size(handle, service, terminal))
         writer, sequence = secrets.token_hex(8), 0
         async for chunk in _read_chunks(descriptor):
             sequence += 1
@@ -338,8 +344,8 @@ async def _send_input(
             # The tasks would take what they have for all of it, or wait for the rest for ever.
             await _cancel(handle, job, "standard input is too long")
     finally:
-        if syncing is not None:
-            syncing.cancel()
+        if sync_task is not None:
+            sync_task.cancel()
 
 
 async def _sync_size(handle: "Handle", service: str, terminal: UserTerminal) -> None:
@@ -404,13 +410,13 @@ async def _read_chunks(descriptor: int) -> AsyncIterator[bytes]:
         yield b""
         return
     pieces: asyncio.Queue[bytes] = asyncio.Queue()
-    requested = threading.Semaphore()
+    read_requests = threading.Semaphore()
 
     def read_loop() -> None:
         chunk = b"more"
         with suppress(RuntimeError):  # the loop is over, and so are we
             while chunk:
-                requested.acquire()
+                read_requests.acquire()
                 try:
                     chunk = os.read(descriptor, _CHUNK_BYTES)
                 except OSError:
@@ -422,7 +428,7 @@ async def _read_chunks(descriptor: int) -> AsyncIterator[bytes]:
     while chunk:
         chunk = await pieces.get()
         yield chunk
-        requested.release()
+        read_requests.release()
 
 
 # Signals
@@ -434,13 +440,13 @@ def _forward_interrupts(
 ) -> Iterator[None]:
     """Send SIGINT to the job at Ctrl-C for the length of a block, and cancel it at the second."""
     loop = asyncio.get_running_loop()
-    last = 0.0
+    last_interrupt = 0.0
     tasks: set[asyncio.Task[None]] = set()
 
     def on_interrupt() -> None:
-        nonlocal last
-        before, last = last, time.monotonic()
-        if last - before < _CANCEL_SECONDS:
+        nonlocal last_interrupt
+        previous_interrupt, last_interrupt = last_interrupt, time.monotonic()
+        if last_interrupt - previous_interrupt < _CANCEL_SECONDS:
             task = loop.create_task(_cancel(handle, job, "interrupted by ctrl-C"))
         else:
             task = loop.create_task(_interrupt(handle, job, started))
@@ -463,11 +469,11 @@ def _forward_interrupts(
 async def _interrupt(handle: "Handle", job: int, started: asyncio.Event) -> None:
     from warren.rpc.message import RpcError
 
-    again = f"again within {_CANCEL_SECONDS:g} seconds cancels the job."
+    hint = f"again within {_CANCEL_SECONDS:g} seconds cancels the job."
     if started.is_set():
-        click.echo(f"\nInterrupt sent; {again}", err=True)
+        click.echo(f"\nInterrupt sent; {hint}", err=True)
     else:
-        click.echo(f"\nThe job is interrupted when it starts; {again}", err=True)
+        click.echo(f"\nThe job is interrupted when it starts; {hint}", err=True)
         await started.wait()
     with suppress(RpcError):  # a job that is over takes no message
         await handle.rpc("job-manager.kill", {"id": job, "signum": int(signal.SIGINT)})

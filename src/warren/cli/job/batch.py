@@ -31,24 +31,26 @@ class _Batch(click.Command):
     """A command whose options may stand in the script that it is given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        first_pass = click.Context(self, info_name=ctx.info_name, parent=ctx.parent)
-        super().parse_args(first_pass, list(args))
-        if first_pass.params.get("wrap") or not first_pass.params.get("script"):
+        first_context = click.Context(self, info_name=ctx.info_name, parent=ctx.parent)
+        super().parse_args(first_context, list(args))
+        if first_context.params.get("wrap") or not first_context.params.get("script"):
             return super().parse_args(ctx, args)
-        script = first_pass.params["script"][0]
+        script = first_context.params["script"][0]
         directives = _directives(script, scripts.text_of(Path(script)))
         self._check(ctx, script, directives)
-        words = expand_long_options(self, ctx, directives.arguments)
-        return super().parse_args(ctx, [*words, *args])
+        script_arguments = expand_long_options(self, ctx, directives.arguments)
+        return super().parse_args(ctx, [*script_arguments, *args])
 
     def _check(self, ctx: click.Context, script: str, directives: Submission) -> None:
         """Raise UserMistake with the line of the first directive that cannot be an option."""
-        words: list[str] = []
+        arguments: list[str] = []
         for line, group in groupby(directives.words, key=lambda word: word.line):
-            words += [word.text for word in group]
-            trial = click.Context(self, info_name=ctx.info_name, parent=ctx.parent)
+            arguments += [word.text for word in group]
+            trial_context = click.Context(self, info_name=ctx.info_name, parent=ctx.parent)
             try:
-                super().parse_args(trial, [*expand_long_options(self, trial, words), script])
+                super().parse_args(
+                    trial_context, [*expand_long_options(self, trial_context, arguments), script]
+                )
             except click.UsageError as error:
                 raise UserMistake(f"{script}, line {line}: {error.format_message()}") from error
 

@@ -45,8 +45,8 @@ def cancel(
     ids: tuple[str, ...],
 ) -> None:
     """Cancel jobs: those with the ids, or all that the options choose."""
-    by_options = everything or user is not None or states is not None
-    if bool(ids) == by_options:
+    chosen_by_options = everything or user is not None or states is not None
+    if bool(ids) == chosen_by_options:
         raise click.UsageError("name jobs by their ids, or choose them with --all, -u or -S.")
     spelled_ids = {int(fluid.parse(each)): each for each in ids}
     constraint = {
@@ -57,24 +57,24 @@ def cancel(
     }
 
     async def cancel_jobs(handle: "Handle") -> tuple[list[int], list[str]]:
-        found: list[int] = list(spelled_ids)
-        if by_options:
+        job_ids: list[int] = list(spelled_ids)
+        if chosen_by_options:
             request = {"max_entries": 0, "attrs": [], "constraint": constraint}
-            found = [each["id"] for each in (await handle.rpc("job-list.list", request))["jobs"]]
+            job_ids = [each["id"] for each in (await handle.rpc("job-list.list", request))["jobs"]]
         if dry_run:
-            return found, []
-        return found, await raise_exceptions(
-            handle, found, {"type": "cancel", "severity": 0, "note": message}, spelled_ids
+            return job_ids, []
+        return job_ids, await raise_exceptions(
+            handle, job_ids, {"type": "cancel", "severity": 0, "note": message}, spelled_ids
         )
 
-    found, failures = ask_instance(state, cancel_jobs)
+    job_ids, failures = ask_instance(state, cancel_jobs)
     if as_json:
-        report = {"jobs": [f58(each) for each in found], "dry_run": dry_run}
+        report = {"jobs": [f58(each) for each in job_ids], "dry_run": dry_run}
         print_json({**report, "errors": failures})
     elif dry_run:
-        click.echo(f"{plural(len(found), 'job')} would be canceled.")
-    elif by_options and (found or not quiet):
-        click.echo(f"{plural(len(found) - len(failures), 'job')} canceled.")
+        click.echo(f"{plural(len(job_ids), 'job')} would be canceled.")
+    elif chosen_by_options and (job_ids or not quiet):
+        click.echo(f"{plural(len(job_ids) - len(failures), 'job')} canceled.")
     if failures:
         raise UserMistake("; ".join(failures))
 

@@ -76,30 +76,30 @@ def _jobs_and_note(words: Sequence[str]) -> tuple[list[int], str]:
 def job_kill(state: StateDir, as_json: bool, name: str, ids: tuple[str, ...]) -> None:
     """Send a signal to the tasks of running jobs."""
     signum = _signum(name)
-    jobs = {int(fluid.parse(each)): each for each in ids}
+    spelled_id_by_job = {int(fluid.parse(each)): each for each in ids}
 
     async def kill_jobs(handle: "Handle") -> list[str]:
         from warren.rpc.message import RpcError
 
         failures = []
-        for each, spelled_id in jobs.items():
+        for each, spelled_id in spelled_id_by_job.items():
             try:
                 await handle.rpc("job-manager.kill", {"id": each, "signum": signum})
             except RpcError as error:
                 failures.append(f"{spelled_id}: {error}")
         return failures
 
-    _report(list(jobs), ask_instance(state, kill_jobs), as_json)
+    _report(list(spelled_id_by_job), ask_instance(state, kill_jobs), as_json)
 
 
 def _signum(name: str) -> int:
     if name.isdecimal():
         return int(name)
     word = name.upper()
-    found = signal.Signals.__members__.get(word if word.startswith("SIG") else f"SIG{word}")
-    if found is None:
+    member = signal.Signals.__members__.get(word if word.startswith("SIG") else f"SIG{word}")
+    if member is None:
         raise UserMistake(f"there is no signal {name!r}: write SIGTERM, TERM or 15.")
-    return int(found)
+    return int(member)
 
 
 def _report(jobs: Sequence[int], failures: Sequence[str], as_json: bool) -> None:
@@ -120,19 +120,19 @@ def job_urgency(state: StateDir, as_json: bool, verbose: bool, id_: str, urgency
 
     Only the instance's owner can set more than 16.
     """
-    job, wanted = fluid.parse(id_), _urgency(urgency)
+    job, new_urgency = fluid.parse(id_), _urgency(urgency)
 
     async def change_urgency(handle: "Handle") -> Any:
         request = {"id": job, "attrs": ["urgency"]}
-        before = (await call(handle, "job-list.list-id", request, id_))["job"]["urgency"]
-        await call(handle, "job-manager.urgency", {"id": job, "urgency": wanted}, id_)
-        return before
+        old_urgency = (await call(handle, "job-list.list-id", request, id_))["job"]["urgency"]
+        await call(handle, "job-manager.urgency", {"id": job, "urgency": new_urgency}, id_)
+        return old_urgency
 
-    before = ask_instance(state, change_urgency)
+    old_urgency = ask_instance(state, change_urgency)
     if as_json:
-        print_json({"id": f58(job), "urgency": wanted, "before": before})
+        print_json({"id": f58(job), "urgency": new_urgency, "before": old_urgency})
     elif verbose:
-        click.echo(f"the urgency was {before}")
+        click.echo(f"the urgency was {old_urgency}")
 
 
 def _urgency(text: str) -> int:
@@ -211,9 +211,9 @@ def job_update(
     updates = dict(_parse_update(*_parse_pair(pair), pair) for pair in pairs)
 
     async def change_job(handle: "Handle") -> None:
-        wanted = updates.get(_DURATION)
-        if isinstance(wanted, str):
-            updates[_DURATION] = await _new_duration(handle, job, id_, wanted)
+        duration_text = updates.get(_DURATION)
+        if isinstance(duration_text, str):
+            updates[_DURATION] = await _new_duration(handle, job, id_, duration_text)
         if not dry_run:
             await call(handle, "job-manager.update", {"id": job, "updates": updates}, id_)
 
@@ -242,14 +242,16 @@ async def _new_duration(handle: "Handle", job: int, id_: str, text: str) -> floa
     if not sign:
         return seconds
     request = {"id": job, "attrs": ["duration"]}
-    before = (await call(handle, "job-list.list-id", request, id_))["job"].get("duration") or 0.0
-    if not before:
+    old_duration = (await call(handle, "job-list.list-id", request, id_))["job"].get(
+        "duration"
+    ) or 0.0
+    if not old_duration:
         raise UserMistake(f"{id_}: the job has no time limit that {text} could change.")
-    after: float = before + seconds if sign == "+" else before - seconds
-    if after <= 0:
-        limit = duration.format_fsd(before)
+    new_duration: float = old_duration + seconds if sign == "+" else old_duration - seconds
+    if new_duration <= 0:
+        limit = duration.format_fsd(old_duration)
         raise UserMistake(f"{id_}: the time limit is {limit}, and {text} leaves none: give less.")
-    return after
+    return new_duration
 
 
 @click.command("purge")
@@ -283,36 +285,36 @@ def job_purge(
         **({} if num_limit is None else {"num_limit": num_limit}),
     }
     request = {**limits, "batch": batch, "force": force}
-    jobs = {int(fluid.parse(each)): each for each in ids}
+    spelled_id_by_job = {int(fluid.parse(each)): each for each in ids}
 
     async def purge_jobs(handle: "Handle") -> tuple[int, int, list[str]]:
-        if jobs:
-            failures = await _purge(handle, jobs, force)
-            count = len(jobs) - len(failures)
+        if spelled_id_by_job:
+            failures = await _purge(handle, spelled_id_by_job, force)
+            count = len(spelled_id_by_job) - len(failures)
         else:
             failures = []
             count = (await call(handle, "job-manager.purge", request, "purge"))["count"]
         stats = await handle.rpc("job-list.job-stats")
         return count, stats["job_states"]["inactive"], failures
 
-    count, left, failures = ask_instance(state, purge_jobs)
+    count, inactive_count, failures = ask_instance(state, purge_jobs)
     if as_json:
-        report = {"count": count, "inactive": left, "force": force}
+        report = {"count": count, "inactive": inactive_count, "force": force}
         print_json({**report, "errors": failures} if ids else report)
     elif force:
-        click.echo(f"purged {count} inactive jobs, {left} remaining")
+        click.echo(f"purged {count} inactive jobs, {inactive_count} remaining")
     else:
-        click.echo(f"use --force to purge {count} of {left} inactive jobs")
+        click.echo(f"use --force to purge {count} of {inactive_count} inactive jobs")
     if failures:
         raise UserMistake("; ".join(failures))
 
 
-async def _purge(handle: "Handle", jobs: Mapping[int, str], force: bool) -> list[str]:
+async def _purge(handle: "Handle", spelled_id_by_job: Mapping[int, str], force: bool) -> list[str]:
     """Purge these jobs, each spelled as its user did. Return a sentence for each refusal."""
     from warren.rpc.message import RpcError
 
     failures = []
-    for each, spelled_id in jobs.items():
+    for each, spelled_id in spelled_id_by_job.items():
         try:
             await handle.rpc("job-manager.purge-id", {"id": each, "force": force})
         except RpcError as error:

@@ -52,7 +52,7 @@ async def _outcome(handle: "Handle", spec: Mapping[str, Any], urgency: int, flag
 
     try:
         request = {"jobspec": spec, "urgency": urgency, "flags": flags}
-        scheduled = (await handle.rpc("job-ingest.check", request))["jobspec"]
+        checked_spec = (await handle.rpc("job-ingest.check", request))["jobspec"]
     except RpcError as error:
         if error.unserved:
             raise
@@ -62,16 +62,16 @@ async def _outcome(handle: "Handle", spec: Mapping[str, Any], urgency: int, flag
     system = (spec.get("attributes") or {}).get("system") or {}
     if system.get("dependencies"):
         return "the job would wait for its dependencies first."
-    stopped = await pendingreasons.stop_reason(
-        handle, scheduled["attributes"]["system"].get("queue", "")
+    stop_reason = await pendingreasons.stop_reason(
+        handle, checked_spec["attributes"]["system"].get("queue", "")
     )
-    if stopped is not None:
-        return f"the job would wait: {stopped}."
-    why_request = {"jobspec": scheduled, "priority": urgencies.priority(urgency, None)}
-    found = await handle.rpc("sched.why", why_request)
-    if found["kind"] == "turn":
+    if stop_reason is not None:
+        return f"the job would wait: {stop_reason}."
+    why_request = {"jobspec": checked_spec, "priority": urgencies.priority(urgency, None)}
+    answer = await handle.rpc("sched.why", why_request)
+    if answer["kind"] == "turn":
         return "the job would start at once."
-    return f"the job {_in_conditional(found['reason'])}."
+    return f"the job {_in_conditional(answer['reason'])}."
 
 
 def _in_conditional(reason: str) -> str:

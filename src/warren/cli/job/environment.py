@@ -19,9 +19,9 @@ from warren.base.errors import UserMistake
 _MAX_DEPTH: Final = 10
 """Of files of rules that name files of rules."""
 
-_LIMITS: Final = ("cpu", "fsize", "data", "stack", "core", "nofile", "as", "rss", "nproc")
+_LIMIT_NAMES: Final = ("cpu", "fsize", "data", "stack", "core", "nofile", "as", "rss", "nproc")
 
-_NAME = re.compile(r"\$(?:(\w+)|\{(\w+)\})|\$\$")
+_VARIABLE_PATTERN = re.compile(r"\$(?:(\w+)|\{(\w+)\})|\$\$")
 
 
 def apply_rules(
@@ -31,26 +31,28 @@ def apply_rules(
 
     Raises UserMistake where a rule cannot be followed.
     """
-    all_rules = list(_read(rules, _MAX_DEPTH))
+    all_rules = list(_read_rules(rules, _MAX_DEPTH))
     starts_empty = bool(all_rules) and not all_rules[0].startswith("-") and "=" not in all_rules[0]
-    found = {} if starts_empty else dict(author_environment)
-    assigned = set()
+    environment = {} if starts_empty else dict(author_environment)
+    assigned_names = set()
     for rule in all_rules:
         name, equals, value = rule.partition("=")
         if rule.startswith("-"):
-            found = {name: value for name, value in found.items() if not _matches(name, rule[1:])}
+            environment = {
+                name: value for name, value in environment.items() if not _matches(name, rule[1:])
+            }
         elif equals:
-            found[name] = _fill(value, {**author_environment, **found}, rule)
-            assigned.add(name)
+            environment[name] = _fill(value, {**author_environment, **environment}, rule)
+            assigned_names.add(name)
         else:
-            found |= {
+            environment |= {
                 name: value for name, value in author_environment.items() if _matches(name, rule)
             }
-    templates = {name for name in assigned if "{{" in found.get(name, "")}
-    return found, {name: found.pop(name) for name in sorted(templates)}
+    templates = {name for name in assigned_names if "{{" in environment.get(name, "")}
+    return environment, {name: environment.pop(name) for name in sorted(templates)}
 
 
-def _read(rules: Iterable[str], depth: int) -> Iterator[str]:
+def _read_rules(rules: Iterable[str], depth: int) -> Iterator[str]:
     for rule in rules:
         if not rule.startswith("^"):
             if not rule.lstrip("-").partition("=")[0]:
@@ -63,8 +65,10 @@ def _read(rules: Iterable[str], depth: int) -> Iterator[str]:
             lines = Path(rule[1:]).expanduser().read_text().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise UserMistake(f"--env {rule}: the file cannot be read: {error}.") from error
-        wanted = (line.strip() for line in lines)
-        yield from _read((line for line in wanted if line and line[0] != "#"), depth - 1)
+        stripped_lines = (line.strip() for line in lines)
+        yield from _read_rules(
+            (line for line in stripped_lines if line and line[0] != "#"), depth - 1
+        )
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -86,7 +90,7 @@ def _fill(value: str, variables: Mapping[str, str], rule: str) -> str:
             raise UserMistake(f"--env {rule}: your environment has no variable {name}.")
         return variables[name]
 
-    return _NAME.sub(variable, value)
+    return _VARIABLE_PATTERN.sub(variable, value)
 
 
 def limits(rules: Iterable[str]) -> dict[str, int]:
@@ -95,32 +99,36 @@ def limits(rules: Iterable[str]) -> dict[str, int]:
     A rule is `-PATTERN`, `PATTERN` or `NAME=VALUE`; more than one may stand in a text, with
     commas between them. Raises UserMistake where one names no limit.
     """
-    author_limits = {name: _limit(name) for name in _LIMITS}
-    found = dict(author_limits)
+    author_limits = {name: _author_limit(name) for name in _LIMIT_NAMES}
+    job_limits = dict(author_limits)
     for rule in (each for text in rules for each in text.split(",")):
         name, equals, value = rule.removeprefix("-").partition("=")
-        matching = [limit_name for limit_name in _LIMITS if fnmatchcase(limit_name, name.lower())]
+        matching = [
+            limit_name for limit_name in _LIMIT_NAMES if fnmatchcase(limit_name, name.lower())
+        ]
         if not matching:
-            raise UserMistake(f"--rlimit {rule}: there is no limit {name!r}: {', '.join(_LIMITS)}.")
+            raise UserMistake(
+                f"--rlimit {rule}: there is no limit {name!r}: {', '.join(_LIMIT_NAMES)}."
+            )
         if rule.startswith("-"):
-            found = {
+            job_limits = {
                 limit_name: limit
-                for limit_name, limit in found.items()
+                for limit_name, limit in job_limits.items()
                 if limit_name not in matching
             }
         elif equals:
-            found |= dict.fromkeys(matching, _number(value, rule))
+            job_limits |= dict.fromkeys(matching, _limit_value(value, rule))
         else:
-            found |= {limit_name: author_limits[limit_name] for limit_name in matching}
-    return found
+            job_limits |= {limit_name: author_limits[limit_name] for limit_name in matching}
+    return job_limits
 
 
-def _limit(name: str) -> int:
+def _author_limit(name: str) -> int:
     soft, _ = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))
     return -1 if soft == resource.RLIM_INFINITY else soft
 
 
-def _number(value: str, rule: str) -> int:
+def _limit_value(value: str, rule: str) -> int:
     if value in ("unlimited", "infinity", "inf", "-1"):
         return -1
     if not value.isdecimal():

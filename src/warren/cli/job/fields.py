@@ -107,11 +107,11 @@ def heading(name: str) -> str | None:
 
 def needed_attributes(names: Iterable[str]) -> list[str]:
     """Return the attributes that fields are made of."""
-    found: dict[str, None] = {}
+    attributes: dict[str, None] = {}
     for name in names:
         for attribute in _FIELDS[name].needs if name in _FIELDS else ("annotations",):
-            found[attribute] = None
-    return list(found)
+            attributes[attribute] = None
+    return list(attributes)
 
 
 def row(attributes: Attributes, now: float, username: Callable[[int], str]) -> Row:
@@ -127,12 +127,12 @@ def row(attributes: Attributes, now: float, username: Callable[[int], str]) -> R
 
 
 def _annotation(job: _JobSnapshot, path: str) -> Any:
-    found: Any = job.attributes.get("annotations", {})
+    value: Any = job.attributes.get("annotations", {})
     for name in path.split(".") if path else ():
-        found = found.get(name, "") if isinstance(found, Mapping) else ""
-    if isinstance(found, Mapping | list):
-        return json.dumps(found, ensure_ascii=False) if found else ""
-    return "" if found is None else found
+        value = value.get(name, "") if isinstance(value, Mapping) else ""
+    if isinstance(value, Mapping | list):
+        return json.dumps(value, ensure_ascii=False) if value else ""
+    return "" if value is None else value
 
 
 # Values that are made of several attributes
@@ -141,8 +141,8 @@ def _annotation(job: _JobSnapshot, path: str) -> Any:
 def _remaining(job: _JobSnapshot) -> float:
     if job.state not in RUNNING or not job.attributes.get("expiration"):
         return 0.0
-    left: float = job.attributes["expiration"] - job.now
-    return max(0.0, left)
+    seconds_left: float = job.attributes["expiration"] - job.now
+    return max(0.0, seconds_left)
 
 
 def _contextual_time(job: _JobSnapshot) -> Any:
@@ -210,8 +210,8 @@ def _inactive_reason(job: _JobSnapshot) -> str:
         case Result.TIMEOUT:
             return "Timeout"
         case Result.FAILED if status is None or _ended_by_exception(job):
-            words = f" note={note}" if note else ""
-            return f"Exception: type={job.get('exception_type')}{words}"
+            note_text = f" note={note}" if note else ""
+            return f"Exception: type={job.get('exception_type')}{note_text}"
     code = returncode(result, status)
     if code in _SHELL_ERRORS:
         return _SHELL_ERRORS[code]

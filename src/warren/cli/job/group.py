@@ -85,8 +85,8 @@ def job() -> None:
 def job_id(spelling: str, as_json: bool, ids: tuple[str, ...]) -> None:
     """Convert job ids between notations. Without any, they are read from standard input."""
     spell = SPELLINGS[spelling]
-    spelled = [spell(fluid.parse(each)) for each in ids or sys.stdin.read().split()]
-    _print_lines(spelled, as_json)
+    spelled_ids = [spell(fluid.parse(each)) for each in ids or sys.stdin.read().split()]
+    _print_lines(spelled_ids, as_json)
 
 
 @click.command("namespace")
@@ -112,8 +112,8 @@ def job_attach(state: StateDir, id_: str) -> None:
     """Show a job's output until it ends, and exit as it does."""
     from warren.cli.job.attach import attach
 
-    found = fluid.parse(id_)
+    jobid = fluid.parse(id_)
     code = ask_instance(
-        state, lambda handle: attach(handle, found, show_waiting=sys.stderr.isatty())
+        state, lambda handle: attach(handle, jobid, show_waiting=sys.stderr.isatty())
     )
     sys.exit(code)

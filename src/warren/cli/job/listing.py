@@ -101,7 +101,7 @@ def jobs(
         return
     layout = _layout(form)
     order = layout.parse_sort_keys(sort) if sort else layout.order
-    wanted = [fluid.parse(each) for each in ids]
+    wanted_ids = [fluid.parse(each) for each in ids]
     now = time.time()
     constraints = [
         *([] if all_users else selecting.by_user(selecting.userid(user))),
@@ -128,23 +128,23 @@ def jobs(
         counts = await handle.rpc("job-list.job-stats") if stats or stats_only else {}
         if stats_only:
             return [], counts, []
-        if wanted:
-            found, missing = await _jobs_by_id(handle, wanted, attributes)
+        if wanted_ids:
+            listed_jobs, missing_messages = await _jobs_by_id(handle, wanted_ids, attributes)
         else:
-            found, missing = await list_jobs(handle, request), []
+            listed_jobs, missing_messages = await list_jobs(handle, request), []
         if "contextual_info" in field_names and not as_json:
-            reasons = await pendingreasons.reasons(handle, found)
-            found = [{**job, jobfields.WAIT: reasons.get(job["id"])} for job in found]
-        return found, counts, missing
+            reasons = await pendingreasons.reasons(handle, listed_jobs)
+            listed_jobs = [{**job, jobfields.WAIT: reasons.get(job["id"])} for job in listed_jobs]
+        return listed_jobs, counts, missing_messages
 
-    found, counts, missing = ask_instance(state, query)
+    listed_jobs, counts, missing_messages = ask_instance(state, query)
     if as_json:
-        print_json({"jobs": found, **({"stats": counts} if counts else {})})
+        print_json({"jobs": listed_jobs, **({"stats": counts} if counts else {})})
     else:
         if counts:
             click.echo(stats_line(counts))
         if not stats_only:
-            rows = [jobfields.row(each, now, accounts.user_name) for each in found]
+            rows = [jobfields.row(each, now, accounts.user_name) for each in listed_jobs]
             # An id is shown in letters, and goes by its number.
             sort_keys = [{"id": "id.dec", "-id": "-id.dec"}.get(key, key) for key in order]
             rows = sort_rows(rows, sort_keys)
@@ -155,8 +155,8 @@ def jobs(
                 click.echo(
                     _color_line(line, row("result")) if use_colors else line, color=use_colors
                 )
-    if missing:
-        raise UserMistake("; ".join(missing))
+    if missing_messages:
+        raise UserMistake("; ".join(missing_messages))
     if stats_only and not _count_active(counts):
         sys.exit(1)
 
@@ -196,12 +196,12 @@ def _print_formats() -> None:
 
 async def list_jobs(handle: "Handle", request: Mapping[str, Any]) -> list[Attributes]:
     """Return the jobs that `job-list.list` is asked for, however many they are."""
-    found: list[Attributes] = []
+    listed_jobs: list[Attributes] = []
     stream = handle.stream("job-list.list", request)
     async with aclosing(stream) as answers:  # type: ignore[type-var]
         async for answer in answers:
-            found.extend(answer["jobs"])
-    return found
+            listed_jobs.extend(answer["jobs"])
+    return listed_jobs
 
 
 async def _jobs_by_id(
@@ -210,14 +210,14 @@ async def _jobs_by_id(
     """Return the jobs with these ids, and a sentence for each that does not exist."""
     from warren.rpc.message import RpcError
 
-    found, missing = [], []
+    found_jobs, missing_messages = [], []
     for each in ids:
         try:
             answer = await handle.rpc("job-list.list-id", {"id": each, "attrs": attributes})
-            found.append(answer["job"])
+            found_jobs.append(answer["job"])
         except RpcError as error:
-            missing.append(f"{f58(each)}: {error}")
-    return found, missing
+            missing_messages.append(f"{f58(each)}: {error}")
+    return found_jobs, missing_messages
 
 
 def stats_line(stats: Attributes) -> str:

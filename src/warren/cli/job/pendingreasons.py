@@ -26,10 +26,10 @@ async def reasons(
 
     A conductor that does not answer within `seconds` is what they wait for.
     """
-    listed = list(jobs)
+    job_list = list(jobs)
     return {
-        **await _scheduling_reasons(handle, listed),
-        **await _storage_reasons(handle, listed, seconds),
+        **await _scheduling_reasons(handle, job_list),
+        **await _storage_reasons(handle, job_list, seconds),
     }
 
 
@@ -64,16 +64,16 @@ async def _storage_reasons(
 async def _scheduling_reasons(handle: "Handle", jobs: Iterable[Attributes]) -> dict[int, str]:
     from warren.rpc.message import RpcError
 
-    waiting = [job for job in jobs if job["state"] == State.SCHED.bit and job.get("priority")]
-    if not waiting:
+    waiting_jobs = [job for job in jobs if job["state"] == State.SCHED.bit and job.get("priority")]
+    if not waiting_jobs:
         return {}
-    queues = {job.get("queue", "") for job in waiting}
+    queues = {job.get("queue", "") for job in waiting_jobs}
     queue_reasons = {queue: await stop_reason(handle, queue) for queue in queues}
-    found = {job["id"]: queue_reasons[job.get("queue", "")] for job in waiting}
-    reasons = {job: reason for job, reason in found.items() if reason is not None}
+    stop_reason_by_job = {job["id"]: queue_reasons[job.get("queue", "")] for job in waiting_jobs}
+    reasons = {job: reason for job, reason in stop_reason_by_job.items() if reason is not None}
     # So many are told at once: first those that have no reason in their annotations, which is
     # all that the first job of each kind has.
-    without_reason = [job for job in waiting if job["id"] not in reasons]
+    without_reason = [job for job in waiting_jobs if job["id"] not in reasons]
     if without_reason:
         ids = [job["id"] for job in sorted(without_reason, key=_has_annotated_reason)]
         with suppress(RpcError):  # another scheduler may have no such topic
@@ -100,8 +100,8 @@ async def stop_reason(handle: "Handle", queue: str) -> str | None:
 
 
 def _stop_text(queue: str, status: Attributes) -> str:
-    where = f"queue {queue}" if queue else "the queue"
+    queue_text = f"queue {queue}" if queue else "the queue"
     if status.get("blocked") == "parent":
-        where += f"'s parent {status['parent']}"
+        queue_text += f"'s parent {status['parent']}"
     why = status.get("stop_reason")
-    return f"{where} is stopped" + (f": {why}" if why else "")
+    return f"{queue_text} is stopped" + (f": {why}" if why else "")

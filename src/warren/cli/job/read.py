@@ -30,7 +30,7 @@ NO_LIMIT: Final = 2**32 - 1
 """What `timeleft` prints for a job that has all the time in the world."""
 
 _FLAG_CURRENT: Final = 2
-_LOGS: Final = {
+_LOG_PATHS: Final = {
     "exec": "guest.exec.eventlog",
     "output": "guest.output",
     "input": "guest.input",
@@ -49,9 +49,9 @@ async def call(
         raise UserMistake(f"{about}: {error}") from error
 
 
-def log_path(spelled: str) -> str:
+def log_path(name: str) -> str:
     """Return the path of a job's log, which may be spelled in short: exec, output, input."""
-    return _LOGS.get(spelled, spelled)
+    return _LOG_PATHS.get(name, name)
 
 
 async def follow_events(
@@ -92,19 +92,19 @@ def job_info(
         raise click.UsageError("only the jobspec has an original: its author signs nothing else.")
     if original and base:
         raise click.UsageError("--original and --base are two versions: ask for one of them.")
-    found = fluid.parse(id_)
-    wanted = "J" if original else key
-    request = {"id": found, "keys": [wanted], "flags": 0 if base or original else _FLAG_CURRENT}
+    jobid = fluid.parse(id_)
+    record_key = "J" if original else key
+    request = {"id": jobid, "keys": [record_key], "flags": 0 if base or original else _FLAG_CURRENT}
 
     async def look_up(handle: "Handle") -> str:
         answer = await call(handle, "job-info.lookup", request, f"{id_} {key}")
-        return str(answer[wanted])
+        return str(answer[record_key])
 
     text = ask_instance(state, look_up)
     if original:
         text = signed_request.unwrap(text, mechanisms=("none", "munge")).payload.decode()
     if as_json:
-        print_json({"id": f58(found), key: _json_or_text(text)})
+        print_json({"id": f58(jobid), key: _json_or_text(text)})
     else:
         click.echo(printable_value(text.removesuffix("\n")))
 
@@ -140,17 +140,17 @@ def job_eventlog(
     id_: str,
 ) -> None:
     """Print a job's eventlog, or another log of the job."""
-    found = fluid.parse(id_)
+    jobid = fluid.parse(id_)
     writer = EventWriter("json" if as_json else form, "human" if human else times)
 
     async def print_events(handle: "Handle") -> None:
         if follow:
-            log = follow_events(handle, found, path, id_)
+            log = follow_events(handle, jobid, path, id_)
             async with aclosing(log) as events:  # type: ignore[type-var]
                 async for event in events:
                     click.echo(writer.line(event))
         else:
-            request = {"id": found, "keys": [path], "flags": 0}
+            request = {"id": jobid, "keys": [path], "flags": 0}
             answer = await call(handle, "job-info.lookup", request, f"{id_} {path}")
             for event in eventlog.decode(answer[path]):
                 click.echo(writer.line(event))
@@ -212,10 +212,10 @@ def job_list_ids(
 ) -> None:
     """List jobs by their ids with all their attributes, one JSON object a line."""
     wait_for_state = None if wait_state is None else selecting.state_bit(wait_state)
-    wanted = [(each, fluid.parse(each)) for each in ids]
+    spelled_and_parsed = [(each, fluid.parse(each)) for each in ids]
 
     async def print_jobs(handle: "Handle") -> None:
-        for id_, job in wanted:
+        for id_, job in spelled_and_parsed:
             request = {"id": job, "attrs": ["all"], "state": wait_for_state}
             answer = await call(handle, "job-list.list-id", request, id_)
             click.echo(orjson.dumps(answer["job"]))
@@ -231,7 +231,7 @@ def job_stats(state: StateDir, as_json: bool) -> None:
     print_json(ask_instance(state, lambda handle: handle.rpc("job-list.job-stats")))
 
 
-_SLICE: Final = re.compile(r"\[?(-?[0-9]*):(-?[0-9]*)(?::(-?[0-9]*))?\]?")
+_SLICE_PATTERN: Final = re.compile(r"\[?(-?[0-9]*):(-?[0-9]*)(?::(-?[0-9]*))?\]?")
 
 
 @click.command("last", context_settings={"ignore_unknown_options": True})
@@ -245,28 +245,28 @@ def job_last(state: StateDir, as_json: bool, which: str) -> None:
     """
     selected = _parse_slice(which)
     forward = (selected.start or 0) >= 0 and (selected.step or 1) > 0
-    most = selected.stop if forward and (selected.stop or 0) > 0 else None
-    found = ask_instance(state, lambda handle: _latest(handle, os.getuid(), most))[selected]
+    max_jobs = selected.stop if forward and (selected.stop or 0) > 0 else None
+    jobids = ask_instance(state, lambda handle: _latest(handle, os.getuid(), max_jobs))[selected]
     if as_json:
-        print_json([f58(each) for each in found])
-    elif not found:
+        print_json([f58(each) for each in jobids])
+    elif not jobids:
         raise UserMistake("you have submitted no such job.")
     else:
-        for each in found:
+        for each in jobids:
             click.echo(f58(each))
 
 
 def _parse_slice(text: str) -> slice:
     if text.isdecimal():
         return slice(int(text))
-    match = _SLICE.fullmatch(text)
+    match = _SLICE_PATTERN.fullmatch(text)
     if match is None or match[3] == "0":
         raise UserMistake(f"{text!r} is neither a number nor a slice such as [0:3].")
     return slice(*(int(each) if each else None for each in match.groups()))
 
 
-async def _latest(handle: "Handle", user: int, most: int | None) -> list[int]:
-    """Return the jobs of a user, the last submitted one first; all, or enough for `most`."""
+async def _latest(handle: "Handle", user: int, max_jobs: int | None) -> list[int]:
+    """Return the jobs of a user, the last submitted one first; all, or enough for `max_jobs`."""
 
     async def list_submitted(count: int, since: float) -> list[tuple[float, int]]:
         request = {
@@ -275,17 +275,17 @@ async def _latest(handle: "Handle", user: int, most: int | None) -> list[int]:
             "since": since,
             "constraint": {"userid": [user]},
         }
-        found: list[tuple[float, int]] = []
+        submitted: list[tuple[float, int]] = []
         stream = handle.stream("job-list.list", request)
         async with aclosing(stream) as answers:  # type: ignore[type-var]
             async for answer in answers:
-                found.extend((each["t_submit"], each["id"]) for each in answer["jobs"])
-        return sorted(found, reverse=True)
+                submitted.extend((each["t_submit"], each["id"]) for each in answer["jobs"])
+        return sorted(submitted, reverse=True)
 
     since = 0.0
-    if most is not None:
-        newest = await list_submitted(most, 0.0)
-        if len(newest) == most:
+    if max_jobs is not None:
+        newest = await list_submitted(max_jobs, 0.0)
+        if len(newest) == max_jobs:
             # Whatever was submitted later has not ended before that.
             since = newest[-1][0] - 1e-6
     return [job for _, job in await list_submitted(0, since)]
@@ -304,8 +304,8 @@ def job_timeleft(state: StateDir, as_json: bool, human: bool, id_: str) -> None:
     spelled_id = id_ or os.environ.get("FLUX_JOB_ID", "")
     if not spelled_id:
         raise UserMistake("name a job: this command does not run in one, FLUX_JOB_ID is not set.")
-    found = fluid.parse(spelled_id)
-    request = {"id": found, "attrs": ["state", "expiration"]}
+    jobid = fluid.parse(spelled_id)
+    request = {"id": jobid, "attrs": ["state", "expiration"]}
 
     async def query(handle: "Handle") -> Mapping[str, Any]:
         job: Mapping[str, Any] = (await call(handle, "job-list.list-id", request, spelled_id))[
@@ -313,13 +313,15 @@ def job_timeleft(state: StateDir, as_json: bool, human: bool, id_: str) -> None:
         ]
         return job
 
-    left = _time_left(ask_instance(state, query), time.time(), spelled_id)
+    seconds_left = _time_left(ask_instance(state, query), time.time(), spelled_id)
     if as_json:
-        print_json({"id": f58(found), "timeleft": None if left == inf else int(left)})
+        print_json(
+            {"id": f58(jobid), "timeleft": None if seconds_left == inf else int(seconds_left)}
+        )
     elif human:
-        click.echo(duration.format_fsd(left if left == inf else int(left)))
+        click.echo(duration.format_fsd(seconds_left if seconds_left == inf else int(seconds_left)))
     else:
-        click.echo(NO_LIMIT if left == inf else int(left))
+        click.echo(NO_LIMIT if seconds_left == inf else int(seconds_left))
 
 
 def _time_left(job: Mapping[str, Any], now: float, spelled_id: str) -> float:
@@ -365,9 +367,9 @@ def job_taskmap(
     blocks = None if with_hosts else _read_taskmap(job_or_map)
     hosts: list[str] = []
     if blocks is None:
-        found = fluid.parse(job_or_map)
+        jobid = fluid.parse(job_or_map)
         blocks, hosts = ask_instance(
-            state, lambda handle: _taskmap_of_job(handle, found, job_or_map, with_hosts=with_hosts)
+            state, lambda handle: _taskmap_of_job(handle, jobid, job_or_map, with_hosts=with_hosts)
         )
     if taskids is not None or ntasks is not None:
         node = taskids if taskids is not None else ntasks
@@ -397,8 +399,8 @@ def _render_taskmap(blocks: Sequence[Block], form: str | None, hosts: Sequence[s
             return taskmap.to_pmi(blocks)
         case "multiline" | "hosts":
             nodes = [taskmap.node_of(blocks, rank) for rank in range(taskmap.total(blocks))]
-            shown = [hosts[node] if form == "hosts" else str(node) for node in nodes]
-            return "\n".join(f"{rank}: {node}" for rank, node in enumerate(shown))
+            node_names = [hosts[node] if form == "hosts" else str(node) for node in nodes]
+            return "\n".join(f"{rank}: {node}" for rank, node in enumerate(node_names))
     return taskmap.wrap(blocks)
 
 

@@ -33,8 +33,8 @@ _SEARCHED_BYTES: Final = 65536
 def text_of(path: Path) -> str:
     """Read a script. Raises UserMistake where there is none, or it is too large."""
     try:
-        with path.open("rb") as opened:
-            data = opened.read(MAX_BYTES + 1)
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UserMistake(f"{path}: {error.strerror}.") from error
     if len(data) > MAX_BYTES:
@@ -81,9 +81,9 @@ def print_warnings(specs: Iterable[Mapping[str, Any]], program: str | None) -> N
         [
             *remarks,
             *(
-                words
+                warning
                 for spec in specs
-                for words in (*_copy_warnings(spec), *_option_warnings(spec))
+                for warning in (*_copy_warnings(spec), *_option_warnings(spec))
             ),
         ]
     ):
@@ -118,8 +118,8 @@ def _option_warnings(spec: Mapping[str, Any]) -> Iterator[str]:
     """
     for name in jobspec.system(spec).get("shell", {}).get("options", {}):
         if name not in SHELL_OPTIONS:
-            near = did_you_mean(name, SHELL_OPTIONS)
-            yield f"-o {name}: the job shell has no option of this name. {near or ''}".rstrip()
+            suggestion = did_you_mean(name, SHELL_OPTIONS) or ""
+            yield f"-o {name}: the job shell has no option of this name. {suggestion}".rstrip()
 
 
 def _copy_source(directive: Directive) -> Token | None:
@@ -147,8 +147,8 @@ def _read_beginning(program: str) -> str:
     if "/" not in program or not path.is_file():
         return ""
     try:
-        with path.open("rb") as opened:
-            return opened.read(_SEARCHED_BYTES).decode(errors="replace")
+        with path.open("rb") as file:
+            return file.read(_SEARCHED_BYTES).decode(errors="replace")
     except OSError:
         return ""  # a program may be executable, and not readable
 
@@ -171,15 +171,17 @@ def expand(line: str) -> tuple[str, list[Mistake]]:
         name = match[1] or match[2]
         if name.startswith("DW_"):
             return match[0]
-        found = os.environ.get(name)
-        if found is None:
+        variable_value = os.environ.get(name)
+        if variable_value is None:
             sentence = f"Your environment has no variable {name}."
             remedy = "Set it, or write the path."
-        elif re.search(r"=\S*$", line[: match.start()]) and re.search(r"\s", found):
-            sentence = f"Your variable {name} is {found!r}, and a value ends at the first space."
+        elif re.search(r"=\S*$", line[: match.start()]) and re.search(r"\s", variable_value):
+            sentence = (
+                f"Your variable {name} is {variable_value!r}, and a value ends at the first space."
+            )
             remedy = "Use a path without spaces, such as that of a link."
         else:
-            return found
+            return variable_value
         mistakes.append(Mistake(line, match.start(), match.end(), sentence, remedy))
         return match[0]
 

@@ -60,10 +60,10 @@ def by_states(names: str) -> dict[str, Any]:
 
 def state_bit(name: str) -> int:
     """Return the bit of one state by its name."""
-    found = selection.state_bits(name)
-    if found not in [each.bit for each in State]:
+    bit = selection.state_bits(name)
+    if bit not in [each.bit for each in State]:
         raise UserMistake(f"{name!r} is several states: name one.")
-    return found
+    return bit
 
 
 def by_nodes(nodes: str) -> dict[str, Any]:
@@ -90,10 +90,10 @@ def past_time(text: str, now: float) -> float:
     Seconds, an ISO 8601 date or time, `-2h`, `2h ago`, `today`, `yesterday`. Raises UserMistake
     for anything else, and for a time in the future.
     """
-    found = _parse_time(text.strip(), now)
-    if found > now:
+    moment = _parse_time(text.strip(), now)
+    if moment > now:
         raise UserMistake(f"{text!r} is in the future.")
-    return found
+    return moment
 
 
 def _parse_time(text: str, now: float) -> float:
@@ -104,10 +104,10 @@ def _parse_time(text: str, now: float) -> float:
             hour=0, minute=0, second=0, microsecond=0
         )  # fmt: skip
         return (midnight - timedelta(days=text == "yesterday")).timestamp()
-    past = re.fullmatch(r"-\s*(\S+)|(\S+)\s+ago", text)
+    past_match = re.fullmatch(r"-\s*(\S+)|(\S+)\s+ago", text)
     try:
-        if past is not None:
-            return now - duration.parse(past[1] or past[2])
+        if past_match is not None:
+            return now - duration.parse(past_match[1] or past_match[2])
         if re.fullmatch(r"[0-9]+(\.[0-9]*)?", text):
             return float(text)
         return datetime.fromisoformat(text).astimezone().timestamp()

@@ -344,10 +344,10 @@ def _time_limit(text: str | None) -> float:
 
 def _constraints(queries: Iterable[str]) -> dict[str, Any]:
     try:
-        found = [query.parse(each, query.REQUIRES) for each in queries]
+        constraints = [query.parse(each, query.REQUIRES) for each in queries]
     except BadQuery as error:
         raise UserMistake(f"--requires:\n{error.text_with_carets}") from error
-    return found[0] if len(found) == 1 else {"and": found}
+    return constraints[0] if len(constraints) == 1 else {"and": constraints}
 
 
 def dependency_entries(job_dependencies: Iterable[dependency.Dependency]) -> list[dict[str, Any]]:
@@ -388,13 +388,13 @@ def _set_options(shell: dict[str, Any], settings: Iterable[str]) -> None:
 
 def _parse_signal(text: str) -> dict[str, Any]:
     """Read [SIG][@TIME]: which signal, and how long before the time is up."""
-    name, _, before = text.partition("@")
-    known = {each.name.removeprefix("SIG"): int(each) for each in Signals}
+    name, _, time_before = text.partition("@")
+    number_by_name = {each.name.removeprefix("SIG"): int(each) for each in Signals}
     signal_name = name.upper().removeprefix("SIG") or "USR1"
-    number = int(signal_name) if signal_name.isdecimal() else known.get(signal_name, 0)
-    if number not in known.values():
+    number = int(signal_name) if signal_name.isdecimal() else number_by_name.get(signal_name, 0)
+    if number not in number_by_name.values():
         raise UserMistake(f"--signal {text}: {name!r} is not a signal.")
-    return {"signum": number, "timeleft": duration.parse(before or "60s")}
+    return {"signum": number, "timeleft": duration.parse(time_before or "60s")}
 
 
 def _read_attached_file(text: str) -> tuple[str, dict[str, Any]]:
@@ -406,8 +406,8 @@ def _read_attached_file(text: str) -> tuple[str, dict[str, Any]]:
         return name, file_of(path.encode(), 0o600)
     try:
         mode = Path(path).stat().st_mode & 0o777
-        with Path(path).open("rb") as opened:
-            data = opened.read(_MAX_FILE_BYTES + 1)
+        with Path(path).open("rb") as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
         raise UserMistake(f"--add-file {text}: {error.strerror}.") from error
     if len(data) > _MAX_FILE_BYTES:
@@ -419,11 +419,11 @@ def file_of(data: bytes, mode: int) -> dict[str, Any]:
     """Write a file as a jobspec carries it (RFC 37)."""
     from base64 import b64encode
 
-    found: dict[str, Any] = {"mode": mode | 0o100000, "size": len(data)}
+    entry: dict[str, Any] = {"mode": mode | 0o100000, "size": len(data)}
     try:
-        return {**found, "encoding": "utf-8", "data": data.decode()}
+        return {**entry, "encoding": "utf-8", "data": data.decode()}
     except UnicodeDecodeError:
-        return {**found, "encoding": "base64", "data": b64encode(data).decode()}
+        return {**entry, "encoding": "base64", "data": b64encode(data).decode()}
 
 
 def _json_or_text(text: str) -> Any:

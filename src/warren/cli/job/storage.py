@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
 _STATES: Final = ("Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown")
-_OWN_MOUNT: Final = re.compile(
+_OWN_MOUNT_PATTERN: Final = re.compile(
     r"/.*/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-(?P<index>\d+)/(?P<rest>.*)"
 )
 """Where a directive's storage is mounted on its rabbits: by the Workflow's UID."""
 
-_NAME: Final = re.compile(r"\bname=(\S+)")
+_NAME_PATTERN: Final = re.compile(r"\bname=(\S+)")
 _CONDUCTOR_TIMEOUT: Final = 2.0
 """For how long a conductor is waited for."""
 
@@ -53,11 +53,11 @@ def job_storage(state: StateDir, as_json: bool, id_: str) -> None:
     async def look_up(handle: "Handle") -> dict[str, Any]:
         return await _read_storage(handle, job, id_)
 
-    found = ask_instance(state, look_up)
+    storage = ask_instance(state, look_up)
     if as_json:
-        print_json({"id": f58(job), **found})
+        print_json({"id": f58(job), **storage})
     else:
-        _print(f58(job), found)
+        _print(f58(job), storage)
 
 
 async def _read_storage(handle: "Handle", job: int, about: str) -> dict[str, Any]:
@@ -66,12 +66,12 @@ async def _read_storage(handle: "Handle", job: int, about: str) -> dict[str, Any
 
     async def look_up(name: str) -> str | None:
         try:
-            found = await handle.rpc("job-info.lookup", {"id": job, "keys": [name], "flags": 0})
+            answer = await handle.rpc("job-info.lookup", {"id": job, "keys": [name], "flags": 0})
         except RpcError as error:
             if error.errnum == errno.ENOENT and name != "eventlog":
                 return None
             raise UserMistake(f"{about}: {error}") from error
-        return str(found[name])
+        return str(answer[name])
 
     log = eventlog.decode(await look_up("eventlog") or "")
     from_conductor = await _ask_conductor(handle, job)
@@ -122,20 +122,20 @@ async def _ask_conductor(handle: "Handle", job: int) -> Mapping[str, Any] | None
 
 
 def _print(name: str, storage: Mapping[str, Any]) -> None:
-    recorded = " (from the job's record: the conductor tells nothing of it now)"
-    where = ", which is gone" if storage["over"] else recorded
-    click.echo(f"{name}  Workflow {storage['workflow']}{'' if storage['live'] else where}")
+    from_record = " (from the job's record: the conductor tells nothing of it now)"
+    remark = ", which is gone" if storage["over"] else from_record
+    click.echo(f"{name}  Workflow {storage['workflow']}{'' if storage['live'] else remark}")
     for each in storage["directives"]:
         click.echo(printable(f"  {each}"))
     rabbits = storage.get("rabbits") or {}
     if rabbits:
         shares = ", ".join(f"{rabbit} {human(size)}" for rabbit, size in rabbits.items())
         click.echo(f"storage: {human(storage['bytes'])} on {shares}")
-    for word in ("nodes", "lost", "mounted"):
+    for field in ("nodes", "lost", "mounted"):
         # What was mounted when Teardown began is not any more.
-        if storage.get(word) and (storage["live"] or word != "mounted"):
-            where = "mounted on" if word == "mounted" else word
-            click.echo(f"{where}: {storage[word]}")
+        if storage.get(field) and (storage["live"] or field != "mounted"):
+            label = "mounted on" if field == "mounted" else field
+            click.echo(f"{label}: {storage[field]}")
     print_table(("STATE", "SECONDS", ""), [*_state_rows(storage)])
     _print_containers(storage.get("containers") or ())
     copies = storage.get("copies") or ()
@@ -151,11 +151,11 @@ def _print(name: str, storage: Mapping[str, Any]) -> None:
             )
             for each in copies
         ]
-        heads = ("FROM", "TO", "STATUS", "DONE", "RATE", "MESSAGE")
-        print_table(heads, rows)
-        left = sum(storage["copied"].values()) - len(copies)
-        if left:
-            click.echo(f"and {left} more {'copy' if left == 1 else 'copies'}")
+        headers = ("FROM", "TO", "STATUS", "DONE", "RATE", "MESSAGE")
+        print_table(headers, rows)
+        unlisted_count = sum(storage["copied"].values()) - len(copies)
+        if unlisted_count:
+            click.echo(f"and {unlisted_count} more {'copy' if unlisted_count == 1 else 'copies'}")
     for each in storage["exceptions"]:
         severity = "" if each.get("severity") == 0 else " (not fatal)"
         note = each.get("note", "")
@@ -180,10 +180,10 @@ def _print_containers(pods: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _short_path(path: str, directives: Sequence[str]) -> str:
-    """Return a place on a job's own storage as `NAME:PLACE`, and any other path as it is."""
-    match = _OWN_MOUNT.fullmatch(path)
+    """Return a path on a job's own storage as `NAME:PATH`, and any other path as it is."""
+    match = _OWN_MOUNT_PATTERN.fullmatch(path)
     index = int(match["index"]) if match else len(directives)
-    name_match = _NAME.search(directives[index]) if index < len(directives) else None
+    name_match = _NAME_PATTERN.search(directives[index]) if index < len(directives) else None
     return f"{name_match[1]}:{match['rest']}" if match and name_match else path
 
 

@@ -49,9 +49,9 @@ def submission_options(command: F) -> F:
 
 
 def _urgency(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
-    named = {"hold": 0, "default": 16, "expedite": 31}
-    if value in named:
-        return named[value]
+    urgency_by_name = {"hold": 0, "default": 16, "expedite": 31}
+    if value in urgency_by_name:
+        return urgency_by_name[value]
     if not value.isdecimal() or int(value) > 31:
         raise click.BadParameter(f"{value!r} is not a number from 0 to 31.")
     return int(value)
@@ -68,8 +68,8 @@ def _flags(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
 def _flags_or_signed(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, bool]:
     """Read flags of which `signed` is not for the instance, but for us."""
     names = value.split(",")
-    others = ",".join(name for name in names if name != "signed")
-    return _flags(ctx, param, others), "signed" in names
+    instance_flags = ",".join(name for name in names if name != "signed")
+    return _flags(ctx, param, instance_flags), "signed" in names
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
@@ -254,12 +254,12 @@ def submitter(
 
 
 def _submitter_of(
-    token: Callable[[], str], urgency: int, flags: int
+    make_token: Callable[[], str], urgency: int, flags: int
 ) -> "Callable[[Handle], Awaitable[fluid.JobId]]":
     async def work(handle: "Handle") -> fluid.JobId:
         from warren.rpc.message import RpcError
 
-        request = {"J": token(), "urgency": urgency, "flags": flags}
+        request = {"J": make_token(), "urgency": urgency, "flags": flags}
         try:
             answer = await handle.rpc("job-ingest.submit", request)
         except RpcError as error:
@@ -296,11 +296,11 @@ def _specs_of_copies(
     options: Mapping[str, Any], cc: str | None, bcc: str | None
 ) -> Iterator[dict[str, Any]]:
     """Make the jobspec, or one for each id of --cc or --bcc."""
-    wanted = cc if cc is not None else bcc
-    if wanted is None:
+    ids = cc if cc is not None else bcc
+    if ids is None:
         yield make_jobspec(**options)
         return
-    for number in idset.decode(wanted):
+    for number in idset.decode(ids):
         copy_options = {name: _fill(value, number) for name, value in options.items()}
         spec = make_jobspec(**copy_options)
         if cc is not None:

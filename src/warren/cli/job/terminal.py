@@ -91,8 +91,8 @@ class UserTerminal:
         """Return the rows and columns, if they are known."""
         return size_of(self._descriptor)
 
-    def _handle(self, signum: int, handler: Any, *about: Any) -> None:
-        asyncio.get_running_loop().add_signal_handler(signum, handler, *about)
+    def _handle(self, signum: int, handler: Any, *arguments: Any) -> None:
+        asyncio.get_running_loop().add_signal_handler(signum, handler, *arguments)
         self._handled_signals.append(signum)
 
     def _on_continue(self) -> None:

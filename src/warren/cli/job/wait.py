@@ -46,19 +46,21 @@ def job_status(
     ids: tuple[str, ...],
 ) -> None:
     """Wait until jobs are over, and exit with the greatest of their exit codes."""
-    wanted = [(each, fluid.parse(each)) for each in ids]
+    spelled_and_parsed = [(each, fluid.parse(each)) for each in ids]
 
     async def wait_all(handle: "Handle") -> list[Mapping[str, Any]]:
         return await asyncio.gather(
-            *(wait_ended(handle, job, spelled_id) for spelled_id, job in wanted)
+            *(wait_ended(handle, job, spelled_id) for spelled_id, job in spelled_and_parsed)
         )
 
     codes = []
-    for (spelled_id, _), found in zip(wanted, ask_instance(state, wait_all), strict=True):
-        code = exit_code(found, exception_exit_code)
+    for (spelled_id, _), end_attributes in zip(
+        spelled_and_parsed, ask_instance(state, wait_all), strict=True
+    ):
+        code = exit_code(end_attributes, exception_exit_code)
         codes.append(code)
         if as_json:
-            click.echo(orjson.dumps({**found, "exit_code": code}))
+            click.echo(orjson.dumps({**end_attributes, "exit_code": code}))
         if verbose:
             click.echo(f"{spelled_id}: exit code {code}", err=True)
     sys.exit(max(codes))
@@ -68,15 +70,15 @@ async def wait_ended(handle: "Handle", job: int, spelled_id: str) -> Mapping[str
     """Wait until a job is over, and return how it ended. Mistakes name it as `spelled_id`."""
     request = {"id": job, "attrs": _END_ATTRIBUTES, "state": State.INACTIVE.bit}
     answer = await call(handle, "job-list.list-id", request, spelled_id)
-    found: Mapping[str, Any] = answer["job"]
-    return found
+    end_attributes: Mapping[str, Any] = answer["job"]
+    return end_attributes
 
 
 def exit_code(job: Mapping[str, Any], of_exception: int | None = None) -> int:
     """Return the exit code that the end of a job stands for."""
     result = next(each for each in Result if each.bit == job["result"])
-    fatal = job.get("exception_severity") == 0 and result is not Result.COMPLETED
-    if fatal and of_exception is not None:
+    is_fatal = job.get("exception_severity") == 0 and result is not Result.COMPLETED
+    if is_fatal and of_exception is not None:
         return of_exception
     status = job.get("waitstatus")
     if not status:
@@ -104,13 +106,13 @@ def job_wait(state: StateDir, as_json: bool, everything: bool, verbose: bool, id
     async def wait_for_jobs(handle: "Handle") -> int:
         code = 0
         while True:
-            found = await _wait_job(handle, job)
-            if isinstance(found, str):
+            end_or_reason = await _wait_job(handle, job)
+            if isinstance(end_or_reason, str):
                 if everything:
                     return code
-                raise _NoneToWaitFor(f"{id_}: {found}" if id_ else found)
-            _print_end(found, as_json=as_json, id_is_known=job != _ANY_JOB, verbose=verbose)
-            code = max(code, 0 if found["success"] else 1)
+                raise _NoneToWaitFor(f"{id_}: {end_or_reason}" if id_ else end_or_reason)
+            _print_end(end_or_reason, as_json=as_json, id_is_known=job != _ANY_JOB, verbose=verbose)
+            code = max(code, 0 if end_or_reason["success"] else 1)
             if not everything:
                 return code
 
@@ -137,17 +139,15 @@ async def _wait_job(handle: "Handle", job: int) -> Mapping[str, Any] | str:
         raise
 
 
-def _print_end(
-    found: Mapping[str, Any], *, as_json: bool, id_is_known: bool, verbose: bool
-) -> None:
-    job = f58(found["id"])
+def _print_end(end: Mapping[str, Any], *, as_json: bool, id_is_known: bool, verbose: bool) -> None:
+    job = f58(end["id"])
     if as_json:
-        click.echo(orjson.dumps({**found, "id": job}))
+        click.echo(orjson.dumps({**end, "id": job}))
         return
     if not id_is_known:
         click.echo(job)
-    if not found["success"]:
-        click.echo(f"warren: {job}: {found.get('errstr') or 'the job has failed'}", err=True)
+    if not end["success"]:
+        click.echo(f"warren: {job}: {end.get('errstr') or 'the job has failed'}", err=True)
     elif verbose:
         click.echo(f"{job}: the job has succeeded", err=True)
 
@@ -191,29 +191,29 @@ def job_wait_event(
     name: str,
 ) -> None:
     """Wait for an event of a job, and print it, also one that has been before."""
-    found = fluid.parse(id_)
-    limit = None if timeout is None else duration.parse(timeout)
-    wanted = dict(_parse_pair(each) for each in pairs)
+    jobid = fluid.parse(id_)
+    timeout_seconds = None if timeout is None else duration.parse(timeout)
+    context_values = dict(_parse_pair(each) for each in pairs)
     writer = EventWriter("json" if as_json else form, "human" if human else times)
 
     async def wait_for_event(handle: "Handle") -> None:
-        left = count
-        log = follow_events(handle, found, path, id_)
+        events_left = count
+        log = follow_events(handle, jobid, path, id_)
         async with aclosing(log) as events:  # type: ignore[type-var]
             async for event in events:
-                matched = event.name == name and matches(event, wanted)
-                left -= matched
-                if (left == 0 and not quiet) or verbose:
+                matched = event.name == name and matches(event, context_values)
+                events_left -= matched
+                if (events_left == 0 and not quiet) or verbose:
                     click.echo(writer.line(event))
                 else:
                     writer.skip(event)
-                if left == 0:
+                if events_left == 0:
                     return
         raise UserMistake(f"{id_}: the event {name!r} has not come, and will not.")
 
     async def wait_with_timeout(handle: "Handle") -> None:
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(timeout_seconds):
                 await wait_for_event(handle)
         except TimeoutError:
             raise UserMistake(f"{id_}: the event {name!r} has not come within {timeout}.") from None

@@ -57,12 +57,12 @@ def job_why(state: StateDir, as_json: bool, id_: str) -> None:
     async def query(handle: "Handle") -> dict[str, Any]:
         return await why(handle, job, id_)
 
-    found = ask_flux(state, query)
+    explanation = ask_flux(state, query)
     if as_json:
-        print_json({"id": f58(job), **found})
+        print_json({"id": f58(job), **explanation})
     else:
-        click.echo(printable(f"{f58(job)} {found['reason']}."))
-        print_numbers(found, time.time())
+        click.echo(printable(f"{f58(job)} {explanation['reason']}."))
+        print_numbers(explanation, time.time())
 
 
 async def why(handle: "Handle", job: int, about: str) -> dict[str, Any]:
@@ -92,19 +92,19 @@ async def _reason(handle: "Handle", job: Attributes, state: State) -> dict[str, 
             return _answer("priority", "waits for its priority, which a plugin of the site gives")
     storage_reason = (await pendingreasons.reasons(handle, [job])).get(job["id"])
     if state is State.DEPEND:
-        others = [each for each in job.get("dependencies") or () if each != DEPENDENCY]
-        if others:
-            named = ", ".join(others)
-            noun = "dependency" if len(others) == 1 else "dependencies"
-            return _answer("dependency", f"waits for its {noun} {named}", dependencies=others)
+        dependencies = [each for each in job.get("dependencies") or () if each != DEPENDENCY]
+        if dependencies:
+            names = ", ".join(dependencies)
+            noun = "dependency" if len(dependencies) == 1 else "dependencies"
+            return _answer("dependency", f"waits for its {noun} {names}", dependencies=dependencies)
     if storage_reason is not None:
         return _answer("storage", storage_reason)
     if state is State.DEPEND:
         return _answer("storage", "waits until it is worked out what its #DW directives need")
     if state is State.CLEANUP:
         return _answer("cleanup", "has ended, and is being cleaned up after")
-    where = f" on {job['nodelist']}" if job.get("nodelist") else ""
-    return _answer("running", f"does not wait: it has its resources{where}")
+    nodes_text = f" on {job['nodelist']}" if job.get("nodelist") else ""
+    return _answer("running", f"does not wait: it has its resources{nodes_text}")
 
 
 async def _scheduling(handle: "Handle", job: Attributes) -> dict[str, Any]:
@@ -115,9 +115,9 @@ async def _scheduling(handle: "Handle", job: Attributes) -> dict[str, Any]:
             remedy = f"`warren job urgency {f58(job['id'])} default` lets it go"
             return _answer("held", f"is held, by an urgency of 0: {remedy}")
         return _answer("priority", "has a priority of 0: a plugin of the site holds it back")
-    stopped = await pendingreasons.stop_reason(handle, job.get("queue", ""))
-    if stopped is not None:
-        return _answer("queue", f"waits: {stopped.removeprefix('waits for ')}")
+    stop_reason = await pendingreasons.stop_reason(handle, job.get("queue", ""))
+    if stop_reason is not None:
+        return _answer("queue", f"waits: {stop_reason.removeprefix('waits for ')}")
     try:
         return dict(await handle.rpc("sched.why", {"id": job["id"]}))
     except RpcError as error:
@@ -138,13 +138,13 @@ def _answer(kind: str, reason: str, **numbers: Any) -> dict[str, Any]:
     return {"kind": kind, "reason": reason, **numbers}
 
 
-def print_numbers(found: Attributes, now: float) -> None:
+def print_numbers(explanation: Attributes, now: float) -> None:
     """Print the numbers behind a reason."""
-    for head, words in _number_rows(found, now):
-        click.echo(printable(f"  {head:<14} {words}"))
+    for label, text in _number_rows(explanation, now):
+        click.echo(printable(f"  {label:<14} {text}"))
     # Where it is not flash that is lacking, how much each rabbit has is beside the point.
-    matters = not _FLASH_KINDS.isdisjoint(found.get("kinds", ()))
-    rabbits = found["flash"]["rabbits"] if matters else ()
+    flash_matters = not _FLASH_KINDS.isdisjoint(explanation.get("kinds", ()))
+    rabbits = explanation["flash"]["rabbits"] if flash_matters else ()
     rows = [
         (
             each["rabbit"],
@@ -157,13 +157,13 @@ def print_numbers(found: Attributes, now: float) -> None:
     ]
     if rows:
         print_table(("RABBIT", "FREE GiB", "NODES WITH IT", "LACKS GiB", "NOT READY"), rows)
-        if found["flash"]["rabbits_more"]:
-            click.echo(f"and {plural(found['flash']['rabbits_more'], 'rabbit')} more")
+        if explanation["flash"]["rabbits_more"]:
+            click.echo(f"and {plural(explanation['flash']['rabbits_more'], 'rabbit')} more")
 
 
-def _number_rows(found: Attributes, now: float) -> Iterator[tuple[str, str]]:
+def _number_rows(explanation: Attributes, now: float) -> Iterator[tuple[str, str]]:
     for noun in ("nodes", "cores", "gpus"):
-        counts = found.get(noun)
+        counts = explanation.get(noun)
         if counts:
             parts = [
                 f"{count} {word.replace('_', ' ')}"
@@ -171,28 +171,33 @@ def _number_rows(found: Attributes, now: float) -> Iterator[tuple[str, str]]:
                 if count or word in ("wanted", "free")
             ]
             yield noun, ", ".join(parts)
-    at, earliest = found.get("t_estimate"), found.get("earliest")
-    if at is not None:
-        yield "starts by", f"{_time_text(at, now)}{_time_limit_text(found)}"
+    estimate, earliest = explanation.get("t_estimate"), explanation.get("earliest")
+    if estimate is not None:
+        yield "starts by", f"{_time_text(estimate, now)}{_time_limit_text(explanation)}"
     elif earliest is not None:
         yield (
             "room by",
-            f"{_time_text(earliest, now)}{_time_limit_text(found)}, if no other takes it",
+            f"{_time_text(earliest, now)}{_time_limit_text(explanation)}, if no other takes it",
         )
-    elif found.get("reserved_at") is not None:
-        yield "reserved from", _time_text(found["reserved_at"], now)
-    if found.get("before"):
-        yield "before it", plural(found["before"], "job")
-    read, heard = (found.get("map") or {}).get("read"), (found.get("map") or {}).get("heard")
-    if read is not None:
-        age = "" if heard is None else f"; rabbits were last heard of {fsd(now - heard)} ago"
-        yield "map", f"read {fsd(now - read)} ago{age}"
+    elif explanation.get("reserved_at") is not None:
+        yield "reserved from", _time_text(explanation["reserved_at"], now)
+    if explanation.get("before"):
+        yield "before it", plural(explanation["before"], "job")
+    read_at, heard_at = (
+        (explanation.get("map") or {}).get("read"),
+        (explanation.get("map") or {}).get("heard"),
+    )
+    if read_at is not None:
+        age_text = (
+            "" if heard_at is None else f"; rabbits were last heard of {fsd(now - heard_at)} ago"
+        )
+        yield "map", f"read {fsd(now - read_at)} ago{age_text}"
 
 
 def _time_text(at: float, now: float) -> str:
     return f"{rfc3339(at)} ({'in ' + fsd(at - now) if at > now else 'now'})"
 
 
-def _time_limit_text(found: Attributes) -> str:
-    ends = found.get("ends")
-    return "" if ends is None else f", when {f58(ends)} reaches its time limit"
+def _time_limit_text(explanation: Attributes) -> str:
+    ending_job = explanation.get("ends")
+    return "" if ending_job is None else f", when {f58(ending_job)} reaches its time limit"

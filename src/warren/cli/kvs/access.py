@@ -92,8 +92,8 @@ async def lookup(
     if at is not None:
         request["rootdir"] = at
     with name_in_refusal(key):
-        found: dict[str, Any] = (await handle.rpc("kvs.lookup", request))["val"]
-    return found
+        value: dict[str, Any] = (await handle.rpc("kvs.lookup", request))["val"]
+    return value
 
 
 def operation(key: str, dirent: Mapping[str, Any] | None, flags: int = 0) -> dict[str, Any]:

@@ -87,12 +87,12 @@ def unlink(
         operations = []
         for key in names:
             try:
-                found = await lookup(handle, namespace, key, TREEOBJ)
+                obj = await lookup(handle, namespace, key, TREEOBJ)
             except RequestRefused as refused:
                 if force and refused.errnum == errno.ENOENT:
                     continue
                 raise
-            if found["type"] in ("dir", "dirref") and not recursive:
+            if obj["type"] in ("dir", "dirref") and not recursive:
                 entries = await handle.rpc("kvs.list", {"namespace": namespace, "key": key})
                 if entries["entries"]:
                     raise UserMistake(f"{key} is a directory that is not empty: add -R.")

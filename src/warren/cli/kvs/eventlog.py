@@ -50,14 +50,14 @@ def eventlog_get(
     flags = STREAM | (WATCH | WATCH_APPEND if watch else 0) | (WAITCREATE if waitcreate else 0)
 
     async def print_events(handle: "Handle") -> None:
-        number, left = 0, b""
+        event_count, unfinished = 0, b""
         async with aclosing(values(handle, namespace, key, flags, None)) as parts:
-            async for found in parts:
-                *lines, left = (left + treeobj.read_val(found)).split(b"\n")
+            async for value in parts:
+                *lines, unfinished = (unfinished + treeobj.read_val(value)).split(b"\n")
                 for line in lines:
                     click.echo(_line(line.decode(), as_stored=unformatted or as_json))
-                    number += 1
-                    if number == count:
+                    event_count += 1
+                    if event_count == count:
                         return
 
     ask_instance(state, print_events)
@@ -94,11 +94,11 @@ def eventlog_append(
 ) -> None:
     """Append an event to a log. CONTEXT is a JSON object."""
     try:
-        read = orjson.loads(" ".join(context)) if context else {}
-        if not isinstance(read, dict):
+        decoded_context = orjson.loads(" ".join(context)) if context else {}
+        if not isinstance(decoded_context, dict):
             raise UserMistake("The context of an event is a JSON object.")
         moment = SystemClock().now() if timestamp is None else timestamp
-        text = eventlogs.encode(Event(moment, name, read))
+        text = eventlogs.encode(Event(moment, name, decoded_context))
         eventlogs.decode(text)
     except orjson.JSONDecodeError as error:
         raise UserMistake(f"The context is not JSON: {error}.") from error

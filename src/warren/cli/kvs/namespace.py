@@ -29,8 +29,8 @@ def namespace_create(
     state: StateDir, owner: int | None, rootref: str | None, names: tuple[str, ...]
 ) -> None:
     """Create namespaces."""
-    chosen = {"owner": owner, "rootref": rootref}
-    options = {name: value for name, value in chosen.items() if value is not None}
+    all_options = {"owner": owner, "rootref": rootref}
+    options = {name: value for name, value in all_options.items() if value is not None}
 
     async def create(handle: "Handle") -> None:
         for name in names:
@@ -63,10 +63,10 @@ def namespace_list(state: StateDir, as_json: bool) -> None:
     async def query(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("kvs.namespace-list")
 
-    found = ask_instance(state, query)
+    answer = ask_instance(state, query)
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
     rows = [(each["namespace"], each["owner"], f"0x{each['flags']:08x}")
-            for each in found["namespaces"]]  # fmt: skip
+            for each in answer["namespaces"]]  # fmt: skip
     print_table(("NAMESPACE", "OWNER", "FLAGS"), rows, right_aligned="OWNER FLAGS")

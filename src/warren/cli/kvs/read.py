@@ -67,14 +67,14 @@ def get(
     label: bool,
     count: int | None,
     names: tuple[str, ...],
-    **chosen: bool,
+    **switches: bool,
 ) -> None:
     """Print values."""
     flags_by_option = {
         "watch": WATCH, "waitcreate": WAITCREATE, "uniq": WATCH_UNIQ, "full": WATCH_FULL,
         "append": WATCH_APPEND, "stream": STREAM,
     }  # fmt: skip
-    flags = sum(flag for option, flag in flags_by_option.items() if chosen[option])
+    flags = sum(flag for option, flag in flags_by_option.items() if switches[option])
     if flags and at is not None:
         raise click.UsageError(
             "--at names a root that does not change: there is nothing to wait for."
@@ -88,25 +88,25 @@ def get(
 
     async def print_values(handle: "Handle") -> None:
         for key in names:
-            left = count
+            values_left = count
             async with aclosing(values(handle, namespace, key, flags, at)) as answers:
-                async for found in answers:
+                async for value in answers:
                     _print_value(
-                        key, found, as_object=as_object, as_json=as_json, raw=raw, label=label
+                        key, value, as_object=as_object, as_json=as_json, raw=raw, label=label
                     )
-                    left = left and left - 1
-                    if left == 0:
+                    values_left = values_left and values_left - 1
+                    if values_left == 0:
                         break
 
     ask_instance(state, print_values)
 
 
 def _print_value(
-    key: str, found: dict[str, Any], *, as_object: bool, as_json: bool, raw: bool, label: bool
+    key: str, obj: dict[str, Any], *, as_object: bool, as_json: bool, raw: bool, label: bool
 ) -> None:
-    value = orjson.dumps(found) if as_object else treeobj.read_val(found)
+    value = orjson.dumps(obj) if as_object else treeobj.read_val(obj)
     if as_json:
-        print_json({"key": key, "value": found if as_object else _text(value)})
+        print_json({"key": key, "value": obj if as_object else _text(value)})
     else:
         end = b"" if raw or value.endswith(b"\n") else b"\n"
         sys.stdout.buffer.write((f"{key}=".encode() if label else b"") + value + end)
@@ -142,26 +142,26 @@ def ls(
     marks = {"dir": ".", "symlink": "@"} if classify else {}
 
     async def list_entries(handle: "Handle") -> list[tuple[str, str, str]]:
-        found = []
+        entries = []
         for key in names or (".",):
             async for directory_key, name, kind in _list_entries(
                 handle, namespace, key, recursive, directory
             ):
-                found.append((directory_key, name, kind))
-        return found
+                entries.append((directory_key, name, kind))
+        return entries
 
-    found = ask_instance(state, list_entries)
+    entries = ask_instance(state, list_entries)
     if as_json:
         print_json(
             [
                 {"key": _join_key(directory_key, name), "type": kind}
-                for directory_key, name, kind in found
+                for directory_key, name, kind in entries
             ]
         )
         return
-    for directory_key, name, kind in found:
-        shown = printable(_join_key(directory_key, name) if recursive else name)
-        click.echo(shown + marks.get(kind, ""))
+    for directory_key, name, kind in entries:
+        key_text = printable(_join_key(directory_key, name) if recursive else name)
+        click.echo(key_text + marks.get(kind, ""))
 
 
 async def _list_entries(
@@ -218,34 +218,44 @@ def dir_(
         return [each async for each in lines(handle, "" if key == "." else key)]
 
     async def lines(handle: "Handle", directory_key: str) -> AsyncIterator[tuple[str, str, str]]:
-        listed = await lookup(handle, namespace, directory_key or ".", READDIR, at)
-        for name, obj in sorted(listed["data"].items()):
-            below = _join_key(directory_key, name)
+        directory_object = await lookup(handle, namespace, directory_key or ".", READDIR, at)
+        for name, obj in sorted(directory_object["data"].items()):
+            child_key = _join_key(directory_key, name)
             if obj["type"] in ("dir", "dirref"):
-                yield below, "dir", ""
+                yield child_key, "dir", ""
                 if recursive:
-                    async for each in lines(handle, below):
+                    async for each in lines(handle, child_key):
                         yield each
             elif obj["type"] == "symlink":
-                elsewhere = obj["data"].get("namespace")
+                target_namespace = obj["data"].get("namespace")
                 target = obj["data"]["target"]
-                yield below, "symlink", f"{elsewhere}::{target}" if elsewhere else target
+                yield (
+                    child_key,
+                    "symlink",
+                    f"{target_namespace}::{target}" if target_namespace else target,
+                )
             else:
-                found = None if directory else await lookup(handle, namespace, below, 0, at)
-                yield below, "val", _text(treeobj.read_val(found)) if found else ""
+                value_object = (
+                    None if directory else await lookup(handle, namespace, child_key, 0, at)
+                )
+                yield (
+                    child_key,
+                    "val",
+                    _text(treeobj.read_val(value_object)) if value_object else "",
+                )
 
-    found = ask_instance(state, entries)
+    rows = ask_instance(state, entries)
     if as_json:
-        print_json([{"key": each, "type": kind, "value": value} for each, kind, value in found])
+        print_json([{"key": each, "type": kind, "value": value} for each, kind, value in rows])
         return
-    for each, kind, value in found:
-        shown = printable(each)
+    for each, kind, value in rows:
+        key_text = printable(each)
         if kind == "dir":
-            click.echo(f"{shown}.")
+            click.echo(f"{key_text}.")
         elif kind == "symlink":
-            click.echo(f"{shown} -> {printable(value)}")
+            click.echo(f"{key_text} -> {printable(value)}")
         else:
-            click.echo(shown if directory else f"{shown} = {printable_value(value.rstrip())}")
+            click.echo(key_text if directory else f"{key_text} = {printable_value(value.rstrip())}")
 
 
 @click.command("getroot")
@@ -263,14 +273,14 @@ def getroot(
     async def query(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("kvs.getroot", {"namespace": namespace})
 
-    found = ask_instance(state, query)
+    root = ask_instance(state, query)
     if as_json:
-        print_json(found)
+        print_json(root)
     elif sequence or owner or blobref:
-        shown = "rootseq" if sequence else "owner" if owner else "rootref"
-        click.echo(found[shown])
+        field = "rootseq" if sequence else "owner" if owner else "rootref"
+        click.echo(root[field])
     else:
-        click.echo(orjson.dumps(treeobj.dirref(found["rootref"])))
+        click.echo(orjson.dumps(treeobj.dirref(root["rootref"])))
 
 
 @click.command("readlink")
@@ -296,10 +306,12 @@ def readlink(
         return [(await lookup(handle, namespace, key, READLINK, at))["data"] for key in names]
 
     for data in ask_instance(state, query):
-        elsewhere, target = data.get("namespace"), data["target"]
+        target_namespace, target = data.get("namespace"), data["target"]
         if as_json:
             print_json(data)
         elif namespace_only:
-            click.echo(elsewhere or "")
+            click.echo(target_namespace or "")
         else:
-            click.echo(target if key_only or not elsewhere else f"{elsewhere}::{target}")
+            click.echo(
+                target if key_only or not target_namespace else f"{target_namespace}::{target}"
+            )

@@ -34,7 +34,7 @@ CRD: Final = Kind(
 )
 
 _RBAC: Final = "rbac.authorization.k8s.io"
-_HOOKS: Final = "admissionregistration.k8s.io"
+_ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
 
 
 def _resource(
@@ -60,19 +60,21 @@ def _resource(
     )
 
 
-def _text(name: str, path: str) -> Column:
+def _text_column(name: str, path: str) -> Column:
     return Column(name, "string", path)
 
 
-_ALL: Final = ("all",)
+_ALL_CATEGORY: Final = ("all",)
 
 
 def _resources() -> Iterator[Resource]:
     def core(name: str, plural: str, *, namespaced: bool = True, status: bool = False) -> Kind:
         return Kind("", "v1", name, plural, namespaced, status)
 
-    phase = _text("Status", ".status.phase")
-    yield _resource(NAMESPACE, "ns", selectable_fields=("status.phase",), columns=(phase, AGE))
+    phase_column = _text_column("Status", ".status.phase")
+    yield _resource(
+        NAMESPACE, "ns", selectable_fields=("status.phase",), columns=(phase_column, AGE)
+    )
     yield _resource(CRD, "crd", "crds", columns=(CREATED,))
     node = core("Node", "nodes", namespaced=False, status=True)
     yield _resource(node, "no", selectable_fields=("spec.unschedulable",), columns=NODE_COLUMNS)
@@ -80,19 +82,23 @@ def _resources() -> Iterator[Resource]:
         POD,
         "po",
         selectable_fields=("spec.nodeName", "status.phase"),
-        columns=(phase, AGE),
-        categories=_ALL,
+        columns=(phase_column, AGE),
+        categories=_ALL_CATEGORY,
         has_log=True,
     )
-    secret = (_text("Type", ".type"), DATA, AGE)
-    yield _resource(core("Secret", "secrets"), selectable_fields=("type",), columns=secret)
+    secret_columns = (_text_column("Type", ".type"), DATA, AGE)
+    yield _resource(core("Secret", "secrets"), selectable_fields=("type",), columns=secret_columns)
     yield _resource(core("ConfigMap", "configmaps"), "cm", columns=(DATA, AGE))
     yield _resource(core("ServiceAccount", "serviceaccounts"), "sa")
     yield _resource(
         core("Service", "services", status=True),
         "svc",
-        columns=(_text("Type", ".spec.type"), _text("Cluster-IP", ".spec.clusterIP"), AGE),
-        categories=_ALL,
+        columns=(
+            _text_column("Type", ".spec.type"),
+            _text_column("Cluster-IP", ".spec.clusterIP"),
+            AGE,
+        ),
+        categories=_ALL_CATEGORY,
     )
     yield _resource(
         core("Event", "events"),
@@ -104,9 +110,9 @@ def _resources() -> Iterator[Resource]:
         ),
         columns=EVENT_COLUMNS,
     )
-    yield _resource(LEASE, columns=(_text("Holder", ".spec.holderIdentity"), AGE))
+    yield _resource(LEASE, columns=(_text_column("Holder", ".spec.holderIdentity"), AGE))
     job = Kind("batch", "v1", "Job", "jobs", status=True)
-    yield _resource(job, columns=JOB_COLUMNS, categories=_ALL)
+    yield _resource(job, columns=JOB_COLUMNS, categories=_ALL_CATEGORY)
     for name, plural, namespaced in (
         ("Role", "roles", True),
         ("ClusterRole", "clusterroles", False),
@@ -118,7 +124,7 @@ def _resources() -> Iterator[Resource]:
     ):
         yield _resource(Kind(_RBAC, "v1", name, plural, namespaced), columns=BINDING_COLUMNS)
     for name in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"):
-        kind = Kind(_HOOKS, "v1", name, f"{name.lower()}s", namespaced=False)
+        kind = Kind(_ADMISSION_GROUP, "v1", name, f"{name.lower()}s", namespaced=False)
         yield _resource(kind, columns=(WEBHOOKS, AGE))
 
 

@@ -79,11 +79,11 @@ class EmbeddedApi:
                     tasks.create_task(self.store.create(kind, obj))
 
     def _changed(self, change: ObjectChange) -> None:
-        if change.group_resource in _ROLES:
+        if change.group_resource in _ROLE_RESOURCES:
             self.authorizer.forget_policy()
 
 
-_ROLES = {(kind.group, kind.plural) for kind in authorization.KINDS}
+_ROLE_RESOURCES = {(kind.group, kind.plural) for kind in authorization.KINDS}
 
 
 def _default_objects() -> Iterator[tuple[Kind, Object]]:

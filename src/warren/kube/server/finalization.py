@@ -14,7 +14,7 @@ from warren.kube.server.resources import Resource
 from warren.kube.server.store import CLEANUP_FINALIZER, Store
 from warren.kube.server.writing import WriteOptions
 
-_FINALIZED: Final = {(kind.group, kind.plural): kind for kind in (NAMESPACE, CRD)}
+_FINALIZED_KINDS: Final = {(kind.group, kind.plural): kind for kind in (NAMESPACE, CRD)}
 
 
 class Finalization:
@@ -25,7 +25,7 @@ class Finalization:
         self._terminating: set[tuple[Kind, Key]] = set()
         """What is to go, and may not be empty yet."""
         self._reconciler: Reconciler[tuple[Kind, Key]] = Reconciler("ending", self._finalize)
-        for kind in _FINALIZED.values():
+        for kind in _FINALIZED_KINDS.values():
             for obj in store.objects_of(kind):
                 self._note_deletion(kind, obj)
         store.listen(self._changed)
@@ -41,8 +41,8 @@ class Finalization:
             for item in ((NAMESPACE, Key("", namespace)), (CRD, Key("", f"{plural}.{group}"))):
                 if item in self._terminating:
                     self._reconciler.add(item)
-        elif change.group_resource in _FINALIZED:
-            self._note_deletion(_FINALIZED[change.group_resource], change.object)
+        elif change.group_resource in _FINALIZED_KINDS:
+            self._note_deletion(_FINALIZED_KINDS[change.group_resource], change.object)
         elif change.type == "ADDED":
             self._check_namespace(change.object)
 
@@ -60,11 +60,11 @@ class Finalization:
 
     async def _finalize(self, item: tuple[Kind, Key]) -> float | None:
         kind, key = item
-        for inside, inner in self._remaining(kind, key):
+        for inner_kind, inner in self._remaining(kind, key):
             if not inner["metadata"].get("deletionTimestamp"):
                 with suppress(NotFound):
                     options = WriteOptions(propagation="Background")
-                    await self._store.delete(Remove(kind=inside, key=key_of(inner)), options)
+                    await self._store.delete(Remove(kind=inner_kind, key=key_of(inner)), options)
         if self._remaining(kind, key):
             return None  # the last one of them will be news
         with suppress(NotFound):  # another client was faster
@@ -101,13 +101,13 @@ class Finalization:
         if kind == NAMESPACE:
             patch: Object = {"spec": {"finalizers": None}}
         else:
-            kept = [
+            finalizers = [
                 each for each in obj["metadata"].get("finalizers", ()) if each != CLEANUP_FINALIZER
             ]
-            patch = {"metadata": {"finalizers": kept or None}}
-        seen = obj["metadata"]["resourceVersion"]
+            patch = {"metadata": {"finalizers": finalizers or None}}
+        resource_version = obj["metadata"]["resourceVersion"]
         await self._store.patch(
-            Change(kind=kind, key=key_of(obj), patch=patch, resource_version=seen)
+            Change(kind=kind, key=key_of(obj), patch=patch, resource_version=resource_version)
         )
 
 
@@ -129,8 +129,8 @@ class NamespaceLifecycle:
                     f'namespaces "{key.name}" is forbidden: this namespace may not be deleted'
                 )
         elif review.operation is Operation.CREATE and key.namespace:
-            found = self._get(NAMESPACE, Key("", key.namespace))
-            if found["metadata"].get("deletionTimestamp"):
+            namespace = self._get(NAMESPACE, Key("", key.namespace))
+            if namespace["metadata"].get("deletionTimestamp"):
                 raise Denied(
                     f'{review.kind} "{key.name}" is forbidden: unable to create new content in '
                     f"namespace {key.namespace} because it is being terminated"

@@ -30,7 +30,7 @@ class GarbageCollector:
         self._store = store
         self._items_by_uid: dict[str, _ObjectReference] = {}
         """Every object by its uid."""
-        self._dependents: dict[str, set[_ObjectReference]] = {}
+        self._dependents_by_owner: dict[str, set[_ObjectReference]] = {}
         """What names an owner, by the owner's uid."""
         self._owner_uids: dict[_ObjectReference, frozenset[str]] = {}
         self._reconciler: Reconciler[_ObjectReference] = Reconciler("garbage", self._collect)
@@ -53,27 +53,29 @@ class GarbageCollector:
 
     def _changed(self, change: ObjectChange) -> None:
         item = _ObjectReference(change.group_resource, key_of(change.object))
-        before = self._owner_uids.get(item, frozenset())
+        old_owner_uids = self._owner_uids.get(item, frozenset())
         if change.type == "DELETED":
             uid = change.object["metadata"]["uid"]
             self._remove(item, uid)
-            for dependent in self._dependents.get(uid, ()):
+            for dependent in self._dependents_by_owner.get(uid, ()):
                 self._reconciler.add(dependent)
         else:
             self._add(item, change.object)
-            if self._owner_uids.get(item, frozenset()) - before:
+            if self._owner_uids.get(item, frozenset()) - old_owner_uids:
                 self._reconciler.add(item)
             self._requeue_if_waiting(item, change.object)
         # An owner may have waited for this dependent.
-        for uid in before:
+        for uid in old_owner_uids:
             if uid in self._items_by_uid:
                 self._requeue_if_waiting(self._items_by_uid[uid])
 
     def _add(self, item: _ObjectReference, obj: Object) -> None:
         metadata = obj["metadata"]
         self._items_by_uid[metadata["uid"]] = item
-        now = frozenset(reference["uid"] for reference in metadata.get("ownerReferences") or ())
-        self._set_owners(item, now)
+        owner_uids = frozenset(
+            reference["uid"] for reference in metadata.get("ownerReferences") or ()
+        )
+        self._set_owners(item, owner_uids)
 
     def _remove(self, item: _ObjectReference, uid: str) -> None:
         if self._items_by_uid.get(uid) == item:
@@ -81,15 +83,15 @@ class GarbageCollector:
         self._set_owners(item, frozenset())
 
     def _set_owners(self, item: _ObjectReference, uids: frozenset[str]) -> None:
-        before = self._owner_uids.get(item, frozenset())
-        if before == uids:
+        old_uids = self._owner_uids.get(item, frozenset())
+        if old_uids == uids:
             return
-        for uid in before - uids:
-            self._dependents[uid].discard(item)
-            if not self._dependents[uid]:
-                del self._dependents[uid]
-        for uid in uids - before:
-            self._dependents.setdefault(uid, set()).add(item)
+        for uid in old_uids - uids:
+            self._dependents_by_owner[uid].discard(item)
+            if not self._dependents_by_owner[uid]:
+                del self._dependents_by_owner[uid]
+        for uid in uids - old_uids:
+            self._dependents_by_owner.setdefault(uid, set()).add(item)
         if uids:
             self._owner_uids[item] = uids
         else:
@@ -97,8 +99,8 @@ class GarbageCollector:
 
     def _requeue_if_waiting(self, item: _ObjectReference, obj: Object | None = None) -> None:
         """Look at an owner that waits for its dependents, or to let go of them."""
-        found = obj if obj is not None else self._object(item)
-        if found is not None and _waits_for(found):
+        current = obj if obj is not None else self._object(item)
+        if current is not None and _waits_for(current):
             self._reconciler.add(item)
 
     # Collecting
@@ -120,7 +122,7 @@ class GarbageCollector:
 
     async def _orphan(self, item: _ObjectReference, owner: Object) -> None:
         uid = owner["metadata"]["uid"]
-        for dependent in list(self._dependents.get(uid, ())):
+        for dependent in list(self._dependents_by_owner.get(uid, ())):
             obj = self._object(dependent)
             if obj is not None:
                 await self._disown(dependent, obj, {uid})
@@ -129,14 +131,14 @@ class GarbageCollector:
     async def _delete_dependents(self, item: _ObjectReference, owner: Object) -> None:
         uid = owner["metadata"]["uid"]
         blocking = False
-        for dependent in list(self._dependents.get(uid, ())):
+        for dependent in list(self._dependents_by_owner.get(uid, ())):
             obj = self._object(dependent)
             if obj is None:
                 continue
             blocking |= any(each.get("blockOwnerDeletion") for each in _references(obj, {uid}))
             # One that has other owners lives on with them, and only forgets this one.
-            others = self._owner_uids[dependent] - {uid}
-            if any(self._is_live(other) for other in others):
+            other_owner_uids = self._owner_uids[dependent] - {uid}
+            if any(self._is_live(other) for other in other_owner_uids):
                 await self._disown(dependent, obj, {uid})
             elif not obj["metadata"].get("deletionTimestamp"):
                 await self._delete(dependent, obj, foreground=True)
@@ -145,12 +147,12 @@ class GarbageCollector:
 
     async def _delete_or_disown(self, item: _ObjectReference, obj: Object) -> None:
         """Delete an object that has lost all its owners; let it forget those that are gone."""
-        named = self._owner_uids.get(item, frozenset())
-        gone = {uid for uid in named if not self._exists(uid, obj)}
-        if not gone or obj["metadata"].get("deletionTimestamp"):
+        owner_uids = self._owner_uids.get(item, frozenset())
+        gone_uids = {uid for uid in owner_uids if not self._exists(uid, obj)}
+        if not gone_uids or obj["metadata"].get("deletionTimestamp"):
             return
-        if gone != named:
-            await self._disown(item, obj, gone)
+        if gone_uids != owner_uids:
+            await self._disown(item, obj, gone_uids)
         else:
             await self._delete(item, obj)
 
@@ -173,11 +175,11 @@ class GarbageCollector:
         self, item: _ObjectReference, obj: Object, *, foreground: bool = False
     ) -> None:
         uid = obj["metadata"]["uid"]
-        after_its_own = foreground and uid in self._dependents
+        has_dependents_to_wait_for = foreground and uid in self._dependents_by_owner
         options = WriteOptions(
             uid=uid,
             resource_version=obj["metadata"]["resourceVersion"],
-            propagation="Foreground" if after_its_own else None,
+            propagation="Foreground" if has_dependents_to_wait_for else None,
         )
         await self._store.delete(Remove(kind=self._kind(item), key=item.key), options)
 
@@ -191,10 +193,12 @@ class GarbageCollector:
         await self._merge(item, obj, {"finalizers": kept or None})
 
     async def _merge(self, item: _ObjectReference, obj: Object, metadata: dict[str, Any]) -> None:
-        seen = obj["metadata"]["resourceVersion"]
+        resource_version = obj["metadata"]["resourceVersion"]
         patch = {"metadata": metadata}
         await self._store.patch(
-            Change(kind=self._kind(item), key=item.key, patch=patch, resource_version=seen)
+            Change(
+                kind=self._kind(item), key=item.key, patch=patch, resource_version=resource_version
+            )
         )
 
     def _object(self, item: _ObjectReference) -> Object | None:

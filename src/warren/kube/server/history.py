@@ -16,23 +16,22 @@ from warren.kube.client import Event, Expired
 GroupResource = tuple[str, str]
 """A resource: its group and plural."""
 
-_LENGTH: Final = 8192
-"""Changes that a watch may start behind."""
+_MAX_CHANGES: Final = 8192
+"""Changes that are kept: so far behind may a watch begin."""
 
-_BACKLOG: Final = 8192
-"""Changes that a slow watcher may fall behind before it is closed."""
+_MAX_BACKLOG: Final = 8192
+"""Changes that may wait for the reader of a watch before it is closed."""
 
+_MAX_SIZE: Final = 256 * 2**20
+"""Bytes that all kept changes, and the backlog of each watch, are counted for at most."""
 
-_SIZE: Final = 256 * 2**20
-"""Bytes that either of both is counted for at most: objects of users may be large."""
-
-_PER_VALUE: Final = 80
+_BYTES_PER_VALUE: Final = 80
 """Bytes that each value in an object is counted for: read, even `{}` is as large as that."""
 
 
 def estimated_size(record: bytes) -> int:
     """Return about how many bytes of memory an object takes that is read from a record."""
-    return len(record) + _PER_VALUE * sum(map(record.count, (b",", b"{", b"[")))
+    return len(record) + _BYTES_PER_VALUE * sum(map(record.count, (b",", b"{", b"[")))
 
 
 class WatchEvent(Event):
@@ -58,24 +57,28 @@ class ObjectChange(msgspec.Struct):
     _events: dict[str, WatchEvent] = msgspec.field(default_factory=dict)
 
     def event(self, kind: Kind) -> WatchEvent:
-        """Return the event as watchers of the kind get it, in its version."""
-        known = self._events.get(kind.version)
-        if known is None:
-            known = self._events[kind.version] = WatchEvent(
+        """Return the event as watches of the kind send it, in its version."""
+        event = self._events.get(kind.version)
+        if event is None:
+            event = self._events[kind.version] = WatchEvent(
                 self.type, in_version(kind, self.object)
             )
-        return known
+        return event
 
 
 class Subscription:
     """One open watch: what waits for its reader, and why it ends."""
 
     def __init__(
-        self, namespace: str, backlog: int, size: int, unsubscribe: "Callable[[Subscription], None]"
+        self,
+        namespace: str,
+        max_backlog: int,
+        max_size: int,
+        unsubscribe: "Callable[[Subscription], None]",
     ) -> None:
         self._namespace = namespace
-        self._backlog = backlog
-        self._max_size = size
+        self._max_backlog = max_backlog
+        self._max_size = max_size
         self._size = 0
         self._unsubscribe = unsubscribe
         self._waiting: list[ObjectChange] = []
@@ -92,7 +95,7 @@ class Subscription:
         is_too_large = bool(self._waiting) and self._size > self._max_size
         if is_too_large:
             self._waiting.clear()  # the reader may never come for it
-        if is_too_large or len(self._waiting) >= self._backlog:
+        if is_too_large or len(self._waiting) >= self._max_backlog:
             self.end("the watcher did not keep up with the changes")
         else:
             self._waiting.append(change)
@@ -127,81 +130,85 @@ class Subscription:
 class History:
     """The last changes of all resources, in order."""
 
-    def __init__(self, length: int = _LENGTH, backlog: int = _BACKLOG, size: int = _SIZE) -> None:
-        """Know the last `length` changes; a watcher may be `backlog` changes behind.
+    def __init__(
+        self, length: int = _MAX_CHANGES, backlog: int = _MAX_BACKLOG, max_size: int = _MAX_SIZE
+    ) -> None:
+        """Keep the last `length` changes; `backlog` of them may wait for the reader of a watch.
 
-        Of both no more than is counted for `size` bytes is kept, but for the last change.
+        Neither is counted for more than `max_size` bytes, but for the last change.
         """
-        self._length = length
-        self._backlog = backlog
-        self._max_size = size
+        self._max_changes = length
+        self._max_backlog = backlog
+        self._max_size = max_size
         self._size = 0
         self._changes: deque[ObjectChange] = deque()
-        self._watchers: dict[GroupResource, dict[str, list[Subscription]]] = {}
+        self._subscriptions: dict[GroupResource, dict[str, list[Subscription]]] = {}
         """By namespace, as each node's agent watches its own; those of all namespaces by ``""``."""
         self.horizon = 0
         """The version after which every change is known."""
 
-    def forget_until(self, version: int) -> None:
-        """Forget everything up to a version."""
+    def forget_all(self, horizon: int) -> None:
+        """Forget all changes: only those after the version `horizon` will be known."""
         self._changes.clear()
         self._size = 0
-        self.horizon = version
+        self.horizon = horizon
 
     def add(self, change: ObjectChange) -> None:
         """Send a durable change to all watches."""
         self._size += change.size
-        while self._changes and (len(self._changes) >= self._length or self._size > self._max_size):
+        while self._changes and (
+            len(self._changes) >= self._max_changes or self._size > self._max_size
+        ):
             oldest = self._changes.popleft()
             self.horizon = oldest.version
             self._size -= oldest.size
         self._changes.append(change)
-        watchers = self._watchers.get(change.group_resource)
-        if watchers:
+        by_namespace = self._subscriptions.get(change.group_resource)
+        if by_namespace:
             for namespace in {"", change.object["metadata"].get("namespace", "")}:
-                for watcher in watchers.get(namespace, ()):
-                    watcher.offer(change)
+                for subscription in by_namespace.get(namespace, ()):
+                    subscription.offer(change)
 
     def subscribe(self, kind: Kind, start: int, namespace: str) -> Subscription:
         """Watch the changes after a version. Raises Expired where they are not known any more."""
         if start < self.horizon:
             raise self._too_old(start)
         group_resource = (kind.group, kind.plural)
-        by_namespace = self._watchers.setdefault(group_resource, {})
-        watchers = by_namespace.setdefault(namespace, [])
+        by_namespace = self._subscriptions.setdefault(group_resource, {})
+        subscriptions = by_namespace.setdefault(namespace, [])
 
         def unsubscribe(subscription: Subscription) -> None:
-            watchers.remove(subscription)
-            if not watchers and by_namespace.get(namespace) is watchers:
+            subscriptions.remove(subscription)
+            if not subscriptions and by_namespace.get(namespace) is subscriptions:
                 del by_namespace[namespace]
 
-        made = Subscription(namespace, self._backlog, self._max_size, unsubscribe)
+        subscription = Subscription(namespace, self._max_backlog, self._max_size, unsubscribe)
         for change in self._changes:
             if change.version > start and change.group_resource == group_resource:
-                made.offer(change)
-        watchers.append(made)
-        return made
+                subscription.offer(change)
+        subscriptions.append(subscription)
+        return subscription
 
     def objects_at(
         self, group_resource: GroupResource, objects: Mapping[Key, Object], version: int
     ) -> dict[Key, Object]:
-        """Return the objects of a resource, which are as they are now, as they were in a version.
+        """Return the objects of a resource as they were in a version; `objects` are those of now.
 
         Raises Expired where that is not known any more.
         """
         if version < self.horizon:
             raise self._too_old(version)
-        were = dict(objects)
+        objects_then = dict(objects)
         for change in reversed(self._changes):
             if change.version <= version:
                 break
             if change.group_resource != group_resource:
                 continue
             if change.before is None:
-                were.pop(key_of(change.object), None)
+                objects_then.pop(key_of(change.object), None)
             else:
-                were[key_of(change.object)] = change.before
-        return were
+                objects_then[key_of(change.object)] = change.before
+        return objects_then
 
     def _too_old(self, version: int) -> Expired:
         return Expired(f"version {version} is too old: changes are known after {self.horizon}")
@@ -212,19 +219,19 @@ class History:
         Raises Expired where they are not known any more, where the reader does not keep up,
         and where the resource is not served any more.
         """
-        watching = self.subscribe(kind, start, namespace)
+        subscription = self.subscribe(kind, start, namespace)
         try:
             while True:
-                for change in await watching.next_batch():
+                for change in await subscription.next_batch():
                     yield change.event(kind)
         finally:
-            watching.close()
+            subscription.close()
 
     def end(self, group_resource: GroupResource) -> None:
         """Close the watches of a resource that is not served any more."""
-        for watchers in self._watchers.get(group_resource, {}).values():
-            for watcher in watchers:
-                watcher.end("the resource is not served any more")
+        for subscriptions in self._subscriptions.get(group_resource, {}).values():
+            for subscription in subscriptions:
+                subscription.end("the resource is not served any more")
 
 
 def in_version(kind: Kind, obj: Object) -> Object:

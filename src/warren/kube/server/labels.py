@@ -9,7 +9,7 @@ class LabelIndex:
     """The keys of one resource's objects, by each label that they carry."""
 
     def __init__(self) -> None:
-        self._keys: dict[tuple[str, str], set[Key]] = {}
+        self._keys_by_label: dict[tuple[str, str], set[Key]] = {}
 
     def update(self, key: Key, before: Object | None, after: Object | None) -> None:
         """File an object as it is now, instead of as it was."""
@@ -17,17 +17,19 @@ class LabelIndex:
         if old == new:
             return
         for label in old - new:
-            keys = self._keys[label]
+            keys = self._keys_by_label[label]
             keys.discard(key)
             if not keys:
-                del self._keys[label]
+                del self._keys_by_label[label]
         for label in new - old:
-            self._keys.setdefault(label, set()).add(key)
+            self._keys_by_label.setdefault(label, set()).add(key)
 
     def find(self, labels: Mapping[str, str]) -> Iterable[Key]:
         """Return the keys of the objects that carry all of these labels, of which there is one."""
-        found = sorted((self._keys.get(label, set()) for label in labels.items()), key=len)
-        return found[0].intersection(*found[1:])
+        key_sets = sorted(
+            (self._keys_by_label.get(label, set()) for label in labels.items()), key=len
+        )
+        return key_sets[0].intersection(*key_sets[1:])
 
 
 def _labels(obj: Object | None) -> set[tuple[str, str]]:

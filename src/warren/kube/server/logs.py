@@ -23,7 +23,7 @@ class Log(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave it."""
+        """Stop reading, and close what is open."""
         ...
 
 
@@ -40,7 +40,7 @@ def container_of(pod: Object, name: str) -> str:
 
     Raises LogNotAvailable where it is not known.
     """
-    of_pod = pod["metadata"]["name"]
+    pod_name = pod["metadata"]["name"]
     containers, init_containers = (
         [*_container_names(pod, "containers")],
         [*_container_names(pod, "initContainers")],
@@ -48,15 +48,15 @@ def container_of(pod: Object, name: str) -> str:
     if not name and len(containers) == 1:
         return containers[0]
     if not name:
-        others = (
+        init_choice = (
             f" or one of the init containers: [{' '.join(init_containers)}]"
             if init_containers
             else ""
         )
-        words = f"a container name must be specified for pod {of_pod}, choose one of: "
-        raise LogNotAvailable(f"{words}[{' '.join(containers)}]{others}")
+        choice = f"a container name must be specified for pod {pod_name}, choose one of: "
+        raise LogNotAvailable(f"{choice}[{' '.join(containers)}]{init_choice}")
     if name not in (*containers, *init_containers):
-        raise LogNotAvailable(f"container {name} is not valid for pod {of_pod}")
+        raise LogNotAvailable(f"container {name} is not valid for pod {pod_name}")
     return name
 
 

@@ -9,22 +9,22 @@ from warren.kube.server.resources import Column
 AGE = Column("Age", "date", ".metadata.creationTimestamp")
 
 
-def _created(obj: Object) -> Any:
+def _creation_time(obj: Object) -> Any:
     return obj["metadata"].get("creationTimestamp", "")
 
 
-CREATED = Column("Created At", "string", "", cell=_created)
+CREATED = Column("Created At", "string", "", cell=_creation_time)
 
 
-def _count(*names: str) -> Column:
+def _count_column(*names: str) -> Column:
     def cell(obj: Object) -> int:
         return sum(len(obj.get(name) or ()) for name in names)
 
     return Column(names[0].title(), "string", "", cell=cell)
 
 
-DATA = _count("data", "binaryData")
-WEBHOOKS = _count("webhooks")
+DATA = _count_column("data", "binaryData")
+WEBHOOKS = _count_column("webhooks")
 
 
 def _role(binding: Object) -> str:
@@ -32,7 +32,7 @@ def _role(binding: Object) -> str:
     return f"{role.get('kind', '')}/{role.get('name', '')}"
 
 
-def _subjects(kind: str, title: str) -> Column:
+def _subjects_column(kind: str, title: str) -> Column:
     def cell(binding: Object) -> str:
         names = [
             f"{each['namespace']}/{each['name']}" if each.get("namespace") else each.get("name", "")
@@ -47,9 +47,9 @@ def _subjects(kind: str, title: str) -> Column:
 BINDING_COLUMNS = (
     Column("Role", "string", "", cell=_role),
     AGE,
-    _subjects("User", "Users"),
-    _subjects("Group", "Groups"),
-    _subjects("ServiceAccount", "ServiceAccounts"),
+    _subjects_column("User", "Users"),
+    _subjects_column("Group", "Groups"),
+    _subjects_column("ServiceAccount", "ServiceAccounts"),
 )
 
 
@@ -60,8 +60,8 @@ def _node_status(node: Object) -> str:
     conditions = (node.get("status") or {}).get("conditions") or ()
     ready = next((each.get("status") for each in conditions if each.get("type") == "Ready"), None)
     status = {"True": "Ready", "False": "NotReady"}.get(str(ready), "Unknown")
-    kept_out = (node.get("spec") or {}).get("unschedulable")
-    return f"{status},SchedulingDisabled" if kept_out else status
+    unschedulable = (node.get("spec") or {}).get("unschedulable")
+    return f"{status},SchedulingDisabled" if unschedulable else status
 
 
 def _node_roles(node: Object) -> str:
@@ -83,8 +83,8 @@ NODE_COLUMNS = (
 
 
 def _involved(event: Object) -> str:
-    about: Mapping[str, Any] = event.get("involvedObject") or {}
-    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
+    involved: Mapping[str, Any] = event.get("involvedObject") or {}
+    return f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}"
 
 
 def _source(event: Object) -> str:
@@ -130,15 +130,15 @@ EVENT_COLUMNS = (
 
 def _job_status(job: Object) -> str:
     conditions = (job.get("status") or {}).get("conditions") or ()
-    met = [each.get("type") for each in conditions if each.get("status") == "True"]
-    if "Complete" in met or "Failed" in met:
-        return "Complete" if "Complete" in met else "Failed"
-    return "Suspended" if "Suspended" in met else "Running"
+    true_conditions = [each.get("type") for each in conditions if each.get("status") == "True"]
+    if "Complete" in true_conditions or "Failed" in true_conditions:
+        return "Complete" if "Complete" in true_conditions else "Failed"
+    return "Suspended" if "Suspended" in true_conditions else "Running"
 
 
 def _completions(job: Object) -> str:
-    wanted = (job.get("spec") or {}).get("completions") or 1
-    return f"{(job.get('status') or {}).get('succeeded') or 0}/{wanted}"
+    completions = (job.get("spec") or {}).get("completions") or 1
+    return f"{(job.get('status') or {}).get('succeeded') or 0}/{completions}"
 
 
 JOB_COLUMNS = (

@@ -28,8 +28,8 @@ class Invalid(client.Invalid):
 
     def __init__(self, group: str, kind: str, name: str, causes: Sequence[Cause]) -> None:
         message = str(causes[0]) if len(causes) == 1 else f"[{', '.join(map(str, causes))}]"
-        whose = f"{kind}.{group}" if group else kind
-        super().__init__(f'{whose} "{name}" is invalid: {message}')
+        kind_name = f"{kind}.{group}" if group else kind
+        super().__init__(f'{kind_name} "{name}" is invalid: {message}')
         self.group = group
         self.kind = kind
         self.name = name
@@ -101,20 +101,20 @@ class Resource:
             return obj
         if old is not None and not self._conforms(old, version):
             old = None
-        known, unknown = compiled.prune(obj, old)
-        if unknown:
-            report_unknown(unknown)
-        whole: Object = compiled.apply_defaults(known, old)
-        violations = compiled.violations(whole)
+        pruned, unknown_fields = compiled.prune(obj, old)
+        if unknown_fields:
+            report_unknown(unknown_fields)
+        defaulted: Object = compiled.apply_defaults(pruned, old)
+        violations = compiled.violations(defaulted)
         if violations:
             metadata = obj.get("metadata") or {}
             raise Invalid(self.group, self.name, str(metadata.get("name", "")), violations)
-        return whole
+        return defaulted
 
     def _conforms(self, old: Object, version: str) -> bool:
         """Return whether a stored object is known to fit this schema, and not another."""
-        same = old["apiVersion"].rpartition("/")[2] == version
-        return same and int(old["metadata"]["resourceVersion"]) > self.definition_version
+        same_version = old["apiVersion"].rpartition("/")[2] == version
+        return same_version and int(old["metadata"]["resourceVersion"]) > self.definition_version
 
     def kind(self, version: str) -> Kind:
         return Kind(self.group, version, self.name, self.plural, self.namespaced, self.has_status)
@@ -156,9 +156,9 @@ def from_crd(crd: Object) -> Resource:
 
 
 @lru_cache(maxsize=64)
-def _compile(written: bytes) -> Schema:
+def _compile(encoded_schema: bytes) -> Schema:
     """Prepare a schema for use. Versions are often alike, and definitions are read often."""
-    return schema.compile(orjson.loads(written))
+    return schema.compile(orjson.loads(encoded_schema))
 
 
 def _columns(version: Mapping[str, Any]) -> Iterator[Column]:
@@ -170,20 +170,20 @@ def established_status(crd: Object, now: str) -> dict[str, Any]:
     """Return the status of a definition that is served."""
     conditions = [
         {
-            "type": kind,
+            "type": condition_type,
             "status": "True",
             "reason": reason,
             "message": message,
             "lastTransitionTime": now,
         }
-        for kind, reason, message in (
+        for condition_type, reason, message in (
             ("NamesAccepted", "NoConflicts", "no conflicts found"),
             ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
         )
     ]
-    stored = [version["name"] for version in crd["spec"]["versions"] if version["storage"]]
+    stored_versions = [version["name"] for version in crd["spec"]["versions"] if version["storage"]]
     return {
         "conditions": conditions,
         "acceptedNames": crd["spec"]["names"],
-        "storedVersions": stored,
+        "storedVersions": stored_versions,
     }

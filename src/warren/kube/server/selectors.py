@@ -84,7 +84,7 @@ class FieldTerm(msgspec.Struct, frozen=True, order=True):
     equal: bool = True
 
     def matches(self, obj: Object) -> bool:
-        return (_text(obj, self.path) == self.value) is self.equal
+        return (_field_text(obj, self.path) == self.value) is self.equal
 
     def __str__(self) -> str:
         value = re.sub(r"[\\,=]", r"\\\g<0>", self.value)
@@ -118,15 +118,17 @@ def parse_fields(text: str, selectable: Collection[str] = ()) -> FieldSelector:
 
     Raises Refused with the place of what cannot be read, or of a field that is not selectable.
     """
-    known = {*FIELDS, *(path.removeprefix(".") for path in selectable)}
-    return FieldSelector(tuple(sorted(set(_terms(text, known)))))
+    selectable_paths = {*FIELDS, *(path.removeprefix(".") for path in selectable)}
+    return FieldSelector(tuple(sorted(set(_terms(text, selectable_paths)))))
 
 
 # Labels
 
-_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_TOKEN: Final = re.compile(r"\s*(?P<token>==|!=|[=!(),<>]|[^\s=!(),<>]+|$)")
+_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_PREFIX_PATTERN: Final = re.compile(
+    r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+)
+_TOKEN_PATTERN: Final = re.compile(r"\s*(?P<token>==|!=|[=!(),<>]|[^\s=!(),<>]+|$)")
 _SIGNS: Final = frozenset({"=", "==", "!=", "!", "(", ")", ",", "<", ">", ""})
 
 
@@ -167,9 +169,9 @@ class _LabelParser:
         if self._token in _SIGNS:
             raise self._mistake("the name of a label")
         prefix, slash, name = self._token.rpartition("/")
-        if slash and (len(prefix) > 253 or not _PREFIX.fullmatch(prefix)):
+        if slash and (len(prefix) > 253 or not _PREFIX_PATTERN.fullmatch(prefix)):
             raise self._mistake("a label's prefix that is a domain name")
-        if not _NAME.fullmatch(name):
+        if not _NAME_PATTERN.fullmatch(name):
             raise self._mistake(
                 "a label's name of at most 63 letters, digits, '-', '_' and '.', "
                 "with a letter or a digit at each end"
@@ -180,7 +182,7 @@ class _LabelParser:
         """Read a value; where none stands, it is the empty one."""
         if self._token in (",", ")", ""):
             return ""
-        if not _NAME.fullmatch(self._token):
+        if not _NAME_PATTERN.fullmatch(self._token):
             raise self._mistake(
                 "a value of at most 63 letters, digits, '-', '_' and '.', "
                 "with a letter or a digit at each end"
@@ -209,39 +211,40 @@ class _LabelParser:
 
     def _advance(self) -> str:
         """Go on to the next token; return the one that was read."""
-        read = self._token
-        found = _TOKEN.match(self._text, self._end)
-        assert found is not None  # the pattern knows every character, and the end
+        token = self._token
+        match = _TOKEN_PATTERN.match(self._text, self._end)
+        assert match is not None  # the pattern knows every character, and the end
         self._token, self._token_start, self._end = (
-            found["token"],
-            found.start("token"),
-            found.end(),
+            match["token"],
+            match.start("token"),
+            match.end(),
         )
-        return read
+        return token
 
     def _mistake(self, expected: str) -> Refused:
-        found = _quoted(self._token) if self._token else "the end"
+        found_text = _quoted(self._token) if self._token else "the end"
+        position = self._token_start + 1
         return Refused(
-            f"label selector, character {self._token_start + 1}: found {found}, expected {expected}"
+            f"label selector, character {position}: found {found_text}, expected {expected}"
         )
 
 
 # Fields
 
-_TERM: Final = re.compile(r"(?:[^\\,]|\\.|\\$)+", re.DOTALL)
-_OPERATOR: Final = re.compile(r"!=|==|=")
-_VALUE: Final = re.compile(r"(?:[^\\,=]|\\[\\,=])*")
+_TERM_PATTERN: Final = re.compile(r"(?:[^\\,]|\\.|\\$)+", re.DOTALL)
+_OPERATOR_PATTERN: Final = re.compile(r"!=|==|=")
+_VALUE_PATTERN: Final = re.compile(r"(?:[^\\,=]|\\[\\,=])*")
 
 
-def _terms(text: str, known: Collection[str]) -> Iterator[FieldTerm]:
-    for term in _TERM.finditer(text):
-        operator = _OPERATOR.search(term[0])
+def _terms(text: str, selectable_paths: Collection[str]) -> Iterator[FieldTerm]:
+    for term in _TERM_PATTERN.finditer(text):
+        operator = _OPERATOR_PATTERN.search(term[0])
         if operator is None:
             raise _misread(term.start(), term[0], "is not of the form field=value")
         path, value = term[0][: operator.start()], term[0][operator.end() :]
-        if path not in known:
+        if path not in selectable_paths:
             raise _misread(term.start(), path, "is no field to select by")
-        if not _VALUE.fullmatch(value):
+        if not _VALUE_PATTERN.fullmatch(value):
             raise _misread(
                 term.start() + operator.end(), value, r"needs a \ before each \, comma and ="
             )
@@ -252,7 +255,7 @@ def _misread(position: int, text: str, why: str) -> Refused:
     return Refused(f"field selector, character {position + 1}: {_quoted(text)} {why}")
 
 
-def _text(obj: Object, path: str) -> str:
+def _field_text(obj: Object, path: str) -> str:
     value: Any = obj
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None

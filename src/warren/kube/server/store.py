@@ -49,9 +49,9 @@ from warren.kube.server.storeerrors import (
 )
 from warren.kube.server.writing import DEFAULT_OPTIONS, WriteOptions, deletion_metadata
 
-_namespace = attrgetter("namespace")
+_namespace_of = attrgetter("namespace")
 
-_ATTEMPTS = 8
+_MAX_ATTEMPTS = 8
 """How often a write is made anew because its object has changed while admission looked at it."""
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
@@ -84,8 +84,8 @@ class Store:
         self._new_uid = new_uid
         self._committer = Committer(journal, self._snapshot, limit=limit)
         self._objects: dict[GroupResource, dict[Key, Object]] = {}
-        self._labels: dict[GroupResource, LabelIndex] = {}
-        self._keys: dict[GroupResource, Sequence[Key]] = {}
+        self._label_indexes: dict[GroupResource, LabelIndex] = {}
+        self._sorted_keys_by_resource: dict[GroupResource, Sequence[Key]] = {}
         """The keys of resources in order, where they were asked for since they last changed."""
         self._pending: dict[tuple[GroupResource, Key], _Pending] = {}
         self._resources: dict[GroupResource, Resource] = {}
@@ -147,13 +147,13 @@ class Store:
         """Return the objects of a kind, sorted by key."""
         objects, group_resource = self._objects_by_key(kind), (kind.group, kind.plural)
         keys = (
-            sorted(self._labels[group_resource].find(labels))
+            sorted(self._label_indexes[group_resource].find(labels))
             if labels
             else self._sorted_keys(group_resource)
         )
         if namespace:
-            first = bisect_left(keys, namespace, key=_namespace)
-            keys = keys[first : bisect_right(keys, namespace, lo=first, key=_namespace)]
+            first = bisect_left(keys, namespace, key=_namespace_of)
+            keys = keys[first : bisect_right(keys, namespace, lo=first, key=_namespace_of)]
         return Listing([in_version(kind, objects[key]) for key in keys], self.version)
 
     def list_at(self, version: int, kind: Kind, namespace: str = "") -> Listing:
@@ -175,10 +175,12 @@ class Store:
 
     def _sorted_keys(self, group_resource: GroupResource) -> Sequence[Key]:
         """Return the keys of a resource in order; lists in pages ask for them again and again."""
-        known = self._keys.get(group_resource)
-        if known is None:
-            known = self._keys[group_resource] = sorted(self._objects[group_resource])
-        return known
+        keys = self._sorted_keys_by_resource.get(group_resource)
+        if keys is None:
+            keys = self._sorted_keys_by_resource[group_resource] = sorted(
+                self._objects[group_resource]
+            )
+        return keys
 
     def objects_of(self, kind: Kind) -> Iterable[Object]:
         """Return the objects of a kind, if that kind is served."""
@@ -289,13 +291,15 @@ class Store:
         """
         resource = self._resource(kind)
         writing.check_metadata(configuration.get("metadata"))
-        seen = configuration["metadata"].get("resourceVersion")
-        part = writing.writable_configuration(configuration, options.status, resource.has_status)
+        seen_version = configuration["metadata"].get("resourceVersion")
+        writable = writing.writable_configuration(
+            configuration, options.status, resource.has_status
+        )
 
         def make(live: Object | None) -> Object:
             return apply(
                 live,
-                part,
+                writable,
                 manager=options.manager,
                 force=force,
                 now=rfc3339(self._clock.now()),
@@ -305,10 +309,10 @@ class Store:
 
         if self._newest((kind.group, kind.plural), key) is None and not options.status:
             return await self.create(kind, make(None), options), True
-        found = await self._modify(
-            kind, key, make, replace(options, resource_version=seen), _keep_owners
+        modified = await self._modify(
+            kind, key, make, replace(options, resource_version=seen_version), _keep_owners
         )
-        return found, False
+        return modified, False
 
     def _track_owners(
         self, resource: Resource, kind: Kind, old: Object | None, new: Object, options: WriteOptions
@@ -334,16 +338,16 @@ class Store:
         track: Callable[[Resource, Kind, Object, Object, WriteOptions], Object],
     ) -> Object:
         self._resource(kind)
-        for _ in range(_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             old = self._writable(kind, key)
             new = await self._prepare_update(kind, old, make, options, track)
             if new is None:
                 await self._wait_durable((kind.group, kind.plural), key)
                 return in_version(kind, old)
             if self._newest((kind.group, kind.plural), key) is old:
-                gone = new["metadata"].get("deletionTimestamp") and not _has_finalizers(kind, new)
+                ends = new["metadata"].get("deletionTimestamp") and not _has_finalizers(kind, new)
                 return await self._commit(
-                    kind, key, new, "DELETED" if gone else "MODIFIED", options
+                    kind, key, new, "DELETED" if ends else "MODIFIED", options
                 )
             # It has changed while a webhook looked: what was made of it is out of date.
         raise ObjectConflict(kind, key.name)
@@ -357,10 +361,10 @@ class Store:
         track: Callable[[Resource, Kind, Object, Object, WriteOptions], Object],
     ) -> dict[str, Any] | None:
         """Return what is to be written in an object's place; None where nothing changes."""
-        resource, key, shown = self._resource(kind), key_of(old), in_version(kind, old)
-        proposed = make(shown)
-        given = proposed.get("metadata")
-        if given is old["metadata"]:
+        resource, key, shown_object = self._resource(kind), key_of(old), in_version(kind, old)
+        proposed = make(shown_object)
+        given_metadata = proposed.get("metadata")
+        if given_metadata is old["metadata"]:
             _check_preconditions(kind, old, options.resource_version, options.uid)
             new = writing.writable_part(old, proposed, options.status, resource.has_status)
         else:
@@ -378,7 +382,7 @@ class Store:
             operation=Operation.UPDATE,
             kind=kind,
             key=key,
-            old=shown,
+            old=shown_object,
             new=in_version(kind, new),
             user=options.user,
             status=options.status and resource.has_status,
@@ -387,7 +391,7 @@ class Store:
         )
         admitted = await self._admit(review)
         new = {**admitted, "apiVersion": old["apiVersion"], "metadata": {**admitted["metadata"]}}
-        new = dict(track(resource, kind, shown, new, options))
+        new = dict(track(resource, kind, shown_object, new, options))
         if kind == CRD:
             _check_servable(new)
         status_subresource = resource.has_status
@@ -401,14 +405,19 @@ class Store:
         self, kind: Kind, old: Object, proposed: Object, options: WriteOptions
     ) -> dict[str, Any]:
         """Return what is to be written where metadata changes, too. Raises Refused, Conflict."""
-        given = proposed.get("metadata")
-        writing.check_metadata(given)
-        assert isinstance(given, Mapping)
+        given_metadata = proposed.get("metadata")
+        writing.check_metadata(given_metadata)
+        assert isinstance(given_metadata, Mapping)
         _check_preconditions(
-            kind, old, options.resource_version or given.get("resourceVersion"), options.uid
+            kind,
+            old,
+            options.resource_version or given_metadata.get("resourceVersion"),
+            options.uid,
         )
-        writing.check_address(old["metadata"], given)
-        _raise_if_invalid(kind, key_of(old), writing.immutable_changes(old["metadata"], given))
+        writing.check_address(old["metadata"], given_metadata)
+        _raise_if_invalid(
+            kind, key_of(old), writing.immutable_changes(old["metadata"], given_metadata)
+        )
         new = writing.writable_part(old, proposed, options.status, self._resource(kind).has_status)
         new["metadata"] = writing.preserve_server_fields(old["metadata"], new["metadata"])
         if new["metadata"] != old["metadata"]:
@@ -438,8 +447,8 @@ class Store:
         _check_preconditions(kind, old, options.resource_version, options.uid)
         new = _marked_for_deletion(kind, old, options, rfc3339(self._clock.now()))
         if new is None:
-            gone = {**old, "metadata": dict(old["metadata"])}
-            return await self._commit(kind, key, gone, "DELETED", options)
+            deleted = {**old, "metadata": dict(old["metadata"])}
+            return await self._commit(kind, key, deleted, "DELETED", options)
         if new == old:
             await self._wait_durable((kind.group, kind.plural), key)
             return in_version(kind, old)
@@ -490,9 +499,9 @@ class Store:
 
     def _apply(self, group_resource: GroupResource, key: Key, after: Object | None) -> None:
         before = self._objects[group_resource].get(key)
-        self._labels[group_resource].update(key, before, after)
+        self._label_indexes[group_resource].update(key, before, after)
         if before is None or after is None:
-            self._keys.pop(group_resource, None)
+            self._sorted_keys_by_resource.pop(group_resource, None)
         if after is None:
             self._objects[group_resource].pop(key, None)
             if group_resource == (CRD.group, CRD.plural) and before is not None:
@@ -511,7 +520,7 @@ class Store:
         group_resource = (resource.group, resource.plural)
         self._resources[group_resource] = resource
         self._objects.setdefault(group_resource, {})
-        self._labels.setdefault(group_resource, LabelIndex())
+        self._label_indexes.setdefault(group_resource, LabelIndex())
 
     # Restarting
 
@@ -520,12 +529,12 @@ class Store:
             version, group, plural, namespace, name, after = orjson.loads(record)
             group_resource, key = (group, plural), Key(namespace, name)
             self._objects.setdefault(group_resource, {})
-            self._labels.setdefault(group_resource, LabelIndex())
+            self._label_indexes.setdefault(group_resource, LabelIndex())
             before = self._objects[group_resource].get(key)
             self._apply(group_resource, key, after)
             self._version = max(self._version, version)
             if not name:
-                self._history.forget_until(version)
+                self._history.forget_all(version)
             elif version > self._history.horizon and (after or before):
                 change = _replayed_change(
                     version, group_resource, before, after, estimated_size(record)
@@ -546,8 +555,8 @@ class Store:
         # A record without an object keeps the version counter from going back, and says
         # that changes are not known as a history before it.
         yield orjson.dumps([self._durable_version, CRD.group, CRD.plural, "", "", None])
-        for group_resource, found in objects:
-            for key, obj in found:
+        for group_resource, objects_by_key in objects:
+            for key, obj in objects_by_key:
                 version = int(obj["metadata"]["resourceVersion"])
                 yield orjson.dumps([version, *group_resource, *key, obj])
 
@@ -615,14 +624,14 @@ def _keep_owners(
     return new
 
 
-def _check_preconditions(kind: Kind, obj: Object, seen: Any, uid: Any) -> None:
+def _check_preconditions(kind: Kind, obj: Object, seen_version: Any, uid: Any) -> None:
     """Raise Conflict where an object is not the one, or not in the version, that is meant."""
     metadata = obj["metadata"]
     if uid is not None and uid != metadata["uid"]:
         raise ObjectConflict(
             kind, metadata["name"], failed_precondition("UID", uid, metadata["uid"])
         )
-    if seen is not None and seen != metadata["resourceVersion"]:
+    if seen_version is not None and seen_version != metadata["resourceVersion"]:
         raise ObjectConflict(kind, metadata["name"])
 
 
@@ -641,14 +650,14 @@ def _marked_for_deletion(
     finalizers = list(metadata.get("finalizers") or ())
     if kind == CRD and not metadata.get("deletionTimestamp"):
         metadata = {**metadata, "finalizers": [*finalizers, CLEANUP_FINALIZER]}
-    waiting = deletion_metadata(metadata, options, now)
-    if waiting is None and _has_finalizers(kind, old):
-        waiting = {"deletionTimestamp": now, "deletionGracePeriodSeconds": 0, **metadata}
-    if waiting is None:
+    waiting_metadata = deletion_metadata(metadata, options, now)
+    if waiting_metadata is None and _has_finalizers(kind, old):
+        waiting_metadata = {"deletionTimestamp": now, "deletionGracePeriodSeconds": 0, **metadata}
+    if waiting_metadata is None:
         return None
     if kind == NAMESPACE:
-        return {**old, "metadata": waiting, "status": {"phase": "Terminating"}}
-    return {**old, "metadata": waiting}
+        return {**old, "metadata": waiting_metadata, "status": {"phase": "Terminating"}}
+    return {**old, "metadata": waiting_metadata}
 
 
 def _replayed_change(
@@ -664,5 +673,5 @@ def _replayed_change(
         return ObjectChange(version, group_resource, type, after, before, size)
     assert before is not None
     metadata = {**before["metadata"], "resourceVersion": str(version)}
-    gone = {**before, "metadata": metadata}
-    return ObjectChange(version, group_resource, "DELETED", gone, before, size)
+    deleted = {**before, "metadata": metadata}
+    return ObjectChange(version, group_resource, "DELETED", deleted, before, size)

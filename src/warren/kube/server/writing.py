@@ -124,7 +124,7 @@ def check_address(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         )
 
 
-_IMMUTABLE = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
+_IMMUTABLE_FIELDS = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def immutable_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Cause]:
@@ -135,22 +135,24 @@ def immutable_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Ca
             "FieldValueInvalid",
             f"Invalid value: {orjson.dumps(new[name], default=str).decode()}: field is immutable",
         )
-        for name in _IMMUTABLE
+        for name in _IMMUTABLE_FIELDS
         if new.get(name) is not None and new[name] != old.get(name)
     ]
 
 
 def preserve_server_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Return the new metadata with what no writer may change as it was."""
-    kept = {name: value for name, value in new.items() if name not in _SERVER_FIELDS}
-    kept.update((name, old[name]) for name in _SERVER_FIELDS if name in old)
-    return kept
+    metadata = {name: value for name, value in new.items() if name not in _SERVER_FIELDS}
+    metadata.update((name, old[name]) for name in _SERVER_FIELDS if name in old)
+    return metadata
 
 
 def generation_content(obj: Object, has_status: bool) -> dict[str, Any]:
     """Return what counts for the generation: all but metadata, and status where it is apart."""
-    skipped = ("metadata", "status", "apiVersion") if has_status else ("metadata", "apiVersion")
-    return {name: value for name, value in obj.items() if name not in skipped}
+    skipped_fields = (
+        ("metadata", "status", "apiVersion") if has_status else ("metadata", "apiVersion")
+    )
+    return {name: value for name, value in obj.items() if name not in skipped_fields}
 
 
 def deletion_metadata(
@@ -160,8 +162,8 @@ def deletion_metadata(
     finalizers = list(metadata.get("finalizers") or ())
     if options.propagation is not None and not metadata.get("deletionTimestamp"):
         finalizers = [each for each in finalizers if each not in (FOREGROUND, ORPHAN)]
-        own = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(options.propagation)
-        finalizers += [own] if own is not None else []
+        requested_finalizer = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(options.propagation)
+        finalizers += [requested_finalizer] if requested_finalizer is not None else []
     if not finalizers:
         return None
     return {

@@ -22,23 +22,25 @@ class Authenticator:
         `authorization` is the request's header, `certificate` what `ssl` says of the peer's.
         """
         if certificate:
-            named = _of_certificate(certificate)
-            if named is not None:
-                return named
+            certificate_user = _user_of_certificate(certificate)
+            if certificate_user is not None:
+                return certificate_user
         if not authorization:
             return ANONYMOUS
         # Bytes that are no text are no token, and no mistake of ours.
-        given = authorization.removeprefix(_BEARER).encode(errors="surrogateescape")
+        bearer_token = authorization.removeprefix(_BEARER).encode(errors="surrogateescape")
         # All are compared, so that the time that it takes tells nothing.
-        found = [user for token, user in self._tokens if hmac.compare_digest(given, token)]
-        return found[0] if found and authorization.startswith(_BEARER) else None
+        matching_users = [
+            user for token, user in self._tokens if hmac.compare_digest(bearer_token, token)
+        ]
+        return matching_users[0] if matching_users and authorization.startswith(_BEARER) else None
 
 
 def _authenticated(user: User) -> User:
     return User(user.name, user.groups | {AUTHENTICATED})
 
 
-def _of_certificate(certificate: Mapping[str, Any]) -> User | None:
+def _user_of_certificate(certificate: Mapping[str, Any]) -> User | None:
     """Read a subject: its common name is the user, its organizations are the groups."""
     subject = [pair for part in certificate.get("subject", ()) for pair in part]
     names = [value for name, value in subject if name == "commonName"]

@@ -81,23 +81,23 @@ class Authorizer:
     """Answers for the roles and bindings that are stored."""
 
     def __init__(self, read: Lister) -> None:
-        self._policy = cache(lambda: _policy(read))
-        self._scopes = lru_cache(maxsize=_MAX_USERS)(self._compile)
+        self._policy = cache(lambda: _read_policy(read))
+        self._scopes_of = lru_cache(maxsize=_MAX_USERS)(self._compile)
 
     def forget_policy(self) -> None:
         """Forget what was read. To be called whenever an object of one of `KINDS` has changed."""
         self._policy.cache_clear()
-        self._scopes.cache_clear()
+        self._scopes_of.cache_clear()
 
     def allows(self, user: User, attributes: Attributes) -> bool:
         """Return whether a user may do something."""
         if MASTERS in user.groups:
             return True
-        scopes = self._scopes(user)
+        scopes = self._scopes_of(user)
         if scopes[""].allows(attributes):
             return True
-        inside = scopes.get(attributes.namespace) if attributes.namespace else None
-        return inside is not None and inside.allows(attributes)
+        namespace_scope = scopes.get(attributes.namespace) if attributes.namespace else None
+        return namespace_scope is not None and namespace_scope.allows(attributes)
 
     def reason(self, user: User, attributes: Attributes) -> str:
         """Return which binding allows something, or which roles are missing, if that is why not.
@@ -106,15 +106,17 @@ class Authorizer:
         """
         if MASTERS in user.groups:
             return ""
-        reaching = [
+        applicable_grants = [
             grant
             for grant in self._policy().grants(user.name, user.groups)
             if grant.namespace in ("", attributes.namespace)
         ]
-        for grant in reaching:
+        for grant in applicable_grants:
             if _Scope(grant.rules or ()).allows(attributes):
                 return f"RBAC: allowed by {grant.description}"
-        missing = sorted({f"{grant.role} not found" for grant in reaching if grant.rules is None})
+        missing = sorted(
+            {f"{grant.role} not found" for grant in applicable_grants if grant.rules is None}
+        )
         if len(missing) > 1:
             return f"RBAC: [{', '.join(missing)}]"
         return "".join(f"RBAC: {each}" for each in missing)
@@ -124,13 +126,13 @@ class Authorizer:
         if MASTERS in user.groups:
             return list(_EVERYTHING)
         # A path is in no namespace: what a namespace's binding says of paths it cannot grant.
-        found = {
+        unique_rules = {
             replace(rule, non_resource_urls=()) if grant.namespace else rule: None
             for grant in self._policy().grants(user.name, user.groups)
             if grant.namespace in ("", namespace)
             for rule in grant.rules or ()
         }
-        return list(found)
+        return list(unique_rules)
 
     def escalated_permissions(
         self, user: User, kind: Kind, obj: Object, old: Object | None = None
@@ -157,21 +159,21 @@ class Authorizer:
         namespace = _namespace_of(kind, role.namespace, old)
         # A create request names nothing yet: leave by name is for what is there.
         name = "" if old is None else role.name
-        asked = Attributes(
+        attributes = Attributes(
             verb="escalate", group=RBAC, resource=kind.plural, name=name, namespace=namespace
         )
-        if self.allows(user, asked):
+        if self.allows(user, attributes):
             return []
         missing = self._missing(user, namespace, role.rules)
         if missing or kind != CLUSTER_ROLE:
             return missing
         # What it will aggregate is not known, nor what it has aggregated so far. A user who may do
         # everything may escalate, and does not come here.
-        before = None if old is None else read_role(old)
+        old_role = None if old is None else read_role(old)
         aggregates = role.aggregation_selectors is not None or (
-            before is not None and before.aggregation_selectors is not None
+            old_role is not None and old_role.aggregation_selectors is not None
         )
-        return [_AGGREGATES] if aggregates else []
+        return [_NEEDS_CLUSTER_ADMIN] if aggregates else []
 
     def _escalated_by_binding(
         self, user: User, kind: Kind, obj: Object, old: Object | None
@@ -182,10 +184,10 @@ class Authorizer:
         namespace = _namespace_of(kind, binding.namespace, old)
         bound = ROLE if binding.role_kind == ROLE.name else CLUSTER_ROLE
         name = binding.role_name
-        asked = Attributes(
+        attributes = Attributes(
             verb="bind", group=RBAC, resource=bound.plural, name=name, namespace=namespace
         )
-        if self.allows(user, asked):
+        if self.allows(user, attributes):
             return []
         rules = self._policy().rules_bound(binding, namespace)
         if rules is None:
@@ -194,15 +196,17 @@ class Authorizer:
 
     def _missing(self, user: User, namespace: str, rules: Iterable[Rule]) -> list[str]:
         """Return what of these rules a user does not have in a namespace."""
-        scopes = self._scopes(user)
-        held = [scopes[""]]
+        scopes = self._scopes_of(user)
+        applicable_scopes = [scopes[""]]
         if namespace and namespace in scopes:
-            held.append(scopes[namespace])
+            applicable_scopes.append(scopes[namespace])
         missing: dict[Rule, set[str]] = {}
         for rule in rules:
             for part in rule.parts():
                 lacking = {
-                    verb for verb in part.verbs if not any(scope.has(verb, part) for scope in held)
+                    verb
+                    for verb in part.verbs
+                    if not any(scope.has(verb, part) for scope in applicable_scopes)
                 }
                 if lacking:
                     missing.setdefault(replace(part, verbs=()), set()).update(lacking)
@@ -224,35 +228,39 @@ class Authorizer:
 class _Verbs:
     """What may be done with one resource of one group: to all its objects, and to some by name."""
 
-    __slots__ = ("all", "named")
+    __slots__ = ("all", "by_name")
 
     def __init__(self) -> None:
         self.all: set[str] = set()
-        self.named: dict[str, set[str]] = {}
+        self.by_name: dict[str, set[str]] = {}
 
     def allows(self, verb: str, name: str | None) -> bool:
         """Return whether a verb is allowed; without a name, whether it is for all objects."""
         if verb in self.all or "*" in self.all:
             return True
-        named = None if name is None else self.named.get(name)
-        return named is not None and (verb in named or "*" in named)
+        verbs_by_name = None if name is None else self.by_name.get(name)
+        return verbs_by_name is not None and (verb in verbs_by_name or "*" in verbs_by_name)
 
 
 class _Scope:
     """Rules, filed so that a request looks at a few of them however many there are."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        self._resources: dict[tuple[str, str], _Verbs] = {}
-        self._paths: dict[str, set[str]] = {}
-        self._prefixes: dict[str, set[str]] = {}
+        self._verbs_by_resource: dict[tuple[str, str], _Verbs] = {}
+        self._verbs_by_path: dict[str, set[str]] = {}
+        self._verbs_by_prefix: dict[str, set[str]] = {}
         for rule in rules:
             self._index(rule)
 
-    def allows(self, asked: Attributes) -> bool:
-        if asked.path is not None:
-            return self._allows_path(asked.verb, asked.path)
+    def allows(self, attributes: Attributes) -> bool:
+        if attributes.path is not None:
+            return self._allows_path(attributes.verb, attributes.path)
         return self._allows_resource(
-            asked.verb, asked.group, asked.resource, asked.subresource, asked.name
+            attributes.verb,
+            attributes.group,
+            attributes.resource,
+            attributes.subresource,
+            attributes.name,
         )
 
     def has(self, verb: str, part: Rule) -> bool:
@@ -265,16 +273,16 @@ class _Scope:
 
     def _index(self, rule: Rule) -> None:
         for group_resource in product(rule.api_groups, rule.resources):
-            verbs = self._resources.setdefault(group_resource, _Verbs())
+            verbs = self._verbs_by_resource.setdefault(group_resource, _Verbs())
             if not rule.resource_names:
                 verbs.all.update(rule.verbs)
             for name in rule.resource_names:
-                verbs.named.setdefault(name, set()).update(rule.verbs)
+                verbs.by_name.setdefault(name, set()).update(rule.verbs)
         for url in rule.non_resource_urls:
             if url.endswith("*"):
-                self._prefixes.setdefault(url.rstrip("*"), set()).update(rule.verbs)
+                self._verbs_by_prefix.setdefault(url.rstrip("*"), set()).update(rule.verbs)
             else:
-                self._paths.setdefault(url, set()).update(rule.verbs)
+                self._verbs_by_path.setdefault(url, set()).update(rule.verbs)
 
     def _allows_resource(
         self, verb: str, group: str, resource: str, subresource: str, name: str | None
@@ -283,7 +291,7 @@ class _Scope:
             spellings: tuple[str, ...] = (f"{resource}/{subresource}", "*", f"*/{subresource}")
         else:
             spellings = (resource, "*")
-        find = self._resources.get
+        find = self._verbs_by_resource.get
         for each in (group, "*"):
             for spelled in spellings:
                 verbs = find((each, spelled))
@@ -292,16 +300,16 @@ class _Scope:
         return False
 
     def _allows_path(self, verb: str, path: str) -> bool:
-        verbs = self._paths.get(path)
+        verbs = self._verbs_by_path.get(path)
         if verbs is not None and (verb in verbs or "*" in verbs):
             return True
         return any(
             path.startswith(prefix) and (verb in verbs or "*" in verbs)
-            for prefix, verbs in self._prefixes.items()
+            for prefix, verbs in self._verbs_by_prefix.items()
         )
 
 
-def _policy(read: Lister) -> Policy:
+def _read_policy(read: Lister) -> Policy:
     return Policy(
         roles=read(ROLE),
         cluster_roles=read(CLUSTER_ROLE),
@@ -321,14 +329,16 @@ def _comparable(obj: Object | None) -> Any:
     """Return an object without its field managers, and what says how long it stays."""
     if obj is None:
         return None
-    passing = ("finalizers", "ownerReferences", "managedFields")
-    metadata = {name: value for name, value in obj["metadata"].items() if name not in passing}
+    ignored_fields = ("finalizers", "ownerReferences", "managedFields")
+    metadata = {
+        name: value for name, value in obj["metadata"].items() if name not in ignored_fields
+    }
     return {**obj, "metadata": metadata}
 
 
 # Sentences, which people and programs know from Kubernetes
 
-_AGGREGATES: Final = "must have cluster-admin privileges to use the aggregationRule"
+_NEEDS_CLUSTER_ADMIN: Final = "must have cluster-admin privileges to use the aggregationRule"
 
 
 def forbidden_message(user: User, attributes: Attributes, reason: str = "") -> str:
@@ -354,15 +364,15 @@ def forbidden_message(user: User, attributes: Attributes, reason: str = "") -> s
 
 def escalation_message(user: User, kind: Kind, name: str, missing: Iterable[str]) -> str:
     """Return the message for a role or binding, and what `escalated_permissions` found missing."""
-    found = list(missing)
-    if found == [_AGGREGATES]:
-        return _refusal(str(kind), name, _AGGREGATES)
+    permissions = list(missing)
+    if permissions == [_NEEDS_CLUSTER_ADMIN]:
+        return _refusal(str(kind), name, _NEEDS_CLUSTER_ADMIN)
     who = f"user {quoted(user.name)} (groups={quoted_list(sorted(user.groups))})"
-    words = "\n".join(found)
+    permission_lines = "\n".join(permissions)
     return _refusal(
         str(kind),
         name,
-        f"{who} is attempting to grant RBAC permissions not currently held:\n{words}",
+        f"{who} is attempting to grant RBAC permissions not currently held:\n{permission_lines}",
     )
 
 

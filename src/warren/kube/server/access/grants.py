@@ -45,8 +45,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             "ResourceNames": self.resource_names,
             "Verbs": self.verbs,
         }
-        description = [f"{name}:{quoted_list(values)}" for name, values in fields.items() if values]
-        return f"{{{', '.join(description)}}}"
+        field_texts = [f"{name}:{quoted_list(values)}" for name, values in fields.items() if values]
+        return f"{{{', '.join(field_texts)}}}"
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,8 +99,8 @@ class Policy:
         role_bindings: Iterable[Object],
         cluster_role_bindings: Iterable[Object],
     ) -> None:
-        self._roles = dict(_rules_by_role(roles, cluster_roles))
-        self._grants: dict[Subject, list[Grant]] = {}
+        self._rules_by_role = dict(_rules_by_role(roles, cluster_roles))
+        self._grants_by_subject: dict[Subject, list[Grant]] = {}
         for obj in cluster_role_bindings:
             binding = read_binding(obj)
             if binding is not None:
@@ -114,13 +114,15 @@ class Policy:
     def grants(self, user: str, groups: Iterable[str]) -> list[Grant]:
         """Return what is granted to a user, or to one of its groups; of the whole cluster first."""
         subjects: list[Subject] = [("User", user), *(("Group", group) for group in sorted(groups))]
-        found = [grant for subject in subjects for grant in self._grants.get(subject, ())]
+        found = [
+            grant for subject in subjects for grant in self._grants_by_subject.get(subject, ())
+        ]
         return sorted(found, key=lambda grant: grant.namespace)
 
     def rules_bound(self, binding: Binding, namespace: str) -> tuple[Rule, ...] | None:
         """Return the rules of the role that a binding means in a namespace; None without a role."""
-        inside = namespace if binding.role_kind == "Role" else ""
-        return self._roles.get((binding.role_kind, inside, binding.role_name))
+        role_namespace = namespace if binding.role_kind == "Role" else ""
+        return self._rules_by_role.get((binding.role_kind, role_namespace, binding.role_name))
 
     def _add_grants(self, kind: str, namespace: str, binding: Binding) -> None:
         rules = self.rules_bound(binding, namespace)
@@ -133,7 +135,7 @@ class Policy:
                 role=f"{binding.role_kind.lower()}.{RBAC} {role}",
                 description=f"{kind} {quoted(name)} of {binding.role_kind} {role} to {description}",
             )
-            self._grants.setdefault(subject, []).append(grant)
+            self._grants_by_subject.setdefault(subject, []).append(grant)
 
 
 def _rules_by_role(
@@ -145,24 +147,24 @@ def _rules_by_role(
         # One without a namespace is of no use: a binding of the whole cluster would find it.
         if role is not None and role.namespace:
             yield ("Role", role.namespace, role.name), role.rules
-    everywhere = [role for role in map(read_role, cluster_roles) if role is not None]
-    for role in everywhere:
-        yield ("ClusterRole", "", role.name), _aggregated(role, everywhere)
+    readable_cluster_roles = [role for role in map(read_role, cluster_roles) if role is not None]
+    for role in readable_cluster_roles:
+        yield ("ClusterRole", "", role.name), _aggregated_rules(role, readable_cluster_roles)
 
 
-def _aggregated(role: Role, others: Iterable[Role]) -> tuple[Rule, ...]:
+def _aggregated_rules(role: Role, cluster_roles: Iterable[Role]) -> tuple[Rule, ...]:
     """Return the rules of a role, or of all that it aggregates, which may aggregate others."""
     rules: dict[Rule, None] = {}
-    waiting, seen = [role], {role.name}
-    for each in waiting:
+    role_queue, seen_names = [role], {role.name}
+    for each in role_queue:
         if each.aggregation_selectors is None:
             rules.update(dict.fromkeys(each.rules))
             continue
-        for other in others:
+        for other in cluster_roles:
             chosen = any(selector.matches(other.labels) for selector in each.aggregation_selectors)
-            if chosen and other.name not in seen:
-                seen.add(other.name)
-                waiting.append(other)
+            if chosen and other.name not in seen_names:
+                seen_names.add(other.name)
+                role_queue.append(other)
     return tuple(rules)
 
 
@@ -301,11 +303,11 @@ def _selector(form: _Selector) -> LabelSelector:
         Requirement(key, Operator.EQUALS, (value,))
         for key, value in _labels(form.match_labels).items()
     ]
-    others = [
+    expressions = [
         Requirement(each.key, _OPERATORS[each.operator], each.values or ())
         for each in form.match_expressions or ()
     ]
-    return LabelSelector((*equal, *others))
+    return LabelSelector((*equal, *expressions))
 
 
 def _labels(form: dict[str, str | None] | None) -> dict[str, str]:
@@ -320,10 +322,12 @@ def _subject(form: _User | _UserGroup | _Account, namespace: str) -> tuple[Subje
         case _UserGroup():
             return ("Group", form.name), f"Group {quoted(form.name)}"
         case _Account():
-            inside = form.namespace or namespace
-            description = f"ServiceAccount {quoted(f'{form.name}/{inside}')}"
+            account_namespace = form.namespace or namespace
+            description = f"ServiceAccount {quoted(f'{form.name}/{account_namespace}')}"
             return (
-                (("User", service_account_name(inside, form.name)), description) if inside else None
+                (("User", service_account_name(account_namespace, form.name)), description)
+                if account_namespace
+                else None
             )
 
 

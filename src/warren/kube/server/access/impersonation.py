@@ -16,10 +16,10 @@ from warren.kube.server.access.authorization import (
     service_account,
 )
 
-_USER: Final = "Impersonate-User"
-_GROUP: Final = "Impersonate-Group"
-_UNSUPPORTED: Final = ("Impersonate-Uid", "Impersonate-Extra-")
-_ACCOUNT: Final = "system:serviceaccount:"
+_USER_HEADER: Final = "Impersonate-User"
+_GROUP_HEADER: Final = "Impersonate-Group"
+_UNSUPPORTED_HEADERS: Final = ("Impersonate-Uid", "Impersonate-Extra-")
+_ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 
 
 class ImpersonationForbidden(Refused):
@@ -31,13 +31,13 @@ def acting_user(user: User, headers: CIMultiDictProxy[str], authorizer: Authoriz
 
     Raises ImpersonationForbidden, and Refused for what makes no sense or is not done here.
     """
-    name, groups = headers.get(_USER, ""), headers.getall(_GROUP, [])
-    if any(header.startswith(_UNSUPPORTED) for header in map(str.title, headers)):
+    name, groups = headers.get(_USER_HEADER, ""), headers.getall(_GROUP_HEADER, [])
+    if any(header.startswith(_UNSUPPORTED_HEADERS) for header in map(str.title, headers)):
         raise Refused("only a user and groups can be impersonated, no uid and nothing extra")
     if not name and not groups:
         return user
     if not name:
-        raise Refused(f"{_GROUP} without {_USER}")
+        raise Refused(f"{_GROUP_HEADER} without {_USER_HEADER}")
     for attributes in _impersonation_attributes(name, groups):
         if not authorizer.allows(user, attributes):
             raise ImpersonationForbidden(forbidden_message(user, attributes))
@@ -45,8 +45,8 @@ def acting_user(user: User, headers: CIMultiDictProxy[str], authorizer: Authoriz
 
 
 def _impersonation_attributes(name: str, groups: list[str]) -> Iterator[Attributes]:
-    namespace, _, account = name.removeprefix(_ACCOUNT).partition(":")
-    if name.startswith(_ACCOUNT) and account:
+    namespace, _, account = name.removeprefix(_ACCOUNT_PREFIX).partition(":")
+    if name.startswith(_ACCOUNT_PREFIX) and account:
         yield Attributes(
             verb="impersonate", resource="serviceaccounts", namespace=namespace, name=account
         )
@@ -59,7 +59,7 @@ def _impersonation_attributes(name: str, groups: list[str]) -> Iterator[Attribut
 def _user(name: str, groups: frozenset[str]) -> User:
     if name == ANONYMOUS.name:
         return User(name, groups | ANONYMOUS.groups)
-    namespace, _, account = name.removeprefix(_ACCOUNT).partition(":")
-    if name.startswith(_ACCOUNT) and account and not groups:
+    namespace, _, account = name.removeprefix(_ACCOUNT_PREFIX).partition(":")
+    if name.startswith(_ACCOUNT_PREFIX) and account and not groups:
         return service_account(namespace, account)
     return User(name, groups | {AUTHENTICATED})

@@ -21,15 +21,15 @@ _AUTHORIZATION: Final = "authorization.k8s.io"
 _AUTHENTICATION: Final = "authentication.k8s.io"
 
 
-def _virtual(group: str, name: str, *, namespaced: bool = False) -> Kind:
+def _review_kind(group: str, name: str, *, namespaced: bool = False) -> Kind:
     return Kind(group, "v1", name, f"{name.lower()}s", namespaced)
 
 
-SELF_ACCESS: Final = _virtual(_AUTHORIZATION, "SelfSubjectAccessReview")
-ACCESS: Final = _virtual(_AUTHORIZATION, "SubjectAccessReview")
-LOCAL_ACCESS: Final = _virtual(_AUTHORIZATION, "LocalSubjectAccessReview", namespaced=True)
-SELF_RULES: Final = _virtual(_AUTHORIZATION, "SelfSubjectRulesReview")
-SELF: Final = _virtual(_AUTHENTICATION, "SelfSubjectReview")
+SELF_ACCESS: Final = _review_kind(_AUTHORIZATION, "SelfSubjectAccessReview")
+ACCESS: Final = _review_kind(_AUTHORIZATION, "SubjectAccessReview")
+LOCAL_ACCESS: Final = _review_kind(_AUTHORIZATION, "LocalSubjectAccessReview", namespaced=True)
+SELF_RULES: Final = _review_kind(_AUTHORIZATION, "SelfSubjectRulesReview")
+SELF: Final = _review_kind(_AUTHENTICATION, "SelfSubjectReview")
 
 KINDS: Final = (SELF_ACCESS, ACCESS, LOCAL_ACCESS, SELF_RULES, SELF)
 VERBS: Final = ("create",)
@@ -43,7 +43,7 @@ def answer(plural: str, body: Object, user: User, authorizer: Authorizer) -> dic
     metadata. Raises Invalid, which is Refused, for a review that does not have its form.
     """
     kind = _BY_PLURAL[plural]
-    compiled = _COMPILED[plural]
+    compiled = _COMPILED_SCHEMAS[plural]
     review = compiled.apply_defaults(compiled.prune(body)[0])
     # What no schema says is asked only of a review of which the schema has nothing to say.
     causes = compiled.violations(review) or _CHECKS.get(plural, _no_causes)(review)
@@ -54,7 +54,7 @@ def answer(plural: str, body: Object, user: User, authorizer: Authorizer) -> dic
         "apiVersion": kind.api_version,
         "kind": kind.name,
         "metadata": review.get("metadata") or {},
-        "status": _STATUS[plural](review, user, authorizer),
+        "status": _STATUS_BY_PLURAL[plural](review, user, authorizer),
     }
 
 
@@ -71,24 +71,24 @@ def _named_access(review: Object, user: User, authorizer: Authorizer) -> dict[st
 
 
 def _access(spec: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
-    asked = _attributes(spec)
-    allowed = authorizer.allows(user, asked)
-    reason = authorizer.reason(user, asked)
+    attributes = _attributes(spec)
+    allowed = authorizer.allows(user, attributes)
+    reason = authorizer.reason(user, attributes)
     return {"allowed": allowed, **({"reason": reason} if reason else {})}
 
 
 def _attributes(spec: Object) -> Attributes:
     if "nonResourceAttributes" in spec:
-        asked = spec["nonResourceAttributes"]
-        return Attributes(verb=asked.get("verb", ""), path=asked.get("path", ""))
-    asked = spec["resourceAttributes"]
+        attributes = spec["nonResourceAttributes"]
+        return Attributes(verb=attributes.get("verb", ""), path=attributes.get("path", ""))
+    attributes = spec["resourceAttributes"]
     return Attributes(
-        verb=asked.get("verb", ""),
-        group=asked.get("group", ""),
-        resource=asked.get("resource", ""),
-        subresource=asked.get("subresource", ""),
-        name=asked.get("name", ""),
-        namespace=asked.get("namespace", ""),
+        verb=attributes.get("verb", ""),
+        group=attributes.get("group", ""),
+        resource=attributes.get("resource", ""),
+        subresource=attributes.get("subresource", ""),
+        name=attributes.get("name", ""),
+        namespace=attributes.get("namespace", ""),
     )
 
 
@@ -119,7 +119,7 @@ def _own_user(review: Object, user: User, authorizer: Authorizer) -> dict[str, A
     return {"userInfo": {"username": user.name, "groups": sorted(user.groups)}}
 
 
-_STATUS: Final[Mapping[str, Callable[[Object, User, Authorizer], dict[str, Any]]]] = {
+_STATUS_BY_PLURAL: Final[Mapping[str, Callable[[Object, User, Authorizer], dict[str, Any]]]] = {
     SELF_ACCESS.plural: _own_access,
     ACCESS.plural: _named_access,
     LOCAL_ACCESS.plural: _named_access,
@@ -172,7 +172,7 @@ SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """What a client posts, by plural."""
 
-_COMPILED: Final = {plural: schema.compile(each) for plural, each in SCHEMAS.items()}
+_COMPILED_SCHEMAS: Final = {plural: schema.compile(each) for plural, each in SCHEMAS.items()}
 _BY_PLURAL: Final = {kind.plural: kind for kind in KINDS}
 
 
@@ -216,10 +216,10 @@ def _check_same_namespace(review: Object) -> list[Cause]:
         complaint = "disallowed on this kind of request"
         return [_invalid("nonResourceAttributes", spec["nonResourceAttributes"], complaint)]
     causes = _check_user(review)
-    asked = spec.get("resourceAttributes", {}).get("namespace", "")
-    if not causes and (not asked or asked != namespace):
+    requested_namespace = spec.get("resourceAttributes", {}).get("namespace", "")
+    if not causes and (not requested_namespace or requested_namespace != namespace):
         complaint = f"must match namespace: {namespace}"
-        return [_invalid("resourceAttributes.namespace", asked, complaint)]
+        return [_invalid("resourceAttributes.namespace", requested_namespace, complaint)]
     return causes
 
 

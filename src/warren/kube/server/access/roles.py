@@ -16,8 +16,8 @@ from warren.kube.server.access.authorization import (
 )
 from warren.kube.server.access.grants import RBAC
 
-_HEALTH: Final = ("/healthz", "/livez", "/readyz", "/version", "/version/")
-_DISCOVERY: Final = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*")
+_HEALTH_PATHS: Final = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+_DISCOVERY_PATHS: Final = ("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*")
 _OWN_REVIEWS: Final = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")
 
 _READ_VERBS: Final = ("get", "list", "watch")
@@ -38,8 +38,8 @@ def default_roles() -> list[Object]:
     """Return the ClusterRoles of a bare cluster, and after them its ClusterRoleBindings."""
     return [
         _role("cluster-admin", _resources("*", ["*"], ["*"]), _urls(["*"], ["*"])),
-        _role("system:discovery", _urls(sorted((*_HEALTH, *_DISCOVERY)), ["get"])),
-        _role("system:public-info-viewer", _urls(_HEALTH, ["get"])),
+        _role("system:discovery", _urls(sorted((*_HEALTH_PATHS, *_DISCOVERY_PATHS)), ["get"])),
+        _role("system:public-info-viewer", _urls(_HEALTH_PATHS, ["get"])),
         _role(
             "system:basic-user",
             _resources("authorization.k8s.io", _OWN_REVIEWS, ["create"]),
@@ -47,8 +47,8 @@ def default_roles() -> list[Object]:
         ),
         # Each part goes into one of the three, and each of the three into the next one; other
         # kinds join them with roles of their own that carry these labels.
-        _aggregated_role("view", into="edit"),
-        _aggregated_role("edit", into="admin"),
+        _aggregated_role("view", aggregates_to="edit"),
+        _aggregated_role("edit", aggregates_to="admin"),
         _aggregated_role("admin"),
         _aggregate_to("view", _resources("", _VIEWED_RESOURCES, _READ_VERBS)),
         _aggregate_to(
@@ -68,18 +68,20 @@ def default_roles() -> list[Object]:
     ]
 
 
-def _role(name: str, *rules: Object, into: str = "", **rest: Any) -> Object:
-    labels = _aggregation_label(into) if into else {}
-    return _object(CLUSTER_ROLE, name, labels, rules=list(rules), **rest)
+def _role(name: str, *rules: Object, aggregates_to: str = "", **fields: Any) -> Object:
+    labels = _aggregation_label(aggregates_to) if aggregates_to else {}
+    return _object(CLUSTER_ROLE, name, labels, rules=list(rules), **fields)
 
 
 def _aggregate_to(name: str, *rules: Object) -> Object:
-    return _role(f"system:aggregate-to-{name}", *rules, into=name)
+    return _role(f"system:aggregate-to-{name}", *rules, aggregates_to=name)
 
 
-def _aggregated_role(name: str, into: str = "") -> Object:
+def _aggregated_role(name: str, aggregates_to: str = "") -> Object:
     selectors = [{"matchLabels": _aggregation_label(name)}]
-    return _role(name, into=into, aggregationRule={"clusterRoleSelectors": selectors})
+    return _role(
+        name, aggregates_to=aggregates_to, aggregationRule={"clusterRoleSelectors": selectors}
+    )
 
 
 def _binding(role: str, *groups: str) -> Object:
@@ -92,9 +94,9 @@ def _binding(role: str, *groups: str) -> Object:
     )
 
 
-def _object(kind: Kind, name: str, labels: Object, **rest: Any) -> Object:
+def _object(kind: Kind, name: str, labels: Object, **fields: Any) -> Object:
     metadata = {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults", **labels}}
-    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **rest}
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **fields}
 
 
 def _aggregation_label(name: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from warren.base.errors import UserMistake
 from warren.kube import serving
 
-_YEARS: Final = 10
+_VALID_YEARS: Final = 10
 _PEM: Final = serialization.Encoding.PEM
 
 
@@ -36,7 +36,7 @@ def server_context(
     """
     now = now or datetime.datetime.now(datetime.UTC)
     if not directory.is_dir() or not any(directory.iterdir()):
-        _make(directory, now)
+        _make_files(directory, now)
     keys = _read_keys(directory, now)
     if min(keys.ca.not_valid_after_utc, keys.server.not_valid_after_utc) - now < renew_before:
         _renew(directory, keys, now)
@@ -47,8 +47,8 @@ def server_context(
 
 
 def issue(directory: Path, user: str, groups: Iterable[str] = ()) -> tuple[bytes, bytes]:
-    """Return a client's certificate and key, as PEM: the user it names, and the user's groups."""
-    authority_key = _key(directory / "ca.key")
+    """Return a client's certificate, which names a user and its groups, and its key, as PEM."""
+    authority_key = _read_key(directory / "ca.key")
     issuer = x509.load_pem_x509_certificate(authority(directory)).subject
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name(
@@ -86,8 +86,8 @@ class _Keys(msgspec.Struct, frozen=True, kw_only=True):
 
 def _read_keys(directory: Path, now: datetime.datetime) -> _Keys:
     """Read the files. Raises UserMistake, with the name of the first that cannot be used."""
-    ca, ca_key = _pair(directory, "ca", now)
-    server, server_key = _pair(directory, "server", now)
+    ca, ca_key = _read_pair(directory, "ca", now)
+    server, server_key = _read_pair(directory, "server", now)
     try:
         server.verify_directly_issued_by(ca)
     except (ValueError, TypeError, InvalidSignature) as error:
@@ -95,7 +95,7 @@ def _read_keys(directory: Path, now: datetime.datetime) -> _Keys:
     return _Keys(ca=ca, ca_key=ca_key, server=server, server_key=server_key)
 
 
-def _pair(
+def _read_pair(
     directory: Path, name: str, now: datetime.datetime
 ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     path = directory / f"{name}.crt"
@@ -103,19 +103,19 @@ def _pair(
         certificate = x509.load_pem_x509_certificate(_read(path))
     except ValueError as error:
         raise _damaged(path, "is not a certificate") from error
-    key = _key(directory / f"{name}.key")
+    key = _read_key(directory / f"{name}.key")
     if certificate.public_key() != key.public_key():
         raise _damaged(directory / f"{name}.key", f"is not the key of {name}.crt beside it")
-    begins = certificate.not_valid_before_utc
-    if begins > now:
+    not_before = certificate.not_valid_before_utc
+    if not_before > now:
         raise UserMistake(
-            f"{path} is not valid before {begins:%Y-%m-%d %H:%M} UTC, and it is "
+            f"{path} is not valid before {not_before:%Y-%m-%d %H:%M} UTC, and it is "
             f"{now:%Y-%m-%d %H:%M} here: set the clock of this machine."
         )
     return certificate, key
 
 
-def _key(path: Path) -> ec.EllipticCurvePrivateKey:
+def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(_read(path), None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -144,8 +144,8 @@ def _damaged(path: Path, what: str) -> UserMistake:
     )
 
 
-def _make(directory: Path, now: datetime.datetime) -> None:
-    """Make keys and certificates: all or none, so that what is missing later was there."""
+def _make_files(directory: Path, now: datetime.datetime) -> None:
+    """Make keys and certificates: all or none, so that a file that is missing was removed."""
     unfinished = directory.with_name(f"{directory.name}.new")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(mode=0o700, parents=True)
@@ -230,7 +230,7 @@ def _builder(
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(days=365 * _YEARS))
+        .not_valid_after(now + datetime.timedelta(days=365 * _VALID_YEARS))
     )
 
 

@@ -53,7 +53,7 @@ from warren.kube.server.writing import WriteOptions, check_address
 from warren.kube.serving import serve
 
 
-def _merged(old: Object, patch: Any) -> Object:
+def _merge(old: Object, patch: Any) -> Object:
     if isinstance(patch, list):
         # The official Python client sends operations for custom objects under this name. They
         # can be nothing else: a merge with a list would leave a list.
@@ -64,12 +64,12 @@ def _merged(old: Object, patch: Any) -> Object:
     return new
 
 
-_APPLY: Final = "application/apply-patch+yaml"
-_STRATEGIC: Final = "application/strategic-merge-patch+json"
-_PATCHES: Final[Mapping[str, Callable[[Object, Any], Object]]] = {
-    "application/merge-patch+json": _merged,
+_APPLY_TYPE: Final = "application/apply-patch+yaml"
+_STRATEGIC_TYPE: Final = "application/strategic-merge-patch+json"
+_PATCH_FUNCTIONS: Final[Mapping[str, Callable[[Object, Any], Object]]] = {
+    "application/merge-patch+json": _merge,
     "application/json-patch+json": json_patch,
-    _STRATEGIC: strategic_merge,
+    _STRATEGIC_TYPE: strategic_merge,
 }
 """How each type of patch changes an object."""
 
@@ -104,7 +104,7 @@ _VERBS: Final = {
 }
 """What a method asks to do, with and without the name of an object."""
 
-_NEED_ROOM: Final = frozenset({"create", "update", "patch"})
+_VERBS_NEEDING_ROOM: Final = frozenset({"create", "update", "patch"})
 """What takes room on the disk; to delete gives some back."""
 
 
@@ -136,7 +136,7 @@ class ApiServer:
         self._authorizer = authorizer
         self._bodies = bodies or Bodies()
         self._bookmark_interval = bookmark_interval
-        self._documented: list[Resource] = []
+        self._documented_resources: list[Resource] = []
         self._openapi_documents: Mapping[str, bytes] = {}
 
     async def run(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
@@ -161,8 +161,8 @@ class ApiServer:
             refusal = failure(error)
             if refusal is None:  # a bug costs one request, not the server
                 log.exception("request failed", path=request.path)
-                words = "internal error; see the server's log"
-                refusal = Failure(500, "InternalError", words)
+                message = "internal error; see the server's log"
+                refusal = Failure(500, "InternalError", message)
             return _json(refusal.status(), refusal.code, headers=refusal.headers)
 
     def _user(self, request: web.Request) -> User:
@@ -178,10 +178,10 @@ class ApiServer:
             raise RequestError(403, "Forbidden", forbidden_message(request[_USER], attributes))
 
     def _check_room(self, user: User) -> None:
-        full = self._store.full_reason
+        full_reason = self._store.full_reason
         # Components come again, by themselves: what they write is not to be piled up here.
-        if full is not None and (self._store.stuck or user.name not in self._components):
-            raise DiskFull(full)
+        if full_reason is not None and (self._store.stuck or user.name not in self._components):
+            raise DiskFull(full_reason)
 
     def _authorize_target(self, request: web.Request, target: _Target, verb: str) -> None:
         name, namespace = target.name, target.namespace
@@ -226,8 +226,8 @@ class ApiServer:
                 )
             case ["openapi", "v3"]:
                 return _json(openapi.index(self._documents()))
-            case ["openapi", "v3", *where] if "/".join(where) in self._documents():
-                document = self._documents()["/".join(where)]
+            case ["openapi", "v3", *group_version] if "/".join(group_version) in self._documents():
+                document = self._documents()["/".join(group_version)]
                 return web.Response(body=document, content_type="application/json")
             case ["api"]:
                 return _json(discovery.versions())
@@ -250,8 +250,8 @@ class ApiServer:
     def _documents(self) -> Mapping[str, bytes]:
         """Return the OpenAPI documents by path, written anew when what is served has changed."""
         resources = self._store.resources()
-        if self._documented != resources:
-            self._documented = resources
+        if self._documented_resources != resources:
+            self._documented_resources = resources
             self._openapi_documents = discovery.documents(resources)
         return self._openapi_documents
 
@@ -273,8 +273,8 @@ class ApiServer:
             namespace, rest = rest[1], rest[2:]
         plural, name, subresource = (*rest, "", "")[:3]
         resource = self._store.resource(group, plural)
-        unknown = resource is None or version not in resource.versions
-        if resource is None or unknown or len(rest) > 3:
+        is_unknown = resource is None or version not in resource.versions
+        if resource is None or is_unknown or len(rest) > 3:
             raise RequestError(404, "NotFound", "the server could not find the requested resource")
         if subresource and subresource not in resource.subresources:
             raise RequestError(404, "NotFound", "the server could not find the requested resource")
@@ -282,11 +282,11 @@ class ApiServer:
 
     async def _serve(self, request: web.Request, target: _Target) -> web.StreamResponse:
         verb = _VERBS.get((request.method, bool(target.name)), request.method.lower())
-        watches = verb == "list" and flag(request, "watch")
-        self._authorize_target(request, target, "watch" if watches else verb)
+        is_watch = verb == "list" and flag(request, "watch")
+        self._authorize_target(request, target, "watch" if is_watch else verb)
         if target.subresource == LOG and request.method != "GET":
             raise RequestError(405, "MethodNotAllowed", f"{request.method} is not served here")
-        if verb in _NEED_ROOM:
+        if verb in _VERBS_NEEDING_ROOM:
             self._check_room(request[_USER])
         match request.method, bool(target.name):
             case "GET", True if target.subresource == LOG:
@@ -296,7 +296,7 @@ class ApiServer:
                 found = self._store.get(target.kind, target.key)
                 return _json(self._view(request, target)(found))
             case "GET", False:
-                if watches:
+                if is_watch:
                     return await self._watch(request, target)
                 return self._list(request, target)
             case "POST", False:
@@ -313,7 +313,7 @@ class ApiServer:
                 raise RequestError(405, "MethodNotAllowed", f"{method} is not served here")
 
     def _view(self, request: web.Request, target: _Target) -> Callable[[Object], Object]:
-        """Return what makes of an object what the client wants to see of it."""
+        """Return the function that gives an object the form in which the client wants it."""
         match accepted_view(request.headers.get("Accept", "")):
             case View.TABLE:
                 return lambda obj: self._table(
@@ -332,13 +332,13 @@ class ApiServer:
         selection = Selection(request, target.resource)
         list_version = freshness.list_version(request)
         self._store.check_reached(list_version.min_version)
-        exact = list_version.min_version if list_version.exact else selection.version
-        if exact is None:
+        exact_version = list_version.min_version if list_version.exact else selection.version
+        if exact_version is None:
             listing = self._store.list(target.kind, target.namespace, selection.equalities())
         else:
-            listing = self._store.list_at(exact, target.kind, target.namespace)
-        items, more = selection.page(listing.items, exact)
-        metadata = {"resourceVersion": listing.version, **more}
+            listing = self._store.list_at(exact_version, target.kind, target.namespace)
+        items, page_metadata = selection.page(listing.items, exact_version)
+        metadata = {"resourceVersion": listing.version, **page_metadata}
         match accepted_view(request.headers.get("Accept", "")):
             case View.TABLE:
                 table = self._table(target, items, listing.version)
@@ -355,72 +355,80 @@ class ApiServer:
         request: web.Request,
         target: _Target,
         obj: Object,
-        writing: WriteRequest,
+        write_request: WriteRequest,
         code: int = 200,
     ) -> web.Response:
         """Answer with what has been written, and with what its writer is to be warned of."""
-        rules = celrules.warnings(obj) if target.kind == CRD and not target.subresource else []
+        rule_warnings = (
+            celrules.warnings(obj) if target.kind == CRD and not target.subresource else []
+        )
         shown = self._view(request, target)(obj)
-        return _json(shown, code, [*writing.warnings, *rules])
+        return _json(shown, code, [*write_request.warnings, *rule_warnings])
 
     async def _create(self, request: web.Request, target: _Target) -> web.Response:
-        writing = WriteRequest(request, request[_USER])
+        write_request = WriteRequest(request, request[_USER])
         obj = await self._bodies.object(request)
         metadata = obj.setdefault("metadata", {})
         if target.namespace and isinstance(metadata, dict):
             metadata["namespace"] = target.namespace
         check_type(obj, target.kind.name, target.kind.api_version)
-        made = await self._store.create(target.kind, obj, writing.options)
-        return self._write_response(request, target, made, writing, 201)
+        created = await self._store.create(target.kind, obj, write_request.options)
+        return self._write_response(request, target, created, write_request, 201)
 
     async def _replace(self, request: web.Request, target: _Target) -> web.Response:
-        writing = WriteRequest(request, request[_USER], status=target.subresource == "status")
+        write_request = WriteRequest(request, request[_USER], status=target.subresource == "status")
         obj = await self._bodies.object(request)
         check_type(obj, target.kind.name, target.kind.api_version)
         metadata = obj.get("metadata") or {}
         if isinstance(metadata, dict):
             check_address({"name": target.name}, metadata)
             # A replacement is of this very object; a patch that names another one is a mistake.
-            writing.options = replace(writing.options, uid=metadata.get("uid"))
-        done = await self._store.modify(target.kind, target.key, lambda _: obj, writing.options)
-        return self._write_response(request, target, done, writing)
+            write_request.options = replace(write_request.options, uid=metadata.get("uid"))
+        written = await self._store.modify(
+            target.kind, target.key, lambda _: obj, write_request.options
+        )
+        return self._write_response(request, target, written, write_request)
 
     async def _patch(self, request: web.Request, target: _Target) -> web.Response:
-        writing = WriteRequest(request, request[_USER], status=target.subresource == "status")
-        if request.content_type == _APPLY:
-            return await self._apply(request, target, writing)
-        make = self._patch_types(target).get(request.content_type)
-        if make is None:
-            known = ", ".join([*self._patch_types(target), _APPLY])
+        write_request = WriteRequest(request, request[_USER], status=target.subresource == "status")
+        if request.content_type == _APPLY_TYPE:
+            return await self._apply(request, target, write_request)
+        apply_patch = self._patch_types(target).get(request.content_type)
+        if apply_patch is None:
+            known_types = ", ".join([*self._patch_types(target), _APPLY_TYPE])
             raise RequestError(
                 415,
                 "UnsupportedMediaType",
                 "the body of the request was in an unknown format - "
-                f"accepted media types include: {known}",
+                f"accepted media types include: {known_types}",
             )
         patch = await self._bodies.value(request)
-        done = await self._store.modify(
-            target.kind, target.key, lambda old: make(old, patch), writing.options
+        written = await self._store.modify(
+            target.kind, target.key, lambda old: apply_patch(old, patch), write_request.options
         )
-        return self._write_response(request, target, done, writing)
+        return self._write_response(request, target, written, write_request)
 
     def _patch_types(self, target: _Target) -> Mapping[str, Callable[[Object, Any], Object]]:
         """Return the types of patches that a kind takes: its API must know which lists merge."""
         if (target.kind.group, target.kind.plural) in _BUILT_IN:
-            return _PATCHES
-        return {name: make for name, make in _PATCHES.items() if name != _STRATEGIC}
+            return _PATCH_FUNCTIONS
+        return {
+            name: apply_patch
+            for name, apply_patch in _PATCH_FUNCTIONS.items()
+            if name != _STRATEGIC_TYPE
+        }
 
     async def _apply(
-        self, request: web.Request, target: _Target, writing: WriteRequest
+        self, request: web.Request, target: _Target, write_request: WriteRequest
     ) -> web.Response:
-        if not writing.options.manager:
+        if not write_request.options.manager:
             raise RequestError(400, "BadRequest", "fieldManager: it is required for an apply patch")
         configuration = await self._bodies.object(request)
         check_type(configuration, target.kind.name, target.kind.api_version)
-        given = configuration.get("metadata") or {}
-        if not isinstance(given, dict):
+        given_metadata = configuration.get("metadata") or {}
+        if not isinstance(given_metadata, dict):
             raise RequestError(400, "BadRequest", "the metadata of the body is not an object")
-        metadata = {**given, "name": target.name}
+        metadata = {**given_metadata, "name": target.name}
         if target.key.namespace:
             metadata["namespace"] = target.key.namespace
         whole = {
@@ -431,17 +439,17 @@ class ApiServer:
         }
         if self._store.is_absent(target.kind, target.key):
             self._authorize_target(request, target, "create")
-        done, new = await self._store.apply(
-            target.kind, target.key, whole, writing.options, force=flag(request, "force")
+        applied, is_new = await self._store.apply(
+            target.kind, target.key, whole, write_request.options, force=flag(request, "force")
         )
-        return self._write_response(request, target, done, writing, 201 if new else 200)
+        return self._write_response(request, target, applied, write_request, 201 if is_new else 200)
 
     async def _delete(self, request: web.Request, target: _Target) -> web.Response:
         options = await self._delete_options(request)
-        left = await self._store.delete(Remove(kind=target.kind, key=target.key), options)
-        if left["metadata"].get("deletionTimestamp"):
-            return _json(left)  # finalizers keep it
-        return _json(deletion_status(target.kind, left))
+        deleted = await self._store.delete(Remove(kind=target.kind, key=target.key), options)
+        if deleted["metadata"].get("deletionTimestamp"):
+            return _json(deleted)  # finalizers keep it
+        return _json(deletion_status(target.kind, deleted))
 
     async def _delete_all(self, request: web.Request, target: _Target) -> web.Response:
         options = await self._delete_options(request)
@@ -467,57 +475,59 @@ class ApiServer:
     async def _watch(self, request: web.Request, target: _Target) -> web.StreamResponse:
         selection = Selection(request, target.resource)
         start = freshness.watch_start(request)
-        limit = int(number_text(request, "timeoutSeconds") or 0) or None
+        timeout_seconds = int(number_text(request, "timeoutSeconds") or 0) or None
         bookmarks = flag(request, "allowWatchBookmarks")
-        first: list[Object] = []
+        initial_objects: list[Object] = []
         since = start.since
         if start.send_initial:
             listing = self._store.list(target.kind, target.namespace, selection.equalities())
-            first = [obj for obj in listing.items if selection.matches(obj)]
+            initial_objects = [obj for obj in listing.items if selection.matches(obj)]
             # What there has not been yet cannot be waited for: to begin there is refused.
             since = max(listing.version, since or "0", key=int)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        shown = self._view(request, target)
+        view = self._view(request, target)
         watch = Watch(
             request,
             response,
             target.kind,
             lambda: self._store.version,
-            shown,
+            view,
             self._bookmark_interval,
         )
         await watch.run(
-            first,
+            initial_objects,
             lambda: self._store.subscribe(target.kind, since, target.namespace),
             selection.matches,
             first_version=since
             if start.initial_bookmark and start.send_initial and bookmarks
             else None,
-            seconds=limit,
+            seconds=timeout_seconds,
             bookmarks=bookmarks,
         )
         return response
 
     async def _log(self, request: web.Request, target: _Target) -> web.StreamResponse:
         pod = self._store.get(target.kind, target.key)
-        asked = podlogs.read_request(request, pod)
-        logs.check_started(pod, asked.container)
+        log_request = podlogs.read_request(request, pod)
+        logs.check_started(pod, log_request.container)
         if self._pod_logs is None:
             raise NotFound("what pods print is not kept by this cluster")
 
-        def ended() -> bool:
+        def has_ended() -> bool:
             try:
-                now = self._store.get(target.kind, target.key)
+                current = self._store.get(target.kind, target.key)
             except NotFound:
                 return True
             # One that has taken its name prints elsewhere.
-            same = now["metadata"]["uid"] == pod["metadata"]["uid"]
-            return not (same and asked.follow) or logs.has_ended(now, asked.container)
+            is_same_pod = current["metadata"]["uid"] == pod["metadata"]["uid"]
+            return not (is_same_pod and log_request.follow) or logs.has_ended(
+                current, log_request.container
+            )
 
-        with self._followers.admit(asked):
-            opened = self._pod_logs.open(pod, asked.container, asked.lines)
-            return await podlogs.answer(request, opened, asked.max_bytes, ended)
+        with self._followers.admit(log_request):
+            pod_log = self._pod_logs.open(pod, log_request.container, log_request.lines)
+            return await podlogs.answer(request, pod_log, log_request.max_bytes, has_ended)
 
     async def _review(
         self, request: web.Request, group: str, plural: str, namespace: str
@@ -527,11 +537,11 @@ class ApiServer:
             raise RequestError(405, "MethodNotAllowed", f"{request.method} is not served here")
         attributes = Attributes(verb="create", group=group, resource=plural, namespace=namespace)
         self._authorize(request, attributes)
-        asked = await self._bodies.object(request)
+        review = await self._bodies.object(request)
         if namespace:
-            asked["metadata"] = {**(asked.get("metadata") or {}), "namespace": namespace}
-        done = reviews.answer(plural, asked, request[_USER], self._authorizer)
-        return _json(done, 201)
+            review["metadata"] = {**(review.get("metadata") or {}), "namespace": namespace}
+        answered_review = reviews.answer(plural, review, request[_USER], self._authorizer)
+        return _json(answered_review, 201)
 
 
 _BUILT_IN: Final = {(each.group, each.plural) for each in BUILT_IN}
@@ -547,9 +557,9 @@ def _json(
     warnings: Sequence[str] = (),
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> web.Response:
-    whole = CIMultiDict(headers)
+    all_headers = CIMultiDict(headers)
     for each in warningheaders.values(warnings):
-        whole.add("Warning", each)
+        all_headers.add("Warning", each)
     return web.Response(
-        body=orjson.dumps(body), status=status, content_type="application/json", headers=whole
+        body=orjson.dumps(body), status=status, content_type="application/json", headers=all_headers
     )

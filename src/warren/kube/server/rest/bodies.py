@@ -18,7 +18,7 @@ from warren.kube.server.rest import protobuf, yamltext
 from warren.kube.server.rest.requests import RequestError
 
 MAX_BYTES: Final = 3 * 2**20
-"""Bytes of a body."""
+"""The most bytes that a body may have."""
 
 MAX_DEPTH: Final = 100
 """Levels of objects and lists in one another. What works on objects recurses, and what writes
@@ -31,7 +31,7 @@ write JSON; as kubectl does, whatever its users write."""
 _SMALL_BYTES: Final = 2**12
 """Bytes that are read in less time than it takes to wait for a thread."""
 
-_YAML: Final = ("application/yaml", "application/apply-patch+yaml")
+_YAML_TYPES: Final = ("application/yaml", "application/apply-patch+yaml")
 
 
 class Bodies:
@@ -43,19 +43,19 @@ class Bodies:
         max_bytes: int = MAX_BYTES,
         max_yaml_bytes: int = _MAX_YAML_BYTES,
         max_depth: int = MAX_DEPTH,
-        small: int = _SMALL_BYTES,
+        small_bytes: int = _SMALL_BYTES,
     ) -> None:
         self.max_bytes = max_bytes
         self._max_yaml_bytes = max_yaml_bytes
         self._max_depth = max_depth
-        self._small = small
-        self._thread = asyncio.Lock()
+        self._small_bytes = small_bytes
+        self._thread_lock = asyncio.Lock()
 
     async def value(self, request: web.Request) -> Any:
         """Read the body. Raises RequestError."""
         data = await request.read()
         try:
-            return await self._read(request.content_type, data)
+            return await self._parse(request.content_type, data)
         except protobuf.UnknownKind as error:
             raise RequestError(415, "UnsupportedMediaType", str(error)) from None
         except protobuf.Malformed as error:
@@ -72,11 +72,11 @@ class Bodies:
             raise RequestError(400, "BadRequest", "the body is not an object")
         return found
 
-    async def _read(self, content_type: str, data: bytes) -> Any:
+    async def _parse(self, content_type: str, data: bytes) -> Any:
         if content_type == protobuf.CONTENT_TYPE:
-            return self._check_depth(await self._read_in_thread(protobuf.decode, data))
-        if content_type in _YAML:
-            # What is JSON is YAML, too; kubectl applies so.
+            return self._check_depth(await self._parse_in_thread(protobuf.decode, data))
+        if content_type in _YAML_TYPES:
+            # JSON is YAML, too: kubectl sends JSON under the type of YAML when it applies.
             with suppress(orjson.JSONDecodeError):
                 return self._json(data)
             if len(data) > self._max_yaml_bytes:
@@ -86,7 +86,7 @@ class Bodies:
                     f"the body is {len(data)} bytes of YAML, of which {self._max_yaml_bytes} are "
                     f"read: send it as JSON, of which {self.max_bytes} are",
                 )
-            return await self._read_in_thread(
+            return await self._parse_in_thread(
                 partial(yamltext.load, max_depth=self._max_depth), data
             )
         return self._json(data)
@@ -106,21 +106,21 @@ class Bodies:
             )
         return value
 
-    async def _read_in_thread(self, read: Callable[[bytes], Any], data: bytes) -> Any:
-        if len(data) <= self._small:
-            return read(data)
-        async with self._thread:
-            return await asyncio.to_thread(read, data)
+    async def _parse_in_thread(self, parse: Callable[[bytes], Any], data: bytes) -> Any:
+        if len(data) <= self._small_bytes:
+            return parse(data)
+        async with self._thread_lock:
+            return await asyncio.to_thread(parse, data)
 
 
 def is_nested_deeper(value: Any, levels: int) -> bool:
     """Return whether objects and lists are nested deeper than so many levels."""
-    found = [value]
+    values = [value]
     for _ in range(levels):
-        found = [
+        values = [
             inner
-            for each in found
+            for each in values
             if isinstance(each, dict | list)
             for inner in (each.values() if isinstance(each, dict) else each)
         ]
-    return any(isinstance(each, dict | list) for each in found)
+    return any(isinstance(each, dict | list) for each in values)

@@ -17,15 +17,15 @@ def versions() -> dict[str, Any]:
 
 def groups(resources: Iterable[Resource]) -> dict[str, Any]:
     """Return the API groups (`/apis`)."""
-    found: dict[str, list[str]] = {}
+    versions_by_group: dict[str, list[str]] = {}
     for resource in resources:
         if resource.group:
-            versions = found.setdefault(resource.group, [])
+            versions = versions_by_group.setdefault(resource.group, [])
             versions.extend(version for version in resource.versions if version not in versions)
     return {
         "kind": "APIGroupList",
         "apiVersion": "v1",
-        "groups": [group(name, versions) for name, versions in sorted(found.items())],
+        "groups": [group(name, versions) for name, versions in sorted(versions_by_group.items())],
     }
 
 
@@ -70,7 +70,7 @@ def resources_of(resources: Iterable[Resource], group: str, version: str) -> dic
 def documents(resources: Sequence[Resource]) -> dict[str, bytes]:
     """Return the OpenAPI documents of all groups and versions (`/openapi/v3/PATH`), by path."""
     group_versions = {(each.group, version) for each in resources for version in each.versions}
-    found = {}
+    document_by_path = {}
     for group, version in sorted(group_versions):
         schemas = {
             each.plural: each.schemas[version]
@@ -78,8 +78,8 @@ def documents(resources: Sequence[Resource]) -> dict[str, bytes]:
             if each.group == group and version in each.schemas
         }
         document = openapi.document(group, version, resources, schemas)
-        found[openapi.group_version_path(group, version)] = orjson.dumps(document)
-    return found
+        document_by_path[openapi.group_version_path(group, version)] = orjson.dumps(document)
+    return document_by_path
 
 
 def version() -> dict[str, str]:

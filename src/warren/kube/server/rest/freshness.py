@@ -46,8 +46,8 @@ def list_version(request: web.Request) -> ListVersion:
     version = number_text(request, "resourceVersion")
     min_version = int(version or 0)
     if min_version and request.query.get("continue"):
-        words = "specifying resource version is not allowed when using continue"
-        raise RequestError(400, "BadRequest", words)
+        message = "specifying resource version is not allowed when using continue"
+        raise RequestError(400, "BadRequest", message)
     match = request.query.get(_MATCH, "")
     # A list in pages from a version on, without a match, is exact in Kubernetes.
     paged = not match and int(number_text(request, "limit") or 0) > 0
@@ -59,16 +59,18 @@ def watch_start(request: web.Request) -> WatchStart:
     _raise_if_invalid([*_watch_violations(request)])
     version = number_text(request, "resourceVersion")
     since = "" if version == "0" else version
-    asked = _send_initial(request)
+    send_initial = _send_initial(request)
     return WatchStart(
-        since, send_initial=not since if asked is None else asked, initial_bookmark=asked is True
+        since,
+        send_initial=not since if send_initial is None else send_initial,
+        initial_bookmark=send_initial is True,
     )
 
 
 def _send_initial(request: web.Request) -> bool | None:
     """Return whether what is there is asked for; None where nothing is said."""
-    given = request.query.get(_INITIAL)
-    return None if given is None else given.lower() not in ("false", "0")
+    text = request.query.get(_INITIAL)
+    return None if text is None else text.lower() not in ("false", "0")
 
 
 def _list_violations(request: web.Request) -> Iterator[Cause]:
@@ -76,12 +78,12 @@ def _list_violations(request: web.Request) -> Iterator[Cause]:
     if match:
         if not version:
             yield _forbidden(_MATCH, f"{_MATCH} is forbidden unless resourceVersion is provided")
-        yield from _continuing(request)
+        yield from _continue_violations(request)
         if match not in (_EXACT, _NOT_OLDER):
             yield _unsupported(match, _EXACT, _NOT_OLDER, "")
         if match == _EXACT and version == "0":
-            words = f'{_MATCH} "exact" is forbidden for resourceVersion "0"'
-            yield _forbidden(_MATCH, words)
+            message = f'{_MATCH} "exact" is forbidden for resourceVersion "0"'
+            yield _forbidden(_MATCH, message)
     if _send_initial(request) is not None:
         yield _forbidden(_INITIAL, f"{_INITIAL} is forbidden for list")
 
@@ -92,14 +94,14 @@ def _watch_violations(request: web.Request) -> Iterator[Cause]:
         yield _forbidden(_MATCH, f"{_INITIAL} requires setting {_MATCH} to {_NOT_OLDER}")
     if match:
         if send_initial is None:
-            words = f"{_MATCH} is forbidden for watch unless {_INITIAL} is provided"
-            yield _forbidden(_MATCH, words)
+            message = f"{_MATCH} is forbidden for watch unless {_INITIAL} is provided"
+            yield _forbidden(_MATCH, message)
         if match != _NOT_OLDER:
             yield _unsupported(match, _NOT_OLDER)
-        yield from _continuing(request)
+        yield from _continue_violations(request)
 
 
-def _continuing(request: web.Request) -> Iterator[Cause]:
+def _continue_violations(request: web.Request) -> Iterator[Cause]:
     if request.query.get("continue"):
         yield _forbidden(_MATCH, f"{_MATCH} is forbidden when continue is provided")
 
@@ -110,8 +112,8 @@ def _forbidden(field: str, why: str) -> Cause:
 
 def _unsupported(value: str, *known: str) -> Cause:
     supported = ", ".join(f'"{each}"' for each in known)
-    words = f'Unsupported value: "{value}": supported values: {supported}'
-    return Cause(_MATCH, "FieldValueNotSupported", words)
+    message = f'Unsupported value: "{value}": supported values: {supported}'
+    return Cause(_MATCH, "FieldValueNotSupported", message)
 
 
 def _raise_if_invalid(causes: list[Cause]) -> None:

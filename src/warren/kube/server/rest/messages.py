@@ -41,7 +41,7 @@ KINDS: Final[Mapping[tuple[str, str], str]] = {
 } | {("events.k8s.io/v1", "Event"): "EventsEvent"}
 """The message of each kind; two kinds have the same name."""
 
-_FIELD: Final = re.compile(r"(\d+)\.(\w*)(?::(\w+))?(\[\]|\{\})?(!?)")
+_FIELD_PATTERN: Final = re.compile(r"(\d+)\.(\w*)(?::(\w+))?(\[\]|\{\})?(!?)")
 """NUMBER.NAME:TYPE and `[]` for a list, `{}` for a map, `!` for what is kept when it is zero.
 
 A field without a type is a string; one without a name is written among its owner's fields.
@@ -417,9 +417,9 @@ def _parse(table: str) -> dict[str, dict[int, Field]]:
     for word in table.split():
         if word.endswith(":"):
             fields = messages[word[:-1]] = {}
-        elif match := _FIELD.fullmatch(word):
-            number, name, kind, collection, keeps_zero = match.groups(default="")
-            fields[int(number)] = Field(name, kind or "string", collection, bool(keeps_zero))
+        elif match := _FIELD_PATTERN.fullmatch(word):
+            number, name, type_name, collection, keeps_zero = match.groups(default="")
+            fields[int(number)] = Field(name, type_name or "string", collection, bool(keeps_zero))
         else:
             raise ValueError(f"{word!r} is no field")
     return messages

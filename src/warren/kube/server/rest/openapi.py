@@ -32,7 +32,7 @@ _UNSPECIFIED: Final[Mapping[str, Any]] = {
 
 
 VERSION_2: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-_EMPTY: Final = ("2.0", "Warren")
+_EMPTY_VERSION_AND_TITLE: Final = ("2.0", "Warren")
 
 
 def empty_document() -> bytes:
@@ -41,7 +41,7 @@ def empty_document() -> bytes:
     kubectl checks the objects of a `kind: List` against it before it sends them, and passes
     over what is not in it. The server checks them anyway.
     """
-    version, title = (each.encode() for each in _EMPTY)
+    version, title = (each.encode() for each in _EMPTY_VERSION_AND_TITLE)
     info = _message(1, title) + _message(2, version)
     return _message(1, version) + _message(2, info)
 
@@ -61,9 +61,9 @@ def index(documents: Mapping[str, bytes]) -> dict[str, Any]:
     Clients keep a document for as long as its address is the same: the hash is in it.
     """
     paths = {}
-    for where, encoded in documents.items():
+    for path, encoded in documents.items():
         digest = hashlib.sha256(encoded).hexdigest().upper()
-        paths[where] = {"serverRelativeURL": f"/openapi/v3/{where}?hash={digest}"}
+        paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
     return {"paths": paths}
 
 
@@ -125,15 +125,17 @@ _QUERY_TYPES: Final = {
     "timeoutSeconds": "integer",
     "watch": "boolean",
 }
-_WATCH: Final = ("allowWatchBookmarks", "fieldSelector", "labelSelector", "resourceVersion",
-                 "timeoutSeconds", "watch")  # fmt: skip
-_WRITE: Final = ("dryRun", "fieldManager", "fieldValidation")
+_LIST_QUERIES: Final = (
+    "allowWatchBookmarks", "fieldSelector", "labelSelector", "resourceVersion", "timeoutSeconds",
+    "watch",
+)  # fmt: skip
+_WRITE_QUERIES: Final = ("dryRun", "fieldManager", "fieldValidation")
 _VERBS: Final = {
-    "list": _Verb(action="list", queries=_WATCH),
+    "list": _Verb(action="list", queries=_LIST_QUERIES),
     "read": _Verb(action="get"),
-    "create": _Verb(action="post", queries=_WRITE, content_types=(_JSON,), code=201),
-    "replace": _Verb(action="put", queries=_WRITE, content_types=(_JSON,)),
-    "patch": _Verb(action="patch", queries=(*_WRITE, "force"), content_types=PATCHES),
+    "create": _Verb(action="post", queries=_WRITE_QUERIES, content_types=(_JSON,), code=201),
+    "replace": _Verb(action="put", queries=_WRITE_QUERIES, content_types=(_JSON,)),
+    "patch": _Verb(action="patch", queries=(*_WRITE_QUERIES, "force"), content_types=PATCHES),
     "delete": _Verb(action="delete", queries=("dryRun",)),
 }
 
@@ -143,13 +145,13 @@ _VERBS: Final = {
 
 def _object(kind: Kind, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a kind's schema with what every object has, which definitions need not say."""
-    said = schema.get("properties", {})
+    declared = schema.get("properties", {})
     properties = {
-        "apiVersion": {"type": "string", **said.get("apiVersion", {})},
-        "kind": {"type": "string", **said.get("kind", {})},
+        "apiVersion": {"type": "string", **declared.get("apiVersion", {})},
+        "kind": {"type": "string", **declared.get("kind", {})},
         "metadata": {"allOf": [_ref(f"{_META}.ObjectMeta")], "description": "Standard metadata."},
     }
-    return {**schema, "properties": {**said, **properties}, _GVK: [_gvk(kind)]}
+    return {**schema, "properties": {**declared, **properties}, _GVK: [_gvk(kind)]}
 
 
 def _list(kind: Kind) -> dict[str, Any]:
@@ -271,14 +273,15 @@ _SHARED_SCHEMAS: Final[Mapping[str, Any]] = {
 
 def _paths(kind: Kind) -> dict[str, Any]:
     root = f"/{group_version_path(kind.group, kind.version)}"
-    inside = f"{root}/namespaces/{{namespace}}" if kind.namespaced else root
-    several, one = f"{inside}/{kind.plural}", f"{inside}/{kind.plural}/{{name}}"
-    paths = {several: _collection(kind), one: _single(kind)}
+    scope_path = f"{root}/namespaces/{{namespace}}" if kind.namespaced else root
+    collection_path = f"{scope_path}/{kind.plural}"
+    object_path = f"{collection_path}/{{name}}"
+    paths = {collection_path: _collection(kind), object_path: _single(kind)}
     if kind.namespaced:
-        everywhere = {"get": _operation(kind, "list", "ForAllNamespaces")}
-        paths[f"{root}/{kind.plural}"] = everywhere
+        list_everywhere = {"get": _operation(kind, "list", "ForAllNamespaces")}
+        paths[f"{root}/{kind.plural}"] = list_everywhere
     if kind.status:
-        paths[f"{one}/status"] = _status(kind)
+        paths[f"{object_path}/status"] = _read_and_change(kind)
     return paths
 
 
@@ -291,10 +294,10 @@ def _collection(kind: Kind) -> dict[str, Any]:
 
 
 def _single(kind: Kind) -> dict[str, Any]:
-    return {**_status(kind, ""), "delete": _operation(kind, "delete")}
+    return {**_read_and_change(kind, ""), "delete": _operation(kind, "delete")}
 
 
-def _status(kind: Kind, suffix: str = "Status") -> dict[str, Any]:
+def _read_and_change(kind: Kind, suffix: str = "Status") -> dict[str, Any]:
     return {
         "parameters": [*_path_parameters(kind), _parameter("name", "path")],
         "get": _operation(kind, "read", suffix),
@@ -311,12 +314,12 @@ def _operation(kind: Kind, name: str, suffix: str = "") -> dict[str, Any]:
     verb = _VERBS[name]
     group = "".join(part.title() for part in (kind.group or "core").split("."))
     scope = "Namespaced" if kind.namespaced else ""
-    answer = _ref(f"{name_of(kind)}List" if name == "list" else name_of(kind))
+    answer_schema = _ref(f"{name_of(kind)}List" if name == "list" else name_of(kind))
     operation = {
         "operationId": f"{name}{group}{kind.version.title()}{scope}{kind.name}{suffix}",
         "parameters": [_parameter(query, "query", _QUERY_TYPES[query]) for query in verb.queries],
         "responses": {
-            str(verb.code): {"description": "OK", "content": {_JSON: {"schema": answer}}}
+            str(verb.code): {"description": "OK", "content": {_JSON: {"schema": answer_schema}}}
         },
         "x-kubernetes-action": verb.action,
         _GVK: _gvk(kind),
@@ -328,6 +331,6 @@ def _operation(kind: Kind, name: str, suffix: str = "") -> dict[str, Any]:
     return operation
 
 
-def _parameter(name: str, where: str, type: str = "string") -> dict[str, Any]:
-    parameter = {"name": name, "in": where, "schema": {"type": type}}
-    return {**parameter, "required": True} if where == "path" else parameter
+def _parameter(name: str, location: str, type: str = "string") -> dict[str, Any]:
+    parameter = {"name": name, "in": location, "schema": {"type": type}}
+    return {**parameter, "required": True} if location == "path" else parameter

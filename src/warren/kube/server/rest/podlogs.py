@@ -34,8 +34,9 @@ class LogRequest(msgspec.Struct, frozen=True):
 
     container: str
     lines: int | None
+    """How many of the last lines; None for all."""
     max_bytes: int | None
-    """Bytes."""
+    """The most bytes to send; None for all."""
     follow: bool
 
 
@@ -44,8 +45,8 @@ def read_request(request: web.Request, pod: Object) -> LogRequest:
     name = pod["metadata"]["name"]
     container = container_of(pod, request.query.get("container", ""))
     if flag(request, "previous"):
-        words = f'previous terminated container "{container}" in pod "{name}" not found'
-        raise RequestError(400, "BadRequest", words)
+        message = f'previous terminated container "{container}" in pod "{name}" not found'
+        raise RequestError(400, "BadRequest", message)
     for each in _TIME_OPTIONS:
         if request.query.get(each):
             raise RequestError(400, "BadRequest", f"{each}: {_NO_TIMES}; ask for tailLines")
@@ -53,8 +54,8 @@ def read_request(request: web.Request, pod: Object) -> LogRequest:
         raise RequestError(400, "BadRequest", f"timestamps: {_NO_TIMES}")
     stream = request.query.get("stream") or "All"
     if stream != "All":
-        words = "stream: standard output and error are not kept apart here; ask for All"
-        raise RequestError(400, "BadRequest", words)
+        message = "stream: standard output and error are not kept apart here; ask for All"
+        raise RequestError(400, "BadRequest", message)
     lines, max_bytes = number_text(request, "tailLines"), number_text(request, "limitBytes")
     if max_bytes and not int(max_bytes):
         raise RequestError(422, "Invalid", "limitBytes: Invalid value: 0: must be greater than 0")
@@ -77,15 +78,15 @@ class Followers:
         self._count = 0
 
     @contextmanager
-    def admit(self, asked: LogRequest) -> Iterator[None]:
+    def admit(self, log_request: LogRequest) -> Iterator[None]:
         """Count a client that follows, for a block. Raises RequestError for one too many."""
-        if not asked.follow:
+        if not log_request.follow:
             yield
             return
         if self._count >= self._max_followers:
-            words = f"{self._max_followers} clients follow logs already: "
-            words += "ask again later, or without follow"
-            raise RequestError(429, "TooManyRequests", words)
+            message = f"{self._max_followers} clients follow logs already: "
+            message += "ask again later, or without follow"
+            raise RequestError(429, "TooManyRequests", message)
         self._count += 1
         try:
             yield
@@ -95,20 +96,20 @@ class Followers:
 
 async def answer(
     request: web.Request,
-    opened: Log,
+    log: Log,
     max_bytes: int | None,
     has_ended: Callable[[], bool],
     pause: float = PAUSE,
 ) -> web.StreamResponse:
     """Send what is printed until the container `has_ended`, and `max_bytes` at most."""
     response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
-    with closing(opened) as log:
+    with closing(log):
         # What there is when it has ended is all: this is known before it is read.
-        last = has_ended()
+        is_last = has_ended()
         piece = await log.read()
         await response.prepare(request)
         try:
-            while piece or not last:
+            while piece or not is_last:
                 if piece:
                     await response.write(piece if max_bytes is None else piece[:max_bytes])
                     max_bytes = None if max_bytes is None else max_bytes - len(piece)
@@ -118,7 +119,7 @@ async def answer(
                     break  # the client is gone
                 else:
                     await asyncio.sleep(pause)
-                last = has_ended()
+                is_last = has_ended()
                 piece = await log.read()
         except ConnectionError:
             pass  # it has hung up

@@ -41,15 +41,15 @@ def decode(data: bytes) -> dict[str, Any]:
     envelope = dict(_fields(data[len(_MAGIC) :]))
     if _text(envelope.get(3, b"")) or _text(envelope.get(4, b"")) not in ("", CONTENT_TYPE):
         raise Malformed("the object in the body is not written in protobuf")
-    meta: dict[str, Any] = {}
-    _read("TypeMeta", envelope.get(1, b""), meta)
-    api_version, kind = meta.get("apiVersion", ""), meta.get("kind", "")
+    type_meta: dict[str, Any] = {}
+    _read_message("TypeMeta", envelope.get(1, b""), type_meta)
+    api_version, kind = type_meta.get("apiVersion", ""), type_meta.get("kind", "")
     # A client deletes in the words of the group that it deletes from.
     message = kind if kind == "DeleteOptions" else KINDS.get((api_version, kind))
     if message is None:
         raise UnknownKind(f"{kind!r} of {api_version!r} is read from JSON or YAML, not protobuf")
     obj: dict[str, Any] = {"apiVersion": api_version, "kind": kind}
-    _read(message, envelope.get(2, b""), obj)
+    _read_message(message, envelope.get(2, b""), obj)
     return obj
 
 
@@ -60,7 +60,7 @@ _Value = int | bytes | None
 
 _VARINT: Final = 0
 _BYTES: Final = 2
-_FIXED: Final = {1: 8, 5: 4}
+_FIXED_SIZES: Final = {1: 8, 5: 4}
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, _Value]]:
@@ -68,20 +68,20 @@ def _fields(data: bytes) -> Iterator[tuple[int, _Value]]:
     position = 0
     while position < len(data):
         key, position = _varint(data, position)
-        number, wire = key >> 3, key & 7
+        number, wire_type = key >> 3, key & 7
         if not number:
             raise Malformed("a field has the number 0")
         value: _Value = None
-        if wire == _VARINT:
+        if wire_type == _VARINT:
             value, position = _varint(data, position)
-        elif wire == _BYTES:
+        elif wire_type == _BYTES:
             size, start = _varint(data, position)
             position = start + size
             value = data[start:position]
-        elif wire in _FIXED:
-            position += _FIXED[wire]
+        elif wire_type in _FIXED_SIZES:
+            position += _FIXED_SIZES[wire_type]
         else:
-            raise Malformed(f"field {number} is of a wire type that is not used: {wire}")
+            raise Malformed(f"field {number} is of a wire type that is not used: {wire_type}")
         if position > len(data):
             raise Malformed(f"the body ends within field {number}")
         yield number, value
@@ -102,7 +102,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 # Messages
 
 
-def _read(message: str, data: _Value, into: dict[str, Any]) -> None:
+def _read_message(message: str, data: _Value, into: dict[str, Any]) -> None:
     """Read a message into an object. What is there twice is merged, or the last one counts."""
     table = MESSAGES[message]
     for number, value in _fields(_bytes(data)):
@@ -113,19 +113,21 @@ def _read(message: str, data: _Value, into: dict[str, Any]) -> None:
             into.setdefault(field.name, []).append(_value(field.type, value))
         elif field.collection:
             entry = dict(_fields(_bytes(value)))
-            found = _value(field.type, entry.get(2, b""))
-            into.setdefault(field.name, {})[_text(entry.get(1, b""))] = found
-        elif field.type in MESSAGES and field.type not in _SHORT:
-            _read(field.type, value, into.setdefault(field.name, {}) if field.name else into)
-        elif (one := _value(field.type, value)) or field.keeps_zero:
-            into[field.name] = one
+            map_value = _value(field.type, entry.get(2, b""))
+            into.setdefault(field.name, {})[_text(entry.get(1, b""))] = map_value
+        elif field.type in MESSAGES and field.type not in _JSON_WRITERS:
+            _read_message(
+                field.type, value, into.setdefault(field.name, {}) if field.name else into
+            )
+        elif (single := _value(field.type, value)) or field.keeps_zero:
+            into[field.name] = single
         else:
             into.pop(field.name, None)
 
 
-def _value(kind: str, value: _Value) -> Any:
+def _value(type_name: str, value: _Value) -> Any:
     """Read one value as JSON writes it."""
-    match kind:
+    match type_name:
         case "string":
             return _text(value)
         case "bytes":
@@ -135,9 +137,9 @@ def _value(kind: str, value: _Value) -> Any:
             return number - 2**64 if number >= 2**63 else number
         case "bool":
             return _number(value) != 0
-    found: dict[str, Any] = {}
-    _read(kind, value, found)
-    return _SHORT[kind](found) if kind in _SHORT else found
+    fields: dict[str, Any] = {}
+    _read_message(type_name, value, fields)
+    return _JSON_WRITERS[type_name](fields) if type_name in _JSON_WRITERS else fields
 
 
 def _number(value: _Value) -> int:
@@ -189,7 +191,7 @@ def _fields_v1(found: Mapping[str, Any]) -> Any:
         raise Malformed("the fields that a manager owns are not JSON") from None
 
 
-_SHORT: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
+_JSON_WRITERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     "Time": lambda found: _moment(found, "seconds"),
     "MicroTime": lambda found: _moment(found, "microseconds"),
     "IntOrString": _int_or_string,

@@ -10,7 +10,7 @@ from warren.base.objects import Object
 from warren.kube.admission import User
 from warren.kube.server.writing import Propagation, WriteOptions
 
-_TRUE: Final = ("true", "True", "1")
+_TRUE_TEXTS: Final = ("true", "True", "1")
 
 
 class RequestError(Exception):
@@ -24,7 +24,7 @@ class RequestError(Exception):
 
 def flag(request: web.Request, parameter: str) -> bool:
     """Return whether a parameter is set to true."""
-    return request.query.get(parameter) in _TRUE
+    return request.query.get(parameter) in _TRUE_TEXTS
 
 
 def number_text(request: web.Request, parameter: str) -> str:
@@ -54,7 +54,7 @@ class WriteRequest:
             status=status,
             dry_run=bool(dry_run),
             manager=request.query.get("fieldManager", ""),
-            report_unknown=self._unknown,
+            report_unknown=self._report_unknown,
             warn=self._warn,
         )
 
@@ -79,12 +79,12 @@ class WriteRequest:
         if warning not in self.warnings:  # a write that is tried again is admitted again
             self.warnings.append(warning)
 
-    def _unknown(self, fields: list[str]) -> None:
-        named = [f'unknown field "{field}"' for field in fields]
+    def _report_unknown(self, fields: list[str]) -> None:
+        warnings = [f'unknown field "{field}"' for field in fields]
         if self._validation == "Strict":
-            raise RequestError(400, "BadRequest", f"strict decoding error: {', '.join(named)}")
+            raise RequestError(400, "BadRequest", f"strict decoding error: {', '.join(warnings)}")
         if self._validation == "Warn":
-            self.warnings += named
+            self.warnings += warnings
 
 
 def _propagation(policy: Any) -> Propagation | None:

@@ -28,7 +28,7 @@ class Selection:
         except Refused as error:
             raise RequestError(400, "BadRequest", str(error)) from None
         self._limit = int(number_text(request, "limit") or 0)
-        self._after, self.version = _read_continue(request.query.get("continue", ""))
+        self._after_key, self.version = _read_continue(request.query.get("continue", ""))
         """After which object the page begins, and of which version the pages are, if of one."""
 
     @property
@@ -59,23 +59,27 @@ class Selection:
         The objects are in order, and the pages after this one show them as they are then, or as
         they were in version `version`. How many come after is told where all are asked for.
         """
-        first = bisect_right(items, self._after, key=key_of) if self._after.name else 0
-        rest = items[first:] if first else items
+        first_index = (
+            bisect_right(items, self._after_key, key=key_of) if self._after_key.name else 0
+        )
+        items_after = items[first_index:] if first_index else items
         if self._selects_all:
-            page, left = (
-                (rest[: self._limit], len(rest) - self._limit) if self._limit else (rest, 0)
+            page, remaining = (
+                (items_after[: self._limit], len(items_after) - self._limit)
+                if self._limit
+                else (items_after, 0)
             )
-            more = {"remainingItemCount": left}
+            remaining_metadata = {"remainingItemCount": remaining}
         else:
-            matching = (obj for obj in rest if self.matches(obj))
-            found = [*islice(matching, self._limit + 1 if self._limit else None)]
-            page = found[: self._limit] if self._limit else found
-            left, more = len(found) - len(page), {}
-        if left <= 0:
+            matching = (obj for obj in items_after if self.matches(obj))
+            found_items = [*islice(matching, self._limit + 1 if self._limit else None)]
+            page = found_items[: self._limit] if self._limit else found_items
+            remaining, remaining_metadata = len(found_items) - len(page), {}
+        if remaining <= 0:
             return page, {}
-        goes_on = [*key_of(page[-1]), *([] if version is None else [version])]
-        token = base64.urlsafe_b64encode(orjson.dumps(goes_on)).decode()
-        return page, {"continue": token, **more}
+        continue_position = [*key_of(page[-1]), *([] if version is None else [version])]
+        token = base64.urlsafe_b64encode(orjson.dumps(continue_position)).decode()
+        return page, {"continue": token, **remaining_metadata}
 
 
 def _read_continue(token: str) -> tuple[Key, int | None]:

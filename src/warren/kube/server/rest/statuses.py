@@ -90,10 +90,10 @@ def failure(error: Exception) -> Failure | None:
             denied = f'admission webhook "{error.webhook}" denied the request: {error}'
             return Failure(error.code, error.reason, denied)
         case Denied():
-            by = (
+            denied_by = (
                 f'admission webhook "{error.webhook}" denied the request: ' if error.webhook else ""
             )
-            return Failure(403, "Forbidden", f"{by}{error}")
+            return Failure(403, "Forbidden", f"{denied_by}{error}")
         case ImpersonationForbidden():
             return Failure(403, "Forbidden", str(error))
         case Invalid():
@@ -105,14 +105,14 @@ def failure(error: Exception) -> Failure | None:
         case DiskFull():
             return Failure(507, "InsufficientStorage", str(error))
         case ResourceVersionTooLarge():
-            return Failure(504, "Timeout", str(error), _TOO_LARGE)
+            return Failure(504, "Timeout", str(error), _TOO_LARGE_DETAILS)
         case Unavailable():
             return Failure(503, "ServiceUnavailable", str(error))
         case _:
             return None
 
 
-_TOO_LARGE: Final[Mapping[str, Any]] = {
+_TOO_LARGE_DETAILS: Final[Mapping[str, Any]] = {
     "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
     "retryAfterSeconds": 1,
 }
@@ -123,13 +123,13 @@ def deletion_status(kind: Kind, obj: Object) -> dict[str, Any]:
     """Return the Status that answers the deletion of an object."""
     metadata = obj["metadata"]
     group = {"group": kind.group} if kind.group else {}
-    about = {"name": metadata["name"], **group, "kind": kind.plural, "uid": metadata["uid"]}
+    details = {"name": metadata["name"], **group, "kind": kind.plural, "uid": metadata["uid"]}
     return {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
         "status": "Success",
-        "details": about,
+        "details": details,
     }
 
 

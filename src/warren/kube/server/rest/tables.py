@@ -9,7 +9,7 @@ from warren.kube.server.printing import AGE
 from warren.kube.server.resources import Column, Resource
 from warren.kube.server.rest.views import META_VERSION, View, metadata_of
 
-_NAME: Final = {
+_NAME_COLUMN: Final = {
     "name": "Name",
     "type": "string",
     "format": "name",
@@ -30,7 +30,7 @@ def table(
         "apiVersion": META_VERSION,
         "metadata": {"resourceVersion": list_version},
         "columnDefinitions": [
-            *([] if shows_name else [_NAME]),
+            *([] if shows_name else [_NAME_COLUMN]),
             *(_definition(column) for column in columns),
         ],
         "rows": [_row(obj, columns, now, shows_name) for obj in items],
@@ -61,7 +61,7 @@ def _cell(obj: Object, column: Column, now: float) -> Any:
             return ""
         if column.type == "date":
             return age(now - parse_rfc3339(value))
-        return _CELLS.get(column.type, str)(value)
+        return _CELL_CONVERSIONS.get(column.type, str)(value)
     except (AttributeError, KeyError, TypeError, ValueError):
         return "<invalid>"  # one object that makes no sense does not hide the others
 
@@ -73,7 +73,7 @@ def _value_at(obj: Object, path: str) -> Any:
     return value
 
 
-_CELLS: Final[Mapping[str, Callable[[Any], Any]]] = {
+_CELL_CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "integer": int,
     "number": float,
     "boolean": lambda value: "true" if value else "false",

@@ -17,7 +17,7 @@ class View(StrEnum):
     METADATA = "PartialObjectMetadata"
 
 
-_VIEWS: Final = {
+_VIEW_BY_NAME: Final = {
     "Table": View.TABLE,
     "PartialObjectMetadata": View.METADATA,
     "PartialObjectMetadataList": View.METADATA,
@@ -27,14 +27,19 @@ _VIEWS: Final = {
 def accepted_view(accept: str) -> View:
     """Return the first form that a client accepts, among those that are written as JSON."""
     for each in accept.split(","):
-        media, *parameters = (part.strip() for part in each.split(";"))
-        if media not in ("application/json", "application/*", "*/*"):
+        media_type, *parameters = (part.strip() for part in each.split(";"))
+        if media_type not in ("application/json", "application/*", "*/*"):
             continue
-        given = dict(parameter.split("=", 1) for parameter in parameters if "=" in parameter)
-        if "as" not in given:
+        parameter_values = dict(
+            parameter.split("=", 1) for parameter in parameters if "=" in parameter
+        )
+        if "as" not in parameter_values:
             return View.WHOLE
-        if given["as"] in _VIEWS and f"{given.get('g')}/{given.get('v')}" == META_VERSION:
-            return _VIEWS[given["as"]]
+        if (
+            parameter_values["as"] in _VIEW_BY_NAME
+            and f"{parameter_values.get('g')}/{parameter_values.get('v')}" == META_VERSION
+        ):
+            return _VIEW_BY_NAME[parameter_values["as"]]
     return View.WHOLE
 
 

@@ -20,11 +20,11 @@ _MAX_HEADERS: Final = 64
 
 def values(warnings: Sequence[str]) -> list[str]:
     """Return the values of the Warning headers: of the first warnings, as many as fit."""
-    found = [_value(each) for each in warnings]
-    if sum(map(_size, found)) > _MAX_TOTAL_BYTES:
-        found = [_value(each[:_MAX_CHARACTERS]) for each in warnings]
-    totals = accumulate(map(_size, islice(found, _MAX_HEADERS)))
-    return found[: sum(total <= _MAX_TOTAL_BYTES for total in totals)]
+    header_values = [_value(each) for each in warnings]
+    if sum(map(_size, header_values)) > _MAX_TOTAL_BYTES:
+        header_values = [_value(each[:_MAX_CHARACTERS]) for each in warnings]
+    totals = accumulate(map(_size, islice(header_values, _MAX_HEADERS)))
+    return header_values[: sum(total <= _MAX_TOTAL_BYTES for total in totals)]
 
 
 def _value(warning: str) -> str:

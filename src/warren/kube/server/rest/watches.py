@@ -67,8 +67,8 @@ class Watch:
                     for obj in first:
                         await self._response.write(self._line(WatchEvent("ADDED", obj)))
                     if first_version is not None:
-                        ended = {"annotations": {_INITIAL_EVENTS_END: "true"}}
-                        await self._send_bookmark(first_version, ended)
+                        all_sent_metadata = {"annotations": {_INITIAL_EVENTS_END: "true"}}
+                        await self._send_bookmark(first_version, all_sent_metadata)
                     await self._follow(changes, matches, bookmarks)
         except (TimeoutError, ConnectionError):
             pass  # as the client has asked, or it has hung up
@@ -109,9 +109,11 @@ class Watch:
         if lines:
             await self._response.write(b"".join(lines))
 
-    async def _send_bookmark(self, version: str, more: Object = MappingProxyType({})) -> None:
-        """Send a bookmark with the present version; `more` is more metadata of it."""
-        metadata = {"resourceVersion": version, "creationTimestamp": None, **more}
+    async def _send_bookmark(
+        self, version: str, more_metadata: Object = MappingProxyType({})
+    ) -> None:
+        """Send a bookmark with the present version; `more_metadata` is more metadata of it."""
+        metadata = {"resourceVersion": version, "creationTimestamp": None, **more_metadata}
         kind, api_version = self._kind.name, self._kind.api_version
         obj = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
         await self._response.write(self._line(WatchEvent("BOOKMARK", obj)))
@@ -128,10 +130,12 @@ def visible_event(
 
     An object that begins to match is added for it, and one that ceases to is deleted.
     """
-    was = change.before is not None and matches(change.before)
-    now = change.type != "DELETED" and matches(change.object)
-    if not was and not now:
+    matched = change.before is not None and matches(change.before)
+    matches_now = change.type != "DELETED" and matches(change.object)
+    if not matched and not matches_now:
         return None
     event = change.event(kind)
-    own = {(False, True): "ADDED", (True, False): "DELETED"}.get((was, now), event.type)
-    return event if own == event.type else WatchEvent(own, event.object)
+    event_type = {(False, True): "ADDED", (True, False): "DELETED"}.get(
+        (matched, matches_now), event.type
+    )
+    return event if event_type == event.type else WatchEvent(event_type, event.object)

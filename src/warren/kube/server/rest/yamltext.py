@@ -55,8 +55,8 @@ def _events(data: bytes) -> Iterator[yaml.Event]:
 
 
 def _value(events: Iterator[yaml.Event], max_depth: int) -> Any:
-    whole: list[Any] = []
-    open_: list[_OpenCollection] = [_OpenCollection(whole)]
+    roots: list[Any] = []
+    open_collections: list[_OpenCollection] = [_OpenCollection(roots)]
     for event in events:
         match event:
             case yaml.AliasEvent():
@@ -65,20 +65,22 @@ def _value(events: Iterator[yaml.Event], max_depth: int) -> Any:
                     "write the value out"
                 )
             case yaml.ScalarEvent():
-                open_[-1].add(event, event.value if open_[-1].at_key else _scalar(event))
+                open_collections[-1].add(
+                    event, event.value if open_collections[-1].at_key else _scalar(event)
+                )
             case yaml.CollectionStartEvent():
-                if len(open_) > max_depth:
+                if len(open_collections) > max_depth:
                     raise Malformed(
                         f"in line {_line(event)} values are nested deeper than {max_depth} levels"
                     )
                 if event.tag not in (None, "!", *_COLLECTIONS):
                     raise Malformed(f"line {_line(event)}: the tag {event.tag} is not read here")
                 inner: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-                open_[-1].add(event, inner)
-                open_.append(_OpenCollection(inner))
+                open_collections[-1].add(event, inner)
+                open_collections.append(_OpenCollection(inner))
             case yaml.CollectionEndEvent():
-                open_.pop()
-    return whole[0] if whole else None
+                open_collections.pop()
+    return roots[0] if roots else None
 
 
 class _OpenCollection:
@@ -104,7 +106,7 @@ class _OpenCollection:
             raise Malformed(f"line {_line(event)}: a key is a list or an object, not a string")
 
 
-_implicit: Final = yaml.SafeLoader.yaml_implicit_resolvers
+_implicit_resolvers: Final = yaml.SafeLoader.yaml_implicit_resolvers
 _constructor: Final = yaml.constructor.SafeConstructor()
 
 
@@ -132,7 +134,7 @@ def _scalar(event: yaml.ScalarEvent) -> Any:
 
 def _resolve_tag(text: str) -> str:
     """Return what a plain scalar looks like; what only YAML has, as dates, is a string."""
-    for tag, pattern in _implicit.get(text[:1], ()):
+    for tag, pattern in _implicit_resolvers.get(text[:1], ()):
         if tag in _SCALARS and pattern.match(text):
             return str(tag)
     return _STRING
@@ -142,16 +144,16 @@ def _number(tag: str, node: yaml.ScalarNode) -> int | float:
     """Read a number as JSON would: whole ones of more than 64 bits are not exact. Raises."""
     if len(node.value) > _MAX_NUMBER_LENGTH:
         raise ValueError(node.value)
-    found: int | float = (
+    number: int | float = (
         _constructor.construct_yaml_int(node)
         if tag == _INT
         else _constructor.construct_yaml_float(node)
     )
-    if isinstance(found, int) and -(2**63) <= found < 2**64:
-        return found
-    if not math.isfinite(float(found)):
+    if isinstance(number, int) and -(2**63) <= number < 2**64:
+        return number
+    if not math.isfinite(float(number)):
         raise ValueError(node.value)
-    return float(found)
+    return float(number)
 
 
 def _line(event: yaml.Event) -> int:

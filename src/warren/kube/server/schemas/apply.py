@@ -40,7 +40,7 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 _NO_CHANGE: Final = Difference({}, {})
 
-_TYPE: Final = frozenset({"apiVersion", "kind"})
+_TYPE_FIELDS: Final = frozenset({"apiVersion", "kind"})
 
 _SERVER_FIELDS: Final = frozenset(
     {"name", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp",
@@ -123,28 +123,33 @@ def apply(
     if configuration.get("metadata", {}).get("managedFields"):
         raise Refused("metadata.managedFields: an applied configuration has none")
     owned_schema = _owned_schema(schema)
-    wanted, before = _body(configuration), _body(live)
-    check_unique_elements(wanted, owned_schema)
+    wanted_body, live_body = _body(configuration), _body(live)
+    check_unique_elements(wanted_body, owned_schema)
     owner = Owner("Apply", manager, "", subresource)
-    recorded = _entries(live)
-    entries = recorded or _before_first_apply(live, owned_schema, now)
-    others = {other: entry for other, entry in entries.items() if other != owner}
-    mine, last = _requested_fields(wanted, owned_schema), _fields(entries.get(owner))
-    kept = reduce(union, map(_fields, others.values()), mine)
-    after = {
+    recorded_entries = _entries(live)
+    entries = recorded_entries or _before_first_apply(live, owned_schema, now)
+    other_entries = {other: entry for other, entry in entries.items() if other != owner}
+    own_fields = _requested_fields(wanted_body, owned_schema)
+    last_fields = _fields(entries.get(owner))
+    kept_fields = reduce(union, map(_fields, other_entries.values()), own_fields)
+    new_body = {
         "metadata": {},
-        **remove_fields(merged(before, wanted, owned_schema), owned_schema, last, kept),
+        **remove_fields(
+            merged(live_body, wanted_body, owned_schema), owned_schema, last_fields, kept_fields
+        ),
     }
-    change = compare(before, after, owned_schema) or _NO_CHANGE
+    change = compare(live_body, new_body, owned_schema) or _NO_CHANGE
     if not force:
-        conceded = _last_applied(live, owned_schema) if manager == _KUBECTL else {}
-        _refuse_conflicts(others, difference(change.changed, conceded))
-    owners = _remove_changed(others, change)
-    if mine:
-        owners[owner] = _entry(owner, configuration["apiVersion"], mine, now, entries.get(owner))
-    if live is not None and change == _NO_CHANGE and owners == recorded:
+        conceded_fields = _last_applied(live, owned_schema) if manager == _KUBECTL else {}
+        _refuse_conflicts(other_entries, difference(change.changed, conceded_fields))
+    new_entries = _remove_changed(other_entries, change)
+    if own_fields:
+        new_entries[owner] = _entry(
+            owner, configuration["apiVersion"], own_fields, now, entries.get(owner)
+        )
+    if live is not None and change == _NO_CHANGE and new_entries == recorded_entries:
         return live
-    return _compose(configuration, after, live, owners)
+    return _compose(configuration, new_body, live, new_entries)
 
 
 def track_update(
@@ -163,21 +168,21 @@ def track_update(
     read: so kubectl moves its own. One empty entry (`[{}]`) is the API's way to forget them all.
     An object without owners, old or forgotten, stays so until the first apply.
     """
-    given = new["metadata"].get("managedFields")
-    entries = _entries(old) if given != [{}] else {}
+    given_entries = new["metadata"].get("managedFields")
+    entries = _entries(old) if given_entries != [{}] else {}
     if old is not None and not entries:
         return _with_managed_fields(new, [])
-    if old is not None and _are_valid(given):
+    if old is not None and _are_valid(given_entries):
         entries = _entries(new)
     change = compare(_body(old), _body(new), _owned_schema(schema)) or _NO_CHANGE
     if old is not None and change == _NO_CHANGE:
         return _with_managed_fields(new, _in_order(entries))
     owner = Owner("Update", manager, new["apiVersion"], subresource)
-    owners = _remove_changed(entries, change)
+    new_entries = _remove_changed(entries, change)
     if change.changed:
-        mine = union(_fields(owners.get(owner)), change.changed)
-        owners[owner] = _entry(owner, owner.version, mine, now)
-    return _with_managed_fields(new, _in_order(owners))
+        own_fields = union(_fields(new_entries.get(owner)), change.changed)
+        new_entries[owner] = _entry(owner, owner.version, own_fields, now)
+    return _with_managed_fields(new, _in_order(new_entries))
 
 
 # Objects
@@ -190,35 +195,35 @@ def _owned_schema(schema: Schema | None) -> Schema:
 
 def _body(obj: Object | None) -> dict[str, Any]:
     """Return what of an object can be owned, with metadata in any case."""
-    body = {name: value for name, value in (obj or {}).items() if name not in _TYPE}
+    body = {name: value for name, value in (obj or {}).items() if name not in _TYPE_FIELDS}
     metadata = body.get("metadata", {})
     body["metadata"] = {name: metadata[name] for name in metadata if name not in _SERVER_FIELDS}
     return body
 
 
 def _compose(
-    configuration: Object, body: Object, live: Object | None, owners: Mapping[Owner, Object]
+    configuration: Object, body: Object, live: Object | None, entries: Mapping[Owner, Object]
 ) -> Object:
     """Return the whole object again: its type, what the server has written, and its owners."""
     names = _SERVER_FIELDS if live is not None else ("name", "namespace")
-    written = (live if live is not None else configuration).get("metadata", {})
-    metadata = {name: value for name, value in written.items() if name in names}
+    source_metadata = (live if live is not None else configuration).get("metadata", {})
+    metadata = {name: value for name, value in source_metadata.items() if name in names}
     result = {
         "apiVersion": configuration["apiVersion"],
         "kind": configuration["kind"],
         **body,
         "metadata": {**metadata, **body["metadata"]},
     }
-    return _with_managed_fields(result, _in_order(owners))
+    return _with_managed_fields(result, _in_order(entries))
 
 
-def _with_managed_fields(obj: Object, listed: Sequence[Object]) -> Object:
+def _with_managed_fields(obj: Object, managed_fields: Sequence[Object]) -> Object:
     """Return an object with these managedFields: itself, if it has them; none if they are empty."""
-    if obj["metadata"].get("managedFields", []) == listed:
+    if obj["metadata"].get("managedFields", []) == managed_fields:
         return obj
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-    if listed:
-        metadata["managedFields"] = listed
+    if managed_fields:
+        metadata["managedFields"] = managed_fields
     return {**obj, "metadata": metadata}
 
 
@@ -227,13 +232,17 @@ def _with_managed_fields(obj: Object, listed: Sequence[Object]) -> Object:
 
 def _entries(obj: Object | None) -> dict[Owner, Object]:
     """Return the entries of an object by their owners; none if a client wrote other things."""
-    listed: Any = obj["metadata"].get("managedFields") if obj is not None else None
-    return {_owner(entry): entry for entry in listed} if _are_valid(listed) else {}
+    managed_fields: Any = obj["metadata"].get("managedFields") if obj is not None else None
+    return {_owner(entry): entry for entry in managed_fields} if _are_valid(managed_fields) else {}
 
 
-def _are_valid(listed: Any) -> bool:
+def _are_valid(managed_fields: Any) -> bool:
     """Return whether managedFields is a list of valid entries, and not empty."""
-    return bool(listed) and isinstance(listed, list | tuple) and all(map(_is_valid, listed))
+    return (
+        bool(managed_fields)
+        and isinstance(managed_fields, list | tuple)
+        and all(map(_is_valid, managed_fields))
+    )
 
 
 def _is_valid(entry: Any) -> bool:
@@ -278,11 +287,11 @@ def _fields(entry: Object | None) -> Fields:
     return fields
 
 
-def _requested_fields(wanted: Object, owned_schema: Schema) -> Fields:
+def _requested_fields(body: Object, owned_schema: Schema) -> Fields:
     """Return what a configuration asks for. Metadata alone is in every object."""
-    if not wanted["metadata"]:
-        wanted = {name: value for name, value in wanted.items() if name != "metadata"}
-    return fields_of(wanted, owned_schema)
+    if not body["metadata"]:
+        body = {name: value for name, value in body.items() if name != "metadata"}
+    return fields_of(body, owned_schema)
 
 
 def _before_first_apply(live: Object | None, owned_schema: Schema, now: str) -> dict[Owner, Object]:
@@ -304,12 +313,12 @@ def _remove_changed(entries: Mapping[Owner, Object], change: Difference) -> dict
     return result
 
 
-def _in_order(owners: Mapping[Owner, Object]) -> list[Object]:
+def _in_order(entries: Mapping[Owner, Object]) -> list[Object]:
     """Return entries in the API's order: first what is applied, then by age."""
     return [
-        owners[owner]
+        entries[owner]
         for owner in sorted(
-            owners, key=lambda each: (each[0], owners[each].get("time") or "", *each[1:])
+            entries, key=lambda each: (each[0], entries[each].get("time") or "", *each[1:])
         )
     ]
 
@@ -322,18 +331,20 @@ def _last_applied(live: Object | None, owned_schema: Schema) -> Fields:
     """
     annotations = (live or {}).get("metadata", {}).get("annotations") or {}
     try:
-        noted = json.loads(annotations.get(_LAST_APPLIED, ""))
+        last_configuration = json.loads(annotations.get(_LAST_APPLIED, ""))
     except ValueError:
         return {}
-    if not isinstance(noted, Mapping) or not isinstance(noted.get("metadata", {}), Mapping):
+    if not isinstance(last_configuration, Mapping) or not isinstance(
+        last_configuration.get("metadata", {}), Mapping
+    ):
         return {}
-    return _requested_fields(_body(noted), owned_schema)
+    return _requested_fields(_body(last_configuration), owned_schema)
 
 
-def _refuse_conflicts(others: Mapping[Owner, Object], changed: Fields) -> None:
+def _refuse_conflicts(other_entries: Mapping[Owner, Object], changed: Fields) -> None:
     causes = [
         FieldConflict(path_text(path), owner)
-        for owner, entry in sorted(others.items())
+        for owner, entry in sorted(other_entries.items())
         for path in paths(intersection(_fields(entry), changed))
     ]
     if causes:

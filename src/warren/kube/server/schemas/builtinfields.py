@@ -38,9 +38,9 @@ def _non_strings(name: str, values: Any, before: Any) -> Iterator[Cause]:
     if not isinstance(values, Mapping):
         yield mistyped(name, "object", values)
         return
-    known = before if isinstance(before, Mapping) else {}
+    values_before = before if isinstance(before, Mapping) else {}
     for key, value in values.items():
-        if value is not None and not isinstance(value, str) and value != known.get(key):
+        if value is not None and not isinstance(value, str) and value != values_before.get(key):
             yield mistyped(f"{name}[{key}]", "string", value)
 
 
@@ -48,15 +48,17 @@ def immutable_violations(kind: Kind, old: Object, new: Object) -> list[Cause]:
     """Return what is wrong with an object in the place of another: what it may not change."""
     if (kind.group, kind.plural) not in _STRING_FIELDS:
         return []
-    found = []
+    causes = []
     if kind.plural == "secrets" and old.get("type") != new.get("type"):
-        value = f'Invalid value: "{new.get("type", "")}": field is immutable'
-        found.append(Cause("type", "FieldValueInvalid", value))
+        type_message = f'Invalid value: "{new.get("type", "")}": field is immutable'
+        causes.append(Cause("type", "FieldValueInvalid", type_message))
     if old.get("immutable") is True:
         changed = [
             name for name in _IMMUTABLE_FIELDS if (old.get(name) or {}) != (new.get(name) or {})
         ]
-        freed = ["immutable"] if new.get("immutable") is not True else []
-        words = "Forbidden: field is immutable when `immutable` is set"
-        found += [Cause(name, "FieldValueForbidden", words) for name in (*freed, *changed)]
-    return found
+        unset = ["immutable"] if new.get("immutable") is not True else []
+        immutable_message = "Forbidden: field is immutable when `immutable` is set"
+        causes += [
+            Cause(name, "FieldValueForbidden", immutable_message) for name in (*unset, *changed)
+        ]
+    return causes

@@ -73,7 +73,7 @@ def _missing(field: str, name: Any, _: Any) -> Cause:
     return required(f"{field}.{name}".removeprefix("."))
 
 
-_TYPES: Final[Mapping[type, str]] = {
+_TYPE_NAMES: Final[Mapping[type, str]] = {
     dict: "object",
     list: "array",
     str: "string",
@@ -85,16 +85,16 @@ _TYPES: Final[Mapping[type, str]] = {
 
 
 def _type(field: str, wanted: Any, value: Any) -> Cause:
-    given = _json(_TYPES[type(value)])
+    type_name = _json(_TYPE_NAMES[type(value)])
     types = ",".join(name for name in wanted if name != "null")
-    complaint = f"{field} in body must be of type {types}: {given}"
-    return Cause(field, "FieldValueTypeInvalid", f"Invalid value: {given}: {complaint}")
+    complaint = f"{field} in body must be of type {types}: {type_name}"
+    return Cause(field, "FieldValueTypeInvalid", f"Invalid value: {type_name}: {complaint}")
 
 
 def _format(field: str, wanted: Any, value: Any) -> Cause:
-    given = _json(value)
-    complaint = f"{field} in body must be of type {wanted}: {given}"
-    return Cause(field, "FieldValueTypeInvalid", f"Invalid value: {given}: {complaint}")
+    quoted_value = _json(value)
+    complaint = f"{field} in body must be of type {wanted}: {quoted_value}"
+    return Cause(field, "FieldValueTypeInvalid", f"Invalid value: {quoted_value}: {complaint}")
 
 
 def _beyond_format(keyword: str, limit: Any) -> bool:
@@ -126,13 +126,13 @@ def _too_many(field: str, limit: Any, value: Any) -> Cause:
     return Cause(field, "FieldValueTooMany", message)
 
 
-def _value(complaint: str) -> Callable[[str, Any, Any], Cause]:
-    """Return what makes causes that quote the value, and the limit where the complaint has `{}`."""
+def _value_cause(complaint: str) -> Callable[[str, Any, Any], Cause]:
+    """Return a function for causes that quote the value, and the limit in place of `{}`."""
     return lambda field, limit, value: _invalid(field, value, complaint.format(limit))
 
 
-def _count(complaint: str) -> Callable[[str, Any, Any], Cause]:
-    """Return what makes causes that tell how many there are."""
+def _count_cause(complaint: str) -> Callable[[str, Any, Any], Cause]:
+    """Return a function for causes that tell how many items there are."""
     return lambda field, limit, value: _invalid(field, len(value), complaint.format(limit))
 
 
@@ -144,17 +144,17 @@ _CAUSES: Final[Mapping[str, Callable[[str, Any, Any], Cause]]] = {
     "maxLength": _too_long,
     "maxItems": _too_many,
     "maxProperties": _too_many,
-    "minLength": _value("should be at least {} chars long"),
-    "pattern": _value("should match '{}'"),
-    "minimum": _value("should be greater than or equal to {}"),
-    "maximum": _value("should be less than or equal to {}"),
-    "exclusiveMinimum": _value("should be greater than {}"),
-    "exclusiveMaximum": _value("should be less than {}"),
-    "multipleOf": _value("should be a multiple of {}"),
-    "minItems": _count("should have at least {} items"),
-    "minProperties": _count("should have at least {} properties"),
-    "anyOf": _value("must validate at least one schema (anyOf)"),
-    "oneOf": _value("must validate one and only one schema (oneOf)"),
-    "not": _value("must not validate the schema (not)"),
+    "minLength": _value_cause("should be at least {} chars long"),
+    "pattern": _value_cause("should match '{}'"),
+    "minimum": _value_cause("should be greater than or equal to {}"),
+    "maximum": _value_cause("should be less than or equal to {}"),
+    "exclusiveMinimum": _value_cause("should be greater than {}"),
+    "exclusiveMaximum": _value_cause("should be less than {}"),
+    "multipleOf": _value_cause("should be a multiple of {}"),
+    "minItems": _count_cause("should have at least {} items"),
+    "minProperties": _count_cause("should have at least {} properties"),
+    "anyOf": _value_cause("must validate at least one schema (anyOf)"),
+    "oneOf": _value_cause("must validate one and only one schema (oneOf)"),
+    "not": _value_cause("must not validate the schema (not)"),
 }
 """By keyword: the field, the keyword's value in the schema, and the value that it dislikes."""

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from warren.base.objects import Object
 
-_RULES: Final = "x-kubernetes-validations"
-_SINGLE: Final = ("items", "additionalProperties", "not")
-_LISTED: Final = ("allOf", "anyOf", "oneOf")
+_RULES_KEYWORD: Final = "x-kubernetes-validations"
+_SCHEMA_KEYWORDS: Final = ("items", "additionalProperties", "not")
+_SCHEMA_LIST_KEYWORDS: Final = ("allOf", "anyOf", "oneOf")
 _MAX_PATHS: Final = 3
 """How many paths a warning names: definitions of others have hundreds."""
 
@@ -17,9 +17,9 @@ def warnings(crd: Object) -> list[str]:
     paths = [*_rule_paths(crd)]
     if not paths:
         return []
-    more = f" and {len(paths) - _MAX_PATHS} more" if len(paths) > _MAX_PATHS else ""
+    more_text = f" and {len(paths) - _MAX_PATHS} more" if len(paths) > _MAX_PATHS else ""
     return [
-        f"{', '.join(paths[:_MAX_PATHS])}{more}: rules in CEL are not evaluated here: "
+        f"{', '.join(paths[:_MAX_PATHS])}{more_text}: rules in CEL are not evaluated here: "
         "what they alone forbid is let in"
     ]
 
@@ -34,12 +34,12 @@ def _paths_below(schema: Any, path: str) -> Iterator[str]:
     """Return the paths of rules in a schema, which is known to be one that can be served."""
     if not isinstance(schema, Mapping):
         return
-    if schema.get(_RULES):
-        yield f"{path}.{_RULES}"
+    if schema.get(_RULES_KEYWORD):
+        yield f"{path}.{_RULES_KEYWORD}"
     for key, inner in (schema.get("properties") or {}).items():
         yield from _paths_below(inner, f"{path}.properties[{key}]")
-    for name in _SINGLE:
+    for name in _SCHEMA_KEYWORDS:
         yield from _paths_below(schema.get(name), f"{path}.{name}")
-    for name in _LISTED:
+    for name in _SCHEMA_LIST_KEYWORDS:
         for number, inner in enumerate(schema.get(name) or ()):
             yield from _paths_below(inner, f"{path}.{name}[{number}]")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from warren.base.objects import Kind, Object
 
-_NAME: Final = "kubernetes.io/metadata.name"
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 """The label by which selectors know a namespace."""
 
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -21,19 +21,23 @@ def fill_in(kind: Kind, obj: Object) -> Object:
 def _namespace(obj: Object) -> Object:
     metadata = obj["metadata"]
     labels = metadata.get("labels") or {}
-    if labels.get(_NAME) == metadata.get("name"):
+    if labels.get(_NAME_LABEL) == metadata.get("name"):
         return obj
-    return {**obj, "metadata": {**metadata, "labels": {**labels, _NAME: metadata.get("name")}}}
+    return {
+        **obj,
+        "metadata": {**metadata, "labels": {**labels, _NAME_LABEL: metadata.get("name")}},
+    }
 
 
 def _secret(obj: Object) -> Object:
     new = {**obj, "type": obj.get("type") or "Opaque"}
-    plain = new.pop("stringData", None)
-    if isinstance(plain, Mapping):
-        written = {
-            name: base64.b64encode((value or "").encode()).decode() for name, value in plain.items()
+    string_data = new.pop("stringData", None)
+    if isinstance(string_data, Mapping):
+        encoded_data = {
+            name: base64.b64encode((value or "").encode()).decode()
+            for name, value in string_data.items()
         }
-        new["data"] = {**(obj.get("data") or {}), **written}
+        new["data"] = {**(obj.get("data") or {}), **encoded_data}
     return new
 
 

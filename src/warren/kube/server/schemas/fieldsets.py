@@ -1,7 +1,7 @@
 """Sets of an object's fields, in the form in which `managedFields` writes them (FieldsV1).
 
 A set is a tree of names: `f:spec` is a field, `k:{"name":"x"}` an element of a list by its
-keys, `v:"x"` one by its value, `i:0` one by its place. A name with nothing under it is in the
+keys, `v:"x"` one by its value, `i:0` one by its index. A name with nothing under it is in the
 set; one with something is only if `.` is under it. Nothing here knows an object or a schema.
 """
 

@@ -12,9 +12,9 @@ import orjson
 from warren.base.objects import Kind
 from warren.kube.server.schemas.causes import Cause
 
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN: Final = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
-_QUALIFIED: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_LABEL_PATTERN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN_PATTERN: Final = re.compile(rf"{_LABEL_PATTERN.pattern}(\.{_LABEL_PATTERN.pattern})*")
+_QUALIFIED_PATTERN: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _MAX_ANNOTATION_BYTES: Final = 256 * 2**10
@@ -23,10 +23,14 @@ _MAX_ANNOTATION_BYTES: Final = 256 * 2**10
 
 def violations(kind: Kind, metadata: Mapping[str, Any]) -> list[Cause]:
     """Return what is wrong with the names in an object's metadata, which has the right types."""
-    return [*_name(kind, metadata), *_labels(metadata), *_annotations(metadata)]
+    return [
+        *_name_violations(kind, metadata),
+        *_label_violations(metadata),
+        *_annotation_violations(metadata),
+    ]
 
 
-def _name(kind: Kind, metadata: Mapping[str, Any]) -> Iterator[Cause]:
+def _name_violations(kind: Kind, metadata: Mapping[str, Any]) -> Iterator[Cause]:
     name = metadata.get("name") or ""
     if not name:
         why = "Required value: name or generateName is required"
@@ -34,23 +38,23 @@ def _name(kind: Kind, metadata: Mapping[str, Any]) -> Iterator[Cause]:
     elif kind.group == _RBAC:
         pass  # any part of a path will do, and has been looked at: `system:node` is one
     elif (kind.group, kind.plural) == ("", "namespaces"):
-        yield from _causes("metadata.name", name, _label(name))
+        yield from _causes("metadata.name", name, _label_complaint(name))
     else:
-        yield from _causes("metadata.name", name, _subdomain(name))
+        yield from _causes("metadata.name", name, _subdomain_complaint(name))
 
 
-def _labels(metadata: Mapping[str, Any]) -> Iterator[Cause]:
+def _label_violations(metadata: Mapping[str, Any]) -> Iterator[Cause]:
     for name, value in (metadata.get("labels") or {}).items():
-        yield from _causes("metadata.labels", name, _qualified(name))
+        yield from _causes("metadata.labels", name, _qualified_complaint(name))
         if value:
-            yield from _causes("metadata.labels", value, _part(value, "a valid label"))
+            yield from _causes("metadata.labels", value, _part_complaint(value, "a valid label"))
 
 
-def _annotations(metadata: Mapping[str, Any]) -> Iterator[Cause]:
+def _annotation_violations(metadata: Mapping[str, Any]) -> Iterator[Cause]:
     annotations = metadata.get("annotations") or {}
     for name in annotations:
         # Their capitals do not matter, unlike those of labels.
-        yield from _causes("metadata.annotations", name, _qualified(name.lower()))
+        yield from _causes("metadata.annotations", name, _qualified_complaint(name.lower()))
     if (
         sum(len(f"{name}{value}".encode()) for name, value in annotations.items())
         > _MAX_ANNOTATION_BYTES
@@ -68,7 +72,7 @@ def _causes(field: str, value: str, why: str) -> Iterator[Cause]:
 # Each says what is wrong, or nothing
 
 
-def _sized(limit: int, pattern: re.Pattern[str], why: str) -> Callable[[str], str]:
+def _complaint_maker(limit: int, pattern: re.Pattern[str], why: str) -> Callable[[str], str]:
     def complaint(text: str) -> str:
         if len(text) > limit:
             return f"must be no more than {limit} characters"
@@ -78,30 +82,30 @@ def _sized(limit: int, pattern: re.Pattern[str], why: str) -> Callable[[str], st
 
 
 _ENDS: Final = "and must start and end with an alphanumeric character"
-_label: Final = _sized(
+_label_complaint: Final = _complaint_maker(
     63,
-    _LABEL,
+    _LABEL_PATTERN,
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters "
     f"or '-', {_ENDS}",
 )
-_subdomain: Final = _sized(
+_subdomain_complaint: Final = _complaint_maker(
     253,
-    _SUBDOMAIN,
+    _SUBDOMAIN_PATTERN,
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
     f"'-' or '.', {_ENDS}",
 )
 
 
-def _part(text: str, what: str) -> str:
+def _part_complaint(text: str, what: str) -> str:
     if len(text) > 63:
         return f"{what} must be no more than 63 characters"
-    if _QUALIFIED.fullmatch(text):
+    if _QUALIFIED_PATTERN.fullmatch(text):
         return ""
     return f"{what} must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}"
 
 
-def _qualified(text: str) -> str:
+def _qualified_complaint(text: str) -> str:
     prefix, slash, name = text.rpartition("/")
-    if slash and (why := _subdomain(prefix)):
+    if slash and (why := _subdomain_complaint(prefix)):
         return f"prefix part {why}"
-    return _part(name, "name part")
+    return _part_complaint(name, "name part")

@@ -18,7 +18,7 @@ _MAX_OPERATIONS: Final = 10_000
 _MAX_COPIED_BYTES: Final = 3 * 2**20
 """Bytes that all copies of one patch may add up to: each could double the object."""
 
-_MAX_SENTENCE: Final = 200
+_MAX_MESSAGE_LENGTH: Final = 200
 """The library quotes values, which may be the whole object."""
 
 
@@ -73,4 +73,4 @@ def _encode(value: Any) -> bytes:
 
 def _shortened(error: Exception) -> str:
     text = str(error)
-    return text if len(text) <= _MAX_SENTENCE else f"{text[:_MAX_SENTENCE]}..."
+    return text if len(text) <= _MAX_MESSAGE_LENGTH else f"{text[:_MAX_MESSAGE_LENGTH]}..."

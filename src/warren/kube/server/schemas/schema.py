@@ -21,10 +21,14 @@ _ABSENT: Final = object()
 _NO_FIELDS: Final[Mapping[str, Any]] = {}
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 _JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
-_UNSUPPORTED: Final = ("$ref", "definitions", "dependencies", "patternProperties", "id", "$schema",
-                       "additionalItems", "deprecated")  # fmt: skip
-_COPIED: Final = ("required", "enum", "pattern", "minLength", "maxLength", "minItems", "maxItems",
-                  "minProperties", "maxProperties", "multipleOf")  # fmt: skip
+_UNSUPPORTED_KEYWORDS: Final = (
+    "$ref", "definitions", "dependencies", "patternProperties", "id", "$schema", "additionalItems",
+    "deprecated",
+)  # fmt: skip
+_COPIED_KEYWORDS: Final = (
+    "required", "enum", "pattern", "minLength", "maxLength", "minItems", "maxItems",
+    "minProperties", "maxProperties", "multipleOf",
+)  # fmt: skip
 # Those that mean the same to Kubernetes and to the validator; others are not looked at.
 _FORMATS: Final = ("date", "date-time", "email", "hostname", "ipv4", "ipv6", "uri", "uuid")
 _INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
@@ -63,11 +67,11 @@ class Schema:
         Raises Refused for what cannot be checked: it is nested too deeply, or is no JSON.
         """
         try:
-            wrong = [] if self._validator.is_valid(obj) else self._errors(obj)
-            wrong.extend(self._root.duplicates(obj, ""))
+            causes = [] if self._validator.is_valid(obj) else self._errors(obj)
+            causes.extend(self._root.duplicates(obj, ""))
         except (TypeError, ValueError) as error:
             raise Refused(f"the object cannot be checked: {error}") from error
-        return sorted(wrong, key=lambda one: one.field)
+        return sorted(causes, key=lambda one: one.field)
 
     def _errors(self, obj: Any) -> list[Cause]:
         return [cause(error) for error in self._validator.iter_errors(obj)]
@@ -102,11 +106,11 @@ class _Node:
         "additional",
         "checks_duplicates",
         "default",
-        "defaults",
+        "field_defaults",
         "fields",
         "is_set",
         "items",
-        "keys",
+        "list_map_keys",
         "may_default",
         "null_default",
         "preserves_unknown",
@@ -130,9 +134,9 @@ class _Node:
         self.null_default: Any = None if nullable else _ABSENT
         """What takes the place of a null: itself where it is allowed."""
         self.is_set = False
-        self.keys: Sequence[str] = ()
+        self.list_map_keys: Sequence[str] = ()
         below = [node for node in (*self.fields.values(), additional, items) if node is not None]
-        self.defaults = [
+        self.field_defaults = [
             (name, node.default)
             for name, node in self.fields.items()
             if node.default is not _ABSENT
@@ -140,15 +144,13 @@ class _Node:
         # Whole branches are passed over in which there is nothing to do.
         self.prunes: bool = not preserves_unknown or any(node.prunes for node in below)
         self.may_default: bool = (
-            bool(self.fields)
-            or additional is not None
-            or (items is not None and items.may_change_items)
+            bool(self.fields) or additional is not None or (items is not None and items.may_change)
         )
         self.checks_duplicates: bool = any(node.checks_duplicates for node in below)
 
     @property
-    def may_change_items(self) -> bool:
-        """Whether defaulting may change a value here, be it null or not."""
+    def may_change(self) -> bool:
+        """Whether defaulting may change the value, be it null or not."""
         return self.may_default or self.null_default not in (None, _ABSENT)
 
     def set_default(self, default: Any) -> None:
@@ -173,9 +175,9 @@ class _Node:
     ) -> dict[str, Any]:
         result = value
         fields, additional = self.fields, self.additional
-        seen = known if isinstance(known, dict) else _NO_FIELDS
+        known_fields = known if isinstance(known, dict) else _NO_FIELDS
         for name, item in value.items():
-            before = seen.get(name, _ABSENT)
+            before = known_fields.get(name, _ABSENT)
             if item is before:
                 continue
             node = fields.get(name, additional)
@@ -211,9 +213,9 @@ class _Node:
     def _apply_object_defaults(self, value: dict[str, Any], known: Any) -> dict[str, Any]:
         result = value
         fields, additional = self.fields, self.additional
-        seen = known if isinstance(known, dict) else _NO_FIELDS
+        known_fields = known if isinstance(known, dict) else _NO_FIELDS
         for name, item in value.items():
-            before = seen.get(name, _ABSENT)
+            before = known_fields.get(name, _ABSENT)
             if item is before:
                 continue
             node = fields.get(name, additional)
@@ -227,7 +229,7 @@ class _Node:
                 continue
             if new is not item:
                 result = _with(result, value, name, new)
-        for name, default in self.defaults:
+        for name, default in self.field_defaults:
             if name not in value:
                 result = _with(result, value, name, default)
         return result
@@ -242,22 +244,26 @@ class _Node:
                 elif self.additional is not None:
                     yield from self.additional.duplicates(item, f"{path}[{name}]")
         elif isinstance(value, list | tuple):
-            if self.is_set or self.keys:
+            if self.is_set or self.list_map_keys:
                 yield from self._repeated(value, path)
             if self.items is not None and self.items.checks_duplicates:
                 for index, item in enumerate(value):
                     yield from self.items.duplicates(item, f"{path}[{index}]")
 
     def _repeated(self, values: Sequence[Any], path: str) -> Iterator[Cause]:
-        seen: set[bytes] = set()
+        identities: set[bytes] = set()
         for index, item in enumerate(values):
-            if self.keys and not isinstance(item, dict):
+            if self.list_map_keys and not isinstance(item, dict):
                 continue  # its type is wrong, which is told anyway
-            value = {key: item[key] for key in self.keys if key in item} if self.keys else item
+            value = (
+                {key: item[key] for key in self.list_map_keys if key in item}
+                if self.list_map_keys
+                else item
+            )
             identity = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-            if identity in seen:
+            if identity in identities:
                 yield duplicate(f"{path}[{index}]", value)
-            seen.add(identity)
+            identities.add(identity)
 
 
 def _child(path: str, name: str) -> str:
@@ -336,33 +342,35 @@ def _items(schema: Mapping[str, Any], path: str) -> _Node | None:
 
 def _set_list_type(node: _Node, schema: Mapping[str, Any], path: str) -> None:
     """Note in what way the items of a list are unique."""
-    kind = schema.get("x-kubernetes-list-type", "atomic")
-    if kind not in ("atomic", "set", "map"):
-        raise Refused(f"{path}.x-kubernetes-list-type: Unsupported value: {kind!r}")
+    list_type = schema.get("x-kubernetes-list-type", "atomic")
+    if list_type not in ("atomic", "set", "map"):
+        raise Refused(f"{path}.x-kubernetes-list-type: Unsupported value: {list_type!r}")
     keys = schema.get("x-kubernetes-list-map-keys", ())
-    if kind == "map":
+    if list_type == "map":
         fields = node.items.fields if node.items is not None else {}
         if not keys or not set(keys) <= fields.keys():
             raise Refused(
                 f"{path}.x-kubernetes-list-map-keys: Required value: properties of the items"
             )
-        node.keys = keys
-    node.is_set = kind == "set"
-    node.checks_duplicates = node.checks_duplicates or kind != "atomic"
+        node.list_map_keys = keys
+    node.is_set = list_type == "set"
+    node.checks_duplicates = node.checks_duplicates or list_type != "atomic"
 
 
 def _check_schema(schema: Any, path: str) -> None:
     """Raise Refused for what is no schema, or one that does not say what stands there."""
     if not isinstance(schema, Mapping):
         raise Refused(f"{path}: Invalid value: this is not a schema")
-    for name in _UNSUPPORTED:
+    for name in _UNSUPPORTED_KEYWORDS:
         if name in schema:
             raise Refused(f"{path}.{name}: Forbidden: {name} is not supported")
-    kind = schema.get("type")
-    if kind is not None and kind not in _TYPES:
-        raise Refused(f"{path}.type: Unsupported value: {kind!r}: it is one of {', '.join(_TYPES)}")
-    free = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
-    if kind is None and not any(schema.get(name) for name in free):
+    type_name = schema.get("type")
+    if type_name is not None and type_name not in _TYPES:
+        raise Refused(
+            f"{path}.type: Unsupported value: {type_name!r}: it is one of {', '.join(_TYPES)}"
+        )
+    untyped_extensions = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
+    if type_name is None and not any(schema.get(name) for name in untyped_extensions):
         raise Refused(f"{path}.type: Required value: must not be empty for specified fields")
 
 
@@ -373,8 +381,8 @@ def _check_default(node: _Node, schema: Mapping[str, Any], path: str) -> None:
     node.prune(default, "", unknown)
     if unknown:
         raise Refused(f"{path}: Invalid value: {unknown[0]} is an unknown field")
-    filled = node.apply_defaults(default)
-    for error in _validator(_json_schema(schema), path).iter_errors(filled):
+    defaulted = node.apply_defaults(default)
+    for error in _validator(_json_schema(schema), path).iter_errors(defaulted):
         raise Refused(f"{path}: {cause(error).message}")
 
 
@@ -388,32 +396,32 @@ def _mapping(schema: Mapping[str, Any], name: str, path: str) -> Mapping[str, An
 # Translating
 
 
-def _validator(translated: dict[str, Any], path: str) -> Draft7Validator:
-    # Its expressions run in linear time, as those of Kubernetes do; the others' do not.
+def _validator(json_schema: dict[str, Any], path: str) -> Draft7Validator:
+    # The patterns of this engine run in linear time, as Kubernetes' do; the default one's do not.
     try:
-        return Draft7Validator(translated, validate_formats=True, pattern_options=RegexOptions())
+        return Draft7Validator(json_schema, validate_formats=True, pattern_options=RegexOptions())
     except ValidationError as error:
         raise Refused(f"{path}{_path_text(error.instance_path)}: {error.message}") from error
 
 
 def _path_text(path: Sequence[str | int]) -> str:
     """Spell a path inside a schema: `.properties[spec].pattern`."""
-    spelled, named = "", False
+    text, after_properties = "", False
     for step in path:
-        spelled += f"[{step}]" if named or isinstance(step, int) else f".{step}"
-        named = not named and step == "properties"
-    return spelled
+        text += f"[{step}]" if after_properties or isinstance(step, int) else f".{step}"
+        after_properties = not after_properties and step == "properties"
+    return text
 
 
 def _json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON Schema that admits the same, without what does not constrain anything."""
-    result = {name: schema[name] for name in _COPIED if name in schema}
+    result = {name: schema[name] for name in _COPIED_KEYWORDS if name in schema}
     result.update(_types(schema))
     result.update(_bounds(schema))
     if schema.get("format") in _FORMATS:
         result["format"] = schema["format"]
-    result.update(_below(schema))
-    result.update(_combined(schema))
+    result.update(_nested_keywords(schema))
+    result.update(_junctor_keywords(schema))
     if schema.get("x-kubernetes-embedded-resource"):
         result["required"] = sorted({*result.get("required", ()), "apiVersion", "kind"})
     return result
@@ -443,33 +451,37 @@ def _bounds(schema: Mapping[str, Any]) -> dict[str, Any]:
     return bounds
 
 
-def _below(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _nested_keywords(schema: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     fields = schema.get("properties", {})
     if isinstance(fields, Mapping):
-        fields = {name: _inner(field) for name, field in fields.items()}
+        fields = {name: _inner_schema(field) for name, field in fields.items()}
         fields = {name: field for name, field in fields.items() if field != {}}
     if fields != {}:
         result["properties"] = fields
     for name in ("items", "not"):
         if name in schema:
-            result[name] = _inner(schema[name])
+            result[name] = _inner_schema(schema[name])
     if isinstance(schema.get("additionalProperties"), Mapping):
-        result["additionalProperties"] = _inner(schema["additionalProperties"])
+        result["additionalProperties"] = _inner_schema(schema["additionalProperties"])
     return result
 
 
-def _combined(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _junctor_keywords(schema: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name in _JUNCTORS:
         # Generators repeat in `anyOf` what the extension says already.
         if name in schema and schema[name] != _INT_OR_STRING:
-            given = schema[name]
-            result[name] = [_inner(one) for one in given] if isinstance(given, list) else given
+            alternatives = schema[name]
+            result[name] = (
+                [_inner_schema(one) for one in alternatives]
+                if isinstance(alternatives, list)
+                else alternatives
+            )
     return result
 
 
-def _inner(schema: Any) -> dict[str, Any] | None:
+def _inner_schema(schema: Any) -> dict[str, Any] | None:
     """Translate a schema; what is none becomes null, of which the validator tells the place."""
     # As it is, it might be a schema to the validator: `false`, which OpenAPI does not know.
     return _json_schema(schema) if isinstance(schema, Mapping) else None

@@ -3,7 +3,7 @@
 A merge patch (RFC 7386) that knows which lists are merged by a key of their items, and takes
 directives: `$patch` replaces or deletes, `$setElementOrder/NAME` orders, and
 `$deleteFromPrimitiveList/NAME` takes values away. Kinds that are defined by clients have none.
-What a directive says is checked before it is done: it says what type it has, and where it was.
+A directive is checked before it is done, and refused where it does not fit what is there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any, Final
 from warren.base.objects import Object
 from warren.kube.client import Refused
 
-_KEYS: Final[Mapping[str, str]] = {
+_KEY_BY_LIST: Final[Mapping[str, str]] = {
     "addresses": "type",
     "conditions": "type",
     "containers": "name",
@@ -31,16 +31,16 @@ _KEYS: Final[Mapping[str, str]] = {
 }
 """By which of their fields the items of a list are told apart; others are replaced as a whole."""
 
-_PORTS: Final = ("containerPort", "port")
+_PORT_KEYS: Final = ("containerPort", "port")
 """The same for the ports of containers and of services, which share a name."""
 
-_SETS: Final = frozenset({"finalizers", "podCIDRs"})
+_MERGED_SETS: Final = frozenset({"finalizers", "podCIDRs"})
 """Lists of plain values that are merged."""
 
-_PATCH: Final = "$patch"
-_ORDER: Final = "$setElementOrder/"
-_DELETE: Final = "$deleteFromPrimitiveList/"
-_RETAIN: Final = "$retainKeys"
+_PATCH_DIRECTIVE: Final = "$patch"
+_ORDER_PREFIX: Final = "$setElementOrder/"
+_DELETE_PREFIX: Final = "$deleteFromPrimitiveList/"
+_RETAIN_DIRECTIVE: Final = "$retainKeys"
 
 
 def strategic_merge(old: Object, patch: Any) -> Object:
@@ -50,38 +50,47 @@ def strategic_merge(old: Object, patch: Any) -> Object:
     """
     if not isinstance(patch, Mapping):
         raise Refused("a strategic merge patch is an object")
-    return _object(old, patch)
+    return _merge_object(old, patch)
 
 
-def _object(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    match patch.get(_PATCH):
+def _merge_object(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    match patch.get(_PATCH_DIRECTIVE):
         case "replace":
-            return {name: value for name, value in patch.items() if name != _PATCH}
+            return {name: value for name, value in patch.items() if name != _PATCH_DIRECTIVE}
         case "delete":
             return {}
         case None | "merge":
             pass
         case other:
-            raise Refused(f"{_PATCH}: {other!r} is not replace, delete or merge")
-    kept = set(_plain(_RETAIN, patch[_RETAIN])) if _RETAIN in patch else old
-    new = {name: old[name] for name in old if name in kept}
+            raise Refused(f"{_PATCH_DIRECTIVE}: {other!r} is not replace, delete or merge")
+    kept_names = (
+        set(_check_plain_list(_RETAIN_DIRECTIVE, patch[_RETAIN_DIRECTIVE]))
+        if _RETAIN_DIRECTIVE in patch
+        else old
+    )
+    new = {name: old[name] for name in old if name in kept_names}
     for name, value in patch.items():
-        if name.startswith(_DELETE):
-            plain, gone = name.removeprefix(_DELETE), set(_plain(name, value))
-            if (there := new.get(plain)) is not None:
-                new[plain] = [each for each in _plain(plain, there) if each not in gone]
+        if name.startswith(_DELETE_PREFIX):
+            list_name = name.removeprefix(_DELETE_PREFIX)
+            deleted_values = set(_check_plain_list(name, value))
+            if (present := new.get(list_name)) is not None:
+                new[list_name] = [
+                    each
+                    for each in _check_plain_list(list_name, present)
+                    if each not in deleted_values
+                ]
         elif name.startswith("$"):
             continue
         elif value is None:
             new.pop(name, None)
         else:
-            new[name] = _merged(name, new.get(name), value)
+            new[name] = _merge_value(name, new.get(name), value)
     for name, order in patch.items():
-        plain = name.removeprefix(_ORDER)
-        if plain != name:
-            wanted = _check_list(name, order)
-            if isinstance(new.get(plain), list):
-                new[plain] = _ordered(plain, new[plain], wanted)
+        list_name = name.removeprefix(_ORDER_PREFIX)
+        if list_name != name:
+            order_values = _check_list(name, order)
+            if isinstance(new.get(list_name), list):
+                new[list_name] = _ordered(list_name, new[list_name], order_values)
     return new
 
 
@@ -91,45 +100,45 @@ def _check_list(name: str, value: Any) -> Sequence[Any]:
     return value
 
 
-def _plain(name: str, value: Any) -> Sequence[Any]:
+def _check_plain_list(name: str, value: Any) -> Sequence[Any]:
     if any(isinstance(each, Mapping | list | tuple) for each in _check_list(name, value)):
         raise Refused(f"{name}: this is not a list of plain values")
     return _check_list(name, value)
 
 
-def _merged(name: str, old: Any, value: Any) -> Any:
+def _merge_value(name: str, old: Any, value: Any) -> Any:
     if isinstance(value, Mapping):
-        return _object(old if isinstance(old, Mapping) else {}, value)
+        return _merge_object(old if isinstance(old, Mapping) else {}, value)
     if not isinstance(value, list):
         return value
     before = list(old) if isinstance(old, list | tuple) else []
-    if name in _SETS:
-        there = set(_plain(name, before))
-        return [*before, *(each for each in _plain(name, value) if each not in there)]
-    key = _key(name, [*before, *value])
-    return _list(key, before, value) if key else value
+    if name in _MERGED_SETS:
+        present = set(_check_plain_list(name, before))
+        return [*before, *(each for each in _check_plain_list(name, value) if each not in present)]
+    key = _merge_key(name, [*before, *value])
+    return _merge_list(key, before, value) if key else value
 
 
-def _key(name: str, items: Sequence[Any]) -> str:
+def _merge_key(name: str, items: Sequence[Any]) -> str:
     """Return what tells the items of a list apart, or nothing."""
     if not all(isinstance(each, Mapping) for each in items):
         return ""
     if name == "ports":
-        return next((key for key in _PORTS if any(key in each for each in items)), "")
-    return _KEYS.get(name, "")
+        return next((key for key in _PORT_KEYS if any(key in each for each in items)), "")
+    return _KEY_BY_LIST.get(name, "")
 
 
-def _list(key: str, old: Sequence[Any], patches: Sequence[Mapping[str, Any]]) -> list[Any]:
-    if any(each.get(_PATCH) == "replace" for each in patches):
-        return [each for each in patches if _PATCH not in each]
-    found = {_identity(key, each): each for each in old if key in each}
+def _merge_list(key: str, old: Sequence[Any], patches: Sequence[Mapping[str, Any]]) -> list[Any]:
+    if any(each.get(_PATCH_DIRECTIVE) == "replace" for each in patches):
+        return [each for each in patches if _PATCH_DIRECTIVE not in each]
+    merged_by_identity = {_identity(key, each): each for each in old if key in each}
     for each in patches:
         identity = _identity(key, each)
-        if each.get(_PATCH) == "delete":
-            found.pop(identity, None)
+        if each.get(_PATCH_DIRECTIVE) == "delete":
+            merged_by_identity.pop(identity, None)
         else:
-            found[identity] = _object(found.get(identity, {}), each)
-    return list(found.values())
+            merged_by_identity[identity] = _merge_object(merged_by_identity.get(identity, {}), each)
+    return list(merged_by_identity.values())
 
 
 def _identity(key: str, item: Mapping[str, Any]) -> Any:
@@ -143,17 +152,17 @@ def _identity(key: str, item: Mapping[str, Any]) -> Any:
 
 def _ordered(name: str, items: Sequence[Any], order: Sequence[Any]) -> list[Any]:
     """Return items in an order; those that it does not name stay behind the one before them."""
-    key = _key(name, items)
-    wanted: dict[Any, int] = {}
+    key = _merge_key(name, items)
+    position_by_identity: dict[Any, int] = {}
     for each in order:
         identity = each.get(key) if isinstance(each, Mapping) else each
         if not isinstance(identity, Mapping | list | tuple):
-            wanted.setdefault(identity, len(wanted))
+            position_by_identity.setdefault(identity, len(position_by_identity))
     placed: list[tuple[int, int, Any]] = []
-    last = -1
+    last_position = -1
     for index, item in enumerate(items):
         identity = item.get(key) if key else item
         if not isinstance(identity, Mapping | list | tuple):
-            last = wanted.get(identity, last)
-        placed.append((last, index, item))
+            last_position = position_by_identity.get(identity, last_position)
+        placed.append((last_position, index, item))
     return [item for _, _, item in sorted(placed, key=lambda each: each[:2])]

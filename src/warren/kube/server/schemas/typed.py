@@ -46,24 +46,24 @@ def parts(value: Any, schema: Schema) -> dict[str, Part] | None:
         return {f"f:{name}": _field(name, inner, schema) for name, inner in value.items()}
     if _is_list(value) and schema.get("x-kubernetes-list-type") in ("map", "set"):
         items = schema.get("items", _UNTYPED)
-        found = {
+        element_parts = {
             name: Part(element, items)
             for element in value
             if (name := _element_name(element, schema)) is not None
         }
-        return found if len(found) == len(value) else None
+        return element_parts if len(element_parts) == len(value) else None
     return None
 
 
 def check_unique_elements(value: Any, schema: Schema, path: Path = ()) -> None:
     """Raise Refused for a list whose elements cannot be told apart."""
-    found = parts(value, schema)
-    if found is None and _is_list(value) and schema.get("x-kubernetes-list-type") == "map":
+    value_parts = parts(value, schema)
+    if value_parts is None and _is_list(value) and schema.get("x-kubernetes-list-type") == "map":
         keys = ", ".join(_keys(schema))
         raise Refused(f"{path_text(path)}: each element needs its own {keys}")
-    if found is None and _is_list(value) and schema.get("x-kubernetes-list-type") == "set":
+    if value_parts is None and _is_list(value) and schema.get("x-kubernetes-list-type") == "set":
         raise Refused(f"{path_text(path)}: a set has each element once")
-    for name, part in (found or {}).items():
+    for name, part in (value_parts or {}).items():
         check_unique_elements(part.value, part.schema, (*path, name))
 
 
@@ -93,13 +93,13 @@ def compare(old: Any, new: Any, schema: Schema) -> Difference | None:
             inner = compare(before[name].value, part.value, part.schema)
             if inner is None:
                 changed[name] = _all_fields(part)
-                gone = _inner_fields(before[name])
+                gone_fields = _inner_fields(before[name])
             else:
-                gone = inner.removed
+                gone_fields = inner.removed
                 if inner.changed:
                     changed[name] = inner.changed
-            if gone:
-                removed[name] = gone
+            if gone_fields:
+                removed[name] = gone_fields
     return Difference(changed, removed)
 
 
@@ -116,28 +116,28 @@ def merged(old: Any, new: Any, schema: Schema) -> Any:
 
 def remove_fields(value: Any, schema: Schema, dropped: Fields, kept: Fields) -> Any:
     """Return a value without the parts in `dropped`, but for what `kept` has of them."""
-    found = parts(value, schema)
-    if found is None:
+    value_parts = parts(value, schema)
+    if value_parts is None:
         return value
-    rest = {
+    remaining = {
         name: remove_fields(part.value, part.schema, dropped[name], kept[name])
         if name in dropped
         else part.value
-        for name, part in found.items()
+        for name, part in value_parts.items()
         if name not in dropped or name in kept
     }
     if isinstance(value, Mapping):
-        return {name.removeprefix("f:"): inner for name, inner in rest.items()}
+        return {name.removeprefix("f:"): inner for name, inner in remaining.items()}
     # An element that stays for what others own in it stays findable.
-    return [_keyed(inner, found[name].value, schema) for name, inner in rest.items()]
+    return [_keyed(inner, value_parts[name].value, schema) for name, inner in remaining.items()]
 
 
 def _field(name: str, value: Any, schema: Schema) -> Part:
     properties = schema.get("properties", _UNTYPED)
     if name in properties:
         return Part(value, properties[name], declared=True)
-    others = schema.get("additionalProperties")
-    return Part(value, others if isinstance(others, Mapping) else _UNTYPED)
+    additional = schema.get("additionalProperties")
+    return Part(value, additional if isinstance(additional, Mapping) else _UNTYPED)
 
 
 def _element_name(value: Any, schema: Schema) -> str | None:
@@ -169,10 +169,12 @@ def _is_list(value: Any) -> bool:
 
 def _owned_fields(part: Part, *, everywhere: bool = False) -> Fields:
     """Return the fields under a part that are owned; all of them, themselves, if `everywhere`."""
-    found = parts(part.value, part.schema)
-    if not found:
+    inner_parts = parts(part.value, part.schema)
+    if not inner_parts:
         return {}
-    under = {name: _owned_fields(inner, everywhere=everywhere) for name, inner in found.items()}
+    under = {
+        name: _owned_fields(inner, everywhere=everywhere) for name, inner in inner_parts.items()
+    }
     return under if part.declared and not everywhere else {SELF: {}, **under}
 
 
@@ -213,12 +215,12 @@ def _merged_map(old: Mapping[str, Any], new: Mapping[str, Any], schema: Schema) 
 
 def _merged_list(before: dict[str, Part], after: dict[str, Part]) -> Iterator[Any]:
     """Return the elements of both: in the new order, the old ones where they were."""
-    waiting, placed = deque(before), set()
+    waiting_names, placed_names = deque(before), set()
     for name, part in after.items():
-        while waiting and (waiting[0] not in after or waiting[0] in placed):
-            if waiting[0] not in after:
-                yield before[waiting[0]].value
-            waiting.popleft()
+        while waiting_names and (waiting_names[0] not in after or waiting_names[0] in placed_names):
+            if waiting_names[0] not in after:
+                yield before[waiting_names[0]].value
+            waiting_names.popleft()
         yield merged(before[name].value, part.value, part.schema) if name in before else part.value
-        placed.add(name)
-    yield from (before[name].value for name in waiting if name not in after)
+        placed_names.add(name)
+    yield from (before[name].value for name in waiting_names if name not in after)

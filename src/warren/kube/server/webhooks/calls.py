@@ -89,10 +89,10 @@ class Calls:
             log.info("webhook warns", webhook=hook.name, warning=warning)
             review.warn(warning)
         if not response.allowed:
-            why = response.status or _Status()
-            words = why.message or why.reason or "without explanation"
+            status = response.status or _Status()
+            reason = status.message or status.reason or "without explanation"
             # What a denial says of its code may not look like success.
-            raise Rejected(words, hook.name, max(why.code or 0, 400), why.reason or "")
+            raise Rejected(reason, hook.name, max(status.code or 0, 400), status.reason or "")
         return response
 
     async def _answer(self, hook: Webhook, review: Review, kind: Kind) -> "Response":
@@ -116,11 +116,11 @@ class Calls:
     def _endpoint(self, hook: Webhook) -> Endpoint:
         if hook.service is None:
             return Endpoint(hook.address, None)
-        reached = self._resolve(hook.service)
-        if reached is None:
+        host_and_port = self._resolve(hook.service)
+        if host_and_port is None:
             why = f"service {hook.service} is not to be reached"
             raise CallFailed(hook.name, f"failed to call webhook: {why}")
-        return Endpoint(f"https://{reached}{hook.address}", hook.service.host)
+        return Endpoint(f"https://{host_and_port}{hook.address}", hook.service.host)
 
 
 class HttpsSender:
@@ -153,11 +153,11 @@ class HttpsSender:
             ) as response:
                 answer = await _read(response.content)
                 if response.status != 200:
-                    words = _words(answer.decode(errors="replace"))
-                    raise Unavailable(f"{endpoint.url} answers {response.status}: {words}")
+                    text = _one_line(answer.decode(errors="replace"))
+                    raise Unavailable(f"{endpoint.url} answers {response.status}: {text}")
                 return answer
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"{endpoint.url} does not answer: {_words(error)}") from error
+            raise Unavailable(f"{endpoint.url} does not answer: {_one_line(error)}") from error
 
     async def close(self) -> None:
         if self._session is not None:
@@ -200,7 +200,7 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
     response: Response
 
 
-_OPTIONS: Final = {
+_OPTIONS_KINDS: Final = {
     Operation.CREATE: "CreateOptions",
     Operation.UPDATE: "UpdateOptions",
     Operation.DELETE: "DeleteOptions",
@@ -214,18 +214,18 @@ def question(uid: str, review: Review, kind: Kind) -> bytes:
     """
     options: dict[str, Any] = {
         "apiVersion": "meta.k8s.io/v1",
-        "kind": _OPTIONS[review.operation],
+        "kind": _OPTIONS_KINDS[review.operation],
     }
     if review.dry_run:
         options["dryRun"] = ["All"]
-    sub = "status" if review.status else ""
+    subresource = "status" if review.status else ""
     object_address = {
         "name": review.key.name,
         "namespace": configurations.namespace_of(review),
-        "subResource": sub,
-        "requestSubResource": sub,
+        "subResource": subresource,
+        "requestSubResource": subresource,
     }
-    asked = {
+    admission_review = {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "request": {
@@ -247,7 +247,7 @@ def question(uid: str, review: Review, kind: Kind) -> bytes:
         },
     }
     try:
-        return orjson.dumps(asked)
+        return orjson.dumps(admission_review)
     except orjson.JSONEncodeError as error:
         raise Refused(f"{review.kind} {review.key} cannot be written: {error}") from error
 
@@ -260,7 +260,7 @@ def _resource(kind: Kind) -> dict[str, str]:
     return {"group": kind.group, "version": kind.version, "resource": kind.plural}
 
 
-def _words(error: object) -> str:
+def _one_line(error: object) -> str:
     """Return what an error says, on one line."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    return said[:_MAX_REASON_LENGTH]
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:_MAX_REASON_LENGTH]

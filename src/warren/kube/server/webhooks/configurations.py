@@ -111,8 +111,8 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
             return None
         if not any(self.object_selector.matches(labels) for labels in _labels(review)):
             return None
-        others = () if self.exact else served
-        for version in (review.kind.version, *others):
+        other_versions = () if self.exact else served
+        for version in (review.kind.version, *other_versions):
             kind = replace(review.kind, version=version)
             if any(rule.matches(review, kind) for rule in self.rules):
                 return kind
@@ -145,7 +145,9 @@ def read_webhooks(configuration: Object) -> list[Webhook]:
 
 # What is written
 
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?){2,}")
+_NAME_PATTERN: Final = re.compile(
+    r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?){2,}"
+)
 
 
 class _Rule(msgspec.Struct, frozen=True, rename="camel"):
@@ -200,7 +202,7 @@ class _Configuration(msgspec.Struct, frozen=True):
 
 
 def _webhook(path: str, form: _Webhook) -> Webhook:
-    if not _NAME.fullmatch(form.name):
+    if not _NAME_PATTERN.fullmatch(form.name):
         raise Refused(
             f"{path}.name: {form.name!r} is not a domain name of three parts or more, "
             "like workflows.example.com"
@@ -274,12 +276,12 @@ def _address(path: str, form: _ClientConfig) -> tuple[Service | None, str]:
     assert form.url is not None
     try:
         parts = urlsplit(form.url)
-        plain = not (parts.username or parts.password or parts.query or parts.fragment)
+        is_plain = not (parts.username or parts.password or parts.query or parts.fragment)
         # Reading the port raises for one that is none.
-        good = parts.scheme == "https" and parts.hostname and parts.port != 0 and plain
+        is_valid = parts.scheme == "https" and parts.hostname and parts.port != 0 and is_plain
     except ValueError:
-        good = False
-    if not good:
+        is_valid = False
+    if not is_valid:
         raise Refused(
             f"{path}.url: {form.url!r} is not of the form https://host:port/path, "
             "without a user, a query or a fragment"

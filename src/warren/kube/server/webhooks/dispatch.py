@@ -33,7 +33,7 @@ from warren.kube.server.webhooks.calls import (
 )
 from warren.kube.server.webhooks.configurations import MUTATING, VALIDATING, Service, Webhook
 
-_CONFIGURATIONS: Final = {(kind.group, kind.plural) for kind in (MUTATING, VALIDATING)}
+_CONFIGURATION_RESOURCES: Final = {(kind.group, kind.plural) for kind in (MUTATING, VALIDATING)}
 _SERVICE: Final = Kind("", "v1", "Service", "services", status=True)
 
 
@@ -78,23 +78,25 @@ class _StoredWebhooks:
 
     def __init__(self) -> None:
         self._store: Store
-        self._hooks: dict[str, Sequence[Webhook]] = {}
+        self._hooks_by_kind: dict[str, Sequence[Webhook]] = {}
 
     def connect(self, store: Store) -> None:
         self._store = store
         store.listen(self._changed)
 
     def _changed(self, change: ObjectChange) -> None:
-        if change.group_resource in _CONFIGURATIONS:
-            self._hooks.clear()
+        if change.group_resource in _CONFIGURATION_RESOURCES:
+            self._hooks_by_kind.clear()
 
     def hooks(self, kind: Kind) -> Sequence[Webhook]:
         """Return the webhooks of all configurations of a kind, in the order of their names."""
-        known = self._hooks.get(kind.plural)
-        if known is None:
-            found = sorted(self._store.objects_of(kind), key=key_of)
-            known = self._hooks[kind.plural] = [hook for obj in found for hook in _hooks_of(obj)]
-        return known
+        hooks = self._hooks_by_kind.get(kind.plural)
+        if hooks is None:
+            objects = sorted(self._store.objects_of(kind), key=key_of)
+            hooks = self._hooks_by_kind[kind.plural] = [
+                hook for obj in objects for hook in _hooks_of(obj)
+            ]
+        return hooks
 
     def kind_for(self, hook: Webhook, review: Review) -> Kind | None:
         """Return the kind, in the version, in which a webhook wants to see a write, if it does."""
@@ -167,12 +169,12 @@ class _Validating:
         self._calls = calls
 
     async def admit(self, review: Review) -> Object | None:
-        known = self._stored.hooks(VALIDATING)
-        if not known or configurations.is_configuration(review.kind):
+        hooks = self._stored.hooks(VALIDATING)
+        if not hooks or configurations.is_configuration(review.kind):
             return review.new
         tasks = []
         async with asyncio.TaskGroup() as group:
-            for hook in known:
+            for hook in hooks:
                 kind = self._stored.kind_for(hook, review)
                 if kind is not None:
                     tasks.append(group.create_task(self._objection(hook, review, kind)))
@@ -204,17 +206,17 @@ def _apply_patch(hook: Webhook, obj: Object, response: Response) -> Object:
         raise CallFailed(hook.name, f"its patch cannot be applied: {error}") from error
 
 
-def _storable(hook: Webhook, review: Review, resource: Resource, made: Object) -> Object:
+def _storable(hook: Webhook, review: Review, resource: Resource, patched: Object) -> Object:
     """Return what a webhook has made of an object, as far as its writer could have written it.
 
     Raises CallFailed where it is no object to be stored there, and Invalid where it does not
     fit its schema.
     """
     try:
-        writing.check_metadata(made.get("metadata"))
+        writing.check_metadata(patched.get("metadata"))
     except Refused as error:
         raise CallFailed(hook.name, f"its patch leaves no object: {error}") from error
-    new = {**made, "apiVersion": review.kind.api_version, "kind": review.kind.name}
+    new = {**patched, "apiVersion": review.kind.api_version, "kind": review.kind.name}
     if review.old is not None:
         new = writing.writable_part(review.old, new, review.status, resource.has_status)
         new["metadata"] = writing.preserve_server_fields(review.old["metadata"], new["metadata"])
