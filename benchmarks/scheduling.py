@@ -242,9 +242,7 @@ def whys() -> Iterator[Result]:
         def once(asked: PendingJob = asked) -> None:
             queues = [[[*queue, asked]]]
             list(
-                wait_reasons(
-                    graph, queues, running, 0.0, backfilling=True, depth=32, jobs=[asked]
-                )
+                wait_reasons(graph, queues, running, 0.0, backfilling=True, depth=32, jobs=[asked])
             )
             if not graph.fits(asked.request):
                 earliest_reservation(graph, running, 0.0, asked.request)

@@ -86,7 +86,7 @@ def _serve(wire: socket.socket, found: ShellInfo, ended: list[str]) -> None:
             try:
                 answer = client.answer(line.removesuffix(b"\n"))
             except JobAborted as error:
-                ended.append(f"{error.code}: {error.words}")
+                ended.append(f"{error.code}: {error.message}")
                 return
             if client.in_barrier:
                 pairs.add_exchanged({**pairs.unexchanged(), "theirs": "a b=c"})

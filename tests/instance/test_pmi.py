@@ -128,7 +128,7 @@ def test_an_abort_says_what_it_has_to_say() -> None:
     with pytest.raises(JobAborted) as caught:
         Wire().ask("cmd=abort exitcode=7 error_msg=out of luck")
 
-    assert (caught.value.code, caught.value.words) == ("7", "out of luck")
+    assert (caught.value.code, caught.value.message) == ("7", "out of luck")
 
 
 @pytest.mark.parametrize(
