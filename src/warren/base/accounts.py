@@ -11,10 +11,10 @@ def groups_of(userid: int) -> frozenset[int]:
     The name service is asked each time: a user that has left a group is not in it any more.
     """
     try:
-        found = pwd.getpwuid(userid)
+        entry = pwd.getpwuid(userid)
     except (KeyError, OverflowError):
         return frozenset()
-    return frozenset(os.getgrouplist(found.pw_name, found.pw_gid))
+    return frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid))
 
 
 def user_name(userid: int) -> str:

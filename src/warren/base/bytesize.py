@@ -11,8 +11,8 @@ MIB: Final = Bytes(2**20)
 GIB: Final = Bytes(2**30)
 TIB: Final = Bytes(2**40)
 
-_TIB_FROM: Final = 10 * 1024
-"""GiB that are better told in TiB."""
+_MIN_GIB_AS_TIB: Final = 10 * 1024
+"""GiB from which on a size is written in TiB."""
 
 _POWERS: Final = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5}
 _HUMAN: Final = re.compile(rf"([0-9]+(?:\.[0-9]+)?) ({'|'.join(_POWERS)})")
@@ -34,14 +34,15 @@ def whole_gib(size: int) -> int:
     return -(-size // GIB)
 
 
-def gib(size: int, *, up: bool) -> str:
-    """Write whole GiB for a person, from 10 TiB on in TiB, rounded `up` or down to a tenth.
+def gib(size_gib: int, *, up: bool) -> str:
+    """Write a size in GiB for a person, from 10 TiB on in TiB, rounded `up` or down to a tenth.
 
-    What is asked for is rounded up and what is there down, so that the more is the more.
+    What is asked for is rounded up and what is there down: a request that is too large never reads
+    as if it fitted.
     """
-    if size < _TIB_FROM:
-        return f"{size} GiB"
-    tenths = -(-size * 10 // 1024) if up else size * 10 // 1024
+    if size_gib < _MIN_GIB_AS_TIB:
+        return f"{size_gib} GiB"
+    tenths = -(-size_gib * 10 // 1024) if up else size_gib * 10 // 1024
     return f"{tenths // 10}.{tenths % 10} TiB" if tenths % 10 else f"{tenths // 10} TiB"
 
 
@@ -50,8 +51,8 @@ def from_human(text: str) -> int:
 
     Raises ValueError for what is no size, and for one that no float holds.
     """
-    found = _HUMAN.fullmatch(text)
-    size = float(found[1]) * 1024.0 ** _POWERS[found[2]] if found is not None else math.nan
+    match = _HUMAN.fullmatch(text)
+    size = float(match[1]) * 1024.0 ** _POWERS[match[2]] if match is not None else math.nan
     if not math.isfinite(size):
         raise ValueError(f"{text!r} is not a size")
     return int(size)

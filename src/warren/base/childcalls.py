@@ -27,13 +27,13 @@ from typing import Any, Final, TypeVar
 S = TypeVar("S")
 T = TypeVar("T")
 
-_SILENCE: Final = 1.0
-"""Seconds without an answer, and without work, after which what has not answered is silent."""
+_SILENCE_SECONDS: Final = 1.0
+"""Seconds without an answer, and without work of the child, after which the rest is silent."""
 
 TIMEOUT: Final = 30.0
 """Seconds that all calls may take: answers can be made to come slowly."""
 
-_STALLED: Final = 0.05
+_STALL_SECONDS: Final = 0.05
 """Seconds without an answer after which the child calls twice as many at a time."""
 
 _KILL_TIMEOUT: Final = 1.0
@@ -61,7 +61,7 @@ def call_in_child(
     function: Callable[..., T],
     subjects: Sequence[S],
     *args: object,
-    silence: float = _SILENCE,
+    silence: float = _SILENCE_SECONDS,
     timeout: float = TIMEOUT,
 ) -> list[T | Silent]:
     """Return what a function answers to each subject and `args`; SILENT where it hangs.
@@ -104,30 +104,30 @@ def call_in_child(
     return answers
 
 
-def _read_lines(child: int, descriptor: int, silence: float, timeout: float) -> Iterator[bytes]:
-    """Read what the child says, for as long as it is waited for."""
-    end = time.monotonic() + timeout
+def _read_lines(pid: int, descriptor: int, silence: float, timeout: float) -> Iterator[bytes]:
+    """Yield the lines that the child writes, until it is silent or `timeout` seconds are over."""
+    deadline = time.monotonic() + timeout
     readable = select.poll()  # its number may be any: select takes those below 1024
     readable.register(descriptor, select.POLLIN)
     line = b""
     wait = timeout  # until it has begun, which depends on no call
-    while (left := end - time.monotonic()) > 0:
-        if not readable.poll(1000 * min(wait, left)):
-            if _is_running(child):
+    while (seconds_left := deadline - time.monotonic()) > 0:
+        if not readable.poll(1000 * min(wait, seconds_left)):
+            if _is_running(pid):
                 continue
             return
         chunk = os.read(descriptor, _CHUNK)
         if not chunk:
-            raise ChildProcessError("the child that looks at processes has ended too early")
+            raise ChildProcessError("the child process has ended too early")
         *lines, line = (line + chunk).split(b"\n")
         yield from filter(None, lines)
         wait = silence
 
 
-def _is_running(process: int) -> bool:
+def _is_running(pid: int) -> bool:
     """Return whether a thread of a process works, or waits for a CPU to do so."""
     with suppress(OSError):
-        for thread in Path(f"/proc/{process}/task").iterdir():
+        for thread in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):
                 if "\nState:\tR" in (thread / "status").read_text(errors="replace"):
                     return True
@@ -159,18 +159,18 @@ class _ChildThreads:
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        """Look at everything, and end the process, if need be from within a thread."""
-        threads, before = 0, -1
+        """Answer for each subject, and end the process, if need be from within a thread."""
+        threads, unanswered_before = 0, -1
         while self._subjects:
-            if before in (-1, self._unanswered):
+            if unanswered_before in (-1, self._unanswered):
                 started = self._start_threads(min(max(threads, 1), len(self._subjects)))
                 if not started:
                     break  # no more are to be had, and what hangs now is silent
                 threads += started
                 with self._lock:
                     _write_line(b"")  # no silence yet: more is being asked
-            before = self._unanswered
-            time.sleep(_STALLED)
+            unanswered_before = self._unanswered
+            time.sleep(_STALL_SECONDS)
         if not threads:
             self._call_each()  # better than to call silent what was not asked
         # For good, so that what hangs now is seen to wait: a thread ends the process.

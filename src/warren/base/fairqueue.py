@@ -139,8 +139,8 @@ class FairQueue:
         if self._slice_used < self._fairness.slice:
             self._end_rest()
         else:
-            rest, self._slice_used = self._slice_used * self._fairness.rest, 0.0
-            asyncio.get_running_loop().call_later(rest, self._end_rest)
+            rest_seconds, self._slice_used = self._slice_used * self._fairness.rest, 0.0
+            asyncio.get_running_loop().call_later(rest_seconds, self._end_rest)
 
     def _end_rest(self) -> None:
         self._slot_taken = False

@@ -18,7 +18,7 @@ from warren.base.processes import process_status
 
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _CLOEXEC: Final = 1
-_CREATE: Final = 6
+_FSCONFIG_CMD_CREATE: Final = 6
 """FSCONFIG_CMD_CREATE."""
 _FUSE_CHANNELS: Final = ("request_wait_answer", "fuse_")
 """Where Linux waits for a server's answer, as /proc/PID/task/TID/wchan begins (proc(5))."""
@@ -49,15 +49,18 @@ def abort_servers(processes: Iterable[int], userid: int, proc: Path = Path("/pro
     ]
     if not stuck or userid == 0:
         return []
-    users = [range(userid, userid + 1)]
-    own = _user_namespace_ids(proc / "self")
+    user_ids = [range(userid, userid + 1)]
+    own_ids = _user_namespace_ids(proc / "self")
     # A user namespace that has other ids than ours was made with those that its user may have.
-    users += [
-        each for thread in stuck if (found := _user_namespace_ids(thread)) != own for each in found
+    user_ids += [
+        each
+        for thread in stuck
+        if (namespace_ids := _user_namespace_ids(thread)) != own_ids
+        for each in namespace_ids
     ]
     with suppress(OSError), _open_control() as control:
-        known = sorted(int(each) for each in os.listdir(control))
-        return [each for each in known if _abort(control, each, users)]
+        devices = sorted(int(each) for each in os.listdir(control))
+        return [each for each in devices if _abort(control, each, user_ids)]
     return []
 
 
@@ -98,43 +101,43 @@ def _user_namespace_ids(thread: Path) -> list[range]:
 @contextmanager
 def _open_control() -> Iterator[int]:
     """Open the control file system, mounted nowhere. Raises OSError."""
-    opened = _call(_FSOPEN, b"fusectl", _CLOEXEC)
+    context = _call(_FSOPEN, b"fusectl", _CLOEXEC)
     try:
-        _call(_FSCONFIG, opened, _CREATE, None, None, 0)
-        mount = _call(_FSMOUNT, opened, _CLOEXEC, 0)
+        _call(_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0)
+        mount = _call(_FSMOUNT, context, _CLOEXEC, 0)
         try:
             root = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=mount)
         finally:
             os.close(mount)
     finally:
-        os.close(opened)
+        os.close(context)
     try:
         yield root
     finally:
         os.close(root)
 
 
-def _abort(control: int, device: int, users: Sequence[range]) -> bool:
+def _abort(control: int, device: int, user_ids: Sequence[range]) -> bool:
     try:
-        file = os.open(f"{device}/abort", os.O_WRONLY | os.O_CLOEXEC, dir_fd=control)
+        descriptor = os.open(f"{device}/abort", os.O_WRONLY | os.O_CLOEXEC, dir_fd=control)
     except OSError:
         return False  # it is gone
     try:
-        status = os.fstat(file)
-        wanted = status.st_uid != 0 and any(status.st_uid in each for each in users)
-        if not wanted or not stat.S_ISREG(status.st_mode):
+        status = os.fstat(descriptor)
+        is_theirs = status.st_uid != 0 and any(status.st_uid in each for each in user_ids)
+        if not is_theirs or not stat.S_ISREG(status.st_mode):
             return False
-        os.write(file, b"1")
+        os.write(descriptor, b"1")
     except OSError:
         return False
     finally:
-        os.close(file)
+        os.close(descriptor)
     return True
 
 
 def _call(*arguments: object) -> int:
-    found: int = _syscall(*arguments)
-    if found < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return found
+    result: int = _syscall(*arguments)
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result

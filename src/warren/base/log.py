@@ -55,22 +55,22 @@ def bound() -> Mapping[str, object]:
     return _bound.get()
 
 
-def configure(sink: Sink, least: str = "info") -> None:
+def configure(sink: Sink, min_level: str = "info") -> None:
     """Have a sink take events from now on that are of this level at least."""
-    global _sink, _least
-    _sink, _least = sink, _LEVELS.index(least)
+    global _sink, _min_level_index
+    _sink, _min_level_index = sink, _LEVELS.index(min_level)
 
 
 def configuration() -> tuple[Sink, str]:
     """Return what `configure` takes to have things as they are now."""
-    return _sink, _LEVELS[_least]
+    return _sink, _LEVELS[_min_level_index]
 
 
 def line(level: str, values: Mapping[str, object]) -> str:
     """Write an event in logfmt, as a terminal may show it: names of users' files are in it."""
     now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-    first = {"timestamp": now, "level": level, "event": values["event"]}
-    return printable(" ".join(_pair(*each) for each in (first | dict(values) | first).items()))
+    leading = {"timestamp": now, "level": level, "event": values["event"]}
+    return printable(" ".join(_pair(*each) for each in (leading | dict(values) | leading).items()))
 
 
 def _pair(name: str, value: object) -> str:
@@ -79,15 +79,15 @@ def _pair(name: str, value: object) -> str:
     if value is None or value is False:
         return f"{name}={'' if value is None else 'false'}"
     text = str(value)
-    quote = any(each in text for each in ' ="')
-    if quote:
+    needs_quotes = any(each in text for each in ' ="')
+    if needs_quotes:
         text = text.replace("\\", "\\\\").replace('"', '\\"')
     text = text.replace("\n", "\\n")
-    return f'{name}="{text}"' if quote else f"{name}={text}"
+    return f'{name}="{text}"' if needs_quotes else f"{name}={text}"
 
 
 def _tell(level: str, event: str, values: Mapping[str, object]) -> None:
-    if _LEVELS.index(level) >= _least:
+    if _LEVELS.index(level) >= _min_level_index:
         _sink(level, {**_bound.get(), **values, "event": event})
 
 
@@ -96,4 +96,4 @@ def _to_standard_error(level: str, values: Mapping[str, object]) -> None:
 
 
 _sink: Sink = _to_standard_error
-_least = _LEVELS.index("error")
+_min_level_index = _LEVELS.index("error")

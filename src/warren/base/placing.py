@@ -47,7 +47,10 @@ class AllocationSet(msgspec.Struct, frozen=True):
         return bool(self.labels or self.colocation_keys or self.locality is Locality.NODE)
 
     def allows_rabbit(self, nodes: int, labels: Collection[str] | None) -> bool:
-        """Return whether a rabbit with so many of the job's nodes and such labels may hold one."""
+        """Return whether a rabbit that `nodes` of the job's nodes are wired to may hold one.
+
+        `labels` are those that it carries; None where they are not known yet.
+        """
         return bool(nodes or self.locality is Locality.ANY) and has_labels(labels, self.labels)
 
 
@@ -80,18 +83,20 @@ class FreeFlash(msgspec.Struct, frozen=True):
     """None where it is not known yet what the rabbit carries: it may be anything."""
 
 
-def description(each: AllocationSet) -> str:
+def description(allocation_set: AllocationSet) -> str:
     """Write allocations for a person, with what they demand of rabbits."""
-    said = f"{plural(each.count, 'allocation')} of {gib(each.gib, up=True)}"
-    if each.colocation_keys:
-        own = "on a rabbit of its own" if each.count == 1 else "each on a rabbit of its own"
-        keys = " and ".join(repr(key) for key in each.colocation_keys)
-        said += f" {own} (colocation key {keys})"
-    if each.locality is Locality.NODE:
-        said += " on whose rabbits all nodes are"
-    if each.labels:
-        said += f" on rabbits with {' and '.join(each.labels)}"
-    return said
+    text = f"{plural(allocation_set.count, 'allocation')} of {gib(allocation_set.gib, up=True)}"
+    if allocation_set.colocation_keys:
+        where = (
+            "on a rabbit of its own" if allocation_set.count == 1 else "each on a rabbit of its own"
+        )
+        keys = " and ".join(repr(key) for key in allocation_set.colocation_keys)
+        text += f" {where} (colocation key {keys})"
+    if allocation_set.locality is Locality.NODE:
+        text += " on whose rabbits all nodes are"
+    if allocation_set.labels:
+        text += f" on rabbits with {' and '.join(allocation_set.labels)}"
+    return text
 
 
 def units_needed(gib: int, unit_gib: int) -> int:
@@ -99,15 +104,15 @@ def units_needed(gib: int, unit_gib: int) -> int:
     return -(-gib // max(unit_gib, 1))
 
 
-def has_labels(labels: Collection[str] | None, wanted: Sequence[str]) -> bool:
-    """Return whether a rabbit that carries some labels has all that are wanted."""
-    return not wanted or labels is None or all(each in labels for each in wanted)
+def has_labels(labels: Collection[str] | None, required: Sequence[str]) -> bool:
+    """Return whether a rabbit that carries `labels`, if they are known, has all `required` ones."""
+    return not required or labels is None or all(each in labels for each in required)
 
 
 def placement(
-    wanted: Sequence[AllocationSet], rabbits: Sequence[FreeFlash]
+    allocation_sets: Sequence[AllocationSet], rabbits: Sequence[FreeFlash]
 ) -> list[list[int]] | None:
-    """Return for each entry of `wanted` how many of its allocations each rabbit holds.
+    """Return for each entry of `allocation_sets` how many of its allocations each rabbit holds.
 
     None if they do not fit. What may be on any rabbit is placed last, what is constrained first,
     and of each the larger. An allocation goes where nodes are, if it can; of such rabbits to those
@@ -119,138 +124,154 @@ def placement(
     Nothing of this looks at how much room there is but whether it is enough, so the answer is
     the same where there is no more room than the answer needs.
     """
-    order = sorted(range(len(wanted)), key=lambda index: placing_order(wanted[index]))
-    ordered = [wanted[index] for index in order]
+    order = sorted(
+        range(len(allocation_sets)), key=lambda index: placing_order(allocation_sets[index])
+    )
+    ordered = [allocation_sets[index] for index in order]
     if any(_never_fits(each, rabbits) for each in ordered):
         return None
-    found = _place_in_order(ordered, rabbits)
-    if found is None and (len(ordered) > 1 or any(each.colocation_keys for each in ordered)):
-        found = _Search(ordered, rabbits).first_choice()
-    if found is None or any(
+    counts_by_entry = _place_in_order(ordered, rabbits)
+    if counts_by_entry is None and (
+        len(ordered) > 1 or any(each.colocation_keys for each in ordered)
+    ):
+        counts_by_entry = _Search(ordered, rabbits).first_choice()
+    if counts_by_entry is None or any(
         each.locality is Locality.NODE
         and any(rabbit.nodes and not count for rabbit, count in zip(rabbits, counts, strict=True))
-        for each, counts in zip(ordered, found, strict=True)
+        for each, counts in zip(ordered, counts_by_entry, strict=True)
     ):
         return None
-    by_entry = dict(zip(order, found, strict=True))
-    return [by_entry[index] for index in range(len(wanted))]
+    counts_by_index = dict(zip(order, counts_by_entry, strict=True))
+    return [counts_by_index[index] for index in range(len(allocation_sets))]
 
 
-def placing_order(each: AllocationSet) -> tuple[bool, bool, int]:
+def placing_order(allocation_set: AllocationSet) -> tuple[bool, bool, int]:
     """Return a key that sorts entries by which is placed first."""
-    return (each.locality is Locality.ANY, not each.constrained, -each.gib)
+    return (
+        allocation_set.locality is Locality.ANY,
+        not allocation_set.constrained,
+        -allocation_set.gib,
+    )
 
 
-def _never_fits(each: AllocationSet, rabbits: Sequence[FreeFlash]) -> bool:
+def _never_fits(allocation_set: AllocationSet, rabbits: Sequence[FreeFlash]) -> bool:
     """Return whether an entry would not fit even if it were alone."""
-    left = each.count
+    count_left = allocation_set.count
     for rabbit in rabbits:
-        if each.allows_rabbit(rabbit.nodes, rabbit.labels):
-            fits = max(rabbit.units, 0) // max(units_needed(each.gib, rabbit.unit_gib), 1)
-            left -= min(fits, 1) if each.colocation_keys else fits
-            if left <= 0:
+        if allocation_set.allows_rabbit(rabbit.nodes, rabbit.labels):
+            fits = max(rabbit.units, 0) // max(units_needed(allocation_set.gib, rabbit.unit_gib), 1)
+            count_left -= min(fits, 1) if allocation_set.colocation_keys else fits
+            if count_left <= 0:
                 return False
     return True
 
 
 def _place_in_order(
-    wanted: Sequence[AllocationSet], rabbits: Sequence[FreeFlash]
+    allocation_sets: Sequence[AllocationSet], rabbits: Sequence[FreeFlash]
 ) -> list[list[int]] | None:
     """Place entries in order, without ever taking anything back."""
     free_units = [rabbit.units for rabbit in rabbits]
     keys_used: list[set[str]] = [set() for _ in rabbits]
-    found = [[0] * len(rabbits) for _ in wanted]
-    for each, counts in zip(wanted, found, strict=True):
+    placed = [[0] * len(rabbits) for _ in allocation_sets]
+    for each, counts in zip(allocation_sets, placed, strict=True):
         heap = [
-            (not rabbit.nodes, 0, -rabbit.nodes, number)
-            for number, rabbit in enumerate(rabbits)
+            (not rabbit.nodes, 0, -rabbit.nodes, index)
+            for index, rabbit in enumerate(rabbits)
             if each.allows_rabbit(rabbit.nodes, rabbit.labels)
-            and keys_used[number].isdisjoint(each.colocation_keys)
+            and keys_used[index].isdisjoint(each.colocation_keys)
         ]
         heapify(heap)
-        left = each.count
-        while left and heap:
-            away, _, nodes, number = heap[0]
-            need = units_needed(each.gib, rabbits[number].unit_gib)
-            if free_units[number] < need:
+        count_left = each.count
+        while count_left and heap:
+            has_no_nodes, _, nodes, index = heap[0]
+            need = units_needed(each.gib, rabbits[index].unit_gib)
+            if free_units[index] < need:
                 heappop(heap)  # and it will not have more
                 continue
-            free_units[number] -= need
-            counts[number] += 1
-            left -= 1
+            free_units[index] -= need
+            counts[index] += 1
+            count_left -= 1
             if each.colocation_keys:
-                keys_used[number].update(each.colocation_keys)
+                keys_used[index].update(each.colocation_keys)
                 heappop(heap)
             else:
-                heapreplace(heap, (away, counts[number], nodes, number))
-        if left:
+                heapreplace(heap, (has_no_nodes, counts[index], nodes, index))
+        if count_left:
             return None
-    return found
+    return placed
 
 
 class _Search:
     """Goes through choices in the order in which they are preferred, depth first."""
 
-    def __init__(self, wanted: Sequence[AllocationSet], rabbits: Sequence[FreeFlash]) -> None:
-        self._wanted = wanted
+    def __init__(
+        self, allocation_sets: Sequence[AllocationSet], rabbits: Sequence[FreeFlash]
+    ) -> None:
+        self._allocation_sets = allocation_sets
         self._rabbits = rabbits
         self._free_units = [rabbit.units for rabbit in rabbits]
         self._keys_used: list[set[str]] = [set() for _ in rabbits]
-        self._counts = [[0] * len(rabbits) for _ in wanted]
+        self._counts = [[0] * len(rabbits) for _ in allocation_sets]
         self._tries_left = _MOST_TRIES
 
     def first_choice(self) -> list[list[int]] | None:
         """Return the first choice that works out, if one does before the effort is spent."""
-        entries = [entry for entry, each in enumerate(self._wanted) for _ in range(each.count)]
-        tried = [self._choices(entries[0])] if entries else []
-        made: list[int] = []
-        while tried and len(made) < len(entries):
-            entry = entries[len(made)]
-            number = next(tried[-1], None)
-            if number is None:
-                tried.pop()
-                if not made:
+        entries = [
+            entry for entry, each in enumerate(self._allocation_sets) for _ in range(each.count)
+        ]
+        choices_left = [self._choices(entries[0])] if entries else []
+        chosen: list[int] = []
+        while choices_left and len(chosen) < len(entries):
+            entry = entries[len(chosen)]
+            rabbit_index = next(choices_left[-1], None)
+            if rabbit_index is None:
+                choices_left.pop()
+                if not chosen:
                     return None
-                self._take_back(entries[len(made) - 1], made.pop())
+                self._take_back(entries[len(chosen) - 1], chosen.pop())
                 continue
-            self._take(entry, number)
-            made.append(number)
-            if len(made) < len(entries):
-                tried.append(self._choices(entries[len(made)]))
-        return self._counts if len(made) == len(entries) else None
+            self._take(entry, rabbit_index)
+            chosen.append(rabbit_index)
+            if len(chosen) < len(entries):
+                choices_left.append(self._choices(entries[len(chosen)]))
+        return self._counts if len(chosen) == len(entries) else None
 
     def _choices(self, entry: int) -> Iterator[int]:
         """Yield the rabbits for an allocation of an entry, the preferred ones first."""
-        each, counts = self._wanted[entry], self._counts[entry]
+        allocation_set, counts = self._allocation_sets[entry], self._counts[entry]
         order = sorted(
             range(len(self._rabbits)),
-            key=lambda number: (
-                not self._rabbits[number].nodes,
-                counts[number],
-                -self._rabbits[number].nodes,
-                number,
+            key=lambda rabbit_index: (
+                not self._rabbits[rabbit_index].nodes,
+                counts[rabbit_index],
+                -self._rabbits[rabbit_index].nodes,
+                rabbit_index,
             ),
         )
-        for number in order:
+        for rabbit_index in order:
             if self._tries_left <= 0:
                 return
             self._tries_left -= 1
-            rabbit = self._rabbits[number]
+            rabbit = self._rabbits[rabbit_index]
             if (
-                self._free_units[number] >= units_needed(each.gib, rabbit.unit_gib)
-                and each.allows_rabbit(rabbit.nodes, rabbit.labels)
-                and self._keys_used[number].isdisjoint(each.colocation_keys)
+                self._free_units[rabbit_index] >= units_needed(allocation_set.gib, rabbit.unit_gib)
+                and allocation_set.allows_rabbit(rabbit.nodes, rabbit.labels)
+                and self._keys_used[rabbit_index].isdisjoint(allocation_set.colocation_keys)
             ):
-                yield number
+                yield rabbit_index
 
-    def _take(self, entry: int, number: int) -> None:
-        each = self._wanted[entry]
-        self._free_units[number] -= units_needed(each.gib, self._rabbits[number].unit_gib)
-        self._keys_used[number].update(each.colocation_keys)
-        self._counts[entry][number] += 1
+    def _take(self, entry: int, rabbit_index: int) -> None:
+        allocation_set = self._allocation_sets[entry]
+        self._free_units[rabbit_index] -= units_needed(
+            allocation_set.gib, self._rabbits[rabbit_index].unit_gib
+        )
+        self._keys_used[rabbit_index].update(allocation_set.colocation_keys)
+        self._counts[entry][rabbit_index] += 1
 
-    def _take_back(self, entry: int, number: int) -> None:
-        each = self._wanted[entry]
-        self._free_units[number] += units_needed(each.gib, self._rabbits[number].unit_gib)
-        self._keys_used[number].difference_update(each.colocation_keys)
-        self._counts[entry][number] -= 1
+    def _take_back(self, entry: int, rabbit_index: int) -> None:
+        allocation_set = self._allocation_sets[entry]
+        self._free_units[rabbit_index] += units_needed(
+            allocation_set.gib, self._rabbits[rabbit_index].unit_gib
+        )
+        self._keys_used[rabbit_index].difference_update(allocation_set.colocation_keys)
+        self._counts[entry][rabbit_index] -= 1

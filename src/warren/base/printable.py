@@ -27,7 +27,7 @@ def printable_json(text: str) -> str:
     JSON escapes but some of those that are not.
     """
     return _NOT_ASCII.sub(
-        lambda found: found[0] if found[0].isprintable() else _escaped(found[0]), text
+        lambda match: match[0] if match[0].isprintable() else _escaped(match[0]), text
     )
 
 

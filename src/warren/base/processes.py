@@ -44,29 +44,29 @@ def process_status(directory: Path) -> dict[str, str]:
 
 def parents() -> dict[int, int]:
     """Return the parent of every living process; those that have ended and wait are not alive."""
-    found: dict[int, int] = {}
-    for process in pids():
+    parent_by_pid: dict[int, int] = {}
+    for pid in pids():
         with suppress(OSError, KeyError, ValueError):
-            known = process_status(Path(f"/proc/{process}"))
+            status = process_status(Path(f"/proc/{pid}"))
             # The first thread may have ended, and others go on.
-            if known["State"][0] not in "ZX" or int(known["Threads"]) > 1:
-                found[process] = int(known["PPid"])
-    return found
+            if status["State"][0] not in "ZX" or int(status["Threads"]) > 1:
+                parent_by_pid[pid] = int(status["PPid"])
+    return parent_by_pid
 
 
 def descendants(ancestor: int, excluded: Collection[int] = ()) -> list[int]:
     """Return the living processes below one, except for `excluded` and what is below those."""
-    known = parents()
-    found: list[int] = []
+    parent_by_pid = parents()
+    descendant_pids: list[int] = []
     generation = [ancestor]
     while generation:
         generation = [
             child
-            for child, parent in known.items()
+            for child, parent in parent_by_pid.items()
             if parent in generation and child not in excluded
         ]
-        found.extend(generation)
-    return found
+        descendant_pids.extend(generation)
+    return descendant_pids
 
 
 def send_signal(processes: Callable[[], Collection[int]], signum: int) -> set[int]:
@@ -77,18 +77,18 @@ def send_signal(processes: Callable[[], Collection[int]], signum: int) -> set[in
     the signal is sent, is what the second answer is about.
     """
     sent: set[int] = set()
-    numbers = list(processes())
-    for start in range(0, len(numbers), _MOST_HANDLES):
+    candidates = list(processes())
+    for start in range(0, len(candidates), _MOST_HANDLES):
         with ExitStack() as handles:
-            held = {}
-            for number in numbers[start : start + _MOST_HANDLES]:
+            pidfds = {}
+            for pid in candidates[start : start + _MOST_HANDLES]:
                 with suppress(ProcessLookupError):
-                    held[number] = os.pidfd_open(number)
-                    handles.callback(os.close, held[number])
-            for number in held.keys() & set(processes()):
+                    pidfds[pid] = os.pidfd_open(pid)
+                    handles.callback(os.close, pidfds[pid])
+            for pid in pidfds.keys() & set(processes()):
                 with suppress(ProcessLookupError, PermissionError):
-                    signal.pidfd_send_signal(held[number], signum)
-                sent.add(number)
+                    signal.pidfd_send_signal(pidfds[pid], signum)
+                sent.add(pid)
     return sent
 
 
@@ -111,11 +111,11 @@ def kill_until_gone(
 
     Give those that do not die for so many seconds. `kill` kills what there is, once.
     """
-    last = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     pause = _FIRST_PAUSE
-    while left := processes():
-        if time.monotonic() > last:
-            return sorted(left)
+    while remaining := processes():
+        if time.monotonic() > deadline:
+            return sorted(remaining)
         kill()
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
@@ -131,9 +131,9 @@ def pids_by_variable(entry: str) -> list[int]:
     What one process knows, any can carry: what is found is to be killed only if the entry is a
     secret of those who start such processes.
     """
-    others = [process for process in parents() if process != os.getpid()]
-    answers = call_in_child(has_variable, others, entry)
-    return [process for process, answer in zip(others, answers, strict=True) if answer is True]
+    candidates = [process for process in parents() if process != os.getpid()]
+    answers = call_in_child(has_variable, candidates, entry)
+    return [process for process, answer in zip(candidates, answers, strict=True) if answer is True]
 
 
 def has_variable(process: int, entry: str) -> bool:

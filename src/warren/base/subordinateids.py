@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 _TABLE: Final = Path("/etc/subuid")
-_ROOT: Final = ("root", "0")
+_ROOT_OWNERS: Final = ("root", "0")
 
 ACCOUNTING_IDS_PER_OWNER: Final = 4
 """How many ids all that one user has as subordinate ids are counted under."""
@@ -44,12 +44,12 @@ class SubordinateIds:
         if state == self._loaded_state:
             return
         self._ranges = []
-        firsts: dict[str, int] = {}
+        first_by_owner: dict[str, int] = {}
         with suppress(OSError):
             for line in self._table.read_text(errors="replace").splitlines():
                 with suppress(ValueError):  # a comment, or a mistake
                     owner, first, count = line.split(":")
                     ids = range(int(first), int(first) + int(count))
-                    if owner not in _ROOT:
-                        self._ranges.append((ids, firsts.setdefault(owner, ids.start)))
+                    if owner not in _ROOT_OWNERS:
+                        self._ranges.append((ids, first_by_owner.setdefault(owner, ids.start)))
             self._loaded_state = state

@@ -30,10 +30,10 @@ def go_duration(seconds: float) -> str:
         return f"{micros}µs" if micros else "0s"
     if micros < 1_000_000:
         return f"{micros / 1_000:.3f}".rstrip("0").rstrip(".") + "ms"
-    whole, fraction = divmod(micros, 1_000_000)
-    hours, rest = divmod(whole, 3600)
-    minutes, left = divmod(rest, 60)
-    text = f"{left}.{fraction:06d}".rstrip("0").rstrip(".") + "s"
+    whole_seconds, fraction = divmod(micros, 1_000_000)
+    hours, seconds_of_hour = divmod(whole_seconds, 3600)
+    minutes, seconds_of_minute = divmod(seconds_of_hour, 60)
+    text = f"{seconds_of_minute}.{fraction:06d}".rstrip("0").rstrip(".") + "s"
     if hours:
         return f"{hours}h{minutes}m{text}"
     return f"{minutes}m{text}" if minutes else text
@@ -51,12 +51,12 @@ def from_go_duration(text: str) -> float:
 
 def age(seconds: float) -> str:
     """Write an age as kubectl does: `42s`, `7m12s`, `3h5m`, `2d4h`."""
-    whole = max(0, int(seconds))
-    if whole < 120:
-        return f"{whole}s"
-    minutes, rest = divmod(whole, 60)
+    whole_seconds = max(0, int(seconds))
+    if whole_seconds < 120:
+        return f"{whole_seconds}s"
+    minutes, seconds_of_minute = divmod(whole_seconds, 60)
     if minutes < 10:
-        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
+        return f"{minutes}m{seconds_of_minute}s" if seconds_of_minute else f"{minutes}m"
     if minutes < 180:
         return f"{minutes}m"
     hours, minutes = divmod(minutes, 60)

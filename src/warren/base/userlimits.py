@@ -16,7 +16,7 @@ OOM_SCORE_ADJ: Final = 500
 """The `oom_score_adj` of what is ended first: as if half of all memory were the process's."""
 
 _COPIERS: Final = 8
-"""Copiers that a rabbit has at a time, mostly: all of them together leave it its memory."""
+"""Copiers that a rabbit usually has at a time: together they may fill its memory, and no more."""
 
 _MIN_MEMORY: Final = 2**30
 
@@ -35,8 +35,8 @@ def copier_memory_limit() -> int:
 
     What a user has copied may be endless, where a file server of the user's says what there is.
     """
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(there // _COPIERS, _MIN_MEMORY)
+    total_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(total_bytes // _COPIERS, _MIN_MEMORY)
 
 
 def limit_copier_memory() -> None:
@@ -44,9 +44,11 @@ def limit_copier_memory() -> None:
 
     Or to less, where it was held to less so far.
     """
-    held = resource.getrlimit(resource.RLIMIT_DATA)
-    most = min([copier_memory_limit(), *(each for each in held if each != resource.RLIM_INFINITY)])
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = min(
+        [copier_memory_limit(), *(each for each in limits if each != resource.RLIM_INFINITY)]
+    )
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def process_limits() -> tuple[int, int]:
@@ -56,12 +58,12 @@ def process_limits() -> tuple[int, int]:
     as many as root may have, one user's `fork` in a loop would leave none at all, not to the
     cluster either. The kernel counts all that are the user's.
     """
-    most = []
+    machine_limits = []
     for name in ("pid_max", "threads-max"):
         with suppress(OSError, ValueError):
-            most.append(int(Path("/proc/sys/kernel", name).read_text()) // 2)
+            machine_limits.append(int(Path("/proc/sys/kernel", name).read_text()) // 2)
     soft, hard = (
-        min([*most, each if each != resource.RLIM_INFINITY else sys.maxsize])
+        min([*machine_limits, each if each != resource.RLIM_INFINITY else sys.maxsize])
         for each in resource.getrlimit(resource.RLIMIT_NPROC)
     )
     return soft, hard

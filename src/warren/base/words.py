@@ -6,6 +6,6 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-def number_asked_for(number: int, noun: str, more: str = "") -> str:
+def number_asked_for(number: int, noun: str, qualifier: str = "") -> str:
     """Return that many in words: `1 node is asked for`, `3 nodes that ... are asked for`."""
-    return f"{plural(number, noun)}{more} {'is' if number == 1 else 'are'} asked for"
+    return f"{plural(number, noun)}{qualifier} {'is' if number == 1 else 'are'} asked for"
