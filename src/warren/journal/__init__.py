@@ -70,25 +70,25 @@ class MemoryJournal:
         return
 
     async def rewrite(self, records: Iterable[bytes]) -> None:
-        replaced = len(self.records)
+        replaced_count = len(self.records)
         fewer = [record async for row in rows(records, self._row_bytes) for record in row]
-        self.records[:replaced] = fewer
+        self.records[:replaced_count] = fewer
 
 
 async def rows(records: Iterable[bytes], size: int) -> AsyncIterator[list[bytes]]:
-    """Return records in rows of about `size` bytes. Other tasks run in between.
+    """Yield records in rows of about `size` bytes. Other tasks run in between.
 
-    The first record is taken before any other reader has it.
+    The first record is taken before any other task runs.
     """
     now = asyncio.get_running_loop().time
     row: list[bytes] = []
-    filled, began = 0, now()
+    row_bytes, began = 0, now()
     for record in records:
         row.append(record)
-        filled += len(record)
-        if filled >= size:
+        row_bytes += len(record)
+        if row_bytes >= size:
             yield row
-            row, filled = [], 0
+            row, row_bytes = [], 0
             await asyncio.sleep(0)
             began = now()
         elif now() - began > _SLICE:

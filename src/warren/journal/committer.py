@@ -19,13 +19,13 @@ from warren.base import log
 from warren.journal import Journal, JournalFull
 
 _MIN_REWRITE_LIMIT: Final = 16 * 2**20
-"""How much may be appended before the journal is first rewritten."""
+"""Bytes that may always be appended before the journal is rewritten."""
 
 
 def rewrite_limit(base_bytes: int) -> int:
     """Return how many bytes may be appended to a journal whose last rewrite had `base_bytes`.
 
-    As many again, for a rewrite costs seconds of work.
+    As many again, and 16 MiB at least, for a rewrite costs seconds of work.
     """
     return max(_MIN_REWRITE_LIMIT, base_bytes)
 
@@ -61,17 +61,17 @@ class Committer:
         self._submitted = asyncio.Event()
         self._appended_bytes = appended_bytes
         self._rewrite_limit = limit
-        self._limit = limit(base_bytes)
+        self._max_appended_bytes = limit(base_bytes)
         self._rewriting: asyncio.Task[None] | None = None
         self._pause = pause
         self._last_look = 0.0
-        self._full: str | None = None
+        self._full_reason: str | None = None
         self._stuck = False
 
     @property
     def full_reason(self) -> str | None:
         """Why no new work is to be taken: the disk is full, in a sentence. None if it is not."""
-        return self._full
+        return self._full_reason
 
     @property
     def stuck(self) -> bool:
@@ -98,12 +98,12 @@ class Committer:
                     self._finish_rewrite(self._rewriting)
                     self._rewriting = None
                 await self._commit()
-                if self._full is not None and self._now() - self._last_look >= self._pause:
+                if self._full_reason is not None and self._now() - self._last_look >= self._pause:
                     await self._reserve()
                 if (
-                    self._appended_bytes > self._limit
+                    self._appended_bytes > self._max_appended_bytes
                     and self._rewriting is None
-                    and not self._full
+                    and not self._full_reason
                 ):
                     self._start_rewrite()
         finally:
@@ -113,7 +113,7 @@ class Committer:
 
     async def _wait_submitted(self) -> None:
         """Wait for records; on a full disk no longer than until it is to be looked at again."""
-        if self._full is None:
+        if self._full_reason is None:
             await self._submitted.wait()
         else:
             with suppress(TimeoutError):
@@ -139,7 +139,7 @@ class Committer:
                 await self._journal.append(records)
             except JournalFull as error:
                 # At once, and in the room that was set aside, which was given up just now.
-                if self._full is not None:
+                if self._full_reason is not None:
                     self._stuck = True
                     await asyncio.sleep(self._pause)
                 self._mark_full(error)
@@ -153,16 +153,16 @@ class Committer:
         except JournalFull as error:
             self._mark_full(error)
         else:
-            if self._full is not None:
-                log.info("there is room again", was=self._full)
-            self._full = None
+            if self._full_reason is not None:
+                log.info("there is room again", was=self._full_reason)
+            self._full_reason = None
         self._last_look = self._now()
 
     def _mark_full(self, error: JournalFull) -> None:
-        if self._full is None:
+        if self._full_reason is None:
             log.warning("no new work is taken", why=str(error))
             self._last_look = self._now()
-        self._full = str(error)
+        self._full_reason = str(error)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -185,4 +185,4 @@ class Committer:
         for record in self._snapshot():
             base_bytes += len(record)
             yield record
-        self._limit = self._rewrite_limit(base_bytes)
+        self._max_appended_bytes = self._rewrite_limit(base_bytes)

@@ -10,8 +10,8 @@ def replace(path: Path, data: bytes) -> None:
     """Write a file, whole or not at all, and for good; for its owner alone."""
     unfinished = path.with_suffix(".new")
     unfinished.unlink(missing_ok=True)
-    opened = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(opened, "wb") as file:
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -30,11 +30,11 @@ def append(path: Path, lines: bytes) -> None:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(None, "it is not a file", str(path))
         size = status.st_size
-        whole = not size or os.pread(file.fileno(), 1, size - 1) == b"\n"
-        rest = memoryview(lines if whole else b"\n" + lines)
+        ends_with_newline = not size or os.pread(file.fileno(), 1, size - 1) == b"\n"
+        remaining = memoryview(lines if ends_with_newline else b"\n" + lines)
         try:
-            while rest:
-                rest = rest[os.write(file.fileno(), rest) :]
+            while remaining:
+                remaining = remaining[os.write(file.fileno(), remaining) :]
             os.fsync(file.fileno())
         except OSError:
             with suppress(OSError):

@@ -10,7 +10,7 @@ because it was replaced or because the process died, is passed over by a replay 
 by the next rewrite, row by row as well.
 
 Each row has a sum of its bytes. One that does not agree is a fault of the disk; the file is
-refused then, for half of the truth is none. Beside the file stands its mark, which says that
+refused then, for half of the truth is none. Beside the file stands a marker, which says that
 it was made: a file that is missing or empty then is no new one, and is refused as well.
 
 Room for the records of what was begun is set aside in a file beside it, which is given up when
@@ -72,7 +72,7 @@ class SqliteJournal:
             (newest,) = self._connection.execute("SELECT max(id) FROM journal").fetchone()
         except (sqlite3.Error, OSError) as error:
             raise UserMistake(f"{path} cannot be read as a state file: {error}.") from error
-        self._last_row: int = newest or 0
+        self._last_row_id: int = newest or 0
         """The last row of the journal."""
 
     def __enter__(self) -> Self:
@@ -104,7 +104,7 @@ class SqliteJournal:
 
     async def append(self, records: Sequence[bytes]) -> None:
         try:
-            self._last_row = await self._run_in_writer(lambda: self._insert(records))
+            self._last_row_id = await self._run_in_writer(lambda: self._insert(records))
         except JournalFull:
             await self._run_in_writer(partial(release_reserve, self._path))
             raise
@@ -123,7 +123,7 @@ class SqliteJournal:
 
     async def _replace(self, records: Iterable[bytes]) -> None:
         turn = (await self._run_in_writer(self._active_base))[0] + 1
-        after = self._last_row
+        after = self._last_row_id
         async for row in rows(records, self._row_bytes):
             await self._run_in_writer(partial(self._insert_base_row, turn, _pack(row)))
         await self._run_in_writer(partial(self._activate_base, turn, after))
@@ -163,11 +163,11 @@ class SqliteJournal:
     def _insert(self, records: Sequence[bytes]) -> int:
         with self._connection as transaction:
             data = _pack(records)
-            done = transaction.execute(
+            cursor = transaction.execute(
                 "INSERT INTO journal (sum, data) VALUES (?, ?)", (zlib.crc32(data), data)
             )
-        assert done.lastrowid is not None
-        return done.lastrowid
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
 
     def _insert_base_row(self, turn: int, data: bytes) -> None:
         with self._connection as transaction:
@@ -209,16 +209,16 @@ def release_reserve(path: Path) -> None:
 
 def _allocate(path: Path, size: int) -> None:
     """Make a file that takes so many bytes. Raises OSError, also where only it would fit."""
-    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if os.fstat(opened).st_size >= size:
+        if os.fstat(descriptor).st_size >= size:
             return
-        found = os.fstatvfs(opened)
-        if found.f_bavail * found.f_frsize < 2 * size:
+        file_system = os.fstatvfs(descriptor)
+        if file_system.f_bavail * file_system.f_frsize < 2 * size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.posix_fallocate(opened, 0, size)
+        os.posix_fallocate(descriptor, 0, size)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def _reserve_path(path: Path) -> Path:
@@ -231,7 +231,7 @@ def was_made(path: Path) -> bool:
 
 
 def _marker_path(path: Path) -> Path:
-    # Not beginning with its name, so that what removes all files that do leaves the mark.
+    # Not beginning with its name: it stays where all files that do are removed.
     return path.with_name(f".{path.name}.made")
 
 
@@ -240,25 +240,25 @@ def _check_not_lost(path: Path) -> None:
 
     SQLite would take it for a new one, and throw its log away.
     """
-    log = path.with_name(f"{path.name}-wal")
+    wal = path.with_name(f"{path.name}-wal")
     try:
-        there = path.stat().st_size > 0
-        orphaned = not there and log.exists() and log.stat().st_size > 0
-        if there or not (was_made(path) or orphaned):
+        has_content = path.stat().st_size > 0
+        orphaned = not has_content and wal.exists() and wal.stat().st_size > 0
+        if has_content or not (was_made(path) or orphaned):
             return
-        what = "is empty"
+        condition = "is empty"
     except FileNotFoundError:
-        if not was_made(path) and not log.exists():
+        if not was_made(path) and not wal.exists():
             return
-        what = "is missing"
+        condition = "is missing"
     except OSError as error:
         raise UserMistake(f"{path} cannot be read as a state file: {error.strerror}.") from error
-    raise UserMistake(_lost_file_message(path, what))
+    raise UserMistake(_lost_file_message(path, condition))
 
 
-def _lost_file_message(path: Path, what: str) -> str:
+def _lost_file_message(path: Path, condition: str) -> str:
     return (
-        f"{path} {what}, and it is not new here: restore it from a copy, or begin anew with "
+        f"{path} {condition}, and it is not new here: restore it from a copy, or begin anew with "
         "another state directory."
     )
 
@@ -284,11 +284,11 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _sync(directory: Path) -> None:
-    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
