@@ -23,9 +23,9 @@ from warren.node.busy import GracePeriod
 from warren.node.faulty import FaultyMachine
 
 
-async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
+async def main(state: StateDir, node_names: list[str], *, isolated: bool) -> None:
     """Run the agents of these nodes until cancelled."""
-    threads.set_thread_pool_size(WORKERS * len(names))
+    threads.set_thread_pool_size(WORKERS * len(node_names))
     shape = clustershape.load(state.shape)
     assert shape is not None
     storage = config.load(state.config).storage
@@ -35,10 +35,12 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     async with AsyncExitStack() as stack:
         system = RunGroup()
         behaviour = parse(shape.faults)
-        for name in names:
-            real = nodes.machine(name)
+        for name in node_names:
+            real_machine = nodes.machine(name)
             simulated = shape.flash == "simulated"
-            machine: Machine = FaultyMachine(name, real, behaviour) if simulated else real
+            machine: Machine = (
+                FaultyMachine(name, real_machine, behaviour) if simulated else real_machine
+            )
             access = kubeconfig.load(state.user(users.node_user(name)))
             client = await stack.enter_async_context(connect(access, component="agent"))
             agent = build_agent(
@@ -52,10 +54,12 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
             system.runnables.update(agent.runnables)
             if isolated:
                 # Jobs that were about to start when the power went wait for their nodes, too.
-                holding = partial(holders.keep_running, nodes.namespace(name), agent.mount_again)
-                system.runnables[f"{name} holder"] = holding
+                keep_holder_running = partial(
+                    holders.keep_running, nodes.namespace(name), agent.mount_again
+                )
+                system.runnables[f"{name} holder"] = keep_holder_running
         if isolated:
-            namespaces = [nodes.namespace(name) for name in names]
+            namespaces = [nodes.namespace(name) for name in node_names]
             system.runnables["host mounts"] = partial(hostmounts.follow_unmounts, namespaces)
         await system.run()
 

@@ -41,7 +41,7 @@ _UNLIMITED: Final = capacity.LIMIT - 1
 """The capacity of a device or a volume group of which all may be used."""
 
 
-_DIRECTORIES: Final = ("directory", "simulated")
+_DIRECTORY_KINDS: Final = ("directory", "simulated")
 
 
 class FlashTable(Table, frozen=True):
@@ -91,7 +91,7 @@ class FlashTable(Table, frozen=True):
         """How much is given out; None if that is not said, and must be."""
         if self.capacity is not None:
             return capacity.parse(self.capacity)
-        return None if self.kind in (*_DIRECTORIES, "image") else _UNLIMITED
+        return None if self.kind in (*_DIRECTORY_KINDS, "image") else _UNLIMITED
 
 
 class Config(Table, frozen=True):
@@ -174,7 +174,7 @@ def refusal(config: Config, *, is_rabbit: bool) -> str | None:
             config.network.read_secret()
         except UserMistake as mistake:
             return str(mistake).removesuffix(".")
-        if is_rabbit and table.kind in _DIRECTORIES:
+        if is_rabbit and table.kind in _DIRECTORY_KINDS:
             return "flash.kind: directories are not offered over a network: take another kind"
     if config.namespace == HOST and os.geteuid() != 0:
         return "namespace: to mount in the machine's own takes root: name a directory for another"
@@ -222,7 +222,7 @@ def build_flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Dis
     table = config.flash
     directory = Path(table.directory) if table.directory else state / "flash"
     size = table.bytes or 0
-    if table.kind in _DIRECTORIES:
+    if table.kind in _DIRECTORY_KINDS:
         return DirectoryFlash(directory, size), None
     disks: dict[str, Disk] = {}
 

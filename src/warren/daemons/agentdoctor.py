@@ -23,7 +23,7 @@ from warren.node.threads import in_thread
 _VERSIONS_TIMEOUT = 10.0
 """Seconds for which a server that refuses all requests is asked for its API versions."""
 
-_ENDED = "its agent has ended"
+_WHY_ORPHANED = "its agent has ended"
 
 
 async def examine(settings: Settings, *, repair: bool) -> tuple[list[Finding], list[str]]:
@@ -61,12 +61,12 @@ class _Doctor:
     async def examine(self) -> list[Finding]:
         # What is made has its object before, and what is given back has it after: only what is
         # there on both sides of the listing is asked for by none.
-        before = await in_thread(self._resources)
-        wanted: list[Kind] = [kinds.CLIENT_MOUNT]
+        resources_before = await in_thread(self._resources)
+        listed_kinds: list[Kind] = [kinds.CLIENT_MOUNT]
         if self._settings.is_rabbit:
-            wanted.append(kinds.NNF_NODE_STORAGE)
-        objects = {kind: (await self._client.list(kind, self._name)).items for kind in wanted}
-        resources = before.intersection(await in_thread(self._resources))
+            listed_kinds.append(kinds.NNF_NODE_STORAGE)
+        objects = {kind: (await self._client.list(kind, self._name)).items for kind in listed_kinds}
+        resources = resources_before.intersection(await in_thread(self._resources))
         process_findings = [
             Finding(type=FindingType.PROCESS, where=self._name, name=str(process), why=why)
             for process, why in sorted(resources.processes.items())
@@ -95,7 +95,7 @@ class _Doctor:
             volumes=self._on_node(self._node.flash.volumes(self._name) if self._is_rabbit else ()),
             mounts=self._on_node(mounts),
             devices=self._on_node(loop.device for loop in disk.strays()) if disk else frozenset(),
-            processes=dict.fromkeys(self._orphaned_processes(), _ENDED),
+            processes=dict.fromkeys(self._orphaned_processes(), _WHY_ORPHANED),
         )
 
     @property
@@ -116,9 +116,9 @@ class _Doctor:
             mark = self._settings.state.process_mark
         except OSError:  # there never was one
             return []
-        agent, own = lock_holder(self._settings.state.lock), self._node.own_namespace
+        agent_pid, own_namespace = lock_holder(self._settings.state.lock), self._node.own_namespace
         # What holds the namespace is to outlive it.
-        spared = {agent, own.holder if own is not None else None}
-        if agent is not None:
-            spared |= {*processes.descendants(agent)}
+        spared = {agent_pid, own_namespace.holder if own_namespace is not None else None}
+        if agent_pid is not None:
+            spared |= {*processes.descendants(agent_pid)}
         return [each for each in processes.pids_by_variable("=".join(mark)) if each not in spared]

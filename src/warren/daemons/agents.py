@@ -28,7 +28,7 @@ class Agent(RunGroup, kw_only=True):
     """What runs on one node."""
 
     mount_again: Callable[[], None]
-    """Is to be called when the node may have lost what was mounted on it."""
+    """Mounts everything again: for a node that may have lost its mounts."""
     informers: Informers
     reconcilers: Sequence[Reconciler[Any]]
 
@@ -54,29 +54,30 @@ def build_agent(
     """
     informers = Informers(client, namespace=node, indexes=INDEXES)
     runnables: dict[str, Runnable] = {f"{node} informers": informers.run}
-    separate: list[Reconciler[Any]] = []
-    link = None
+    separate_reconcilers: list[Reconciler[Any]] = []
+    link_reconciler = None
     if probe is not None:
-        # Apart from all else: where its role is an older one, it may not look at this.
+        # With informers of its own: an older role does not let the agent list what these list, and
+        # the others would never be synced.
         link_informers = Informers(client, namespace=node)
         policy = link_policy or links.LinkTestPolicy()
-        link = LinkReconciler(client, link_informers, clock, node, probe, policy)
-        own_runnables = {
+        link_reconciler = LinkReconciler(client, link_informers, clock, node, probe, policy)
+        link_runnables = {
             "informers": link_informers.run,
-            **runnables_after_sync(link_informers, [link.reconciler]),
+            **runnables_after_sync(link_informers, [link_reconciler.reconciler]),
         }
-        runnables[f"{node} link"] = RunGroup(runnables=own_runnables).run
-        separate.append(link.reconciler)
-    mounts = MountReconciler(
+        runnables[f"{node} link"] = RunGroup(runnables=link_runnables).run
+        separate_reconcilers.append(link_reconciler.reconciler)
+    mount_reconciler = MountReconciler(
         client,
         informers,
         machine,
         detach,
         on_rabbit=is_rabbit,
-        on_failure=link.test_now if link is not None else lambda: None,
+        on_failure=link_reconciler.test_now if link_reconciler is not None else lambda: None,
         timeout=worktime.SECONDS,
     )
-    reconcilers: list[Reconciler[Any]] = [mounts.reconciler]
+    reconcilers: list[Reconciler[Any]] = [mount_reconciler.reconciler]
     if is_rabbit:
         rabbit_reconciler = NodeStorageReconciler(
             client,
@@ -86,27 +87,30 @@ def build_agent(
             over_network=exports is not None,
             timeout=worktime.SECONDS,
         )
-        movements = MovementReconciler(client, informers, machine, clock)
-        # Apart from all else, too: an older role says nothing of these.
+        movement_reconciler = MovementReconciler(client, informers, machine, clock)
+        # With informers of its own, too, for the same reason.
         mgs_informers = Informers(client, namespace=node)
-        mgs = MgsReconciler(client, mgs_informers, machine, timeout=worktime.SECONDS)
-        mgs_reconcilers: list[Reconciler[Any]] = [mgs.reconciler, mgs.command_reconciler]
-        own_runnables = {
+        mgs_reconciler = MgsReconciler(client, mgs_informers, machine, timeout=worktime.SECONDS)
+        mgs_reconcilers: list[Reconciler[Any]] = [
+            mgs_reconciler.reconciler,
+            mgs_reconciler.command_reconciler,
+        ]
+        mgs_runnables = {
             "informers": mgs_informers.run,
             **runnables_after_sync(mgs_informers, mgs_reconcilers),
         }
-        runnables[f"{node} mgs"] = RunGroup(runnables=own_runnables).run
-        separate += mgs_reconcilers
+        runnables[f"{node} mgs"] = RunGroup(runnables=mgs_runnables).run
+        separate_reconcilers += mgs_reconcilers
         reconcilers += [
             rabbit_reconciler.reconciler,
             rabbit_reconciler.announcer,
-            movements.reconciler,
+            movement_reconciler.reconciler,
         ]
         if exports is not None:
             reconcilers.append(
                 ExportReconciler(informers, exports, timeout=worktime.SECONDS).reconciler
             )
-        runnables[f"{node} copies"] = movements.copies.run
+        runnables[f"{node} copies"] = movement_reconciler.copies.run
         if runner is not None:
             runnables[f"{node} kubelet"] = partial(_kubelet, client, clock, node, runner)
         runnables[f"{node} lease"] = lambda: heartbeats.renew(client, clock, node)
@@ -114,19 +118,22 @@ def build_agent(
         runnables[f"{node} {name}"] = runnable
     return Agent(
         runnables=runnables,
-        mount_again=mounts.mount_again,
+        mount_again=mount_reconciler.mount_again,
         informers=informers,
-        reconcilers=[*reconcilers, *separate],
+        reconcilers=[*reconcilers, *separate_reconcilers],
     )
 
 
 async def _kubelet(client: Client, clock: Clock, node: str, runner: Runner) -> None:
     """Run the pods of a node, as soon as that is possible."""
-    nodes = Informers(client)
+    node_informers = Informers(client)
     registration = NodeRegistration(
-        client, nodes, clock, node, runner.host_address, runner.why_unavailable
+        client, node_informers, clock, node, runner.host_address, runner.why_unavailable
     )
-    runnables = {"informers": nodes.run, **runnables_after_sync(nodes, [registration.reconciler])}
+    runnables = {
+        "informers": node_informers.run,
+        **runnables_after_sync(node_informers, [registration.reconciler]),
+    }
 
     async def run_pods() -> None:
         await registration.can_run_pods.wait()

@@ -145,7 +145,7 @@ async def run_until_stopped(settings: Settings, on_ready: Callable[[], None]) ->
 
 
 async def _disconnect_unused(host: Host) -> None:
-    """Let go of what an agent had connected to that was killed before it mounted that."""
+    """Disconnect volumes that an agent connected to and did not mount before it was killed."""
     try:
         await host.disconnect_unused()
     except NodeTrouble as trouble:

@@ -1,4 +1,4 @@
-"""The embedded API server on this machine: its port, its keys, and the ways in that it writes."""
+"""The embedded API server on this machine: its port, its keys, and the kubeconfigs it writes."""
 
 import asyncio
 import secrets
@@ -47,7 +47,7 @@ from warren.kube.server.rest.app import ApiServer
 
 HOST: Final = "127.0.0.1"
 ADMIN: Final = "admin"
-_EVENT_SECONDS: Final = 3600.0
+_EVENT_TTL: Final = 3600.0
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ async def run_jobs(client: Client, clock: Clock) -> None:
 
 
 async def run_nodes(client: Client, clock: Clock) -> None:
-    """Say of Nodes whose agents are not heard of that they are not, until cancelled."""
+    """Set Nodes to Unknown whose agents are not heard of, until cancelled."""
     informers = Informers(client)
     controller = NodeLifeController(client, informers, clock)
     runnables = {
@@ -133,18 +133,18 @@ async def run_nodes(client: Client, clock: Clock) -> None:
 
 
 async def expire_events(client: Client, clock: Clock) -> None:
-    """Remove Events an hour after they were told last, as Kubernetes does, until cancelled."""
+    """Remove Events an hour after they were last seen, as Kubernetes does, until cancelled."""
     events = Informer(client, kinds.EVENT)
 
     async def reconcile(key: Key) -> float | None:
-        raw = events.get(key)
-        if raw is None:
+        event = events.get(key)
+        if event is None:
             return None
-        metadata = raw["metadata"]
-        last = max(filter(None, (raw.get("lastTimestamp"), metadata["creationTimestamp"])))
-        left = parse_rfc3339(last) + _EVENT_SECONDS - clock.now()
-        if left > 0:
-            return left
+        metadata = event["metadata"]
+        last_seen = max(filter(None, (event.get("lastTimestamp"), metadata["creationTimestamp"])))
+        seconds_left = parse_rfc3339(last_seen) + _EVENT_TTL - clock.now()
+        if seconds_left > 0:
+            return seconds_left
         await perform(client, [Remove(kind=kinds.EVENT, key=key)])
         return None
 
@@ -184,8 +184,8 @@ def components(shape: ClusterShape) -> list[str]:
     """Return the users that a cluster's own components are."""
     chassis = shape.chassis()
     nodes = [name for each in chassis for name in (each.rabbit, *each.hosts)]
-    own = [users.CONTROLLERS, users.CONDUCTOR, users.INSTANCE, users.OFFLOAD]
-    return [*own, *map(users.node_user, nodes)]
+    component_users = [users.CONTROLLERS, users.CONDUCTOR, users.INSTANCE, users.OFFLOAD]
+    return [*component_users, *map(users.node_user, nodes)]
 
 
 def open_endpoint(state: StateDir, port: int | None, names: Collection[str] = ()) -> Endpoint:

@@ -75,13 +75,13 @@ async def _serve(
     monitoring.add_routes(app, metrics.exposition, is_clean)
     async with asyncio.TaskGroup() as parts:
         service_task = parts.create_task(service.run(), name="service")
-        serving_socket = serving.serve_limited(app, settings.listener, CONNECTIONS, stopping)
-        listeners = [parts.create_task(serving_socket, name="socket")]
+        api_coroutine = serving.serve_limited(app, settings.listener, CONNECTIONS, stopping)
+        listeners = [parts.create_task(api_coroutine, name="socket")]
         if settings.metrics_socket is not None:
-            serving_metrics = monitoring.serve(
+            metrics_coroutine = monitoring.serve(
                 settings.metrics_socket, metrics.exposition, is_clean
             )
-            listeners.append(parts.create_task(serving_metrics, name="monitoring"))
+            listeners.append(parts.create_task(metrics_coroutine, name="monitoring"))
         await asyncio.sleep(0)
         # What is here by now stays: to go over it again and again would hold up answers.
         gc.collect()

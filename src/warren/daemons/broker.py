@@ -46,11 +46,11 @@ URI: Final = "broker.uri"
 """Where in the job's namespace the first process says where its socket is."""
 
 _LOCAL: Final = "local://"
-_OWN_VARIABLES: Final = ("FLUX_JOB_", "FLUX_TASK_", "FLUX_KVS_", "PMI_")
-"""What of the environment is about our own task, and would tell those inside of another job."""
+_OWN_PREFIXES: Final = ("FLUX_JOB_", "FLUX_TASK_", "FLUX_KVS_", "PMI_")
+"""Prefixes of the variables that are about our own task: jobs inside have others of these names."""
 
-_PROCESS_MARK: Final = "WARREN_BATCH"
-"""What the instance's own commands are known by."""
+_MARK_VARIABLE: Final = "WARREN_BATCH"
+"""The environment variable by whose value the instance's own commands are known."""
 
 _END_SECONDS: Final = 30.0
 """Seconds that the jobs that are left have to end when the script has."""
@@ -95,7 +95,7 @@ def task_of_environment(environment: Mapping[str, str]) -> BatchTask:
 def script_environment(environment: Mapping[str, str], task: BatchTask) -> dict[str, str]:
     """Return the environment of the script: of the job's, what is not about our own task."""
     inherited = {
-        name: value for name, value in environment.items() if not name.startswith(_OWN_VARIABLES)
+        name: value for name, value in environment.items() if not name.startswith(_OWN_PREFIXES)
     }
     return {
         **inherited,
@@ -170,12 +170,12 @@ async def _job_resources(task: BatchTask) -> ResourceSet:
     """Return what the job was given. Raises RpcError."""
     lookup = {"id": task.job, "keys": ["R"]}
     async with connect(task.enclosing) as enclosing:
-        found = await enclosing.rpc("job-info.lookup", lookup)
-    return resource_set.decode_all(orjson.loads(found["R"]))
+        reply = await enclosing.rpc("job-info.lookup", lookup)
+    return resource_set.decode_all(orjson.loads(reply["R"]))
 
 
 def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
-    # Flash is not for those inside, and the job's end is theirs without being told.
+    # Jobs inside get no flash, and no expiration: they end with the enclosing job.
     own_resources = replace(
         resource_set.remap(resources), scheduling=None, starttime=0.0, expiration=0.0
     )
@@ -192,7 +192,7 @@ def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
         clock=SystemClock(),
         jobs=MemoryJournal(),
         launcher=launcher,
-        commands=ProcessCommands((_PROCESS_MARK, secrets.token_hex())),
+        commands=ProcessCommands((_MARK_VARIABLE, secrets.token_hex())),
         owner=os.geteuid(),
     )
     return assemble(resource_set.encode_all(own_resources), dependencies)
@@ -200,10 +200,10 @@ def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
 
 async def _drain_nodes_without_storage(task: BatchTask, enclosing: Handle, flux: Instance) -> None:
     """Keep jobs from the nodes whose storage has failed, with which the job goes on (ADR 072)."""
-    found = await enclosing.rpc("job-info.lookup", {"id": task.job, "keys": ["eventlog"]})
+    reply = await enclosing.rpc("job-info.lookup", {"id": task.job, "keys": ["eventlog"]})
     notes = [
         each.context.get("note", "")
-        for each in eventlog.decode(found["eventlog"])
+        for each in eventlog.decode(reply["eventlog"])
         if each.name == "exception" and each.context.get("type") == tolerance.EXCEPTION
     ]
     for node in sorted(frozenset[str]().union(*map(tolerance.node_names, notes))):
@@ -262,8 +262,8 @@ async def _wait_for_socket(task: BatchTask) -> Path:
     async with connect(task.enclosing) as enclosing:
         await _enter_barrier(task, enclosing)
         request = {"key": URI, "namespace": task.namespace}
-        found = treeobj.read_val((await enclosing.rpc("kvs.lookup", request))["val"])
-    return Path(found.decode().removeprefix(_LOCAL))
+        uri = treeobj.read_val((await enclosing.rpc("kvs.lookup", request))["val"])
+    return Path(uri.decode().removeprefix(_LOCAL))
 
 
 def main(command: Sequence[str]) -> int:

@@ -32,7 +32,7 @@ def run_child(work: Coroutine[None, None, None]) -> NoReturn:
 
 
 async def _until_stopped(work: Coroutine[None, None, None]) -> None:
-    running = asyncio.current_task()
-    assert running is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     await work

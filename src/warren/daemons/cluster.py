@@ -36,7 +36,7 @@ def definitions() -> Sequence[Object]:
 
 
 def _deploy_directory() -> Path:
-    """Return the manifests: beside the source, or installed with the program."""
+    """Return the directory of the manifests: beside the source, or installed with the program."""
     package = Path(warren.__file__).parent
     for path in (package.parents[1] / "deploy", package / "deploy"):
         if (path / "rules.yaml").exists():
@@ -59,17 +59,17 @@ async def establish(client: Client, shape: ClusterShape, daemons: Collection[str
     if copyservice.REQUIRES_WORD in daemons:
         # The word is the site's own: an earlier start may have served it.
         await client.patch(copyservice.announce(None))
-    wanted = {f"global-{number}" for number in range(len(shape.global_file_systems))}
+    wanted_names = {f"global-{number}" for number in range(len(shape.global_file_systems))}
     for obj in (await client.list(kinds.LUSTRE_FILE_SYSTEM, labels={_GLOBAL_LABEL: "true"})).items:
-        if obj["metadata"]["name"] not in wanted:
+        if obj["metadata"]["name"] not in wanted_names:
             await client.delete(Remove(kind=kinds.LUSTRE_FILE_SYSTEM, key=key_of(obj)))
 
 
 def _objects(shape: ClusterShape, daemons: Collection[str]) -> Iterator[tuple[Kind, Object]]:
     chassis = shape.chassis()
     nodes = [name for each in chassis for name in (each.rabbit, *each.hosts)]
-    system = (kinds.DEFAULT_NAMESPACE, kinds.RULES_NAMESPACE, kinds.PROFILES_NAMESPACE)
-    for name in (*system, *nodes):
+    system_namespaces = (kinds.DEFAULT_NAMESPACE, kinds.RULES_NAMESPACE, kinds.PROFILES_NAMESPACE)
+    for name in (*system_namespaces, *nodes):
         yield NAMESPACE, {"metadata": {"name": name}}
     by_name = {kind.name: kind for kind in kinds.ALL}
     for obj in manifests("rules.yaml"):
@@ -132,9 +132,9 @@ _FILLED_IN_FIELDS: Final = {kinds.PORT_MANAGER: "allocations"}
 
 async def apply_all(client: Client, objects: Iterable[tuple[Kind, Object]]) -> None:
     """Make objects, or bring them to what they should be: namespaces, then all others at once."""
-    found = list(objects)
-    namespaces = [each for each in found if each[0] == NAMESPACE]
-    for group in (namespaces, [each for each in found if each[0] != NAMESPACE]):
+    pairs = list(objects)
+    namespaces = [each for each in pairs if each[0] == NAMESPACE]
+    for group in (namespaces, [each for each in pairs if each[0] != NAMESPACE]):
         async with asyncio.TaskGroup() as tasks:
             for kind, obj in group:
                 tasks.create_task(apply(client, kind, obj))

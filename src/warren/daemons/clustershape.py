@@ -50,14 +50,16 @@ class ClusterShape(msgspec.Struct, frozen=True, kw_only=True):
 
     def chassis(self) -> list[Chassis]:
         """Return the rabbits with their compute nodes, which are numbered through."""
-        made = []
+        all_chassis = []
         for rabbit in range(self.rabbits):
             first = rabbit * self.computes_per_rabbit
             hosts = tuple(
                 f"compute-{number:02d}" for number in range(first, first + self.computes_per_rabbit)
             )
-            made.append(Chassis(rabbit=f"rabbit-{rabbit}", capacity=self.capacity, hosts=hosts))
-        return made
+            all_chassis.append(
+                Chassis(rabbit=f"rabbit-{rabbit}", capacity=self.capacity, hosts=hosts)
+            )
+        return all_chassis
 
     def r(self, quantum: int | None = None) -> Mapping[str, Any]:
         """Return the system as R with its resource graph, flash in quanta of GiB, if any."""

@@ -119,16 +119,18 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 def instance(
     shape: ClusterShape, dependencies: InstanceDependencies, informers: Informers, client: Client
 ) -> Instance:
-    """Build the instance. What it knows of the storage side, it reads in the API.
+    """Build the instance, which reads what it knows of the storage side in the API.
 
-    What users change there of their own, it writes by the client.
+    What users change there through it, it writes by `client`.
     """
 
     def directives_of(job: int, userid: int) -> Sequence[str]:
         with suppress(RpcError):
-            found = built.manager.active_job(JobId(job))
+            active_job = built.manager.active_job(JobId(job))
             return (
-                jobdirectives.directives(found.jobspec) or () if found.job.userid == userid else ()
+                jobdirectives.directives(active_job.jobspec) or ()
+                if active_job.job.userid == userid
+                else ()
             )
         return ()
 
@@ -151,20 +153,22 @@ def instance(
         frobnicators=[presets],
     )
     health.mark_all_down((chassis.rabbit for chassis in shape.chassis()), built.scheduler)
-    settings = dependencies.config.storage
+    storage_table = dependencies.config.storage
     built.bus.register(
         "persistent",
-        PersistentService(client, informers, dependencies.clock, settings.most_lifetime).methods(),
+        PersistentService(
+            client, informers, dependencies.clock, storage_table.most_lifetime
+        ).methods(),
     )
     tokens = WorkflowTokens(client, lambda job: built.manager.active_job(JobId(job)).job.userid)
     built.bus.register(tokens.name, tokens.methods())
     storages, nnf_storages = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
-    drains = _DrainPolicies(rabbit, built.resources)
+    drain_policies = _DrainPolicies(rabbit, built.resources)
 
     def configure(new_config: config.Config) -> None:
         plugin.configure(new_config.rabbit.seconds("epilog_timeout"))
         presets.configure(new_config.rabbit.directives)
-        drains.configure(new_config.rabbit)
+        drain_policies.configure(new_config.rabbit)
         for validator in configured_validators:
             validator.configure(new_config)
 
@@ -179,8 +183,8 @@ def instance(
                 BINDING,
                 built.scheduler,
                 built.resources,
-                lambda: drains.current,
-                drains.listeners.append,
+                lambda: drain_policies.current,
+                drain_policies.listeners.append,
             ),
         },
     )
@@ -211,8 +215,8 @@ class _DrainPolicies:
         self.listeners: list[Callable[[], None]] = []
 
     def configure(self, rabbit: rabbittable.Rabbit) -> None:
-        before, self.current = self.current, drain_policy(rabbit, self._resources)
-        for listener in self.listeners if self.current != before else ():
+        previous, self.current = self.current, drain_policy(rabbit, self._resources)
+        for listener in self.listeners if self.current != previous else ():
             listener()
 
 
@@ -256,8 +260,11 @@ def _validator(
 ) -> StorageValidator:
     rules, profiles = informers.of(kinds.DIRECTIVE_RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
     file_systems, rabbits = informers.of(kinds.LUSTRE_FILE_SYSTEM), informers.of(kinds.STORAGE)
-    runners, applications = informers.of(kinds.NODE), informers.of(kinds.CONTAINER_PROFILE)
-    copies = informers.of(kinds.COPY_PROFILE)
+    kubernetes_nodes, container_profiles = (
+        informers.of(kinds.NODE),
+        informers.of(kinds.CONTAINER_PROFILE),
+    )
+    copy_profiles = informers.of(kinds.COPY_PROFILE)
     configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
     instances = StorageInstances(informers)
     storage, clock = settings.storage, dependencies.clock
@@ -282,9 +289,10 @@ def _validator(
         max_gib_per_node={str(kind): most for kind, most in rabbit.policy.maximums.items()},
         creator=dependencies.owner if rabbit.restricts_persistent else None,
         unsaved_choices=rabbit.unsaved_results,
-        containers=lambda: _containers(runners, applications),
+        containers=lambda: _containers(kubernetes_nodes, container_profiles),
         copy_profiles=lambda: frozenset(
-            obj["metadata"]["name"] for obj in copies.by_index("profiles", kinds.PROFILES_NAMESPACE)
+            obj["metadata"]["name"]
+            for obj in copy_profiles.by_index("profiles", kinds.PROFILES_NAMESPACE)
         ),
         why_not_made=partial(why_not_made, rabbits),
         only_some_rabbits_make=partial(is_made_by_some_only, rabbits),
@@ -294,12 +302,16 @@ def _validator(
     )
 
 
-def _containers(runners: Informer, applications: Informer) -> dict[str, ContainerProfile] | str:
+def _containers(
+    kubernetes_nodes: Informer, container_profiles: Informer
+) -> dict[str, ContainerProfile] | str:
     """Return the profiles of containers that jobs choose from, or why no rabbit runs any."""
-    reason = why_no_node_runs_pods(runners.values())
+    reason = why_no_node_runs_pods(kubernetes_nodes.values())
     if reason is not None:
         return reason
-    return containerprofiles.by_name(applications.by_index("profiles", kinds.PROFILES_NAMESPACE))
+    return containerprofiles.by_name(
+        container_profiles.by_index("profiles", kinds.PROFILES_NAMESPACE)
+    )
 
 
 def controllers(
@@ -341,7 +353,7 @@ def conductor(
 ) -> tuple[Methods, dict[str, Runnable]]:
     """Build the conductor of an owner's instance, and the service that it is to offer as `dws`.
 
-    `observe` may have it counted. What containers have printed is read by `reader`.
+    `observe` is called with it, to count what it does. Logs of containers are read by `reader`.
     """
     jobs = FluxJobs(handle, owner)
     built = Conductor(
@@ -352,11 +364,11 @@ def conductor(
         **jobs.methods(),
         **storagequeries.methods(jobs.job, built.waiting, built.storage),
     }
-    nodes = SystemStatusReporter(client, OnlineNodes(handle))
+    status_reporter = SystemStatusReporter(client, OnlineNodes(handle))
     runnables: dict[str, Runnable] = {
         "jobs": jobs.run,
         "conductor": built.run,
-        "system status": nodes.run,
+        "system status": status_reporter.run,
         "conductor's settings": lambda: _follow_settings(handle, built),
     }
     return methods, runnables
@@ -380,8 +392,8 @@ def conductor_settings(settings: config.Config) -> Settings:
 async def _follow_settings(handle: Handle, conductor: Conductor) -> None:
     """Have a conductor lead by what its instance is configured to, until cancelled."""
     with suppress(RpcError):  # the instance has gone away: others see to that
-        async with aclosing(handle.stream("config.watch")) as news:  # type: ignore[type-var]
-            async for each in news:
+        async with aclosing(handle.stream("config.watch")) as updates:  # type: ignore[type-var]
+            async for each in updates:
                 conductor.configure(conductor_settings(config.from_builtins(each)))
     await asyncio.Event().wait()
 
@@ -401,7 +413,7 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
     )
     if dependencies.metrics is not None:
         dependencies.metrics.watch_controllers(informers, reconcilers)
-    methods, conductor_parts = conductor(
+    methods, conductor_runnables = conductor(
         dependencies.client(local),
         informers,
         dependencies.clock,
@@ -438,7 +450,7 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
             "jobs of the API": lambda: apiserver.run_jobs(local, dependencies.clock),
             "event expiry": lambda: apiserver.expire_events(local, dependencies.clock),
             **flux.runnables,
-            **conductor_parts,
+            **conductor_runnables,
             **offload_runnables,
         },
     )

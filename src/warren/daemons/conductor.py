@@ -151,7 +151,7 @@ class _ConductorProcess:
     on_ready: Callable[[], None]
     is_driving: bool = False
     has_metrics: bool = False
-    """Whether it has metrics."""
+    """Whether what it does is counted."""
     _metrics: "ControlMetrics | None" = field(default=None, init=False)
     _other_conductor_since: float | None = field(default=None, init=False)
     """Since when the instance has had another conductor."""
@@ -193,19 +193,19 @@ class _ConductorProcess:
         """Drive an instance until it goes away. Raises RpcError if it is not there."""
         instance = await self.instance_type.inspect(handle)
         supported = kinds.versions(instance.rabbit.dws_api_version, instance.rabbit.nnf_api_version)
-        chosen = await versions.choose_when_allowed(
+        chosen_versions = await versions.choose_when_allowed(
             self.client, supported, seconds=_VERSIONS_TIMEOUT
         )
-        system = self._system(bus, instance.build, self.client.with_versions(chosen))
+        system = self._system(bus, instance.build, self.client.with_versions(chosen_versions))
         await handle.rpc("service.add", {"service": "dws"})
         driving = asyncio.ensure_future(system.run())
-        lost = asyncio.ensure_future(handle.wait_lost())
+        loss = asyncio.ensure_future(handle.wait_lost())
         try:
-            await asyncio.wait({driving, lost}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({driving, loss}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             driving.cancel()
-            lost.cancel()
-            await asyncio.wait({driving, lost})
+            loss.cancel()
+            await asyncio.wait({driving, loss})
         if driving.done() and not driving.cancelled():
             driving.result()
         log.info("the instance has gone away")

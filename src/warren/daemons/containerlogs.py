@@ -32,8 +32,8 @@ class ContainerLog:
         except FileNotFoundError as error:
             raise NotFound(str(error.strerror)) from error
         except OSError as error:
-            words = f"the log of {self._container} cannot be read: {error.strerror}."
-            raise Unavailable(words) from error
+            message = f"the log of {self._container} cannot be read: {error.strerror}."
+            raise Unavailable(message) from error
 
     def close(self) -> None:
         self._log.close()

@@ -39,13 +39,13 @@ async def wait_for_space(
         why = _shortage(directory, needed)
     if why is None:
         return
-    words = (
+    message = (
         f"the file system of {directory} is full ({why}): the start goes on when there is room for "
         f"{human(needed)}"
     )
     log.warning("waiting for room", why=why)
     with suppress(OSError):  # it may be a file on the same disk
-        print(f"warren: {words}", file=sys.stderr, flush=True)
+        print(f"warren: {message}", file=sys.stderr, flush=True)
     while True:
         await asyncio.sleep(interval)
         if _shortage(directory, needed) is None:
@@ -70,21 +70,21 @@ async def retry_while_full(write: Callable[[], None], interval: float = _POLL_IN
 def free_bytes(directory: Path) -> float:
     """Return how many bytes the file system of a directory has left; infinity if unknown."""
     try:
-        found = os.statvfs(directory)
+        file_system = os.statvfs(directory)
     except OSError:
         return math.inf
-    return float(found.f_bavail * found.f_frsize)
+    return float(file_system.f_bavail * file_system.f_frsize)
 
 
 def _shortage(directory: Path, needed: int) -> str | None:
     """Return why so many bytes cannot be had; None if they can."""
     probe = directory / "room.new"
     try:
-        opened = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(opened, 0, needed)
+            os.posix_fallocate(descriptor, 0, needed)
         finally:
-            os.close(opened)
+            os.close(descriptor)
             probe.unlink()
     except OSError as error:
         # Any other error is reported by what writes there.

@@ -25,7 +25,7 @@ from warren.node.usage import Process
 from warren.rfc import fluid
 from warren.rpc.client import connect as connect_to_instance
 
-_CANDIDATES: Final = 10
+_MAX_CANDIDATES: Final = 10
 """Processes that are named of those that may keep a volume."""
 
 
@@ -45,10 +45,10 @@ class Doctor:
         """Return the orphans, and the processes that keep resources in use."""
         # What is made on a node has its object before, and what is given back has it after:
         # only what is there on both sides of the listing can be an orphan.
-        before = self._resources()
+        resources_before = self._resources()
         objects = await list_examined(self._client)
         active = await self._active_jobs()
-        resources = before.intersection(self._resources())
+        resources = resources_before.intersection(self._resources())
         pending = audit.pending_removal(objects)
         users = await self._users(pending)
         return [
@@ -91,12 +91,12 @@ class Doctor:
 
     async def _users(self, pending: PendingRemoval) -> dict[tuple[str, str], list[Process]]:
         """Return the processes that use mounts and volumes which are to go, by node and name."""
-        found = {}
+        users_by_resource = {}
         for node, path in sorted(pending.mounts):
-            found[node, path] = await self._nodes.users_of_mount(node, path)
+            users_by_resource[node, path] = await self._nodes.users_of_mount(node, path)
         for rabbit, name in sorted(pending.volumes):
-            found[rabbit, name] = await self._nodes.users_of_volume(rabbit, name)
-        return {key: users for key, users in found.items() if users}
+            users_by_resource[rabbit, name] = await self._nodes.users_of_volume(rabbit, name)
+        return {key: users for key, users in users_by_resource.items() if users}
 
     async def _overdue_findings(
         self,
@@ -105,7 +105,7 @@ class Doctor:
         users: Collection[tuple[str, str]],
     ) -> list[Finding]:
         """Return the volumes that are overdue, and that no process is seen to use."""
-        found = []
+        findings = []
         for late in overdue:
             # Of a rabbit's volumes of a job, the first one that is kept has the others wait.
             if any((late.rabbit, name) in users for name in late.names):
@@ -113,9 +113,9 @@ class Doctor:
             user = usage.user_name(late.userid)
             for name in (each for each in late.names if (late.rabbit, each) in volumes):
                 suspects = await self._nodes.suspects_of_volume(late.rabbit, name)
-                candidates = usage.describe(suspects, _CANDIDATES) if suspects else ""
-                found.append(audit.overdue_finding(late, name, user, candidates))
-        return found
+                candidates = usage.describe(suspects, _MAX_CANDIDATES) if suspects else ""
+                findings.append(audit.overdue_finding(late, name, user, candidates))
+        return findings
 
     def _busy_findings(
         self,
@@ -124,14 +124,14 @@ class Doctor:
     ) -> list[Finding]:
         """Return the processes that keep something."""
         findings = []
-        for (where, name), found in users.items():
-            for each in found:
-                process, is_own = str(each.id), each.userid == owners[where, name]
-                self._keepers[process] = each
+        for (where, name), using in users.items():
+            for process in using:
+                process_id, is_own = str(process.id), process.userid == owners[where, name]
+                self._keepers[process_id] = process
                 if is_own:
-                    self._own_keepers.add(process)
+                    self._own_keepers.add(process_id)
                 findings.append(
-                    audit.busy_finding(where, name, process, each.command, is_own=is_own)
+                    audit.busy_finding(where, name, process_id, process.command, is_own=is_own)
                 )
         return findings
 
@@ -140,26 +140,26 @@ class Doctor:
 
         Where there are no cgroups, only the parent of the shells can tell what is whose.
         """
-        found = cgroups.job_processes(str(self._state.path))
-        return {process: fluid.f58(fluid.JobId(job)) for process, job in found.items()}
+        job_by_process = cgroups.job_processes(str(self._state.path))
+        return {process: fluid.f58(fluid.JobId(job)) for process, job in job_by_process.items()}
 
     async def _active_jobs(self) -> set[str]:
-        active = {"states": [sum(state.bit for state in ACTIVE)]}
+        constraint = {"states": [sum(state.bit for state in ACTIVE)]}
         async with connect_to_instance(self._state.socket) as handle:
-            listed = await handle.rpc("job-list.list", {"attrs": [], "constraint": active})
-        return {fluid.f58(each["id"]) for each in listed["jobs"]}
+            reply = await handle.rpc("job-list.list", {"attrs": [], "constraint": constraint})
+        return {fluid.f58(each["id"]) for each in reply["jobs"]}
 
 
 async def list_examined(client: Client) -> dict[Kind, list[Object]]:
     """Return what there is of all kinds that are examined."""
     # Owners last, too: of what is made meanwhile, the owner is listed, and is there before the
     # dependents. And first: of what goes meanwhile, the owner goes last.
-    before = [(kind, (await client.list(kind)).items) for kind in audit.OWNERS]
-    found = {kind: (await client.list(kind)).items for kind in (*audit.DEPENDENTS, *audit.OWNERS)}
-    for kind, items in before:
-        listed = {each["metadata"]["uid"] for each in found[kind]}
-        found[kind] += [each for each in items if each["metadata"]["uid"] not in listed]
-    return found
+    owners_before = [(kind, (await client.list(kind)).items) for kind in audit.OWNERS]
+    objects = {kind: (await client.list(kind)).items for kind in (*audit.DEPENDENTS, *audit.OWNERS)}
+    for kind, items in owners_before:
+        listed_uids = {each["metadata"]["uid"] for each in objects[kind]}
+        objects[kind] += [each for each in items if each["metadata"]["uid"] not in listed_uids]
+    return objects
 
 
 async def examine_running(state: StateDir, *, repair: bool) -> tuple[list[Finding], list[str]]:
@@ -177,11 +177,11 @@ async def examine_running(state: StateDir, *, repair: bool) -> tuple[list[Findin
 
 async def examine_stopped(state: StateDir, *, repair: bool) -> tuple[list[str], list[str]]:
     """Examine what a cluster that does not run has left; volumes wait for its next start."""
-    found = _leftovers_without_volumes(state)
-    if repair and found:
+    left_behind = _leftovers_without_volumes(state)
+    if repair and left_behind:
         await sweep(state)
-        return found, _leftovers_without_volumes(state)
-    return found, []
+        return left_behind, _leftovers_without_volumes(state)
+    return left_behind, []
 
 
 def _leftovers_without_volumes(state: StateDir) -> list[str]:

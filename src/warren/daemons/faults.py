@@ -10,16 +10,16 @@ from warren.node import behaviour
 
 
 def load(path: Path) -> Mapping[str, Any]:
-    """Read a file, and return its tables, of which there is a behaviour. Raises UserMistake."""
+    """Read a file, and return its tables, which `node.behaviour` accepts. Raises UserMistake."""
     try:
         text = path.read_text()
     except OSError as error:
         raise UserMistake(f"{path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise UserMistake(f"{path} is not TOML: {error}.") from error
-    found = tables.decode(text, str(path))
+    parsed = tables.decode(text, str(path))
     try:
-        behaviour.parse(found)
+        behaviour.parse(parsed)
     except UserMistake as mistake:
         raise UserMistake(f"{path}: {mistake}") from None
-    return found
+    return parsed

@@ -34,7 +34,7 @@ _TIMEOUT: Final = 120.0
 """How long building, starting and ending each may take."""
 
 _POLL_INTERVAL: Final = 0.1
-_SSD: Final = 4 * GIB
+_SSD_BYTES: Final = 4 * GIB
 _LOG_LINES: Final = 5
 """Lines of a log that are told of what does not start."""
 
@@ -107,14 +107,14 @@ def _build_plugins(directory: Path) -> Path:
         shutil.copy(each, directory)
     log = directory / "make.log"
     with log.open("wb") as output:
-        made = subprocess.run(
+        result = subprocess.run(
             ["make", "-s", "-C", str(directory)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             timeout=_TIMEOUT,
         )
-    if made.returncode != 0:
+    if result.returncode != 0:
         raise UserMistake(f"the plugins for Flux cannot be built:\n{_end_of(log)}")
     return directory
 
@@ -126,27 +126,27 @@ def has_fluxion() -> bool:
 
 
 def _flux_output(*command: str) -> str:
-    found = subprocess.run(
+    result = subprocess.run(
         ["flux", *command], capture_output=True, text=True, timeout=_TIMEOUT, check=True
     )
     # The version of flux-core is told first, and of others below.
-    return found.stdout.strip().splitlines()[0] if command == ("version",) else found.stdout.strip()
+    return (
+        result.stdout.strip().splitlines()[0] if command == ("version",) else result.stdout.strip()
+    )
 
 
 @contextmanager
 def _brokers(directory: Path, state: StateDir, shape: ClusterShape) -> Iterator[Path]:
     hosts = [host for each in shape.chassis() for host in each.hosts]
     asyncio.run(_make_namespaces(Nodes(state, shape, isolated=True), hosts))
-    bare = resource_set.without_scheduling(dict(shape.r()))
-    ssds = shape.capacity // _SSD
-    graph = rabbitgraph.document(
-        "warren", shape.chassis(), resource_set.decode_all(bare), ssds=ssds
-    )
-    r = directory / "R.json"
-    r.write_bytes(orjson.dumps({**bare, "scheduling": orjson.loads(graph)}))
+    r = resource_set.without_scheduling(dict(shape.r()))
+    ssds = shape.capacity // _SSD_BYTES
+    graph = rabbitgraph.document("warren", shape.chassis(), resource_set.decode_all(r), ssds=ssds)
+    r_path = directory / "R.json"
+    r_path.write_bytes(orjson.dumps({**r, "scheduling": orjson.loads(graph)}))
     configuration = directory / "conf"
     configuration.mkdir()
-    (configuration / "flux.toml").write_text(_CONFIGURATION.format(r=r))
+    (configuration / "flux.toml").write_text(_CONFIGURATION.format(r=r_path))
     wrapper = (sys.executable, "-P", "-m", "warren.daemons.onnode", str(state.path))
     command = ["flux", "start", f"--test-size={len(hosts)}", f"--test-hosts={','.join(hosts)}"]
     command += [f"--test-rundir={directory}", f"--config-path={configuration}"]
@@ -154,7 +154,7 @@ def _brokers(directory: Path, state: StateDir, shape: ClusterShape) -> Iterator[
     command += [f"--wrap={','.join(wrapper)}", "sh", "-c", "read end"]
     socket, log = directory / "local-0", directory / "brokers.log"
     with log.open("wb") as output:
-        started = subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=output,
@@ -163,10 +163,10 @@ def _brokers(directory: Path, state: StateDir, shape: ClusterShape) -> Iterator[
             start_new_session=True,
         )
     try:
-        _wait_for(started, log, "the brokers of Flux", lambda: _is_up(socket, len(hosts)))
+        _wait_for(process, log, "the brokers of Flux", lambda: _is_up(socket, len(hosts)))
         yield socket
     finally:
-        _end(started)
+        _end(process)
 
 
 async def _make_namespaces(nodes: Nodes, hosts: list[str]) -> None:
@@ -191,7 +191,7 @@ def _conductor(
 ) -> Iterator[None]:
     log = directory / "conductor.log"
     with log.open("wb") as output:
-        started = subprocess.Popen(
+        process = subprocess.Popen(
             # It does not outlive this process.
             ["setpriv", "--pdeathsig", "TERM", sys.executable, "-P", "-m", "warren", "conductor",
              "flux", "--kubeconfig", str(state.kubeconfig),
@@ -203,11 +203,11 @@ def _conductor(
             start_new_session=True,
         )  # fmt: skip
     try:
-        _wait_for(started, log, "the conductor", lambda: _has_conductor(socket))
+        _wait_for(process, log, "the conductor", lambda: _has_conductor(socket))
         yield
     finally:
-        started.terminate()
-        _end(started)
+        process.terminate()
+        _end(process)
 
 
 def _has_conductor(socket: Path) -> bool:
@@ -227,12 +227,12 @@ def _rpc(socket: Path, topic: str, payload: Payload) -> Payload:
 
 
 def _wait_for(
-    started: "subprocess.Popen[bytes]", log: Path, what: str, is_up: Callable[[], bool]
+    process: "subprocess.Popen[bytes]", log: Path, description: str, is_up: Callable[[], bool]
 ) -> None:
-    end = time.monotonic() + _TIMEOUT
+    deadline = time.monotonic() + _TIMEOUT
     while not is_up():
-        if started.poll() is not None or time.monotonic() > end:
-            raise UserMistake(f"{what} did not start:\n{_end_of(log)}")
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise UserMistake(f"{description} did not start:\n{_end_of(log)}")
         time.sleep(_POLL_INTERVAL)
 
 
@@ -240,12 +240,12 @@ def _end_of(log: Path) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
 
 
-def _end(started: "subprocess.Popen[bytes]") -> None:
+def _end(process: "subprocess.Popen[bytes]") -> None:
     try:
-        started.communicate(timeout=_TIMEOUT)
+        process.communicate(timeout=_TIMEOUT)
     except subprocess.TimeoutExpired:
-        os.killpg(started.pid, signal.SIGKILL)
-        started.communicate()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def _environment_without_flux() -> Mapping[str, str]:

@@ -105,25 +105,25 @@ async def _drainable_nodes(
     if not queues:
         return None
     properties = tables.properties_of(configuration, queues)
-    found = hosts_with_properties(await handle.rpc("resource.status"), properties)
-    if not found:
+    hosts = hosts_with_properties(await handle.rpc("resource.status"), properties)
+    if not hosts:
         raise UserMistake(
             f"No resources found associated with queues {', '.join(queues)}: correct "
             "--drain-queues."
         )
-    return found
+    return hosts
 
 
 async def _read_graph(handle: InstanceConnection) -> FlashGraph | None:
     """Return the graph that Fluxion goes by; None where it has no flash, or there is no Fluxion."""
     request = {"key": "resource.R", "namespace": "primary", "flags": 0}
     try:
-        found = await handle.rpc("kvs.lookup", request)
+        reply = await handle.rpc("kvs.lookup", request)
     except RpcError as error:
         if error.errnum != errno.ENOENT:
             raise
         return None
-    r = orjson.loads(base64.b64decode(found["val"]["data"]))
+    r = orjson.loads(base64.b64decode(reply["val"]["data"]))
     flash_graph = graph.read(r["scheduling"]) if "scheduling" in r else None
     if flash_graph is None or not flash_graph.rabbits:
         log.warning(
@@ -185,20 +185,20 @@ class _BrokerConductor:
         }
 
     def _settings(self, rabbit: Rabbit) -> Settings:
-        found = compose.conductor_settings(Config(rabbit=rabbit))
-        most = {str(kind): gib for kind, gib in rabbit.policy.maximums.items()}
-        policy = replace(found.policy, reserves=self._reserves, maximums=most)
-        return replace(found, policy=policy, daemons=None)
+        conductor_settings = compose.conductor_settings(Config(rabbit=rabbit))
+        maximums = {str(kind): gib for kind, gib in rabbit.policy.maximums.items()}
+        policy = replace(conductor_settings.policy, reserves=self._reserves, maximums=maximums)
+        return replace(conductor_settings, policy=policy, daemons=None)
 
-    def _user_of(self, job: int) -> int:
-        found = self._jobs.job(job)
-        if found is None:
+    def _user_of(self, job_id: int) -> int:
+        job = self._jobs.job(job_id)
+        if job is None:
             raise RpcError(errno.ENOENT, "there is no such job with storage")
-        return found.userid
+        return job.userid
 
-    def _has_resources(self, job: int) -> bool:
-        found = self._jobs.job(job)
-        return found is not None and found.phase in _PHASES_WITH_RESOURCES
+    def _has_resources(self, job_id: int) -> bool:
+        job = self._jobs.job(job_id)
+        return job is not None and job.phase in _PHASES_WITH_RESOURCES
 
     async def _follow_flash(self) -> None:
         await self._jobs.wait_synced()  # whose resources count for their storage

@@ -10,8 +10,8 @@ from warren.base import systemd
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-async def until_stopped(service: Coroutine[Any, Any, None], *more: signal.Signals) -> None:
-    """Live until SIGTERM, SIGINT or one of `more`, and then to the end of what is under way.
+async def until_stopped(service: Coroutine[Any, Any, None], *more_signals: signal.Signals) -> None:
+    """Run a service until SIGTERM, SIGINT or one of `more_signals`; what is under way ends first.
 
     Systemd hears of it. Raises what ends the service before.
     """
@@ -22,7 +22,7 @@ async def until_stopped(service: Coroutine[Any, Any, None], *more: signal.Signal
         running.cancel()
 
     loop = asyncio.get_running_loop()
-    for signum in (*_STOP_SIGNALS, *more):
+    for signum in (*_STOP_SIGNALS, *more_signals):
         loop.add_signal_handler(signum, stop)
     await asyncio.wait({running})
     if not running.cancelled():

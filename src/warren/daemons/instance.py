@@ -108,9 +108,9 @@ def assemble(
         for each in (SitePerilogSteps(config.job_manager), *perilogs)
     }
     queues = Queues(kvs, manager, config)
-    site = perilog_plugins[SitePerilogSteps.name]
-    others = [each for each in perilog_plugins.values() if each is not site]
-    for plugin in (*builtin(clock, owner), *others, *plugins, site):
+    site_perilog = perilog_plugins[SitePerilogSteps.name]
+    other_perilogs = [each for each in perilog_plugins.values() if each is not site_perilog]
+    for plugin in (*builtin(clock, owner), *other_perilogs, *plugins, site_perilog):
         manager.load(plugin)
     service = JobManagerService(manager, execution, queues.resolve_updates)
     ingest = Ingest(

@@ -11,12 +11,12 @@ from typing import BinaryIO, Final, TextIO, cast
 from warren.base import log
 from warren.base.errors import UserMistake
 
-_LARGEST: Final = 16 * 2**20
+_MAX_BYTES: Final = 16 * 2**20
 
 
-def rotate(path: Path, largest: int = _LARGEST) -> Path:
+def rotate(path: Path, max_bytes: int = _MAX_BYTES) -> Path:
     """Return a log's path, after putting a large old log aside, in place of the one before it."""
-    if path.exists() and path.stat().st_size > largest:
+    if path.exists() and path.stat().st_size > max_bytes:
         path.rename(path.with_suffix(".log.1"))
     return path
 
@@ -38,7 +38,7 @@ def _open_private(path: str, flags: int) -> int:
 def configure_file(path: Path) -> None:
     """Log to a file, which is put aside when it is large. Raises UserMistake."""
     try:
-        configure(cast(TextIO, RotatingLog(path, _LARGEST)))
+        configure(cast(TextIO, RotatingLog(path, _MAX_BYTES)))
     except OSError as error:
         raise UserMistake(f"The log {path} cannot be written: {error.strerror}.") from error
 
@@ -46,16 +46,16 @@ def configure_file(path: Path) -> None:
 class RotatingLog:
     """A log in two files of bounded size, however long the process runs."""
 
-    def __init__(self, path: Path, largest: int) -> None:
+    def __init__(self, path: Path, max_bytes: int) -> None:
         """Raises OSError."""
         self._path = path
-        self._largest = largest
+        self._max_bytes = max_bytes
         self._output = self._open()
 
     def write(self, text: str) -> None:
-        if self._output.tell() > self._largest:
-            full, self._output = self._output, self._open()
-            full.close()
+        if self._output.tell() > self._max_bytes:
+            full_output, self._output = self._output, self._open()
+            full_output.close()
         self._output.write(text)
 
     def flush(self) -> None:
@@ -65,7 +65,7 @@ class RotatingLog:
         self._output.close()
 
     def _open(self) -> TextIO:
-        return open(rotate(self._path, self._largest), "a", buffering=1, opener=_open_private)
+        return open(rotate(self._path, self._max_bytes), "a", buffering=1, opener=_open_private)
 
 
 def ignore_write_errors(output: TextIO) -> TextIO:
@@ -90,12 +90,12 @@ class _LossyOutput:
 
 def configure(output: TextIO = sys.stderr) -> None:
     """Log to standard error, which a supervisor has led into a file, or elsewhere."""
-    lock, kept = Lock(), ignore_write_errors(output)
+    lock, lossy_output = Lock(), ignore_write_errors(output)
 
     def write(level: str, values: Mapping[str, object]) -> None:
         line = log.line(level, values) + "\n"
         with lock:
-            kept.write(line)
-            kept.flush()
+            lossy_output.write(line)
+            lossy_output.flush()
 
     log.configure(write)

@@ -10,7 +10,7 @@ from warren.kube import serving
 _MOST_CONNECTIONS = 50
 """Connections at a time: clients must not use up the descriptors that the process needs."""
 
-_PROMETHEUS = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+_PROMETHEUS_HEADERS = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
 
 
 async def serve(
@@ -28,7 +28,7 @@ def add_routes(
     """Have an application serve `/metrics`, `/healthz` and `/readyz` besides what it serves."""
 
     async def metrics(request: web.Request) -> web.Response:
-        return web.Response(body=exposition(), headers=_PROMETHEUS)
+        return web.Response(body=exposition(), headers=_PROMETHEUS_HEADERS)
 
     async def health(request: web.Request) -> web.Response:
         return web.Response(text="ok")

@@ -28,8 +28,8 @@ def running(directory: Path) -> Iterator[Path]:
 
     Raises UserMistake where it does not start.
     """
-    found = program()
-    if found is None:
+    munged = program()
+    if munged is None:
         raise UserMistake("munged is not installed.")
     directory.mkdir(mode=0o755)
     directory.chmod(0o755)
@@ -45,14 +45,14 @@ def running(directory: Path) -> Iterator[Path]:
     with output_file.open("wb") as output:
         process = subprocess.Popen(
             # It ends with us, however we end.
-            ["setpriv", "--pdeathsig", "TERM", found, "--foreground", *options],
+            ["setpriv", "--pdeathsig", "TERM", munged, "--foreground", *options],
             stdout=output,
             stderr=output,
         )
     try:
-        end = time.monotonic() + _TIMEOUT
+        deadline = time.monotonic() + _TIMEOUT
         while not socket.is_socket():
-            if process.poll() is not None or time.monotonic() > end:
+            if process.poll() is not None or time.monotonic() > deadline:
                 raise UserMistake(f"munged has not started: {output_file.read_text().strip()}")
             time.sleep(_POLL_INTERVAL)
         yield socket

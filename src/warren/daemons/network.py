@@ -28,16 +28,16 @@ PORT: Final = 4420
 _LONGEST_DURATION: Final = 2**31 - 1
 """Seconds: as many as the kernel counts."""
 
-_LONGEST_PROBE: Final = 30
-"""Seconds: a test is to end before what it is made in is cut off."""
+_MAX_PROBE_TIMEOUT: Final = 30
+"""Seconds: a test ends before the reconcile that makes it is cut off."""
 
-_DURATIONS: Final = ("connect", "keep_alive", "reconnect", "lost", "probe", "probe_timeout")
-_ENDLESS: Final = ("lost", "probe")
+_DURATION_KEYS: Final = ("connect", "keep_alive", "reconnect", "lost", "probe", "probe_timeout")
+_INFINITE_KEYS: Final = ("lost", "probe")
 
 _SHORTEST_SECRET: Final = 32
 """Bytes of a secret."""
 
-_CLUSTER: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_CLUSTER_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
 _Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
@@ -78,25 +78,25 @@ class Network(Table, frozen=True):
     """How many of them mount the same one at most: the nodes of a chassis and its rabbit."""
 
     def __post_init__(self) -> None:
-        check_durations(self, *_DURATIONS)
-        for key in _DURATIONS:
+        check_durations(self, *_DURATION_KEYS)
+        for key in _DURATION_KEYS:
             seconds = tables.seconds(getattr(self, key))
-            if seconds < 1 or (seconds > _LONGEST_DURATION and key not in _ENDLESS):
+            if seconds < 1 or (seconds > _LONGEST_DURATION and key not in _INFINITE_KEYS):
                 raise ValueError(
                     f"{key.replace('_', '-')}: is not from 1 s to {_LONGEST_DURATION} s"
                 )
-        if tables.seconds(self.probe_timeout) > _LONGEST_PROBE:
-            raise ValueError(f"probe-timeout: is not from 1 s to {_LONGEST_PROBE} s")
+        if tables.seconds(self.probe_timeout) > _MAX_PROBE_TIMEOUT:
+            raise ValueError(f"probe-timeout: is not from 1 s to {_MAX_PROBE_TIMEOUT} s")
         policy = self.link_policy()
-        lease = heartbeats.DEFAULT_TIMING.lease_duration
-        seconds = policy.min_detection_seconds
-        if seconds <= lease:
+        lease_seconds = heartbeats.DEFAULT_TIMING.lease_duration
+        detection_seconds = policy.min_detection_seconds
+        if detection_seconds <= lease_seconds:
             raise ValueError(
-                f"probe: {self.probe_failures} tests may fail within {seconds:g} s, and it "
-                f"takes {lease} s to tell a rabbit without power from a lost link: set more, or a "
-                "larger probe-failures"
+                f"probe: {self.probe_failures} tests may fail within {detection_seconds:g} s, and "
+                f"it takes {lease_seconds} s to tell a rabbit without power from a lost link: set "
+                "more, or a larger probe-failures"
             )
-        if self.cluster is not None and not _CLUSTER.fullmatch(self.cluster):
+        if self.cluster is not None and not _CLUSTER_NAME_PATTERN.fullmatch(self.cluster):
             raise ValueError(f"cluster: {self.cluster!r} is no name of a cluster (mkfs.gfs2(8))")
         if self.listen is not None:
             _check_address("listen", self.listen)
@@ -138,7 +138,7 @@ class Network(Table, frozen=True):
         try:
             with open(self.secret, "rb") as file:
                 status = os.fstat(file.fileno())
-                text = file.read().strip()
+                secret = file.read().strip()
         except OSError as error:
             raise UserMistake(f"network.secret: {self.secret}: {error.strerror}.") from error
         if status.st_mode & 0o077 or status.st_uid not in (0, os.geteuid()):
@@ -146,12 +146,12 @@ class Network(Table, frozen=True):
                 f"network.secret: {self.secret} is not for its owner alone: chown it to root, and "
                 "chmod it 600."
             )
-        if len(text) < _SHORTEST_SECRET:
+        if len(secret) < _SHORTEST_SECRET:
             raise UserMistake(
                 f"network.secret: {self.secret} has fewer than {_SHORTEST_SECRET} bytes: "
                 "make another one, such as with `openssl rand -hex 32`."
             )
-        return text
+        return secret
 
     def dlm_cluster(self) -> DlmCluster | None:
         """Return the cluster, if there is one."""

@@ -30,7 +30,7 @@ from warren.node.volumegroup import PREFIX, VolumeGroup
 _AGENT_SECONDS: Final = 60.0
 """How long a restarted agent may take to make a node's namespace again."""
 
-_PAUSE: Final = 0.02
+_POLL_INTERVAL: Final = 0.02
 
 
 class Nodes:
@@ -54,12 +54,12 @@ class Nodes:
         self._isolated = isolated
         self._owner = os.geteuid()
         self._rabbits = [chassis.rabbit for chassis in shape.chassis()]
-        self._directories = DirectoryFlash(state.flash, shape.capacity)
+        self._directory_flash = DirectoryFlash(state.flash, shape.capacity)
         self._disks = {}
         if shape.flash == "image":
-            self._disks = {rabbit: _disk(rabbit, state, shape) for rabbit in self._rabbits}
-        self._blocks = BlockFlash(self._disk, state.flash, grace_period=grace_period)
-        self._flash: Flash = self._blocks if self._disks else self._directories
+            self._disks = {rabbit: _build_disk(rabbit, state, shape) for rabbit in self._rabbits}
+        self._block_flash = BlockFlash(self._disk, state.flash, grace_period=grace_period)
+        self._flash: Flash = self._block_flash if self._disks else self._directory_flash
         self._namespaces: dict[str, Namespace] = {}
 
     @property
@@ -76,7 +76,7 @@ class Nodes:
         """Return the machine that is a node."""
         if self._isolated:
             return NamespacedMachine(node, self._flash, self.namespace(node), self._grace_period)
-        return LinkingMachine(node, self._directories, self._root(node), self._state.mounts)
+        return LinkingMachine(node, self._directory_flash, self._root(node), self._state.mounts)
 
     def pods(self, rabbit: str) -> Pods:
         """Return the pods of a rabbit."""
@@ -121,16 +121,16 @@ class Nodes:
         if not namespace.was_made:
             join(None, node)  # nothing was ever mounted there
             return
-        end = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         while True:
             holder = namespace.holder
             if holder is not None:
                 with suppress(HolderEnded):
                     join(holder, node)
                     return
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 raise NodeTrouble(f"{node} has lost its mount namespace, and its agent makes none")
-            time.sleep(_PAUSE)
+            time.sleep(_POLL_INTERVAL)
 
     def has_storage(self, node: str, path: str) -> bool:
         """Return whether a process that has entered a node finds the storage that is at `path`."""
@@ -147,11 +147,11 @@ class Nodes:
     def _root(self, node: str) -> Path:
         return self._state.nodes / node / "root"
 
-    def _disk(self, group: str) -> Disk:
+    def _disk(self, rabbit: str) -> Disk:
         try:
-            return self._disks[group]
+            return self._disks[rabbit]
         except KeyError:
-            raise NodeTrouble(f"there is no rabbit {group} here", fatal=True) from None
+            raise NodeTrouble(f"there is no rabbit {rabbit} here", fatal=True) from None
 
     def volumes(self) -> list[str]:
         """Return the volumes of all rabbits, as `rabbit/volume`."""
@@ -164,7 +164,7 @@ class Nodes:
     def mounts(self) -> list[str]:
         """Return what is mounted on the nodes for jobs, as `node:path`."""
         prefix = f"{self._state.mounts}/"
-        found: list[str] = []
+        mounts: list[str] = []
         for directory in sorted(self._state.nodes.iterdir()):
             node = directory.name
             mounts_in_namespace = self.namespace(node).mounts_below_prefix()
@@ -173,8 +173,8 @@ class Nodes:
                 for path in self._root(node).glob(f"{prefix.lstrip('/')}**/*")
                 if path.is_symlink()
             }
-            found.extend(f"{node}:{path}" for path in sorted(mounts_in_namespace | links))
-        return found
+            mounts.extend(f"{node}:{path}" for path in sorted(mounts_in_namespace | links))
+        return mounts
 
     def loops(self) -> list[Loop]:
         """Return the loop devices on the rabbits' disks."""
@@ -194,11 +194,11 @@ class Nodes:
 
     async def users_of_volume(self, rabbit: str, name: str) -> list[Process]:
         """Return the processes that use a volume. Raises NodeTrouble."""
-        return await self._blocks.users_of(rabbit, name) if self._disks else []
+        return await self._block_flash.users_of(rabbit, name) if self._disks else []
 
     async def suspects_of_volume(self, rabbit: str, name: str) -> list[Process]:
         """Return the processes that may use a volume without being seen to. Raises NodeTrouble."""
-        return await self._blocks.suspects(rabbit, name) if self._disks else []
+        return await self._block_flash.suspects(rabbit, name) if self._disks else []
 
     async def users_of_mount(self, node: str, path: str) -> list[Process]:
         """Return the processes with something open on what is mounted on a node."""
@@ -228,7 +228,7 @@ class Nodes:
                 raise error
 
 
-def _disk(rabbit: str, state: StateDir, shape: ClusterShape) -> Disk:
+def _build_disk(rabbit: str, state: StateDir, shape: ClusterShape) -> Disk:
     """Return a rabbit's disk: the volume group or device that it was given, or an image."""
     device = shape.devices.get(rabbit)
     if device is not None and device.startswith(PREFIX):

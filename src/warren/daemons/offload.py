@@ -32,8 +32,8 @@ _VERSIONS_TIMEOUT: Final = 60.0
 """Seconds for which a server that refuses all requests is asked for its API versions."""
 
 _MOST_CONNECTIONS: Final = 4096
-_MOST_OF_A_MACHINE: Final = 512
-"""Connections at a time, where compute nodes are machines: of which users, is not known."""
+_MOST_PER_ADDRESS: Final = 512
+"""Connections at a time from one address: where nodes are machines, their users are not known."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ def settings(
         tls=webhook.rotating_context(certificate, key),
         service=service,
         make_limits=lambda: ConnectionLimits(
-            per_user=_MOST_OF_A_MACHINE, total=_MOST_CONNECTIONS, interval=0.0, by_address=True
+            per_user=_MOST_PER_ADDRESS, total=_MOST_CONNECTIONS, interval=0.0, by_address=True
         ),
     )
     return Settings(access=access, endpoint=endpoint)

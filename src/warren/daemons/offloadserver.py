@@ -24,8 +24,8 @@ from warren.dws.offload.requests import (
 _BODY_TIMEOUT: Final = 10.0
 """In which the body of a request is to come."""
 
-_DIGITS: Final = 9
-"""Of a number of seconds: more are no more than all."""
+_MAX_DIGITS: Final = 9
+"""Digits of a number of seconds; one with more is taken for no limit."""
 
 _NOT_IMPLEMENTED: Final = 501
 _NOT_ACCEPTABLE: Final = 406
@@ -41,7 +41,7 @@ class OffloadServer:
     def __init__(self, offload: Offload, seconds: float = _BODY_TIMEOUT) -> None:
         """The bodies of requests are waited for so many seconds."""
         self._offload = offload
-        self._seconds = seconds
+        self._body_timeout = seconds
         self._routes: Mapping[str, tuple[str, Handler]] = {
             "hello": ("GET", self._hello),
             "trial": ("POST", self._trial),
@@ -63,8 +63,8 @@ class OffloadServer:
         except ConnectionError:
             raise
         except Refusal as refusal:
-            answer = _text(str(refusal), refusal.status)
-            return _close_after(answer) if refusal.status == UNAUTHORIZED else answer
+            response = _text(str(refusal), refusal.status)
+            return _close_after(response) if refusal.status == UNAUTHORIZED else response
         except web.HTTPRequestEntityTooLarge:
             return _text(f"a request has {LARGEST} bytes at most", 413)
         except Retryable as error:
@@ -79,9 +79,9 @@ class OffloadServer:
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
         action, _, copy_name = request.path.removeprefix("/").partition("/")
-        method, answer = self._routes.get(action, ("", None))
+        method, handler = self._routes.get(action, ("", None))
         takes_name = action in ("status", "cancel")
-        if answer is None or (copy_name and not takes_name):
+        if handler is None or (copy_name and not takes_name):
             return _close_after(_text("404 page not found", _NOT_FOUND))
         if request.method != method:
             return _close_after(_text("method not supported", _NOT_IMPLEMENTED))
@@ -89,20 +89,20 @@ class OffloadServer:
         async with self._offload.authenticate(authorization) as workflow:
             if request.headers.get("Accepts-version") != VERSION:
                 return _text(f"Valid versions: {VERSION}", _NOT_ACCEPTABLE)
-            return await answer(request, workflow, copy_name)
+            return await handler(request, workflow, copy_name)
 
     async def _hello(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
         return _text("hello back at ya")
 
     async def _trial(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._body_timeout):
                 body = await request.read()
         except TimeoutError:
             raise Refusal(408, "the body of the request has not come") from None
-        made = await self._offload.create(workflow, body)
-        log.info("copy asked for", workflow=workflow.metadata.name, copy=made)
-        return _text(f"name={made}")
+        copy_name = await self._offload.create(workflow, body)
+        log.info("copy asked for", workflow=workflow.metadata.name, copy=copy_name)
+        return _text(f"name={copy_name}")
 
     async def _list(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
         names = await self._offload.running_names(workflow)
@@ -112,10 +112,10 @@ class OffloadServer:
         def is_connected() -> bool:
             return request.transport is not None and not request.transport.is_closing()
 
-        found = await self._offload.status(
+        status = await self._offload.status(
             workflow, name, _parse_wait_seconds(request), is_connected
         )
-        return web.Response(body=progress.body(found), content_type="application/json")
+        return web.Response(body=progress.body(status), content_type="application/json")
 
     async def _cancel(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
         await self._offload.cancel(workflow, name)
@@ -132,22 +132,22 @@ class OffloadServer:
 def _parse_wait_seconds(request: web.Request) -> float | None:
     """Return for how long the end of a copy is waited for; None is for as long as it takes."""
     text = request.query.get("maxWaitSecs", "")
-    others = [name for name in request.query if name != "maxWaitSecs"]
+    unexpected = [name for name in request.query if name != "maxWaitSecs"]
     if not text.removeprefix("-").isdecimal() or not text.isascii():
         raise Refusal(BAD_REQUEST, f"unable to parse maxWaitSecs: {text[:40]!r} is no number")
-    if others:
-        raise Refusal(BAD_REQUEST, f"unexpected query parameters: {', '.join(others)[:200]}")
-    if text.startswith("-") or len(text) > _DIGITS:
+    if unexpected:
+        raise Refusal(BAD_REQUEST, f"unexpected query parameters: {', '.join(unexpected)[:200]}")
+    if text.startswith("-") or len(text) > _MAX_DIGITS:
         return None
     return float(text)
 
 
-def _close_after(answer: web.Response) -> web.Response:
+def _close_after(response: web.Response) -> web.Response:
     """Have the connection closed after an answer: only those with a token keep one."""
-    answer.force_close()
-    return answer
+    response.force_close()
+    return response
 
 
-def _text(words: str, status: int = 200) -> web.Response:
+def _text(line: str, status: int = 200) -> web.Response:
     """Return a line, as the client library needs it."""
-    return web.Response(text=f"{words}\n", status=status)
+    return web.Response(text=f"{line}\n", status=status)

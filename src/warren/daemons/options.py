@@ -77,12 +77,12 @@ def cluster_shape(
     if shape.flash != previous.flash:
         _refuse(
             f"--flash {shape.flash}",
-            f"volumes are {_KINDS[previous.flash]} here, and stay that",
+            f"volumes are {_VOLUME_DESCRIPTIONS[previous.flash]} here, and stay that",
         )
     if shape.isolated != previous.isolated and existing.shells_alive:
-        word = "--namespaces" if shape.isolated else "--no-namespaces"
+        option = "--namespaces" if shape.isolated else "--no-namespaces"
         raise UserMistake(
-            f"{word}: jobs of this cluster still run as they were started: end them with "
+            f"{option}: jobs of this cluster still run as they were started: end them with "
             "'warren down' first."
         )
     if previous.agents and not shape.agents and (volumes := existing.volumes()):
@@ -91,17 +91,17 @@ def cluster_shape(
             f"--no-agents: {rabbit} still has volumes of jobs, which the agents of this cluster "
             "have made. Start it without this option, and let those jobs end first."
         )
-    with_new_device = {
+    rabbits_with_new_device = {
         rabbit
         for rabbit in {*previous.devices, *shape.devices}
         if previous.devices.get(rabbit) != shape.devices.get(rabbit)
     }
-    if shape.capacity < previous.capacity or with_new_device:
-        _check_empty(previous, shape, with_new_device, existing.volumes())
+    if shape.capacity < previous.capacity or rabbits_with_new_device:
+        _check_empty(previous, shape, rabbits_with_new_device, existing.volumes())
     return shape
 
 
-_KINDS: Final = {
+_VOLUME_DESCRIPTIONS: Final = {
     "directory": "plain directories",
     "image": "on block devices",
     "simulated": "simulated",
@@ -114,14 +114,14 @@ def _merged_shape(
     """Return what was remembered with what is asked for in its place."""
     base = previous or ClusterShape()
     rabbits = base.rabbits if requested.rabbits is None else requested.rabbits
-    names = [f"rabbit-{number}" for number in range(rabbits)]
+    rabbit_names = [f"rabbit-{number}" for number in range(rabbits)]
     for rabbit, device in requested.devices.items():
-        if rabbit not in names:
+        if rabbit not in rabbit_names:
             raise UserMistake(
-                f"--rabbit-device {rabbit}={device}: the rabbits are {', '.join(names)}."
+                f"--rabbit-device {rabbit}={device}: the rabbits are {', '.join(rabbit_names)}."
             )
-    given = {**base.devices, **requested.devices}
-    devices = {rabbit: device for rabbit, device in given.items() if device != IMAGE}
+    all_devices = {**base.devices, **requested.devices}
+    devices = {rabbit: device for rabbit, device in all_devices.items() if device != IMAGE}
     flash = requested.flash or (
         "image" if requested.devices else previous.flash if previous else None
     )
@@ -159,27 +159,29 @@ def _merged_shape(
 def _check_empty(
     previous: ClusterShape,
     shape: ClusterShape,
-    with_new_device: set[str],
+    rabbits_with_new_device: set[str],
     volumes: Mapping[str, int],
 ) -> None:
     """Refuse to take flash from under volumes."""
-    # Where there is to be less, all rabbits, and not only those with more on them than they
-    # would have: what jobs hold is counted in parts of a rabbit, which would become smaller.
-    less = shape.capacity < previous.capacity
-    full = sorted(set(volumes) & with_new_device) or (sorted(volumes) if less else [])
-    if not full:
+    # Where capacity shrinks, all rabbits with volumes, and not only those with more than they would
+    # have room for: what jobs hold is counted in parts of a rabbit, which would become smaller.
+    shrinks = shape.capacity < previous.capacity
+    occupied = sorted(set(volumes) & rabbits_with_new_device) or (
+        sorted(volumes) if shrinks else []
+    )
+    if not occupied:
         return
-    rabbit = full[0]
-    if rabbit in with_new_device:
+    rabbit = occupied[0]
+    if rabbit in rabbits_with_new_device:
         option = f"--rabbit-device {rabbit}={shape.devices.get(rabbit, IMAGE)}"
-        where = f"on {previous.devices.get(rabbit, 'its image')}"
+        location = f"on {previous.devices.get(rabbit, 'its image')}"
     else:
         option = f"--rabbit-capacity {shape.capacity // 2**30}GiB"
-        where = f"in {human(previous.capacity)}"
+        location = f"in {human(previous.capacity)}"
     count = volumes[rabbit]
     raise UserMistake(
         f"{option}: {rabbit} still has {count} {'volume' if count == 1 else 'volumes'} of jobs "
-        f"{where}. Start the cluster without this option, and let those jobs end first."
+        f"{location}. Start the cluster without this option, and let those jobs end first."
     )
 
 

@@ -11,9 +11,9 @@ from warren.dws.profilemistakes import ProfileMistake
 from warren.dws.storage import idlelines, storageprofiles
 from warren.kube.admission import Denied, Operation, Review
 
-_Rules = Callable[[Object, Object | None], Sequence[ProfileMistake]]
+_FindMistakes = Callable[[Object, Object | None], Sequence[ProfileMistake]]
 
-_RULES: Final[Mapping[tuple[str, str], tuple[str, _Rules]]] = {
+_RULES: Final[Mapping[tuple[str, str], tuple[str, _FindMistakes]]] = {
     (kind.group, kind.plural): (webhook, rules)
     for kind, webhook, rules in (
         (kinds.NNF_STORAGE_PROFILE, "vnnfstorageprofile.kb.io", storageprofiles.mistakes),
@@ -25,7 +25,7 @@ _RULES: Final[Mapping[tuple[str, str], tuple[str, _Rules]]] = {
 
 
 def _is_not_pinned(profile: Object) -> bool:
-    """Return whether a profile is no copy, of which its author was warned."""
+    """Return whether a profile is not a pinned copy: of those, the original was warned about."""
     return not (profile.get("data") or {}).get("pinned")
 
 
@@ -34,12 +34,12 @@ class ProfileAdmission:
 
     async def admit(self, review: Review) -> Object | None:
         kind, new = review.kind, review.new
-        found = _RULES.get((kind.group, kind.plural))
-        if found is None or new is None:
+        entry = _RULES.get((kind.group, kind.plural))
+        if entry is None or new is None:
             return new
-        webhook, rules = found
+        webhook, find_mistakes = entry
         old = review.old if review.operation is Operation.UPDATE else None
-        mistakes = rules(new, old)
+        mistakes = find_mistakes(new, old)
         if mistakes:
             raise Denied("; ".join(map(str, mistakes)), webhook)
         if kind.plural == kinds.NNF_STORAGE_PROFILE.plural and _is_not_pinned(new):

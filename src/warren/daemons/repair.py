@@ -9,7 +9,7 @@ from warren.dws.node import NodeTrouble
 async def remove_all(
     findings: Iterable[Finding], remove: Callable[[Finding], Awaitable[None]]
 ) -> list[str]:
-    """Remove what was found; return what could not be removed, which keeps nothing else."""
+    """Remove what was found; return what could not be removed: a failure does not stop the rest."""
     failures = []
     for finding in findings:
         try:

@@ -18,8 +18,8 @@ def directory(state: StateDir, config: Config) -> Path:
     """Return the directory of all jobs' directories: of this cluster alone, wherever it is."""
     if config.exec.rundir is None:
         return state.tmp
-    own = hashlib.sha256(os.fsencode(state.path)).hexdigest()[:16]
-    return Path(config.exec.rundir, f"warren-{own}")
+    digest = hashlib.sha256(os.fsencode(state.path)).hexdigest()[:16]
+    return Path(config.exec.rundir, f"warren-{digest}")
 
 
 def prepare(state: StateDir, config: Config) -> None:
@@ -72,8 +72,8 @@ def _make(path: Path) -> None:
     try:
         path.mkdir()
     except FileExistsError:
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             raise UserMistake(
                 f"{path} is not a directory of user {os.geteuid()}, who would keep the directories "
                 "of jobs there: remove it."

@@ -123,10 +123,10 @@ def run_shell(
 async def _run_shell(
     socket: Path, plugins: Sequence[ShellPlugin], start: StartRequest, request: bytes | None
 ) -> int:
-    serving = Bus(os.geteuid())
-    reconnecting = ReconnectingHandle(lambda: connect(socket, serving), serving)
+    bus = Bus(os.geteuid())
+    handle = ReconnectingHandle(lambda: connect(socket, bus), bus)
     shell = Shell(
-        handle=reconnecting,
+        handle=handle,
         spawner=ProcessSpawner(),
         clock=SystemClock(),
         plugins=plugins,
@@ -143,7 +143,7 @@ async def _run_shell(
         signal.SIG_UNBLOCK, TASK_SIGNALS
     )  # before there are tasks, which inherit it
     async with asyncio.TaskGroup() as tasks:
-        connecting = tasks.create_task(reconnecting.run())
+        connecting = tasks.create_task(handle.run())
         code = await shell.run()
         connecting.cancel()
     return code
@@ -158,21 +158,21 @@ def main(state: StateDir, *, isolated: bool) -> int:
         munge.load()  # once, for all who are forked
     # What is configured later holds for another parent: running jobs have theirs where they are.
     settings = config.load(state.config)
-    directories = rundir.directory(state, settings)
+    jobs_directory = rundir.directory(state, settings)
     sys.stderr = logs.ignore_write_errors(sys.stderr)
     try:
         with hold_lock(state.shells_lock) as lock:
 
-            def life() -> int:
+            def run_parent() -> int:
                 write_lock_holder(lock)
-                sweep(directories)  # shells die with their parent, and we are the only one
+                sweep(jobs_directory)  # shells die with their parent, and we are the only one
                 limit = settings.exec.tmpdir_limit
-                shell = NodeShell(state, nodes, shape.cores, directories, limit)
+                shell = NodeShell(state, nodes, shape.cores, jobs_directory, limit)
                 ShellParent(state.socket, shell, str(state.path)).run()
                 return 0
 
             # There is no other parent before what this one leaves is gone.
-            return run_guarded(life, on_child_exit=lambda: write_lock_holder(lock))
+            return run_guarded(run_parent, on_child_exit=lambda: write_lock_holder(lock))
     except BlockingIOError:
         return 1
 

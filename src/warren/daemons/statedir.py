@@ -193,7 +193,7 @@ class StateDir:
     def check_complete(self) -> None:
         """Raise UserMistake where it is not new, and does not say any more what the cluster is.
 
-        Or where a child of ours, that is not heard, would find something in its way.
+        Also where the lock of the shells cannot be held: their parent could not tell the user.
         """
         if self.shells_lock.is_dir():
             raise UserMistake(f"{self.shells_lock} is a directory, and is to be a file: remove it.")
@@ -243,14 +243,14 @@ class StateDir:
         A guest is told nothing but that it runs.
         """
         try:
-            found: dict[str, Any] = json.loads(self.status_file.read_bytes())
+            status: dict[str, Any] = json.loads(self.status_file.read_bytes())
         except PermissionError:
             return {} if self._answers() else None
         except (OSError, ValueError):
             return None
-        process = lock_holder(self.lock)
+        holder = lock_holder(self.lock)
         # A killed predecessor may have said it: its successor takes that back a moment later.
-        return found if process is not None and found.get("pid") == process else None
+        return status if holder is not None and status.get("pid") == holder else None
 
     def _answers(self) -> bool:
         try:
@@ -267,11 +267,11 @@ class StateDir:
 @contextmanager
 def private_umask() -> Iterator[None]:
     """Restrict what is made in a block to this user, by the umask."""
-    before = os.umask(0o077)
+    previous_umask = os.umask(0o077)
     try:
         yield
     finally:
-        os.umask(before)
+        os.umask(previous_umask)
 
 
 @contextmanager
@@ -281,34 +281,34 @@ def hold_lock(lock: Path) -> Iterator[int]:
     Raises BlockingIOError if another process holds it. The kernel lets go when we die, and
     all that have inherited the descriptor.
     """
-    opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Not emptied first: on a full disk there would be no room for it again.
-        write_lock_holder(opened)
-        os.ftruncate(opened, _PROCESS_ID_WIDTH)
-        yield opened
+        write_lock_holder(descriptor)
+        os.ftruncate(descriptor, _PROCESS_ID_WIDTH)
+        yield descriptor
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
-def write_lock_holder(opened: int) -> None:
+def write_lock_holder(descriptor: int) -> None:
     """Write into a lock that this process holds it, in place of the last holder."""
     # In one piece: it is read at any time.
-    os.pwrite(opened, f"{os.getpid():<{_PROCESS_ID_WIDTH}}".encode(), 0)
+    os.pwrite(descriptor, f"{os.getpid():<{_PROCESS_ID_WIDTH}}".encode(), 0)
 
 
 def lock_holder(lock: Path) -> int | None:
     """Return the process that holds a lock; None if it is free."""
     try:
-        opened = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        text = os.read(opened, 32).strip()
+        text = os.read(descriptor, 32).strip()
         return int(text) if text.isdigit() else 0
     finally:
-        os.close(opened)
+        os.close(descriptor)
     return None

@@ -19,7 +19,7 @@ from warren.daemons.statedir import lock_holder
 _RESTART_DELAY: Final = 1.0
 """Seconds before a child that has ended is started again."""
 
-_GRACE: Final = 5.0
+_GRACE_SECONDS: Final = 5.0
 """Seconds that a child has to end before it is killed."""
 
 
@@ -102,7 +102,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
     try:
-        async with asyncio.timeout(_GRACE):
+        async with asyncio.timeout(_GRACE_SECONDS):
             await process.wait()
     except TimeoutError:
         with suppress(ProcessLookupError):

@@ -65,11 +65,13 @@ async def down(state: StateDir) -> DownResult:
     process = lock_holder(state.lock)
     if process:
         await _end_holder(state.lock, process, seconds=30.0)
-    before = machine_resources(state)
+    resources_before = machine_resources(state)
     await sweep(state)
     remaining = machine_resources(state)
     return DownResult(
-        stopped=process is not None, removed=before.without(remaining), remaining=remaining
+        stopped=process is not None,
+        removed=resources_before.without(remaining),
+        remaining=remaining,
     )
 
 
@@ -179,10 +181,10 @@ async def _wait_ended(find_remaining: Callable[[], Sequence[int]], seconds: floa
 
     What does not die for long, once it is killed, is not waited for.
     """
-    end = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while find_remaining():
-        if time.monotonic() > end + _KILL_TIMEOUT:
+        if time.monotonic() > deadline + _KILL_TIMEOUT:
             return
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             processes.send_signal(find_remaining, signal.SIGKILL)
         await asyncio.sleep(0.02)

@@ -30,7 +30,7 @@ class TemporaryCluster:
     """The starter's end of the pipe. The cluster does not outlive it by more than seconds."""
 
     def __init__(self, directory: Path, options: Sequence[str], *, keep: bool) -> None:
-        """`directory` may be made later; nothing is in it that outlasts the cluster, unless `keep`.
+        """`directory` may be made later, and is removed with the cluster, unless `keep`.
 
         `options` are those of `warren up`.
         """
@@ -90,7 +90,7 @@ class TemporaryCluster:
 
     def _send_line(self) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has been killed: `ended` tells
+        with suppress(BrokenPipeError):  # it has been killed: `wait_ended` tells
             self._process.stdin.write(b"\n")
             self._process.stdin.flush()
 
@@ -149,11 +149,11 @@ async def _run_cluster(
     # Not before: it takes a while, in which the cluster starts.
     from warren.daemons.sweep import down
 
-    ends = [
+    end_tasks = [
         asyncio.ensure_future(each)
         for each in (commands.readline(), terminated.wait(), control.wait())
     ]
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(end_tasks, return_when=asyncio.FIRST_COMPLETED)
     with suppress(ProcessLookupError):
         control.terminate()
     try:
@@ -164,9 +164,9 @@ async def _run_cluster(
         await control.wait()
     # It may have been killed, or told to end before it could listen.
     await down(state)
-    for each in ends:
+    for each in end_tasks:
         each.cancel()
-    await asyncio.wait(ends)
+    await asyncio.wait(end_tasks)
 
 
 if __name__ == "__main__":

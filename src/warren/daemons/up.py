@@ -139,9 +139,9 @@ async def _decide(
         if requested.isolated is not None or previous is None
         else previous.isolated
     )
-    why_not = None if isolated else await namespaces.why_unavailable()
+    why_unavailable = None if isolated else await namespaces.why_unavailable()
     if isolated is None:
-        isolated = why_not is None
+        isolated = why_unavailable is None
     why_no_images = loops.why_unavailable() if isolated else "nodes have no mount namespaces"
     shape = cluster_shape(
         previous,
@@ -164,7 +164,7 @@ async def _decide(
     return _Decision(
         shape=shape,
         isolated=isolated,
-        why_not_isolated=None if isolated else why_not or "--no-namespaces was given",
+        why_not_isolated=None if isolated else why_unavailable or "--no-namespaces was given",
         why_no_images=(
             None if shape.flash == "image" else why_no_images or f"--flash {shape.flash} was given"
         ),
@@ -197,7 +197,7 @@ async def _run(
         why_no_images=decision.why_no_images,
         config=config_file or state.config,
     )
-    stopped = _stop_signal()
+    stopped = _stop_event()
     _on_hangup(state, cluster.config, stopped)
     refused = False
     try:
@@ -296,12 +296,12 @@ async def _run_separate(
         left_out = {"apiserver"} | (set() if cluster.shape.conductor else {"conductor"})
         if copyservice.REQUIRES_WORD in config.load(state.config).daemons:
             left_out.add("copy-offload")
-        others = [
+        other_parts = [
             supervisor.supervise(_part_child(state, name)) for name in PARTS if name not in left_out
         ]
         async with (
             http.connect(access) as client,
-            _children([*others, *_supervise_agents(state, cluster, client)]),
+            _children([*other_parts, *_supervise_agents(state, cluster, client)]),
         ):
             if cluster.shape.agents:
                 await _wait_rabbits_ready(client, cluster.shape.rabbits)
@@ -475,7 +475,7 @@ def _check_present(shape: ClusterShape) -> None:
             )
 
 
-def _stop_signal() -> asyncio.Event:
+def _stop_event() -> asyncio.Event:
     stopped = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, stopped.set)

@@ -19,11 +19,11 @@ class WorkflowAdmission:
     """Admits Workflows by the installed directive rules, and all other objects unchanged."""
 
     def __init__(self) -> None:
-        self._reader: Lister = lambda kind: []
+        self._list_objects: Lister = lambda kind: []
 
-    def connect(self, reader: Lister) -> None:
+    def connect(self, list_objects: Lister) -> None:
         """Set where the rules are read: in the store that asks for admission."""
-        self._reader = reader
+        self._list_objects = list_objects
 
     async def admit(self, review: Review) -> Object | None:
         kind, new = review.kind, review.new
@@ -45,19 +45,19 @@ class WorkflowAdmission:
         return states.with_initial_status(obj, rules)
 
     def _rules(self) -> Sequence[Rule]:
-        found = [
+        rule_objects = [
             obj
-            for obj in self._reader(kinds.DIRECTIVE_RULE)
+            for obj in self._list_objects(kinds.DIRECTIVE_RULE)
             if obj["metadata"]["namespace"] == kinds.RULES_NAMESPACE
         ]
-        return directive_rules.rules_of(found)
+        return directive_rules.rules_of(rule_objects)
 
 
 def _message(findings: Sequence[Finding]) -> str:
     """Return a line for each mistake, with the directive that it is in."""
     lines = [
-        f"{found.mistake} (DW Directive {found.directive}: {_shorten(found.mistake.text)})"
-        for found in findings[:MOST_SHOWN]
+        f"{finding.mistake} (DW Directive {finding.directive}: {_shorten(finding.mistake.text)})"
+        for finding in findings[:MOST_SHOWN]
     ]
     left = len(findings) - len(lines)
     return "\n".join([*lines, *([f"And {left} more."] if left else [])])
