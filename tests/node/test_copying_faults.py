@@ -399,7 +399,7 @@ def test_a_file_that_another_copy_makes_in_the_place_of_one_is_left_to_it(
     (copy.place / "in").write_bytes(b"in")
     (copy.place / "out").write_bytes(b"out")
 
-    def lose(name: str, above: int, *, read: bool) -> int:
+    def lose(name: str, above: int, *, readable: bool) -> int:
         os.unlink(name, dir_fd=above)
         raise FileExistsError(errno.EEXIST, "File exists")
 
@@ -534,7 +534,7 @@ def test_what_does_not_reach_the_disk_is_not_copied(
     plan = staging.Plan(str(tmp_path / "in"), str(tmp_path), ("out",), contents=False)
     monkeypatch.setattr(syncing, "sync_file_system", fail)
 
-    assert not copier.Copier(plan, Retry.of("", 0), tree=True).run()
+    assert not copier.Copier(plan, Retry.of("", 0), is_tree=True).run()
     assert capsys.readouterr().err == f"{tmp_path}: {os.strerror(errno.EIO)}\n"
 
 
@@ -560,7 +560,7 @@ def test_what_did_not_reach_the_disk_is_copied_again_by_another_try(
 
     def attempt(since: float) -> tuple[bool, Progress]:
         is_tree = os.path.isdir(plan.source)
-        well = copier.Copier(plan, Retry.of("m", since), tree=is_tree).run()
+        well = copier.Copier(plan, Retry.of("m", since), is_tree=is_tree).run()
         return well, copying.progress(capsys.readouterr().out.splitlines()[-1])
 
     monkeypatch.setattr(syncing, "sync_file_system", fail_once)
@@ -587,7 +587,7 @@ def test_nothing_is_made_below_a_copy_into_its_own_source_that_did_not_reach_the
     (source / "deep" / "backup").mkdir()
     plan = staging.Plan(str(source), str(source / "deep" / "backup"), ("in",), contents=False)
     monkeypatch.setattr(syncing, "sync_file_system", fail)
-    assert not copier.Copier(plan, Retry.of("", 0), tree=True).run()
+    assert not copier.Copier(plan, Retry.of("", 0), is_tree=True).run()
 
     assert not (source / "deep" / "backup" / "in" / "deep" / "backup" / "in").exists()
 
@@ -668,7 +668,7 @@ def test_a_tree_with_more_names_than_there_is_memory_for_is_told(
     monkeypatch.setattr(os, "scandir", endless)
     plan = staging.Plan(str(tmp_path / "in"), str(tmp_path), ("out",), contents=False)
 
-    assert not copier.Copier(plan, Retry.of("", 0), tree=True).run()
+    assert not copier.Copier(plan, Retry.of("", 0), is_tree=True).run()
     said = "has more directories, or names in one, than a copier has memory for"
     assert capsys.readouterr().err == f"{plan.source}: {said}\n"
 

@@ -80,7 +80,7 @@ def waiting(written: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], l
 
 def copied(source: Path, *below: str) -> bool:
     plan = staging.Plan(str(source), str(source.parent), below or ("out",), contents=False)
-    return copier.Copier(plan, Retry.of("", 0), tree=False).run()
+    return copier.Copier(plan, Retry.of("", 0), is_tree=False).run()
 
 
 @pytest.mark.parametrize("times", [0, 1])

@@ -220,7 +220,7 @@ def test_a_tree_whose_workers_are_killed_arrives_whole(
         destination_is_directory=False,
         index=None,
     )
-    assert copier.Copier(plan, Retry.of("", 0.0), tree=True).run()
+    assert copier.Copier(plan, Retry.of("", 0.0), is_tree=True).run()
 
     assert len(killed) == 1
     is_whole = shape(tmp_path / "out") == shape(tmp_path / "in")

@@ -35,8 +35,10 @@ class ActionBehaviour(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             highest = math.inf if name in ("seconds", "sigma") else 1.0
             if not (math.isfinite(value) and 0 <= value <= highest):
-                most = "" if highest == math.inf else " and 1 at most"
-                raise UserMistake(f"{name}: {value} is not a number that is 0 at least{most}.")
+                upper_bound = "" if highest == math.inf else " and 1 at most"
+                raise UserMistake(
+                    f"{name}: {value} is not a number that is 0 at least{upper_bound}."
+                )
 
 
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True):

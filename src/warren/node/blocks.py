@@ -121,7 +121,7 @@ class BlockFlash:
         self._grace_period = grace_period or GracePeriod()
         self._disk = disk
         self._work_directory = work_directory
-        self._seconds = seconds
+        self._make_seconds = seconds
         self._cluster = cluster
         self._one_kernel = one_kernel
         self._unsupported_types: Mapping[str, str] | None = None
@@ -146,7 +146,7 @@ class BlockFlash:
         return self._cluster is None and not self._one_kernel
 
     def volumes(self, group: str) -> Mapping[str, int]:
-        return {name: found.size for name, found in self._disk(group).volumes().items()}
+        return {name: record.size for name, record in self._disk(group).volumes().items()}
 
     async def lnet_nid(self) -> str:
         return await lustre.lnet_nid()
@@ -162,11 +162,11 @@ class BlockFlash:
             )
         # One at a time: the second would make it again under a node that has mounted it meanwhile.
         async with self._make_locks.setdefault((volume.group, volume.name), asyncio.Lock()):
-            found = await disk.reserve(volume)
+            record = await disk.reserve(volume)
             if volume.target is not None:
-                await self._serve(disk, volume, volume.target, formatted=found.formatted)
+                await self._serve(disk, volume, volume.target, formatted=record.formatted)
                 return
-            if found.formatted:
+            if record.formatted:
                 # Its file system never again: there may be data in it.
                 if disk.activates_volumes and volume.commands:
                     # The machine may have been started anew.
@@ -225,13 +225,13 @@ class BlockFlash:
             mount_point, filesystems.source(file_system, device, self._cluster)
         ) as path:
             values = {"$DEVICE": device, "$MOUNT_PATH": path}
-            await usercommands.run(profile, names, values, seconds=self._seconds)
+            await usercommands.run(profile, names, values, seconds=self._make_seconds)
 
     async def _before_release(self, group: str, name: str, profile: ProfileCommands) -> None:
         """Run what a profile has run before a volume goes. Nothing of that keeps the volume."""
         disk = self._disk(group)
-        found = await disk.find(name)
-        if found is None or not found.formatted:
+        record = await disk.find(name)
+        if record is None or not record.formatted:
             return
         try:
             device = await disk.device(name, profile)
@@ -258,10 +258,10 @@ class BlockFlash:
             devices = await disk.devices(name)
             if not devices:
                 raise
-            found = await disk.find(name)
-            userid = found.userid if found else 0
-            find = partial(users_of_devices, devices, userid)
-            users = await self._grace_period.wait(full_name, userid, find)
+            record = await disk.find(name)
+            userid = record.userid if record else 0
+            find_users = partial(users_of_devices, devices, userid)
+            users = await self._grace_period.wait(full_name, userid, find_users)
             try:
                 await disk.give_back(name, profile)
             except NodeTrouble as trouble:
@@ -301,20 +301,20 @@ class BlockFlash:
         return await in_thread(users_of_devices, await self._disk(group).devices(name))
 
     async def suspects(self, group: str, name: str) -> list[Process]:
-        """Return the processes of whom a volume is, if it has a device. Raises NodeTrouble.
+        """Return the processes of a volume's user, if it has a device. Raises NodeTrouble.
 
         Any of them may keep the volume without being seen to. Root's are not suspected.
         """
         disk = self._disk(group)
-        found = await disk.find(name)
-        if found is None or found.userid == 0 or not await disk.devices(name):
+        record = await disk.find(name)
+        if record is None or record.userid == 0 or not await disk.devices(name):
             return []
-        return await in_thread(processes_of_user, found.userid)
+        return await in_thread(processes_of_user, record.userid)
 
     async def source(self, group: str, name: str, file_system: str) -> Source:
         disk = self._disk(group)
-        found = await disk.find(name)
-        if found is None or not found.formatted:
+        record = await disk.find(name)
+        if record is None or not record.formatted:
             raise NodeTrouble(f"{group}/{name} does not exist")
         device = await disk.device(name)
         self._check_cluster(file_system)
@@ -322,19 +322,21 @@ class BlockFlash:
         if source.is_file and disk.offers_raw:
             try:
                 os.chmod(device, 0o600)
-                os.chown(device, found.userid, found.groupid)
+                os.chown(device, record.userid, record.groupid)
             except OSError as error:
                 raise NodeTrouble(f"{device}: {error.strerror}") from error
         return source
 
     async def _make_file_system(self, volume: Volume, device: str) -> None:
         proto = self._work_directory / f"{volume.group}-{volume.name}.proto"
-        words, text = filesystems.make_commands(volume, device, str(proto), self._cluster)
+        command_lines, proto_text = filesystems.make_commands(
+            volume, device, str(proto), self._cluster
+        )
         try:
-            if text:
-                proto.write_text(text)
-            for command in words:
-                await commands.run(command, seconds=self._seconds)
+            if proto_text:
+                proto.write_text(proto_text)
+            for command in command_lines:
+                await commands.run(command, seconds=self._make_seconds)
         except NodeTrouble as trouble:
             raise NodeTrouble(f"{device}: {trouble}") from trouble
         except OSError as error:

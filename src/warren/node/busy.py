@@ -17,7 +17,7 @@ SECONDS: Final = 30.0
 BusyPolicy = Literal["kill", "keep"]
 """Whether processes of a job's user are ended that still use its storage then."""
 
-_ROUNDS: Final = 20
+_MAX_ROUNDS: Final = 20
 """How often processes are looked for that start others before they can be stopped."""
 
 
@@ -77,10 +77,10 @@ def _kill(find_users: Callable[[], list[Process]], userid: int) -> list[Process]
     They are stopped first, until none is found that was started meanwhile.
     """
     stopped: dict[Process, None] = {}
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         with leaving_out_others():
-            found = find_users()
-        new = [each for each in found if each.userid == userid and each not in stopped]
+            users = find_users()
+        new = [each for each in users if each.userid == userid and each not in stopped]
         if not new:
             break
         send_signal(new, signal.SIGSTOP)

@@ -50,10 +50,10 @@ async def run(
     """
     stderr = STDOUT if merged else PIPE
     stdin_bytes = None if text is None else text.encode()
-    started = _running(
+    running = _running(
         _die_with_parent(argv), stderr, has_input=stdin_bytes is not None, grace=_KILL_TIMEOUT
     )
-    async with started as process, _time_limit(seconds, argv):
+    async with running as process, _time_limit(seconds, argv):
         output, errors = await process.communicate(stdin_bytes)
     _check_success(argv, process.returncode, errors or output or b"")
     return output.decode(errors="replace")
@@ -69,10 +69,10 @@ async def run_site_command(
     # Not a pipe of asyncio's: that is waited for until all processes have closed it, also what the
     # command has left running in the background.
     with _Tail() as tail:
-        started = _running(
+        running = _running(
             _die_with_parent(argv), STDOUT, environment, tail.writer, grace=_KILL_TIMEOUT
         )
-        async with started as process:
+        async with running as process:
             tail.close_writer()
             async with _time_limit(seconds, argv):
                 await process.wait()
@@ -125,7 +125,7 @@ class _Tail:
             raise NodeTrouble(f"no command can be run: {error.strerror}") from error
         os.set_blocking(self._reader, False)
         self._last_output = bytearray()
-        self._open = True
+        self._writer_is_open = True
 
     def __enter__(self) -> Self:
         asyncio.get_running_loop().add_reader(self._reader, self._read)
@@ -137,8 +137,8 @@ class _Tail:
         self.close_writer()
 
     def close_writer(self) -> None:
-        if self._open:
-            self._open = False
+        if self._writer_is_open:
+            self._writer_is_open = False
             os.close(self.writer)
 
     def last_output(self) -> bytes:
@@ -175,17 +175,17 @@ async def _time_limit(seconds: float, argv: Sequence[str]) -> AsyncIterator[None
 
 def _check_success(argv: Sequence[str], code: int | None, output: bytes) -> None:
     if code:
-        words = _last_words(output) or exit_reason(code)
-        names_command = words.partition(":")[0] in argv
-        raise CommandFailed(words if names_command else f"{argv[0]}: {words}", code)
+        message = _last_words(output) or exit_reason(code)
+        names_command = message.partition(":")[0] in argv
+        raise CommandFailed(message if names_command else f"{argv[0]}: {message}", code)
 
 
 @asynccontextmanager
 async def _running(
     argv: Sequence[str],
-    errors: int = PIPE,
+    stderr: int = PIPE,
     environment: Mapping[str, str] | None = None,
-    output: int = PIPE,
+    stdout: int = PIPE,
     unblock: Callable[[int], object] = lambda process: None,
     has_input: bool = False,
     grace: float | None = None,
@@ -194,23 +194,23 @@ async def _running(
 
     It is waited for, or for `grace` seconds alone.
     """
-    starting = asyncio.ensure_future(
+    start = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             *argv,
             stdin=PIPE if has_input else asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
+            stdout=stdout,
+            stderr=stderr,
             env=environment,
             start_new_session=True,
         )
     )
     try:
-        process = await asyncio.shield(starting)
+        process = await asyncio.shield(start)
     except OSError as error:
         raise NodeTrouble(f"{argv[0]} cannot be run: {error.strerror}") from error
     except asyncio.CancelledError:
         # asyncio waits for ever for a process whose start is cut short: it may come to its end.
-        await _run_to_completion(_end_started(starting, unblock))
+        await _run_to_completion(_end_started(start, unblock))
         raise
     try:
         yield process
@@ -238,11 +238,11 @@ async def _run_to_completion(
 
 
 async def _end_started(
-    starting: "asyncio.Future[asyncio.subprocess.Process]", unblock: Callable[[int], object]
+    start: "asyncio.Future[asyncio.subprocess.Process]", unblock: Callable[[int], object]
 ) -> None:
-    await asyncio.wait({starting})
-    if starting.exception() is None:
-        await _end(starting.result(), unblock)
+    await asyncio.wait({start})
+    if start.exception() is None:
+        await _end(start.result(), unblock)
 
 
 async def _end(process: asyncio.subprocess.Process, unblock: Callable[[int], object]) -> None:

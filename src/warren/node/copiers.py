@@ -29,5 +29,5 @@ async def run(copy: Copy, nsenter: Sequence[str] = ()) -> AsyncIterator[Progress
     except commands.CommandFailed as failed:
         if failed.code == copying.FAILED:
             raise CopyFailed(str(failed)) from failed
-        words = commands.exit_reason(failed.code) if failed.code < 0 else str(failed)
-        raise NodeTrouble(f"the copier has ended: {words}") from failed
+        reason = commands.exit_reason(failed.code) if failed.code < 0 else str(failed)
+        raise NodeTrouble(f"the copier has ended: {reason}") from failed

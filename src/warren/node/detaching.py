@@ -14,25 +14,25 @@ from typing import Final
 _MNT_DETACH: Final = 0x2
 
 
-def detach(mount: int, path: str) -> bool:
+def detach(mount_id: int, path: str) -> bool:
     """Detach a mount, if it still is at a path; return whether it was. Raises OSError."""
     try:
-        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return False  # it is at another one, which is its user's doing
     try:
-        fd_path = f"/proc/self/fd/{opened}"
-        if f"mnt_id:\t{mount}\n" not in Path(f"/proc/self/fdinfo/{opened}").read_text():
+        fd_path = f"/proc/self/fd/{descriptor}"
+        if f"mnt_id:\t{mount_id}\n" not in Path(f"/proc/self/fdinfo/{descriptor}").read_text():
             return False
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.umount2(os.fsencode(fd_path), _MNT_DETACH) != 0:
-            number = ctypes.get_errno()
-            if number == errno.EINVAL:  # a directory in it
+            code = ctypes.get_errno()
+            if code == errno.EINVAL:  # a directory in it
                 return False
-            raise OSError(number, os.strerror(number), path)
+            raise OSError(code, os.strerror(code), path)
         return True
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 if __name__ == "__main__":

@@ -79,18 +79,18 @@ class DirectoryFlash:
             entries = list((self._root / group).iterdir())
         except FileNotFoundError:
             return {}
-        found = {}
+        sizes = {}
         for entry in entries:
             record = None if entry.name.startswith(".") else _read_record(entry)
             if record is not None:
-                found[entry.name] = record.size
-        return found
+                sizes[entry.name] = record.size
+        return sizes
 
     def files_path(self, group: str, name: str) -> Path:
         """Return where a volume's files are."""
-        return self._volume(group, name) / "files"
+        return self._volume_path(group, name) / "files"
 
-    def _volume(self, group: str, name: str) -> Path:
+    def _volume_path(self, group: str, name: str) -> Path:
         return self._root / path_component(group) / path_component(name)
 
     def _make(self, volume: Volume) -> None:
@@ -98,7 +98,7 @@ class DirectoryFlash:
             self._make_locked(volume)
 
     def _make_locked(self, volume: Volume) -> None:
-        final = self._volume(volume.group, volume.name)
+        final = self._volume_path(volume.group, volume.name)
         if final.exists():
             return
         free = self._capacity - sum(self.volumes(volume.group).values())
@@ -120,7 +120,7 @@ class DirectoryFlash:
 
     def _release(self, group: str, name: str) -> None:
         """Free the space; the files go after it."""
-        final = self._volume(group, name)
+        final = self._volume_path(group, name)
         rubbish = self._root / group / f".old-{name}"
         with self._lock:
             _remove(rubbish)

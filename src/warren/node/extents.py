@@ -75,8 +75,8 @@ class Extents:
     def all(self) -> Mapping[str, Extent]:
         """Return the extents by the names of their volumes."""
         names = [path.stem for path in self._directory.glob("*.json")]
-        found = {name: self.get(name) for name in names}
-        return {name: extent for name, extent in found.items() if extent is not None}
+        extents = {name: self.get(name) for name in names}
+        return {name: extent for name, extent in extents.items() if extent is not None}
 
     def get(self, name: str) -> Extent | None:
         """Return a volume's extent, if it has one. Raises NodeTrouble where that cannot be told."""
@@ -99,13 +99,13 @@ class Extents:
         taken = self.all()
         if volume.name in taken:
             return taken[volume.name]
-        found = find_free(taken.values(), space, volume.size)
-        if found is None:
+        free_extent = find_free(taken.values(), space, volume.size)
+        if free_extent is None:
             free = free_bytes(taken.values(), space)
             if volume.size > free:
                 raise out_of_space(volume.group, free, volume.size)
             raise NodeTrouble(f"{volume.group} has no {volume.size} bytes of flash in one piece")
-        offset, size = found
+        offset, size = free_extent
         extent = Extent(
             offset=offset,
             size=size,
@@ -135,9 +135,9 @@ class Extents:
         final = self._path(name)
         self._directory.mkdir(parents=True, exist_ok=True)
         unfinished = self._directory / f".{name}.new"
-        with unfinished.open("wb") as opened:
-            opened.write(msgspec.json.encode(extent))
-            opened.flush()
-            os.fsync(opened.fileno())
+        with unfinished.open("wb") as file:
+            file.write(msgspec.json.encode(extent))
+            file.flush()
+            os.fsync(file.fileno())
         unfinished.rename(final)
         sync_directory(self._directory)

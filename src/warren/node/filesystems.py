@@ -140,8 +140,8 @@ def kernel_types() -> set[str]:
 
 def lock_table(volume: Volume, cluster: DlmCluster) -> str:
     """Return by which name a cluster locks a volume: of few characters, and of no other's."""
-    space = sha256(f"{volume.group}/{volume.name}".encode()).hexdigest()[:16]
-    return f"{cluster.name}:{space}"
+    lock_space = sha256(f"{volume.group}/{volume.name}".encode()).hexdigest()[:16]
+    return f"{cluster.name}:{lock_space}"
 
 
 def _type_of(name: str, cluster: DlmCluster | None = None) -> FileSystemType:
@@ -167,8 +167,12 @@ def make_commands(
     if cluster is not None:
         table = lock_table(volume, cluster)
         placeholders |= {"journals": cluster.journals, "table": table}
-        space = table.partition(":")[2]
-        values |= {"$CLUSTER_NAME": cluster.name, "$LOCK_SPACE": space, "$PROTOCOL": "lock_dlm"}
+        lock_space = table.partition(":")[2]
+        values |= {
+            "$CLUSTER_NAME": cluster.name,
+            "$LOCK_SPACE": lock_space,
+            "$PROTOCOL": "lock_dlm",
+        }
     commands = [
         [*(word.format(proto=proto, **placeholders) for word in command), device]
         for command in kind.make
@@ -192,7 +196,7 @@ def make_commands(
 
 
 MKFS_COMMAND_LINE: Final = "fileSystemCommands.rabbitCommands.mkfs"
-_MOUNT_COMMAND_LINE: Final = "Commands.mount"
+_MOUNT_COMMAND_SUFFIX: Final = "Commands.mount"
 
 
 def profile_arguments(
@@ -217,7 +221,7 @@ def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[s
         values = {"$DEVICE": device, "$MOUNT_PATH": path}
         for side in ("rabbit", "compute"):
             arguments = arguments or profile_arguments(
-                profile, f"fileSystemCommands.{side}{_MOUNT_COMMAND_LINE}", values
+                profile, f"fileSystemCommands.{side}{_MOUNT_COMMAND_SUFFIX}", values
             )
     if arguments is None:
         return ["mount", *source.arguments, path]
@@ -231,6 +235,6 @@ def source(file_system: str, device: str, cluster: DlmCluster | None = None) -> 
     kind = _type_of(file_system, cluster)
     if kind.is_raw:
         return Source(("--bind", device), is_file=True)
-    of_type = kind.type if kind.type == file_system else SUBSTITUTE
+    mount_type = kind.type if kind.type == file_system else SUBSTITUTE
     arguments = ("-t", kind.type, "-o", kind.options, device)
-    return Source(arguments, type=of_type, options=kind.options)
+    return Source(arguments, type=mount_type, options=kind.options)

@@ -15,10 +15,10 @@ _PROC_FILESYSTEMS = Path("/proc/filesystems")
 
 async def unsupported_types(cluster: DlmCluster | None = None) -> dict[str, str]:
     """Return the types of file systems that this machine does not make, each with the reason."""
-    wanted = filesystems.kernel_types()
-    supported = _registered(_PROC_FILESYSTEMS) & wanted
+    kernel_types = filesystems.kernel_types()
+    supported = _registered(_PROC_FILESYSTEMS) & kernel_types
     # A type shows there only once its module is loaded, which mount(8) sees to.
-    for name in sorted(wanted - supported):
+    for name in sorted(kernel_types - supported):
         if await _has_module(name):
             supported.add(name)
     return filesystems.unsupported_types(is_installed, supported.__contains__, cluster)

@@ -29,26 +29,26 @@ async def keep_running(
 ) -> None:
     """Keep a holder running for a node whose namespace was ever made, until cancelled.
 
-    `mount_again` is called whenever there is a holder that may be new: nothing is mounted then
-    but what a mount since has brought. What fails at once, or is killed at once, is tried
-    again at once, and then after `shortest` seconds, which double up to `longest`.
+    `mount_again` is called whenever there is a holder that may be new, in whose namespace nothing
+    may be mounted yet. What fails at once, or is killed at once, is tried again at once, and then
+    after `shortest` seconds, which double up to `longest`.
     """
     loop = asyncio.get_running_loop()
     pause = 0.0
-    reported = ""
+    reported_trouble = ""
     await namespace.wait_made()
     while True:
         began = loop.time()
         try:
             holder = await namespace.ensure()
         except NodeTrouble as trouble:
-            if str(trouble) != reported:
+            if str(trouble) != reported_trouble:
                 log.warning("node without namespace", node=str(namespace), reason=str(trouble))
-                reported = str(trouble)
+                reported_trouble = str(trouble)
         else:
-            if reported:
+            if reported_trouble:
                 log.info("node has a namespace again", node=str(namespace))
-                reported = ""
+                reported_trouble = ""
             mount_again()
             # It may have ended before, and another process have got its number.
             await wait_process_ended(holder, partial(_is_holder, namespace, holder))

@@ -38,21 +38,21 @@ async def follow_unmounts(nodes: Sequence[Namespace]) -> None:
 
 async def _changes() -> AsyncIterator[None]:
     """Yield when the mounts of the machine may have changed: once at first, then at each change."""
-    opened = os.open(_MOUNTINFO, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(_MOUNTINFO, os.O_RDONLY | os.O_CLOEXEC)
     # Not in the loop's own: to be read, it is always ready. A change is out of band.
-    changed = select.epoll()
-    noticed = asyncio.Event()
+    epoll = select.epoll()
+    change_event = asyncio.Event()
     loop = asyncio.get_running_loop()
     try:
-        changed.register(opened, select.EPOLLPRI)
-        loop.add_reader(changed.fileno(), noticed.set)
+        epoll.register(descriptor, select.EPOLLPRI)
+        loop.add_reader(epoll.fileno(), change_event.set)
         while True:
             with suppress(InterruptedError):
-                changed.poll(0)  # or the loop is told of the same change again
-            noticed.clear()
+                epoll.poll(0)  # or the loop is told of the same change again
+            change_event.clear()
             yield
-            await noticed.wait()
+            await change_event.wait()
     finally:
-        loop.remove_reader(changed.fileno())
-        changed.close()
-        os.close(opened)
+        loop.remove_reader(epoll.fileno())
+        epoll.close()
+        os.close(descriptor)

@@ -40,9 +40,9 @@ def become_file_user(userid: int, groupid: int) -> None:
     # A tree that its user's file server makes up has no end; the memory for it has one.
     userlimits.raise_oom_score()
     userlimits.limit_copier_memory()
-    dropped = 0
-    while _prctl(_PR_CAPBSET_DROP, dropped):
-        dropped += 1
+    capability = 0
+    while _prctl(_PR_CAPBSET_DROP, capability):
+        capability += 1
     if changes_user:
         _set_file_ids(userid, groupid)
     if changes_user or userid != 0 or _is_only_user():
@@ -61,9 +61,9 @@ def become_user(userid: int, groupid: int) -> None:
     userlimits.raise_oom_score()
     if changes_user:
         userlimits.limit_processes()
-    dropped = 0
-    while _prctl(_PR_CAPBSET_DROP, dropped):
-        dropped += 1
+    capability = 0
+    while _prctl(_PR_CAPBSET_DROP, capability):
+        capability += 1
     if changes_user:
         _set_groups(userid, groupid)
         os.setresgid(groupid, groupid, groupid)
@@ -94,12 +94,12 @@ def _set_groups(userid: int, groupid: int) -> None:
 def _set_file_ids(userid: int, groupid: int) -> None:
     _set_groups(userid, groupid)
     # Not root's: some files of /proc/sys look at these ids, and not at those for files.
-    group, user = _other_id("gid", groupid), _other_id("uid", userid)
-    os.setresgid(group, group, group)
+    unused_gid, unused_uid = _unused_id("gid", groupid), _unused_id("uid", userid)
+    os.setresgid(unused_gid, unused_gid, unused_gid)
     _libc.setfsgid(groupid)
     # The change of user takes all capabilities, and the next line needs one.
     _raise_unless(_prctl(_PR_SET_KEEPCAPS, 1))
-    os.setresuid(user, user, user)
+    os.setresuid(unused_uid, unused_uid, unused_uid)
     _limit_capabilities(_CAP_SETUID)
     _libc.setfsuid(userid)
     # Nothing of it below /proc is another user's than root's.
@@ -109,12 +109,12 @@ def _set_file_ids(userid: int, groupid: int) -> None:
         raise PermissionError(f"files cannot be made for user {userid} and group {groupid} here")
 
 
-def _other_id(kind: str, taken: int) -> int:
-    """Return an id that no user has, the last that there is here."""
+def _unused_id(kind: str, file_id: int) -> int:
+    """Return the last id that there is here, or the one before it if that is `file_id`."""
     with open(f"/proc/self/{kind}_map") as table:
         ranges = [[int(word) for word in line.split()] for line in table]
-    last = min(max(first + count - 1 for first, _, count in ranges), _GREATEST_ID)
-    return last if last != taken else last - 1
+    highest = min(max(first + count - 1 for first, _, count in ranges), _GREATEST_ID)
+    return highest if highest != file_id else highest - 1
 
 
 def _is_only_user() -> bool:

@@ -28,13 +28,13 @@ _UNPACK_SECONDS: Final = 300.0
 _MOST_AT_ONCE: Final = 4
 """How many images are fetched or unpacked at a time."""
 
-_REFERENCE: Final = re.compile(
+_REFERENCE_PATTERN: Final = re.compile(
     r"(?P<name>[a-z0-9]+(?:[._:/-]+[a-zA-Z0-9]+)*?)(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?"
 )
-_OWNER: Final = re.compile(r"\.(\d+)-.*")
+_WORK_DIRECTORY_PATTERN: Final = re.compile(r"\.(\d+)-.*")
 """The name of a directory in which a process unpacks."""
 
-_DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
+_DIGEST_PATTERN: Final = re.compile(r"sha256:([0-9a-f]{64})")
 
 _INDEX_MEDIA_TYPE: Final = "application/vnd.oci.image.index.v1+json"
 _REF_NAME: Final = "org.opencontainers.image.ref.name"
@@ -84,7 +84,7 @@ class Images:
 
     async def find(self, reference: str) -> Image:
         """Return an image, fetched and unpacked if it must be. Raises NodeTrouble."""
-        name, tag = _split(reference)
+        name, tag = _split_reference(reference)
         try:
             layout = await self._layout(name, tag)
             manifest, digest = await in_thread(_manifest, layout, tag)
@@ -98,16 +98,16 @@ class Images:
 
     async def _layout(self, name: str, tag: str) -> Path:
         """Return the layout that has an image."""
-        from_library = self._library / name
-        if await in_thread(_has_tag, from_library, tag):
-            return from_library
-        fetched = self._directory / "fetched" / name
-        if await in_thread(_has_tag, fetched, tag):
-            return fetched
+        library_layout = self._library / name
+        if await in_thread(_has_tag, library_layout, tag):
+            return library_layout
+        fetched_layout = self._directory / "fetched" / name
+        if await in_thread(_has_tag, fetched_layout, tag):
+            return fetched_layout
         async with self._fetch_locks.setdefault(name, asyncio.Lock()), self._slots:
-            if not await in_thread(_has_tag, fetched, tag):
-                await self._fetch(name, tag, fetched)
-        return fetched
+            if not await in_thread(_has_tag, fetched_layout, tag):
+                await self._fetch(name, tag, fetched_layout)
+        return fetched_layout
 
     async def _fetch(self, name: str, tag: str, layout: Path) -> None:
         await in_thread(layout.parent.mkdir, parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ class Images:
             ) from trouble
 
     async def _unpack(self, layout: Path, tag: str, bundle: Path) -> None:
-        """Unpack an image, which others may do as well: the first to have it whole gives it."""
+        """Unpack an image. Others may do so at the same time: the first that is whole stays."""
         async with self._slots:
             work_directory = await in_thread(_make_work_directory, bundle.parent)
             try:
@@ -142,9 +142,9 @@ def _make_work_directory(parent: Path) -> Path:
     """Make a directory that is this process's, and remove those of processes that have ended."""
     parent.mkdir(parents=True, exist_ok=True)
     for each in parent.glob(".*"):
-        owner = _OWNER.fullmatch(each.name)
+        match = _WORK_DIRECTORY_PATTERN.fullmatch(each.name)
         # A number that another process has by now keeps its directory there until later.
-        if owner is not None and not Path(f"/proc/{owner[1]}").exists():
+        if match is not None and not Path(f"/proc/{match[1]}").exists():
             shutil.rmtree(each, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f".{os.getpid()}-", dir=parent))
 
@@ -158,8 +158,8 @@ def _rename(unpacked: Path, bundle: Path) -> None:
             raise
 
 
-def _split(reference: str) -> tuple[str, str]:
-    match = _REFERENCE.fullmatch(reference)
+def _split_reference(reference: str) -> tuple[str, str]:
+    match = _REFERENCE_PATTERN.fullmatch(reference)
     if match is None or ".." in reference:
         raise NodeTrouble(f"{reference!r} is no reference of an image: NAME:TAG", fatal=True)
     return match["name"], match["tag"] or "latest"
@@ -174,26 +174,26 @@ def _has_tag(layout: Path, tag: str) -> bool:
 
 
 def _manifest(layout: Path, tag: str) -> tuple[_Manifest, str]:
-    """Return the manifest of a tag and its digest. Raises KeyError, and as `_read` does."""
-    for each in _read(layout / "index.json", _Index).manifests or ():
+    """Return the manifest of a tag and its digest. Raises KeyError, and as `_read_json` does."""
+    for each in _read_json(layout / "index.json", _Index).manifests or ():
         if (each.annotations or {}).get(_REF_NAME) == tag:
-            found = each
+            descriptor = each
             break
     else:
         raise KeyError(tag)
-    if found.media_type == _INDEX_MEDIA_TYPE:
+    if descriptor.media_type == _INDEX_MEDIA_TYPE:
         raise NodeTrouble(
             f"{layout}:{tag} has images for several machines: copy the one for this machine, with "
             "skopeo copy"
         )
-    return _blob(layout, found.digest, _Manifest), _hex(found.digest)
+    return _blob(layout, descriptor.digest, _Manifest), _digest_hex(descriptor.digest)
 
 
 def _blob(layout: Path, digest: str, kind: type[T]) -> T:
-    return _read(layout / "blobs" / "sha256" / _hex(digest), kind)
+    return _read_json(layout / "blobs" / "sha256" / _digest_hex(digest), kind)
 
 
-def _read(path: Path, kind: type[T]) -> T:
+def _read_json(path: Path, kind: type[T]) -> T:
     """Return what a file says. Raises OSError, and ValueError where it is not of its kind."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
@@ -201,8 +201,8 @@ def _read(path: Path, kind: type[T]) -> T:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _hex(digest: str) -> str:
-    match = _DIGEST.fullmatch(digest)
+def _digest_hex(digest: str) -> str:
+    match = _DIGEST_PATTERN.fullmatch(digest)
     if match is None:
         raise ValueError(f"{digest} is no digest by sha256")
     return match[1]

@@ -22,30 +22,30 @@ class LinkingMachine:
     What jobs know as `path` is at `node_path(root, prefix, path)`.
     """
 
-    def __init__(self, name: str, directories: DirectoryFlash, root: Path, prefix: Path) -> None:
+    def __init__(self, name: str, flash: DirectoryFlash, root: Path, prefix: Path) -> None:
         """Paths under `prefix` are the node's own; all others are shared by all nodes."""
         self._name = name
-        self._directories = directories
+        self._flash = flash
         self._root = root
         self._prefix = prefix
 
     async def capacity(self) -> int:
-        return await self._directories.capacity(self._name)
+        return await self._flash.capacity(self._name)
 
     async def raw_volumes(self) -> RawVolumes:
-        return await self._directories.raw_volumes(self._name)
+        return await self._flash.raw_volumes(self._name)
 
     async def unsupported_types(self) -> Mapping[str, str]:
-        return await self._directories.unsupported_types(self._name)
+        return await self._flash.unsupported_types(self._name)
 
     async def lnet_nid(self) -> str:
         return ""
 
     async def make(self, volume: Volume) -> None:
-        await self._directories.make(volume)
+        await self._flash.make(volume)
 
     async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        await self._directories.release(group, name, profile)
+        await self._flash.release(group, name, profile)
 
     async def mount(
         self,
@@ -56,7 +56,7 @@ class LinkingMachine:
         shared: Sharing | None = None,
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
-        files = self._directories.files_path(group, name)
+        files = self._flash.files_path(group, name)
         if not files.is_dir():
             raise NodeTrouble(f"{group}/{name} does not exist")
         link = Path(node_path(self._root, self._prefix, path))
@@ -85,14 +85,14 @@ class LinkingMachine:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
-        local = replace(
+        local_copy = replace(
             copy,
             source=node_path(self._root, self._prefix, copy.source),
             destination=node_path(self._root, self._prefix, copy.destination),
             source_storage=node_path(self._root, self._prefix, copy.source_storage),
             destination_storage=node_path(self._root, self._prefix, copy.destination_storage),
         )
-        async with aclosing(copiers.run(local)) as updates:  # type: ignore[type-var]
+        async with aclosing(copiers.run(local_copy)) as updates:  # type: ignore[type-var]
             async for progress in updates:
                 yield progress
 

@@ -195,15 +195,15 @@ class LoopDisk:
     def _has_data(self, offset: int, size: int) -> bool:
         """Return whether a part of the image has data: to defragment it takes blocks."""
         try:
-            opened = os.open(self._backing, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self._backing, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
-            return os.lseek(opened, offset, os.SEEK_DATA) < offset + size
+            return os.lseek(descriptor, offset, os.SEEK_DATA) < offset + size
         except OSError as error:
             return error.errno != errno.ENXIO  # which is that there is none behind it
         finally:
-            os.close(opened)
+            os.close(descriptor)
 
     async def _discard(self, offset: int, size: int) -> None:
         if self._device is None and not self._backing.exists():
@@ -239,8 +239,8 @@ class LoopDisk:
 
     def _check_free_space(self, volume: Volume, size: int) -> None:
         """Raise NodeTrouble if the file system around the image has no room for so many bytes."""
-        found = os.statvfs(self._directory)
-        free = found.f_bavail * found.f_frsize
+        file_system = os.statvfs(self._directory)
+        free = file_system.f_bavail * file_system.f_frsize
         if free - size < self._headroom:
             raise NodeTrouble(
                 f"no room for {human(volume.size)}: its image is on the file system of "
@@ -263,9 +263,9 @@ class LoopDisk:
         """Keep all others away from the disk's records and loop devices, in any process."""
         try:
             await in_thread(_make_private, self._directory)
-            with (self._directory / "lock").open("wb") as opened:
+            with (self._directory / "lock").open("wb") as lock_file:
                 for _ in range(_LOCK_TRIES):
-                    if _lock(opened.fileno()):
+                    if _lock(lock_file.fileno()):
                         break
                     await asyncio.sleep(_LOCK_PAUSE)
                 else:
@@ -282,30 +282,30 @@ def _make_private(directory: Path) -> None:
         directory.chmod(0o700)
 
 
-def _lock(opened: int) -> bool:
+def _lock(descriptor: int) -> bool:
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
 def _device_size(device: Path) -> int:
-    opened = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.lseek(opened, 0, os.SEEK_END)
+        return os.lseek(descriptor, 0, os.SEEK_END)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def _grow_image(image: Path, size: int) -> None:
     """Make an image at least so large, without taking blocks for it."""
-    opened = os.open(image, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(image, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if os.fstat(opened).st_size < size:
-            os.truncate(opened, size)
+        if os.fstat(descriptor).st_size < size:
+            os.truncate(descriptor, size)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def _record_of(extent: Extent) -> VolumeRecord:

@@ -22,11 +22,11 @@ from warren.dws.node import CannotBeCutOff, NodeTrouble
 from warren.node import commands, filesystems
 from warren.node.threads import in_thread
 
-_SYS: Final = Path("/sys/block")
-_REMOVED: Final = " (deleted)"
+_SYS_BLOCK: Final = Path("/sys/block")
+_REMOVED_SUFFIX: Final = " (deleted)"
 """What the kernel puts after the name of a file that has none any more."""
 _POLL_INTERVAL: Final = 0.02
-_POLLS: Final = 50
+_MAX_POLLS: Final = 50
 
 # linux/loop.h: what of struct loop_info64 is needed here, and where it stands.
 _SET_STATUS64: Final = 0x4C04
@@ -36,7 +36,7 @@ _OFFSET_AT: Final = 24
 _FLAGS_AT: Final = 52
 _AUTOCLEAR: Final = 4
 
-_NOWHERE: Final = 1 << 62
+_OFFSET_BEYOND_END: Final = 1 << 62
 """An offset, in bytes, behind the end of everything."""
 
 
@@ -54,12 +54,12 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def backing_removed(self) -> bool:
         """Whether the file behind it has no name any more: another one may have it now."""
-        return self.backing.endswith(_REMOVED)
+        return self.backing.endswith(_REMOVED_SUFFIX)
 
     @property
     def is_cut_off(self) -> bool:
         """Whether the device shows nothing for good: all that is left to it is its users."""
-        return self.offset == _NOWHERE
+        return self.offset == _OFFSET_BEYOND_END
 
     def overlaps(self, offset: int, size: int) -> bool:
         """Return whether the device shows anything of a part of what is behind it."""
@@ -70,7 +70,9 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
 def find_attached(backing: Path) -> list[Loop]:
     """Return the loop devices on a file or block device, and on one removed from there."""
     path = _kernel_path(backing)
-    return [loop for loop in _attached_loops() if loop.backing in (path, f"{path}{_REMOVED}")]
+    return [
+        loop for loop in _attached_loops() if loop.backing in (path, f"{path}{_REMOVED_SUFFIX}")
+    ]
 
 
 def _kernel_path(backing: Path) -> str:
@@ -79,7 +81,7 @@ def _kernel_path(backing: Path) -> str:
 
 
 def _attached_loops() -> Iterator[Loop]:
-    for entry in _SYS.glob("loop*/loop"):
+    for entry in _SYS_BLOCK.glob("loop*/loop"):
         with suppress(OSError, ValueError):  # it is being detached
             yield Loop(
                 device=f"/dev/{entry.parent.name}",
@@ -145,7 +147,7 @@ async def cut_off(loop: Loop) -> None:
     """
     try:
         await in_thread(_set_offset_nowhere, loop.device)
-        size = int((_SYS / Path(loop.device).name / "size").read_text())
+        size = int((_SYS_BLOCK / Path(loop.device).name / "size").read_text())
     except OSError as error:
         raise NodeTrouble(f"{loop.device} cannot be cut off: {error.strerror}") from error
     if size:
@@ -153,16 +155,16 @@ async def cut_off(loop: Loop) -> None:
 
 
 def _set_offset_nowhere(device: str) -> None:
-    opened = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
     try:
         info = bytearray(_INFO_SIZE)
-        fcntl.ioctl(opened, _GET_STATUS64, info)
+        fcntl.ioctl(descriptor, _GET_STATUS64, info)
         (flags,) = struct.unpack_from("=I", info, _FLAGS_AT)
-        struct.pack_into("=Q", info, _OFFSET_AT, _NOWHERE)
+        struct.pack_into("=Q", info, _OFFSET_AT, _OFFSET_BEYOND_END)
         struct.pack_into("=I", info, _FLAGS_AT, flags | _AUTOCLEAR)
-        fcntl.ioctl(opened, _SET_STATUS64, info)
+        fcntl.ioctl(descriptor, _SET_STATUS64, info)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def _is_mounted(loop: Loop) -> bool:
@@ -176,7 +178,7 @@ def _is_mounted(loop: Loop) -> bool:
 
 
 async def _eventually(condition: Callable[[], bool]) -> bool:
-    for _ in range(_POLLS):
+    for _ in range(_MAX_POLLS):
         if condition():
             return True
         await asyncio.sleep(_POLL_INTERVAL)

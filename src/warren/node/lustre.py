@@ -23,7 +23,7 @@ from warren.node.threads import in_thread
 COMMAND_SECONDS: Final = 120.0
 """How long a command of Lustre may take: a mount waits for its MGS."""
 
-_OPTIONS: Final = "nodev,nosuid"
+_MOUNT_OPTIONS: Final = "nodev,nosuid"
 
 
 async def lnet_nid() -> str:
@@ -85,7 +85,7 @@ def mount_client_command(source: LustreMount, path: str, profile: ProfileCommand
     for name in ("commandlines.mountCompute", "commandlines.mountRabbit"):
         arguments = arguments or profile_arguments(profile, name, values)
     return ["mount", "-t", "lustre", *(arguments or [f"{source.address}:/{source.name}", path]),
-            "-o", _OPTIONS]  # fmt: skip
+            "-o", _MOUNT_OPTIONS]  # fmt: skip
 
 
 def client_variables(source: LustreMount, path: str) -> dict[str, str]:
@@ -106,8 +106,8 @@ async def give_to_user(
     may be run by several clients that are the first at the same time.
     """
     try:
-        found = await in_thread(os.stat, f"{root}{path}")
-        if source.userid == 0 or found.st_uid != 0:
+        status = await in_thread(os.stat, f"{root}{path}")
+        if source.userid == 0 or status.st_uid != 0:
             return
         values = client_variables(source, path)
         await usercommands.run(
@@ -152,9 +152,9 @@ async def serve_target(volume: Volume, target: Target, device: str, mount_point:
         raise
 
 
-async def configure_mgs(lines: Sequence[Sequence[str]]) -> None:
+async def configure_mgs(command_lines: Sequence[Sequence[str]]) -> None:
     """Run the commands that a file system has for its MGS, which is here. Raises NodeTrouble."""
-    for words in lines:
+    for words in command_lines:
         try:
             await commands.run(words, seconds=COMMAND_SECONDS)
         except NodeTrouble as trouble:
@@ -209,9 +209,9 @@ def _make_mount_point(mount_point: Path) -> None:
 def _command_words(profile: ProfileCommands, name: str, values: Mapping[str, str]) -> list[str]:
     """Return the words of a command line that there has to be. Raises NodeTrouble."""
     try:
-        found = profile.vector(f"commandlines.{name}", values)
+        words = profile.vector(f"commandlines.{name}", values)
     except UserMistake as mistake:
         raise NodeTrouble(str(mistake).removesuffix("."), fatal=True) from mistake
-    if found is None:
+    if words is None:
         raise NodeTrouble(f"commandlines.{name} is not said", fatal=True)
-    return found
+    return words

@@ -153,9 +153,9 @@ class Namespace:
         if holder is None:
             return
         unmounted = self._remembered_mounts() - mount_points(os.getpid())
-        found = [mount for mount in _mount_table(holder) if mount.point in unmounted]
+        stale_mounts = [mount for mount in _mount_table(holder) if mount.point in unmounted]
         # Of several at one point the last is on top.
-        for mount in sorted(reversed(found), key=lambda each: each.point, reverse=True):
+        for mount in sorted(reversed(stale_mounts), key=lambda each: each.point, reverse=True):
             # By its id: a user who owns its directory may have another mount at its path by now.
             program = [sys.executable, "-P", "-m", "warren.node.detaching"]
             await commands.run(
@@ -204,10 +204,12 @@ def processes(namespaces: Iterable[Namespace]) -> list[int]:
     if not holders:
         return []
     namespace_numbers = {mount_namespace(holder) for holder in holders} - {0}
-    others = sorted(set(pids()) - holders)
-    answers = call_in_child(mount_namespace, others)
+    candidates = sorted(set(pids()) - holders)
+    answers = call_in_child(mount_namespace, candidates)
     return [
-        each for each, number in zip(others, answers, strict=True) if number in namespace_numbers
+        each
+        for each, number in zip(candidates, answers, strict=True)
+        if number in namespace_numbers
     ]
 
 
@@ -225,7 +227,7 @@ def mount_points(process: int) -> set[str]:
 
 
 def mount_points_below(process: int, directory: Path) -> set[str]:
-    """Return what a process sees mounted below a directory, but for what is mounted in that.
+    """Return what a process sees mounted below a directory, but for mounts below those mounts.
 
     Users mount in their own storage. Where that is, they may change at any moment, and it goes
     with the file system that it is in.
@@ -255,11 +257,11 @@ def _mount_table(process: int) -> list[_Mount]:
     except OSError:
         return []
     lines = (line.split(b" ", 5) for line in table.removesuffix(b"\n").split(b"\n"))
-    return [_Mount(int(line[0]), int(line[1]), os.fsdecode(_unescaped(line[4]))) for line in lines]
+    return [_Mount(int(line[0]), int(line[1]), os.fsdecode(_unescape(line[4]))) for line in lines]
 
 
-def _unescaped(field: bytes) -> bytes:
-    return re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), field)
+def _unescape(field: bytes) -> bytes:
+    return re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), field)
 
 
 def _holder(directory: Path) -> int | None:
@@ -281,11 +283,11 @@ def _holder(directory: Path) -> int | None:
 def _holds_lock(process: int, lock: Path) -> bool:
     """Return whether a process has the lock file open, which a recycled process id has not."""
     try:
-        wanted = lock.stat()
+        lock_status = lock.stat()
         for entry in Path(f"/proc/{process}/fd").iterdir():
             with suppress(OSError):
-                found = entry.stat()
-                if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                status = entry.stat()
+                if (status.st_dev, status.st_ino) == (lock_status.st_dev, lock_status.st_ino):
                     return True
     except OSError:
         return False
@@ -308,8 +310,8 @@ def join(holder: int | None, host: str) -> None:
     userid, groupid = os.geteuid(), os.getegid()
     if holder is None:
         # Both at once: an ordinary user with the one alone would be changed for nothing.
-        user = _CLONE_NEWUSER if userid != 0 else 0
-        if libc.unshare(_CLONE_NEWUTS | user) == 0:
+        user_flag = _CLONE_NEWUSER if userid != 0 else 0
+        if libc.unshare(_CLONE_NEWUTS | user_flag) == 0:
             _set_host_name(host)
             if userid != 0:
                 _map_ids(f"{userid} {userid} 1", f"{groupid} {groupid} 1")
@@ -319,9 +321,9 @@ def join(holder: int | None, host: str) -> None:
     )
     with ExitStack() as stack:
         # All of them first: a holder that has ended is found out before anything is changed.
-        opened = {name: _open_namespace(holder, name, stack) for name in clone_flags}
+        namespace_fds = {name: _open_namespace(holder, name, stack) for name in clone_flags}
         for name, clone_flag in clone_flags.items():
-            if libc.setns(opened[name], clone_flag) != 0:
+            if libc.setns(namespace_fds[name], clone_flag) != 0:
                 raise OSError(ctypes.get_errno(), f"setns {name}")
     if libc.unshare(_CLONE_NEWUTS) == 0:
         _set_host_name(host)
@@ -336,20 +338,20 @@ def _set_host_name(host: str) -> None:
         socket.sethostname(host)
 
 
-def _map_ids(users: str, groups: str) -> None:
+def _map_ids(uid_map: str, gid_map: str) -> None:
     """Map ids of this process's user namespace to those of the one above (user_namespaces(7))."""
     Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(users)
-    Path("/proc/self/gid_map").write_text(groups)
+    Path("/proc/self/uid_map").write_text(uid_map)
+    Path("/proc/self/gid_map").write_text(gid_map)
 
 
 def _open_namespace(process: int, name: str, stack: ExitStack) -> int:
     try:
-        opened = os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError) as error:
         raise HolderEnded(error.errno, f"process {process} has ended") from error
-    stack.callback(os.close, opened)
-    return opened
+    stack.callback(os.close, descriptor)
+    return descriptor
 
 
 async def why_unavailable() -> str | None:

@@ -16,7 +16,7 @@ _UNKNOWN_KIND_FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_
 """How something is opened of which it is not sure what it is."""
 
 _NEW_FILE_FLAGS: Final = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_KINDS: Final = {
+_KIND_NAMES: Final = {
     stat.S_IFDIR: "a directory",
     stat.S_IFLNK: "a symbolic link",
     stat.S_IFIFO: "a FIFO",
@@ -34,10 +34,10 @@ def without_links(path: str, within: str) -> str:
 
     Raises OSError for one that leads out of there.
     """
-    found, top = os.path.realpath(path), os.path.realpath(within)
-    if found != top and not found.startswith(f"{top.rstrip('/')}/"):
+    resolved, top = os.path.realpath(path), os.path.realpath(within)
+    if resolved != top and not resolved.startswith(f"{top.rstrip('/')}/"):
         raise OSError(errno.EXDEV, "leads out of the storage through a link", path)
-    return f"{found}/" if path.endswith("/") else found
+    return f"{resolved}/" if path.endswith("/") else resolved
 
 
 def open_directory(path: str, flags: int, within: str = "") -> int:
@@ -132,12 +132,12 @@ class Tree:
             return directory.descriptor
 
     def _open(self, name: str, parent_fd: int) -> int:
-        opened = os.open(name, self._flags, dir_fd=parent_fd)
+        descriptor = os.open(name, self._flags, dir_fd=parent_fd)
         # Looked at when it is open: whose it was by its name may be another one.
-        if self._owner is not None and os.fstat(opened).st_uid != self._owner:
-            os.close(opened)
+        if self._owner is not None and os.fstat(descriptor).st_uid != self._owner:
+            os.close(descriptor)
             raise PermissionError(errno.EPERM, "is another user's directory", name)
-        return opened
+        return descriptor
 
     def release(self, directory: Directory) -> None:
         """Release the descriptor that one `acquire` returned."""
@@ -175,7 +175,7 @@ def check_is_file(status: os.stat_result) -> None:
     """Raise NotAFile for what is something else."""
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
-        raise NotAFile(_KINDS.get(kind, "something else"))
+        raise NotAFile(_KIND_NAMES.get(kind, "something else"))
 
 
 def open_to_look(name: str, parent_fd: int) -> int:
@@ -216,7 +216,7 @@ def open_to_write(
     parent_fd: int,
     source: os.stat_result,
     *,
-    read: bool = False,
+    readable: bool = False,
     owner: int | None = None,
 ) -> tuple[int, os.stat_result | None]:
     """Make a file in an open directory, or open the one that is there; return its descriptor.
@@ -225,10 +225,10 @@ def open_to_write(
     never is itself, by whatever name. What is in it stays. One that has other names is replaced:
     what they name is not ours to change. So is one that is not the user `owner`'s, if that is said:
     it is its owner's to read. Only a file is ever opened: a FIFO would wait for a reader, and a
-    device do what it does. `read` asks for a descriptor that can be read, too. Raises NotAFile,
+    device do what it does. `readable` asks for a descriptor that can be read, too. Raises NotAFile,
     SameFile and OSError.
     """
-    flags = os.O_RDWR if read else os.O_WRONLY
+    flags = os.O_RDWR if readable else os.O_WRONLY
     with suppress(FileExistsError):
         return os.open(name, flags | _NEW_FILE_FLAGS, 0o600, dir_fd=parent_fd), None
     status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
@@ -236,7 +236,7 @@ def open_to_write(
     if os.path.samestat(status, source):
         raise SameFile
     if status.st_nlink > 1 or owner not in (None, status.st_uid):
-        return replace(name, parent_fd, read=read), None
+        return replace(name, parent_fd, readable=readable), None
     try:
         descriptor = os.open(name, flags | _UNKNOWN_KIND_FLAGS, dir_fd=parent_fd)
     except OSError as error:
@@ -244,7 +244,7 @@ def open_to_write(
         # may run it. Only its directory's owner gets past.
         if error.errno not in _NOT_WRITABLE:
             raise
-        return replace(name, parent_fd, read=read), None
+        return replace(name, parent_fd, readable=readable), None
     try:
         # Once more: another may have taken its place before it was opened.
         status = os.fstat(descriptor)
@@ -260,11 +260,11 @@ def open_to_write(
     return descriptor, status
 
 
-def replace(name: str, parent_fd: int, *, read: bool = False) -> int:
+def replace(name: str, parent_fd: int, *, readable: bool = False) -> int:
     """Make a file in the place of one in an open directory; return its descriptor.
 
     Raises OSError.
     """
     os.unlink(name, dir_fd=parent_fd)
-    flags = os.O_RDWR if read else os.O_WRONLY
+    flags = os.O_RDWR if readable else os.O_WRONLY
     return os.open(name, flags | _NEW_FILE_FLAGS, 0o600, dir_fd=parent_fd)

@@ -99,10 +99,14 @@ def connect_options(
     return ",".join(f"{name}={value}" for name, value in options.items())
 
 
-def connections_of_node(found: Iterable[Controller], node: str) -> list[Controller]:
+def connections_of_node(controllers: Iterable[Controller], node: str) -> list[Controller]:
     """Return the connections of a node to volumes of rabbits, and not what else is connected."""
-    own = host_nqn(node)
-    return [each for each in found if each.host == own and each.model.startswith(_MODEL_PREFIX)]
+    own_nqn = host_nqn(node)
+    return [
+        each
+        for each in controllers
+        if each.host == own_nqn and each.model.startswith(_MODEL_PREFIX)
+    ]
 
 
 class Host:
@@ -139,18 +143,18 @@ class Host:
     async def connect(self, rabbit: str, volume: str) -> str:
         """Return the device of a volume, connected and ready."""
         target = NvmeVolume(rabbit, volume)
-        end = time.monotonic() + self._timeouts.connect
+        deadline = time.monotonic() + self._timeouts.connect
         why = ""
         while True:
-            found = self._connections(target)
+            connections = self._connections(target)
             device = self._device(target)
-            if device is not None and any(each.state == "live" for each in found):
+            if device is not None and any(each.state == "live" for each in connections):
                 return device
-            if not found:
+            if not connections:
                 why = await self._connect(target)
             elif not why:
-                why = f"its connection is {found[0].state}"
-            if time.monotonic() >= end:
+                why = f"its connection is {connections[0].state}"
+            if time.monotonic() >= deadline:
                 raise NodeTrouble(f"{rabbit}/{volume} cannot be reached: {why}")
             await asyncio.sleep(_POLL_INTERVAL)
 
@@ -212,8 +216,8 @@ class Host:
                 why = f"{error.strerror}: users could read the node's key"
                 raise NodeTrouble(f"{self._connections_directory}: {why}") from error
 
-    async def _delete(self, found: Iterable[Controller]) -> None:
-        for each in found:
+    async def _delete(self, controllers: Iterable[Controller]) -> None:
+        for each in controllers:
             file = self._controllers / each.name / "delete_controller"
             try:
                 await self._write(file, "1")
@@ -229,30 +233,30 @@ class Host:
             await commands.run(argv, text=text)
         except NodeTrouble as trouble:
             # The kernel's words, and not by whom they were read.
-            words = str(trouble).removeprefix(f"{argv[0]}: ")
-            raise NodeTrouble(words.replace(f"{argv[0]} did not end", "no answer")) from trouble
+            message = str(trouble).removeprefix(f"{argv[0]}: ")
+            raise NodeTrouble(message.replace(f"{argv[0]} did not end", "no answer")) from trouble
 
     def _connections(self, target: NvmeVolume) -> list[Controller]:
-        own = (target.nqn, host_nqn(self._node))
-        return [each for each in self._all_connections() if (each.subsystem, each.host) == own]
+        own_pair = (target.nqn, host_nqn(self._node))
+        return [each for each in self._all_connections() if (each.subsystem, each.host) == own_pair]
 
     def _all_connections(self) -> list[Controller]:
         """Return all connections of the machine."""
-        found = []
+        controllers = []
         for path in _entries(self._controllers):
-            words = {
+            attributes = {
                 name: _text(path / name) for name in ("subsysnqn", "hostnqn", "state", "model")
             }
-            found.append(
+            controllers.append(
                 Controller(
                     name=path.name,
-                    subsystem=words["subsysnqn"],
-                    host=words["hostnqn"],
-                    state=words["state"],
-                    model=words["model"],
+                    subsystem=attributes["subsysnqn"],
+                    host=attributes["hostnqn"],
+                    state=attributes["state"],
+                    model=attributes["model"],
                 )
             )
-        return found
+        return controllers
 
     def _device(self, target: NvmeVolume) -> str | None:
         """Return the device that has a volume's UUID."""
@@ -276,12 +280,12 @@ async def _resolve(rabbit_address: TransportAddress) -> str:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(commands.SECONDS):
-            found = await loop.getaddrinfo(
+            addresses = await loop.getaddrinfo(
                 rabbit_address.host, rabbit_address.service, type=socket.SOCK_STREAM
             )
     except (OSError, TimeoutError) as error:
         raise NodeTrouble(f"has no address: {getattr(error, 'strerror', None) or error}") from error
-    return str(found[0][4][0])
+    return str(addresses[0][4][0])
 
 
 def _entries(path: Path) -> list[Path]:

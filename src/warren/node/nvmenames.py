@@ -17,7 +17,7 @@ import msgspec
 _UUID_NAMESPACE: Final = uuid.UUID("6f6f2c30-6a3f-5d0b-9d4e-0f6c2a1b7e58")
 """What UUIDs are made in. Another one makes running jobs lose their storage."""
 
-_PREFIX: Final = "nqn.2014-08.org.nvmexpress:uuid:"
+_NQN_PREFIX: Final = "nqn.2014-08.org.nvmexpress:uuid:"
 """Of qualified names without a domain of one's own (NVMe base specification, section 4.5)."""
 
 _SERIAL_LENGTH: Final = 20
@@ -33,7 +33,7 @@ class NvmeVolume(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def nqn(self) -> str:
         """The subsystem's NVMe qualified name."""
-        return f"{_PREFIX}{self._uuid('subsystem')}"
+        return f"{_NQN_PREFIX}{self._uuid('subsystem')}"
 
     @cached_property
     def serial(self) -> str:
@@ -45,15 +45,15 @@ class NvmeVolume(msgspec.Struct, frozen=True, dict=True):
         """The UUID of the only namespace; its NGUID is the same."""
         return str(self._uuid("namespace"))
 
-    def _uuid(self, what: str) -> uuid.UUID:
-        return uuid.uuid5(_UUID_NAMESPACE, f"{what} {self.rabbit}/{self.volume}")
+    def _uuid(self, purpose: str) -> uuid.UUID:
+        return uuid.uuid5(_UUID_NAMESPACE, f"{purpose} {self.rabbit}/{self.volume}")
 
 
 def model_number(rabbit: str) -> str:
     """Return the model number of a rabbit's subsystems, by which they are known for its own."""
     digest = uuid.uuid5(_UUID_NAMESPACE, f"rabbit {rabbit}").hex[:8]
-    words = "".join(char if " " < char <= "~" else "-" for char in rabbit)
-    return f"Warren {digest} {words}"[:_MODEL_LENGTH].rstrip()
+    printable_name = "".join(char if " " < char <= "~" else "-" for char in rabbit)
+    return f"Warren {digest} {printable_name}"[:_MODEL_LENGTH].rstrip()
 
 
 def host_id(node: str) -> str:
@@ -74,4 +74,4 @@ def dhchap_key(secret: bytes, node: str) -> str:
 
 def host_nqn(node: str) -> str:
     """Return a node's NVMe qualified name, which a rabbit lets in, or does not."""
-    return f"{_PREFIX}{host_id(node)}"
+    return f"{_NQN_PREFIX}{host_id(node)}"

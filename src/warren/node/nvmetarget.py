@@ -97,8 +97,8 @@ class Configfs:
                 if step.root_only:
                     path.chmod(0o600)
                 # Not made where it is missing: another kernel may lack an attribute.
-                with path.open("r+") as opened:
-                    opened.write(step.text)
+                with path.open("r+") as file:
+                    file.write(step.text)
 
 
 def _entries(path: Path) -> list[Path]:
@@ -162,10 +162,10 @@ class Exports:
 
     async def withdraw_others(self, volumes: Collection[str]) -> None:
         """Withdraw all of the rabbit's volumes but these."""
-        wanted = {NvmeVolume(self._rabbit, volume).nqn for volume in volumes}
+        kept_nqns = {NvmeVolume(self._rabbit, volume).nqn for volume in volumes}
         tree = await self._read()
         for nqn in nvmetree.subsystems_of_rabbit(tree, self._rabbit):
-            if nqn not in wanted:
+            if nqn not in kept_nqns:
                 log.warning("target of no volume withdrawn", subsystem=nqn)
                 await self._change(partial(nvmetree.withdraw_steps, nqn=nqn))
 

@@ -113,13 +113,13 @@ def export_steps(
 
     With a `secret` they have to prove who they are.
     """
-    found = tree.subsystems.get(target.nqn, Subsystem())
+    subsystem = tree.subsystems.get(target.nqn, Subsystem())
     keys = {host_nqn(node): "" if secret is None else dhchap_key(secret, node) for node in nodes}
     hosts = keys.keys()
-    number, port = _find_port(tree, listen_address)
+    port_number, port = _find_port(tree, listen_address)
     base = f"subsystems/{target.nqn}"
     steps: list[Step] = []
-    removed_hosts = found.hosts - hosts
+    removed_hosts = subsystem.hosts - hosts
     if removed_hosts:
         # Hosts that are connected stay so, also when access changes: all are cut off, and the
         # others come back by themselves.
@@ -129,43 +129,43 @@ def export_steps(
     steps += [Remove(f"hosts/{each}", unless_used=True) for each in sorted(removed_hosts)]
     if target.nqn not in tree.subsystems:
         steps.append(Make(base))
-    wanted = {
+    attributes = {
         "attr_allow_any_host": "0",
         "attr_model": model_number(target.rabbit),
         "attr_serial": target.serial,
     }
-    steps += _write_steps(base, wanted, found.attributes)
-    steps += _namespace_steps(base, target, device, found)
+    steps += _write_steps(base, attributes, subsystem.attributes)
+    steps += _namespace_steps(base, target, device, subsystem)
     for each in sorted(hosts):
-        if each not in found.hosts:
+        if each not in subsystem.hosts:
             steps.append(Make(f"hosts/{each}"))
         # Before it is let in.
         if keys[each] and tree.keys.get(each) != keys[each]:
             steps.append(Write(f"hosts/{each}/{KEY_ATTRIBUTE}", keys[each], root_only=True))
-        if each not in found.hosts:
+        if each not in subsystem.hosts:
             steps.append(Link(f"{base}/allowed_hosts/{each}", f"hosts/{each}"))
-    if number not in tree.ports:
-        steps.append(Make(f"ports/{number}"))
-    steps += _write_steps(f"ports/{number}", listen_address.attributes, port.attributes)
+    if port_number not in tree.ports:
+        steps.append(Make(f"ports/{port_number}"))
+    steps += _write_steps(f"ports/{port_number}", listen_address.attributes, port.attributes)
     # Last: a host that connects finds all of it.
     if target.nqn not in port.subsystems:
-        steps.append(Link(f"ports/{number}/subsystems/{target.nqn}", base))
+        steps.append(Link(f"ports/{port_number}/subsystems/{target.nqn}", base))
     return steps
 
 
 def withdraw_steps(tree: TargetTree, nqn: str) -> Sequence[Step]:
     """Return what takes a subsystem away, with what would be left of it."""
-    found = tree.subsystems.get(nqn)
-    if found is None:
+    subsystem = tree.subsystems.get(nqn)
+    if subsystem is None:
         return []
     base = f"subsystems/{nqn}"
     steps: list[Step] = [*_unlink_ports(tree, nqn)]
-    steps += [Unlink(f"{base}/allowed_hosts/{each}") for each in sorted(found.hosts)]
-    for number in found.namespaces:
+    steps += [Unlink(f"{base}/allowed_hosts/{each}") for each in sorted(subsystem.hosts)]
+    for number in subsystem.namespaces:
         steps.append(Write(f"{base}/namespaces/{number}/enable", "0"))
         steps.append(Remove(f"{base}/namespaces/{number}"))
     steps.append(Remove(base))
-    steps += [Remove(f"hosts/{each}", unless_used=True) for each in sorted(found.hosts)]
+    steps += [Remove(f"hosts/{each}", unless_used=True) for each in sorted(subsystem.hosts)]
     steps += [
         Remove(f"ports/{number}", unless_used=True)
         for number, port in tree.ports.items()
@@ -179,8 +179,12 @@ def subsystems_of_rabbit(tree: TargetTree, rabbit: str) -> list[str]:
 
     One that was about to be made when its agent died has none yet: it offers nothing.
     """
-    own = model_number(rabbit)
-    return [nqn for nqn, found in tree.subsystems.items() if found.attributes["attr_model"] == own]
+    own_model = model_number(rabbit)
+    return [
+        nqn
+        for nqn, subsystem in tree.subsystems.items()
+        if subsystem.attributes["attr_model"] == own_model
+    ]
 
 
 def _unlink_ports(tree: TargetTree, nqn: str) -> Iterator[Unlink]:
@@ -190,20 +194,20 @@ def _unlink_ports(tree: TargetTree, nqn: str) -> Iterator[Unlink]:
 
 
 def _namespace_steps(
-    base: str, target: NvmeVolume, device: str, found: Subsystem
+    base: str, target: NvmeVolume, device: str, subsystem: Subsystem
 ) -> Iterator[Step]:
     path = f"{base}/namespaces/{NAMESPACE}"
-    attributes = found.namespaces.get(NAMESPACE)
-    wanted = {
+    current_attributes = subsystem.namespaces.get(NAMESPACE)
+    new_attributes = {
         "device_path": device,
         "device_uuid": target.namespace_uuid,
         "device_nguid": target.namespace_uuid,
     }
-    if attributes is None:
+    if current_attributes is None:
         yield Make(path)
-        attributes = {}
-    changes = list(_write_steps(path, wanted, attributes))
-    enabled = attributes.get("enable") == "1"
+        current_attributes = {}
+    changes = list(_write_steps(path, new_attributes, current_attributes))
+    enabled = current_attributes.get("enable") == "1"
     if enabled and changes:
         yield Write(f"{path}/enable", "0")  # the kernel takes no change of what is enabled
     yield from changes
@@ -211,9 +215,11 @@ def _namespace_steps(
         yield Write(f"{path}/enable", "1")
 
 
-def _write_steps(base: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> Iterator[Write]:
+def _write_steps(
+    base: str, wanted: Mapping[str, str], current: Mapping[str, str]
+) -> Iterator[Write]:
     for name, text in wanted.items():
-        if found.get(name) != text:
+        if current.get(name) != text:
             yield Write(f"{base}/{name}", text)
 
 
@@ -224,7 +230,7 @@ def _find_port(tree: TargetTree, listen_address: ListenAddress) -> tuple[str, Po
         if wanted <= port.attributes.items():
             return number, port
     # One that was about to be made when its agent died listens nowhere, and is taken.
-    free = next(
+    free_number = next(
         str(number)
         for number in range(1, 2**16)
         if str(number) not in tree.ports
@@ -233,4 +239,4 @@ def _find_port(tree: TargetTree, listen_address: ListenAddress) -> tuple[str, Po
             or tree.ports[str(number)].attributes.get("addr_traddr")
         )
     )
-    return free, tree.ports.get(free, Port())
+    return free_number, tree.ports.get(free_number, Port())

@@ -31,7 +31,7 @@ _KERNEL_FILES: Final = (
 
 _AT_FDCWD: Final = -100
 _AT_STATX_DONT_SYNC: Final = 0x4000
-"""AT_STATX_DONT_SYNC: what the kernel knows, without asking a server."""
+"""What the kernel knows is enough: no server is asked."""
 _STATX_SIZE: Final = 256
 _RDEV_AT: Final = 128
 """Where struct statx has the two parts of stx_rdev, and then those of stx_dev (linux/stat.h)."""
@@ -63,12 +63,12 @@ def send_signal(process: tuple[int, int], signum: int) -> None:
     """Send a signal to a process that began when it is said to, and to no other of its id."""
     id, start_time = process
     with suppress(OSError):
-        opened = os.pidfd_open(id)
+        pidfd = os.pidfd_open(id)
         try:
             if _start_time(id) == start_time:
-                signal.pidfd_send_signal(opened, signum)
+                signal.pidfd_send_signal(pidfd, signum)
         finally:
-            os.close(opened)
+            os.close(pidfd)
 
 
 def uses_mounts(id: int, mounts: Collection[int]) -> bool:
@@ -103,7 +103,7 @@ def mount_namespace(id: int) -> int:
 
 
 def _has_hidden_files(id: int) -> bool:
-    for thread_directory in _tasks(id):
+    for thread_directory in _threads(id):
         for link in _entries(thread_directory / "fd"):
             with suppress(OSError):
                 target = os.readlink(link)
@@ -172,13 +172,15 @@ def _bound_files(thread_directory: Path) -> Iterator[int]:
         if _is_unix(link):
             with (
                 suppress(OSError),
-                unixsockets.open_bound_file(int(thread_directory.name), int(link.name)) as opened,
+                unixsockets.open_bound_file(
+                    int(thread_directory.name), int(link.name)
+                ) as descriptor,
             ):
-                if opened is not None:
-                    yield opened
+                if descriptor is not None:
+                    yield descriptor
 
 
-def _tasks(id: int) -> list[Path]:
+def _threads(id: int) -> list[Path]:
     """Return the threads of a process: each may have descriptors and directories of its own."""
     return _entries(_PROC / str(id) / "task")
 
@@ -196,41 +198,41 @@ def _start_time(id: int) -> int:
 
 
 def _mounts_used(id: int) -> Iterator[int]:
-    for thread_directory in _tasks(id):
+    for thread_directory in _threads(id):
         for entry in _entries(thread_directory / "fdinfo"):
             with suppress(OSError, ValueError):
                 yield _mount_of(entry)
         for name in ("cwd", "root", "exe"):
             with suppress(OSError, ValueError):
                 yield _mount_of_link(thread_directory / name)
-        for opened in _bound_files(thread_directory):
+        for descriptor in _bound_files(thread_directory):
             with suppress(OSError, ValueError):
-                yield _mount_of(_own_fdinfo(opened))
+                yield _mount_of(_own_fdinfo(descriptor))
 
 
 def _files_used(id: int) -> Iterator[tuple[Path, int]]:
     """Return links to the files that a process uses, mapped ones too, and their mounts' ids."""
-    for thread_directory in _tasks(id):
+    for thread_directory in _threads(id):
         for link in [
             *(thread_directory / name for name in ("cwd", "root", "exe")),
             *_entries(thread_directory / "fd"),
         ]:
             with suppress(OSError, ValueError):
                 yield link, _mount_of_link(link)
-        for opened in _bound_files(thread_directory):
+        for descriptor in _bound_files(thread_directory):
             with suppress(OSError, ValueError):
-                yield _PROC / "self" / "fd" / str(opened), _mount_of(_own_fdinfo(opened))
+                yield _PROC / "self" / "fd" / str(descriptor), _mount_of(_own_fdinfo(descriptor))
     for link in _entries(_PROC / str(id) / "map_files"):
         with suppress(OSError, ValueError):
             yield link, _mount_of_link(link)
 
 
 def _mount_of_link(link: Path) -> int:
-    opened = os.open(link, os.O_PATH | os.O_CLOEXEC)
+    descriptor = os.open(link, os.O_PATH | os.O_CLOEXEC)
     try:
-        return _mount_of(_own_fdinfo(opened))
+        return _mount_of(_own_fdinfo(descriptor))
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def _own_fdinfo(descriptor: int) -> Path:
@@ -246,22 +248,22 @@ def _mount_of(entry: Path) -> int:
 
 def _devices_of(link: Path) -> tuple[int, int]:
     """Return the device that a file is on, and the one that it is."""
-    found = ctypes.create_string_buffer(_STATX_SIZE)
-    if _statx(_AT_FDCWD, os.fsencode(link), _AT_STATX_DONT_SYNC, 0, found) != 0:
+    buffer = ctypes.create_string_buffer(_STATX_SIZE)
+    if _statx(_AT_FDCWD, os.fsencode(link), _AT_STATX_DONT_SYNC, 0, buffer) != 0:
         raise OSError(ctypes.get_errno(), str(link))
-    major, minor, on_major, on_minor = struct.unpack_from("=4I", found, _RDEV_AT)
+    major, minor, on_major, on_minor = struct.unpack_from("=4I", buffer, _RDEV_AT)
     return os.makedev(on_major, on_minor), os.makedev(major, minor)
 
 
 def _devices_used(id: int) -> Iterator[int]:
-    for thread_directory in _tasks(id):
+    for thread_directory in _threads(id):
         links = [thread_directory / name for name in ("cwd", "root", "exe")]
         for link in [*links, *_entries(thread_directory / "fd")]:
             with suppress(OSError):
                 yield from _devices_of(link)
-        for opened in _bound_files(thread_directory):
+        for descriptor in _bound_files(thread_directory):
             with suppress(OSError):  # a file system that has failed tells nothing
-                yield from _devices_of(_PROC / "self" / "fd" / str(opened))
+                yield from _devices_of(_PROC / "self" / "fd" / str(descriptor))
         with suppress(OSError, ValueError):
             for line in (thread_directory / "maps").read_text(errors="replace").splitlines():
                 major, _, minor = line.split(maxsplit=4)[3].partition(":")

@@ -12,16 +12,16 @@ async def wait_process_ended(pid: int, is_same: Callable[[], bool] = lambda: Tru
     whether it is not. It is called once a pidfd is open, which is never another process's.
     """
     try:
-        opened = os.pidfd_open(pid)
+        pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     # A pidfd can be read when its process has ended: pidfd_open(2).
-    loop.add_reader(opened, ended.set)
+    loop.add_reader(pidfd, ended.set)
     try:
         if is_same():
             await ended.wait()
     finally:
-        loop.remove_reader(opened)
-        os.close(opened)
+        loop.remove_reader(pidfd)
+        os.close(pidfd)

@@ -46,8 +46,8 @@ class PodLog:
         self._node_and_uid = node_and_uid
         self._name = f"{container}.log"
         self._tail_lines = lines
-        self._directory: int | None = None
-        self._file: int | None = None
+        self._directory_fd: int | None = None
+        self._file_fd: int | None = None
 
     async def read(self) -> bytes:
         """Return the next piece; an empty one where there is no more as yet.
@@ -59,26 +59,26 @@ class PodLog:
 
     def close(self) -> None:
         """Leave it."""
-        for each in (self._file, self._directory):
+        for each in (self._file_fd, self._directory_fd):
             if each is not None:
                 os.close(each)
-        self._file = self._directory = None
+        self._file_fd = self._directory_fd = None
 
     def _read(self) -> bytes:
-        if self._directory is None:
-            self._directory = self._open_pod_directory()
+        if self._directory_fd is None:
+            self._directory_fd = self._open_pod_directory()
             if self._tail_lines is not None:
-                self._file = self._open_at_tail(self._tail_lines)
+                self._file_fd = self._open_at_tail(self._tail_lines)
         while True:
             # Before the read: a file that another has followed is not written to any more,
             # and its end is its end.
-            following = self._next_file()
-            data = os.read(self._file, _PIECE_BYTES) if self._file is not None else b""
-            if data or following is None:
-                _close(following)
+            next_fd = self._next_file()
+            data = os.read(self._file_fd, _PIECE_BYTES) if self._file_fd is not None else b""
+            if data or next_fd is None:
+                _close(next_fd)
                 return data
-            _close(self._file)
-            self._file = following
+            _close(self._file_fd)
+            self._file_fd = next_fd
 
     def _open_pod_directory(self) -> int:
         """Return the directory of the pod, open."""
@@ -87,58 +87,64 @@ class PodLog:
                 "/" in each or each.startswith(".") for each in (*self._node_and_uid, self._name)
             ):
                 raise FileNotFoundError
-            opened = os.open(self._logs_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            directory_fd = os.open(
+                self._logs_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            )
             for each in self._node_and_uid:
-                parent_fd = opened
+                parent_fd = directory_fd
                 try:
-                    opened = os.open(each, _DIRECTORY_FLAGS, dir_fd=parent_fd)
+                    directory_fd = os.open(each, _DIRECTORY_FLAGS, dir_fd=parent_fd)
                 finally:
                     os.close(parent_fd)
         except (OSError, ValueError) as error:
             node, uid = self._node_and_uid
-            words = f"nothing is here of what the pod {uid} on {node!r} has printed"
-            raise FileNotFoundError(errno.ENOENT, words) from error
-        return opened
+            message = f"nothing is here of what the pod {uid} on {node!r} has printed"
+            raise FileNotFoundError(errno.ENOENT, message) from error
+        return directory_fd
 
     def _next_file(self) -> int | None:
         """Return the file after the one that is read, open; None if there is none as yet."""
-        newest, older = self._open_files()
+        newest_fd, older_fd = self._open_files()
         # The newer one was opened first. If it has become the older one since, it is both.
-        if newest is not None and self._is_current(newest):
-            _close(newest, older)
+        if newest_fd is not None and self._is_current(newest_fd):
+            _close(newest_fd, older_fd)
             return None
-        if older is None or self._is_current(older):
-            _close(older)
-            return newest
-        _close(newest)
-        return older
+        if older_fd is None or self._is_current(older_fd):
+            _close(older_fd)
+            return newest_fd
+        _close(newest_fd)
+        return older_fd
 
     def _open_at_tail(self, lines: int) -> int | None:
         """Return the file in which the last lines begin, at that place."""
-        newest, older = self._open_files()
-        if newest is not None and older is not None and os.path.sameopenfile(newest, older):
-            _close(newest)
-            newest = None
-        files = [each for each in (newest, older) if each is not None]
-        if not files:
+        newest_fd, older_fd = self._open_files()
+        if (
+            newest_fd is not None
+            and older_fd is not None
+            and os.path.sameopenfile(newest_fd, older_fd)
+        ):
+            _close(newest_fd)
+            newest_fd = None
+        fds = [each for each in (newest_fd, older_fd) if each is not None]
+        if not fds:
             return None
-        printed = next((each for each in files if os.fstat(each).st_size), files[0])
+        last_printed_fd = next((each for each in fds if os.fstat(each).st_size), fds[0])
         # The end of a line that is the last begins no other.
-        breaks = lines + _ends_line(printed)
-        for start_file in files:
-            breaks = _seek_back(start_file, breaks)
+        breaks = lines + _ends_line(last_printed_fd)
+        for start_fd in fds:
+            breaks = _seek_back(start_fd, breaks)
             if not breaks:
                 break
-        _close(*(each for each in files if each != start_file))
-        return start_file
+        _close(*(each for each in fds if each != start_fd))
+        return start_fd
 
     def _open_files(self) -> tuple[int | None, int | None]:
         return self._open(self._name), self._open(f"{self._name}.1")
 
     def _open(self, name: str) -> int | None:
-        assert self._directory is not None
+        assert self._directory_fd is not None
         try:
-            return open_to_read(name, self._directory)[0]
+            return open_to_read(name, self._directory_fd)[0]
         except (FileNotFoundError, NotAFile):
             return None
         except OSError as error:
@@ -146,37 +152,37 @@ class PodLog:
                 raise
             return None
 
-    def _is_current(self, file: int) -> bool:
-        return self._file is not None and os.path.sameopenfile(file, self._file)
+    def _is_current(self, fd: int) -> bool:
+        return self._file_fd is not None and os.path.sameopenfile(fd, self._file_fd)
 
 
-def _close(*files: int | None) -> None:
-    for each in files:
+def _close(*fds: int | None) -> None:
+    for each in fds:
         if each is not None:
             os.close(each)
 
 
-def _ends_line(file: int) -> bool:
-    size = os.fstat(file).st_size
-    return size > 0 and os.pread(file, 1, size - 1) == b"\n"
+def _ends_line(fd: int) -> bool:
+    size = os.fstat(fd).st_size
+    return size > 0 and os.pread(fd, 1, size - 1) == b"\n"
 
 
-def _seek_back(file: int, breaks: int) -> int:
+def _seek_back(fd: int, breaks: int) -> int:
     """Go from the end of a file back over so many line breaks, to behind the last of these.
 
     Return how many of them are not in it; then it is at its beginning.
     """
-    end = os.lseek(file, 0, os.SEEK_END)
+    end = os.lseek(fd, 0, os.SEEK_END)
     while end and breaks:
         start = max(0, end - _PIECE_BYTES)
-        piece = os.pread(file, end - start, start)
-        at = len(piece)
-        while (at := piece.rfind(b"\n", 0, at)) >= 0:
+        piece = os.pread(fd, end - start, start)
+        position = len(piece)
+        while (position := piece.rfind(b"\n", 0, position)) >= 0:
             breaks -= 1
             if not breaks:
-                os.lseek(file, start + at + 1, os.SEEK_SET)
+                os.lseek(fd, start + position + 1, os.SEEK_SET)
                 return 0
         end = start
     if breaks:
-        os.lseek(file, 0, os.SEEK_SET)
+        os.lseek(fd, 0, os.SEEK_SET)
     return breaks

@@ -31,23 +31,25 @@ class PodNetwork(Namespace):
         super().__init__(directory, directory)
 
 
-def free_address(rabbit: int, taken: Sequence[str]) -> str:
+def free_address(rabbit_index: int, used_addresses: Sequence[str]) -> str:
     """Return an address for a pod of the machine's rabbit of this number, with its network.
 
     Each rabbit has 253 of its own, as each node of a Kubernetes cluster has. Raises NodeTrouble.
     """
-    number = rabbit + 1
+    number = rabbit_index + 1
     if number > _MOST_RABBITS:
-        raise NodeTrouble(f"rabbit {rabbit} is one too many for the network of pods", fatal=True)
-    net = f"10.{number >> 8}.{number & 255}"
-    for last in range(_FIRST_HOST, _LAST_HOST + 1):
-        address = f"{net}.{last}/8"
-        if address not in taken:
+        raise NodeTrouble(
+            f"rabbit {rabbit_index} is one too many for the network of pods", fatal=True
+        )
+    prefix = f"10.{number >> 8}.{number & 255}"
+    for host_number in range(_FIRST_HOST, _LAST_HOST + 1):
+        address = f"{prefix}.{host_number}/8"
+        if address not in used_addresses:
             return address
-    raise NodeTrouble(f"all addresses of {net}.0/24 are in use: pods have to end first")
+    raise NodeTrouble(f"all addresses of {prefix}.0/24 are in use: pods have to end first")
 
 
-def host_address(owner: str, rabbit: int) -> str:
+def host_address(owner: str, rabbit_index: int) -> str:
     """Return the address of the machine's rabbit of this number, where its ports are.
 
     It is one of the loopback device's, of which there are enough for each rabbit to have its own.
@@ -55,5 +57,5 @@ def host_address(owner: str, rabbit: int) -> str:
     """
     first, second, third = hashlib.sha256(owner.encode()).digest()[:3]
     start = (first << 16 | second << 8 | third) % (2**24 - 2**17)
-    number = start + 2**16 + 1 + rabbit  # nothing of 127.0.0.0/16, where others are
+    number = start + 2**16 + 1 + rabbit_index  # nothing of 127.0.0.0/16, where others are
     return f"127.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"

@@ -52,8 +52,8 @@ _OWN_LOG: Final = ".process.log"
 _START_TIMEOUT: Final = 30.0
 """Seconds that are waited for a pod's process to say how its containers are."""
 
-_NEWS_BYTES: Final = 4096
-"""Bytes of news that are taken at once: each says no more than that there is some."""
+_CHANGE_BYTES: Final = 4096
+"""Bytes that are read at once: each says no more than that the state has changed."""
 
 _KILL_TIMEOUT: Final = 10.0
 """Seconds that a killed process may take to be gone."""
@@ -133,7 +133,7 @@ class Pods:
 
     def address(self, uid: str) -> str | None:
         """Return the address of a pod that there is."""
-        address = _address(self._pod_directory(uid))
+        address = _read_address(self._pod_directory(uid))
         return None if address is None else address.partition("/")[0]
 
     async def start(self, uid: str, make: Callable[[str], Object]) -> None:
@@ -162,14 +162,16 @@ class Pods:
         await self._start_process(uid)
 
     def _prepare_plan(self, directory: Path, make: Callable[[str], Object]) -> None:
-        """Have a pod's address and plan in its directory, where they have been told to others."""
-        address = _address(directory)
+        """Write a pod's address and plan into its directory, unless they are there."""
+        address = _read_address(directory)
         if address is not None and _is_json(directory / "plan.json"):
             return
         if address is None:
-            others = (self._pod_directory(each) for each in self.uids())
-            taken = [_address(each) or "" for each in others if not _has_ended(each)]
-            address = free_address(self._number, taken)
+            other_directories = (self._pod_directory(each) for each in self.uids())
+            used_addresses = [
+                _read_address(each) or "" for each in other_directories if not _has_ended(each)
+            ]
+            address = free_address(self._number, used_addresses)
             # Before the plan, in which it is too: it is the pod's from then on.
             _write(directory, "address", address)
         plan = {**make(address.partition("/")[0]), "address": address}
@@ -201,15 +203,15 @@ class Pods:
         finally:
             os.close(read_end)
         if self.state(uid) is None:
-            words = (directory / _OWN_LOG).read_text(errors="replace")[-1000:].strip()
-            raise NodeTrouble(f"the process of the pod has ended: {words}")
+            message = (directory / _OWN_LOG).read_text(errors="replace")[-1000:].strip()
+            raise NodeTrouble(f"the process of the pod has ended: {message}")
 
     async def follow(self, uid: str) -> AsyncIterator[PodState]:
         """Return how a pod is, and again each time that it changes, until its process has ended."""
         with suppress(OSError):  # it has ended
             reader, writer = await self._connect(uid)
             try:
-                while await reader.read(_NEWS_BYTES):
+                while await reader.read(_CHANGE_BYTES):
                     if (state := self.state(uid)) is not None:
                         yield state
             finally:
@@ -222,11 +224,13 @@ class Pods:
 
     async def _connect(self, uid: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         # The path may be longer than a socket's name: it is found through a descriptor.
-        opened = os.open(self._pod_directory(uid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory_fd = os.open(
+            self._pod_directory(uid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        )
         try:
-            return await asyncio.open_unix_connection(f"/proc/self/fd/{opened}/socket")
+            return await asyncio.open_unix_connection(f"/proc/self/fd/{directory_fd}/socket")
         finally:
-            os.close(opened)
+            os.close(directory_fd)
 
     def stop(self, uid: str) -> None:
         """Ask a pod's containers to end, and have them killed when their time for that is over."""
@@ -279,7 +283,7 @@ class Pods:
         return self._directory / uid
 
 
-def _address(directory: Path) -> str | None:
+def _read_address(directory: Path) -> str | None:
     """Return the address of a pod, with its network; None for one that has none yet."""
     try:
         return (directory / "address").read_text() or None
@@ -324,12 +328,12 @@ def _write(directory: Path, name: str, text: str) -> None:
 def _replace_text(file: Path, text: str) -> None:
     """Change a file that is mounted in places, and so cannot be another one."""
     data = text.encode()
-    with file.open("r+b") as opened:
-        if opened.read() != data:
+    with file.open("r+b") as opened_file:
+        if opened_file.read() != data:
             # It is cut off last: what cannot be written leaves what was there.
-            opened.seek(0)
-            opened.write(data)
-            opened.truncate()
+            opened_file.seek(0)
+            opened_file.write(data)
+            opened_file.truncate()
 
 
 def _decode_state(text: bytes, *, alive: bool) -> PodState:
@@ -347,16 +351,18 @@ def _decode_state(text: bytes, *, alive: bool) -> PodState:
         return PodState(alive=alive, init=(), containers=(), error=why)
 
 
-_FLOCK: Final = "hhqqi"
+_FLOCK_FORMAT: Final = "hhqqi"
 """The kernel's `struct flock`: type, whence, start, length and process."""
 
 
 def _lock_holder(lock: Path) -> int | None:
     """Return the process that has locked a file; None if there is none (fcntl(2), F_GETLK)."""
-    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    request = struct.pack(_FLOCK_FORMAT, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
         with lock.open("rb") as file:
-            kind, *_, process = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+            lock_type, *_, process = struct.unpack(
+                _FLOCK_FORMAT, fcntl.fcntl(file, fcntl.F_GETLK, request)
+            )
     except FileNotFoundError:
         return None
-    return None if kind == fcntl.F_UNLCK else int(process)
+    return None if lock_type == fcntl.F_UNLCK else int(process)

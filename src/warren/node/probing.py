@@ -53,31 +53,31 @@ def probe_directory(path: str) -> str | None:
 def _write_and_read(path: str) -> None:
     """Write a file that has no name, and so leaves nothing behind, and read it."""
     try:
-        opened = os.open(path, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if error.errno not in _NO_TMPFILE_ERRORS:
             raise
         os.listdir(path)
         return
     try:
-        os.write(opened, b"probe")
-        os.fsync(opened)
-        os.pread(opened, _BLOCK_BYTES, 0)
+        os.write(descriptor, b"probe")
+        os.fsync(descriptor)
+        os.pread(descriptor, _BLOCK_BYTES, 0)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def probe_device(path: str) -> str | None:
     """Return why a block device cannot be read at its beginning and its end; None if it can."""
     try:
-        opened = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
         try:
-            size = os.lseek(opened, 0, os.SEEK_END)
+            size = os.lseek(descriptor, 0, os.SEEK_END)
             with mmap.mmap(-1, _BLOCK_BYTES) as block:  # aligned, as is asked for
                 for offset in (0, size - size % _BLOCK_BYTES - _BLOCK_BYTES):
-                    os.preadv(opened, [block], max(offset, 0))
+                    os.preadv(descriptor, [block], max(offset, 0))
         finally:
-            os.close(opened)
+            os.close(descriptor)
     except OSError as error:
         return error.strerror
     return None

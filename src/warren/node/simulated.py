@@ -23,7 +23,7 @@ class SimulatedFlash(msgspec.Struct):
     mounts: dict[tuple[str, str], tuple[str, str]] = msgspec.field(default_factory=dict)
     """(node, path) -> (group, name)."""
     shared: dict[tuple[str, str], Sharing] = msgspec.field(default_factory=dict)
-    """Whom the root directories of volumes let in, by those that last mounted them."""
+    """With whom volumes are shared, as their last mount said; by (group, name)."""
     copies: list[Copy] = msgspec.field(default_factory=list)
     """The copies that came to their end."""
     offers_raw: bool = True

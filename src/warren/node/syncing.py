@@ -44,5 +44,5 @@ def sync_file_system(descriptor: int) -> None:
     """Write out the file system in which a file is. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syncfs(descriptor):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

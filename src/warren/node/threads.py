@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Final, ParamSpec, TypeVar
 
 _SPARE_THREADS: Final = 32
-"""Actions beside those that may hang, as names that are looked up."""
+"""Threads for actions that do not hang, such as looking up the names of hosts."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,14 +19,14 @@ async def in_thread(action: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
     A caller that is cancelled leaves only when the action is done: what it does next, or
     lets others do, must not meet a thread that is still at it.
     """
-    doing = asyncio.ensure_future(asyncio.to_thread(action, *args, **kwargs))
+    task = asyncio.ensure_future(asyncio.to_thread(action, *args, **kwargs))
     try:
-        return await asyncio.shield(doing)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
-        while not doing.done():
+        while not task.done():
             with suppress(asyncio.CancelledError):
-                await asyncio.wait({doing})
-        doing.exception()  # retrieved, so that asyncio does not warn that it was not
+                await asyncio.wait({task})
+        task.exception()  # retrieved, so that asyncio does not warn that it was not
         raise
 
 

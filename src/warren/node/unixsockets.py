@@ -16,7 +16,7 @@ from typing import Final
 _PIDFD_GETFD: Final = 438
 _PIDFD_THREAD: Final = os.O_EXCL
 _SIOCUNIXFILE: Final = 0x89E0
-_PROTOCOL: Final = "system.sockprotoname"
+_PROTOCOL_ATTRIBUTE: Final = "system.sockprotoname"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -24,7 +24,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def is_unix(link: str) -> bool:
     """Return whether a link below /proc/PID/fd leads to a unix socket."""
     try:
-        return os.getxattr(link, _PROTOCOL).startswith(b"UNIX")
+        return os.getxattr(link, _PROTOCOL_ATTRIBUTE).startswith(b"UNIX")
     except OSError:
         return False
 
@@ -35,31 +35,31 @@ def open_bound_file(thread: int, descriptor: int) -> Iterator[int | None]:
 
     Raises OSError where that cannot be told.
     """
-    with _borrow(thread, descriptor) as borrowed:
+    with _borrow(thread, descriptor) as borrowed_socket:
         try:
-            opened = fcntl.ioctl(borrowed, _SIOCUNIXFILE)
+            bound_fd = fcntl.ioctl(borrowed_socket, _SIOCUNIXFILE)
         except FileNotFoundError:
             yield None
             return
     try:
-        yield opened
+        yield bound_fd
     finally:
-        os.close(opened)
+        os.close(bound_fd)
 
 
 @contextmanager
 def _borrow(thread: int, descriptor: int) -> Iterator[socket.socket]:
     try:
-        opened = os.pidfd_open(thread, _PIDFD_THREAD)
+        pidfd = os.pidfd_open(thread, _PIDFD_THREAD)
     except OSError:
         # Linux before 6.9 knows no handles of threads, but for the first of a process.
-        opened = os.pidfd_open(thread)
+        pidfd = os.pidfd_open(thread)
     try:
-        lent = int(_libc.syscall(_PIDFD_GETFD, opened, descriptor, 0))
+        borrowed_fd = int(_libc.syscall(_PIDFD_GETFD, pidfd, descriptor, 0))
     finally:
-        os.close(opened)
-    if lent < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    with socket.socket(fileno=lent) as found:
-        yield found
+        os.close(pidfd)
+    if borrowed_fd < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    with socket.socket(fileno=borrowed_fd) as borrowed_socket:
+        yield borrowed_socket

@@ -66,9 +66,9 @@ def describe(processes: Sequence[Process], limit: int = _MOST_NAMED) -> str:
     """Return the words for some processes: the first of them, and how many there are more."""
     if not processes:
         return "something that /proc does not show"
-    words = ", ".join(str(each) for each in processes[:limit])
+    named = ", ".join(str(each) for each in processes[:limit])
     more = len(processes) - limit
-    return f"{words} and {more} more" if more > 0 else words
+    return f"{named} and {more} more" if more > 0 else named
 
 
 def send_signal(processes: Iterable[Process], signum: int) -> None:
@@ -76,24 +76,29 @@ def send_signal(processes: Iterable[Process], signum: int) -> None:
 
     Those that do not answer when they began are known by user and name.
     """
-    found = list(processes)
-    identified = [(each.id, each.started_at) for each in found if each.started_at is not None]
+    all_processes = list(processes)
+    identified = [
+        (each.id, each.started_at) for each in all_processes if each.started_at is not None
+    ]
     answers = call_in_child(openfiles.send_signal, identified, signum)
     sent = {id for (id, _), each in zip(identified, answers, strict=True) if each is not SILENT}
-    for process in found:
+    for process in all_processes:
         if process.id not in sent:
             _send_signal_by_name(process, signum)
 
 
 def _send_signal_by_name(process: Process, signum: int) -> None:
     with suppress(OSError):
-        opened = os.pidfd_open(process.id)
+        pidfd = os.pidfd_open(process.id)
         try:
-            now = _process_by_status(process.id)
-            if now is not None and (now.userid, now.name) == (process.userid, process.name):
-                signal.pidfd_send_signal(opened, signum)
+            current = _process_by_status(process.id)
+            if current is not None and (current.userid, current.name) == (
+                process.userid,
+                process.name,
+            ):
+                signal.pidfd_send_signal(pidfd, signum)
         finally:
-            os.close(opened)
+            os.close(pidfd)
 
 
 @contextmanager
@@ -114,8 +119,10 @@ def users_of_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
 
     With them those of a user, if that is not root, that do not answer.
     """
-    others = _looks_at_others.get()
-    answers, silent = _ask(openfiles.uses_mounts, list(mounts), first=userid, others=others)
+    includes_others = _looks_at_others.get()
+    answers, silent = _ask(
+        openfiles.uses_mounts, list(mounts), first_userid=userid, includes_others=includes_others
+    )
     return [*(process for process, uses in answers if uses), *_of_user(silent, userid)]
 
 
@@ -127,24 +134,29 @@ def users_of_devices(devices: Collection[str], userid: int = 0) -> list[Process]
     Of those that merely share a mount namespace in which it is mounted, only where all of
     them are one user's: the namespaces of nodes and of the machine are not theirs to answer for.
     """
-    wanted = _numbers(devices)
-    found = {}
+    device_numbers = _device_numbers(devices)
+    users_by_id = {}
     namespaces: dict[int, list[Process]] = {}
-    others = _looks_at_others.get()
-    answers, _ = _ask(openfiles.uses_devices, list(wanted), first=userid, others=others)
-    if not others:
+    includes_others = _looks_at_others.get()
+    answers, _ = _ask(
+        openfiles.uses_devices,
+        list(device_numbers),
+        first_userid=userid,
+        includes_others=includes_others,
+    )
+    if not includes_others:
         # Where they are is quickly told, and a namespace that they are in is not one user's.
         answers += [(each, (where, False)) for each, where in _namespaces_of_others(userid)]
     for process, (namespace, uses) in answers:
         if namespace:
             namespaces.setdefault(namespace, []).append(process)
         if uses:
-            found[process.id] = process
+            users_by_id[process.id] = process
     for members in namespaces.values():
         of_one_user = len({each.userid for each in members}) == 1
-        if of_one_user and not wanted.isdisjoint(_devices_mounted(members[0].id)):
-            found |= {each.id: each for each in members}
-    return [found[id] for id in sorted(found)]
+        if of_one_user and not device_numbers.isdisjoint(_devices_mounted(members[0].id)):
+            users_by_id |= {each.id: each for each in members}
+    return [users_by_id[id] for id in sorted(users_by_id)]
 
 
 def _namespaces_of_others(userid: int) -> list[tuple[Process, int]]:
@@ -165,7 +177,7 @@ def are_mounted_by_root(devices: Collection[str]) -> bool:
     So it is in the namespaces of the machine and of the nodes, and in none of a user's alone,
     also where that user has other ids in it (subuid(5)).
     """
-    wanted = _numbers(devices)
+    device_numbers = _device_numbers(devices)
     roots = [each.id for each in _all_processes_by_status() if each.userid == 0]
     # One of each namespace, and all that do not answer in which they are.
     each_once = {
@@ -174,15 +186,15 @@ def are_mounted_by_root(devices: Collection[str]) -> bool:
             roots, call_in_child(openfiles.mount_namespace, roots), strict=True
         )
     }
-    return any(not wanted.isdisjoint(_devices_mounted(id)) for id in each_once.values())
+    return any(not device_numbers.isdisjoint(_devices_mounted(id)) for id in each_once.values())
 
 
-def _numbers(devices: Collection[str]) -> set[int]:
-    found = set()
+def _device_numbers(devices: Collection[str]) -> set[int]:
+    numbers = set()
     for device in devices:
         with suppress(OSError):
-            found.add(os.stat(device).st_rdev)
-    return found
+            numbers.add(os.stat(device).st_rdev)
+    return numbers
 
 
 def processes_of_user(userid: int) -> list[Process]:
@@ -197,19 +209,21 @@ def processes_with_hidden_files(userid: int) -> list[Process]:
     received, mount namespaces, the files of an io_uring; or files of what is mounted nowhere
     any more, which may be made of others. Or they do not answer.
     """
-    machine = openfiles.mount_namespace(os.getpid())
-    answers, silent = _ask(openfiles.may_hide_files, userid, first=userid)
-    namespaces: dict[int, set[int]] = {}
+    machine_namespace = openfiles.mount_namespace(os.getpid())
+    answers, silent = _ask(openfiles.may_hide_files, userid, first_userid=userid)
+    users_by_namespace: dict[int, set[int]] = {}
     for process, (namespace, _) in answers:
-        namespaces.setdefault(namespace, set()).add(process.userid)
-    found = [
+        users_by_namespace.setdefault(namespace, set()).add(process.userid)
+    hiding = [
         process
         for process, (namespace, hides) in answers
         # Not the nodes' namespaces, which a process of root holds.
         if process.userid == userid
-        and (hides or (namespace != machine and namespaces[namespace] == {userid}))
+        and (
+            hides or (namespace != machine_namespace and users_by_namespace[namespace] == {userid})
+        )
     ]
-    return [*found, *_of_user(silent, userid)]
+    return [*hiding, *_of_user(silent, userid)]
 
 
 def process(id: int) -> Process | None:
@@ -219,23 +233,23 @@ def process(id: int) -> Process | None:
 
 
 def _ask(
-    question: Callable[..., T], *args: object, first: int, others: bool = True
+    question: Callable[..., T], *args: object, first_userid: int, includes_others: bool = True
 ) -> tuple[list[tuple[Process, T]], list[Process]]:
     """Return what all processes but this one answer, and those that do not.
 
-    Root's are asked first, with those of the user `first`, and others have a few seconds then: what
-    they have open may be so much that there is no time for all. Without `others`, these are not
-    asked at all.
+    Root's are asked first, with those of the user `first_userid`, and others have a few seconds
+    then: what they have open may be so much that there is no time for all. Without
+    `includes_others`, these are not asked at all.
     """
     processes = sorted(
         _all_processes_by_status(),
-        key=lambda each: (each.userid != 0, each.userid != first, each.id),
+        key=lambda each: (each.userid != 0, each.userid != first_userid, each.id),
     )
-    before = [each.id for each in processes if each.userid in (0, first)]
-    rest = [each.id for each in processes[len(before) :]] if others else []
+    first_ids = [each.id for each in processes if each.userid in (0, first_userid)]
+    other_ids = [each.id for each in processes[len(first_ids) :]] if includes_others else []
     answers: list[tuple[Process, T]] = []
     silent: list[Process] = []
-    for ids, seconds in ((before, TIMEOUT), (rest, _OTHERS_SECONDS)):
+    for ids, seconds in ((first_ids, TIMEOUT), (other_ids, _OTHERS_SECONDS)):
         replies = call_in_child(
             openfiles.facts_and_answer, ids, question.__name__, *args, timeout=seconds
         )
@@ -259,8 +273,8 @@ def _process(id: int, facts: openfiles.ProcessFacts) -> Process:
 
 def _all_processes_by_status() -> list[Process]:
     """Return all processes but this one, by what /proc tells even of those that hang."""
-    found = (_process_by_status(id) for id in sorted(pids()) if id != os.getpid())
-    return [each for each in found if each is not None]
+    candidates = (_process_by_status(id) for id in sorted(pids()) if id != os.getpid())
+    return [each for each in candidates if each is not None]
 
 
 def _process_by_status(id: int) -> Process | None:

@@ -28,10 +28,10 @@ POST_TEARDOWN: Final = ("userCommands.postTeardown", "commandlines.rabbitPostTea
 
 def _mount_command_names(name: str) -> tuple[str, ...]:
     """Return what commands are called around a mount: Lustre's say on which side it is."""
-    of_lustre = [
+    lustre_names = [
         f"commandlines.{side}{name[0].upper()}{name[1:]}" for side in ("rabbit", "compute")
     ]
-    return (f"userCommands.{name}", *of_lustre)
+    return (f"userCommands.{name}", *lustre_names)
 
 
 PRE_MOUNT: Final = _mount_command_names("preMount")

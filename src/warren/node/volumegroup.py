@@ -2,7 +2,7 @@
 
 LVM's own metadata is the only record: what belongs to a rabbit, whose it is and
 whether its file system is whole are tags of the logical volume. What does not have
-the rabbit's tag is another's, and never looked at twice.
+the rabbit's tag is another's, and is left alone.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ LV_CREATE: Final = "blockDeviceCommands.rabbitCommands.lvCreate"
 ACTIVATE: Final = "blockDeviceCommands.rabbitCommands.lvChange.activate"
 DEACTIVATE: Final = "blockDeviceCommands.rabbitCommands.lvChange.deactivate"
 
-_ACTIVE: Final = "lv_active_locally"
+_ACTIVE_FIELD: Final = "lv_active_locally"
 """The field of a report that says whether a volume is active on this machine."""
 
-_IS_ACTIVE: Final = frozenset({"active locally", "1"})
+_ACTIVE_VALUES: Final = frozenset({"active locally", "1"})
 """What it says where that is so: a number where lvm.conf has `binary_values_as_numeric`."""
 
 _SECTOR: Final = 512
-_FORMATTED: Final = "warren.made"
-_OWNER: Final = "warren.owner."
-_RABBIT: Final = "warren.rabbit."
+_FORMATTED_TAG: Final = "warren.made"
+_OWNER_TAG_PREFIX: Final = "warren.owner."
+_RABBIT_TAG_PREFIX: Final = "warren.rabbit."
 
 
 class VolumeGroup:
@@ -54,7 +54,7 @@ class VolumeGroup:
         self._group = group
         self._name = name
         self._capacity = capacity
-        self._tag = f"{_RABBIT}{group}"
+        self._tag = f"{_RABBIT_TAG_PREFIX}{group}"
         self._reserve_lock = asyncio.Lock()
         """Held while space is looked for and taken, which only the rabbit's own agent does."""
 
@@ -63,8 +63,8 @@ class VolumeGroup:
         if row["vg_missing_pv_count"] != "0":
             missing = row["vg_missing_pv_count"]
             raise NodeTrouble(f"volume group {self._name}: {missing} of its devices are missing")
-        found = await self._records()
-        return sum(each.size for each in found.values()) + await self._free_bytes(found)
+        records = await self._records()
+        return sum(each.size for each in records.values()) + await self._free_bytes(records)
 
     def volumes(self) -> Mapping[str, VolumeRecord]:
         with ThreadPoolExecutor(1) as thread:
@@ -78,15 +78,15 @@ class VolumeGroup:
             records = await self._records()
             if volume.name not in records:
                 command = await self._lvcreate_command(volume)
-                pool = await self._free_pool_bytes(command)
+                pool_free = await self._free_pool_bytes(command)
                 # A thin volume takes no space of the group, but of the pool.
-                free = (
+                free_bytes = (
                     await self._free_bytes(records)
-                    if pool is None
-                    else min(pool, self._unused_capacity(records))
+                    if pool_free is None
+                    else min(pool_free, self._unused_capacity(records))
                 )
-                if volume.size > free:
-                    raise out_of_space(self._group, free, volume.size)
+                if volume.size > free_bytes:
+                    raise out_of_space(self._group, free_bytes, volume.size)
                 await commands.run(command)
                 records = await self._records()
                 if volume.name not in records:
@@ -103,11 +103,11 @@ class VolumeGroup:
             raise NodeTrouble(f"{self._group}/{name} does not exist")
         path = self._path(name)
         # What is active stays as it was activated, which a profile may have said.
-        if row[_ACTIVE] not in _IS_ACTIVE:
+        if row[_ACTIVE_FIELD] not in _ACTIVE_VALUES:
             arguments = self._lvchange_arguments(name, profile, ACTIVATE)
             # What is a snapshot is to be skipped, unless that is overruled.
             await commands.run(["lvchange", "-K", *(arguments or ["-ay", path])])
-            if arguments and (await self._rows())[name][_ACTIVE] not in _IS_ACTIVE:
+            if arguments and (await self._rows())[name][_ACTIVE_FIELD] not in _ACTIVE_VALUES:
                 raise NodeTrouble(f"{ACTIVATE} of the profile has not activated {path}", fatal=True)
         return f"/dev/{path}"
 
@@ -116,7 +116,7 @@ class VolumeGroup:
         return [device] if await in_thread(os.path.exists, device) else []
 
     async def set_formatted(self, name: str) -> None:
-        await commands.run(["lvchange", "--addtag", _FORMATTED, self._path(name)])
+        await commands.run(["lvchange", "--addtag", _FORMATTED_TAG, self._path(name)])
 
     async def cut_off(self, name: str) -> None:
         raise CannotBeCutOff(f"{self._path(name)} cannot be cut off: it is no loop device")
@@ -126,7 +126,7 @@ class VolumeGroup:
         if row is None:
             return
         path = self._path(name)
-        if row[_ACTIVE] in _IS_ACTIVE:
+        if row[_ACTIVE_FIELD] in _ACTIVE_VALUES:
             await self._deactivate(name, profile)
         await commands.run(["lvchange", "-an", path])  # refuses what is in use
         # What can discard does so. Nothing relies on it: the next user of the space has a file
@@ -167,7 +167,8 @@ class VolumeGroup:
         # With its tags from the first moment on, and never activated when the machine starts.
         fixed_arguments = [
             "lvcreate", "-y", "--setautoactivation", "n",
-            "--addtag", self._tag, "--addtag", f"{_OWNER}{volume.userid}.{volume.groupid}",
+            "--addtag", self._tag,
+            "--addtag", f"{_OWNER_TAG_PREFIX}{volume.userid}.{volume.groupid}",
         ]  # fmt: skip
         name = path_component(volume.name)
         values = {"$LV_SIZE": f"{size}b", **self._variables(name)}
@@ -191,17 +192,19 @@ class VolumeGroup:
         if pool is None:
             return None
         rows = await _report("lvs", "lv", "lv_name,lv_size,pool_lv", self._name)
-        sizes = {row["lv_name"]: int(row["lv_size"]) for row in rows}
-        if pool not in sizes:
+        size_by_name = {row["lv_name"]: int(row["lv_size"]) for row in rows}
+        if pool not in size_by_name:
             raise NodeTrouble(f"{self._name} has no thin pool {pool}", fatal=True)
-        return sizes[pool] - sum(int(row["lv_size"]) for row in rows if row["pool_lv"] == pool)
+        return size_by_name[pool] - sum(
+            int(row["lv_size"]) for row in rows if row["pool_lv"] == pool
+        )
 
     async def _records(self) -> dict[str, VolumeRecord]:
         return {name: _record_of(row) for name, row in (await self._rows()).items()}
 
     async def _rows(self) -> dict[str, dict[str, str]]:
         """Return what LVM says of this rabbit's volumes."""
-        rows = await _report("lvs", "lv", f"lv_name,lv_size,lv_tags,{_ACTIVE}", self._name)
+        rows = await _report("lvs", "lv", f"lv_name,lv_size,lv_tags,{_ACTIVE_FIELD}", self._name)
         return {row["lv_name"]: row for row in rows if self._tag in row["lv_tags"].split(",")}
 
     def _variables(self, name: str) -> dict[str, str]:
@@ -229,16 +232,16 @@ async def _report(command: str, kind: str, fields: str, *names: str) -> list[dic
     output = await commands.run(
         [command, "--reportformat", "json", "--units", "b", "--nosuffix", "-o", fields, *names]
     )
-    found: dict[str, Any] = json.loads(output)
-    rows: list[dict[str, str]] = found["report"][0][kind]
+    report: dict[str, Any] = json.loads(output)
+    rows: list[dict[str, str]] = report["report"][0][kind]
     return rows
 
 
 def _pool_name(command: Sequence[str]) -> str | None:
     """Return the thin pool that a command makes a volume of, if it names one."""
-    for word, after in zip(command, [*command[1:], ""], strict=True):
+    for word, next_word in zip(command, [*command[1:], ""], strict=True):
         if word == "--thinpool":
-            return after.rpartition("/")[2]
+            return next_word.rpartition("/")[2]
         if word.startswith("--thinpool="):
             return word.partition("=")[2].rpartition("/")[2]
     return None
@@ -246,8 +249,10 @@ def _pool_name(command: Sequence[str]) -> str | None:
 
 def _record_of(row: Mapping[str, str]) -> VolumeRecord:
     size, tags = int(row["lv_size"]), row["lv_tags"].split(",")
-    owner = next(tag.removeprefix(_OWNER) for tag in tags if tag.startswith(_OWNER))
+    owner = next(
+        tag.removeprefix(_OWNER_TAG_PREFIX) for tag in tags if tag.startswith(_OWNER_TAG_PREFIX)
+    )
     userid, _, groupid = owner.partition(".")
     return VolumeRecord(
-        size=size, userid=int(userid), groupid=int(groupid), formatted=_FORMATTED in tags
+        size=size, userid=int(userid), groupid=int(groupid), formatted=_FORMATTED_TAG in tags
     )

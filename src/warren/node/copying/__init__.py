@@ -21,8 +21,8 @@ FAILED: Final = 3
 
 def command(copy: Copy) -> list[str]:
     """Return the argument vector of a copier that this process starts, and whose end ends it."""
-    agent = str(os.getpid())
-    return [sys.executable, "-P", "-m", "warren.node.copying", json.dumps(asdict(copy)), agent]
+    agent_pid = str(os.getpid())
+    return [sys.executable, "-P", "-m", "warren.node.copying", json.dumps(asdict(copy)), agent_pid]
 
 
 def progress(line: str) -> Progress:

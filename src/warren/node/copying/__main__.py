@@ -36,26 +36,26 @@ def main(arguments: list[str]) -> int:
     if not os.path.lexists(copy.source.rstrip("/")):
         print(f"{copy.source}: No such file or directory", file=sys.stderr)
         return FAILED
-    tree = os.path.isdir(copy.source)
+    is_tree = os.path.isdir(copy.source)
     plan = staging.plan(
         copy.source,
         copy.destination,
-        source_is_file=not tree,
+        source_is_file=not is_tree,
         destination_is_file=os.path.isfile(copy.destination),
         destination_is_directory=os.path.isdir(copy.destination),
         index=copy.index,
     )
     try:
-        plan = _without_links(plan, copy, tree=tree)
+        plan = _without_links(plan, copy, is_tree=is_tree)
     except OSError as error:
         print(f"{error.filename}: {error.strerror}", file=sys.stderr)
         return FAILED
     if copy.command:
-        return 0 if Command(copy, plan, tree=tree).run() else FAILED
+        return 0 if Command(copy, plan, is_tree=is_tree).run() else FAILED
     copier = Copier(
         plan,
         Retry.of(copy.movement, copy.since),
-        tree=tree,
+        is_tree=is_tree,
         verify=copy.verify,
         rate=copy.rate,
         source_storage=copy.source_storage,
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
     return 0 if copier.run() else FAILED
 
 
-def _without_links(plan: Plan, copy: Copy, *, tree: bool) -> Plan:
+def _without_links(plan: Plan, copy: Copy, *, is_tree: bool) -> Plan:
     """Return a plan whose paths in storage are without links.
 
     A storage may be others', too, whose links would have a copy read and write what they like of
@@ -72,13 +72,13 @@ def _without_links(plan: Plan, copy: Copy, *, tree: bool) -> Plan:
     """
     source, top = plan.source, plan.top
     if copy.source_storage:
-        found = nofollow.without_links(source, copy.source_storage) if tree else source
+        resolved = nofollow.without_links(source, copy.source_storage) if is_tree else source
         is_root = source.rstrip("/") == copy.source_storage.rstrip("/")
-        if not tree or (copy.command and not source.endswith("/") and not is_root):
+        if not is_tree or (copy.command and not source.endswith("/") and not is_root):
             # A link that is the source is copied as it is, or as the command likes, by its name.
             parent, name = os.path.split(source)
-            found = os.path.join(nofollow.without_links(parent, copy.source_storage), name)
-        source = found
+            resolved = os.path.join(nofollow.without_links(parent, copy.source_storage), name)
+        source = resolved
     if copy.destination_storage:
         top = nofollow.without_links(top, copy.destination_storage)
     return replace(plan, source=source, top=top)

@@ -22,7 +22,7 @@ from warren.dws.node import Copy, Progress
 from warren.node import identity, nofollow
 from warren.node.copying.tally import error_text
 
-_INTERVAL: Final = 0.5
+_REPORT_INTERVAL: Final = 0.5
 _PIECE_BYTES: Final = 2**16
 _LINE_LENGTH: Final = 1000
 """Characters of a line that are looked at, and told."""
@@ -37,10 +37,10 @@ _PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 class Command:
     """Runs the command of a Copy."""
 
-    def __init__(self, copy: Copy, plan: staging.Plan, *, tree: bool) -> None:
+    def __init__(self, copy: Copy, plan: staging.Plan, *, is_tree: bool) -> None:
         self._copy = copy
         self._plan = plan
-        self._tree = tree
+        self._is_tree = is_tree
         self._started_at = time.monotonic()
         self._reported_at = 0.0
         self._parsed: dict[str, str] = {}
@@ -54,8 +54,8 @@ class Command:
             with open(os.memfd_create("hosts"), "w") as hosts:
                 hosts.write(self._copy.hosts)
                 hosts.flush()
-                name = f"/proc/self/fd/{hosts.fileno()}"
-                argv = commands.argument_vector(self._copy, self._plan, self._tree, name)
+                hosts_path = f"/proc/self/fd/{hosts.fileno()}"
+                argv = commands.argument_vector(self._copy, self._plan, self._is_tree, hosts_path)
                 return self._run(argv, hosts.fileno())
         except OSError as error:
             print(
@@ -95,20 +95,23 @@ class Command:
             pass_fds=(inherited_fd,),
         )
         assert process.stdout is not None
-        last: list[str] = []
+        last_lines: list[str] = []
         self._report()
         for line in _lines(process.stdout):
-            last = [*last[1 - _KEPT_LINES :], line]
+            last_lines = [*last_lines[1 - _KEPT_LINES :], line]
             self._parsed |= commands.parse_output(line)
-            if time.monotonic() >= self._reported_at + _INTERVAL:
+            if time.monotonic() >= self._reported_at + _REPORT_INTERVAL:
                 self._report()
         code = process.wait()
         if code == 0:
-            remark = "; ".join(last)[-_REMARK_LENGTH:] if self._copy.tells_output else ""
+            remark = "; ".join(last_lines)[-_REMARK_LENGTH:] if self._copy.tells_output else ""
             self._report(remark)
             return True
         reason = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
-        print(": ".join([argv[0], reason, *(["; ".join(last)] if last else [])]), file=sys.stderr)
+        print(
+            ": ".join([argv[0], reason, *(["; ".join(last_lines)] if last_lines else [])]),
+            file=sys.stderr,
+        )
         return False
 
     def _report(self, remark: str = "") -> None:
@@ -127,12 +130,12 @@ class Command:
 
 def _lines(output: IO[bytes]) -> Iterator[str]:
     """Return lines as they come, of which each may be as long as it likes."""
-    rest = b""
+    unfinished = b""
     while piece := os.read(output.fileno(), _PIECE_BYTES):
-        *whole, rest = (rest + piece).replace(b"\r", b"\n").split(b"\n")
-        rest = rest[:_LINE_LENGTH]
-        for each in whole:
+        *lines, unfinished = (unfinished + piece).replace(b"\r", b"\n").split(b"\n")
+        unfinished = unfinished[:_LINE_LENGTH]
+        for each in lines:
             if each.strip():
                 yield each[:_LINE_LENGTH].decode(errors="replace").strip()
-    if rest.strip():
-        yield rest.decode(errors="replace").strip()
+    if unfinished.strip():
+        yield unfinished.decode(errors="replace").strip()

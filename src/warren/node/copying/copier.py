@@ -66,18 +66,18 @@ class Copier:
         plan: staging.Plan,
         retry: Retry,
         *,
-        tree: bool,
+        is_tree: bool,
         verify: bool = False,
         rate: int = 0,
         source_storage: str = "",
         destination_storage: str = "",
     ) -> None:
-        """`tree` says that the source is a directory; all else is what a Copy says."""
+        """`is_tree` says that the source is a directory; all else is what a Copy says."""
         self._plan = plan
         self._source_storage = source_storage
         self._destination_storage = destination_storage
         self._retry = retry
-        self._tree = tree
+        self._is_tree = is_tree
         self._verify = verify
         self._tally = Tally()
         self._hard_links = HardLinks()
@@ -118,13 +118,13 @@ class Copier:
         if not fits:
             self._tally.fail(NotCopied(self._plan.source, _TOO_MANY))
         self._tally.finish()
-        return self._tally.failed == 0
+        return self._tally.failure_count == 0
 
     def _open(self) -> None:
         plan = self._plan
         # A link that is named as the source stands for its directory: it may be a mount
         # of a node that has no mount namespace.
-        if self._tree:
+        if self._is_tree:
             self._source = Tree(plan.source, os.O_RDONLY, within=self._source_storage)
         else:
             os.lstat(plan.source)
@@ -139,17 +139,17 @@ class Copier:
 
     def _is_source(self, status: os.stat_result) -> bool:
         """Return whether a directory is the one whose tree is copied."""
-        return self._tree and os.path.samestat(status, os.stat(self._source.top.descriptor))
+        return self._is_tree and os.path.samestat(status, os.stat(self._source.top.descriptor))
 
     def _start_workers(self) -> None:
-        tops = self._source.top.descriptor, self._target.top.descriptor
-        if self._uses_fast_path and self._tree and all(map(is_local, tops)):
-            self._local_devices = os.fstat(tops[0]).st_dev, os.fstat(tops[1]).st_dev
+        top_fds = self._source.top.descriptor, self._target.top.descriptor
+        if self._uses_fast_path and self._is_tree and all(map(is_local, top_fds)):
+            self._local_devices = os.fstat(top_fds[0]).st_dev, os.fstat(top_fds[1]).st_dev
             self._workers = Workers(worker_count(self._tally.total_files))
 
     def _count(self) -> None:
         """Count what there is to copy. What is in the way of that will be in the copy's way too."""
-        if not self._tree:
+        if not self._is_tree:
             self._tally.total_files = 1
             self._tally.total_bytes = os.lstat(self._plan.source).st_size
             return
@@ -174,7 +174,7 @@ class Copier:
         """Have all of it on the disk: what cannot be written there is not copied."""
         try:
             self._written_file_system.sync()
-            # One that has become that by its errors writes nothing, and tells of none.
+            # A file system that errors have made read-only writes nothing, and reports no error.
             if os.fstatvfs(self._target.top.descriptor).f_flag & os.ST_RDONLY:
                 raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         except OSError as error:
@@ -184,7 +184,7 @@ class Copier:
     def _invalidate(self) -> None:
         """Have another try copy all of it again."""
         target_dir, name = self._destination
-        if self._tree:
+        if self._is_tree:
             invalidate_tree(
                 self._source, self._target, target_dir, self._enter_directory, self._tally.fail
             )
@@ -199,7 +199,7 @@ class Copier:
     def _check_all_copied(self) -> None:
         """Refuse to be content with fewer files than there were, or more."""
         counted, files = self._tally.total_files, self._tally.files
-        if not self._tally.failed and files != counted:
+        if not self._tally.failure_count and files != counted:
             reason = f"has changed: {counted} files were counted, and {files} copied"
             raise NotCopied(self._plan.source, reason)
 
@@ -213,7 +213,7 @@ class Copier:
         if self._retry.since:  # what an earlier try has left may be in memory alone
             with suppress(OSError), self._open_target_dir(target_dir) as descriptor:
                 self._written_file_system.add(descriptor)
-        if not self._tree:
+        if not self._is_tree:
             source = os.path.basename(self._plan.source)
             mode = os.lstat(self._plan.source).st_mode
             self._destination = target_dir, name
@@ -221,18 +221,18 @@ class Copier:
             return
         top = self._source.top.descriptor
         unfinished: list[tuple[Directory, Directory | None, Metadata]] = []
-        found = metadata.read(top, os.stat(top))
+        source_metadata = metadata.read(top, os.stat(top))
         if name:
             target_dir = self._make_directory(target_dir, name)
-            unfinished.append((self._source.top, target_dir, found))
+            unfinished.append((self._source.top, target_dir, source_metadata))
         else:
-            unfinished.append((self._source.top, None, found))
+            unfinished.append((self._source.top, None, source_metadata))
         self._destination = target_dir, ""
         self._copy_tree(pool, target_dir, unfinished)
         self._copy_skipped(pool, wait=True)
         pool.shutdown()  # waits: a directory's times are set when nothing more comes into it
-        for source_dir, copy_dir, found in reversed(unfinished):
-            self._finish_directory(source_dir, copy_dir, found)
+        for source_dir, copy_dir, source_metadata in reversed(unfinished):
+            self._finish_directory(source_dir, copy_dir, source_metadata)
 
     def _copy_tree(
         self,
@@ -253,8 +253,8 @@ class Copier:
                 continue
             try:
                 if source_dir is not self._source.top:
-                    found = metadata.read(descriptor, os.stat(descriptor))
-                    unfinished.append((source_dir, target_dir, found))
+                    source_metadata = metadata.read(descriptor, os.stat(descriptor))
+                    unfinished.append((source_dir, target_dir, source_metadata))
                 with os.scandir(descriptor) as listing:
                     entries = list(listing)
                 self._copy_entries(pool, source_dir, target_dir, entries)
@@ -324,7 +324,7 @@ class Copier:
         return True
 
     def _restore_modes(self) -> None:
-        """Give directories the modes that they had, for which no copy has others."""
+        """Restore the modes of directories that are not part of the copy."""
         for directory, mode in reversed(self._made_writable):
             try:
                 with self._open_target_dir(directory) as descriptor:
@@ -333,13 +333,13 @@ class Copier:
                 self._tally.fail(error, self._target.path(directory))
 
     def _finish_directory(
-        self, source_dir: Directory, target_dir: Directory | None, found: Metadata
+        self, source_dir: Directory, target_dir: Directory | None, source_metadata: Metadata
     ) -> None:
         """Give a directory its metadata, and tell whether its source has changed meanwhile."""
         try:
             descriptor = self._source.acquire(source_dir)
             try:
-                changed = os.stat(descriptor).st_mtime_ns != found.status.st_mtime_ns
+                changed = os.stat(descriptor).st_mtime_ns != source_metadata.status.st_mtime_ns
             finally:
                 self._source.release(source_dir)
             if changed:
@@ -350,14 +350,14 @@ class Copier:
             return
         try:
             with self._open_target_dir(target_dir) as descriptor:
-                self._apply_metadata(found, descriptor)
+                self._apply_metadata(source_metadata, descriptor)
             self._tally.add_directory()
         except OSError as error:
             self._tally.fail(error, self._target.path(target_dir))
 
     @contextmanager
     def _open_target_dir(self, directory: Directory) -> Iterator[int]:
-        """Open a directory of the target for more than what is in it."""
+        """Open a directory of the target to change its metadata: `Tree` opens it with O_PATH."""
         path_fd = self._target.acquire(directory)
         try:
             descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=path_fd)
@@ -368,16 +368,16 @@ class Copier:
         finally:
             self._target.release(directory)
 
-    def _apply_metadata(self, found: Metadata, target: int) -> None:
+    def _apply_metadata(self, source_metadata: Metadata, target_fd: int) -> None:
         try:
-            if not found.apply_to(target):
+            if not source_metadata.apply_to(target_fd):
                 self._tally.remark(_NO_ATTRIBUTES)
         except PermissionError:
             # Only its owner gives a file a mode and times. In storage, nothing is another user's.
-            if os.fstat(target).st_uid == identity.file_user():
+            if os.fstat(target_fd).st_uid == identity.file_user():
                 raise
             with suppress(OSError):
-                os.removexattr(target, MARK)
+                os.removexattr(target_fd, MARK)
             self._tally.remark(_OTHERS_OWN)
 
     # Files and links
@@ -420,10 +420,10 @@ class Copier:
             ):
                 return names
             source_dir_fd = source_dir.descriptor
-            local = self._local_devices == (os.fstat(source_dir_fd).st_dev, status.st_dev)
+            both_local = self._local_devices == (os.fstat(source_dir_fd).st_dev, status.st_dev)
             while chunk := list(islice(waiting, BATCH)):
                 batch = Batch(source_dir, target_dir, chunk)
-                if not (local and self._workers.submit(batch, source_dir_fd, target_dir_fd)):
+                if not (both_local and self._workers.submit(batch, source_dir_fd, target_dir_fd)):
                     copied = fastpath.copy_all(chunk, source_dir_fd, target_dir_fd, self._latency)
                     self._tally.add_files(copied.files, copied.bytes)
                     skipped += copied.skipped
@@ -451,7 +451,7 @@ class Copier:
             self._source.release(source_dir)
 
     def _submit(self, pool: ThreadPoolExecutor, pair: FilePair, mode: int) -> None:
-        """Copy a small file now, and a large one beside others, or all where each takes long."""
+        """Copy a small file now, and a large one in the pool; while files take long, any one."""
         in_pool = self._latency.is_long() or self._is_large(pair)
         if in_pool:
             self._slots.acquire()
@@ -612,30 +612,30 @@ class Copier:
     def _copy_link(self, pair: FilePair, status: os.stat_result) -> None:
         source_dir, source, target_dir, target = pair
         try:
-            to = os.readlink(source, dir_fd=source_dir.descriptor)
+            link_target = os.readlink(source, dir_fd=source_dir.descriptor)
         except OSError as error:
             raise NotCopied(self._source.path(source_dir, source), error_text(error)) from None
         target_dir_fd = target_dir.descriptor
         try:
-            os.symlink(to, target, dir_fd=target_dir_fd)
+            os.symlink(link_target, target, dir_fd=target_dir_fd)
         except FileExistsError:
-            found = os.stat(target, dir_fd=target_dir_fd, follow_symlinks=False)
-            if not stat.S_ISLNK(found.st_mode):
+            present = os.stat(target, dir_fd=target_dir_fd, follow_symlinks=False)
+            if not stat.S_ISLNK(present.st_mode):
                 raise
-            if os.path.samestat(found, status):
+            if os.path.samestat(present, status):
                 raise NotCopied(self._target.path(target_dir, target), _IS_SOURCE) from None
             os.unlink(target, dir_fd=target_dir_fd)
-            os.symlink(to, target, dir_fd=target_dir_fd)
+            os.symlink(link_target, target, dir_fd=target_dir_fd)
         times = (status.st_atime_ns, status.st_mtime_ns)
         os.utime(target, ns=times, dir_fd=target_dir_fd, follow_symlinks=False)
-        self._tally.add_bytes(len(os.fsencode(to)))
+        self._tally.add_bytes(len(os.fsencode(link_target)))
 
     def _copy_unless_finished(self, pair: FilePair, status: os.stat_result) -> None:
         """Copy a file, unless an earlier try has done so."""
         _, _, target_dir, target = pair
         with suppress(OSError):
-            found = os.stat(target, dir_fd=target_dir.descriptor, follow_symlinks=False)
-            if stat.S_ISREG(found.st_mode) and self._retry.is_finished(status, found):
+            present = os.stat(target, dir_fd=target_dir.descriptor, follow_symlinks=False)
+            if stat.S_ISREG(present.st_mode) and self._retry.is_finished(status, present):
                 self._tally.add_kept(status.st_size)
                 return
         self._copy_file(pair, caller_counts=True)
@@ -645,8 +645,8 @@ class Copier:
         source_dir, source, _, _ = pair
         try:
             source_fd, status = open_to_read(source, source_dir.descriptor)
-        except NotAFile as found:  # it was one when it was listed
-            raise NotCopied(self._source.path(source_dir, source), f"is {found} by now") from None
+        except NotAFile as error:  # it was one when it was listed
+            raise NotCopied(self._source.path(source_dir, source), f"is {error} by now") from None
         except OSError as error:
             raise NotCopied(self._source.path(source_dir, source), error_text(error)) from None
         try:
@@ -671,7 +671,7 @@ class Copier:
                 target,
                 target_dir.descriptor,
                 status,
-                read=self._verify,
+                readable=self._verify,
                 owner=self._required_owner(),
             )
         except TargetInUse:
@@ -680,8 +680,8 @@ class Copier:
             ) from None
         except SameFile:
             raise NotCopied(self._target.path(target_dir, target), _IS_SOURCE) from None
-        except NotAFile as found:
-            reason = f"there is {found} where a file is to be copied to"
+        except NotAFile as error:
+            reason = f"there is {error} where a file is to be copied to"
             raise NotCopied(self._target.path(target_dir, target), reason) from None
         try:
             self._written_file_system.add(target_fd)

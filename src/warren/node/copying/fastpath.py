@@ -33,20 +33,20 @@ def copy_all(
     names: Sequence[str], source_dir_fd: int, target_dir_fd: int, latency: Latency
 ) -> FastPathResult:
     """Copy files as `copy`; none of them while `latency` is long."""
-    files = size = 0
+    files = total_bytes = 0
     skipped = []
     began = time.monotonic()
     for name in names:
-        copied = None if latency.is_long() else copy(name, source_dir_fd, target_dir_fd)
-        if copied is None:
+        copied_bytes = None if latency.is_long() else copy(name, source_dir_fd, target_dir_fd)
+        if copied_bytes is None:
             skipped.append(name)
             continue
         files += 1
-        size += copied
+        total_bytes += copied_bytes
         ended = time.monotonic()
         latency.add(ended - began)
         began = ended
-    return FastPathResult(files, size, skipped)
+    return FastPathResult(files, total_bytes, skipped)
 
 
 def copy(name: str, source_dir_fd: int, target_dir_fd: int) -> int | None:
@@ -82,10 +82,13 @@ def _copy_open(name: str, source_fd: int, target_dir_fd: int) -> int | None:
     try:
         if size and os.write(target_fd, data) != size:
             return None
-        now, made = os.fstat(source_fd), os.fstat(target_fd)
-        if (now.st_size, now.st_mtime_ns) != (size, status.st_mtime_ns) or made.st_size != size:
+        source_now, target_status = os.fstat(source_fd), os.fstat(target_fd)
+        if (source_now.st_size, source_now.st_mtime_ns) != (
+            size,
+            status.st_mtime_ns,
+        ) or target_status.st_size != size:
             return None
-        if made.st_mode & _MODE_BITS != mode:
+        if target_status.st_mode & _MODE_BITS != mode:
             os.chmod(target_fd, mode)
         os.utime(target_fd, ns=(status.st_atime_ns, status.st_mtime_ns))
     finally:

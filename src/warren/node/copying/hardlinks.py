@@ -13,7 +13,7 @@ import msgspec
 
 from warren.node.nofollow import Directory
 
-_REMEMBERED: Final = 2**17
+_MAX_REMEMBERED: Final = 2**17
 
 FilePair = tuple[Directory, str, Directory, str]
 """A directory of the source and a name in it, and those of its copy."""
@@ -22,14 +22,14 @@ FilePair = tuple[Directory, str, Directory, str]
 class _Inode(msgspec.Struct):
     first: FilePair
     names_left: int
-    done: bool = False
+    copied: bool = False
     waiting: list[FilePair] = msgspec.field(default_factory=list)
 
 
 class HardLinks:
     """The files of several names that are under way. Any thread may ask."""
 
-    def __init__(self, limit: int = _REMEMBERED) -> None:
+    def __init__(self, limit: int = _MAX_REMEMBERED) -> None:
         self._limit = limit
         self._lock = threading.Lock()
         self._inodes: dict[tuple[int, int], _Inode] = {}
@@ -47,7 +47,7 @@ class HardLinks:
                 if len(self._inodes) < self._limit:
                     self._inodes[key] = _Inode(pair, status.st_nlink - 1)
                 return None
-            if not inode.done:
+            if not inode.copied:
                 inode.waiting.append(pair)
                 return pair
             inode.names_left -= 1
@@ -62,7 +62,7 @@ class HardLinks:
             inode = self._inodes.get(key)
             if inode is None or inode.first != pair:
                 return ()
-            inode.done = True
+            inode.copied = True
             waiting, inode.waiting = inode.waiting, []
             return waiting
 

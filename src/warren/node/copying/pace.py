@@ -16,7 +16,7 @@ class Pace:
     def __init__(self, rate: int) -> None:
         self._rate = rate
         self._lock = threading.Lock()
-        self._next = 0.0
+        self._next_at = 0.0
 
     def piece_size(self, limit: int) -> int:
         """Return how many bytes to copy at once, at most."""
@@ -30,8 +30,8 @@ class Pace:
         if not self._rate:
             return 0.0
         with self._lock:
-            self._next = max(self._next, now) + count / self._rate
-            return self._next - now
+            self._next_at = max(self._next_at, now) + count / self._rate
+            return self._next_at - now
 
     def throttle(self, count: int) -> None:
         """Sleep until the next bytes may be copied, after so many have been."""

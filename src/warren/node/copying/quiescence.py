@@ -15,7 +15,7 @@ _TICK: Final = 10_000_000
 """Nanoseconds: the longest tick of Linux."""
 _SECOND: Final = 1_000_000_000
 """The tick of file systems that keep whole seconds."""
-_MOST_AHEAD: Final = 2 * _SECOND
+_MAX_AHEAD: Final = 2 * _SECOND
 """How far a file server's clock may be before this machine's. By one that is further, nothing can
 be said: files would be waited for as long as they are from the future."""
 _ROUNDS: Final = 3
@@ -30,11 +30,11 @@ class BeingWritten(Exception):
 def nanoseconds_to_wait(status: os.stat_result, now: int) -> int:
     """Return for how many nanoseconds a write to a file might not be seen, 0 for none."""
     # Users may set the one to any time, and the other not at all.
-    last = min(status.st_mtime_ns, status.st_ctime_ns)
-    if last + _SECOND + _TICK <= now:
+    last_write = min(status.st_mtime_ns, status.st_ctime_ns)
+    if last_write + _SECOND + _TICK <= now:
         return 0
     tick = _TICK if status.st_ctime_ns % _SECOND else _SECOND + _TICK
-    return max(0, min(last + tick - now, tick)) if last <= now + _MOST_AHEAD else 0
+    return max(0, min(last_write + tick - now, tick)) if last_write <= now + _MAX_AHEAD else 0
 
 
 def is_quiet(descriptor: int, status: os.stat_result) -> bool:

@@ -31,17 +31,17 @@ class Retry(msgspec.Struct, frozen=True):
     source it is begun from, too."""
     since: float
     """When the movement was made, or the machine was started after that; 0 for a first try."""
-    movement_made: float
+    movement_made_at: float
     userid: int
 
     @classmethod
     def of(cls, movement: str, since: float) -> Self:
         """Return another try of a movement that was made then, or with 0 the first."""
         with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
-        mark = f"{movement} {boot}".encode() if movement else b""
-        started = _boot_time() if since else 0.0
-        return cls(mark, max(since, started) if since else 0.0, since, identity.file_user())
+            boot_id = file.read().strip()
+        mark = f"{movement} {boot_id}".encode() if movement else b""
+        booted_at = _boot_time() if since else 0.0
+        return cls(mark, max(since, booted_at) if since else 0.0, since, identity.file_user())
 
     def is_finished(self, source: os.stat_result, target: os.stat_result) -> bool:
         """Return whether a file is the whole copy that an earlier try has made of the source."""
@@ -54,26 +54,26 @@ class Retry(msgspec.Struct, frozen=True):
         )
 
     def _is_untouched(self, source: os.stat_result) -> bool:
-        return source.st_ctime < self.movement_made and source.st_mtime < self.movement_made
+        return source.st_ctime < self.movement_made_at and source.st_mtime < self.movement_made_at
 
-    def resume(self, source: os.stat_result, target: int) -> int:
+    def resume(self, source: os.stat_result, target_fd: int) -> int:
         """Begin to write an open file, or go on with it; return from which byte on.
 
         All that is there after it is gone. Raises OSError.
         """
-        status = os.fstat(target)
-        large = self.mark and source.st_size > _LARGE_FILE
-        mark = self.mark + _identity_of(source)
-        ours = large and status.st_size > 0 and self._is_untouched(source)
-        if ours and status.st_size <= source.st_size and _mark_of(target) == mark:
+        status = os.fstat(target_fd)
+        is_large = self.mark and source.st_size > _LARGE_FILE
+        file_mark = self.mark + _identity_of(source)
+        may_resume = is_large and status.st_size > 0 and self._is_untouched(source)
+        if may_resume and status.st_size <= source.st_size and _mark_of(target_fd) == file_mark:
             offset = max(0, status.st_size - REWRITTEN_BYTES)
         else:
             offset = 0
         if status.st_size > offset:
-            os.ftruncate(target, offset)
-        if large and not offset:
+            os.ftruncate(target_fd, offset)
+        if is_large and not offset:
             with suppress(OSError):  # then it is begun anew by the next try
-                os.setxattr(target, MARK, mark)
+                os.setxattr(target_fd, MARK, file_mark)
         return offset
 
 
@@ -86,9 +86,9 @@ def _identity_of(source: os.stat_result) -> bytes:
     return f" {source.st_dev} {source.st_ino} {source.st_size} {times}".encode()
 
 
-def _mark_of(target: int) -> bytes | None:
+def _mark_of(target_fd: int) -> bytes | None:
     try:
-        return os.getxattr(target, MARK)
+        return os.getxattr(target_fd, MARK)
     except OSError:
         return None
 

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from warren.dws.node import Progress
 
-_INTERVAL: Final = 0.5
+_REPORT_INTERVAL: Final = 0.5
 _MOST_FAILURES: Final = 10
 """Failures that are told in full; of the others only how many there were."""
 
@@ -34,10 +34,10 @@ class Tally:
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._failures: list[str] = []
-        self._bytes = self._files = self._directories = self._links = self._kept = 0
-        self._holes = 0
+        self._bytes = self._files = self._directories = self._links = self._earlier_bytes = 0
+        self._hole_bytes = 0
         self._remark = ""
-        self.failed = 0
+        self.failure_count = 0
         self.total_bytes = self.total_files = 0
         self._done = threading.Event()
         self._reporter = threading.Thread(target=self._report_until_done, daemon=True)
@@ -54,8 +54,8 @@ class Tally:
         self._report()
         for failure in self._failures:
             print(failure, file=sys.stderr)
-        if self.failed > len(self._failures):
-            print(f"and {self.failed - len(self._failures)} more", file=sys.stderr)
+        if self.failure_count > len(self._failures):
+            print(f"and {self.failure_count - len(self._failures)} more", file=sys.stderr)
 
     def add_bytes(self, count: int) -> None:
         """Count what is copied of a file."""
@@ -83,13 +83,13 @@ class Tally:
         """Count bytes that an earlier try has copied."""
         with self._lock:
             self._bytes += count
-            self._kept += count
+            self._earlier_bytes += count
 
     def add_hole(self, count: int) -> None:
         """Count bytes of a file that are there without having been copied."""
         with self._lock:
             self._bytes += count
-            self._holes += count
+            self._hole_bytes += count
 
     @property
     def files(self) -> int:
@@ -103,7 +103,7 @@ class Tally:
     def fail(self, error: OSError | NotCopied, path: str | None = None) -> None:
         """Note a failure; `path` is that of errors that know no more than a name."""
         with self._lock:
-            self.failed += 1
+            self.failure_count += 1
             if len(self._failures) < _MOST_FAILURES:
                 text = str(error)
                 if isinstance(error, OSError):
@@ -111,7 +111,7 @@ class Tally:
                 self._failures.append(text)
 
     def _report_until_done(self) -> None:
-        while not self._done.wait(_INTERVAL):
+        while not self._done.wait(_REPORT_INTERVAL):
             self._report()
 
     def _report(self) -> None:
@@ -124,8 +124,8 @@ class Tally:
                 seconds=time.monotonic() - self._began,
                 directories=self._directories,
                 links=self._links,
-                earlier_bytes=self._kept,
-                hole_bytes=self._holes,
+                earlier_bytes=self._earlier_bytes,
+                hole_bytes=self._hole_bytes,
                 remark=self._remark,
             )
         print(json.dumps(asdict(progress)), flush=True)

@@ -12,8 +12,8 @@ from warren.node import identity
 from warren.node.copying.transfer import SMALL_FILE
 from warren.node.nofollow import open_to_write, replace
 
-_NO_LOCKS: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
-_IS_LOCKED: Final = (errno.EAGAIN, errno.EACCES)
+_NO_LOCKS_ERRORS: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
+_LOCKED_ERRORS: Final = (errno.EAGAIN, errno.EACCES)
 _FLOCK: Final = "hhqqi4x"
 """The kernel's `struct flock`: type, whence, start, length and process."""
 _TRIES: Final = 5
@@ -33,7 +33,7 @@ def open_locked(
     parent_fd: int,
     source: os.stat_result,
     *,
-    read: bool = False,
+    readable: bool = False,
     owner: int | None = None,
 ) -> int:
     """Open a file to write to, as `open_to_write`; return its descriptor, which holds a lock.
@@ -41,18 +41,18 @@ def open_locked(
     Until one that is ours gets the rights of its source, no other user may open it. Raises
     TargetInUse, too.
     """
-    descriptor, found = open_to_write(name, parent_fd, source, read=read, owner=owner)
+    descriptor, old_status = open_to_write(name, parent_fd, source, readable=readable, owner=owner)
     try:
         locked = _lock(descriptor)
-        if found is None or found.st_uid != identity.file_user():
+        if old_status is None or old_status.st_uid != identity.file_user():
             return descriptor
-        if found.st_mode & _OTHERS_RIGHTS:
+        if old_status.st_mode & _OTHERS_RIGHTS:
             os.chmod(descriptor, 0o600)
-        if not locked or (_may_be_incomplete(found) and not os.listxattr(descriptor)):
+        if not locked or (_may_be_incomplete(old_status) and not os.listxattr(descriptor)):
             with suppress(OSError):
-                made = replace(name, parent_fd, read=read)
+                new_descriptor = replace(name, parent_fd, readable=readable)
                 os.close(descriptor)
-                descriptor = made
+                descriptor = new_descriptor
                 _lock(descriptor)
         if not os.fstat(descriptor).st_nlink:
             # What was to be replaced has gone, and another has made one in its place.
@@ -81,30 +81,30 @@ def _lock(descriptor: int) -> bool:
         try:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK))
         except OSError as error:
-            if error.errno in _NO_LOCKS:
+            if error.errno in _NO_LOCKS_ERRORS:
                 return True
-            if error.errno not in _IS_LOCKED:
+            if error.errno not in _LOCKED_ERRORS:
                 raise
         else:
             return True
-        found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK))
-        kind, *_ = struct.unpack(_FLOCK, found)
-        if kind == fcntl.F_WRLCK:
+        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK))
+        lock_type, *_ = struct.unpack(_FLOCK, answer)
+        if lock_type == fcntl.F_WRLCK:
             raise TargetInUse
-        if kind == fcntl.F_RDLCK:
+        if lock_type == fcntl.F_RDLCK:
             break
     return False
 
 
-def _flock(kind: int) -> bytes:
-    """Return the words of a lock of the whole file, which is the open file's (fcntl(2))."""
-    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
+def _flock(lock_type: int) -> bytes:
+    """Return a `struct flock` for the whole file: the lock is the open file's (fcntl(2))."""
+    return struct.pack(_FLOCK, lock_type, os.SEEK_SET, 0, 0, 0)
 
 
-def _may_be_incomplete(found: os.stat_result) -> bool:
+def _may_be_incomplete(status: os.stat_result) -> bool:
     """Return whether another copy may be making a file on the fast path, which locks nothing.
 
     That one goes on with its own then, which has no name any more. One that has attributes, as a
     layout of Lustre, was made by a user, for what is to be copied there.
     """
-    return found.st_size <= SMALL_FILE and found.st_ctime > time.time() - _FAST_PATH_SECONDS
+    return status.st_size <= SMALL_FILE and status.st_ctime > time.time() - _FAST_PATH_SECONDS

@@ -8,11 +8,17 @@ from typing import Final
 from warren.node.copying.pace import Pace
 from warren.node.copying.tally import Tally
 
-_CHUNK: Final = 32 * 2**20
+_CHUNK_BYTES: Final = 32 * 2**20
 SMALL_FILE: Final = 2**18
 """Bytes that are copied at once."""
-_COMPARED_PIECE: Final = 2**20
-_NO_RANGE: Final = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
+_COMPARED_BYTES: Final = 2**20
+_NO_COPY_RANGE_ERRORS: Final = (
+    errno.EXDEV,
+    errno.EINVAL,
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
+    errno.EPERM,
+)
 
 
 class Transfer:
@@ -23,42 +29,42 @@ class Transfer:
         self._count_bytes = tally.add_bytes
         self._count_hole = tally.add_hole
 
-    def copy(self, source: int, target: int, status: os.stat_result, offset: int = 0) -> int:
+    def copy(self, source_fd: int, target_fd: int, status: os.stat_result, offset: int = 0) -> int:
         """Copy a file from byte `offset` on; return how long the copy is. Raises OSError."""
         if status.st_size <= SMALL_FILE and status.st_blocks * 512 >= status.st_size:
-            return self._copy_small(source, target, status.st_size)
+            return self._copy_small(source_fd, target_fd, status.st_size)
         position = offset
-        while (data := next_data(source, position)) is not None:
+        while (data := next_data(source_fd, position)) is not None:
             begin, end = data
-            for each in (source, target):
+            for each in (source_fd, target_fd):
                 os.lseek(each, begin, os.SEEK_SET)
             self._count_hole(begin - position)
-            position = begin + self._copy_range(source, target, end - begin)
+            position = begin + self._copy_range(source_fd, target_fd, end - begin)
             if position < end:
                 break  # it has become shorter
         # Holes stay holes: a file of nothing else may be as long as no disk, and never end.
-        whole = os.fstat(source).st_size
-        if position < whole:
-            os.ftruncate(target, whole)
-            self._count_hole(whole - position)
-        return max(position, whole)
+        source_size = os.fstat(source_fd).st_size
+        if position < source_size:
+            os.ftruncate(target_fd, source_size)
+            self._count_hole(source_size - position)
+        return max(position, source_size)
 
-    def _copy_range(self, source: int, target: int, size: int) -> int:
+    def _copy_range(self, source_fd: int, target_fd: int, size: int) -> int:
         """Copy so many bytes from where both files are, or fewer up to the source's end."""
         copied = 0
         by_range = True
         while copied < size:
-            chunk = min(self._pace.piece_size(_CHUNK), size - copied)
+            chunk = min(self._pace.piece_size(_CHUNK_BYTES), size - copied)
             try:
                 if by_range:
-                    count = os.copy_file_range(source, target, chunk)
+                    count = os.copy_file_range(source_fd, target_fd, chunk)
                     if count == 0:
                         by_range = False  # some file systems say 0 for "cannot"
                         continue
                 else:
-                    count = os.sendfile(target, source, None, chunk)
+                    count = os.sendfile(target_fd, source_fd, None, chunk)
             except OSError as error:
-                if by_range and error.errno in _NO_RANGE:
+                if by_range and error.errno in _NO_COPY_RANGE_ERRORS:
                     by_range = False
                     continue
                 raise
@@ -69,18 +75,18 @@ class Transfer:
             self._pace.throttle(count)
         return copied
 
-    def _copy_small(self, source: int, target: int, size: int) -> int:
+    def _copy_small(self, source_fd: int, target_fd: int, size: int) -> int:
         """Copy what fits into memory; in-kernel copies cost more than they save there."""
         copied = 0
         # One more than there is, so that a file that has not grown is read at once.
-        while data := os.read(source, size + 1):
-            last = len(data) <= size  # a short read of a file is its end
+        while data := os.read(source_fd, size + 1):
+            at_end = len(data) <= size  # a short read of a file is its end
             while data:
-                written = os.write(target, data)
+                written = os.write(target_fd, data)
                 data = data[written:]
                 copied += written
                 self._pace.throttle(written)
-            if last:
+            if at_end:
                 break
         self._count_bytes(copied)
         return copied
@@ -97,23 +103,27 @@ def next_data(descriptor: int, position: int) -> tuple[int, int] | None:
         return None
 
 
-def first_difference(source: int, target: int) -> int | None:
+def first_difference(source_fd: int, target_fd: int) -> int | None:
     """Return the first byte in which a written file differs from its source, as on the disk.
 
     Both are open to be read. Raises OSError.
     """
-    os.fdatasync(target)
-    os.posix_fadvise(target, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.fdatasync(target_fd)
+    os.posix_fadvise(target_fd, 0, 0, os.POSIX_FADV_DONTNEED)
     position = 0
     while True:
-        pieces = [each for each in map(_data_from(position), (source, target)) if each is not None]
+        pieces = [
+            each for each in map(_data_from(position), (source_fd, target_fd)) if each is not None
+        ]
         if not pieces:
             return None
         begin, end = min(pieces)
-        size = min(end - begin, _COMPARED_PIECE)
-        ours, theirs = (_read_exactly(each, size, begin) for each in (source, target))
-        if ours != theirs:
-            return begin + _first_byte(ours, theirs)
+        size = min(end - begin, _COMPARED_BYTES)
+        source_bytes, target_bytes = (
+            _read_exactly(each, size, begin) for each in (source_fd, target_fd)
+        )
+        if source_bytes != target_bytes:
+            return begin + _first_difference_in(source_bytes, target_bytes)
         position = begin + size
 
 
@@ -123,17 +133,17 @@ def _data_from(position: int) -> Callable[[int], tuple[int, int] | None]:
 
 def _read_exactly(descriptor: int, size: int, position: int) -> bytes:
     """Read so many bytes, or fewer only at the end of a file."""
-    found = bytearray()
-    while len(found) < size:
-        piece = os.pread(descriptor, size - len(found), position + len(found))
+    data = bytearray()
+    while len(data) < size:
+        piece = os.pread(descriptor, size - len(data), position + len(data))
         if not piece:
             break
-        found += piece
-    return bytes(found)
+        data += piece
+    return bytes(data)
 
 
-def _first_byte(ours: bytes, theirs: bytes) -> int:
-    for at, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+def _first_difference_in(left: bytes, right: bytes) -> int:
+    for index, (one, other) in enumerate(zip(left, right, strict=False)):
         if one != other:
-            return at
-    return min(len(ours), len(theirs))
+            return index
+    return min(len(left), len(right))

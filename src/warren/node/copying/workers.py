@@ -101,24 +101,24 @@ class Workers:
         self._workers = []
 
     def _fork(self) -> _Worker:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        copier_end, worker_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         copier = os.getpid()
         try:
             pid = os.fork()
         except OSError:
-            ours.close()
-            theirs.close()
+            copier_end.close()
+            worker_end.close()
             raise
         if pid:
-            theirs.close()
-            return _Worker(pid, ours)
+            worker_end.close()
+            return _Worker(pid, copier_end)
         try:
             die_with_parent()
-            ours.close()
+            copier_end.close()
             for each in self._workers:
                 each.connection.close()
             if os.getppid() == copier:
-                _serve(theirs)
+                _serve(worker_end)
         finally:
             os._exit(0)  # without what the copier does at its end
 
@@ -151,10 +151,10 @@ def worker_count(files: int) -> int:
     return min(_MOST_WORKERS, len(os.sched_getaffinity(0)) - 1) if files >= _WORTHWHILE_FILES else 0
 
 
-def is_local(directory: int) -> bool:
+def is_local(directory_fd: int) -> bool:
     """Return whether an open directory is one of this machine, whose kernel answers for it."""
     statfs = (ctypes.c_long * 32)()
-    if ctypes.CDLL(None).fstatfs(directory, statfs):
+    if ctypes.CDLL(None).fstatfs(directory_fd, statfs):
         return False
     return statfs[0] in _LOCAL_FILE_SYSTEMS
 
@@ -162,13 +162,13 @@ def is_local(directory: int) -> bool:
 def _serve(connection: socket.socket) -> None:
     latency = Latency()
     while True:
-        message, opened, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, 2)
+        message, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, 2)
         if not message:
             return
-        source_dir_fd, target_dir_fd = opened
+        source_dir_fd, target_dir_fd = descriptors
         try:
             copied = fastpath.copy_all(json.loads(message), source_dir_fd, target_dir_fd, latency)
         finally:
-            for each in opened:
+            for each in descriptors:
                 os.close(each)
         connection.send(json.dumps([copied.files, copied.bytes, copied.skipped]).encode())

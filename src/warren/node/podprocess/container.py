@@ -1,4 +1,4 @@
-"""A container: bubblewrap(1) with a root, mounts and a user, and how it is."""
+"""A container: bubblewrap(1) with a root, mounts and a user, and the state that it is in."""
 
 import asyncio
 import json
@@ -44,56 +44,56 @@ class Container:
         except (PodTrouble, OSError) as error:
             return self._set_ended(128, f"it cannot be: {error}")
         try:
-            output, information = self._start(argv, options)
+            output_reader, info_reader = self._start(argv, options)
         except OSError as error:
             return self._set_ended(128, f"{argv[0]}: {error.strerror}")
         self.state["startedAt"] = time.time()
         self._pod.publish_state()
         assert self._process is not None
         log = OutputLog(f"{self._pod.directory}/{self._container['name']}.log")
-        opening = asyncio.ensure_future(self._open_pidfd(information))
-        reading = asyncio.ensure_future(_log_output(output, log))
+        pidfd_task = asyncio.ensure_future(self._open_pidfd(info_reader))
+        log_task = asyncio.ensure_future(_log_output(output_reader, log))
         try:
             _call_when_ended(self._process.pid, self._end_event.set)
             await self._end_event.wait()
             # What it has left running has died with it; its last words are in the pipe.
-            await asyncio.wait({reading}, timeout=2)
-            reading.cancel()
-            opening.cancel()
+            await asyncio.wait({log_task}, timeout=2)
+            log_task.cancel()
+            pidfd_task.cancel()
         finally:
             log.close()
         code = self._process.poll()
         if code is None:  # a process that traces it has not let go of it
             code = -signal.SIGKILL
-        words = log.last.decode(errors="replace").strip() if code else ""
-        self._set_ended(code if code >= 0 else 128 - code, words)
+        message = log.last_bytes.decode(errors="replace").strip() if code else ""
+        self._set_ended(code if code >= 0 else 128 - code, message)
 
     def _start(self, argv: list[str], options: list[str]) -> tuple[int, int]:
-        """Begin it, and return where to read what it prints, and what bubblewrap says of it."""
-        with ExitStack() as ours, ExitStack() as others:
-            output, written = _pipe(ours, others)
-            information, told = _pipe(ours, others)
-            arguments = os.memfd_create("arguments", 0)
-            others.callback(os.close, arguments)
-            os.write(arguments, b"".join(each.encode() + b"\0" for each in options))
-            os.lseek(arguments, 0, os.SEEK_SET)
-            fixed = ["--args", str(arguments), "--info-fd", str(told), "--"]
+        """Start it; return the descriptors to read its output and bubblewrap's information from."""
+        with ExitStack() as pod_ends, ExitStack() as child_ends:
+            output_reader, output_writer = _pipe(pod_ends, child_ends)
+            info_reader, info_writer = _pipe(pod_ends, child_ends)
+            arguments_fd = os.memfd_create("arguments", 0)
+            child_ends.callback(os.close, arguments_fd)
+            os.write(arguments_fd, b"".join(each.encode() + b"\0" for each in options))
+            os.lseek(arguments_fd, 0, os.SEEK_SET)
+            bwrap_arguments = ["--args", str(arguments_fd), "--info-fd", str(info_writer), "--"]
             self._process = subprocess.Popen(
-                [*argv, *fixed, *self._container["argv"]],
+                [*argv, *bwrap_arguments, *self._container["argv"]],
                 stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=written,
+                stdout=output_writer,
+                stderr=output_writer,
                 env={},
-                pass_fds=(arguments, told),
+                pass_fds=(arguments_fd, info_writer),
                 start_new_session=True,
                 preexec_fn=self._set_limits,
             )
-            ours.pop_all()
-        return output, information
+            pod_ends.pop_all()
+        return output_reader, info_reader
 
     def _set_limits(self) -> None:
         """Limit what this process takes of memory and processes: its commands may be any user's."""
-        # An agent that was started before this was installed says neither.
+        # An older agent, still running when this was installed, writes neither into the plan.
         oom_score_adj = self._pod.plan.get("oomScoreAdj", 0)
         with suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:
             if int(file.read()) < oom_score_adj:
@@ -102,10 +102,10 @@ class Container:
         if self._pod.is_root and "processes" in self._pod.plan:
             resource.setrlimit(resource.RLIMIT_NPROC, self._pod.plan["processes"])
 
-    async def _open_pidfd(self, information: int) -> None:
+    async def _open_pidfd(self, info_reader: int) -> None:
         """Open the pidfd of the first process, whose id bubblewrap tells."""
         text = b""
-        reader = await _pipe_reader(information)
+        reader = await _pipe_reader(info_reader)
         while chunk := await reader.read(4096):
             text += chunk
         try:
@@ -115,21 +115,21 @@ class Container:
         if self._pod.stopping:
             self.signal(signal.SIGTERM)
 
-    def signal(self, number: int) -> None:
+    def signal(self, signum: int) -> None:
         """Send a signal to its first process."""
         if self._pidfd is not None:
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, number)
-        if number == signal.SIGKILL and self._process is not None:
+                signal.pidfd_send_signal(self._pidfd, signum)
+        if signum == signal.SIGKILL and self._process is not None:
             # It waits for that one, unless the user has stopped it.
             self._process.kill()
             asyncio.get_running_loop().call_later(_KILL_TIMEOUT, self._end_event.set)
 
-    def _set_ended(self, code: int, words: str) -> None:
+    def _set_ended(self, code: int, message: str) -> None:
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
-        self.state |= {"finishedAt": time.time(), "exitCode": code, "message": words}
+        self.state |= {"finishedAt": time.time(), "exitCode": code, "message": message}
         self._pod.publish_state()
 
     def _command(self) -> tuple[list[str], list[str]]:
@@ -182,30 +182,30 @@ def _pipe(readers: ExitStack, writers: ExitStack) -> tuple[int, int]:
     return reader, writer
 
 
-def _call_when_ended(process: int, call: Callable[[], None]) -> None:
+def _call_when_ended(pid: int, call: Callable[[], None]) -> None:
     """Call something when a child has ended."""
     loop = asyncio.get_running_loop()
-    handle = os.pidfd_open(process)
+    pidfd = os.pidfd_open(pid)
 
     def on_readable() -> None:
         # A pidfd can be read from then on: at once, or the loop would turn without a pause.
-        loop.remove_reader(handle)
-        os.close(handle)
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
         call()
 
-    loop.add_reader(handle, on_readable)
+    loop.add_reader(pidfd, on_readable)
 
 
-async def _pipe_reader(opened: int) -> asyncio.StreamReader:
+async def _pipe_reader(descriptor: int) -> asyncio.StreamReader:
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(opened, "rb", buffering=0)
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
     )
     return reader
 
 
-async def _log_output(output: int, log: OutputLog) -> None:
-    reader = await _pipe_reader(output)
+async def _log_output(output_reader: int, log: OutputLog) -> None:
+    reader = await _pipe_reader(output_reader)
     while chunk := await reader.read(2**16):
         log.write(chunk)

@@ -18,39 +18,42 @@ class PodTrouble(Exception):
     """Why the pod cannot be."""
 
 
-def check_call(result: int, what: str) -> int:
+def check_call(result: int, description: str) -> int:
     """Return what a system call has returned. Raises PodTrouble where it has failed."""
     if result < 0:
         error = ctypes.get_errno()
-        raise PodTrouble(f"{what}: {os.strerror(error)}")
+        raise PodTrouble(f"{description}: {os.strerror(error)}")
     return result
 
 
 def join_namespace(process: int, kind: str, flag: int) -> None:
     """Enter a namespace of another process (setns(2))."""
-    opened = os.open(f"/proc/{process}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(f"/proc/{process}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        check_call(libc.setns(opened, flag), f"the {kind} namespace of process {process}")
+        check_call(libc.setns(descriptor, flag), f"the {kind} namespace of process {process}")
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
-def clone_mount(path: str, directory: int = _AT_FDCWD) -> int:
-    """Return a mount of a file or directory, with all that is mounted below, attached nowhere."""
+def clone_mount(path: str, directory_fd: int = _AT_FDCWD) -> int:
+    """Return a descriptor of a mount of a file or directory, with all that is mounted below.
+
+    It is attached nowhere. With an empty `path` it is of what `directory_fd` has open.
+    """
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE | (0 if path else _AT_EMPTY_PATH)
-    return check_call(libc.syscall(_OPEN_TREE, directory, os.fsencode(path), flags), path)
+    return check_call(libc.syscall(_OPEN_TREE, directory_fd, os.fsencode(path), flags), path)
 
 
 def mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
     """Mount a file system (mount(2))."""
-    words = [os.fsencode(each) for each in (source, target, kind, options)]
-    check_call(libc.mount(*words[:3], flags, words[3] or None), f"mount of {target}")
+    encoded = [os.fsencode(each) for each in (source, target, kind, options)]
+    check_call(libc.mount(*encoded[:3], flags, encoded[3] or None), f"mount of {target}")
 
 
-def attach_mount(tree: int, path: str) -> None:
-    """Have a mount that `clone_mount` has returned at a path."""
-    moved = libc.syscall(
-        _MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(path), _MOVE_MOUNT_F_EMPTY_PATH
+def attach_mount(mount_fd: int, path: str) -> None:
+    """Attach a mount that `clone_mount` has returned at a path, and close its descriptor."""
+    result = libc.syscall(
+        _MOVE_MOUNT, mount_fd, b"", _AT_FDCWD, os.fsencode(path), _MOVE_MOUNT_F_EMPTY_PATH
     )
-    check_call(moved, f"mount of {path}")
-    os.close(tree)
+    check_call(result, f"mount of {path}")
+    os.close(mount_fd)

@@ -7,8 +7,8 @@ from typing import BinaryIO
 _LEAST_KEPT_BYTES = 8 * 2**20
 """Bytes of a container's output that are kept at least; no more than twice as much is."""
 
-LAST_WORDS = 2000
-"""Bytes of its last words that are told of a container that has failed."""
+LAST_BYTES = 2000
+"""Bytes of its output that are told of a container that has failed."""
 
 
 class OutputLog:
@@ -20,14 +20,14 @@ class OutputLog:
     def __init__(self, path: str) -> None:
         self._path = path
         self._file: BinaryIO | None = None
-        self.last = b""
+        self.last_bytes = b""
         self.write(b"")  # the file is there from the beginning
 
     def _open(self) -> BinaryIO:
         return open(self._path, "ab", buffering=0)
 
     def write(self, data: bytes) -> None:
-        self.last = (self.last + data)[-LAST_WORDS:]
+        self.last_bytes = (self.last_bytes + data)[-LAST_BYTES:]
         with suppress(OSError):
             if self._file is not None and self._file.tell() + len(data) > _LEAST_KEPT_BYTES:
                 self.close()

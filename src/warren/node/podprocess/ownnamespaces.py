@@ -22,12 +22,12 @@ from warren.node.podprocess.kernel import (
     mount,
 )
 
-_REASON = 2000
+_REASON_BYTES = 2000
 """Bytes of the reason why volumes cannot be had."""
 
 
 def clone_mounts(rabbit: int | None, paths: list[str]) -> list[int]:
-    """Take mounts out of a rabbit's namespace, by a child that enters it."""
+    """Return descriptors of clones of a rabbit's mounts, by a child that enters its namespace."""
     if not paths:
         return []
     parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -41,19 +41,19 @@ def clone_mounts(rabbit: int | None, paths: list[str]) -> list[int]:
             for path in paths:
                 socket.send_fds(child_end, [b"."], [clone_mount(path)])
         except (PodTrouble, OSError) as error:
-            child_end.send(str(error).encode()[:_REASON])
+            child_end.send(str(error).encode()[:_REASON_BYTES])
         finally:
             os._exit(0)
     child_end.close()
-    found: list[int] = []
+    mount_fds: list[int] = []
     with parent_end:
         for _ in paths:
-            message, received, _, _ = socket.recv_fds(parent_end, _REASON, 1)
+            message, received, _, _ = socket.recv_fds(parent_end, _REASON_BYTES, 1)
             if not received:
                 raise PodTrouble(message.decode() or "the volumes cannot be had")
-            found += received
+            mount_fds += received
     os.waitpid(child, 0)
-    return found
+    return mount_fds
 
 
 def enter_own_namespaces(network: int) -> None:
@@ -67,13 +67,13 @@ def enter_own_namespaces(network: int) -> None:
 def become_init(directory: str, lock: int) -> None:
     """Go on as process 1 of a new PID namespace, with which the kernel ends all others of it."""
     check_call(libc.unshare(CLONE_NEWPID), "a namespace of processes")
-    waiting, leaving = os.pipe()
+    reader, writer = os.pipe()
     if os.fork():
         os.close(lock)  # before the end of the pipe says so
         os._exit(0)
-    os.close(leaving)
-    os.read(waiting, 1)
-    os.close(waiting)
+    os.close(writer)
+    os.read(reader, 1)
+    os.close(reader)
     os.close(lock)
     try:
         take_lock(directory)

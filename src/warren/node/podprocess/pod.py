@@ -24,7 +24,7 @@ class Pod:
         self._init = [Container(self, next(numbered), each) for each in plan["init"]]
         self._containers = [Container(self, next(numbered), each) for each in plan["containers"]]
         self._followers: set[asyncio.StreamWriter] = set()
-        self._retry: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
         self._state_written = asyncio.Event()
         """Whether what was told last is written down, or need not be."""
 
@@ -46,9 +46,9 @@ class Pod:
             loop = asyncio.get_running_loop()
             loop.call_later(self.plan["grace"], self.signal, signal.SIGKILL)
 
-    def signal(self, number: int) -> None:
+    def signal(self, signum: int) -> None:
         for each in (*self._init, *self._containers):
-            each.signal(number)
+            each.signal(signum)
 
     def publish_state(self) -> None:
         """Write down how the containers are, whole or not at all, and tell the followers.
@@ -60,9 +60,9 @@ class Pod:
             "containers": [each.state for each in self._containers],
             "stopped": self.stopping,
         }
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
         try:
             write_state(self.directory, states)
         except FileNotFoundError:
@@ -70,7 +70,9 @@ class Pod:
         except OSError:
             if not self.stopping:
                 self._state_written.clear()
-            self._retry = asyncio.get_running_loop().call_later(_RETRY_DELAY, self.publish_state)
+            self._retry_timer = asyncio.get_running_loop().call_later(
+                _RETRY_DELAY, self.publish_state
+            )
         else:
             self._state_written.set()
             for each in self._followers:

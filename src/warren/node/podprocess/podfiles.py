@@ -29,20 +29,20 @@ _BYTES_PER_INODE = 2048
 """Bytes of a file system in memory for each file that it may have."""
 
 
-def mount_volumes(plan: dict[str, Any], trees: list[int]) -> None:
+def mount_volumes(plan: dict[str, Any], mount_fds: list[int]) -> None:
     """Make the pod's file systems below `TOP`: its volumes, `hosts`, and room for its roots."""
     _mount_tmpfs(TOP, _TMPFS_BYTES, "711")
     os.mkdir(f"{TOP}/volumes", 0o711)
-    attached = iter(trees)
+    remaining_fds = iter(mount_fds)
     for name, volume in plan["volumes"].items():
         target = f"{TOP}/volumes/{name}"
         if "path" in volume:
-            tree = next(attached)
-            if stat.S_ISDIR(os.fstat(tree).st_mode):
+            mount_fd = next(remaining_fds)
+            if stat.S_ISDIR(os.fstat(mount_fd).st_mode):
                 os.mkdir(target)
             else:
                 os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
-            attach_mount(tree, target)
+            attach_mount(mount_fd, target)
         elif "files" in volume:
             os.mkdir(target, 0o755)
             for file, text in volume["files"].items():
@@ -72,15 +72,17 @@ def _mount_tmpfs(target: str, size: int, mode: str = "1777") -> None:
 
 
 def _write(path: str, data: bytes) -> None:
-    opened = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
     try:
-        os.write(opened, data)
-        os.fchmod(opened, 0o644)
+        os.write(descriptor, data)
+        os.fchmod(descriptor, 0o644)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
-def mount_source(number: int, index: int, mount: dict[str, Any], volumes: dict[str, Any]) -> str:
+def mount_source(
+    container_number: int, mount_index: int, mount: dict[str, Any], volumes: dict[str, Any]
+) -> str:
     """Return the path of what a container mounts of a volume.
 
     A subPath is followed through no link, and made where it is not there.
@@ -91,35 +93,37 @@ def mount_source(number: int, index: int, mount: dict[str, Any], volumes: dict[s
     if not mount["below"]:
         return volume_path
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-    opened = os.open(volume_path, flags)
+    descriptor = os.open(volume_path, flags)
     for part in filter(None, mount["below"].split("/")):
         try:
-            inner = os.open(part, flags, dir_fd=opened)
+            inner_fd = os.open(part, flags, dir_fd=descriptor)
         except FileNotFoundError:
-            os.mkdir(part, 0o777, dir_fd=opened)
-            inner = os.open(part, flags, dir_fd=opened)
-        os.close(opened)
-        opened = inner
-        if stat.S_ISLNK(os.fstat(opened).st_mode):
+            os.mkdir(part, 0o777, dir_fd=descriptor)
+            inner_fd = os.open(part, flags, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner_fd
+        if stat.S_ISLNK(os.fstat(descriptor).st_mode):
             raise PodTrouble(f"{mount['below']} of the volume {mount['volume']} passes a link")
-    tree = clone_mount("", opened)
-    is_directory = stat.S_ISDIR(os.fstat(opened).st_mode)
-    os.close(opened)
-    target = f"{TOP}/part-{number}-{index}"
+    mount_fd = clone_mount("", descriptor)
+    is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+    os.close(descriptor)
+    target = f"{TOP}/part-{container_number}-{mount_index}"
     if is_directory:
         os.mkdir(target)
     else:
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
-    attach_mount(tree, target)
+    attach_mount(mount_fd, target)
     return target
 
 
-def mount_root(number: int, container: dict[str, Any], mount_points: dict[str, bool]) -> str:
+def mount_root(
+    container_number: int, container: dict[str, Any], mount_points: dict[str, bool]
+) -> str:
     """Make the root of a container, with places to mount at, and return its path.
 
     `mount_points` says of each path whether a directory is mounted there, or a file.
     """
-    directory = f"{TOP}/{number}"
+    directory = f"{TOP}/{container_number}"
     for part in ("", "/upper", "/work", "/root"):
         os.mkdir(f"{directory}{part}", 0o755)
     layers = f"lowerdir={container['root']},upperdir={directory}/upper,workdir={directory}/work"

@@ -9,7 +9,7 @@ from warren.node.podprocess.kernel import PodTrouble
 
 
 def connect_bridge(network_pid: int, address: str) -> None:
-    """Have an end on the bridge, which is in the network namespace of the process `network_pid`.
+    """Connect this pod to the bridge, in the network namespace of the process `network_pid`.
 
     A pod that has ended and had the address before loses its own, which its user may have kept
     by a socket that a process elsewhere holds.
@@ -31,7 +31,9 @@ def connect_bridge(network_pid: int, address: str) -> None:
 
 
 def _run(argv: list[str], text: str = "") -> None:
-    done = subprocess.run(argv, input=text.encode(), capture_output=True, timeout=20)
-    if done.returncode:
-        words = done.stderr.decode(errors="replace").strip() or f"exit status {done.returncode}"
-        raise PodTrouble(f"{argv[0]}: {words}")
+    result = subprocess.run(argv, input=text.encode(), capture_output=True, timeout=20)
+    if result.returncode:
+        message = (
+            result.stderr.decode(errors="replace").strip() or f"exit status {result.returncode}"
+        )
+        raise PodTrouble(f"{argv[0]}: {message}")

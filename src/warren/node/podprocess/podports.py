@@ -18,7 +18,7 @@ _BACKLOG = 16
 
 def listen(ports: list[dict[str, Any]]) -> list[tuple[socket.socket, int]]:
     """Listen on the ports of the node, and return each with the port that it leads to."""
-    found = []
+    listeners = []
     for each in ports:
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -27,8 +27,8 @@ def listen(ports: list[dict[str, Any]]) -> list[tuple[socket.socket, int]]:
         except OSError as error:
             raise PodTrouble(f"port {each['port']} of {each['host']}: {error.strerror}") from error
         listener.listen(128)
-        found.append((listener, each["to"]))
-    return found
+        listeners.append((listener, each["to"]))
+    return listeners
 
 
 async def forward(ports: list[tuple[socket.socket, int]], address: str) -> None:
@@ -61,8 +61,8 @@ class _Forwarder:
     def __init__(self) -> None:
         # Each takes two files, and the pod some of its own.
         self._limit = min(_MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-        self._joined: dict[_Connection, asyncio.Task[None]] = {}
-        """Those that have moved nothing for the longest time come first."""
+        self._join_tasks: dict[_Connection, asyncio.Task[None]] = {}
+        """The task of each connection; those that have moved nothing for longest come first."""
 
     async def forward(self, address: str, port: int, reader: asyncio.StreamReader,
                       writer: asyncio.StreamWriter) -> None:  # fmt: skip
@@ -71,27 +71,27 @@ class _Forwarder:
         Where there are too many, the one that has moved nothing for the longest time is ended:
         those who connect and stay keep no other out.
         """
-        if len(self._joined) >= self._limit:
-            idle = next(iter(self._joined))
-            self._joined.pop(idle).cancel()
+        if len(self._join_tasks) >= self._limit:
+            idle = next(iter(self._join_tasks))
+            self._join_tasks.pop(idle).cancel()
             idle.abort()
         connection = _Connection(reader, writer)
-        joining = asyncio.ensure_future(self._join(connection, address, port))
-        self._joined[connection] = joining
+        join_task = asyncio.ensure_future(self._join(connection, address, port))
+        self._join_tasks[connection] = join_task
         with suppress(asyncio.CancelledError):
-            await joining
-        self._joined.pop(connection, None)
+            await join_task
+        self._join_tasks.pop(connection, None)
 
     async def _join(self, connection: _Connection, address: str, port: int) -> None:
         try:
-            inner, connection.pod_writer = await asyncio.open_connection(address, port)
+            pod_reader, connection.pod_writer = await asyncio.open_connection(address, port)
         except OSError:
             connection.writer.close()
             return
         try:
             await asyncio.gather(
                 self._pump(connection, connection.reader, connection.pod_writer),
-                self._pump(connection, inner, connection.writer),
+                self._pump(connection, pod_reader, connection.writer),
             )
         finally:
             connection.pod_writer.close()
@@ -109,6 +109,6 @@ class _Forwarder:
             writer.close()
 
     def _mark_active(self, connection: _Connection) -> None:
-        joining = self._joined.pop(connection, None)
-        if joining is not None:  # and not just ended
-            self._joined[connection] = joining
+        join_task = self._join_tasks.pop(connection, None)
+        if join_task is not None:  # and not just ended
+            self._join_tasks[connection] = join_task

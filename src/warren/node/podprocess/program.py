@@ -75,26 +75,31 @@ def main(directory: str) -> None:
         plan |= json.load(file)
     listener = socket.socket(socket.AF_UNIX)
     # Its own path may be longer than a socket's.
-    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if os.path.lexists(f"{directory}/socket"):
         os.unlink(f"{directory}/socket")  # of one that was killed before it began
-    listener.bind(f"/proc/self/fd/{opened}/socket")
+    listener.bind(f"/proc/self/fd/{directory_fd}/socket")
     listener.listen()
     is_root = os.geteuid() == 0
     try:
         paths = [each["path"] for each in plan["volumes"].values() if "path" in each]
-        trees = clone_mounts(plan["rabbit"], paths)
+        mount_fds = clone_mounts(plan["rabbit"], paths)
         ports = listen(plan["ports"])
         enter_own_namespaces(plan["network"])
         connect_bridge(plan["network"], plan["address"])
         become_init(directory, lock)
-        mount_volumes(plan, trees)
+        mount_volumes(plan, mount_fds)
     except (PodTrouble, OSError, subprocess.SubprocessError) as error:
-        names = (
+        names_by_kind = (
             [{"name": each["name"]} for each in plan["init"]],
             [{"name": each["name"]} for each in plan["containers"]],
         )
-        failed = {"init": names[0], "containers": names[1], "stopped": False, "error": str(error)}
-        write_state(directory, failed)
+        failed_state = {
+            "init": names_by_kind[0],
+            "containers": names_by_kind[1],
+            "stopped": False,
+            "error": str(error),
+        }
+        write_state(directory, failed_state)
         return
     asyncio.run(_run_pod(Pod(directory, plan, is_root=is_root), listener, ports))
