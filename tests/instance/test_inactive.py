@@ -246,7 +246,8 @@ def test_the_oldest_go_beyond_either_limit(
 
     assert jobs_to_purge(jobs, len(jobs), kept, 100.0) == [each.id for each in jobs[:gone]]
     assert (
-        jobs_to_purge(jobs, len(jobs), kept, 100.0, max_jobs=1) == [each.id for each in jobs[:gone]][:1]
+        jobs_to_purge(jobs, len(jobs), kept, 100.0, max_jobs=1)
+        == [each.id for each in jobs[:gone]][:1]
     )
 
 
