@@ -1,5 +1,6 @@
 """What each event leaves in a job, to the last field."""
 
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -110,6 +111,18 @@ def test_annotations_are_merged_and_taken_away_by_null() -> None:
 
 def nested(depth: int) -> dict[str, Any]:
     return {"a": 1} if depth == 1 else {"a": nested(depth - 1)}
+
+
+def listed(depth: int) -> Any:
+    return 1 if depth == 0 else [listed(depth - 1)]
+
+
+@pytest.mark.parametrize("make", [listed, lambda depth: [{"b": listed(depth - 2)}]])
+def test_lists_are_nested_no_deeper_than_objects(make: Callable[[int], Any]) -> None:
+    """All users have them in their lists of jobs, and clients read so many levels at most."""
+    assert job("validate", event("memo", a=make(31))).memo["a"]
+    with pytest.raises(BadFormat, match="objects and lists are nested more than 32 deep"):
+        job("validate", event("memo", a=make(32)))
 
 
 def test_objects_are_nested_no_deeper_than_32() -> None:

@@ -89,6 +89,8 @@ def test_resources_are_not_nested_without_end() -> None:
         (spec({**NODE, "with": {}}), "resources[0].with is not a list"),
         (spec({**NODE, "with": [{"type": "core"}]}), "resources[0].with[0].count is neither"),
         (spec({**SLOT, "label": None}), "resources[0].label is missing"),
+        (spec({**CORE, "label": []}, SLOT), "resources[0].label is not a string"),
+        (spec({**SLOT, "exclusive": []}), "resources[0].exclusive is not true or false"),
         (spec({**SLOT, "with": []}), "resources[0].with is empty"),
         (spec(tasks=[]), "tasks does not hold exactly one task"),
         (spec(tasks=task() * 2), "tasks does not hold exactly one task"),

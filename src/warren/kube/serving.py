@@ -9,7 +9,7 @@ from functools import partial
 from os import PathLike
 from typing import Final
 
-from aiohttp import web
+from aiohttp import web, web_protocol
 from aiohttp.typedefs import Middleware
 
 from warren.base import log
@@ -20,6 +20,8 @@ CLIENT_TIMEOUT: Final = 10.0
 """Seconds within which a client must have asked something, where any user may connect."""
 _KEEP_ALIVE: Final = 3630.0
 """Seconds for which a connection is kept between requests, where its client is known."""
+_LINGERING_TIME: Final = 10.0
+"""Seconds in which what comes after an answer is read and dropped, where few may connect."""
 _GRACE_SECONDS: Final = 1.0
 _BACKLOG: Final = 128
 _RETRY_DELAY: Final = 1.0
@@ -33,6 +35,13 @@ body may be endless, and to decrypt it takes the time of all others.
 """
 _DRAIN_SECONDS: Final = 1.0
 """Seconds in which they are to come."""
+
+_MAX_HEADERS: Final = 32
+"""Headers of a request, of 8 KiB each at most. Clients of Kubernetes send a dozen."""
+
+web_protocol.MAX_MSG_QUEUE_SIZE = 1
+"""Requests of a connection that are read while another one is answered. A client that reads no
+answer has them kept, with all their headers, for as long as it likes."""
 
 _FAIRNESS: Final = Fairness(rest=4.0)
 """Of the time that a request takes much goes by before and after its handler."""
@@ -75,14 +84,19 @@ async def serve(
     limits = limits or ConnectionLimits()
     silent_connections = _SilentConnections(client_timeout)
     app.middlewares[:0] = [silent_connections.note_requests, _drain_body, _fair_middleware(limits)]
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        shutdown_timeout=grace,
+    runner = web.AppRunner(app, shutdown_timeout=grace)
+    await runner.setup()
+    server = runner.server
+    assert server is not None
+    new_connection = partial(
+        _Connection,
+        server,
         lingering_time=0.0,
         keepalive_timeout=client_timeout if close_idle else _KEEP_ALIVE,
     )
-    await runner.setup()
+    protocol_factory = (
+        partial(silent_connections.new_protocol, new_connection) if close_idle else new_connection
+    )
     listener.setblocking(False)
     listener.listen(_BACKLOG)
     loop = asyncio.get_running_loop()
@@ -93,11 +107,6 @@ async def serve(
                 if limits.admit(connection):
                     guest = limits.guest(connection.fileno())
                     delay = 0.0 if guest is None else limits.next_delay(guest, loop.time())
-                    server = runner.server
-                    assert server is not None
-                    protocol_factory = (
-                        partial(silent_connections.new_protocol, server) if close_idle else server
-                    )
                     handshakes.create_task(
                         _accept_when_due(protocol_factory, connection, tls, client_timeout, delay)
                     )
@@ -122,6 +131,29 @@ async def _accept_next(listener: socket.socket, retry_delay: float) -> socket.so
             await asyncio.sleep(retry_delay)
         else:
             return connection
+
+
+class _Connection(web.RequestHandler):
+    """A connection, of which nothing is kept once it is lost."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, server: web.Server, *, keepalive_timeout: float, lingering_time: float
+    ) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=keepalive_timeout,
+            lingering_time=lingering_time,
+            access_log=None,  # type: ignore[arg-type] - as AppRunner gives it
+            max_headers=_MAX_HEADERS,
+        )
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        # Its task and its requests refer to each other until memory is collected.
+        self._messages.clear()
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -169,9 +201,9 @@ class _SilentConnections:
         self._timers: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
         self.note_requests = self._middleware()
 
-    def new_protocol(self, server: web.Server) -> asyncio.BaseProtocol:
+    def new_protocol(self, new_connection: Callable[[], _Connection]) -> asyncio.BaseProtocol:
         """Return the protocol of a connection."""
-        protocol = server()
+        protocol = new_connection()
 
         def give_up() -> None:
             del self._timers[protocol]
@@ -228,16 +260,19 @@ async def serve_limited(
     """
     silent_connections = _SilentConnections(client_timeout)
     app.middlewares.insert(0, silent_connections.note_requests)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE_SECONDS)
+    runner = web.AppRunner(app, shutdown_timeout=_GRACE_SECONDS)
     await runner.setup()
     loop = asyncio.get_running_loop()
     server = runner.server
     assert server is not None
+    new_connection = partial(
+        _Connection, server, lingering_time=_LINGERING_TIME, keepalive_timeout=_KEEP_ALIVE
+    )
 
     def protocol_factory() -> asyncio.BaseProtocol:
         if len(server.connections) >= max_connections:
             return _RefusedConnection()
-        return silent_connections.new_protocol(server)
+        return silent_connections.new_protocol(new_connection)
 
     asyncio_server = await loop.create_server(protocol_factory, sock=listener)
     try:

@@ -27,7 +27,7 @@ SETTABLE_FLAGS: Final = frozenset({"debug", "alloc-bypass", "immutable"})
 """What `set-flags` may name."""
 
 _MAX_DEPTH: Final = 32
-"""Levels of objects in one another, in annotations and memos."""
+"""Levels of objects and lists in one another, in annotations and memos."""
 
 
 class IllegalEvent(UserMistake):
@@ -308,7 +308,7 @@ def _without(names: frozenset[str], name: str) -> frozenset[str]:
 def _merged(old: Mapping[str, Any], new: Mapping[str, Any], depth: int = _MAX_DEPTH) -> Any:
     """Change objects in objects key by key. Null takes a key away, and so does becoming empty."""
     if depth == 0:
-        raise ValueError(f"objects are nested more than {_MAX_DEPTH} deep")
+        raise _too_deep()
     merged = dict(old)
     for name, value in new.items():
         if isinstance(value, Mapping):
@@ -317,11 +317,26 @@ def _merged(old: Mapping[str, Any], new: Mapping[str, Any], depth: int = _MAX_DE
                 _merged(old_value if isinstance(old_value, Mapping) else {}, value, depth - 1)
                 or None
             )
+        elif isinstance(value, list):
+            _check_depth(value, depth - 1)
         if value is None:
             merged.pop(name, None)
         else:
             merged[name] = value
     return merged
+
+
+def _check_depth(value: Any, depth: int) -> None:
+    if not isinstance(value, list | Mapping):
+        return
+    if depth == 0:
+        raise _too_deep()
+    for each in value.values() if isinstance(value, Mapping) else value:
+        _check_depth(each, depth - 1)
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"objects and lists are nested more than {_MAX_DEPTH} deep")
 
 
 def merge_annotations(job: Job, new: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,16 +13,17 @@ import asyncio
 import ctypes
 import json
 import os
-import re
 import signal
 import socket
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
+from warren.base import mountinfo
 from warren.base.childcalls import call_in_child
+from warren.base.mountinfo import Mount
 from warren.base.processes import pids, process_status
 from warren.dws.node import NodeTrouble
 from warren.node import commands
@@ -243,25 +244,11 @@ def mount_ids(process: int, path: str) -> set[int]:
     return {mount.id for mount in _mount_table(process) if mount.point == path}
 
 
-class _Mount(NamedTuple):
-    """A line of mountinfo."""
-
-    id: int
-    parent: int
-    point: str
-
-
-def _mount_table(process: int) -> list[_Mount]:
+def _mount_table(process: int) -> list[Mount]:
     try:
-        table = Path(f"/proc/{process}/mountinfo").read_bytes()
+        return mountinfo.read(Path(f"/proc/{process}"))
     except OSError:
         return []
-    lines = (line.split(b" ", 5) for line in table.removesuffix(b"\n").split(b"\n"))
-    return [_Mount(int(line[0]), int(line[1]), os.fsdecode(_unescape(line[4]))) for line in lines]
-
-
-def _unescape(field: bytes) -> bytes:
-    return re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), field)
 
 
 def _holder(directory: Path) -> int | None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from warren.base import mountinfo
 from warren.base.processes import process_status
 from warren.node import unixsockets
 
@@ -126,7 +127,7 @@ def _has_hidden_files(id: int) -> bool:
 
 def _has_descriptors_in_flight(entry: Path) -> bool:
     """Return whether descriptors wait in a socket to be received."""
-    lines = entry.read_text().splitlines()
+    lines = entry.read_text(errors="replace").splitlines()
     return any(line.startswith("scm_fds:") and int(line.split()[1]) for line in lines)
 
 
@@ -240,7 +241,7 @@ def _own_fdinfo(descriptor: int) -> Path:
 
 
 def _mount_of(entry: Path) -> int:
-    for line in entry.read_text().splitlines():
+    for line in entry.read_text(errors="replace").splitlines():
         if line.startswith("mnt_id:"):
             return int(line.split()[1])
     raise ValueError(entry)
@@ -265,16 +266,14 @@ def _devices_used(id: int) -> Iterator[int]:
             with suppress(OSError):  # a file system that has failed tells nothing
                 yield from _devices_of(_PROC / "self" / "fd" / str(descriptor))
         with suppress(OSError, ValueError):
-            for line in (thread_directory / "maps").read_text(errors="replace").splitlines():
-                major, _, minor = line.split(maxsplit=4)[3].partition(":")
+            # Names of files may hold all that ends a line elsewhere, but for the line feed.
+            for line in filter(None, (thread_directory / "maps").read_bytes().split(b"\n")):
+                major, _, minor = line.split(maxsplit=4)[3].partition(b":")
                 yield os.makedev(int(major, 16), int(minor, 16))
 
 
 def mounted_devices(process: int) -> Iterator[tuple[int, int]]:
     """Return the ids and devices of what a process sees mounted."""
-    with suppress(OSError, ValueError):
-        table = (_PROC / str(process) / "mountinfo").read_text(errors="replace")
-        for line in table.splitlines():
-            id, _, device = line.split(maxsplit=3)[:3]
-            major, _, minor = device.partition(":")
-            yield int(id), os.makedev(int(major), int(minor))
+    with suppress(OSError):
+        for mount in mountinfo.read(_PROC / str(process)):
+            yield mount.id, mount.device

@@ -130,12 +130,15 @@ def _check_resource(resource: Any, path: str, depth: int) -> None:
     _require(depth > 0, "resources", f"is nested more than {_DEEPEST} deep")
     _require(isinstance(resource, Mapping), path, "is not an object")
     _require(isinstance(resource.get("type"), str), f"{path}.type", "is not a string")
+    exclusive = resource.get("exclusive", False)
+    _require(isinstance(exclusive, bool), f"{path}.exclusive", "is not true or false")
     _min_count(resource, path)
     children = resource.get("with", [])
     _require(isinstance(children, list), f"{path}.with", "is not a list")
     if resource["type"] == "slot":
         _require(isinstance(resource.get("label"), str), f"{path}.label", "is missing")
         _require(bool(children), f"{path}.with", "is empty")
+    _require(isinstance(resource.get("label", ""), str), f"{path}.label", "is not a string")
     for index, child in enumerate(children):
         _check_resource(child, f"{path}.with[{index}]", depth - 1)
 

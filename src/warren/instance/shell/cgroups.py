@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from warren.base import mountinfo
 from warren.base.processes import send_signal
 
 _FREEZE_CHECKS: Final = 50
@@ -145,8 +146,9 @@ def _hierarchies(proc: Path) -> Iterator[tuple[Path, Path, tuple[str, ...]]]:
     if this kernel can kill in them.
     """
     try:
-        memberships = [line.split(":", 2) for line in (proc / "cgroup").read_text().splitlines()]
-        mounts = [line.split() for line in (proc / "mountinfo").read_text().splitlines()]
+        lines = os.fsdecode((proc / "cgroup").read_bytes()).split("\n")
+        memberships = [line.split(":", 2) for line in lines if line]
+        mounts = mountinfo.read(proc)
     except OSError:
         return
     for version, controller, kill_files in (
@@ -154,13 +156,14 @@ def _hierarchies(proc: Path) -> Iterator[tuple[Path, Path, tuple[str, ...]]]:
         ("cgroup", "freezer", ("freezer.state",)),
     ):
         for mount in mounts:
-            kind, _, options = mount[mount.index("-") + 1 :][:3]
-            if kind != version or (controller and controller not in options.split(",")):
+            if mount.type != version:
+                continue
+            if controller and controller not in mount.super_options.split(","):
                 continue
             for _, controllers, path in memberships:
-                if controller in controllers.split(",") and path.startswith(mount[3]):
-                    relative = path.removeprefix(mount[3]).lstrip("/")
-                    yield Path(mount[4]), Path(mount[4]) / relative, kill_files
+                if controller in controllers.split(",") and path.startswith(mount.root):
+                    relative = path.removeprefix(mount.root).lstrip("/")
+                    yield Path(mount.point), Path(mount.point) / relative, kill_files
 
 
 def _kill_one(directory: Path) -> None:
@@ -197,7 +200,7 @@ def _is_frozen(directory: Path) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
     finally:
