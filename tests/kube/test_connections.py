@@ -1,9 +1,11 @@
 """Connections to a server on loopback, which every user of the machine can reach."""
 
 import asyncio
+import gc
 import os
 import resource
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -330,4 +332,67 @@ async def test_a_refused_request_with_a_body_does_not_cost_the_connection(
             assert answer.startswith(b"HTTP/1.1 403 ")
             length = int(answer.lower().partition(b"content-length: ")[2].split()[0])
             await reader.readexactly(length)
+        writer.close()
+
+
+def waiting_requests() -> int:
+    """Return how many requests have been read and are not answered, of all connections."""
+    handlers = (each for each in gc.get_objects() if isinstance(each, web.RequestHandler))
+    return sum(len(each._messages) for each in handlers)
+
+
+@really
+async def test_of_a_client_that_reads_no_answer_one_request_waits_until_it_is_lost(
+    listener: socket.socket,
+) -> None:
+    """Each may have a quarter of a megabyte of headers."""
+    loop = asyncio.get_running_loop()
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=bytes(2**24))
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    gc.collect()
+    gc.disable()
+    try:
+        async with alongside(serving.serve(app, listener)):
+            with socket.socket() as one:
+                one.setblocking(False)
+                await loop.sock_connect(one, listener.getsockname())
+                one.sendall(ASKED * 20)
+                while not waiting_requests():
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)
+                assert waiting_requests() == 1
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            while waiting_requests():
+                await asyncio.sleep(0.01)
+    finally:
+        gc.enable()
+
+
+@really
+async def test_requests_that_come_before_the_last_was_answered_are_answered(
+    listener: socket.socket,
+) -> None:
+    async with alongside(serving.serve(web.Application(), listener)):
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(ASKED * 20)
+        for _ in range(20):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 404")
+            await reader.readuntil(b"404: Not Found")
+        writer.close()
+
+
+@pytest.mark.parametrize(("count", "status"), [(30, b"404"), (40, b"400")])
+@really
+async def test_a_request_has_so_many_headers_and_no_more(
+    listener: socket.socket, count: int, status: bytes
+) -> None:
+    headers = b"".join(b"X-%d: y\r\n" % number for number in range(count))
+    async with alongside(serving.serve(web.Application(), listener)):
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(b"GET / HTTP/1.1\r\nHost: here\r\n" + headers + b"\r\n")
+        assert (await reader.readline()).split()[1] == status
         writer.close()

@@ -146,7 +146,7 @@ class _Connection(web.RequestHandler):
             loop=asyncio.get_running_loop(),
             keepalive_timeout=keepalive_timeout,
             lingering_time=lingering_time,
-            access_log=None,  # type: ignore[arg-type] - as AppRunner gives it
+            access_log=None,  # type: ignore[arg-type]
             max_headers=_MAX_HEADERS,
         )
 
