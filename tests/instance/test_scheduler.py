@@ -2,11 +2,12 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
+import pytest
 
 from tests.harness.virtual import EPOCH, VirtualClock
 from tests.instance.lives import spec
@@ -443,6 +444,25 @@ async def test_the_depth_is_that_of_each_user_and_what_was_foreseen_is_so() -> N
     assert (own["kind"], other["kind"]) == ("depth", "turn")
     assert (own["before"], other["before"]) == (2, 2)
     assert desk.served == [1, 5]
+
+
+@virtually
+async def test_what_is_wrong_inside_costs_one_job_and_not_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read(jobspec: Mapping[str, Any]) -> None:
+        raise TypeError("unhashable type: 'list'")
+
+    async with opened() as desk:
+        with monkeypatch.context() as wrong:
+            wrong.setattr("warren.instance.scheduler.from_jobspec", read)
+            desk.ask(1)
+        desk.ask(2)
+        await settle()
+
+    (answer,) = [each for each in desk.answers if each["id"] == 1]
+    assert (answer["type"], answer["note"][:14]) == (DENY, "internal error")
+    assert desk.served == [2]
 
 
 @virtually

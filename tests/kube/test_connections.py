@@ -361,12 +361,12 @@ async def test_of_a_client_that_reads_no_answer_one_request_waits_until_it_is_lo
                 one.setblocking(False)
                 await loop.sock_connect(one, listener.getsockname())
                 one.sendall(ASKED * 20)
-                while not waiting_requests():
+                while not waiting_requests():  # noqa: ASYNC110 - no news of it
                     await asyncio.sleep(0.01)
                 await asyncio.sleep(0.1)
                 assert waiting_requests() == 1
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            while waiting_requests():
+            while waiting_requests():  # noqa: ASYNC110 - no news of it
                 await asyncio.sleep(0.01)
     finally:
         gc.enable()

@@ -200,6 +200,21 @@ def test_what_a_release_has_left_does_not_keep_the_next_one_from_its_work(
     assert list((tmp_path / "rabbit1").iterdir()) == []
 
 
+def test_a_volume_is_released_however_deep_its_directories_are(flash: DirectoryFlash) -> None:
+    asyncio.run(flash.make(volume()))
+    here = os.open(flash.files_path("rabbit1", "a"), os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.mkdir("locked", 0o000, dir_fd=here)
+    os.close(here)
+
+    asyncio.run(flash.release("rabbit1", "a"))
+    assert list((flash.files_path("rabbit1", "a").parent.parent).iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("path", "own"),
     [

@@ -91,6 +91,12 @@ class _Column(msgspec.Struct, frozen=True, kw_only=True):
             return repr(value) if self.conversion == "r" else value
         if not isinstance(value, int | float):
             return str(value)
+        try:
+            return self._convert_number(value)
+        except (ValueError, OverflowError, OSError):  # no clock and no calendar goes so far
+            return str(value)
+
+    def _convert_number(self, value: float) -> Any:
         match self.conversion:
             case "D":
                 return _local(value).strftime("%Y-%m-%dT%H:%M:%S") if value else ""

@@ -300,8 +300,7 @@ class PodReconciler:
             async with aclosing(self._runner.follow(item.uid)) as states:  # type: ignore[type-var]
                 async for _ in states:
                     self.reconciler.add(item)
-        except (NodeTrouble, OSError, ValueError) as trouble:
-            # One pod's trouble, of whatever kind, is not that of the others.
+        except Exception as trouble:  # one pod's is not that of the others
             log.warning("pod not followed", pod=str(item.key), reason=str(trouble))
             await asyncio.sleep(_FOLLOW_RETRY_DELAY)
         finally:

@@ -65,7 +65,14 @@ class RotatingLog:
         self._output.close()
 
     def _open(self) -> TextIO:
-        return open(rotate(self._path, self._max_bytes), "a", buffering=1, opener=_open_private)
+        return open(
+            rotate(self._path, self._max_bytes),
+            "a",
+            buffering=1,
+            encoding="utf-8",
+            errors="backslashreplace",
+            opener=_open_private,
+        )
 
 
 def ignore_write_errors(output: TextIO) -> TextIO:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from warren.base import log
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance import keys
@@ -22,7 +23,7 @@ from warren.instance.kvs import Kvs, Operation, put
 from warren.instance.protocols import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.servicetables import Sched
 from warren.lifecycle import urgency
-from warren.rfc import canonical, resource_set
+from warren.rfc import canonical, fluid, resource_set
 from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
@@ -108,6 +109,11 @@ class JobScheduler:
             refusal = self._graph.infeasibility(request)
         except UserMistake as mistake:
             self._reply({"id": job, "type": DENY, "note": str(mistake)})
+            return
+        except Exception:  # a bug may cost one job, not all
+            log.exception("job not scheduled", job=fluid.f58(job))
+            note = "internal error: the scheduler cannot read what the job asks for"
+            self._reply({"id": job, "type": DENY, "note": note})
             return
         if refusal is not None:
             self._reply({"id": job, "type": DENY, "note": refusal.reason})

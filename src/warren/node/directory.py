@@ -6,7 +6,7 @@ leaves either a whole volume or rubbish that is not counted.
 """
 
 import os
-import shutil
+import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -145,16 +145,22 @@ def _read_record(volume: Path) -> Record | None:
 
 
 def _remove(tree: Path) -> None:
-    """Remove a tree if it is there, whatever its user has forbidden."""
+    """Remove a tree if it is there, whatever its user has forbidden, and however deep it is.
+
+    Raises NodeTrouble.
+    """
     if not tree.exists():
         return
     if os.geteuid() != 0:
         # Root needs no leave, and might be led through a link by a process that still writes there.
-        for directory, below, _ in os.walk(tree):
-            for path in (os.path.join(directory, name) for name in below):
-                if not os.path.islink(path):
-                    os.chmod(path, 0o700)
-    shutil.rmtree(tree)
+        _run_quietly("chmod", "-R", "u+rwx", "--", str(tree))
+    _run_quietly("rm", "-rf", "--one-file-system", "--", str(tree))
+    if tree.exists():
+        raise NodeTrouble(f"{tree} cannot be removed: see what rm -rf says of it")
+
+
+def _run_quietly(*argv: str) -> None:
+    subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
 P = ParamSpec("P")

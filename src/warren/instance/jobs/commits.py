@@ -7,6 +7,7 @@ added before it are on disk, and none of those that others may see comes earlier
 import asyncio
 from collections.abc import Callable
 
+from warren.base import log
 from warren.instance.kvs import Kvs, Operation
 
 
@@ -45,4 +46,7 @@ class Commits:
             if operations:
                 await self._kvs.commit(operations)
             for action in actions:
-                action()
+                try:
+                    action()
+                except Exception:  # a bug may cost one action, not all
+                    log.exception("action after a commit failed")

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from warren.base import log
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance import keys
@@ -396,7 +397,10 @@ class JobManager:
                 answer = await self._handle.rpc(topic, payload)
             except RpcError as error:
                 answer = error
-            then(answer)
+            try:
+                then(answer)
+            except Exception:  # a bug may cost one answer, not all
+                log.exception("answer not taken", topic=topic)
 
         def begin_asking() -> None:
             assert self._tasks is not None
