@@ -28,6 +28,9 @@ WORKERS: Final = 16
 costs 2 KiB; but all volumes of each are made at a time, and wait for the lock of their disk, for
 so long. Where one user's shares are all of them, other users' are the next."""
 
+_RECORD_WORKERS: Final = 4
+"""Records of flash that are let go of at a time: a request each."""
+
 
 class _GivenUp(Exception):
     """What was being made is to be deleted."""
@@ -64,6 +67,9 @@ class NodeStorageReconciler:
             workers=WORKERS,
             timeout=timeout,
             user=user_getter(self._shares),
+        )
+        self.record_reconciler: Reconciler[Key] = Reconciler(
+            "rabbit records", self.reconcile_record, workers=_RECORD_WORKERS
         )
         self.announcer: Reconciler[Key] = Reconciler(
             "rabbit node", self.announce, workers=1, timeout=timeout
@@ -144,8 +150,7 @@ class NodeStorageReconciler:
         raw_share, raw_block = self._shares.get(key), self._block_storages.get(key)
         block = None if raw_block is None else read(raw_block, NnfNodeBlockStorage)
         if raw_share is None:
-            await self._finalize_block(block)
-            return None
+            return None  # what it had is released, and its record is another reconciler's
         current = read(raw_share, NnfNodeStorage)
         if current.metadata.deleting:
             await self._finalize(current)
@@ -160,6 +165,16 @@ class NodeStorageReconciler:
         await self._report(current, trouble)
         if trouble is not None and not trouble.fatal:
             raise trouble
+        return None
+
+    async def reconcile_record(self, key: Key) -> float | None:
+        """Reconcile an NnfNodeBlockStorage whose share is gone.
+
+        It waits for no volumes: not for those of its user, nor for those of others.
+        """
+        raw_block = self._block_storages.get(key)
+        if raw_block is not None and self._shares.get(key) is None:
+            await self._finalize_block(read(raw_block, NnfNodeBlockStorage))
         return None
 
     async def _finalize(self, current: NnfNodeStorage) -> None:
@@ -177,14 +192,10 @@ class NodeStorageReconciler:
         )
         await perform(self._client, [change])
 
-    async def _finalize_block(self, block: NnfNodeBlockStorage | None) -> None:
+    async def _finalize_block(self, block: NnfNodeBlockStorage) -> None:
         """Let go of a record of flash, whose volumes have none any more."""
         own_finalizers = {labels.NODE_BLOCK_STORAGE_FINALIZER, labels.NODE_STORAGE_FINALIZER}
-        if (
-            block is not None
-            and block.metadata.deleting
-            and own_finalizers & {*block.metadata.finalizers}
-        ):
+        if block.metadata.deleting and own_finalizers & {*block.metadata.finalizers}:
             other_finalizers = [
                 each for each in block.metadata.finalizers if each not in own_finalizers
             ]
@@ -210,13 +221,17 @@ class NodeStorageReconciler:
         key = key_of(obj)
         if obj["metadata"].get("deletionTimestamp") and key in self._making:
             self._making[key].cancel()
-        self.reconciler.add(key)
+        self._add(key)
 
     def _block_changed(self, obj: Object) -> None:
         # What is ready has nothing new for a rabbit, which would look at its volumes for nothing.
         is_deleting = "deletionTimestamp" in obj["metadata"]
         if is_deleting or not obj.get("status", {}).get("ready"):
-            self.reconciler.add(key_of(obj))
+            self._add(key_of(obj))
+
+    def _add(self, key: Key) -> None:
+        is_record_alone = self._shares.get(key) is None
+        (self.record_reconciler if is_record_alone else self.reconciler).add(key)
 
     async def _make_unless_deleted(
         self, current: NnfNodeStorage, block: NnfNodeBlockStorage | None

@@ -62,6 +62,8 @@ class LoopDisk:
         self._piece = piece
         self._backing = device or directory / "disk.img"
         self._extents = Extents(directory / "volumes")
+        self._turns = asyncio.Lock()
+        """Of this process, at the lock that all processes have."""
 
     async def capacity(self) -> int:
         try:
@@ -262,15 +264,17 @@ class LoopDisk:
     async def _locked(self) -> AsyncIterator[None]:
         """Keep all others away from the disk's records and loop devices, in any process."""
         try:
-            await in_thread(_make_private, self._directory)
-            with (self._directory / "lock").open("wb") as lock_file:
-                for _ in range(_LOCK_TRIES):
-                    if _lock(lock_file.fileno()):
-                        break
-                    await asyncio.sleep(_LOCK_PAUSE)
-                else:
-                    raise NodeTrouble(f"the disk of {self._group} is busy")
-                yield
+            # One after the other: of many that look for the lock now and then, one has it by luck.
+            async with self._turns:
+                await in_thread(_make_private, self._directory)
+                with (self._directory / "lock").open("wb") as lock_file:
+                    for _ in range(_LOCK_TRIES):
+                        if _lock(lock_file.fileno()):
+                            break
+                        await asyncio.sleep(_LOCK_PAUSE)
+                    else:
+                        raise NodeTrouble(f"the disk of {self._group} is busy")
+                    yield
         except OSError as error:
             raise NodeTrouble(f"{error.filename or self._backing}: {error.strerror}") from error
 
