@@ -385,6 +385,32 @@ async def test_requests_that_come_before_the_last_was_answered_are_answered(
         writer.close()
 
 
+@really
+async def test_a_client_that_goes_within_a_body_is_no_error(
+    listener: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def read(request: web.Request) -> web.Response:
+        begun.set()
+        try:
+            await request.read()
+        finally:
+            over.set()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/", read)
+    async with alongside(serving.serve(app, listener)):
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(posted(100) + b"half of it")
+        await begun.wait()
+        writer.transport.abort()
+        await over.wait()
+        await asyncio.sleep(0.1)
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize(("count", "status"), [(30, b"404"), (40, b"400")])
 @really
 async def test_a_request_has_so_many_headers_and_no_more(

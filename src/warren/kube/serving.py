@@ -162,7 +162,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 @web.middleware
 async def _drain_body(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Read a little of a body that the handler has left; the connection ends where more comes."""
-    answer = await handler(request)
+    try:
+        answer = await handler(request)
+    except ConnectionError:
+        if request.transport is not None and not request.transport.is_closing():
+            raise
+        return web.Response(status=400)  # its client has gone within the body, and reads nothing
     bytes_left = _MAX_DRAINED_BYTES
     # What is wrong with the body changes nothing about the answer.
     with suppress(Exception):
