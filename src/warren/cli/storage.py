@@ -74,7 +74,7 @@ def list_rabbits(statedir: StateDir, as_json: bool) -> None:
             each["status"],
             human(each["capacity"]),
             human(each["allocated"]),
-            human(each["capacity"] - each["allocated"]),
+            human(max(0, each["capacity"] - each["allocated"])),
             hostlist.encode(each["computes"]),
             ",".join(each["workflows"]),
             ",".join(each["persistent"]),
@@ -140,7 +140,8 @@ def _allocated_bytes(
     """Return how many bytes of flash volumes take on each rabbit."""
     allocated: Counter[str] = Counter()
     for block_storage in block_storages:
-        sizes = (each["capacity"] for each in block_storage["spec"]["allocations"])
+        allocations = block_storage["spec"].get("allocations") or ()
+        sizes = (each.get("capacity", 0) for each in allocations)
         allocated[block_storage["metadata"]["namespace"]] += sum(sizes)
     for share in shares:
         if "blockReference" not in share["spec"]:  # of an older version

@@ -59,7 +59,7 @@ async def retry_while_full(write: Callable[[], None], interval: float = _POLL_IN
         try:
             write()
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in _FULL_ERRORS:
                 raise
             log.warning("waiting for room", why=error.strerror)
             await asyncio.sleep(interval)

@@ -174,7 +174,7 @@ def _parse_pair(text: str) -> tuple[str, Any]:
         raise UserMistake(f"{text!r} is not of the form KEY=VAL.")
     try:
         return key, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return key, value
 
 

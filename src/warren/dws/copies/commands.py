@@ -25,7 +25,7 @@ _VARIABLES: Final = ("$HOSTFILE", "$UID", "$GID", "$SRC", "$DEST")
 _VARIABLE_PATTERN: Final = re.compile(r"\$\w*")
 _ULIMIT_PATTERN: Final = re.compile(r"\s*ulimit\s+-n\s+(\d+)\s*&&\s*")
 """What the profile of NNF begins with: all of a shell that is understood."""
-_SHELL_PATTERN: Final = re.compile(r"[|&;<>]+.*|.*(`|\$\().*", re.DOTALL)
+_SHELL_OPERATORS: Final = frozenset("();<>|&")
 
 
 class CopyMethod(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,19 +38,28 @@ class CopyMethod(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes a second, at most; 0 is no limit."""
 
 
+def _lexer(command: str) -> shlex.shlex:
+    """Return what splits a command into words, of which a shell's operators are some."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars="".join(sorted(_SHELL_OPERATORS)))
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    return lexer
+
+
 def parse(text: str) -> CopyMethod:
     """Read the command of a profile. Raises UserMistake."""
     ulimit = _ULIMIT_PATTERN.match(text)
     command = text[ulimit.end() :] if ulimit else text
     try:
-        words = shlex.split(command)
+        words = list(_lexer(command))
     except ValueError as error:
         raise UserMistake(f"{text!r} is no command: {error}.") from None
     if not words:
         raise UserMistake("The command is empty: name a program, $SRC and $DEST.")
     for word in words:
-        if _SHELL_PATTERN.fullmatch(word):
+        if "`" in word or (word and _SHELL_OPERATORS.issuperset(word)):
             raise UserMistake(f"{word!r} is a shell's, and the command is run without one.")
+    for word in words:
         for name in _VARIABLE_PATTERN.findall(word):
             if name not in _VARIABLES:
                 remedy = did_you_mean(name, _VARIABLES) or "Take " + ", ".join(_VARIABLES)
