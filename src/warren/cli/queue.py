@@ -97,9 +97,14 @@ def _parse_timeout(
 @statedir_option
 @json_option
 @click.option(
-    "-q", "--queue", "wanted", metavar="QUEUE,...", multiple=True, help="List only these queues."
+    "-q",
+    "--queue",
+    "queue_names",
+    metavar="QUEUE,...",
+    multiple=True,
+    help="List only these queues.",
 )
-def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
+def list_(state: StateDir, as_json: bool, queue_names: tuple[str, ...]) -> None:
     """List queues with the time limits and sizes of their jobs.
 
     The default queue has an asterisk. EN: whether it accepts jobs; ST: whether it starts jobs, or
@@ -111,11 +116,13 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
         return config, await _statuses(handle, None)
 
     config, statuses = ask_instance(state, query)
-    names = [name for word in wanted for name in word.split(",")]
+    names = [name for word in queue_names for name in word.split(",")]
     for name in names:
         if name not in statuses:
-            queue_names = [each for each in statuses if each is not None]
-            raise UserMistake(f"There is no queue {name!r}: {policies.queue_choices(queue_names)}.")
+            existing_names = [each for each in statuses if each is not None]
+            raise UserMistake(
+                f"There is no queue {name!r}: {policies.queue_choices(existing_names)}."
+            )
     rows = queue_rows(config, {n: s for n, s in statuses.items() if not names or n in names})
     if as_json:
         print_json({"queues": rows})
