@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from warren.cli.outputformat import EMPTY, Format, Row, fsd, percentage, sort_rows
+from warren.cli.outputformat import EMPTY_TEXTS, Format, Row, fsd, percentage, sort_rows
 from warren.rfc.errors import BadFormat
 
 HEADINGS = {"id": "ID", "name": "NAME", "t": "T", "n": "N", "a.b": "A.B"}
@@ -222,7 +222,7 @@ def test_a_cell_has_the_width_it_was_given_and_at_most_the_length(layout: str, v
 
     assert len(cell) >= width
     assert len(cell) <= max(width, 9 if ".9" in layout else 3)
-    if "h" in layout and str(value) in EMPTY:
+    if "h" in layout and str(value) in EMPTY_TEXTS:
         assert "-" in cell
 
 

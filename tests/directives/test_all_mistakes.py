@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.directives.rulebook import CAPACITY, NNF, RULES, WORD
-from warren.directives.diagnostics import MOST_SHOWN, Finding, Mistakes
-from warren.directives.parse import LONGEST_WORD
+from warren.directives.diagnostics import MAX_SHOWN, Finding, Mistakes
+from warren.directives.parse import MAX_WORD_LENGTH
 from warren.directives.rules import ArgumentRule, Rule, check_directives, from_object
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=scratch"
@@ -90,7 +90,7 @@ def test_a_rule_that_cannot_be_read_is_an_admins_to_correct() -> None:
 
 
 def test_an_argument_is_as_long_as_a_path_at_most() -> None:
-    longest = "/" + "a" * (LONGEST_WORD - len("source=/"))
+    longest = "/" + "a" * (MAX_WORD_LENGTH - len("source=/"))
     copy = f"#DW copy_in source={longest} destination=/b"
     assert told(copy) == []
     assert told(copy.replace("=/a", "=/aa")) == [
@@ -99,10 +99,10 @@ def test_an_argument_is_as_long_as_a_path_at_most() -> None:
 
 
 def test_many_mistakes_are_counted_and_not_all_shown() -> None:
-    findings = check_directives(["#DW x"] * (MOST_SHOWN + 3), RULES).findings
+    findings = check_directives(["#DW x"] * (MAX_SHOWN + 3), RULES).findings
     mistakes = Mistakes(findings)
-    assert mistakes.text_with_carets.count("#DW x\n    ^\nUnknown command") == MOST_SHOWN
-    assert str(mistakes).splitlines()[MOST_SHOWN:] == ["There are 3 more."]
+    assert mistakes.text_with_carets.count("#DW x\n    ^\nUnknown command") == MAX_SHOWN
+    assert str(mistakes).splitlines()[MAX_SHOWN:] == ["There are 3 more."]
 
 
 # What rules may be (section 2)

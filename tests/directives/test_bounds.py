@@ -4,15 +4,15 @@ import pytest
 
 from warren.directives.capacity import suggestion
 from warren.directives.diagnostics import (
-    MOST_SHOWN,
+    MAX_SHOWN,
     Finding,
     Mistake,
     Mistakes,
     did_you_mean,
     raise_mistakes,
 )
-from warren.directives.parse import LONGEST_WORD, try_parse
-from warren.directives.patterns import LARGEST_PROGRAM, BadPattern, occurs
+from warren.directives.parse import MAX_WORD_LENGTH, try_parse
+from warren.directives.patterns import MAX_PROGRAM_STEPS, BadPattern, occurs
 from warren.directives.rules import ArgumentRule, Rule, check_directives
 
 # Mistakes
@@ -59,8 +59,8 @@ def test_the_only_mistake_is_told_as_it_is_and_several_together() -> None:
 def test_of_many_mistakes_the_first_are_told_and_the_rest_counted(
     more: int, told: str | None
 ) -> None:
-    lines = str(Mistakes([finding(0, 1)] * (MOST_SHOWN + more))).splitlines()
-    assert lines == ["No. Try b."] * MOST_SHOWN + ([told] if told else [])
+    lines = str(Mistakes([finding(0, 1)] * (MAX_SHOWN + more))).splitlines()
+    assert lines == ["No. Try b."] * MAX_SHOWN + ([told] if told else [])
 
 
 @pytest.mark.parametrize(("length", "suggested"), [(128, True), (129, False)])
@@ -81,9 +81,9 @@ def test_a_text_that_is_empty_is_wrong_at_its_beginning() -> None:
 
 
 def test_a_word_that_is_too_long_is_shown_by_its_first_letter() -> None:
-    begun = mistake(f"#DW jobdw {'a' * (LONGEST_WORD + 1)}")
+    begun = mistake(f"#DW jobdw {'a' * (MAX_WORD_LENGTH + 1)}")
     assert (begun.start, begun.end) == (10, 11)
-    assert try_parse(f"#DW jobdw {'a' * LONGEST_WORD}").mistakes == ()
+    assert try_parse(f"#DW jobdw {'a' * MAX_WORD_LENGTH}").mistakes == ()
 
 
 @pytest.mark.parametrize("value", ["'a'", "''", '"a"', "a'b"])
@@ -160,9 +160,9 @@ def is_refused(pattern: str) -> bool:
 
 
 def test_a_pattern_has_so_many_steps_and_groups_and_no_more() -> None:
-    assert not is_refused("x" * LARGEST_PROGRAM)
-    assert is_refused("x" * (LARGEST_PROGRAM + 1))
-    assert is_refused("|".join(["x" * (LARGEST_PROGRAM // 2)] * 2))
+    assert not is_refused("x" * MAX_PROGRAM_STEPS)
+    assert is_refused("x" * (MAX_PROGRAM_STEPS + 1))
+    assert is_refused("|".join(["x" * (MAX_PROGRAM_STEPS // 2)] * 2))
     assert not is_refused("(" * 50 + "x" + ")" * 50)
     assert is_refused("(" * 51 + "x" + ")" * 51)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.directives.parse import LONGEST_WORD
+from warren.directives.parse import MAX_WORD_LENGTH
 from warren.directives.patterns import BadPattern, occurs
 
 TEXTS = ("", "a", "ab", "ba", "aab", "b1", "aaaa", "a,b", "A", "-", "a b")
@@ -72,10 +72,10 @@ def test_what_go_does_not_know_is_no_pattern(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [
-        (r"^(\w+-?)+$", "a" * (LONGEST_WORD - 1) + ","),
-        (r"^(a|a)*$", "a" * (LONGEST_WORD - 1) + ","),
-        (r"^(a*)*(a*)*$", "a" * (LONGEST_WORD - 1) + ","),
-        (r"\d+\d+\d+\d+\d+$", "1" * (LONGEST_WORD - 1) + ","),
+        (r"^(\w+-?)+$", "a" * (MAX_WORD_LENGTH - 1) + ","),
+        (r"^(a|a)*$", "a" * (MAX_WORD_LENGTH - 1) + ","),
+        (r"^(a*)*(a*)*$", "a" * (MAX_WORD_LENGTH - 1) + ","),
+        (r"\d+\d+\d+\d+\d+$", "1" * (MAX_WORD_LENGTH - 1) + ","),
         ("^" + "a?" * 60 + "a" * 60 + "$", "a" * 59),
     ],
 )

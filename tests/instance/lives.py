@@ -15,7 +15,7 @@ from warren.instance import keys, users
 from warren.instance.config import Config
 from warren.instance.configservice import LiveConfig
 from warren.instance.ingest import Frobnicator, Ingest, Validator
-from warren.instance.jobinfo import LARGEST, JobInfo
+from warren.instance.jobinfo import LARGEST_ANSWER, JobInfo
 from warren.instance.joblist import MOST_BYTES, JobList
 from warren.instance.jobs.jobtap import Jobtap, Plugin
 from warren.instance.jobs.manager import JobManager
@@ -97,9 +97,9 @@ class PaperScheduler:
             assert "scheduling" not in r
             self.back.setdefault(job, set()).update(ranks)
 
-    def hello(self, job: JobId, r: Message, free: Collection[int]) -> str | None:
+    def hello(self, job: JobId, r: Message, freed: Collection[int]) -> str | None:
         self.given[job] = r
-        self.back[job] = set(free)
+        self.back[job] = set(freed)
         return None
 
     async def give(self, job: JobId) -> None:
@@ -307,7 +307,7 @@ async def alive(
     clock: Clock | None = None,
     generous: bool = True,
     seconds: float = 1.0,
-    largest_lookup: int = LARGEST,
+    largest_lookup: int = LARGEST_ANSWER,
     max_comparisons: int = MAX_COMPARISONS,
     most_bytes: int = MOST_BYTES,
 ) -> AsyncIterator[Life]:
@@ -331,7 +331,7 @@ async def alive(
     bus.register("job-info", JobInfo(kvs, manager, largest=largest_lookup).methods())
     listing = JobList(
         manager,
-        queues=bool(config.queues),
+        count_by_queue=bool(config.queues),
         private=config.job_list.private,
         max_comparisons=max_comparisons,
         most_bytes=most_bytes,

@@ -236,7 +236,7 @@ async def do(kvs: Kvs, oracle: Oracle, transaction: Sequence[Operation], strict:
     assert refused == expected
 
 
-each_size = pytest.mark.parametrize("pack", [packs.LARGEST, 150], ids=["roomy", "narrow"])
+each_size = pytest.mark.parametrize("pack", [packs.LARGEST_PACK, 150], ids=["roomy", "narrow"])
 """Packs of the size that they have, and packs in which little has room."""
 
 anyhow: Callable[[Any], Any] = settings(deadline=None, max_examples=60)

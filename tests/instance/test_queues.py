@@ -552,7 +552,7 @@ async def test_an_update_is_judged_as_a_submission_is(
 ) -> None:
     async with alive(config=SITE, look_up_user=known({GUEST: User("bob")})) as life:
         job = jobspec.update(spec(duration=600), {"attributes.system.queue": "batch"})
-        asked = life.queues.resolve_updates(job, updates, GUEST, owner=owner)
+        asked = life.queues.resolve_updates(job, updates, GUEST, by_owner=owner)
         if isinstance(result, str):
             with pytest.raises(RpcError, match=result):
                 await asked
@@ -567,11 +567,11 @@ async def test_a_job_in_a_closed_queue_may_change_but_not_come_from_another_one(
         await ask(life, "queue-enable", enable=False, all=True, reason="we move")
         shorter, away = {"attributes.system.duration": 60}, {"attributes.system.queue": "batch"}
 
-        assert await life.queues.resolve_updates(job, shorter, GUEST, owner=False) == shorter
+        assert await life.queues.resolve_updates(job, shorter, GUEST, by_owner=False) == shorter
         with pytest.raises(RpcError, match="job submission to batch is disabled: we move"):
-            await life.queues.resolve_updates(job, away, GUEST, owner=False)
+            await life.queues.resolve_updates(job, away, GUEST, by_owner=False)
         assert (
-            await life.queues.resolve_updates(job, away, OWNER, owner=True)
+            await life.queues.resolve_updates(job, away, OWNER, by_owner=True)
         ).keys() > away.keys()
 
 
@@ -581,7 +581,7 @@ async def test_the_owner_is_not_held_to_the_limits_of_a_queue() -> None:
         job = jobspec.update(spec(duration=600), {"attributes.system.queue": "debug"})
         longer = {"attributes.system.duration": 1e6}
 
-        assert await life.queues.resolve_updates(job, longer, GUEST, owner=True) == longer
+        assert await life.queues.resolve_updates(job, longer, GUEST, by_owner=True) == longer
 
 
 # With real parts

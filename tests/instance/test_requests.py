@@ -257,7 +257,7 @@ async def test_the_log_of_no_job_is_longer_than_readers_of_the_journal_can_read(
 
         assert told["id"] == job
         assert len(told["events"]) == 1000
-        assert len(bytes(message.pack(told))) < message.LONGEST
+        assert len(bytes(message.pack(told))) < message.LONGEST_MESSAGE
 
 
 async def taken(life: Life, job: JobId, size: int) -> bool | None:

@@ -142,7 +142,7 @@ async def test_what_would_not_go_into_one_message_goes_into_several() -> None:
         await instance.until(job)
 
         assert {len(data) for data in instance.printed(job).values()} == {5_000_000}
-        assert max(sizes) < message.LONGEST / 4
+        assert max(sizes) < message.LONGEST_MESSAGE / 4
 
 
 # Ends

@@ -143,7 +143,7 @@ async def fill(task: int) -> int:
 
 @really
 async def test_a_task_that_is_not_attached_to_waits_and_loses_nothing() -> None:
-    terminal = WatchedTerminal(most=10)
+    terminal = WatchedTerminal(max_unseen=10)
     async with opened(terminal) as task:
         reading = asyncio.create_task(terminal.read())
         await fill(task)
@@ -185,7 +185,7 @@ async def test_what_is_never_attached_to_is_written_down_in_the_end(looked: bool
 
 @really
 async def test_what_an_ended_task_has_left_prints_no_more_than_is_kept() -> None:
-    terminal = WatchedTerminal(most=10, drain_timeout=0.01)
+    terminal = WatchedTerminal(max_unseen=10, drain_timeout=0.01)
     async with opened(terminal) as task:
         terminal.on_task_end()
         written = await fill(task)

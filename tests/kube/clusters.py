@@ -107,7 +107,9 @@ async def stored(
     """A store with all kinds, for the length of a block."""
     clock = clock or virtual.VirtualClock()
     admission = admission or Doorman()
-    store = Store(journal or MemoryJournal(), clock, admission, history=history, limit=limit)
+    store = Store(
+        journal or MemoryJournal(), clock, admission, history=history, rewrite_limit=limit
+    )
     async with alongside(store.run()):
         await _define(store)
         yield store

@@ -36,7 +36,7 @@ def cluster(request: pytest.FixtureRequest, pki: Path) -> Cluster:
         case "local" | "https":
             ours = LocalCluster(pki) if request.param == "local" else HttpsCluster(pki)
             if short:
-                ours.history = lambda: History(length=4)
+                ours.history = lambda: History(max_changes=4)
             return ours
         case _:
             stay: Stay = request.getfixturevalue("stay")

@@ -231,7 +231,7 @@ async def test_the_pages_of_a_version_are_all_of_that_version(caller: Caller, ma
     assert rest["metadata"]["resourceVersion"] == then
 
 
-@told_to_one(history={"length": 4})
+@told_to_one(history={"max_changes": 4})
 async def test_a_version_that_is_not_known_any_more_is_gone(caller: Caller) -> None:
     query = "resourceVersionMatch=Exact&resourceVersion=1"
     assert await caller.fails("GET", f"{WORKFLOWS}?{query}") == (410, "Expired")

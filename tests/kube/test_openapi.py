@@ -126,8 +126,8 @@ def test_other_writes_may_be_dry_and_strict() -> None:
 def test_no_strategic_merge_patches_are_asked_for() -> None:
     patch = document()["paths"][f"{WORKFLOWS}/{{name}}"]["patch"]
 
-    assert set(patch["requestBody"]["content"]) == set(openapi.PATCHES)
-    assert not [kind for kind in openapi.PATCHES if "strategic" in kind]
+    assert set(patch["requestBody"]["content"]) == set(openapi.PATCH_CONTENT_TYPES)
+    assert not [kind for kind in openapi.PATCH_CONTENT_TYPES if "strategic" in kind]
 
 
 def test_a_namespaced_resource_has_its_paths() -> None:

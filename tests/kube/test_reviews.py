@@ -181,7 +181,9 @@ def test_a_review_without_its_form_is_refused_with_the_path(
 
 
 def test_the_kinds_are_those_of_kubernetes() -> None:
-    assert [(str(each), each.version, each.name, each.namespaced) for each in reviews.KINDS] == [
+    assert [
+        (str(each), each.version, each.name, each.namespaced) for each in reviews.REVIEW_KINDS
+    ] == [
         ("selfsubjectaccessreviews.authorization.k8s.io", "v1", "SelfSubjectAccessReview", False),
         ("subjectaccessreviews.authorization.k8s.io", "v1", "SubjectAccessReview", False),
         ("localsubjectaccessreviews.authorization.k8s.io", "v1", "LocalSubjectAccessReview", True),

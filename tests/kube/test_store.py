@@ -348,7 +348,7 @@ async def test_writes_during_a_rewrite_are_neither_lost_nor_seen_early() -> None
 
 @virtually
 async def test_a_watcher_that_does_not_keep_up_is_closed_and_others_are_not() -> None:
-    async with stored(history=History(backlog=5)) as store:
+    async with stored(history=History(max_backlog=5)) as store:
         slow = store.watch(WORKFLOW, store.version)
         quick = asyncio.ensure_future(taken(store.watch(WORKFLOW, store.version), 11))
         async with aclosing(slow):  # type: ignore[type-var]

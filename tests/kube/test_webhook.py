@@ -285,7 +285,7 @@ async def test_rules_see_what_the_question_tells(tmp_path: Path) -> None:
         dry_run=True,
     )
     through_status = dataclasses.replace(
-        update, kind=replace(things, status=True), status=True, dry_run=False
+        update, kind=replace(things, status=True), through_status=True, dry_run=False
     )
     assert rules.seen[:2] == [update, through_status]
     assert rules.seen[2].operation is Operation.DELETE

@@ -273,7 +273,7 @@ SERVERS = {"apiGroups": [kinds.SERVERS.group], "apiVersions": ["v1alpha7"],
     ],
 )
 def test_rules_choose_writes(changes: dict[str, Any], status: bool, wanted: bool) -> None:
-    asked = review(kinds.SERVERS, Operation.UPDATE, status=status)
+    asked = review(kinds.SERVERS, Operation.UPDATE, through_status=status)
 
     found = wants(asked, rules=[{**SERVERS, **changes}])
 

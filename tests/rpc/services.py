@@ -13,7 +13,7 @@ import pytest
 from tests.harness import virtual
 from warren.rpc import client, server, sockets
 from warren.rpc.bus import Bus, Method, StreamingMethod
-from warren.rpc.message import LONGEST, Handle, Payload, Request, RpcError
+from warren.rpc.message import LONGEST_MESSAGE, Handle, Payload, Request, RpcError
 from warren.rpc.peer import MOST_WAITING
 from warren.rpc.server import AccessPolicy, ServerLimits
 
@@ -97,7 +97,7 @@ def bus_with(services: Services, owner: int = OWNER) -> Bus:
 
 @asynccontextmanager
 async def serving(
-    bus: Bus, path: Path, longest: int = LONGEST, silence: float = 0.5
+    bus: Bus, path: Path, longest: int = LONGEST_MESSAGE, silence: float = 0.5
 ) -> AsyncIterator[None]:
     """Serve a bus at a path for the length of a block."""
     running = asyncio.ensure_future(

@@ -237,7 +237,7 @@ def test_requests_of_others_are_answered_by_the_way_they_came(tmp_path: Path) ->
 def test_what_a_guest_sends_costs_no_other_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: Log
 ) -> None:
-    monkeypatch.setattr(wire, "LONGEST", 2**20)
+    monkeypatch.setattr(wire, "LONGEST_FRAME", 2**20)
     bus = Bus(1000)
 
     async def waits(request: Request) -> Payload:
@@ -285,7 +285,7 @@ def test_what_a_guest_sends_costs_no_other_request(
 def test_an_answer_that_is_too_long_is_an_error_of_its_request_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "LONGEST", 2**16)
+    monkeypatch.setattr(wire, "LONGEST_FRAME", 2**16)
 
     async def story(fake: Fake, connection: Broker) -> None:
         asked = [asyncio.create_task(connection.rpc("kvs.lookup")) for _ in range(2)]

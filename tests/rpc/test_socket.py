@@ -26,7 +26,7 @@ from tests.rpc.services import (
 )
 from warren.rpc import server, sockets
 from warren.rpc.bus import Bus, Method
-from warren.rpc.message import LONGEST, NOT_FLUX, Handle, Payload, Request, RpcError
+from warren.rpc.message import LONGEST_MESSAGE, NOT_FLUX, Handle, Payload, Request, RpcError
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def test_an_answer_longer_than_clients_read_is_refused_and_the_connection_
     path: Path,
 ) -> None:
     async def large(request: Request) -> Payload:
-        return {"text": "x" * LONGEST}
+        return {"text": "x" * LONGEST_MESSAGE}
 
     bus = bus_with(Services())
     bus.register("large", {"get": Method(large, guest=True)})

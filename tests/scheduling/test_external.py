@@ -16,18 +16,18 @@ JOB = JobId(7)
 
 def test_storage_of_no_job_counts_from_the_beginning_to_its_end() -> None:
     taken = ExternalAllocations()
-    made = ExternalStorage(sizes={"r0": 3 * GIB, "r1": 1})
+    made = ExternalStorage(bytes_by_rabbit={"r0": 3 * GIB, "r1": 1})
     assert taken.set("default/a", made, allocated=False) == {"r0": 3, "r1": 1}
-    assert taken.set("default/b", ExternalStorage(sizes={"r0": GIB + 1}), allocated=False) == {
-        "r0": 5
-    }
+    assert taken.set(
+        "default/b", ExternalStorage(bytes_by_rabbit={"r0": GIB + 1}), allocated=False
+    ) == {"r0": 5}
     assert taken.set("default/a", None, allocated=False) == {"r0": 2, "r1": 0}
     assert taken.set("default/a", None, allocated=False) == {}
 
 
 def test_storage_that_a_job_makes_counts_when_the_job_gives_its_resources_back() -> None:
     taken = ExternalAllocations()
-    made = ExternalStorage(sizes={"r0": 3 * GIB}, job=JOB)
+    made = ExternalStorage(bytes_by_rabbit={"r0": 3 * GIB}, job=JOB)
     assert taken.set("default/a", made, allocated=True) == {}
     assert taken.set_allocated(JOB, allocated=True) == {}
     assert taken.set_allocated(JOB, allocated=False) == {"r0": 3}
@@ -37,7 +37,7 @@ def test_storage_that_a_job_makes_counts_when_the_job_gives_its_resources_back()
 
 def test_after_a_restart_the_order_of_jobs_and_storage_does_not_matter() -> None:
     taken = ExternalAllocations()
-    made = ExternalStorage(sizes={"r0": 3 * GIB}, job=JOB)
+    made = ExternalStorage(bytes_by_rabbit={"r0": 3 * GIB}, job=JOB)
     assert taken.set("default/a", made, allocated=False) == {"r0": 3}
     assert taken.set_allocated(JOB, allocated=True) == {"r0": 0}
 
@@ -62,7 +62,9 @@ class Counted(RuleBasedStateMachine):
         self.known.pop(name, None)
         storage = None
         if there:
-            storage = ExternalStorage(sizes={r: each * GIB for r, each in sizes.items()}, job=job)
+            storage = ExternalStorage(
+                bytes_by_rabbit={r: each * GIB for r, each in sizes.items()}, job=job
+            )
             self.known[name] = storage
         holding = storage is not None and storage.job in self.holding
         self.told |= self.taken.set(name, storage, allocated=holding)
@@ -77,7 +79,7 @@ class Counted(RuleBasedStateMachine):
         expected: dict[str, int] = {}
         for each in self.known.values():
             if each.job not in self.holding:
-                for rabbit, size in each.sizes.items():
+                for rabbit, size in each.bytes_by_rabbit.items():
                     expected[rabbit] = expected.get(rabbit, 0) + size // GIB
         assert {r: gib for r, gib in self.told.items() if gib} == expected
 

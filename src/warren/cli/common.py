@@ -31,7 +31,7 @@ def statedir_option(command: F) -> F:
     """Add --statedir."""
     return click.option(
         "--statedir",
-        "state",
+        "statedir",
         metavar="DIR",
         envvar=VARIABLE,
         callback=lambda _ctx, _param, value: StateDir(Path(value) if value else default_statedir()),
@@ -100,7 +100,7 @@ def _first_error(error: BaseException) -> BaseException:
     return error
 
 
-def ask_instance(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
+def ask_instance(statedir: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
     """Do something with the instance of a cluster. Raises UserMistake where none runs."""
     from warren.rpc.client import connect, fail_unless_alive
 
@@ -108,13 +108,13 @@ def ask_instance(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T
         async with connect(path) as handle, fail_unless_alive(handle, path):
             return await work(handle)
 
-    path = socket_of(state)
-    if path == state.socket:
-        require_running(state)
+    path = socket_of(statedir)
+    if path == statedir.socket:
+        require_running(statedir)
     return run(ask())
 
 
-def ask_flux(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
+def ask_flux(statedir: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
     """Do something with an instance as `ask_instance` does, or with a broker of Flux.
 
     The latter where FLUX_URI is that of one, and for what both know.
@@ -134,13 +134,13 @@ def ask_flux(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
         async with broker.connect(path) as flux:
             return await work(flux)
 
-    path = socket_of(state)
-    if path == state.socket:
-        require_running(state)
+    path = socket_of(statedir)
+    if path == statedir.socket:
+        require_running(statedir)
     return run(ask())
 
 
-def socket_of(state: StateDir) -> Path:
+def socket_of(statedir: StateDir) -> Path:
     """Return the instance's socket: inside of a job, that of the instance which the job is part of.
 
     Not where the command line names a state directory, or the command makes one. Raises
@@ -148,9 +148,9 @@ def socket_of(state: StateDir) -> Path:
     """
     uri = os.environ.get("FLUX_URI", "")
     context = click.get_current_context(silent=True)
-    source = None if context is None else context.get_parameter_source("state")
+    source = None if context is None else context.get_parameter_source("statedir")
     if source in (None, _COMMAND_LINE) or not uri:
-        return state.socket
+        return statedir.socket
     return socket_at(uri, "correct it, or unset it, or name a cluster with --statedir")
 
 
@@ -165,17 +165,18 @@ def socket_at(uri: str, remedy: str) -> Path:
     return Path(path)
 
 
-def require_running(state: StateDir) -> dict[str, Any]:
+def require_running(statedir: StateDir) -> dict[str, Any]:
     """Return what the running cluster says of itself. Raises UserMistake where none runs."""
-    status = state.status()
-    if status is None and state.is_closed:
+    status = statedir.status()
+    if status is None and statedir.is_closed:
         raise UserMistake(
-            f"The instance of {state.path} cannot be reached: its owner lets no other users in "
+            f"The instance of {statedir.path} cannot be reached: its owner lets no other users in "
             "(access.allow-guest-user is not set)."
         )
     if status is None:
         raise UserMistake(
-            f"No cluster runs in {state.path}: start one with 'warren up --statedir {state.path}', "
+            f"No cluster runs in {statedir.path}: "
+            f"start one with 'warren up --statedir {statedir.path}', "
             f"or name another with --statedir or {VARIABLE}."
         )
     return status

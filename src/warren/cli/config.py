@@ -29,7 +29,7 @@ def config() -> None:
 @config.command("get")
 @statedir_option
 @click.argument("key", required=False)
-def get(state: StateDir, key: str | None) -> None:
+def get(statedir: StateDir, key: str | None) -> None:
     """Print the configuration as JSON, or what is at KEY, as in queues.batch.policy.
 
     Defaults are left out.
@@ -38,7 +38,7 @@ def get(state: StateDir, key: str | None) -> None:
     async def query(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("config.get")
 
-    settings: Any = ask_instance(state, query)
+    settings: Any = ask_instance(statedir, query)
     print_json(settings if key is None else value_at(settings, key))
 
 
@@ -46,15 +46,15 @@ def get(state: StateDir, key: str | None) -> None:
 @statedir_option
 @json_option
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-def reload(state: StateDir, as_json: bool, file: Path | None) -> None:
+def reload(statedir: StateDir, as_json: bool, file: Path | None) -> None:
     """Have the instance take the configuration in FILE, now and at its next start.
 
     Without FILE it is the one that `warren up --config` was given; where it was given none, it is
     config.toml in the state directory. It prints which settings take effect at the next start only.
     """
     if file is None:
-        state.check_owner()  # others are not told where it is
-    path = Path(require_running(state)["config"]) if file is None else file.absolute()
+        statedir.check_owner()  # others are not told where it is
+    path = Path(require_running(statedir)["config"]) if file is None else file.absolute()
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -63,7 +63,7 @@ def reload(state: StateDir, as_json: bool, file: Path | None) -> None:
     async def load(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("config.load", {"toml": text, "name": str(path)})
 
-    result: Any = ask_instance(state, load)
+    result: Any = ask_instance(statedir, load)
     if as_json:
         print_json(result)
         return

@@ -38,7 +38,7 @@ _NO_CONFIG_WARNING = "Unable to fetch `resource.exclude` from config"
 @click.option("--only-sched", is_flag=True, help="Print the key `scheduling` of R alone.")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 def dws2jgf(
-    state: StateDir,
+    statedir: StateDir,
     no_validate: bool,
     ssds: int,
     cluster_name: str | None,
@@ -56,7 +56,7 @@ def dws2jgf(
     from warren.rfc import resource_set
     from warren.scheduling import rabbitgraph
 
-    tables = _read_configuration(state) if config is None else _read_config_file(config)
+    tables = _read_configuration(statedir) if config is None else _read_config_file(config)
     r, source = _read_r(tables, config)
     resources = resource_set.decode_all(r)
     path = file or _configured_mapping(tables)
@@ -77,7 +77,7 @@ def dws2jgf(
         click.echo(orjson.dumps(r)[:-1] + b',"scheduling":' + graph + b"}")
 
 
-def _read_configuration(state: StateDir) -> "Configuration | None":
+def _read_configuration(statedir: StateDir) -> "Configuration | None":
     """Return what the instance or the broker is configured to; None where there is none."""
     from warren.scheduling import resourceconfig
 
@@ -85,7 +85,7 @@ def _read_configuration(state: StateDir) -> "Configuration | None":
         return await handle.rpc("config.get")
 
     try:
-        return resourceconfig.read(ask_flux(state, query), "The broker's configuration")
+        return resourceconfig.read(ask_flux(statedir, query), "The broker's configuration")
     except WarrenError:
         click.echo(_NO_CONFIG_WARNING, err=True)
         return None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("-j", "--jobids", multiple=True, metavar="JOBID", help="Rabbits of these jobs.")
 @click.argument("rabbits", nargs=-1, metavar="[RABBIT]...")
 def getrabbit(
-    state: StateDir,
+    statedir: StateDir,
     as_json: bool,
     computes: Sequence[str],
     jobids: Sequence[str],
@@ -39,7 +39,7 @@ def getrabbit(
             "Both rabbits and computes or jobids cannot be looked up at the same time: name "
             "either, or ask twice."
         )
-    mapping, rabbits_of_jobs = _read_mapping(state, jobids)
+    mapping, rabbits_of_jobs = _read_mapping(statedir, jobids)
     if rabbits:
         names = mapping.computes_of(_decode_hostlists(rabbits))
     elif computes or jobids:
@@ -60,7 +60,7 @@ def _decode_hostlists(texts: Sequence[str]) -> list[str]:
     return [name for text in texts for name in hostlist.decode(text)]
 
 
-def _read_mapping(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMapping", list[str]]:
+def _read_mapping(statedir: StateDir, jobids: Sequence[str]) -> tuple["RabbitMapping", list[str]]:
     """Ask the instance, or the broker, where the mapping is, and which rabbits jobs have."""
     from warren.rfc import fluid, hostlist
     from warren.rpc.message import RpcError
@@ -80,7 +80,7 @@ def _read_mapping(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMappin
             rabbits_of_jobs += hostlist.decode(user["rabbits"])
         return mapping, rabbits_of_jobs
 
-    path, rabbits_of_jobs = ask_flux(state, query)
+    path, rabbits_of_jobs = ask_flux(statedir, query)
     if path is None:
         raise UserMistake(
             "rabbit.mapping is not configured: give the cluster a file that says which nodes are "

@@ -26,7 +26,7 @@ from warren.rfc.errors import BadFormat
 Row = Callable[[str], Any]
 """Returns the value of a field by its name; "" where there is none."""
 
-EMPTY: Final = ("", "-", "0", "0s", "0.0", "0:00:00", "1970-01-01T00:00:00")
+EMPTY_TEXTS: Final = ("", "-", "0", "0s", "0.0", "0:00:00", "1970-01-01T00:00:00")
 """What is as good as nothing, as text."""
 
 _LAYOUT_PATTERN: Final = re.compile(
@@ -63,7 +63,7 @@ class _Column(msgspec.Struct, frozen=True, kw_only=True):
         """Write a value as wide as it is."""
         converted = self._convert(value)
         text = printable(converted if isinstance(converted, str) else self._number(converted))
-        return "-" if self.hyphen_if_empty and text in EMPTY else text
+        return "-" if self.hyphen_if_empty and text in EMPTY_TEXTS else text
 
     def lay_out(self, text: str, align: str = "<") -> str:
         """Cut a text off, and put it where it belongs in its column."""
@@ -175,7 +175,7 @@ class Format:
         for position, column in enumerate(self._columns):
             if column.omit_if_empty or column.widen_to_fit:
                 texts = [column.text(row(column.name)) for row in rows]
-                if column.omit_if_empty and all(text in EMPTY for text in texts):
+                if column.omit_if_empty and all(text in EMPTY_TEXTS for text in texts):
                     continue
                 if column.widen_to_fit:
                     widest = max(map(len, texts), default=0)

@@ -63,9 +63,9 @@ def _name_argument(command: F) -> F:
 @persistent.command("list")
 @statedir_option
 @json_option
-def list_(state: StateDir, as_json: bool) -> None:
+def list_(statedir: StateDir, as_json: bool) -> None:
     """List the persistent storage that you may use; the owner of the instance sees all."""
-    instances = ask_instance(state, _list_instances)
+    instances = ask_instance(statedir, _list_instances)
     if as_json:
         print_json({"persistent": instances})
         return
@@ -101,9 +101,9 @@ def list_(state: StateDir, as_json: bool) -> None:
 @statedir_option
 @json_option
 @_name_argument
-def show(state: StateDir, as_json: bool, name: str) -> None:
+def show(statedir: StateDir, as_json: bool, name: str) -> None:
     """Show persistent storage NAME in detail."""
-    instance = ask_instance(state, lambda handle: _find_instance(handle, name))
+    instance = ask_instance(statedir, lambda handle: _find_instance(handle, name))
     if as_json:
         print_json(instance)
         return
@@ -167,7 +167,7 @@ def _hostlist_text(names: Sequence[str]) -> str:
 @click.option("-t", "--time-limit", metavar="DURATION", help="The time limit of that job.")
 @_name_argument
 def create(
-    state: StateDir,
+    statedir: StateDir,
     as_json: bool,
     kind: str,
     capacity: str | None,
@@ -212,7 +212,7 @@ def create(
                     f"There is persistent storage named {name!r} already, {owner}'s: "
                     "choose another name."
                 )
-        job = await submitter(state, spec)(handle)
+        job = await submitter(statedir, spec)(handle)
         try:
             await _wait_ended(handle, job)
         except asyncio.CancelledError:
@@ -221,7 +221,7 @@ def create(
             raise
         return await _find_instance(handle, name)
 
-    instance = ask_instance(state, work)
+    instance = ask_instance(statedir, work)
     if as_json:
         print_json(instance)
     else:
@@ -256,7 +256,7 @@ async def _wait_ended(handle: "Handle", job: int) -> None:
 @statedir_option
 @click.option("--no-wait", is_flag=True, help="Do not wait until it is gone.")
 @_name_argument
-def destroy(state: StateDir, no_wait: bool, name: str) -> None:
+def destroy(statedir: StateDir, no_wait: bool, name: str) -> None:
     """Destroy persistent storage NAME with all that is in it.
 
     Only its owner can, or the owner of the instance, and not while jobs use it.
@@ -281,7 +281,7 @@ def destroy(state: StateDir, no_wait: bool, name: str) -> None:
                 progress.tell(f"{name}: its rabbits give it back{why}")
             await asyncio.sleep(_POLL_INTERVAL)
 
-    ask_instance(state, work)
+    ask_instance(statedir, work)
 
 
 def _sharing_options(command: F) -> F:
@@ -300,18 +300,18 @@ def _sharing_options(command: F) -> F:
 
 @persistent.command()
 @_sharing_options
-def share(state: StateDir, as_json: bool, name: str, **sharing_options: Any) -> None:
+def share(statedir: StateDir, as_json: bool, name: str, **sharing_options: Any) -> None:
     """Let other users use persistent storage NAME in their jobs.
 
     They find its root directory open, may make files of their own there, and read what its files'
     modes let them. Jobs that begin from now on have it so.
     """
-    _change_sharing(state, as_json, {"name": name, "add": _parse_sharing(**sharing_options)})
+    _change_sharing(statedir, as_json, {"name": name, "add": _parse_sharing(**sharing_options)})
 
 
 @persistent.command()
 @_sharing_options
-def unshare(state: StateDir, as_json: bool, name: str, **sharing_options: Any) -> None:
+def unshare(statedir: StateDir, as_json: bool, name: str, **sharing_options: Any) -> None:
     """Stop sharing persistent storage NAME: with the users and groups given, or with all.
 
     Jobs that use it already go on.
@@ -319,8 +319,8 @@ def unshare(state: StateDir, as_json: bool, name: str, **sharing_options: Any) -
     if any(sharing_options.values()):
         removed = _parse_sharing(**sharing_options)
     else:
-        removed = ask_instance(state, lambda handle: _find_instance(handle, name))["shared"]
-    _change_sharing(state, as_json, {"name": name, "remove": removed})
+        removed = ask_instance(statedir, lambda handle: _find_instance(handle, name))["shared"]
+    _change_sharing(statedir, as_json, {"name": name, "remove": removed})
 
 
 def _parse_sharing(
@@ -343,8 +343,8 @@ def _parse_ids(texts: Iterable[str], kind: str, id_of_name: Callable[[str], int]
             raise UserMistake(f"There is no {kind} {name!r}.") from None
 
 
-def _change_sharing(state: StateDir, as_json: bool, request: Mapping[str, Any]) -> None:
-    answer = ask_instance(state, lambda handle: _call(handle, "persistent.share", request))
+def _change_sharing(statedir: StateDir, as_json: bool, request: Mapping[str, Any]) -> None:
+    answer = ask_instance(statedir, lambda handle: _call(handle, "persistent.share", request))
     instance = answer["persistent"]
     if as_json:
         print_json(instance)
@@ -359,7 +359,12 @@ def _change_sharing(state: StateDir, as_json: bool, request: Mapping[str, Any]) 
 @click.option("--never", is_flag=True, help="Keep it until it is destroyed.")
 @_name_argument
 def expire(
-    state: StateDir, as_json: bool, name: str, until: str | None, lifetime: str | None, never: bool
+    statedir: StateDir,
+    as_json: bool,
+    name: str,
+    until: str | None,
+    lifetime: str | None,
+    never: bool,
 ) -> None:
     """Set when persistent storage NAME expires.
 
@@ -369,7 +374,7 @@ def expire(
     if (until is None and lifetime is None) is not never:
         raise UserMistake("Say one of --until, --for and --never.")
     request = {"name": name, "expires": expiration(until, lifetime, time.time())}
-    answer = ask_instance(state, lambda handle: _call(handle, "persistent.expire", request))
+    answer = ask_instance(statedir, lambda handle: _call(handle, "persistent.expire", request))
     instance = answer["persistent"]
     if as_json:
         print_json(instance)

@@ -97,9 +97,14 @@ def _parse_timeout(
 @statedir_option
 @json_option
 @click.option(
-    "-q", "--queue", "wanted", metavar="QUEUE,...", multiple=True, help="List only these queues."
+    "-q",
+    "--queue",
+    "queue_names",
+    metavar="QUEUE,...",
+    multiple=True,
+    help="List only these queues.",
 )
-def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
+def list_(statedir: StateDir, as_json: bool, queue_names: tuple[str, ...]) -> None:
     """List queues with the time limits and sizes of their jobs.
 
     The default queue has an asterisk. EN: whether it accepts jobs; ST: whether it starts jobs, or
@@ -110,12 +115,14 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
         config = msgspec.convert(await handle.rpc("config.get"), QueueConfig)
         return config, await _statuses(handle, None)
 
-    config, statuses = ask_instance(state, query)
-    names = [name for word in wanted for name in word.split(",")]
+    config, statuses = ask_instance(statedir, query)
+    names = [name for word in queue_names for name in word.split(",")]
     for name in names:
         if name not in statuses:
-            queue_names = [each for each in statuses if each is not None]
-            raise UserMistake(f"There is no queue {name!r}: {policies.queue_choices(queue_names)}.")
+            existing_names = [each for each in statuses if each is not None]
+            raise UserMistake(
+                f"There is no queue {name!r}: {policies.queue_choices(existing_names)}."
+            )
     rows = queue_rows(config, {n: s for n, s in statuses.items() if not names or n in names})
     if as_json:
         print_json({"queues": rows})
@@ -208,10 +215,10 @@ def _fsd(seconds: float | None) -> str:
     "-v", "--verbose", is_flag=True, help="Show all queues, and how many jobs wait and run."
 )
 def status(
-    state: StateDir, as_json: bool, name: str | None, option: str | None, verbose: bool
+    statedir: StateDir, as_json: bool, name: str | None, option: str | None, verbose: bool
 ) -> None:
     """Show whether queues accept and start jobs."""
-    _show(state, None, name or option, as_json, verbose, (_submission_line, _scheduling_line))
+    _show(statedir, None, name or option, as_json, verbose, (_submission_line, _scheduling_line))
 
 
 # Changing
@@ -262,16 +269,16 @@ def _change(
         await handle.rpc(f"job-manager.queue-{method}", payload)
 
     if options["quiet"]:
-        ask_instance(options["state"], change)
+        ask_instance(options["statedir"], change)
     else:
-        _show(options["state"], change, name, options["as_json"], options["verbose"], (line,))
+        _show(options["statedir"], change, name, options["as_json"], options["verbose"], (line,))
 
 
 _StatusLine = Callable[[str | None, QueueStatus], str]
 
 
 def _show(
-    state: StateDir,
+    statedir: StateDir,
     change_first: Callable[["Handle"], Any] | None,
     name: str | None,
     as_json: bool,
@@ -286,7 +293,7 @@ def _show(
         alloc_counts = await handle.rpc("job-manager.alloc-query") if verbose else {}
         return await _statuses(handle, None if verbose else name), alloc_counts
 
-    statuses, alloc_counts = ask_instance(state, query)
+    statuses, alloc_counts = ask_instance(statedir, query)
     if as_json:
         queues = [{"queue": each or "", **status} for each, status in statuses.items()]
         print_json({"queues": queues, **alloc_counts})
@@ -338,13 +345,13 @@ def _prefix(name: str | None) -> str:
 @_queue_argument
 @_timeout_option
 def drain(
-    state: StateDir, as_json: bool, name: str | None, option: str | None, timeout: float | None
+    statedir: StateDir, as_json: bool, name: str | None, option: str | None, timeout: float | None
 ) -> None:
     """Wait until a queue, or every queue, is empty.
 
     Best after `disable`: jobs that come in the meantime are waited for, too.
     """
-    answer = _wait(state, "drain", name or option, timeout)
+    answer = _wait(statedir, "drain", name or option, timeout)
     if as_json:
         print_json(answer)
 
@@ -356,7 +363,7 @@ def drain(
 @_timeout_option
 @click.option("--quiet", is_flag=True, help="Print how many jobs are left only if some are.")
 def idle(
-    state: StateDir,
+    statedir: StateDir,
     as_json: bool,
     name: str | None,
     option: str | None,
@@ -367,7 +374,7 @@ def idle(
 
     Best after `stop`: what is started in the meantime is waited for, too.
     """
-    answer = _wait(state, "idle", name or option, timeout)
+    answer = _wait(statedir, "idle", name or option, timeout)
     if as_json:
         print_json(answer)
     elif answer["pending"] or not quiet:
@@ -375,7 +382,7 @@ def idle(
 
 
 def _wait(
-    state: StateDir, method: str, name: str | None, timeout: float | None
+    statedir: StateDir, method: str, name: str | None, timeout: float | None
 ) -> Mapping[str, Any]:
     """Wait for an answer, and tell a person at a terminal meanwhile what there is to wait for."""
 
@@ -395,7 +402,7 @@ def _wait(
         finally:
             answer.cancel()
 
-    return ask_instance(state, wait)
+    return ask_instance(statedir, wait)
 
 
 async def _progress(handle: "Handle") -> str:

@@ -32,19 +32,19 @@ from warren.dws.rabbits.outofservice import Action
 @statedir_option
 @json_option
 @click.pass_context
-def rabbits(context: click.Context, state: StateDir, as_json: bool) -> None:
+def rabbits(context: click.Context, statedir: StateDir, as_json: bool) -> None:
     """List rabbits, or take them out of service and back."""
     if context.invoked_subcommand is None:
-        list_rabbits(state, as_json)
+        list_rabbits(statedir, as_json)
 
 
 @rabbits.command("status")
 @statedir_option
 @json_option
 @click.argument("targets", metavar="[RABBIT]", required=False)
-def status(state: StateDir, as_json: bool, targets: str | None) -> None:
+def status(statedir: StateDir, as_json: bool, targets: str | None) -> None:
     """Show the status of rabbits: which are out of service, since when, by whom and why."""
-    summaries = [summary(each) for each in _named_rabbits(_list_storages(state), targets)]
+    summaries = [summary(each) for each in _named_rabbits(_list_storages(statedir), targets)]
     if as_json:
         print_json({"rabbits": summaries})
         return
@@ -70,11 +70,11 @@ def status(state: StateDir, as_json: bool, targets: str | None) -> None:
 @statedir_option
 @json_option
 @click.argument("targets", metavar="[RABBIT]", required=False)
-def show_links(state: StateDir, as_json: bool, targets: str | None) -> None:
+def show_links(statedir: StateDir, as_json: bool, targets: str | None) -> None:
     """Show which links of compute nodes are lost, since when and why."""
     link_rows = [
         row
-        for each in _named_rabbits(_list_storages(state), targets)
+        for each in _named_rabbits(_list_storages(statedir), targets)
         for row in links.lost_link_rows(read(each, Storage))
     ]
     if as_json:
@@ -120,7 +120,7 @@ def _add_command(action: Action) -> None:
     takes_reason = action in (Action.DRAIN, Action.DISABLE)
 
     def work(
-        state: StateDir, targets: str, reason: tuple[str, ...] = (), force: bool = False
+        statedir: StateDir, targets: str, reason: tuple[str, ...] = (), force: bool = False
     ) -> None:
         # Everything is refused before anything is changed.
         changes = [
@@ -132,9 +132,9 @@ def _add_command(action: Action) -> None:
                 reason=" ".join(reason),
                 force=force,
             )
-            for each in _named_rabbits(_list_storages(state), targets)
+            for each in _named_rabbits(_list_storages(statedir), targets)
         ]
-        _patch_all(state, changes)
+        _patch_all(statedir, changes)
 
     if takes_reason:  # the last one first, as decorators go
         work = click.argument("reason", nargs=-1)(work)
@@ -173,27 +173,27 @@ def _named_rabbits(storages: Sequence[Object], targets: str | None) -> Sequence[
     return [by_name[name] for name in names]
 
 
-def _list_storages(state: StateDir) -> list[Object]:
+def _list_storages(statedir: StateDir) -> list[Object]:
     from warren.kube import kubeconfig
     from warren.kube.http import connect
 
-    require_running(state)
-    state.check_owner()
+    require_running(statedir)
+    statedir.check_owner()
 
     async def work() -> list[Object]:
-        async with connect(kubeconfig.load(state.kubeconfig)) as client:
+        async with connect(kubeconfig.load(statedir.kubeconfig)) as client:
             listing = await client.list(kinds.STORAGE, kinds.DEFAULT_NAMESPACE)
             return sorted(listing.items, key=lambda obj: str(key_of(obj)))
 
     return run(work())
 
 
-def _patch_all(state: StateDir, changes: Sequence[Change]) -> None:
+def _patch_all(statedir: StateDir, changes: Sequence[Change]) -> None:
     from warren.kube import kubeconfig
     from warren.kube.http import connect
 
     async def work() -> None:
-        async with connect(kubeconfig.load(state.kubeconfig)) as client:
+        async with connect(kubeconfig.load(statedir.kubeconfig)) as client:
             for change in changes:
                 await client.patch(change)
 

@@ -169,7 +169,7 @@ def _format_options(fields: Mapping[str, str], default: str) -> Callable[[F], F]
 @_node_options(LIST_STATES, ",".join(STATES))
 @_format_options(_LIST_FIELDS, _LIST_FORMAT)
 def list_(
-    state: StateDir,
+    statedir: StateDir,
     as_json: bool,
     states: list[str],
     queues: tuple[str, ...],
@@ -183,7 +183,7 @@ def list_(
     row if they have the same in all fields of the FORMAT but numbers and names:
     -n -o '{nodelist}' prints one line.
     """
-    node_states = _read_node_states(state)
+    node_states = _read_node_states(statedir)
     shown_fields = _GROUPING_FIELDS if as_json else form.fields
     rows = list(
         scheduler_rows(node_states, states, node_states.chosen_ranks(queues, include), shown_fields)
@@ -268,10 +268,14 @@ def _counts(nodes: ResourceSet) -> dict[str, int]:
 @json_option
 @_node_options(LIST_STATES, "all")
 def info(
-    state: StateDir, as_json: bool, states: list[str], queues: tuple[str, ...], include: str | None
+    statedir: StateDir,
+    as_json: bool,
+    states: list[str],
+    queues: tuple[str, ...],
+    include: str | None,
 ) -> None:
     """Print a one-line summary of resources."""
-    node_states = _read_node_states(state)
+    node_states = _read_node_states(statedir)
     counts = _counts(_in_states(node_states, states, node_states.chosen_ranks(queues, include)))
     if as_json:
         print_json(counts)
@@ -287,9 +291,9 @@ def info(
 @resource.command("R")
 @statedir_option
 @_node_options(LIST_STATES, "all")
-def r(state: StateDir, states: list[str], queues: tuple[str, ...], include: str | None) -> None:
+def r(statedir: StateDir, states: list[str], queues: tuple[str, ...], include: str | None) -> None:
     """Print nodes as R, which is JSON (RFC 20)."""
-    node_states = _read_node_states(state)
+    node_states = _read_node_states(statedir)
     print_json(
         resource_set.encode_all(
             _in_states(node_states, states, node_states.chosen_ranks(queues, include))
@@ -318,7 +322,7 @@ def _restrict(nodes: ResourceSet, ranks: Collection[int]) -> ResourceSet:
 @_node_options(ADMIN_STATES, "all")
 @_format_options(_STATUS_FIELDS, _STATUS_FORMAT)
 def status(
-    state: StateDir,
+    statedir: StateDir,
     as_json: bool,
     states: list[str],
     queues: tuple[str, ...],
@@ -327,7 +331,7 @@ def status(
     no_header: bool,
 ) -> None:
     """Show node status for administrators."""
-    node_states = _read_node_states(state)
+    node_states = _read_node_states(statedir)
     ranks = node_states.chosen_ranks(queues, include)
     nodes = [
         node for node in node_states.nodes if node["rank"] in ranks and _admin_state(node) in states
@@ -386,7 +390,7 @@ def _node_names(nodes: Sequence[Node]) -> dict[str, Any]:
 @click.argument("targets", required=False)
 @click.argument("reason", nargs=-1)
 def drain(
-    state: StateDir,
+    statedir: StateDir,
     as_json: bool,
     form: Format,
     no_header: bool,
@@ -400,14 +404,14 @@ def drain(
     Jobs keep the nodes that they have.
     """
     if targets is None:
-        drained = [node for node in _read_node_states(state).nodes if node["state"] in _DRAINED]
+        drained = [node for node in _read_node_states(statedir).nodes if node["state"] in _DRAINED]
         rows = list(drained_rows(drained, form.fields))
         _print({"nodes": drained} if as_json else rows, form, header=not no_header)
         return
     if update and force:
         raise click.UsageError("--update keeps a reason and --force replaces it: give one of them.")
     mode = "update" if update else _DRAIN_MODES[min(force, 2)]
-    _change(state, as_json, "resource.drain", targets, " ".join(reason), mode)
+    _change(statedir, as_json, "resource.drain", targets, " ".join(reason), mode)
 
 
 def drained_rows(nodes: Iterable[Node], shown_fields: Collection[str]) -> Iterator[Node]:
@@ -429,11 +433,11 @@ def drained_rows(nodes: Iterable[Node], shown_fields: Collection[str]) -> Iterat
 @click.argument("targets")
 @click.argument("reason", nargs=-1)
 def undrain(
-    state: StateDir, as_json: bool, force: bool, targets: str, reason: tuple[str, ...]
+    statedir: StateDir, as_json: bool, force: bool, targets: str, reason: tuple[str, ...]
 ) -> None:
     """Return drained nodes to service."""
     mode = "force" if force else None
-    _change(state, as_json, "resource.undrain", targets, " ".join(reason), mode)
+    _change(statedir, as_json, "resource.undrain", targets, " ".join(reason), mode)
 
 
 @resource.command("eventlog")
@@ -443,7 +447,7 @@ def undrain(
 @click.option("-T", "--time-format", "times", type=click.Choice(TIME_FORMATS), default="raw",
               help="How times are printed.")  # fmt: skip
 @click.option("-F", "--follow", is_flag=True, help="Print new events as they come.")
-def eventlog_(state: StateDir, form: str, times: str, follow: bool) -> None:
+def eventlog_(statedir: StateDir, form: str, times: str, follow: bool) -> None:
     """Print the event log of the nodes."""
     writer = EventWriter(form, times)
 
@@ -454,18 +458,18 @@ def eventlog_(state: StateDir, form: str, times: str, follow: bool) -> None:
             if not answer["events"] and not follow:
                 return
 
-    ask_instance(state, print_events)
+    ask_instance(statedir, print_events)
 
 
 def _change(
-    state: StateDir, as_json: bool, topic: str, targets: str, reason: str, mode: str | None
+    statedir: StateDir, as_json: bool, topic: str, targets: str, reason: str, mode: str | None
 ) -> None:
     request = {"targets": targets, "reason": reason, "mode": mode}
 
     async def change(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc(topic, request)
 
-    changed = ask_instance(state, change)
+    changed = ask_instance(statedir, change)
     if as_json:
         print_json(changed)
 
@@ -479,13 +483,13 @@ def _print(record: Any, form: Format, *, header: bool) -> None:
         click.echo(line)
 
 
-def _read_node_states(state: StateDir) -> NodeStates:
+def _read_node_states(statedir: StateDir) -> NodeStates:
     async def query(handle: "Handle") -> NodeStates:
         return node_states_from(
             await handle.rpc("resource.status"), await handle.rpc("sched.resource-status")
         )
 
-    return ask_instance(state, query)
+    return ask_instance(statedir, query)
 
 
 def node_states_from(status: Mapping[str, Any], sched: Mapping[str, Any]) -> NodeStates:

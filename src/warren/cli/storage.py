@@ -25,11 +25,11 @@ from warren.dws import kinds, labels
 @click.command()
 @statedir_option
 @json_option
-def workflows(state: StateDir, as_json: bool) -> None:
+def workflows(statedir: StateDir, as_json: bool) -> None:
     """List Workflows: the state of each job's storage, and what it waits for."""
     from warren.base.times import age
 
-    (workflow_objects,) = list_objects(state, kinds.WORKFLOW)
+    (workflow_objects,) = list_objects(statedir, kinds.WORKFLOW)
     if as_json:
         print_json({"items": workflow_objects})
         return

@@ -37,7 +37,7 @@ HOST: Final = "host"
 DEFAULT_PATH: Final = Path("/etc/warren/agent.toml")
 """Where it is looked for."""
 
-_UNLIMITED: Final = capacity.LIMIT - 1
+_UNLIMITED: Final = capacity.MAX_BYTES_EXCLUSIVE - 1
 """The capacity of a device or a volume group of which all may be used."""
 
 

@@ -123,7 +123,7 @@ def assemble(
         frobnicators,
         guest_refusal=dependencies.guest_refusal,
     )
-    listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
+    listing = JobList(manager, count_by_queue=bool(config.queues), private=config.job_list.private)
     configuration.listen(ingest.configure)
     configuration.listen(queues.configure)
     configuration.listen(lambda new_config: scheduler.configure(new_config.sched))

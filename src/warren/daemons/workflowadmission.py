@@ -5,11 +5,11 @@ from typing import Final
 
 from warren.base.objects import Object
 from warren.directives import rules as directive_rules
-from warren.directives.diagnostics import MOST_SHOWN, Finding
+from warren.directives.diagnostics import MAX_SHOWN, Finding
 from warren.directives.rules import Rule
 from warren.dws import kinds
 from warren.dws.workflow import states
-from warren.kube.admission import Denied, Lister, Operation, Review
+from warren.kube.admission import AdmissionLister, Denied, Operation, Review
 
 WEBHOOK = "vworkflow.kb.io"
 """The webhook by which a real cluster asks for these rules."""
@@ -19,9 +19,9 @@ class WorkflowAdmission:
     """Admits Workflows by the installed directive rules, and all other objects unchanged."""
 
     def __init__(self) -> None:
-        self._list_objects: Lister = lambda kind: []
+        self._list_objects: AdmissionLister = lambda kind: []
 
-    def connect(self, list_objects: Lister) -> None:
+    def connect(self, list_objects: AdmissionLister) -> None:
         """Set where the rules are read: in the store that asks for admission."""
         self._list_objects = list_objects
 
@@ -57,7 +57,7 @@ def _message(findings: Sequence[Finding]) -> str:
     """Return a line for each mistake, with the directive that it is in."""
     lines = [
         f"{finding.mistake} (DW Directive {finding.directive}: {_shorten(finding.mistake.text)})"
-        for finding in findings[:MOST_SHOWN]
+        for finding in findings[:MAX_SHOWN]
     ]
     left = len(findings) - len(lines)
     return "\n".join([*lines, *([f"And {left} more."] if left else [])])

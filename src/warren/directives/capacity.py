@@ -8,7 +8,7 @@ from warren.base.errors import UserMistake
 
 _CAPACITY_PATTERN = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:([kKMGTP])(i)?)?B?")
 _POWER_BY_PREFIX = {None: 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
-LIMIT: Final = 2**63
+MAX_BYTES_EXCLUSIVE: Final = 2**63
 """Bytes that are too many: objects carry sizes in 64 bits."""
 
 
@@ -19,7 +19,7 @@ def parse(text: str) -> Bytes:
         raise UserMistake(f"{text!r} is not a capacity: write a number and a unit, such as 100GiB.")
     number, unit, binary_mark = match.groups()
     size = float(number) * (1024 if binary_mark else 1000) ** _POWER_BY_PREFIX[unit]
-    if size >= LIMIT:
+    if size >= MAX_BYTES_EXCLUSIVE:
         raise UserMistake(f"{text!r} is too large: a capacity is less than 8 EiB.")
     return Bytes(round(size))
 

@@ -10,7 +10,7 @@ import msgspec
 
 from warren.base.errors import UserMistake
 
-MOST_SHOWN: Final = 20
+MAX_SHOWN: Final = 20
 """Mistakes that are told at once where an answer has to stay small."""
 
 
@@ -51,10 +51,10 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Mistakes(UserMistake):
-    """The first `MOST_SHOWN` mistakes of a job's directives; `str()` has one on each line."""
+    """The first `MAX_SHOWN` mistakes of a job's directives; `str()` has one on each line."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        shown_mistakes = [found.mistake for found in findings[:MOST_SHOWN]]
+        shown_mistakes = [found.mistake for found in findings[:MAX_SHOWN]]
         left_count = len(findings) - len(shown_mistakes)
         more_lines = (
             [f"There {'is' if left_count == 1 else 'are'} {left_count} more."] if left_count else []

@@ -85,7 +85,7 @@ class ParseResult(msgspec.Struct, frozen=True):
     mistakes: tuple[Mistake, ...] = ()
 
 
-LONGEST_WORD: Final = 4096
+MAX_WORD_LENGTH: Final = 4096
 """Characters of an argument, about as many as a path may have (PATH_MAX).
 
 Together with patterns that take linear time it bounds what a check may cost.
@@ -136,8 +136,8 @@ def _form_mistake(text: str, words: Sequence[Token]) -> Mistake | None:
         sentence = "A command is missing after #DW."
         return Mistake(text, words[0].start, words[0].end, sentence, "Try jobdw.")
     for word in words:
-        if len(word.text) > LONGEST_WORD:
-            sentence = f"A word has {LONGEST_WORD} characters at most, as a path has."
+        if len(word.text) > MAX_WORD_LENGTH:
+            sentence = f"A word has {MAX_WORD_LENGTH} characters at most, as a path has."
             return Mistake(text, word.start, word.start + 1, sentence, "Use a shorter path.")
     for word, following in pairwise(words):
         _, equals, value = word.text.partition("=")

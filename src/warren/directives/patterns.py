@@ -18,7 +18,7 @@ import msgspec
 
 from warren.base.errors import UserMistake
 
-LARGEST_PROGRAM: Final = 2000
+MAX_PROGRAM_STEPS: Final = 2000
 """Steps of a program: a counted repetition, such as `x{500}`, is written out."""
 
 _FLAGS: Final = re.ASCII  # as Go means \d and \w
@@ -187,8 +187,8 @@ class _Parser:
         return tuple(program)
 
     def _check_small(self, program: list[_Step] | _Program) -> None:
-        if len(program) > LARGEST_PROGRAM:
-            raise self._bad(f"comes to more than {LARGEST_PROGRAM} steps")
+        if len(program) > MAX_PROGRAM_STEPS:
+            raise self._bad(f"comes to more than {MAX_PROGRAM_STEPS} steps")
 
     def _repeated(self, atom: _Program, counters_before: tuple[int, int]) -> _Program:
         count = self._count()
@@ -203,8 +203,8 @@ class _Parser:
             raise self._bad("repeats a repetition")
         min_count, max_count = count
         size = len(atom)
-        if size * max(min_count, max_count or 0) > LARGEST_PROGRAM:
-            raise self._bad(f"comes to more than {LARGEST_PROGRAM} steps")
+        if size * max(min_count, max_count or 0) > MAX_PROGRAM_STEPS:
+            raise self._bad(f"comes to more than {MAX_PROGRAM_STEPS} steps")
         program = list(atom * min_count)
         if max_count is None:
             program += (_Fork((1, size + 2)), *atom, _Fork((-size - 1,)))

@@ -31,7 +31,7 @@ from warren.rpc.message import (
     Payload,
     Request,
     RpcError,
-    size_read,
+    quota_size,
     too_many_values,
 )
 
@@ -128,7 +128,7 @@ class Ingest:
             "version": 1,
         }
         if not cred.is_owner:
-            quota_bytes = len(submission.token) + size_read(text) + PER_JOB
+            quota_bytes = len(submission.token) + quota_size(text) + PER_JOB
             self._kvs.quota.charge(keys.guest_namespace(job), cred.userid, quota_bytes)
         operations = [
             *checkpoint,

@@ -39,7 +39,7 @@ INITIAL_SENTINEL: Final = 2
 """Flag of a watch: say with an answer without event that what was there has been told."""
 
 
-LARGEST: Final = 12 * 2**20
+LARGEST_ANSWER: Final = 12 * 2**20
 """Bytes of all values in one answer, and of a line of a log: a longer log is watched."""
 
 _CHUNK: Final = 2**16
@@ -52,7 +52,7 @@ class JobInfo:
     A client that wants no more of a watch closes its stream: nothing else cancels it.
     """
 
-    def __init__(self, kvs: Kvs, manager: JobManager, *, largest: int = LARGEST) -> None:
+    def __init__(self, kvs: Kvs, manager: JobManager, *, largest: int = LARGEST_ANSWER) -> None:
         """A lookup gives no more than `largest` bytes, and a watch no longer line."""
         self._largest = largest
         self._kvs = kvs

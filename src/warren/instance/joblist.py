@@ -95,12 +95,12 @@ class JobList:
         self,
         manager: JobManager,
         *,
-        queues: bool = False,
+        count_by_queue: bool = False,
         private: bool = False,
         max_comparisons: int = MAX_COMPARISONS,
         most_bytes: int = MOST_BYTES,
     ) -> None:
-        """Hide other users' jobs from guests if `private`; count by queue if `queues`.
+        """Hide other users' jobs from guests if `private`; count by queue if `count_by_queue`.
 
         A search that compares more often than `max_comparisons` is refused, and an answer of over
         `most_bytes` that is no stream.
@@ -108,7 +108,7 @@ class JobList:
         self._most_bytes = most_bytes
         self._most_comparisons = max_comparisons
         self._manager = manager
-        self._counts_by_queue = queues
+        self._counts_by_queue = count_by_queue
         self._private = private
         self._purged = 0
         self._state_events: dict[JobId, list[asyncio.Event]] = {}

@@ -38,9 +38,9 @@ class Scheduler(Protocol):
         """
         ...
 
-    def hello(self, job: JobId, r: Message, free: Collection[int]) -> str | None:
+    def hello(self, job: JobId, r: Message, freed: Collection[int]) -> str | None:
         """Announce, after a restart, what a job still has: R as it was written, but for the
-        ranks in `free`, of which it has the flash alone.
+        ranks in `freed`, of which it has the flash alone.
 
         Return why it cannot have that any more, if so: the job has nothing then.
         """

@@ -108,7 +108,7 @@ class Queues:
             raise RpcError(errno.EINVAL, refusal)
 
     async def resolve_updates(
-        self, spec: Mapping[str, Any], requested: Mapping[str, Any], userid: int, *, owner: bool
+        self, spec: Mapping[str, Any], requested: Mapping[str, Any], userid: int, *, by_owner: bool
     ) -> Mapping[str, Any]:
         """Return what updates of a job come to, the constraints of a new queue included.
 
@@ -122,7 +122,7 @@ class Queues:
             queue = jobqueue.limits_of(updated_spec, self._limits)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
-        if owner:
+        if by_owner:
             return updates
         if jobqueue.queue_of(updated_spec) != jobqueue.queue_of(spec):
             await self.check(updated_spec, userid)

@@ -163,9 +163,9 @@ class JobScheduler:
             self._graph.give_back(freed)
         self._changed.set()
 
-    def hello(self, job: JobId, r: Message, free: Collection[int]) -> str | None:
+    def hello(self, job: JobId, r: Message, freed: Collection[int]) -> str | None:
         try:
-            kept, _ = _split(self._graph.decode(r), free)
+            kept, _ = _split(self._graph.decode(r), freed)
         except BadFormat as error:
             return str(error)
         conflict = self._graph.conflict(kept)
@@ -210,7 +210,7 @@ class JobScheduler:
         While `job` has its resources, its R counts for the storage; from when it gives them
         back, and for storage of no job, the storage counts for itself.
         """
-        storage = None if sizes is None else ExternalStorage(sizes=sizes, job=job)
+        storage = None if sizes is None else ExternalStorage(bytes_by_rabbit=sizes, job=job)
         self._take_external(self._external.set(name, storage, allocated=job in self._allocated))
 
     def _take_external(self, taken: Mapping[str, int]) -> None:

@@ -56,7 +56,7 @@ class Review:
     new: Object | None = None
     """As it is to be; None where it is about to be deleted."""
     user: User = APISERVER
-    status: bool = False
+    through_status: bool = False
     """Through the status subresource."""
     dry_run: bool = False
     warn: Callable[[str], None] = field(default=lambda warning: None, compare=False)
@@ -92,5 +92,5 @@ class AdmissionChain:
         return review.new
 
 
-Lister = Callable[[Kind], list[Object]]
+AdmissionLister = Callable[[Kind], list[Object]]
 """What admission may look at: all stored objects of a kind."""

@@ -15,11 +15,11 @@ from typing import Final
 
 from warren.base.subordinateids import SubordinateIds
 
-PER_USER: Final = 64
+MAX_PER_USER: Final = 64
 """Connections of each user, but of the server's own and of root."""
-TOTAL: Final = 512
+MAX_TOTAL: Final = 512
 """Connections of all of them together."""
-INTERVAL: Final = 0.02
+ACCEPT_INTERVAL: Final = 0.02
 """Seconds from one connection of such a user to the next."""
 UNKNOWN: Final = -1
 """The user of connections whose owner is not known."""
@@ -48,9 +48,9 @@ class ConnectionLimits:
     def __init__(
         self,
         *,
-        per_user: int = PER_USER,
-        total: int = TOTAL,
-        interval: float = INTERVAL,
+        per_user: int = MAX_PER_USER,
+        total: int = MAX_TOTAL,
+        interval: float = ACCEPT_INTERVAL,
         by_address: bool = False,
         subordinates: SubordinateIds | None = None,
     ) -> None:

@@ -188,7 +188,7 @@ def _review(request: _Request) -> Review:
         old=_with_key(request.old, key),
         new=_with_key(request.new, key),
         user=User(request.user_info.username, request.user_info.groups or frozenset()),
-        status=request.sub_resource == "status",
+        through_status=request.sub_resource == "status",
         dry_run=bool(request.dry_run),
     )
 

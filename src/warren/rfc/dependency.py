@@ -17,7 +17,7 @@ import msgspec
 from warren.rfc import fluid
 from warren.rfc.errors import BadFormat
 
-MOST: Final = 1000
+MOST_DEPENDENCIES: Final = 1000
 """Dependencies of one job."""
 
 
@@ -135,7 +135,9 @@ def decode_list(entries: Any, path: str = "dependencies") -> list[Dependency]:
     """
     _require(isinstance(entries, list) and bool(entries), path,
              "is not a list of at least one dependency")  # fmt: skip
-    _require(len(entries) <= MOST, path, f"holds more than {MOST} dependencies")
+    _require(
+        len(entries) <= MOST_DEPENDENCIES, path, f"holds more than {MOST_DEPENDENCIES} dependencies"
+    )
     dependencies: list[Dependency] = []
     seen: set[str] = set()
     for index, entry in enumerate(entries):

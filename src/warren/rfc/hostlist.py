@@ -4,8 +4,8 @@ Order and repetition are kept, and the zero padding of the first id of a bracket
 holds for the whole bracket, which the libraries of the field get wrong. An id that
 spells zeros of its own keeps them, too: reading never renames a host.
 
-A text of a few characters can name billions of hosts, so no more than `MOST` are read
-from one text, unless the caller sets another limit, and none of more than `LONGEST`
+A text of a few characters can name billions of hosts, so no more than `MOST_HOSTS` are read
+from one text, unless the caller sets another limit, and none of more than `LONGEST_NAME`
 characters.
 """
 
@@ -16,8 +16,8 @@ from typing import Final
 
 from warren.rfc.errors import BadFormat
 
-MOST: Final = 2**18
-LONGEST: Final = 253
+MOST_HOSTS: Final = 2**18
+LONGEST_NAME: Final = 253
 
 _DIGITS = "0123456789"
 _NAME = r"[!-+\--Z\\^-~]*+"  # what is printable in ASCII, but for blanks, commas and brackets
@@ -31,7 +31,7 @@ _IDS_PATTERN = re.compile(_IDS)
 _MOST_DIGITS = 18
 
 
-def decode(text: str, *, limit: int = MOST) -> list[str]:
+def decode(text: str, *, limit: int = MOST_HOSTS) -> list[str]:
     """Return the hosts in order. Raises BadFormat where RFC 29 is not met, and for too many."""
     hosts: list[str] = []
     position = 0
@@ -42,7 +42,7 @@ def decode(text: str, *, limit: int = MOST) -> list[str]:
         prefix = match[1]
         if match[2] is not None:
             _extend(hosts, match, limit)
-        elif len(prefix) > LONGEST:
+        elif len(prefix) > LONGEST_NAME:
             raise _too_long(text, position)
         elif prefix:  # nothing at all between two commas is left out
             hosts.append(prefix)
@@ -56,7 +56,7 @@ def _extend(hosts: list[str], match: re.Match[str], limit: int) -> None:
     text = match.string
     prefix, ids, suffix = match.groups()
     position = match.start(2)
-    longest_id = LONGEST - len(prefix) - len(suffix)
+    longest_id = LONGEST_NAME - len(prefix) - len(suffix)
     if ids.count(",") >= limit - len(hosts):
         raise _too_many(text, limit)
     width: int | None = None
@@ -128,7 +128,7 @@ def _too_many(text: str, limit: int) -> BadFormat:
 
 def _too_long(text: str, position: int) -> BadFormat:
     return BadFormat(
-        f"hostlist {brief(text)}: the name at {position} has more than {LONGEST} characters"
+        f"hostlist {brief(text)}: the name at {position} has more than {LONGEST_NAME} characters"
     )
 
 
@@ -142,7 +142,7 @@ def encode(hosts: Iterable[str]) -> str:
     for host in hosts:
         prefix, digits = _split(host)
         if group is None or not group.add(prefix, digits):
-            if not host or len(prefix) > LONGEST or _NAME_PATTERN.fullmatch(prefix) is None:
+            if not host or len(prefix) > LONGEST_NAME or _NAME_PATTERN.fullmatch(prefix) is None:
                 raise BadFormat(f"hostlist: {brief(host)} is no name of a host")
             group = _Group(prefix, digits)
             groups.append(group)
@@ -153,7 +153,7 @@ def _split(host: str) -> tuple[str, str]:
     """Part a host's name from the number at its end; the number is empty where there is none."""
     prefix = host.rstrip(_DIGITS)
     digits = host[len(prefix) :]
-    if len(digits) > _MOST_DIGITS or len(prefix) > LONGEST - _MOST_DIGITS:
+    if len(digits) > _MOST_DIGITS or len(prefix) > LONGEST_NAME - _MOST_DIGITS:
         return host, ""
     return prefix, digits
 

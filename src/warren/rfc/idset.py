@@ -1,7 +1,7 @@
 """Sets of small numbers as text: `0,3-5` (RFC 22).
 
 Ids go from 0 to `LARGEST`. A text of a few characters can name billions of them, so
-no more than `MOST` are read from one text, unless the caller sets another limit.
+no more than `MOST_IDS` are read from one text, unless the caller sets another limit.
 """
 
 import re
@@ -12,13 +12,13 @@ from typing import Final
 from warren.rfc.errors import BadFormat
 
 LARGEST: Final = 2**32 - 2
-MOST: Final = 2**20
+MOST_IDS: Final = 2**20
 
 _NUMBER = "(0|[1-9][0-9]{0,9})"
 _ELEMENT_PATTERN = re.compile(f"{_NUMBER}(?:-{_NUMBER})?")
 
 
-def decode(text: str, *, limit: int = MOST) -> tuple[int, ...]:
+def decode(text: str, *, limit: int = MOST_IDS) -> tuple[int, ...]:
     """Return the ids in ascending order; none for the empty text and for `[]`.
 
     Raises BadFormat for anything RFC 22 forbids: ids that descend or repeat, leading

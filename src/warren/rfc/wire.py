@@ -23,7 +23,7 @@ ANY_NODE: Final = 0xFFFFFFFF
 UNKNOWN_USER: Final = 0xFFFFFFFF
 """The sender, which the broker's socket puts in for us."""
 
-LONGEST: Final = 64 * 2**20
+LONGEST_FRAME: Final = 64 * 2**20
 """Bytes of the longest frame that is read; of a longer one, only what tells how to answer it."""
 
 _MAGIC: Final = 0x8E
@@ -136,7 +136,9 @@ def _with_length(part: bytes) -> bytes:
 class FrameReader:
     """Takes bytes as they come, and returns the messages that they complete."""
 
-    def __init__(self, on_bad_frame: Callable[[BadFormat], None], longest: int = LONGEST) -> None:
+    def __init__(
+        self, on_bad_frame: Callable[[BadFormat], None], longest: int = LONGEST_FRAME
+    ) -> None:
         """`on_bad_frame` is told of each frame that holds no message: the next one may."""
         self._on_bad_frame = on_bad_frame
         self._longest = longest

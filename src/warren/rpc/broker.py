@@ -112,7 +112,7 @@ class Broker:
 
     async def run(self) -> None:
         """Read until the broker is gone, and fail then what waits for it."""
-        frames = wire.FrameReader(_log_bad_frame, wire.LONGEST)
+        frames = wire.FrameReader(_log_bad_frame, wire.LONGEST_FRAME)
         try:
             while data := await self._reader.read(_CHUNK):
                 for received in frames.feed(data):
@@ -252,7 +252,7 @@ def _payload(received: wire.Message | None) -> Payload:
 
 
 def _too_long() -> RpcError:
-    text = f"the message has over {wire.LONGEST} bytes: send less in one"
+    text = f"the message has over {wire.LONGEST_FRAME} bytes: send less in one"
     return RpcError(errno.EMSGSIZE, text)
 
 

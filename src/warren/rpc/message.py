@@ -12,7 +12,7 @@ from warren.base.errors import WarrenError
 Payload = Mapping[str, Any]
 Errno = NewType("Errno", int)
 
-LONGEST: Final = 16 * 2**20
+LONGEST_MESSAGE: Final = 16 * 2**20
 """Bytes of the longest message that is read; a longer one ends the connection."""
 
 NOT_FLUX: Final = bytes([errno.EPROTONOSUPPORT])
@@ -118,7 +118,7 @@ def count_values(data: bytes) -> int:
     return _count_separators(b"".join(pieces[::2]))
 
 
-def size_read(data: bytes) -> int:
+def quota_size(data: bytes) -> int:
     """Return how many bytes a JSON text is counted for that is kept as it is read."""
     upper_bound = _count_separators(data) * _BYTES_PER_VALUE
     return len(data) + (

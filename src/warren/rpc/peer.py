@@ -12,7 +12,7 @@ from warren.base import log
 from warren.rpc import foreign, message
 from warren.rpc.bus import Forwarder
 from warren.rpc.guests import Usage
-from warren.rpc.message import LONGEST, MOST_VALUES, Message, Payload, Request, RpcError
+from warren.rpc.message import LONGEST_MESSAGE, MOST_VALUES, Message, Payload, Request, RpcError
 
 CANCEL: Final = "rpc.cancel"
 """The sender of a streaming request wants no more answers to it. Not answered."""
@@ -81,7 +81,7 @@ class Peer(Forwarder):
         writer: asyncio.StreamWriter,
         handler: "RequestHandler",
         *,
-        longest: int = LONGEST,
+        longest: int = LONGEST_MESSAGE,
         most_waiting: int = MOST_WAITING,
         usage: Usage | None = None,
     ) -> None:
@@ -236,7 +236,7 @@ class Peer(Forwarder):
         elif received.tag in self._answer_tasks:
             raise RpcError(errno.EPROTO, f"tag {received.tag} is in use")
         else:
-            size = message.size_read(line) if self._usage.is_limited else len(line)
+            size = message.quota_size(line) if self._usage.is_limited else len(line)
             work = partial(self._answer, received, size)
             task = tasks.create_task(self._usage.run_fairly(work))
             self._answer_tasks[received.tag] = task
@@ -290,9 +290,9 @@ class Peer(Forwarder):
 def _answer_message(tag: int, answer: Payload) -> Message:
     """Return the message of an answer. Raises RpcError(EFBIG) for more than clients read."""
     payload = message.pack(answer)
-    if len(payload) > LONGEST - _ENVELOPE:
+    if len(payload) > LONGEST_MESSAGE - _ENVELOPE:
         raise RpcError(
-            errno.EFBIG, f"the answer has over {LONGEST - _ENVELOPE} bytes: ask for less"
+            errno.EFBIG, f"the answer has over {LONGEST_MESSAGE - _ENVELOPE} bytes: ask for less"
         )
     return Message(tag=tag, errnum=0, payload=payload)
 

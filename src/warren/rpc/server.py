@@ -24,7 +24,7 @@ from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, may_serve
 from warren.rpc.foreign import ServerProtocol
 from warren.rpc.guests import GuestLimits, Guests, default_limits
-from warren.rpc.message import LONGEST, Cred, Message, Payload, Request, RpcError
+from warren.rpc.message import LONGEST_MESSAGE, Cred, Message, Payload, Request, RpcError
 from warren.rpc.peer import Peer, RequestHandler, refuse
 
 ADD_TOPIC: Final = "service.add"
@@ -109,7 +109,7 @@ _OWNER_ONLY: Final = AccessPolicy()
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What each client may take, and how long it may be silent."""
 
-    longest: int = LONGEST
+    longest: int = LONGEST_MESSAGE
     """Bytes of a message."""
     guest_limits: GuestLimits | None = None
     """Of all guests, and of each; None for what suits this process."""

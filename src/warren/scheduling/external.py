@@ -15,7 +15,7 @@ from warren.rfc.fluid import JobId
 class ExternalStorage(msgspec.Struct, frozen=True, kw_only=True):
     """Storage that exists: its bytes by rabbit, and the job in whose R it is, if in one's."""
 
-    sizes: Mapping[str, int] = msgspec.field(default_factory=dict)
+    bytes_by_rabbit: Mapping[str, int] = msgspec.field(default_factory=dict)
     job: JobId | None = None
 
 
@@ -81,7 +81,7 @@ class ExternalAllocations:
         """Count storage that is in no job's R."""
         if storage.job is not None and storage.job in self._allocated_jobs:
             return
-        for rabbit, size in storage.sizes.items():
+        for rabbit, size in storage.bytes_by_rabbit.items():
             self._external_bytes[rabbit] = self._external_bytes.get(rabbit, 0) + sign * size
             if not self._external_bytes[rabbit]:
                 del self._external_bytes[rabbit]

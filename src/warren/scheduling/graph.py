@@ -404,9 +404,9 @@ class Graph:
             drained=self._drained,
             offline=self._offline,
             tagged=self._all_tagged() if request.needs_untagged else 0,
-            states=self._rabbit_states,
-            external=self._external_gib,
-            capacity=self._capacity_gib,
+            state_by_rabbit=self._rabbit_states,
+            external_gib_by_rabbit=self._external_gib,
+            capacity_gib_by_rabbit=self._capacity_gib,
         )
 
     def _all_tagged(self) -> int:

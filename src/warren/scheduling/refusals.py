@@ -39,11 +39,11 @@ class SystemView(msgspec.Struct, frozen=True, kw_only=True):
     offline: int
     tagged: int
     """The nodes that the request does not want, for they are tagged."""
-    states: Mapping[str, str]
+    state_by_rabbit: Mapping[str, str]
     """What rabbits are, by their names."""
-    external: Mapping[str, int]
+    external_gib_by_rabbit: Mapping[str, int]
     """GiB of rabbits that are taken by storage of no job."""
-    capacity: Mapping[str, int]
+    capacity_gib_by_rabbit: Mapping[str, int]
     """GiB that rabbits say they have, where they do."""
 
     @property
@@ -333,7 +333,9 @@ def list_withheld(kind: ReasonKind, view: SystemView, nodes: int, chassis: Seque
             parts = [f"{hostlist.encode(names)}{state}" for state, names in names_by_state.items()]
             return f"; not ready: {', '.join(parts)}" if parts else ""
         case ReasonKind.EXTERNAL:
-            taken_gib = [each for one in rabbits if (each := view.external.get(one.rabbit, 0))]
+            taken_gib = [
+                each for one in rabbits if (each := view.external_gib_by_rabbit.get(one.rabbit, 0))
+            ]
             there = plural(len(taken_gib), "rabbit")
             size = gib(sum(taken_gib), up=True)
             return f"; storage of no running job has {size} of {there}" if taken_gib else ""
@@ -341,7 +343,8 @@ def list_withheld(kind: ReasonKind, view: SystemView, nodes: int, chassis: Seque
             parts = [
                 f"{each.rabbit} has {gib(has, up=False)} of {gib(each.flash.gib, up=False)}"
                 for each in rabbits
-                if (has := view.capacity.get(each.rabbit, each.flash.gib)) < each.flash.gib
+                if (has := view.capacity_gib_by_rabbit.get(each.rabbit, each.flash.gib))
+                < each.flash.gib
             ]
             return f"; {', '.join(parts)}" if parts else ""
         case ReasonKind.DRAINED | ReasonKind.OFFLINE | ReasonKind.TAGGED:
@@ -355,7 +358,7 @@ def list_withheld(kind: ReasonKind, view: SystemView, nodes: int, chassis: Seque
 def _unready_state(view: SystemView, index: int) -> str:
     """Say why some or all of a rabbit's flash cannot be used, in brackets; empty if not known."""
     chassis = view.inventory.chassis[index]
-    state = view.states.get(chassis.rabbit)
+    state = view.state_by_rabbit.get(chassis.rabbit)
     if not view.free.not_ready(index):
         size = gib(view.free.unready_units(index) * chassis.flash.unit, up=True)
         state = f"{size} of {gib(chassis.flash.gib, up=True)} down"

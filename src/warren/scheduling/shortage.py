@@ -161,7 +161,7 @@ def _rabbit_numbers(request: Request, view: SystemView) -> Iterator[dict[str, An
             "lacks_gib": lacking_gib,
         }
         if view.free.not_ready(index):
-            entry["not_ready"] = view.states.get(chassis.rabbit) or "not known"
+            entry["not_ready"] = view.state_by_rabbit.get(chassis.rabbit) or "not known"
         entries.append((lacking_gib, index, entry))
     yield from (entry for _, _, entry in sorted(entries, key=lambda each: each[:2]))
 

@@ -18,7 +18,7 @@ from warren.daemons.statedir import StateDir
 @click.option("--plain", is_flag=True,
               help="Check Workflows by webhooks alone, not by the built-in rules.")  # fmt: skip
 def apiserver(
-    state: StateDir, port: int | None, users: tuple[str, ...], bare: bool, plain: bool
+    statedir: StateDir, port: int | None, users: tuple[str, ...], bare: bool, plain: bool
 ) -> None:
     """Serve the Kubernetes API on this machine, from a state directory, until stopped.
 
@@ -39,26 +39,26 @@ def apiserver(
             await cluster.apply_definitions(client)
 
     async def serve() -> None:
-        endpoint = servers.open_endpoint(state, port, users)
+        endpoint = servers.open_endpoint(statedir, port, users)
 
         def on_ready() -> None:
             click.echo(f"serving the Kubernetes API at {endpoint.admin.server}")
-            click.echo(f"  state directory: {state.path}")
-            click.echo(f"  kubectl --kubeconfig {state.kubeconfig} api-resources")
+            click.echo(f"  state directory: {statedir.path}")
+            click.echo(f"  kubectl --kubeconfig {statedir.kubeconfig} api-resources")
             for name in users:
-                click.echo(f"  for {name}: {state.user(name)}")
+                click.echo(f"  for {name}: {statedir.user(name)}")
             click.echo("Ctrl-C stops it.")
 
-        await servers.serve_until_stopped(state, endpoint, establish, on_ready, plain=plain)
+        await servers.serve_until_stopped(statedir, endpoint, establish, on_ready, plain=plain)
 
-    state.prepare()
-    logs.configure_file(state.logs / "apiserver.log")
+    statedir.prepare()
+    logs.configure_file(statedir.logs / "apiserver.log")
     try:
-        with hold_lock(state.lock):
+        with hold_lock(statedir.lock):
             run(serve())
     except BlockingIOError:
         raise UserMistake(
-            f"The state directory {state.path} is in use by process {lock_holder(state.lock)}: "
-            "choose another with --statedir."
+            f"The state directory {statedir.path} is in use by process "
+            f"{lock_holder(statedir.lock)}: choose another with --statedir."
         ) from None
     click.echo("the API server has stopped")

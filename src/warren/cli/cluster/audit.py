@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 @statedir_option
 @click.option("--repair", is_flag=True, help="Repair what can be repaired.")
 @json_option
-def audit(state: StateDir, repair: bool, as_json: bool) -> None:
+def audit(statedir: StateDir, repair: bool, as_json: bool) -> None:
     """Compare jobs with Workflows, and nodes and rabbits out of service with their reasons.
 
     --repair returns nodes and rabbits to service that a job took out of it, if nothing of that job
     is left on them. Exits with 1 if a difference is left in the end. `warren doctor` finds orphaned
     resources on nodes and in the API.
     """
-    state.check_owner()
-    _check_instance_owner(state)
-    seen_before = {(each.about, each.why) for each in _differences(state)}
+    statedir.check_owner()
+    _check_instance_owner(statedir)
+    seen_before = {(each.about, each.why) for each in _differences(statedir)}
     time.sleep(_SECONDS_BETWEEN)  # a difference that was only passing is gone by then
-    differences = [each for each in _differences(state) if (each.about, each.why) in seen_before]
+    differences = [each for each in _differences(statedir) if (each.about, each.why) in seen_before]
     if repair:
-        _repair(state, differences)
+        _repair(statedir, differences)
     remaining = [each for each in differences if not (repair and each.remedy)]
     if as_json:
         print_json({"found": [_as_json(each) for each in differences], "repaired": repair})
@@ -58,12 +58,12 @@ def audit(state: StateDir, repair: bool, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _check_instance_owner(state: StateDir) -> None:
+def _check_instance_owner(statedir: StateDir) -> None:
     """Raise UserMistake for a guest of the instance: root is one at another user's."""
     from warren.rpc.message import RpcError
 
     try:
-        ask_instance(state, identity.find_instance_id)
+        ask_instance(statedir, identity.find_instance_id)
     except RpcError as error:
         if error.errnum != errno.EPERM:
             raise
@@ -73,7 +73,7 @@ def _check_instance_owner(state: StateDir) -> None:
         ) from error
 
 
-def _differences(state: StateDir) -> list[Difference]:
+def _differences(statedir: StateDir) -> list[Difference]:
     from warren.cli.job.listing import list_jobs
 
     async def query(handle: "Handle") -> tuple[dict[int, str | None], dict[str, str], str]:
@@ -86,9 +86,9 @@ def _differences(state: StateDir) -> list[Difference]:
         return workflow_names, drained, await identity.find_instance_id(handle)
 
     workflows, storages, mounts = list_objects(
-        state, kinds.WORKFLOW, kinds.STORAGE, kinds.CLIENT_MOUNT
+        statedir, kinds.WORKFLOW, kinds.STORAGE, kinds.CLIENT_MOUNT
     )
-    jobs, drained, instance = ask_instance(state, query)
+    jobs, drained, instance = ask_instance(statedir, query)
     snapshot = JobAuditSnapshot(
         jobs=jobs,
         workflows=[read(each, Workflow) for each in workflows],
@@ -105,14 +105,14 @@ def _workflow_name(job: Mapping[str, Any]) -> str | None:
     return str(name) if name else None
 
 
-def _repair(state: StateDir, differences: Sequence[Difference]) -> None:
+def _repair(statedir: StateDir, differences: Sequence[Difference]) -> None:
     from warren.kube import kubeconfig
     from warren.kube.http import connect
 
     remedies = jobaudit.remedies(differences)
 
     async def change() -> None:
-        async with connect(kubeconfig.load(state.kubeconfig)) as client:
+        async with connect(kubeconfig.load(statedir.kubeconfig)) as client:
             for each in remedies:
                 if isinstance(each, Change):
                     await client.patch(each)
@@ -123,7 +123,7 @@ def _repair(state: StateDir, differences: Sequence[Difference]) -> None:
                 await handle.rpc("resource.undrain", {"targets": each.node})
 
     run(change())
-    ask_instance(state, undrain)
+    ask_instance(statedir, undrain)
 
 
 def _as_json(difference: Difference) -> dict[str, Any]:

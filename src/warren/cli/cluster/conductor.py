@@ -18,7 +18,7 @@ from warren.daemons.statedir import StateDir
 @click.pass_context
 def conductor(
     context_: click.Context,
-    state: StateDir,
+    statedir: StateDir,
     kubeconfig: Path | None,
     context: str | None,
     metrics_port: int | None,
@@ -34,7 +34,7 @@ def conductor(
         from warren.daemons.conductor import EMBEDDED
 
         metrics = metrics_socket(metrics_port, metrics_address)
-        run_conductor(socket_of(state), EMBEDDED, kubeconfig, context, metrics)
+        run_conductor(socket_of(statedir), EMBEDDED, kubeconfig, context, metrics)
 
 
 conductor.add_command(audit)

@@ -18,7 +18,7 @@ _NOT_RUNNING: Final = "its cluster is not running: 'warren up' would take it ove
 @statedir_option
 @click.option("--repair", is_flag=True, help="Remove what is found.")
 @json_option
-def doctor(state: StateDir, repair: bool, as_json: bool) -> None:
+def doctor(statedir: StateDir, repair: bool, as_json: bool) -> None:
     """Look for storage, mounts, processes and objects that nothing owns any more.
 
     Of a cluster that has died it lists all mounts, devices and processes: the next
@@ -28,22 +28,22 @@ def doctor(state: StateDir, repair: bool, as_json: bool) -> None:
     """
     from warren.daemons.doctor import examine_running, examine_stopped
 
-    state.check_owner()
+    statedir.check_owner()
     found: list[dict[str, Any]]
-    if state.status() is not None:
-        findings, failures = run(examine_running(state, repair=repair))
+    if statedir.status() is not None:
+        findings, failures = run(examine_running(statedir, repair=repair))
         found = [
             {"kind": str(each.type), "where": each.where, "name": each.name, "why": each.why}
             for each in findings
         ]
-    elif state.shape.exists():
-        remaining, failures = run(examine_stopped(state, repair=repair))
+    elif statedir.shape.exists():
+        remaining, failures = run(examine_stopped(statedir, repair=repair))
         found = [
             {"kind": kind, "where": "", "name": name, "why": _NOT_RUNNING}
             for kind, _, name in (each.partition(" ") for each in remaining)
         ]
     else:
-        raise UserMistake(f"{state.path} is not the state directory of a cluster.")
+        raise UserMistake(f"{statedir.path} is not the state directory of a cluster.")
     report(found, failures, repair=repair, as_json=as_json, command="warren doctor")
 
 

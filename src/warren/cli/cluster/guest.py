@@ -42,10 +42,10 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
         """The configuration of a cluster that lets the guest in."""
         return f'[access]\nallow-guest-user = true\n[sign.munge]\nsocket-path = "{self.socket}"\n'
 
-    def submit(self, state: StateDir, spec: Any) -> int:
+    def submit(self, statedir: StateDir, spec: Any) -> int:
         """Submit a jobspec, as the guest, and return the job's id. Blocks. Raises UserMistake."""
         try:
-            return int(self.process.ask({"instance": str(state.socket), "spec": spec}))
+            return int(self.process.ask({"instance": str(statedir.socket), "spec": spec}))
         except UserMistake as mistake:
             raise UserMistake(f"the job is refused.\n{mistake}") from mistake
 

@@ -78,7 +78,7 @@ _FLASH_KINDS: Final[Mapping[str, Literal["directory", "image", "simulated"] | No
 @click.option("--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
               help="On which address; without authentication.")  # fmt: skip
 def up(
-    state: StateDir,
+    statedir: StateDir,
     rabbits: int | None,
     computes_per_rabbit: int | None,
     rabbit_capacity: str | None,
@@ -129,13 +129,14 @@ def up(
         click.echo(f"warren is up: {_size_text(shape)}")
         if not shape.agents:
             click.echo(
-                f"  rabbits and compute nodes: `warren agent`, with mounts = {str(state.mounts)!r} "
-                f"and the kubeconfigs in {state.user('').parent}"
+                "  rabbits and compute nodes: `warren agent`, "
+                f"with mounts = {str(statedir.mounts)!r} "
+                f"and the kubeconfigs in {statedir.user('').parent}"
             )
         elif shape.flash == "image":
             click.echo("  flash: disk images with loop devices; file systems are real")
             image_bytes = shape.capacity * (shape.rabbits - len(shape.devices))
-            free_bytes = disk_usage(state.path).free
+            free_bytes = disk_usage(statedir.path).free
             if image_bytes > free_bytes:
                 click.echo(
                     f"  the images have {human(image_bytes)} together, and their file system has "
@@ -162,8 +163,8 @@ def up(
             )
         for path in shape.global_file_systems:
             click.echo(f"  global file system: {path}")
-        click.echo(f"  state directory: {state.path}")
-        click.echo(f"  kubectl --kubeconfig {state.kubeconfig} get workflows")
+        click.echo(f"  state directory: {statedir.path}")
+        click.echo(f"  kubectl --kubeconfig {statedir.kubeconfig} get workflows")
         click.echo("Ctrl-C or 'warren down' stops it.")
 
     metrics_socket = None
@@ -171,7 +172,7 @@ def up(
         metrics_socket = open_port("--metrics-port", metrics_address, metrics_port)
     run(
         run_cluster(
-            state, requested, config.absolute() if config else None, on_ready, metrics_socket
+            statedir, requested, config.absolute() if config else None, on_ready, metrics_socket
         )
     )
     click.echo("warren is down")
@@ -235,25 +236,25 @@ def _parse_directory(path: str) -> str:
 @click.command()
 @statedir_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def down(state: StateDir, as_json: bool) -> None:
+def down(statedir: StateDir, as_json: bool) -> None:
     """Stop the cluster of a state directory. Its state stays, for the next `warren up`."""
     from warren.daemons.sweep import down as stop
 
-    result = run(stop(state))
+    result = run(stop(statedir))
     if as_json:
         print_json(
             {
                 "stopped": result.stopped,
-                "statedir": str(state.path),
+                "statedir": str(statedir.path),
                 "removed": result.removed.counts(),
                 "left": result.remaining.counts(),
             }
         )
         return
     if result.stopped:
-        click.echo(f"stopped the cluster in {state.path}")
+        click.echo(f"stopped the cluster in {statedir.path}")
     else:
-        click.echo(f"no cluster was running in {state.path}")
+        click.echo(f"no cluster was running in {statedir.path}")
     if removed := _counts_text(result.removed):
         click.echo(f"  ended what one that was killed had left: {removed}")
     if remaining := _counts_text(result.remaining):

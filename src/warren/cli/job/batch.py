@@ -68,7 +68,7 @@ class _Batch(click.Command):
 @click.option("--wrap", is_flag=True, help="SCRIPT is a command, to be run by /bin/sh.")
 @click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
 def batch(
-    state: StateDir,
+    statedir: StateDir,
     as_json: bool,
     dry_run: bool,
     urgency: int,
@@ -87,9 +87,9 @@ def batch(
     scripts.print_warnings([spec], None if wrap else script[0])
     if dry_run:
         print_json(spec)
-        dryrun.print_outcomes(state, [spec], urgency, flags)
+        dryrun.print_outcomes(statedir, [spec], urgency, flags)
         return
-    job = ask_instance(state, submitter(state, spec, urgency, flags))
+    job = ask_instance(statedir, submitter(statedir, spec, urgency, flags))
     if as_json:
         print_json({"id": f58(job)})
     else:

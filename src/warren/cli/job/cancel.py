@@ -34,7 +34,7 @@ _MAX_CONCURRENT = 100
 @json_option
 @click.argument("ids", nargs=-1, metavar="[JOBID...]")
 def cancel(
-    state: StateDir,
+    statedir: StateDir,
     everything: bool,
     user: str | None,
     states: str | None,
@@ -67,7 +67,7 @@ def cancel(
             handle, job_ids, {"type": "cancel", "severity": 0, "note": message}, spelled_ids
         )
 
-    job_ids, failures = ask_instance(state, cancel_jobs)
+    job_ids, failures = ask_instance(statedir, cancel_jobs)
     if as_json:
         report = {"jobs": [f58(each) for each in job_ids], "dry_run": dry_run}
         print_json({**report, "errors": failures})

@@ -36,7 +36,7 @@ _DURATION: Final = "attributes.system.duration"
 @click.option("-m", "--message", metavar="NOTE", help="A note for the job's record.")
 @click.argument("words", nargs=-1, required=True, metavar="JOBID... [NOTE...]")
 def job_raise(
-    state: StateDir,
+    statedir: StateDir,
     as_json: bool,
     type_: str,
     severity: int,
@@ -51,7 +51,7 @@ def job_raise(
 
     spelled_ids = dict(zip(jobs, words, strict=False))
     failures = ask_instance(
-        state, lambda handle: raise_exceptions(handle, jobs, exception, spelled_ids)
+        statedir, lambda handle: raise_exceptions(handle, jobs, exception, spelled_ids)
     )
     _report(jobs, failures, as_json)
 
@@ -73,7 +73,7 @@ def _jobs_and_note(words: Sequence[str]) -> tuple[list[int], str]:
 @click.option("-s", "--signal", "name", default="SIGTERM", metavar="SIG", show_default=True,
               help="The signal, by name or number.")  # fmt: skip
 @click.argument("ids", nargs=-1, required=True, metavar="JOBID...")
-def job_kill(state: StateDir, as_json: bool, name: str, ids: tuple[str, ...]) -> None:
+def job_kill(statedir: StateDir, as_json: bool, name: str, ids: tuple[str, ...]) -> None:
     """Send a signal to the tasks of running jobs."""
     signum = _signum(name)
     spelled_id_by_job = {int(fluid.parse(each)): each for each in ids}
@@ -89,7 +89,7 @@ def job_kill(state: StateDir, as_json: bool, name: str, ids: tuple[str, ...]) ->
                 failures.append(f"{spelled_id}: {error}")
         return failures
 
-    _report(list(spelled_id_by_job), ask_instance(state, kill_jobs), as_json)
+    _report(list(spelled_id_by_job), ask_instance(statedir, kill_jobs), as_json)
 
 
 def _signum(name: str) -> int:
@@ -115,7 +115,7 @@ def _report(jobs: Sequence[int], failures: Sequence[str], as_json: bool) -> None
 @click.option("-v", "--verbose", is_flag=True, help="Print the urgency that it had before.")
 @click.argument("id_", metavar="JOBID")
 @click.argument("urgency", metavar="N|hold|default|expedite")
-def job_urgency(state: StateDir, as_json: bool, verbose: bool, id_: str, urgency: str) -> None:
+def job_urgency(statedir: StateDir, as_json: bool, verbose: bool, id_: str, urgency: str) -> None:
     """Set the urgency of a job: 0 holds it, 16 is the default, 31 starts it before all others.
 
     Only the instance's owner can set more than 16.
@@ -128,7 +128,7 @@ def job_urgency(state: StateDir, as_json: bool, verbose: bool, id_: str, urgency
         await call(handle, "job-manager.urgency", {"id": job, "urgency": new_urgency}, id_)
         return old_urgency
 
-    old_urgency = ask_instance(state, change_urgency)
+    old_urgency = ask_instance(statedir, change_urgency)
     if as_json:
         print_json({"id": f58(job), "urgency": new_urgency, "before": old_urgency})
     elif verbose:
@@ -150,7 +150,7 @@ def _urgency(text: str) -> int:
 @click.argument("id_", metavar="JOBID")
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VAL...")
 def job_memo(
-    state: StateDir, as_json: bool, volatile: bool, id_: str, pairs: tuple[str, ...]
+    statedir: StateDir, as_json: bool, volatile: bool, id_: str, pairs: tuple[str, ...]
 ) -> None:
     """Set notes of a job, where 'warren jobs -o "{user.KEY}"' shows them.
 
@@ -162,7 +162,7 @@ def job_memo(
     for pair in pairs:
         _put_at_path(memo, *_parse_pair(pair))
     request = {"id": job, "memo": memo, "volatile": volatile}
-    ask_instance(state, lambda handle: call(handle, "job-manager.memo", request, id_))
+    ask_instance(statedir, lambda handle: call(handle, "job-manager.memo", request, id_))
     if as_json:
         print_json({"id": f58(job), "memo": memo})
 
@@ -195,7 +195,7 @@ def _put_at_path(target: dict[str, Any], key: str, value: Any) -> None:
 @click.argument("id_", metavar="JOBID")
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VAL...")
 def job_update(
-    state: StateDir,
+    statedir: StateDir,
     as_json: bool,
     dry_run: bool,
     verbose: bool,
@@ -217,7 +217,7 @@ def job_update(
         if not dry_run:
             await call(handle, "job-manager.update", {"id": job, "updates": updates}, id_)
 
-    ask_instance(state, change_job)
+    ask_instance(statedir, change_job)
     if as_json or dry_run:
         print_json(updates)
     elif verbose:
@@ -267,7 +267,7 @@ async def _new_duration(handle: "Handle", job: int, id_: str, text: str) -> floa
 @click.option("-f", "--force", is_flag=True, help="Remove jobs; without it they are only counted.")
 @click.argument("ids", nargs=-1, metavar="[JOBID...]")
 def job_purge(
-    state: StateDir,
+    statedir: StateDir,
     as_json: bool,
     age_limit: str | None,
     num_limit: int | None,
@@ -297,7 +297,7 @@ def job_purge(
         stats = await handle.rpc("job-list.job-stats")
         return count, stats["job_states"]["inactive"], failures
 
-    count, inactive_count, failures = ask_instance(state, purge_jobs)
+    count, inactive_count, failures = ask_instance(statedir, purge_jobs)
     if as_json:
         report = {"count": count, "inactive": inactive_count, "force": force}
         print_json({**report, "errors": failures} if ids else report)

@@ -21,7 +21,7 @@ _TIMEOUT: Final = 10.0
 
 
 def print_outcomes(
-    state: StateDir, specs: Iterable[Mapping[str, Any]], urgency: int, flags: int
+    statedir: StateDir, specs: Iterable[Mapping[str, Any]], urgency: int, flags: int
 ) -> None:
     """Say, beside the jobspecs, what jobs would wait for if they were submitted now.
 
@@ -31,8 +31,8 @@ def print_outcomes(
     from warren.rpc.client import connect
     from warren.rpc.message import RpcError
 
-    path = socket_of(state)
-    if path == state.socket and (state.status() is None or state.is_closed):
+    path = socket_of(statedir)
+    if path == statedir.socket and (statedir.status() is None or statedir.is_closed):
         return
 
     async def query() -> list[str]:

@@ -108,12 +108,12 @@ def _print_lines(lines: list[str], as_json: bool) -> None:
 @click.command("attach")
 @statedir_option
 @click.argument("id_", metavar="JOBID")
-def job_attach(state: StateDir, id_: str) -> None:
+def job_attach(statedir: StateDir, id_: str) -> None:
     """Show a job's output until it ends, and exit as it does."""
     from warren.cli.job.attach import attach
 
     jobid = fluid.parse(id_)
     code = ask_instance(
-        state, lambda handle: attach(handle, jobid, show_waiting=sys.stderr.isatty())
+        statedir, lambda handle: attach(handle, jobid, show_waiting=sys.stderr.isatty())
     )
     sys.exit(code)

@@ -72,7 +72,7 @@ _COLORS: Final = {
 @json_option
 @click.argument("ids", nargs=-1, metavar="[JOBID...]")
 def jobs(
-    state: StateDir,
+    statedir: StateDir,
     all_states: bool,
     all_users: bool,
     user: str | None,
@@ -137,7 +137,7 @@ def jobs(
             listed_jobs = [{**job, jobfields.WAIT: reasons.get(job["id"])} for job in listed_jobs]
         return listed_jobs, counts, missing_messages
 
-    listed_jobs, counts, missing_messages = ask_instance(state, query)
+    listed_jobs, counts, missing_messages = ask_instance(statedir, query)
     if as_json:
         print_json({"jobs": listed_jobs, **({"stats": counts} if counts else {})})
     else:

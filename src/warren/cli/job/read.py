@@ -82,7 +82,7 @@ async def follow_events(
 @click.argument("id_", metavar="JOBID")
 @click.argument("key")
 def job_info(
-    state: StateDir, as_json: bool, original: bool, base: bool, id_: str, key: str
+    statedir: StateDir, as_json: bool, original: bool, base: bool, id_: str, key: str
 ) -> None:
     """Print a key of a job's record: J, jobspec, R, eventlog, guest.output, rabbit_workflow, ...
 
@@ -100,7 +100,7 @@ def job_info(
         answer = await call(handle, "job-info.lookup", request, f"{id_} {key}")
         return str(answer[record_key])
 
-    text = ask_instance(state, look_up)
+    text = ask_instance(statedir, look_up)
     if original:
         text = signed_request.unwrap(text, mechanisms=("none", "munge")).payload.decode()
     if as_json:
@@ -130,7 +130,7 @@ def _json_or_text(text: str) -> Any:
               help="Which log: eventlog, exec, output, input, or a key of the job.")  # fmt: skip
 @click.argument("id_", metavar="JOBID")
 def job_eventlog(
-    state: StateDir,
+    statedir: StateDir,
     form: str,
     as_json: bool,
     times: str,
@@ -155,7 +155,7 @@ def job_eventlog(
             for event in eventlog.decode(answer[path]):
                 click.echo(writer.line(event))
 
-    ask_instance(state, print_events)
+    ask_instance(statedir, print_events)
 
 
 # Lists
@@ -173,7 +173,7 @@ def job_eventlog(
 @click.option("--since", metavar="WHEN", help="List jobs that were active since then.")
 @json_option  # as everywhere; there is no other way here
 def job_list(
-    state: StateDir,
+    statedir: StateDir,
     as_json: bool,
     everything: bool,
     all_users: bool,
@@ -199,7 +199,7 @@ def job_list(
                 for each in answer["jobs"]:
                     click.echo(orjson.dumps(each))
 
-    ask_instance(state, print_jobs)
+    ask_instance(statedir, print_jobs)
 
 
 @click.command("list-ids")
@@ -208,7 +208,7 @@ def job_list(
 @json_option
 @click.argument("ids", nargs=-1, required=True, metavar="JOBID...")
 def job_list_ids(
-    state: StateDir, as_json: bool, wait_state: str | None, ids: tuple[str, ...]
+    statedir: StateDir, as_json: bool, wait_state: str | None, ids: tuple[str, ...]
 ) -> None:
     """List jobs by their ids with all their attributes, one JSON object a line."""
     wait_for_state = None if wait_state is None else selecting.state_bit(wait_state)
@@ -220,15 +220,15 @@ def job_list_ids(
             answer = await call(handle, "job-list.list-id", request, id_)
             click.echo(orjson.dumps(answer["job"]))
 
-    ask_instance(state, print_jobs)
+    ask_instance(statedir, print_jobs)
 
 
 @click.command("stats")
 @statedir_option
 @json_option
-def job_stats(state: StateDir, as_json: bool) -> None:
+def job_stats(statedir: StateDir, as_json: bool) -> None:
     """Count the jobs of all users by state, result and queue, as JSON."""
-    print_json(ask_instance(state, lambda handle: handle.rpc("job-list.job-stats")))
+    print_json(ask_instance(statedir, lambda handle: handle.rpc("job-list.job-stats")))
 
 
 _SLICE_PATTERN: Final = re.compile(r"\[?(-?[0-9]*):(-?[0-9]*)(?::(-?[0-9]*))?\]?")
@@ -238,7 +238,7 @@ _SLICE_PATTERN: Final = re.compile(r"\[?(-?[0-9]*):(-?[0-9]*)(?::(-?[0-9]*))?\]?
 @statedir_option
 @json_option
 @click.argument("which", default="1", metavar="[N|SLICE]")
-def job_last(state: StateDir, as_json: bool, which: str) -> None:
+def job_last(statedir: StateDir, as_json: bool, which: str) -> None:
     """Print the id of the job that you submitted last, the ids of the last N, or of a SLICE.
 
     A SLICE is one of Python's of all your jobs, the latest first: [0:3], [:].
@@ -246,7 +246,7 @@ def job_last(state: StateDir, as_json: bool, which: str) -> None:
     selected = _parse_slice(which)
     forward = (selected.start or 0) >= 0 and (selected.step or 1) > 0
     max_jobs = selected.stop if forward and (selected.stop or 0) > 0 else None
-    jobids = ask_instance(state, lambda handle: _latest(handle, os.getuid(), max_jobs))[selected]
+    jobids = ask_instance(statedir, lambda handle: _latest(handle, os.getuid(), max_jobs))[selected]
     if as_json:
         print_json([f58(each) for each in jobids])
     elif not jobids:
@@ -299,7 +299,7 @@ async def _latest(handle: "Handle", user: int, max_jobs: int | None) -> list[int
 @json_option
 @click.option("-H", "--human", is_flag=True, help="Print a duration such as 1.5h.")
 @click.argument("id_", default="", metavar="[JOBID]")
-def job_timeleft(state: StateDir, as_json: bool, human: bool, id_: str) -> None:
+def job_timeleft(statedir: StateDir, as_json: bool, human: bool, id_: str) -> None:
     """Print the whole seconds that are left to a job: by default the one this command runs in."""
     spelled_id = id_ or os.environ.get("FLUX_JOB_ID", "")
     if not spelled_id:
@@ -313,7 +313,7 @@ def job_timeleft(state: StateDir, as_json: bool, human: bool, id_: str) -> None:
         ]
         return job
 
-    seconds_left = _time_left(ask_instance(state, query), time.time(), spelled_id)
+    seconds_left = _time_left(ask_instance(statedir, query), time.time(), spelled_id)
     if as_json:
         print_json(
             {"id": f58(jobid), "timeleft": None if seconds_left == inf else int(seconds_left)}
@@ -347,7 +347,7 @@ def _time_left(job: Mapping[str, Any], now: float, spelled_id: str) -> float:
               help="Print the whole map in another form.")  # fmt: skip
 @click.argument("job_or_map", metavar="JOBID|TASKMAP")
 def job_taskmap(
-    state: StateDir,
+    statedir: StateDir,
     as_json: bool,
     taskids: int | None,
     ntasks: int | None,
@@ -369,7 +369,8 @@ def job_taskmap(
     if blocks is None:
         jobid = fluid.parse(job_or_map)
         blocks, hosts = ask_instance(
-            state, lambda handle: _taskmap_of_job(handle, jobid, job_or_map, with_hosts=with_hosts)
+            statedir,
+            lambda handle: _taskmap_of_job(handle, jobid, job_or_map, with_hosts=with_hosts),
         )
     if taskids is not None or ntasks is not None:
         node = taskids if taskids is not None else ntasks

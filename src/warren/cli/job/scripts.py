@@ -57,13 +57,13 @@ def check_directive_limits(directives: Sequence[str]) -> None:
     jobdirectives.check_directive_limits(directives)
 
 
-def access_of(state: StateDir) -> "ClusterAccess":
+def access_of(statedir: StateDir) -> "ClusterAccess":
     """Return the way into the API of the cluster that runs in a state directory, as its owner."""
     from warren.kube import kubeconfig
 
-    require_running(state)
-    state.check_owner()
-    return kubeconfig.load(state.kubeconfig)
+    require_running(statedir)
+    statedir.check_owner()
+    return kubeconfig.load(statedir.kubeconfig)
 
 
 SHELL_OPTIONS: Final = (

@@ -43,7 +43,7 @@ _CONDUCTOR_TIMEOUT: Final = 2.0
 @statedir_option
 @json_option
 @click.argument("id_", metavar="JOBID")
-def job_storage(state: StateDir, as_json: bool, id_: str) -> None:
+def job_storage(statedir: StateDir, as_json: bool, id_: str) -> None:
     """Show a job's storage: its rabbits, states, copies, containers, lost nodes and exceptions.
 
     For a job that is over, it shows what there was when its Teardown began.
@@ -53,7 +53,7 @@ def job_storage(state: StateDir, as_json: bool, id_: str) -> None:
     async def look_up(handle: "Handle") -> dict[str, Any]:
         return await _read_storage(handle, job, id_)
 
-    storage = ask_instance(state, look_up)
+    storage = ask_instance(statedir, look_up)
     if as_json:
         print_json({"id": f58(job), **storage})
     else:

@@ -88,7 +88,7 @@ def _flags_or_signed(ctx: click.Context, param: click.Parameter, value: str) -> 
 @click.option("--watch", is_flag=True, help="Show the jobs' output until they end.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def submit(
-    state: StateDir,
+    statedir: StateDir,
     as_json: bool,
     dry_run: bool,
     urgency: int,
@@ -115,7 +115,7 @@ def submit(
     if dry_run:
         for spec in specs:
             print_json(spec)
-        dryrun.print_outcomes(state, specs, urgency, flags)
+        dryrun.print_outcomes(statedir, specs, urgency, flags)
         return
 
     def print_id(job: fluid.JobId) -> None:
@@ -127,7 +127,7 @@ def submit(
 
         async def submit_one(spec: Mapping[str, Any]) -> fluid.JobId:
             async with slots:
-                return await submitter(state, spec, urgency, flags)(handle)
+                return await submitter(statedir, spec, urgency, flags)(handle)
 
         submissions = [asyncio.create_task(submit_one(spec)) for spec in specs]
         try:
@@ -151,7 +151,7 @@ def submit(
             return await attach(handle, job, read_only=True)
         return exit_code(await wait_ended(handle, job, f58(job))) if wait else 0
 
-    results = ask_instance(state, work)
+    results = ask_instance(statedir, work)
     if as_json:
         ids = [{"id": f58(job)} for job, _ in results]
         print_json(ids[0] if cc is None and bcc is None else ids)
@@ -167,7 +167,7 @@ def submit(
               )  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
-    state: StateDir, dry_run: bool, urgency: int, flags: int, verbose: int, **options: Any
+    statedir: StateDir, dry_run: bool, urgency: int, flags: int, verbose: int, **options: Any
 ) -> None:
     """Submit COMMAND as a job, show its output, and exit as it does."""
     from warren.cli.job import terminal
@@ -179,11 +179,11 @@ def run(
     label = options["label_io"] and options["output"] is None
     if dry_run:
         print_json(spec)
-        dryrun.print_outcomes(state, [spec], urgency, flags)
+        dryrun.print_outcomes(statedir, [spec], urgency, flags)
         return
 
     async def submit_and_attach(handle: "Handle") -> int:
-        job = await submitter(state, spec, urgency, flags)(handle)
+        job = await submitter(statedir, spec, urgency, flags)(handle)
         if verbose:
             click.echo(f"jobid: {f58(job)}", err=True)
         return await attach(
@@ -195,7 +195,7 @@ def run(
             label=label,
         )
 
-    sys.exit(ask_instance(state, submit_and_attach))
+    sys.exit(ask_instance(statedir, submit_and_attach))
 
 
 @click.command("submit")
@@ -210,7 +210,7 @@ def run(
               )  # fmt: skip
 @click.argument("file", default="-", metavar="[FILE]")
 def job_submit(
-    state: StateDir, as_json: bool, urgency: int, flags: tuple[int, bool], file: str
+    statedir: StateDir, as_json: bool, urgency: int, flags: tuple[int, bool], file: str
 ) -> None:
     """Submit a jobspec, as --dry-run prints it, and print the job's id.
 
@@ -222,11 +222,11 @@ def job_submit(
         work = _submitter_of(lambda: text.decode(errors="replace").strip(), urgency, bits)
     else:
         try:
-            work = submitter(state, json.loads(text), urgency, bits)
+            work = submitter(statedir, json.loads(text), urgency, bits)
         except (ValueError, RecursionError) as error:
             source = "standard input" if file == "-" else file
             raise UserMistake(f"{source}: the jobspec is not JSON: {error}.") from error
-    job = ask_instance(state, work)
+    job = ask_instance(statedir, work)
     if as_json:
         print_json({"id": f58(job)})
     else:
@@ -243,12 +243,12 @@ def _read(file: str) -> bytes:
 
 
 def submitter(
-    state: StateDir, spec: Any, urgency: int = 16, flags: int = 0
+    statedir: StateDir, spec: Any, urgency: int = 16, flags: int = 0
 ) -> "Callable[[Handle], Awaitable[fluid.JobId]]":
     """Return a function that submits a jobspec. It raises UserMistake with the refusal's words."""
 
     def sign() -> str:
-        return _sign(json.dumps(spec).encode(), socket_of(state).stat().st_uid)
+        return _sign(json.dumps(spec).encode(), socket_of(statedir).stat().st_uid)
 
     return _submitter_of(sign, urgency, flags)
 

@@ -39,7 +39,7 @@ _END_ATTRIBUTES: Final = (
 @click.option("-v", "--verbose", is_flag=True, help="Print the exit code of each job.")
 @click.argument("ids", nargs=-1, required=True, metavar="JOBID...")
 def job_status(
-    state: StateDir,
+    statedir: StateDir,
     exception_exit_code: int | None,
     as_json: bool,
     verbose: bool,
@@ -55,7 +55,7 @@ def job_status(
 
     codes = []
     for (spelled_id, _), end_attributes in zip(
-        spelled_and_parsed, ask_instance(state, wait_all), strict=True
+        spelled_and_parsed, ask_instance(statedir, wait_all), strict=True
     ):
         code = exit_code(end_attributes, exception_exit_code)
         codes.append(code)
@@ -93,7 +93,7 @@ def exit_code(job: Mapping[str, Any], of_exception: int | None = None) -> int:
 @click.option("-a", "--all", "everything", is_flag=True, help="Wait for all waitable jobs.")
 @click.option("-v", "--verbose", is_flag=True, help="Report jobs that succeeded, too.")
 @click.argument("id_", default="", metavar="[JOBID]")
-def job_wait(state: StateDir, as_json: bool, everything: bool, verbose: bool, id_: str) -> None:
+def job_wait(statedir: StateDir, as_json: bool, everything: bool, verbose: bool, id_: str) -> None:
     """Wait for a job that was submitted as waitable; or for the next one that ends.
 
     Each job can be waited for once. Exits with 0 if it succeeded, with 1 if not, and with 2 if
@@ -117,7 +117,7 @@ def job_wait(state: StateDir, as_json: bool, everything: bool, verbose: bool, id
                 return code
 
     try:
-        sys.exit(ask_instance(state, wait_for_jobs))
+        sys.exit(ask_instance(statedir, wait_for_jobs))
     except _NoneToWaitFor as error:
         click.echo(f"warren: {error}", err=True)
         sys.exit(2)
@@ -176,7 +176,7 @@ def _print_end(end: Mapping[str, Any], *, as_json: bool, id_is_known: bool, verb
 @click.argument("id_", metavar="JOBID")
 @click.argument("name", metavar="EVENT")
 def job_wait_event(
-    state: StateDir,
+    statedir: StateDir,
     timeout: str | None,
     form: str,
     as_json: bool,
@@ -218,7 +218,7 @@ def job_wait_event(
         except TimeoutError:
             raise UserMistake(f"{id_}: the event {name!r} has not come within {timeout}.") from None
 
-    ask_instance(state, wait_with_timeout)
+    ask_instance(statedir, wait_with_timeout)
 
 
 def _parse_pair(text: str) -> tuple[str, str]:

@@ -46,7 +46,7 @@ _OTHER_SCHEDULER: Final = (
 @statedir_option
 @json_option
 @click.argument("id_", metavar="JOBID")
-def job_why(state: StateDir, as_json: bool, id_: str) -> None:
+def job_why(statedir: StateDir, as_json: bool, id_: str) -> None:
     """Say why a job does not run, with the numbers behind that, and when it could start.
 
     It is one reason: what must end, come back or be changed for the job to go on. With a broker
@@ -57,7 +57,7 @@ def job_why(state: StateDir, as_json: bool, id_: str) -> None:
     async def query(handle: "Handle") -> dict[str, Any]:
         return await why(handle, job, id_)
 
-    explanation = ask_flux(state, query)
+    explanation = ask_flux(statedir, query)
     if as_json:
         print_json({"id": f58(job), **explanation})
     else:

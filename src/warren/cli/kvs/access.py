@@ -101,7 +101,7 @@ def operation(key: str, dirent: Mapping[str, Any] | None, flags: int = 0) -> dic
 
 
 def commit(
-    state: StateDir,
+    statedir: StateDir,
     namespace: str,
     operations: Sequence[Mapping[str, Any]],
     as_json: bool = False,
@@ -114,7 +114,7 @@ def commit(
     async def send(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("kvs.commit", request)
 
-    answer = ask_instance(state, send)
+    answer = ask_instance(statedir, send)
     if as_json:
         print_json(answer)
     elif blobref:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("-s", "--sequence", is_flag=True, help="Print the new version.")
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
 def put(
-    state: StateDir,
+    statedir: StateDir,
     namespace: str,
     as_json: bool,
     append: bool,
@@ -48,7 +48,7 @@ def put(
         data = sys.stdin.buffer.read() if value == "-" else value.encode(errors="surrogateescape")
         dirent = _parse_treeobj(data) if as_object else treeobj.val(data)
         operations.append(operation(key, dirent, TXN_APPEND if append else 0))
-    commit(state, namespace, operations, as_json, blobref=blobref, sequence=sequence)
+    commit(statedir, namespace, operations, as_json, blobref=blobref, sequence=sequence)
 
 
 def _parse_treeobj(data: bytes) -> dict[str, Any]:
@@ -66,10 +66,10 @@ def _parse_treeobj(data: bytes) -> dict[str, Any]:
 @click.argument("target")
 @click.argument("linkname")
 def link(
-    state: StateDir, namespace: str, target_namespace: str | None, target: str, linkname: str
+    statedir: StateDir, namespace: str, target_namespace: str | None, target: str, linkname: str
 ) -> None:
     """Make LINKNAME a link to the key TARGET."""
-    commit(state, namespace, [operation(linkname, treeobj.symlink(target, target_namespace))])
+    commit(statedir, namespace, [operation(linkname, treeobj.symlink(target, target_namespace))])
 
 
 @click.command("unlink")
@@ -79,7 +79,7 @@ def link(
 @click.option("-f", "--force", is_flag=True, help="Ignore keys that do not exist.")
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def unlink(
-    state: StateDir, namespace: str, recursive: bool, force: bool, names: tuple[str, ...]
+    statedir: StateDir, namespace: str, recursive: bool, force: bool, names: tuple[str, ...]
 ) -> None:
     """Remove keys."""
 
@@ -101,13 +101,13 @@ def unlink(
             "kvs.commit", {"namespace": namespace, "ops": operations, "rootref": False}
         )
 
-    ask_instance(state, remove_keys)
+    ask_instance(statedir, remove_keys)
 
 
 @click.command("mkdir")
 @statedir_option
 @namespace_option
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
-def mkdir(state: StateDir, namespace: str, names: tuple[str, ...]) -> None:
+def mkdir(statedir: StateDir, namespace: str, names: tuple[str, ...]) -> None:
     """Create empty directories."""
-    commit(state, namespace, [operation(key, treeobj.directory({})) for key in names])
+    commit(statedir, namespace, [operation(key, treeobj.directory({})) for key in names])

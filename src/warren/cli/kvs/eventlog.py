@@ -37,7 +37,7 @@ def eventlog() -> None:
 @click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after N events.")
 @click.argument("key")
 def eventlog_get(
-    state: StateDir,
+    statedir: StateDir,
     namespace: str,
     as_json: bool,
     watch: bool,
@@ -60,7 +60,7 @@ def eventlog_get(
                     if event_count == count:
                         return
 
-    ask_instance(state, print_events)
+    ask_instance(statedir, print_events)
 
 
 def _line(text: str, *, as_stored: bool) -> str:
@@ -85,7 +85,7 @@ def _line(text: str, *, as_stored: bool) -> str:
 @click.argument("name")
 @click.argument("context", nargs=-1)
 def eventlog_append(
-    state: StateDir,
+    statedir: StateDir,
     namespace: str,
     timestamp: float | None,
     key: str,
@@ -104,4 +104,4 @@ def eventlog_append(
         raise UserMistake(f"The context is not JSON: {error}.") from error
     except BadFormat as error:
         raise UserMistake(f"{error}.") from error
-    commit(state, namespace, [operation(key, treeobj.val(text.encode()), TXN_APPEND)])
+    commit(statedir, namespace, [operation(key, treeobj.val(text.encode()), TXN_APPEND)])

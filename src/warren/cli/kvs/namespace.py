@@ -26,7 +26,7 @@ def namespace() -> None:
 @click.option("-r", "--rootref", metavar="BLOBREF", help="The root directory that they begin with.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def namespace_create(
-    state: StateDir, owner: int | None, rootref: str | None, names: tuple[str, ...]
+    statedir: StateDir, owner: int | None, rootref: str | None, names: tuple[str, ...]
 ) -> None:
     """Create namespaces."""
     all_options = {"owner": owner, "rootref": rootref}
@@ -37,13 +37,13 @@ def namespace_create(
             with name_in_refusal(name):
                 await handle.rpc("kvs.namespace-create", {"namespace": name, "flags": 0, **options})
 
-    ask_instance(state, create)
+    ask_instance(statedir, create)
 
 
 @namespace.command("remove")
 @statedir_option
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-def namespace_remove(state: StateDir, names: tuple[str, ...]) -> None:
+def namespace_remove(statedir: StateDir, names: tuple[str, ...]) -> None:
     """Remove namespaces with all that they hold."""
 
     async def remove(handle: "Handle") -> None:
@@ -51,19 +51,19 @@ def namespace_remove(state: StateDir, names: tuple[str, ...]) -> None:
             with name_in_refusal(name):
                 await handle.rpc("kvs.namespace-remove", {"namespace": name})
 
-    ask_instance(state, remove)
+    ask_instance(statedir, remove)
 
 
 @namespace.command("list")
 @statedir_option
 @json_option
-def namespace_list(state: StateDir, as_json: bool) -> None:
+def namespace_list(statedir: StateDir, as_json: bool) -> None:
     """List the namespaces that you may use."""
 
     async def query(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("kvs.namespace-list")
 
-    answer = ask_instance(state, query)
+    answer = ask_instance(statedir, query)
     if as_json:
         print_json(answer)
         return

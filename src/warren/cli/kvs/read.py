@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 @click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after N values.")
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def get(
-    state: StateDir,
+    statedir: StateDir,
     namespace: str,
     at: dict[str, Any] | None,
     as_json: bool,
@@ -98,7 +98,7 @@ def get(
                     if values_left == 0:
                         break
 
-    ask_instance(state, print_values)
+    ask_instance(statedir, print_values)
 
 
 def _print_value(
@@ -129,7 +129,7 @@ def _text(value: bytes) -> str:
 @click.option("-1", "one", is_flag=True, help="Print one name a line, which is the default.")
 @click.argument("names", nargs=-1, metavar="[KEY]...")
 def ls(
-    state: StateDir,
+    statedir: StateDir,
     namespace: str,
     as_json: bool,
     recursive: bool,
@@ -150,7 +150,7 @@ def ls(
                 entries.append((directory_key, name, kind))
         return entries
 
-    entries = ask_instance(state, list_entries)
+    entries = ask_instance(statedir, list_entries)
     if as_json:
         print_json(
             [
@@ -204,7 +204,7 @@ def _join_key(directory_key: str, name: str) -> str:
 @click.option("-d", "--directory", is_flag=True, help="Print keys without their values.")
 @click.argument("key", default=".")
 def dir_(
-    state: StateDir,
+    statedir: StateDir,
     namespace: str,
     at: dict[str, Any] | None,
     as_json: bool,
@@ -244,7 +244,7 @@ def dir_(
                     _text(treeobj.read_val(value_object)) if value_object else "",
                 )
 
-    rows = ask_instance(state, entries)
+    rows = ask_instance(statedir, entries)
     if as_json:
         print_json([{"key": each, "type": kind, "value": value} for each, kind, value in rows])
         return
@@ -266,14 +266,14 @@ def dir_(
 @click.option("-o", "--owner", is_flag=True, help="Print the owner alone.")
 @click.option("-b", "--blobref", is_flag=True, help="Print the blobref alone.")
 def getroot(
-    state: StateDir, namespace: str, as_json: bool, sequence: bool, owner: bool, blobref: bool
+    statedir: StateDir, namespace: str, as_json: bool, sequence: bool, owner: bool, blobref: bool
 ) -> None:
     """Print the root of a namespace, as a tree object."""
 
     async def query(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("kvs.getroot", {"namespace": namespace})
 
-    root = ask_instance(state, query)
+    root = ask_instance(statedir, query)
     if as_json:
         print_json(root)
     elif sequence or owner or blobref:
@@ -292,7 +292,7 @@ def getroot(
 @click.option("-k", "--key-only", is_flag=True, help="Print the key alone.")
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def readlink(
-    state: StateDir,
+    statedir: StateDir,
     namespace: str,
     at: dict[str, Any] | None,
     as_json: bool,
@@ -305,7 +305,7 @@ def readlink(
     async def query(handle: "Handle") -> list[dict[str, Any]]:
         return [(await lookup(handle, namespace, key, READLINK, at))["data"] for key in names]
 
-    for data in ask_instance(state, query):
+    for data in ask_instance(statedir, query):
         target_namespace, target = data.get("namespace"), data["target"]
         if as_json:
             print_json(data)

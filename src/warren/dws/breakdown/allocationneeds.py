@@ -176,7 +176,7 @@ def _scaled_capacity(
         _parse_value(profile, path, storageprofiles.factor, options.capacity_scaling_factor)
         * requested
     )
-    if scaled >= capacity.LIMIT:
+    if scaled >= capacity.MAX_BYTES_EXCLUSIVE:
         raise _too_large_fault(directive)
     if scaled < 1:
         raise Fault(
@@ -216,7 +216,7 @@ def _parse_value(
 
 
 def _checked_size(directive: Directive, size: int) -> int:
-    if size >= capacity.LIMIT:
+    if size >= capacity.MAX_BYTES_EXCLUSIVE:
         raise _too_large_fault(directive)
     return size
 

@@ -32,7 +32,7 @@ class PluginStack:
         """The job that a callback is being called for."""
 
     @property
-    def plugins(self) -> list[str]:
+    def plugin_names(self) -> list[str]:
         return list(self._plugins)
 
     def load(self, plugin: Plugin, tap: Jobtap) -> None:

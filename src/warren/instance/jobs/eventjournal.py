@@ -74,7 +74,7 @@ class EventJournal:
         self._readers: list[_Reader] = []
 
     @property
-    def readers(self) -> int:
+    def reader_count(self) -> int:
         return len(self._readers)
 
     def publish(self, active: ActiveJob, event: Event) -> None:

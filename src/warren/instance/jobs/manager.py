@@ -137,20 +137,20 @@ class JobManager:
         """Return the greatest id that there ever was; 0 if there were none."""
         return max((*self._known.active, *self._known.inactive, self._stored.max_removed_jobid()))
 
-    def plugins(self) -> list[str]:
+    def plugin_names(self) -> list[str]:
         """Return the names of the plugins, in the order in which they are asked."""
-        return self._stack.plugins
+        return self._stack.plugin_names
 
     def query(self, plugin: str) -> Any:
         """Return what a plugin tells of itself. Raises RpcError(ENOENT)."""
-        if plugin not in self._stack.plugins:
+        if plugin not in self._stack.plugin_names:
             raise RpcError(errno.ENOENT, f"there is no plugin {plugin}")
         return self._stack.query(plugin)
 
     def counts(self) -> dict[str, Any]:
         """Return how much there is of what."""
         return {
-            "journal": {"listeners": self._journal.readers},
+            "journal": {"listeners": self._journal.reader_count},
             "active_jobs": len(self._known.active),
             "inactive_jobs": len(self._known.inactive),
             "max_jobid": self.max_jobid(),

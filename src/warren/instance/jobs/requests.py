@@ -11,7 +11,7 @@ from warren.lifecycle.job import update
 from warren.lifecycle.states import ACTIVE
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
-from warren.rpc.message import Request, RpcError, size_read
+from warren.rpc.message import Request, RpcError, quota_size
 
 ANY: Final = frozenset({-1, 2**32 - 1, 2**64 - 1})
 """Spellings of any job and of any user."""
@@ -195,7 +195,7 @@ def check_size(request: Request) -> int:
     text = msgspec.json.encode(request.payload)
     if not request.cred.is_owner and len(text) > _LARGEST_REQUEST:
         raise RpcError(errno.EFBIG, f"{request.topic} takes up to {_LARGEST_REQUEST} bytes")
-    return size_read(text)
+    return quota_size(text)
 
 
 def check_memo_size(entry: ActiveJob, memo: Mapping[str, Any]) -> None:

@@ -43,7 +43,7 @@ class UpdateResolver(Protocol):
     """Returns what updates of a jobspec come to in its queue. Raises RpcError."""
 
     async def __call__(
-        self, spec: Mapping[str, Any], requested: Mapping[str, Any], userid: int, *, owner: bool
+        self, spec: Mapping[str, Any], requested: Mapping[str, Any], userid: int, *, by_owner: bool
     ) -> Mapping[str, Any]: ...
 
 
@@ -131,7 +131,7 @@ class JobManagerService:
         if self._resolve_updates is not None:
             cred = request.cred
             updates = await self._resolve_updates(
-                entry.jobspec, updates, cred.userid, owner=cred.is_owner
+                entry.jobspec, updates, cred.userid, by_owner=cred.is_owner
             )
         await update_jobspec(self._manager, entry, updates, request.cred)
         return {}
@@ -282,7 +282,7 @@ class JobManagerService:
         payload = read(request, requests.Jobtap)
         if payload.load is not None or payload.remove is not None:
             raise RpcError(errno.ENOSYS, _NO_LOADING)
-        return {"plugins": self._manager.plugins()}
+        return {"plugins": self._manager.plugin_names()}
 
     async def _jobtap_query(self, request: Request) -> Payload:
         payload = read(request, requests.GetAttr)

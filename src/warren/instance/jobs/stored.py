@@ -17,7 +17,7 @@ from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
-from warren.rpc.message import size_read
+from warren.rpc.message import quota_size
 
 _LOST_KEY: Final = "job-lost+found.job"
 """Where jobs are kept that cannot be read."""
@@ -52,7 +52,7 @@ class StoredJobs:
                 self._kvs.get(keys.job_key(job, name)) or b"" for name in ("jobspec", "eventlog")
             ]
             quota_bytes = (
-                PER_JOB + stored_bytes + sum(size_read(text) - len(text) for text in texts)
+                PER_JOB + stored_bytes + sum(quota_size(text) - len(text) for text in texts)
             )
         self.quota.add(keys.guest_namespace(job), userid, quota_bytes)
 

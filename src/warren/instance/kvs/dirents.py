@@ -6,11 +6,12 @@ now, and copied.
 """
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from warren.instance.kvs import operations as ops
 from warren.instance.kvs.operations import Operation
+from warren.instance.kvs.pastroot import BlobLookup
 from warren.instance.kvs.spelling import parse_key, writable_key
 from warren.instance.kvs.tree import DEEPEST
 from warren.rfc import treeobj
@@ -21,11 +22,8 @@ from warren.rpc.message import RpcError
 _MAX_COPIED_BYTES: Final = 64 * 2**20
 """Bytes that one commit may copy from blobs."""
 
-Blobs = Callable[[str], bytes | None]
-"""Returns a blob by its blobref."""
 
-
-def read_operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation:
+def read_operation(entry: Any, namespace: str, blobs: BlobLookup | None) -> Operation:
     """Read one entry of a commit: `{key, flags, dirent}`.
 
     Without `blobs` it is a guest's, which names none, and makes no links: what guests write is
@@ -62,7 +60,7 @@ def read_operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation
 class TreeReader:
     """Reads tree objects with everything that they name, up to so many bytes."""
 
-    def __init__(self, blobs: Blobs | None) -> None:
+    def __init__(self, blobs: BlobLookup | None) -> None:
         self._blobs = blobs
         self._bytes_left = _MAX_COPIED_BYTES
 

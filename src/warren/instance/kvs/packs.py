@@ -14,7 +14,7 @@ import msgspec
 
 from warren.instance.kvs.operations import encode
 
-LARGEST: Final = 64 * 2**10
+LARGEST_PACK: Final = 64 * 2**10
 """Bytes that go into a pack. To read one of its directories is to decompress all of it."""
 
 _COMPRESSION_LEVEL: Final = 3

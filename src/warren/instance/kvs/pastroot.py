@@ -9,14 +9,14 @@ from warren.rfc import treeobj
 from warren.rfc.errors import BadFormat
 from warren.rpc.message import RpcError
 
-Blobs = Callable[[str], bytes | None]
+BlobLookup = Callable[[str], bytes | None]
 """Returns a blob by its blobref."""
 
 
 class PastRoot:
     """Lookups in blobs. All raise RpcError: ENOENT also for a blob that is kept no more."""
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: BlobLookup) -> None:
         self._blobs = blobs
 
     def find(

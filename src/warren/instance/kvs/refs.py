@@ -25,7 +25,7 @@ from warren.instance.kvs.tree import Directory, Link, unpack
 from warren.rfc import treeobj
 from warren.rfc.treeobj import Algorithm
 
-INLINE: Final = 72
+LONGEST_INLINE: Final = 72
 """Base64 characters of the longest value that is in its directory; others are blobs."""
 
 LARGEST_BLOB: Final = 2**20
@@ -225,7 +225,7 @@ class Refs:
         """Return the tree object of a value or a link."""
         if isinstance(node, Link):
             return treeobj.symlink(node.target, node.namespace or None)
-        if 4 * ((len(node) + 2) // 3) <= INLINE:
+        if 4 * ((len(node) + 2) // 3) <= LONGEST_INLINE:
             return treeobj.val(bytes(node))
         refs = []
         for start in range(0, len(node), LARGEST_BLOB):

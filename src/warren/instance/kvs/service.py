@@ -17,7 +17,7 @@ from warren.instance.kvs import cost, dirents
 from warren.instance.kvs import operations as ops
 from warren.instance.kvs.operations import PRIMARY
 from warren.instance.kvs.packs import Pack
-from warren.instance.kvs.pastroot import PastRoot
+from warren.instance.kvs.pastroot import BlobLookup, PastRoot
 from warren.instance.kvs.spelling import parse_key, resolve
 from warren.instance.kvs.store import Kvs, LookupResult
 from warren.instance.kvs.tree import VALUE, Directory, Link
@@ -31,7 +31,7 @@ _SYNC: Final = 4
 _COMMIT_FLAGS: Final = 1 | 2 | _SYNC
 """NO_MERGE and TXN_COMPACT change nothing here, and what is committed is synced in any case."""
 
-LARGEST: Final = 8 * 2**20
+LARGEST_ANSWER: Final = 8 * 2**20
 """Bytes of the longest value that is in one answer: longer ones are streamed, or read in blobs."""
 
 
@@ -176,9 +176,7 @@ class KvsService:
         }
 
 
-def _operation(
-    index: int, entry: Any, namespace: str, blobs: dirents.Blobs | None
-) -> ops.Operation:
+def _operation(index: int, entry: Any, namespace: str, blobs: BlobLookup | None) -> ops.Operation:
     try:
         return dirents.read_operation(entry, namespace, blobs)
     except RpcError as error:
@@ -189,7 +187,7 @@ class Lookup:
     """A request to look up a key: whose it is, where the key is, and in which form to answer."""
 
     def __init__(
-        self, kvs: Kvs, request: Request, allowed_flags: int, largest: int = LARGEST
+        self, kvs: Kvs, request: Request, allowed_flags: int, largest: int = LARGEST_ANSWER
     ) -> None:
         self._kvs = kvs
         self.namespace = permitted_namespace(kvs, request)

@@ -19,7 +19,7 @@ from warren.instance.kvs.operations import (
     encode,
     record,
 )
-from warren.instance.kvs.packs import LARGEST, Pack, pack
+from warren.instance.kvs.packs import LARGEST_PACK, Pack, pack
 from warren.instance.kvs.tree import (
     Directory,
     Namespace,
@@ -37,7 +37,7 @@ class Snapshot:
     """One snapshot. It is being made as long as `records` is being read."""
 
     def __init__(
-        self, spaces: Iterable[Namespace], context: WriteContext, largest: int = LARGEST
+        self, spaces: Iterable[Namespace], context: WriteContext, largest: int = LARGEST_PACK
     ) -> None:
         """`largest` is the bytes of the largest pack, and of what a record has of a directory."""
         context.snapshot_number += 1

@@ -13,7 +13,7 @@ import msgspec
 from warren.instance.kvs import cost
 from warren.instance.kvs import operations as ops
 from warren.instance.kvs.operations import PRIMARY, Operation, Record
-from warren.instance.kvs.packs import LARGEST, Pack
+from warren.instance.kvs.packs import LARGEST_PACK, Pack
 from warren.instance.kvs.quota import Quota
 from warren.instance.kvs.refs import CACHE_BYTES, Refs
 from warren.instance.kvs.snapshot import Snapshot
@@ -55,7 +55,7 @@ class Kvs:
         algorithm: Algorithm = "sha1",
         *,
         limit: Callable[[int], int] = rewrite_limit,
-        pack_bytes: int = LARGEST,
+        pack_bytes: int = LARGEST_PACK,
         cache_bytes: int = CACHE_BYTES,
         quota: Quota | None = None,
     ) -> None:

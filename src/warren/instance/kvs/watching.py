@@ -18,7 +18,7 @@ import orjson
 
 from warren.instance.kvs.operations import PRIMARY
 from warren.instance.kvs.refs import LARGEST_BLOB
-from warren.instance.kvs.service import LARGEST, Lookup
+from warren.instance.kvs.service import LARGEST_ANSWER, Lookup
 from warren.instance.kvs.store import Kvs, LookupResult
 from warren.instance.kvs.tree import VALUE
 from warren.rfc import treeobj
@@ -45,7 +45,9 @@ _ALLOWED_FLAGS: Final = _FORMS | WATCH | WAITCREATE | _WATCH_MODES | STREAM | WA
 class KvsWatch:
     """The `kvs-watch` service."""
 
-    def __init__(self, kvs: Kvs, *, largest: int = LARGEST, part_bytes: int = LARGEST_BLOB) -> None:
+    def __init__(
+        self, kvs: Kvs, *, largest: int = LARGEST_ANSWER, part_bytes: int = LARGEST_BLOB
+    ) -> None:
         """`largest` is how many bytes a value has in one answer; in a stream, `part_bytes`."""
         self._kvs = kvs
         self._largest = largest

@@ -16,7 +16,7 @@ import msgspec
 from warren.rfc import idset
 from warren.rfc.errors import BadFormat
 
-MOST: Final = 2**16
+MOST_CPUS: Final = 2**16
 """CPUs that one set of a map may name."""
 
 _GROUPS_PATTERN: Final = re.compile(r"0[xX][0-9a-fA-F]{1,8}(,(0[xX])?[0-9a-fA-F]{1,8})*")
@@ -75,7 +75,7 @@ def _set(text: str) -> frozenset[int]:
         cpus = _bits(int("".join(group[-8:].zfill(8) for group in _without_prefixes(text)), 16))
     else:
         try:
-            cpus = frozenset(idset.decode(text, limit=MOST))
+            cpus = frozenset(idset.decode(text, limit=MOST_CPUS))
         except BadFormat as error:
             raise BadFormat(f"map: {error}") from None
     if not cpus:

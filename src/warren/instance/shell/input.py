@@ -29,7 +29,7 @@ from warren.rpc.message import Payload, Request, RpcError
 
 KEY: Final = "input"
 STREAM: Final = "stdin"
-MOST: Final = 64 * 2**20
+MOST_INPUT_BYTES: Final = 64 * 2**20
 """Bytes of input that a job keeps in the KVS, which is in the instance's memory."""
 
 
@@ -168,9 +168,10 @@ class Stdin(ShellPlugin):
     ) -> None:
         """Write a piece down. Raises RpcError where that would be too much for the KVS."""
         self._bytes_accepted += len(chunk)
-        if self._bytes_accepted > MOST:
+        if self._bytes_accepted > MOST_INPUT_BYTES:
             message = (
-                f"no more than {MOST} bytes of input go to a job: have it read a file (--input)"
+                f"no more than {MOST_INPUT_BYTES} bytes of input go to a job: "
+                "have it read a file (--input)"
             )
             raise RpcError(errno.EFBIG, message)
         now = shell.clock.now()

@@ -227,7 +227,7 @@ class Shell:
             stdin=start.stdin,
             descriptors=start.descriptors,
             before_exec=_call_all(start.before_exec) if start.before_exec else None,
-            group=not info.options.nosetpgrp,
+            own_group=not info.options.nosetpgrp,
             cpus=start.cpus,
             terminal=start.terminal,
         )

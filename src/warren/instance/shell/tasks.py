@@ -36,7 +36,7 @@ class Inherited(msgspec.Struct, frozen=True, kw_only=True):
     """Descriptors that keep their numbers."""
     before_exec: Callable[[], None] | None = None
     """Called in the new process. Raises CannotStart's reason as an OSError or a ValueError."""
-    group: bool = True
+    own_group: bool = True
     """Whether it has a process group of its own, which signals go to."""
     cpus: frozenset[int] | None = None
     """The CPUs that it may run on; None for those of the shell."""
@@ -184,7 +184,7 @@ class ProcessSpawner:
                 os.close(settings["stderr"])
         process.returncode = 0  # it is not Popen that waits for it
         # On a terminal it leads a session, and so a group.
-        group = inherited.group or inherited.terminal is not None
+        group = inherited.own_group or inherited.terminal is not None
         task = ProcessTask(process.pid, streams, group=group)
         self._tasks[process.pid] = task
         return task
@@ -228,7 +228,7 @@ def _streams(inherited: Inherited) -> tuple[dict[str, Readable], dict[str, Any]]
             "stdin": subprocess.DEVNULL if inherited.stdin is None else inherited.stdin,
             "stdout": stdout_descriptor,
             "stderr": stderr_descriptor,
-            "process_group": 0 if inherited.group else None,
+            "process_group": 0 if inherited.own_group else None,
             "preexec_fn": before_exec,
         }
 

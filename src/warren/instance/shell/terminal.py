@@ -13,7 +13,7 @@ from typing import Final
 
 from warren.instance.shell.reading import Reader
 
-MOST: Final = 2**16
+MOST_UNSEEN_BYTES: Final = 2**16
 """Bytes that a task may have printed and no client has read."""
 DRAIN_TIMEOUT: Final = 5.0
 """Seconds that an attached client has for the last of it, when the task has ended."""
@@ -163,12 +163,12 @@ class WatchedTerminal(Terminal):
         self,
         size: tuple[int, int] = SIZE,
         *,
-        most: int = MOST,
+        max_unseen: int = MOST_UNSEEN_BYTES,
         drain_timeout: float = DRAIN_TIMEOUT,
     ) -> None:
         super().__init__(size, echo=True)
         self.unseen = UnseenOutput()
-        self._max_unseen = most
+        self._max_unseen = max_unseen
         self._drain_timeout = drain_timeout
         self._task_ended = asyncio.Event()
         self._viewer_gone = False

@@ -138,8 +138,8 @@ REVIEWS: Final = tuple(
         versions=(kind.version,),
         namespaced=kind.namespaced,
         has_status=False,
-        verbs=reviews.VERBS,
+        verbs=reviews.REVIEW_VERBS,
     )
-    for kind in reviews.KINDS
+    for kind in reviews.REVIEW_KINDS
 )
 """The kinds of reviews, which are answered and never stored."""

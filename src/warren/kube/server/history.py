@@ -131,14 +131,17 @@ class History:
     """The last changes of all resources, in order."""
 
     def __init__(
-        self, length: int = _MAX_CHANGES, backlog: int = _MAX_BACKLOG, max_size: int = _MAX_SIZE
+        self,
+        max_changes: int = _MAX_CHANGES,
+        max_backlog: int = _MAX_BACKLOG,
+        max_size: int = _MAX_SIZE,
     ) -> None:
-        """Keep the last `length` changes; `backlog` of them may wait for the reader of a watch.
+        """Keep the last `max_changes` changes; `max_backlog` of them may wait for a watch's reader.
 
         Neither is counted for more than `max_size` bytes, but for the last change.
         """
-        self._max_changes = length
-        self._max_backlog = backlog
+        self._max_changes = max_changes
+        self._max_backlog = max_backlog
         self._max_size = max_size
         self._size = 0
         self._changes: deque[ObjectChange] = deque()

@@ -76,13 +76,13 @@ class Store:
         admission: Admission,
         new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
         history: History | None = None,
-        limit: Callable[[int], int] = rewrite_limit,
+        rewrite_limit: Callable[[int], int] = rewrite_limit,
     ) -> None:
-        """`limit` is that of the committer."""
+        """`rewrite_limit` is that of the committer."""
         self._clock = clock
         self._admission = admission
         self._new_uid = new_uid
-        self._committer = Committer(journal, self._snapshot, limit=limit)
+        self._committer = Committer(journal, self._snapshot, limit=rewrite_limit)
         self._objects: dict[GroupResource, dict[Key, Object]] = {}
         self._label_indexes: dict[GroupResource, LabelIndex] = {}
         self._sorted_keys_by_resource: dict[GroupResource, Sequence[Key]] = {}
@@ -265,7 +265,7 @@ class Store:
             change.kind,
             change.key,
             lambda old: merge_patch(old, change.patch),
-            WriteOptions(resource_version=change.resource_version, status=change.status),
+            WriteOptions(resource_version=change.resource_version, through_status=change.status),
         )
 
     async def modify(
@@ -293,7 +293,7 @@ class Store:
         writing.check_metadata(configuration.get("metadata"))
         seen_version = configuration["metadata"].get("resourceVersion")
         writable = writing.writable_configuration(
-            configuration, options.status, resource.has_status
+            configuration, options.through_status, resource.has_status
         )
 
         def make(live: Object | None) -> Object:
@@ -304,10 +304,10 @@ class Store:
                 force=force,
                 now=rfc3339(self._clock.now()),
                 schema=resource.schemas.get(kind.version),
-                subresource="status" if options.status else "",
+                subresource="status" if options.through_status else "",
             )
 
-        if self._newest((kind.group, kind.plural), key) is None and not options.status:
+        if self._newest((kind.group, kind.plural), key) is None and not options.through_status:
             return await self.create(kind, make(None), options), True
         modified = await self._modify(
             kind, key, make, replace(options, resource_version=seen_version), _keep_owners
@@ -326,7 +326,7 @@ class Store:
             manager=options.manager or "unnamed",
             now=rfc3339(self._clock.now()),
             schema=resource.schemas.get(kind.version),
-            subresource="status" if options.status and resource.has_status else "",
+            subresource="status" if options.through_status and resource.has_status else "",
         )
 
     async def _modify(
@@ -366,7 +366,7 @@ class Store:
         given_metadata = proposed.get("metadata")
         if given_metadata is old["metadata"]:
             _check_preconditions(kind, old, options.resource_version, options.uid)
-            new = writing.writable_part(old, proposed, options.status, resource.has_status)
+            new = writing.writable_part(old, proposed, options.through_status, resource.has_status)
         else:
             new = self._with_new_metadata(kind, old, proposed, options)
         _raise_if_invalid(kind, key, builtinfields.violations(kind, new, old))
@@ -385,7 +385,7 @@ class Store:
             old=shown_object,
             new=in_version(kind, new),
             user=options.user,
-            status=options.status and resource.has_status,
+            through_status=options.through_status and resource.has_status,
             dry_run=options.dry_run,
             warn=options.warn,
         )
@@ -418,7 +418,9 @@ class Store:
         _raise_if_invalid(
             kind, key_of(old), writing.immutable_changes(old["metadata"], given_metadata)
         )
-        new = writing.writable_part(old, proposed, options.status, self._resource(kind).has_status)
+        new = writing.writable_part(
+            old, proposed, options.through_status, self._resource(kind).has_status
+        )
         new["metadata"] = writing.preserve_server_fields(old["metadata"], new["metadata"])
         if new["metadata"] != old["metadata"]:
             _check_names(kind, new["metadata"])

@@ -27,7 +27,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The resourceVersion that the object must have: what it was decided on."""
     uid: str | None = None
     """The object that is meant: another one of the same name is not."""
-    status: bool = False
+    through_status: bool = False
     """Through the status subresource."""
     dry_run: bool = False
     """Refuse what would be refused, and write nothing."""

@@ -85,7 +85,7 @@ class Fluxion:
         While `job` has its resources, its R counts for the storage.
         """
         is_allocated = job is not None and self._holds_resources(job)
-        storage = None if sizes is None else ExternalStorage(sizes=sizes, job=job)
+        storage = None if sizes is None else ExternalStorage(bytes_by_rabbit=sizes, job=job)
         self._update_external(self._external.set(name, storage, allocated=is_allocated))
 
     def set_tagged(self, source: str, hosts: Iterable[str]) -> None:

@@ -26,20 +26,20 @@ def _review_kind(group: str, name: str, *, namespaced: bool = False) -> Kind:
 
 
 SELF_ACCESS: Final = _review_kind(_AUTHORIZATION, "SelfSubjectAccessReview")
-ACCESS: Final = _review_kind(_AUTHORIZATION, "SubjectAccessReview")
+ACCESS_REVIEW: Final = _review_kind(_AUTHORIZATION, "SubjectAccessReview")
 LOCAL_ACCESS: Final = _review_kind(_AUTHORIZATION, "LocalSubjectAccessReview", namespaced=True)
 SELF_RULES: Final = _review_kind(_AUTHORIZATION, "SelfSubjectRulesReview")
-SELF: Final = _review_kind(_AUTHENTICATION, "SelfSubjectReview")
+SELF_REVIEW: Final = _review_kind(_AUTHENTICATION, "SelfSubjectReview")
 
-KINDS: Final = (SELF_ACCESS, ACCESS, LOCAL_ACCESS, SELF_RULES, SELF)
-VERBS: Final = ("create",)
+REVIEW_KINDS: Final = (SELF_ACCESS, ACCESS_REVIEW, LOCAL_ACCESS, SELF_RULES, SELF_REVIEW)
+REVIEW_VERBS: Final = ("create",)
 """All that can be done with these kinds."""
 
 
 def answer(plural: str, body: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
     """Return a review that a user has posted, with its answer as its status.
 
-    `plural` is that of one of `KINDS`. A LocalSubjectAccessReview has its namespace in its
+    `plural` is that of one of `REVIEW_KINDS`. A LocalSubjectAccessReview has its namespace in its
     metadata. Raises Invalid, which is Refused, for a review that does not have its form.
     """
     kind = _BY_PLURAL[plural]
@@ -121,10 +121,10 @@ def _own_user(review: Object, user: User, authorizer: Authorizer) -> dict[str, A
 
 _STATUS_BY_PLURAL: Final[Mapping[str, Callable[[Object, User, Authorizer], dict[str, Any]]]] = {
     SELF_ACCESS.plural: _own_access,
-    ACCESS.plural: _named_access,
+    ACCESS_REVIEW.plural: _named_access,
     LOCAL_ACCESS.plural: _named_access,
     SELF_RULES.plural: _own_rules,
-    SELF.plural: _own_user,
+    SELF_REVIEW.plural: _own_user,
 }
 
 
@@ -163,17 +163,19 @@ _METADATA: Final = {"type": "object", "nullable": True}
 
 SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     SELF_ACCESS.plural: _object("spec", metadata=_METADATA, spec=_object(**_ATTRIBUTES)),
-    ACCESS.plural: _object("spec", metadata=_METADATA, spec=_object(**_ATTRIBUTES, **_SUBJECT)),
+    ACCESS_REVIEW.plural: _object(
+        "spec", metadata=_METADATA, spec=_object(**_ATTRIBUTES, **_SUBJECT)
+    ),
     LOCAL_ACCESS.plural: _object(
         "spec", metadata=_METADATA, spec=_object(**_ATTRIBUTES, **_SUBJECT)
     ),
     SELF_RULES.plural: _object("spec", metadata=_METADATA, spec=_object(namespace=_TEXT)),
-    SELF.plural: _object(metadata=_METADATA),
+    SELF_REVIEW.plural: _object(metadata=_METADATA),
 }
 """What a client posts, by plural."""
 
 _COMPILED_SCHEMAS: Final = {plural: schema.compile(each) for plural, each in SCHEMAS.items()}
-_BY_PLURAL: Final = {kind.plural: kind for kind in KINDS}
+_BY_PLURAL: Final = {kind.plural: kind for kind in REVIEW_KINDS}
 
 
 # What no schema says
@@ -229,7 +231,7 @@ def _check_namespace_given(review: Object) -> list[Cause]:
 
 _CHECKS: Final[Mapping[str, Callable[[Object], list[Cause]]]] = {
     SELF_ACCESS.plural: _check_attributes,
-    ACCESS.plural: _check_user,
+    ACCESS_REVIEW.plural: _check_user,
     LOCAL_ACCESS.plural: _check_same_namespace,
     SELF_RULES.plural: _check_namespace_given,
 }

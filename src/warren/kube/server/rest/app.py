@@ -222,7 +222,8 @@ class ApiServer:
                 return _json(discovery.version())
             case ["openapi", "v2"]:
                 return web.Response(
-                    body=openapi.empty_document(), headers={"Content-Type": openapi.VERSION_2}
+                    body=openapi.empty_document(),
+                    headers={"Content-Type": openapi.VERSION_2_CONTENT_TYPE},
                 )
             case ["openapi", "v3"]:
                 return _json(openapi.index(self._documents()))
@@ -332,7 +333,7 @@ class ApiServer:
         selection = Selection(request, target.resource)
         list_version = freshness.list_version(request)
         self._store.check_reached(list_version.min_version)
-        exact_version = list_version.min_version if list_version.exact else selection.version
+        exact_version = list_version.min_version if list_version.is_exact else selection.version
         if exact_version is None:
             listing = self._store.list(target.kind, target.namespace, selection.equalities())
         else:
@@ -545,7 +546,7 @@ class ApiServer:
 
 
 _BUILT_IN: Final = {(each.group, each.plural) for each in BUILT_IN}
-_REVIEWS: Final = {(kind.group, kind.plural) for kind in reviews.KINDS}
+_REVIEWS: Final = {(kind.group, kind.plural) for kind in reviews.REVIEW_KINDS}
 
 _USER: Final = web.RequestKey("user", User)
 """The key of a request's user."""

@@ -25,7 +25,7 @@ class ListVersion(msgspec.Struct, frozen=True):
 
     min_version: int
     """The version that what is shown must have reached; 0 for any."""
-    exact: bool
+    is_exact: bool
     """Whether it is to be shown as it was in that very version."""
 
 
@@ -51,7 +51,7 @@ def list_version(request: web.Request) -> ListVersion:
     match = request.query.get(_MATCH, "")
     # A list in pages from a version on, without a match, is exact in Kubernetes.
     paged = not match and int(number_text(request, "limit") or 0) > 0
-    return ListVersion(min_version, exact=min_version > 0 and (match == _EXACT or paged))
+    return ListVersion(min_version, is_exact=min_version > 0 and (match == _EXACT or paged))
 
 
 def watch_start(request: web.Request) -> WatchStart:

@@ -14,7 +14,7 @@ import msgspec
 from warren.base.objects import Kind
 from warren.kube.server.resources import Resource
 
-PATCHES: Final = (
+PATCH_CONTENT_TYPES: Final = (
     "application/apply-patch+yaml",
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -31,7 +31,7 @@ _UNSPECIFIED: Final[Mapping[str, Any]] = {
 }
 
 
-VERSION_2: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+VERSION_2_CONTENT_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _EMPTY_VERSION_AND_TITLE: Final = ("2.0", "Warren")
 
 
@@ -135,7 +135,9 @@ _VERBS: Final = {
     "read": _Verb(action="get"),
     "create": _Verb(action="post", queries=_WRITE_QUERIES, content_types=(_JSON,), code=201),
     "replace": _Verb(action="put", queries=_WRITE_QUERIES, content_types=(_JSON,)),
-    "patch": _Verb(action="patch", queries=(*_WRITE_QUERIES, "force"), content_types=PATCHES),
+    "patch": _Verb(
+        action="patch", queries=(*_WRITE_QUERIES, "force"), content_types=PATCH_CONTENT_TYPES
+    ),
     "delete": _Verb(action="delete", queries=("dryRun",)),
 }
 

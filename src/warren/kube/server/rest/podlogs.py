@@ -20,7 +20,7 @@ from warren.kube.client import Unavailable
 from warren.kube.server.logs import Log, container_of
 from warren.kube.server.rest.requests import RequestError, flag, number_text
 
-PAUSE: Final = 0.25
+POLL_INTERVAL: Final = 0.25
 """Seconds after which it is looked for more that a container has printed, where it is followed."""
 
 MAX_FOLLOWERS: Final = 64
@@ -99,7 +99,7 @@ async def answer(
     log: Log,
     max_bytes: int | None,
     has_ended: Callable[[], bool],
-    pause: float = PAUSE,
+    pause: float = POLL_INTERVAL,
 ) -> web.StreamResponse:
     """Send what is printed until the container `has_ended`, and `max_bytes` at most."""
     response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})

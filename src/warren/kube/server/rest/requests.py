@@ -51,7 +51,7 @@ class WriteRequest:
         self.warnings: list[str] = []
         self.options = WriteOptions(
             user=user,
-            status=status,
+            through_status=status,
             dry_run=bool(dry_run),
             manager=request.query.get("fieldManager", ""),
             report_unknown=self._report_unknown,

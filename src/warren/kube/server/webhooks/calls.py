@@ -218,7 +218,7 @@ def question(uid: str, review: Review, kind: Kind) -> bytes:
     }
     if review.dry_run:
         options["dryRun"] = ["All"]
-    subresource = "status" if review.status else ""
+    subresource = "status" if review.through_status else ""
     object_address = {
         "name": review.key.name,
         "namespace": configurations.namespace_of(review),

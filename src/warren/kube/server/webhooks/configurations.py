@@ -66,7 +66,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     def matches(self, review: Review, kind: Kind) -> bool:
         """Return whether a write is one of these, when its object is spelled as `kind`."""
-        subresource = "status" if review.status else ""
+        subresource = "status" if review.through_status else ""
         scope = "Namespaced" if review.key.namespace else "Cluster"
         return (
             _has(self.operations, review.operation)

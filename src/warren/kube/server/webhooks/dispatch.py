@@ -218,7 +218,7 @@ def _storable(hook: Webhook, review: Review, resource: Resource, patched: Object
         raise CallFailed(hook.name, f"its patch leaves no object: {error}") from error
     new = {**patched, "apiVersion": review.kind.api_version, "kind": review.kind.name}
     if review.old is not None:
-        new = writing.writable_part(review.old, new, review.status, resource.has_status)
+        new = writing.writable_part(review.old, new, review.through_status, resource.has_status)
         new["metadata"] = writing.preserve_server_fields(review.old["metadata"], new["metadata"])
     else:
         if resource.has_status:
