@@ -133,7 +133,7 @@ async def _measure_placement(kind: str, strategy: str) -> float:
             await _break_down(api, controller, "warm")
             broken = await _break_down(api, controller, "wf") / len(DIRECTIVES)
             for number in range(100, 109):
-                key = BINDING.workflow(number)
+                key = BINDING.workflow_key(number)
                 await _make_proposed(api, key, kind, strategy)
                 jobs.known[number] = replace(job, id=number)
                 cpu = 0.0

@@ -69,7 +69,7 @@ MGT = {
 }
 
 LINK = {
-    "metadata": meta(links.NAME, "compute-00", annotations={labels.RABBIT: "rabbit-0"}),
+    "metadata": meta(links.NNF_NODE_NAME, "compute-00", annotations={labels.RABBIT: "rabbit-0"}),
     "spec": {"state": "Enable"},
 }
 NO_LUSTRE = "mount.lustre is not there"
@@ -116,7 +116,7 @@ def test_a_compute_node_whose_mount_fails_tests_its_link_at_once_and_says_what_i
 
 
 def _lost(api: Api) -> Any:
-    found = api.find(kinds.NNF_NODE, Key("compute-00", links.NAME))
+    found = api.find(kinds.NNF_NODE, Key("compute-00", links.NNF_NODE_NAME))
     return found["metadata"]["annotations"].get(labels.LOST_LINK)
 
 
@@ -239,7 +239,7 @@ def test_a_rabbit_that_tells_slowly_what_it_has_says_why_it_cannot_be_used() -> 
         one = build_agent(api, api.clock, "rabbit-0", SlowToTell("rabbit-0"), is_rabbit=True)
         async with alongside(one.run()):
             await asyncio.sleep(10 * commands.SECONDS)
-            found = api.find(kinds.NNF_NODE, Key("rabbit-0", rabbitstorages.NODE_NAME))
+            found = api.find(kinds.NNF_NODE, Key("rabbit-0", rabbitstorages.NNF_NODE_NAME))
             assert PROMPT in found["metadata"]["annotations"][labels.FAILURE]
 
     alone(story)

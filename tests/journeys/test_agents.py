@@ -28,7 +28,7 @@ from warren.daemons.users import node_user
 from warren.dws import kinds
 from warren.dws.node import Volume
 from warren.dws.rabbits import links
-from warren.dws.rabbits.rabbitstorages import NODE_NAME
+from warren.dws.rabbits.rabbitstorages import NNF_NODE_NAME
 from warren.kube import http, kubeconfig
 from warren.kube.client import Refused
 from warren.kube.leader import LEASE
@@ -257,13 +257,13 @@ async def _refused_to_the_compute_node(cluster: Cluster) -> None:
         assert (await client.list(kinds.NNF_NODE, "compute-00")).items == []
         await _refused(user, client.list(kinds.NNF_NODE, "rabbit-0"))
         await _refused(user, client.create(kinds.NNF_NODE, _named("compute-00")))
-        for name in (NODE_NAME, "other"):
+        for name in (NNF_NODE_NAME, "other"):
             own = Change(kind=kinds.NNF_NODE, key=Key("compute-00", name), patch={})
             await _refused(user, client.patch(own))
         for place in ("rabbit-0", "compute-01"):
-            foreign = Change(kind=kinds.NNF_NODE, key=Key(place, links.NAME), patch={})
+            foreign = Change(kind=kinds.NNF_NODE, key=Key(place, links.NNF_NODE_NAME), patch={})
             await _refused(user, client.patch(foreign))
-        of_rabbit = Change(kind=kinds.NNF_NODE, key=Key("rabbit-0", NODE_NAME), patch={})
+        of_rabbit = Change(kind=kinds.NNF_NODE, key=Key("rabbit-0", NNF_NODE_NAME), patch={})
         await _refused(user, client.patch(of_rabbit))
         await _refused(user, client.list(kinds.WORKFLOW))
         lease = Change(kind=LEASE, key=heartbeats.lease_key("rabbit-0"), patch={})

@@ -157,7 +157,7 @@ def instance(
     built.bus.register(
         "persistent",
         PersistentService(
-            client, informers, dependencies.clock, storage_table.most_lifetime
+            client, informers, dependencies.clock, storage_table.max_lifetime
         ).methods(),
     )
     tokens = WorkflowTokens(client, lambda job: built.manager.active_job(JobId(job)).job.userid)
@@ -282,7 +282,7 @@ def _validator(
         policy=placement_policy(storage),
         min_allocation=LEAST_ALLOCATION,
         now=clock.now,
-        max_lifetime=storage.most_lifetime,
+        max_lifetime=storage.max_lifetime,
         persistent=instances,
         nodes=instances.nodes,
         directives_of=directives_of,
@@ -319,7 +319,7 @@ def controllers(
     informers: Informers,
     clock: Clock,
     mount_prefix: str,
-    most_lifetime: float | None = None,
+    max_lifetime: float | None = None,
 ) -> list[Reconciler[Any]]:
     """Build the controllers of the storage side, each with a client from `client`.
 
@@ -328,7 +328,7 @@ def controllers(
     return [
         WorkflowController(client(), informers, clock, mount_prefix).reconciler,
         BreakdownController(client(), informers).reconciler,
-        PersistentController(client(), informers, clock, most_lifetime).reconciler,
+        PersistentController(client(), informers, clock, max_lifetime).reconciler,
         StorageController(client(), informers, clock).reconciler,
         AccessController(client(), informers).reconciler,
         SystemController(client(), informers).reconciler,
@@ -362,7 +362,7 @@ def conductor(
     observe(built)
     methods = {
         **jobs.methods(),
-        **storagequeries.methods(jobs.job, built.waiting, built.storage),
+        **storagequeries.methods(jobs.job, built.wait_reasons, built.storage),
     }
     status_reporter = SystemStatusReporter(client, OnlineNodes(handle))
     runnables: dict[str, Runnable] = {
@@ -409,7 +409,7 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
         informers,
         dependencies.clock,
         dependencies.mount_prefix,
-        dependencies.instance.config.storage.most_lifetime,
+        dependencies.instance.config.storage.max_lifetime,
     )
     if dependencies.metrics is not None:
         dependencies.metrics.watch_controllers(informers, reconcilers)

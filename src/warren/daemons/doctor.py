@@ -54,7 +54,7 @@ class Doctor:
         return [
             *self._busy_findings(users, {**pending.mounts, **pending.volumes}),
             *await self._overdue_findings(audit.overdue_volumes(objects), resources.volumes, users),
-            *audit.orphaned_objects(resources, objects, active),
+            *audit.orphans(resources, objects, active),
         ]
 
     async def remove(self, finding: Finding) -> None:

@@ -52,9 +52,9 @@ async def api(state: StateDir, shape: ClusterShape, port: int | None = None) -> 
 async def controllers(state: StateDir, shape: ClusterShape) -> None:
     """Run the controllers of the storage side."""
     access = kubeconfig.load(state.user(users.CONTROLLERS))
-    max_lifetime = config.load(state.config).storage.most_lifetime
+    max_lifetime = config.load(state.config).storage.max_lifetime
     settings = controller_manager.Settings(
-        access=access, mount_prefix=str(state.mounts), most_lifetime=max_lifetime
+        access=access, mount_prefix=str(state.mounts), max_lifetime=max_lifetime
     )
     await controller_manager.run(settings)
 
