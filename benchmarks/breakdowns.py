@@ -122,7 +122,7 @@ async def _measure_placement(kind: str, strategy: str) -> float:
         resources=made_of,
     )
     jobs = Jobs(job)
-    jobs.held = [HeldFlash(rabbit, nodes=WIRED, unit_gib=1, units=500) for rabbit in hosts]
+    jobs.held = [HeldFlash(rabbit, node_count=WIRED, unit_gib=1, units=500) for rabbit in hosts]
     spent = []
     async with opened() as api:
         await api.add(kinds.SYSTEM_CONFIGURATION, msgspec.to_builtins(configuration(hosts)))

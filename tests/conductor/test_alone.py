@@ -198,7 +198,7 @@ def test_a_job_that_has_nodes_has_its_servers_filled_in_before_setup_is_asked_fo
 def test_storage_that_is_not_beside_each_node_is_where_the_job_was_given_it() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         await dependents(api, await workflow(api, ready=True), "AllocateSingleServer")
-        jobs.held = [HeldFlash("r1", nodes=2, unit_gib=1, units=1)]
+        jobs.held = [HeldFlash("r1", node_count=2, unit_gib=1, units=1)]
         async with informed(api):
             await conductor.reconcile(7)
 

@@ -227,7 +227,7 @@ def test_an_agent_is_refused_all_that_is_another_nodes(machines: Machines) -> No
 
 async def _refused_to_the_rabbit(cluster: Cluster) -> None:
     user = node_user("rabbit-0")
-    async with http.connect(kubeconfig.load(cluster.state.user(user))) as client:
+    async with http.connect(kubeconfig.load(cluster.state.user_kubeconfig(user))) as client:
         for kind in (kinds.CLIENT_MOUNT, kinds.NNF_NODE_STORAGE, kinds.NNF_DATA_MOVEMENT):
             assert await client.list(kind, "rabbit-0") is not None
             await _refused(user, client.list(kind, "compute-00"))
@@ -246,7 +246,7 @@ async def _refused_to_the_rabbit(cluster: Cluster) -> None:
 
 async def _refused_to_the_compute_node(cluster: Cluster) -> None:
     user = node_user("compute-00")
-    async with http.connect(kubeconfig.load(cluster.state.user(user))) as client:
+    async with http.connect(kubeconfig.load(cluster.state.user_kubeconfig(user))) as client:
         assert (await client.list(kinds.CLIENT_MOUNT, "compute-00")).items == []
         await _refused(user, client.list(kinds.CLIENT_MOUNT, "rabbit-0"))
         await _refused(user, client.list(kinds.CLIENT_MOUNT))

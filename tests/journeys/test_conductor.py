@@ -84,7 +84,7 @@ class Conductor:
 
 
 def kubeconfig(cluster: Cluster) -> Path:
-    return cluster.state.user("system:warren:conductor")
+    return cluster.state.user_kubeconfig("system:warren:conductor")
 
 
 def test_jobs_wait_for_a_conductor_and_go_on_with_the_next_one(lone: Cluster) -> None:

@@ -90,11 +90,11 @@ ClientWrapper = Callable[[Client], Client]
 class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What the control process is built on."""
 
-    objects: Journal
+    objects_journal: Journal
     """The API server's journal."""
     instance: InstanceDependencies
     mount_prefix: str
-    client: ClientWrapper = lambda client: client
+    wrap_client: ClientWrapper = lambda client: client
     """Wraps the client of each component."""
     container_logs: Logs | None = None
     """What the pods of this machine print, if it runs any."""
@@ -323,7 +323,7 @@ def controllers(
 ) -> list[Reconciler[Any]]:
     """Build the controllers of the storage side, each with a client from `client`.
 
-    `most_lifetime` is for how many seconds persistent storage is kept at most.
+    `max_lifetime` is for how many seconds persistent storage is kept at most.
     """
     return [
         WorkflowController(client(), informers, clock, mount_prefix).reconciler,
@@ -400,12 +400,12 @@ async def _follow_settings(handle: Handle, conductor: Conductor) -> None:
 
 def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
     """Build the control process: all but the nodes' agents, over the local client."""
-    embedded = apiserver.build(dependencies.objects, dependencies.clock)
+    embedded = apiserver.build(dependencies.objects_journal, dependencies.clock)
     local = LocalClient(embedded.store)
-    informers = Informers(dependencies.client(local), indexes=INDEXES)
-    flux = instance(shape, dependencies.instance, informers, dependencies.client(local))
+    informers = Informers(dependencies.wrap_client(local), indexes=INDEXES)
+    flux = instance(shape, dependencies.instance, informers, dependencies.wrap_client(local))
     reconcilers = controllers(
-        lambda: dependencies.client(local),
+        lambda: dependencies.wrap_client(local),
         informers,
         dependencies.clock,
         dependencies.mount_prefix,
@@ -414,7 +414,7 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
     if dependencies.metrics is not None:
         dependencies.metrics.watch_controllers(informers, reconcilers)
     methods, conductor_runnables = conductor(
-        dependencies.client(local),
+        dependencies.wrap_client(local),
         informers,
         dependencies.clock,
         flux.handle,
@@ -431,7 +431,7 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
     offload_runnables: dict[str, Runnable] = {}
     if endpoint is not None:
         offload_runnables["copy offload"] = partial(
-            endpoint.serve, dependencies.client(local), informers
+            endpoint.serve, dependencies.wrap_client(local), informers
         )
 
     async def establish() -> None:
@@ -465,7 +465,7 @@ def compose(
     rabbits = {chassis.rabbit for chassis in shape.chassis()}
     system = replace(built.system, runnables=dict(built.system.runnables))
     for node, machine in machines.items():
-        client = dependencies.client(LocalClient(built.api.store))
+        client = dependencies.wrap_client(LocalClient(built.api.store))
         agent = build_agent(client, dependencies.clock, node, machine, is_rabbit=node in rabbits)
         system.runnables.update(agent.runnables)
     return built, system

@@ -29,7 +29,7 @@ class ControlMetrics:
             registry=self._registry,
         )
 
-    def client(self, client: Client) -> Client:
+    def counting_client(self, client: Client) -> Client:
         """Return a client that does what `client` does, and is counted."""
         return self._metrics.counting_client(client)
 

@@ -164,7 +164,7 @@ async def list_examined(client: Client) -> dict[Kind, list[Object]]:
 
 async def examine_running(state: StateDir, *, repair: bool) -> tuple[list[Finding], list[str]]:
     """Examine a cluster that runs; return what was found, and what could not be given back."""
-    shape, status = clustershape.load(state.shape), state.status()
+    shape, status = clustershape.load(state.shape_file), state.status()
     assert shape is not None
     assert status is not None
     nodes = Nodes(state, shape, isolated=status["isolated"])

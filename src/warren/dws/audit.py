@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from warren.base.bytesize import human
+from warren.base.bytesize import format_bytes
 from warren.base.objects import Key, Kind, Object, Remove, key_of
 from warren.dws import kinds, labels
 from warren.dws.node import IN_USE_SEVERITY
@@ -264,9 +264,9 @@ def overdue_finding(overdue: OverdueVolumes, name: str, user: str, candidates: s
         where=overdue.rabbit,
         name=name,
         why=(
-            f"{human(overdue.size)} of {user} (user {overdue.userid}{of_job}) are to go, and no "
-            f"process is seen to keep them: {overdue.reason}. End the processes of {user} on "
-            f"{where}, or restart these nodes{hint}"
+            f"{format_bytes(overdue.size)} of {user} (user {overdue.userid}{of_job}) are to go, "
+            f"and no process is seen to keep them: {overdue.reason}. End the processes of {user} "
+            f"on {where}, or restart these nodes{hint}"
         ),
     )
 

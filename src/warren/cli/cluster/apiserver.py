@@ -46,7 +46,7 @@ def apiserver(
             click.echo(f"  state directory: {state.path}")
             click.echo(f"  kubectl --kubeconfig {state.kubeconfig} api-resources")
             for name in users:
-                click.echo(f"  for {name}: {state.user(name)}")
+                click.echo(f"  for {name}: {state.user_kubeconfig(name)}")
             click.echo("Ctrl-C stops it.")
 
         await servers.serve_until_stopped(state, endpoint, establish, on_ready, plain=plain)
