@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.measure import Result, median_ms, percentile
-from warren.daemons.atomd import CONNECTIONS
+from warren.daemons.atomd import MAX_CONNECTIONS
 from warren.wlm.pbs import hookfile
 from warren.wlm.pbs.trial import Trial
 
@@ -85,7 +85,7 @@ async def _load(place: Path, first: int) -> list[float]:
 
         # A machine that is slower than the rate would have more connections than are served, with
         # those of the round before; its requests wait here, and that counts.
-        turns = asyncio.Semaphore(CONNECTIONS // 2)
+        turns = asyncio.Semaphore(MAX_CONNECTIONS // 2)
 
         async def timed(number: int, moment: float) -> None:
             async with turns:

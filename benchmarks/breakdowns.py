@@ -122,7 +122,7 @@ async def _measure_placement(kind: str, strategy: str) -> float:
         resources=made_of,
     )
     jobs = Jobs(job)
-    jobs.held = [HeldFlash(rabbit, nodes=WIRED, unit_gib=1, units=500) for rabbit in hosts]
+    jobs.held = [HeldFlash(rabbit, node_count=WIRED, unit_gib=1, units=500) for rabbit in hosts]
     spent = []
     async with opened() as api:
         await api.add(kinds.SYSTEM_CONFIGURATION, msgspec.to_builtins(configuration(hosts)))
@@ -133,7 +133,7 @@ async def _measure_placement(kind: str, strategy: str) -> float:
             await _break_down(api, controller, "warm")
             broken = await _break_down(api, controller, "wf") / len(DIRECTIVES)
             for number in range(100, 109):
-                key = BINDING.workflow(number)
+                key = BINDING.workflow_key(number)
                 await _make_proposed(api, key, kind, strategy)
                 jobs.known[number] = replace(job, id=number)
                 cpu = 0.0

@@ -355,7 +355,7 @@ async def run_on_disk(
             world.clock = SystemClock()
             world.objects, world.jobs, world.copy_seconds = objects, jobs, 0.0
             if metrics is not None:
-                world.metrics, world.client = metrics, metrics.client  # type: ignore[method-assign]
+                world.metrics, world.client = metrics, metrics.counting_client  # type: ignore[method-assign]
             if nodes is not None:
                 world.mount_prefix = str(nodes.prefix)
                 world.machine = lambda node, rabbit: nodes.machine(node)

@@ -125,7 +125,7 @@ def placements(graph: Graph) -> Iterator[Result]:
         budget=100.0,
     )
     given = allocated_flash(text)
-    per_rabbit = {each.rabbit: each.nodes for each in given}
+    per_rabbit = {each.rabbit: each.node_count for each in given}
     counts = [each.count for each in wanted.shared_sets]
     yield Result(
         name="place its storage on 720 rabbits",

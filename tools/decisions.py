@@ -87,9 +87,9 @@ def _words(actions: list[jobactions.Action]) -> Iterator[str]:
                 yield "take the finalizer off"
             case Change():
                 yield f"fill the {action.kind.name}"
-            case jobactions.Fail(type_, _, severity):
+            case jobactions.RaiseException(type_, _, severity):
                 yield f"raise exception type `{type_}` of severity {severity}"
-            case jobactions.Release():
+            case jobactions.ReleaseToScheduler():
                 yield "release to the scheduler"
             case jobactions.Start():
                 yield "start the tasks"

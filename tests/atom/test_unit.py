@@ -4,7 +4,7 @@ import configparser
 from pathlib import Path
 
 from warren.atom.config import SOCKET, Config
-from warren.daemons.atomd import CONNECTIONS
+from warren.daemons.atomd import MAX_CONNECTIONS
 from warren.lifecycle import tables
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "warren-atomd.service"
@@ -21,4 +21,4 @@ def test_the_unit_gives_the_service_what_it_needs() -> None:
     assert service["StateDirectory"] == "warren-atomd"
     assert int(service["TimeoutStopSec"]) > tables.seconds(Config().stop_timeout)
     # Each connection is a file, and each command two.
-    assert int(service["LimitNOFILE"]) > CONNECTIONS + 2 * Config().parallel + 100
+    assert int(service["LimitNOFILE"]) > MAX_CONNECTIONS + 2 * Config().parallel + 100

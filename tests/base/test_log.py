@@ -11,7 +11,7 @@ from warren.base import log
 
 def told(**values: object) -> str:
     """Return what a line of the log says of these values."""
-    text = log.line("info", {**values, "event": "copied"})
+    text = log.logfmt_line("info", {**values, "event": "copied"})
     assert re.match(
         r"timestamp=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z level=info event=copied", text
     )
@@ -54,7 +54,7 @@ def test_a_bug_is_told_with_its_traceback_in_one_line() -> None:
     assert (first["log_level"], first["event"], first["key"]) == ("error", "failed", "a")
     assert first["exception"].startswith("Traceback (most recent call last):\n")
     assert first["exception"].endswith("\nZeroDivisionError: of a test")
-    assert "\n" not in log.line("error", first)
+    assert "\n" not in log.logfmt_line("error", first)
 
 
 def test_what_a_task_binds_stands_with_its_own_events_alone() -> None:

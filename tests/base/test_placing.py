@@ -80,7 +80,7 @@ def test_who_has_only_what_the_answer_needs_comes_to_the_same_answer(
     if found is None:
         return
     narrow = [
-        FreeFlash(place.nodes, place.unit_gib, took)
+        FreeFlash(place.node_count, place.unit_gib, took)
         for place, took in zip(places, taken(wanted, places, found), strict=True)
     ]
     assert placement(wanted, narrow) == found
@@ -207,7 +207,7 @@ def test_they_are_placed_exactly_where_some_choice_keeps_every_constraint(
     assert [sum(counts) for counts in found] == [each.count for each in wanted]
     assert keeps(wanted, places, found)
     narrow = [
-        FreeFlash(place.nodes, place.unit_gib, took, place.labels)
+        FreeFlash(place.node_count, place.unit_gib, took, place.labels)
         for place, took in zip(places, taken(wanted, places, found), strict=True)
     ]
     assert placement(wanted, narrow) == found

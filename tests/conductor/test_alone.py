@@ -198,7 +198,7 @@ def test_a_job_that_has_nodes_has_its_servers_filled_in_before_setup_is_asked_fo
 def test_storage_that_is_not_beside_each_node_is_where_the_job_was_given_it() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         await dependents(api, await workflow(api, ready=True), "AllocateSingleServer")
-        jobs.held = [HeldFlash("r1", nodes=2, unit_gib=1, units=1)]
+        jobs.held = [HeldFlash("r1", node_count=2, unit_gib=1, units=1)]
         async with informed(api):
             await conductor.reconcile(7)
 
@@ -518,8 +518,8 @@ def test_a_job_whose_workflow_cannot_be_read_fails_with_the_reason_and_no_other_
             ((_, number, _, note, severity),) = asked(jobs, "raise_exception")
             assert (number, severity) == (7, 0)
             assert re.match(r"Workflow fluxjob-7: .* at `\$\.spec\.desiredState`", note)
-            assert api.find(kinds.WORKFLOW, other.workflow)
-            assert set(conductor.waiting([7, 8])) == {8}
+            assert api.find(kinds.WORKFLOW, other.workflow_key)
+            assert set(conductor.wait_reasons([7, 8])) == {8}
 
     conducted(story, JOB, other)
 
@@ -835,7 +835,7 @@ def test_how_long_a_state_took_is_told_once() -> None:
     told: list[tuple[str, float]] = []
 
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
-        conductor.on_state = lambda state, seconds: told.append((state, seconds))
+        conductor.on_state_ready = lambda state, seconds: told.append((state, seconds))
         wf = await workflow(api, desired="DataIn", state="DataIn", ready=True)
         await dependents(api, wf)
         await api.change(kinds.WORKFLOW, KEY, {"status": {"elapsedTimeLastState": "1m2.5s"}})
@@ -911,7 +911,7 @@ def test_what_jobs_wait_for_is_told_of_those_that_wait_for_their_storage() -> No
         await workflow(api, "Setup")
         await api.add(kinds.SYSTEM_CONFIGURATION, msgspec.to_builtins(configuration()))
         async with informed(api):
-            assert conductor.waiting([7, 8, 9, 10]) == {
+            assert conductor.wait_reasons([7, 8, 9, 10]) == {
                 7: "waits for Setup on r0",
                 8: "waits for its Workflow",
             }
@@ -924,7 +924,7 @@ def test_without_a_configuration_the_state_is_told_without_a_place() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         await workflow(api, "Setup")
         async with informed(api):
-            assert conductor.waiting([7]) == {7: "waits for Setup"}
+            assert conductor.wait_reasons([7]) == {7: "waits for Setup"}
 
     conducted(story, WITH_NODES)
 
@@ -933,7 +933,7 @@ def test_a_job_whose_storage_is_there_waits_for_nothing() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         await workflow(api, "Setup", ready=True)
         async with informed(api):
-            assert conductor.waiting([7]) == {}
+            assert conductor.wait_reasons([7]) == {}
 
     conducted(story, WITH_NODES)
 

@@ -30,7 +30,7 @@ from warren.conductor.conductor import Conductor, Settings
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.jobs import abort
-from warren.dws.jobs.jobactions import CONTAINER_LOG, SUMMARY
+from warren.dws.jobs.jobactions import CONTAINER_LOG, SUMMARY_KEY
 from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.objects.meta import Meta
 from warren.dws.rabbits import selftest
@@ -128,7 +128,7 @@ def test_copies_are_in_the_record_of_a_job_that_ends_when_it_is_first_looked_at(
 
         (kept,) = notes(jobs)["rabbit_datamovements"]
         assert kept["metadata"]["name"] == "b"
-        assert notes(jobs)[SUMMARY]["copied"] == {"Success": 1, "Failed": 1}
+        assert notes(jobs)[SUMMARY_KEY]["copied"] == {"Success": 1, "Failed": 1}
 
     conducted(story, ENDING)
 
@@ -340,7 +340,7 @@ def test_what_containers_have_printed_is_kept_where_it_can_be_read(reads: bool) 
             await conductor.reconcile(7)
 
         assert notes(jobs).get(CONTAINER_LOG) == ("no data\n" if reads else None)
-        (told,) = notes(jobs)[SUMMARY]["containers"]
+        (told,) = notes(jobs)[SUMMARY_KEY]["containers"]
         assert (told["pod"], told["exit"]) == ("p", 3)
         assert api.find(kinds.WORKFLOW, KEY)["spec"]["desiredState"] == "Teardown"
 
@@ -417,7 +417,7 @@ def test_how_long_a_state_took_is_told_of_a_namesake_of_a_job_that_is_over_too()
     told: list[tuple[str, float]] = []
 
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
-        conductor.on_state = lambda state, seconds: told.append((state, seconds))
+        conductor.on_state_ready = lambda state, seconds: told.append((state, seconds))
         status = {"elapsedTimeLastState": "2s"}
         await workflow(api, "PreRun", ready=True, status=status, finalizers=[])
         async with informed(api):

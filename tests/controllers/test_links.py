@@ -15,7 +15,7 @@ from warren.dws.rabbits import links
 from warren.dws.rabbits.links import LinkTestPolicy
 from warren.kube.client import Forbidden, Unavailable
 
-KEY = Key("n0", links.NAME)
+KEY = Key("n0", links.NNF_NODE_NAME)
 SILENT = "r0 port 4420: no answer within 5 s"
 
 
@@ -53,7 +53,10 @@ def with_node(story: Story, policy: LinkTestPolicy | None = None) -> None:
 
 def asked(rabbit: str = "r0", **annotations: str) -> dict[str, Any]:
     said = {labels.RABBIT: rabbit, **annotations}
-    return {"metadata": meta(links.NAME, "n0", annotations=said), "spec": {"state": "Enable"}}
+    return {
+        "metadata": meta(links.NNF_NODE_NAME, "n0", annotations=said),
+        "spec": {"state": "Enable"},
+    }
 
 
 def word(api: Api) -> Any:

@@ -14,7 +14,7 @@ from warren.dws import kinds, labels
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.nnfstorages import NnfStorage
-from warren.dws.rabbits.rabbitstorages import NODE_NAME
+from warren.dws.rabbits.rabbitstorages import NNF_NODE_NAME
 
 KEY = Key("default", "wide")
 POOLED = Key("default", "pooled")
@@ -60,7 +60,7 @@ async def naming(api: Api, key: Key = FAR_MGT, address: str = FAR) -> None:
 
 async def rabbit(api: Api, name: str, nid: str) -> None:
     status = {"status": "Ready", "lnetNid": nid}
-    await api.add(kinds.NNF_NODE, {"metadata": meta(NODE_NAME, name), "status": status})
+    await api.add(kinds.NNF_NODE, {"metadata": meta(NNF_NODE_NAME, name), "status": status})
 
 
 async def instance(api: Api, name: str, pool: str | None, address: str) -> None:

@@ -8,7 +8,7 @@ from tests.dws.builders import meta
 from warren.base.objects import Key
 from warren.controllers.ports import PortController
 from warren.dws import kinds
-from warren.dws.containers.ports import MANAGER
+from warren.dws.containers.ports import MANAGER_KEY
 
 WORKFLOW = {
     "metadata": meta("wf"),
@@ -34,7 +34,7 @@ def manager(api: Api, count: int) -> dict[str, object]:
     requester = {"kind": "Workflow", "name": "wf", "namespace": "default", "uid": uid}
     where = {"kind": "SystemConfiguration", "name": "default", "namespace": "default"}
     return {
-        "metadata": {"name": MANAGER.name, "namespace": MANAGER.namespace},
+        "metadata": {"name": MANAGER_KEY.name, "namespace": MANAGER_KEY.namespace},
         "spec": {
             "systemConfiguration": where,
             "allocations": [{"requester": requester, "count": count}],
@@ -43,7 +43,7 @@ def manager(api: Api, count: int) -> dict[str, object]:
 
 
 def answers(api: Api) -> list[tuple[str, list[int]]]:
-    status = api.find(kinds.PORT_MANAGER, MANAGER)["status"]
+    status = api.find(kinds.PORT_MANAGER, MANAGER_KEY)["status"]
     return [(each["status"], each.get("ports", [])) for each in status["allocations"]]
 
 
@@ -51,7 +51,7 @@ def test_who_asks_is_answered_when_the_system_has_ports() -> None:
     async def story(api: Api) -> None:
         await api.add(kinds.WORKFLOW, WORKFLOW)
         await api.add(kinds.PORT_MANAGER, manager(api, 2))
-        status = api.find(kinds.PORT_MANAGER, MANAGER)["status"]
+        status = api.find(kinds.PORT_MANAGER, MANAGER_KEY)["status"]
         assert status["status"] == "SystemConfigurationNotFound"
         await api.add(kinds.SYSTEM_CONFIGURATION, SYSTEM)
         assert answers(api) == [("InUse", [5000, 5001])]
@@ -65,7 +65,7 @@ def test_ports_of_a_workflow_that_was_removed_are_free_after_the_cooldown() -> N
         await api.add(kinds.WORKFLOW, WORKFLOW)
         await api.add(kinds.PORT_MANAGER, manager(api, 2))
         await api.remove(kinds.WORKFLOW, Key("default", "wf"))
-        assert api.find(kinds.PORT_MANAGER, MANAGER)["spec"]["allocations"] == []
+        assert api.find(kinds.PORT_MANAGER, MANAGER_KEY)["spec"]["allocations"] == []
         assert answers(api) == [("Cooldown", [5000, 5001])]
         await asyncio.sleep(31)
         assert answers(api) == []
@@ -88,7 +88,7 @@ def test_news_of_workflows_that_ask_for_no_ports_wake_no_manager() -> None:
             await api.remove(kinds.WORKFLOW, Key("default", "other"))
             assert woken == []
             await api.remove(kinds.WORKFLOW, Key("default", "wf"))
-            assert woken == [MANAGER]
+            assert woken == [MANAGER_KEY]
 
     alone(main)
 
@@ -97,6 +97,6 @@ def test_a_manager_that_is_gone_is_nothing_to_do() -> None:
     async def main(api: Api) -> None:
         controller = PortController(api, api.informers, api.clock)
         async with informed(api):
-            assert await controller.reconcile(MANAGER) is None
+            assert await controller.reconcile(MANAGER_KEY) is None
 
     alone(main)

@@ -26,7 +26,7 @@ from warren.base.objects import Key, Kind, Object
 from warren.controllers.rabbits import SystemController
 from warren.dws import kinds, labels
 from warren.dws.rabbits import links
-from warren.dws.rabbits.rabbitstorages import NODE_NAME
+from warren.dws.rabbits.rabbitstorages import NNF_NODE_NAME
 from warren.kube.client import NotFound, Unavailable
 from warren.kube.runtime import Outcome
 
@@ -35,7 +35,10 @@ SILENT = "r0 port 4420: no answer within 5 s"
 
 def asked(rabbit: str = "r0", **annotations: str) -> dict[str, Any]:
     said = {labels.RABBIT: rabbit, **annotations}
-    return {"metadata": meta(links.NAME, "n0", annotations=said), "spec": {"state": "Enable"}}
+    return {
+        "metadata": meta(links.NNF_NODE_NAME, "n0", annotations=said),
+        "spec": {"state": "Enable"},
+    }
 
 
 def over_network(rabbit: str) -> dict[str, Any]:
@@ -63,7 +66,7 @@ async def say(api: Api, compute: str, why: str | None, rabbit: str = "r0") -> No
     """Say of a node's link what its agent would."""
     text = None if why is None else json.dumps({"rabbit": rabbit, "since": "then", "why": why})
     patch: Any = {"metadata": {"annotations": {labels.LOST_LINK: text}}}
-    await api.change(kinds.NNF_NODE, Key(compute, links.NAME), patch)
+    await api.change(kinds.NNF_NODE, Key(compute, links.NNF_NODE_NAME), patch)
 
 
 def statuses(api: Api, rabbit: str) -> list[str]:
@@ -79,22 +82,25 @@ def test_the_nodes_of_a_rabbit_on_a_network_are_asked_to_test_their_links_and_no
     async def story(api: Api, controller: SystemController) -> None:
         async with running(api, controller.reconciler.run()):
             await two_reached(api)
-            own = [f"{each}/{links.NAME}" for each in ("n0", "n1")]
-            rabbits = [f"{each}/{NODE_NAME}" for each in ("r0", "r1")]
+            own = [f"{each}/{links.NNF_NODE_NAME}" for each in ("n0", "n1")]
+            rabbits = [f"{each}/{NNF_NODE_NAME}" for each in ("r0", "r1")]
             assert api.keys(kinds.NNF_NODE) == [*own, *rabbits]
             # One that is deleted is made again.
-            await api.remove(kinds.NNF_NODE, Key("n1", links.NAME))
+            await api.remove(kinds.NNF_NODE, Key("n1", links.NNF_NODE_NAME))
             assert api.keys(kinds.NNF_NODE) == [*own, *rabbits]
 
             before = len(api.written)
             moved = {"spec": configuration({"r0": ("n0",), "r1": ("n1", "n2")})["spec"]}
             await api.change(kinds.SYSTEM_CONFIGURATION, CONFIGURATION, moved)
             said = {"metadata": {"annotations": {labels.NETWORK: "true"}}}
-            await api.change(kinds.NNF_NODE, Key("r1", NODE_NAME), said)
-            found = api.find(kinds.NNF_NODE, Key("n1", links.NAME))
+            await api.change(kinds.NNF_NODE, Key("r1", NNF_NODE_NAME), said)
+            found = api.find(kinds.NNF_NODE, Key("n1", links.NNF_NODE_NAME))
             assert found["metadata"]["annotations"] == {labels.RABBIT: "r1"}
             written = [key for _, kind, key in api.written[before:] if kind == kinds.NNF_NODE]
-            assert sorted(written) == [Key("n1", links.NAME), Key("n2", links.NAME)]
+            assert sorted(written) == [
+                Key("n1", links.NNF_NODE_NAME),
+                Key("n2", links.NNF_NODE_NAME),
+            ]
 
     with_controller(story)
 
@@ -141,11 +147,11 @@ def test_a_node_says_nothing_of_another_nodes_link_nor_of_another_rabbits() -> N
             await settle(api)
             lies = {"metadata": {"annotations": {labels.RABBIT: "r1"}}}
             await say(api, "n0", "all is lost", rabbit="r1")
-            await api.change(kinds.NNF_NODE, Key("n0", links.NAME), lies)
+            await api.change(kinds.NNF_NODE, Key("n0", links.NNF_NODE_NAME), lies)
             foreign = asked("r1", **{labels.LOST_LINK: '{"rabbit": "r1"}'})
-            await api.add(kinds.NNF_NODE, {**foreign, "metadata": {**meta(NODE_NAME, "n0")}})
+            await api.add(kinds.NNF_NODE, {**foreign, "metadata": {**meta(NNF_NODE_NAME, "n0")}})
             assert (statuses(api, "r0"), statuses(api, "r1")) == (["Ready"] * 2, ["Ready"])
-            found = api.find(kinds.NNF_NODE, Key("n0", links.NAME))
+            found = api.find(kinds.NNF_NODE, Key("n0", links.NNF_NODE_NAME))
             assert found["metadata"]["annotations"][labels.RABBIT] == "r0"
 
     with_controller(story)
@@ -230,7 +236,7 @@ def test_a_node_that_cannot_be_asked_yet_keeps_no_storage_from_being_ready() -> 
             await api.add(kinds.NNF_NODE, over_network("r0"))
             assert told(api, "r0")["status"] == "Ready"
             await asyncio.sleep(10.0)
-            assert f"n0/{links.NAME}" in api.keys(kinds.NNF_NODE)
+            assert f"n0/{links.NNF_NODE_NAME}" in api.keys(kinds.NNF_NODE)
             order = [(verb, kind) for verb, kind, _ in api.written[before:]]
             assert order.index(("status", kinds.STORAGE)) < order.index(("create", kinds.NNF_NODE))
 
@@ -262,11 +268,11 @@ def test_a_node_without_a_namespace_is_asked_once_it_has_one_and_nothing_waits_f
             await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
             await api.add(kinds.NNF_NODE, over_network("r0"))
             await lease(api, "r0", "r0")
-            assert f"n1/{links.NAME}" in api.keys(kinds.NNF_NODE)
+            assert f"n1/{links.NNF_NODE_NAME}" in api.keys(kinds.NNF_NODE)
             assert told(api, "r0")["status"] == "Ready"
             await asyncio.sleep(40.0)
             assert told(api, "r0")["status"] == "Offline"
-            assert f"n0/{links.NAME}" not in api.keys(kinds.NNF_NODE)
+            assert f"n0/{links.NNF_NODE_NAME}" not in api.keys(kinds.NNF_NODE)
             assert Outcome.ERROR not in passes
 
             refused = False
@@ -274,7 +280,7 @@ def test_a_node_without_a_namespace_is_asked_once_it_has_one_and_nothing_waits_f
                 gone: Any = {"spec": {"finalizers": None}}
                 await api.change(kinds.NAMESPACE, Key("", "n0"), gone)
             await asyncio.sleep(120.0)
-            assert f"n0/{links.NAME}" in api.keys(kinds.NNF_NODE)
+            assert f"n0/{links.NNF_NODE_NAME}" in api.keys(kinds.NNF_NODE)
 
     with_controller(story)
 
@@ -286,7 +292,7 @@ def test_a_node_that_two_rabbits_list_by_mistake_tests_its_link_to_the_last_of_t
             for rabbit in ("r0", "r1"):
                 await api.add(kinds.NNF_NODE, over_network(rabbit))
             await asyncio.sleep(60.0)
-            found = api.find(kinds.NNF_NODE, Key("n0", links.NAME))
+            found = api.find(kinds.NNF_NODE, Key("n0", links.NNF_NODE_NAME))
             assert found["metadata"]["annotations"] == {labels.RABBIT: "r1"}
             assert [verb for verb, kind, _ in api.written if kind == kinds.NNF_NODE] == ["create"]
 

@@ -13,7 +13,7 @@ from warren.base.objects import Key, Kind, Object
 from warren.controllers import heartbeats
 from warren.controllers.rabbits import SystemController
 from warren.dws import kinds, labels
-from warren.dws.rabbits.rabbitstorages import NODE_NAME
+from warren.dws.rabbits.rabbitstorages import NNF_NODE_NAME
 from warren.kube.client import Forbidden, Unavailable
 from warren.kube.leader import LEASE
 
@@ -39,7 +39,7 @@ def configuration(rabbits: Mapping[str, Sequence[str]] = RABBITS, **status: Any)
 
 def node(rabbit: str, **status: Any) -> dict[str, Any]:
     said = {"status": "Ready", "capacity": 100, **status}
-    found = meta(NODE_NAME, rabbit, labels={labels.RAW_VOLUMES: "true"})
+    found = meta(NNF_NODE_NAME, rabbit, labels={labels.RAW_VOLUMES: "true"})
     return {"metadata": found, "spec": {}, "status": said}
 
 
@@ -182,7 +182,7 @@ def test_what_a_rabbit_says_shows_in_its_storage_and_in_no_other() -> None:
             assert [each["name"] for each in told(api, "r1")["access"]["computes"]] == ["n2"]
 
             await api.change(
-                kinds.NNF_NODE, Key("r1", NODE_NAME), {"status": {"capacity": 50}}, status=True
+                kinds.NNF_NODE, Key("r1", NNF_NODE_NAME), {"status": {"capacity": 50}}, status=True
             )
             assert told(api, "r1")["capacity"] == 50
             assert told(api, "r0")["status"] == "Starting"
@@ -248,14 +248,14 @@ def test_what_has_no_owner_and_a_configuration_that_is_gone_are_nothing_to_do() 
     async def story(api: Api, controller: SystemController) -> None:
         async with informed(api):
             assert await controller.reconcile(CONFIGURATION) is None
-            assert await controller.reconcile(Key("r0", NODE_NAME)) is None
+            assert await controller.reconcile(Key("r0", NNF_NODE_NAME)) is None
             await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
             await controller.reconcile(CONFIGURATION)
-            assert await controller.reconcile(Key("r7", NODE_NAME)) is None
+            assert await controller.reconcile(Key("r7", NNF_NODE_NAME)) is None
             assert await controller.reconcile(Key("", "other")) is None
             await api.remove(kinds.SYSTEM_CONFIGURATION, CONFIGURATION)
             assert await controller.reconcile(CONFIGURATION) is None
-            assert await controller.reconcile(Key("r0", NODE_NAME)) is None
+            assert await controller.reconcile(Key("r0", NNF_NODE_NAME)) is None
             assert await controller.reconcile(Key("", "r0")) is None
 
         assert api.written == []
@@ -275,7 +275,7 @@ def test_what_happens_to_one_rabbit_costs_no_look_at_the_others() -> None:
             )
             before = len(passes)
             said = {"status": {"capacity": 50}}
-            await api.change(kinds.NNF_NODE, Key("r1", NODE_NAME), said, status=True)
+            await api.change(kinds.NNF_NODE, Key("r1", NNF_NODE_NAME), said, status=True)
             # By the news of the rabbit's word, and by that of its Storage.
             assert len(passes) == before + 2
             touched = {"metadata": {"labels": {"a": "b"}}}
@@ -517,7 +517,7 @@ def test_a_rabbit_is_offline_at_once_when_its_agent_was_seen_to_end() -> None:
             assert statuses(api) == ["Disabled", "Ready"]  # what an admin has said comes first
             await api.change(kinds.STORAGE, Key("default", "r0"), {"spec": {"state": "Enabled"}})
             fenced = {"status": {"fenced": True}}
-            await api.change(kinds.NNF_NODE, Key("r0", NODE_NAME), fenced, status=True)
+            await api.change(kinds.NNF_NODE, Key("r0", NNF_NODE_NAME), fenced, status=True)
             assert statuses(api) == ["Degraded", "Ready"]
 
     with_controller(story)

@@ -77,7 +77,8 @@ async def postrun(api: Api, story: Callable[[Asked], Awaitable[None]]) -> Asked:
         await api.add(
             kinds.PORT_MANAGER,
             {
-                "metadata": {"name": ports.MANAGER.name, "namespace": ports.MANAGER.namespace},
+                "metadata": {"name": ports.MANAGER_KEY.name,
+                             "namespace": ports.MANAGER_KEY.namespace},
                 "spec": {"systemConfiguration": {"name": "default", "namespace": "default"},
                          "allocations": [{"requester": of, "count": 1}]},
                 "status": {"status": "Ready", "allocations": [given]},
@@ -212,7 +213,7 @@ def test_what_is_gone_or_not_there_yet_is_not_asked_for() -> None:
     copy = {**PROFILE, "metadata": meta("wf-0")}
     broken = {**copy, "data": {**PROFILE["data"], "numPorts": "many"}}
     manager = {
-        "metadata": meta(ports.MANAGER.name, ports.MANAGER.namespace),
+        "metadata": meta(ports.MANAGER_KEY.name, ports.MANAGER_KEY.namespace),
         "spec": {"systemConfiguration": {"name": "default", "namespace": "default"}},
         "status": {"status": "SystemConfigurationNotFound"},
     }

@@ -79,7 +79,7 @@ def test_a_workflow_that_is_not_ready_is_woken_for_its_ports(ready: bool, wakes:
             {"requester": {"kind": "Workflow", "name": name, "namespace": "default"}, "count": 1}
             for name in (KEY.name, "gone")
         ]
-        manager = meta(ports.MANAGER.name, ports.MANAGER.namespace)
+        manager = meta(ports.MANAGER_KEY.name, ports.MANAGER_KEY.namespace)
         await api.add(kinds.PORT_MANAGER, {"metadata": manager, "spec": {"allocations": asks}})
         assert set(woken) == ({KEY} if wakes else set())
 

@@ -388,7 +388,7 @@ def test_a_copy_goes_from_the_lustre_that_is_mounted_there() -> None:
 def test_a_workflow_hears_that_the_ports_are_free_which_it_has_given_back() -> None:
     async def story(api: Api) -> None:
         controller = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
-        key = ports.MANAGER
+        key = ports.MANAGER_KEY
         requester = {"kind": "Workflow", "name": "wf", "namespace": "default", "uid": "uid-wf"}
         used = {"requester": requester, "ports": [5000], "status": "InUse"}
         async with informed(api):
@@ -422,7 +422,7 @@ def test_a_workflow_with_a_container_lives_its_whole_life() -> None:
         await api.add(kinds.SYSTEM_CONFIGURATION, {"metadata": meta("default"), "spec": spec})
         where = {"kind": "SystemConfiguration", "name": "default", "namespace": "default"}
         managed = {"systemConfiguration": where, "allocations": []}
-        key = ports.MANAGER
+        key = ports.MANAGER_KEY
         await api.add(
             kinds.PORT_MANAGER, {"metadata": meta(key.name, key.namespace), "spec": managed}
         )

@@ -69,7 +69,7 @@ MGT = {
 }
 
 LINK = {
-    "metadata": meta(links.NAME, "compute-00", annotations={labels.RABBIT: "rabbit-0"}),
+    "metadata": meta(links.NNF_NODE_NAME, "compute-00", annotations={labels.RABBIT: "rabbit-0"}),
     "spec": {"state": "Enable"},
 }
 NO_LUSTRE = "mount.lustre is not there"
@@ -116,7 +116,7 @@ def test_a_compute_node_whose_mount_fails_tests_its_link_at_once_and_says_what_i
 
 
 def _lost(api: Api) -> Any:
-    found = api.find(kinds.NNF_NODE, Key("compute-00", links.NAME))
+    found = api.find(kinds.NNF_NODE, Key("compute-00", links.NNF_NODE_NAME))
     return found["metadata"]["annotations"].get(labels.LOST_LINK)
 
 
@@ -226,20 +226,20 @@ class SlowToTell(Noting):
     """A rabbit that tells slowly what it has, and then fails to."""
 
     async def unsupported_types(self) -> dict[str, str]:
-        await asyncio.sleep(3 * commands.SECONDS)
+        await asyncio.sleep(3 * commands.COMMAND_TIMEOUT)
         return {}
 
     async def capacity(self) -> int:
-        await asyncio.sleep(commands.SECONDS)
-        raise NodeTrouble(f"it {PROMPT} {commands.SECONDS:g} s")
+        await asyncio.sleep(commands.COMMAND_TIMEOUT)
+        raise NodeTrouble(f"it {PROMPT} {commands.COMMAND_TIMEOUT:g} s")
 
 
 def test_a_rabbit_that_tells_slowly_what_it_has_says_why_it_cannot_be_used() -> None:
     async def story(api: Api) -> None:
         one = build_agent(api, api.clock, "rabbit-0", SlowToTell("rabbit-0"), is_rabbit=True)
         async with alongside(one.run()):
-            await asyncio.sleep(10 * commands.SECONDS)
-            found = api.find(kinds.NNF_NODE, Key("rabbit-0", rabbitstorages.NODE_NAME))
+            await asyncio.sleep(10 * commands.COMMAND_TIMEOUT)
+            found = api.find(kinds.NNF_NODE, Key("rabbit-0", rabbitstorages.NNF_NODE_NAME))
             assert PROMPT in found["metadata"]["annotations"][labels.FAILURE]
 
     alone(story)
@@ -252,7 +252,7 @@ class Exporting:
         self.volumes: list[str] = []
 
     async def offer(self, volume: str, nodes: Collection[str]) -> None:
-        await asyncio.sleep(2 * commands.SECONDS)
+        await asyncio.sleep(2 * commands.COMMAND_TIMEOUT)
         self.volumes.append(volume)
 
     async def withdraw_others(self, volumes: Collection[str]) -> None: ...
@@ -269,7 +269,7 @@ def test_volumes_that_are_slowly_made_ready_are_all_offered() -> None:
         flash = {"metadata": meta("s", "rabbit-0"), "spec": {"allocations": access}}
         await api.add(kinds.NNF_NODE_BLOCK_STORAGE, flash)
         async with alongside(one.run()):
-            await asyncio.sleep(7 * commands.SECONDS)
+            await asyncio.sleep(7 * commands.COMMAND_TIMEOUT)
             assert len(set(exports.volumes)) == 3
 
     alone(story)

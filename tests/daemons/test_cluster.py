@@ -10,7 +10,7 @@ from warren.daemons import cluster
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.dws import kinds
-from warren.dws.containers.ports import MANAGER
+from warren.dws.containers.ports import MANAGER_KEY
 from warren.kube.server.local import LocalClient
 
 
@@ -68,9 +68,9 @@ def test_who_has_ports_keeps_them_when_a_cluster_is_established_again() -> None:
         requester = {"kind": "NnfSystemStorage", "name": "a", "namespace": "default", "uid": "u"}
         asked = [{"requester": requester, "count": 2}]
         patch = {"spec": {"allocations": asked}}
-        await client.patch(Change(kind=kinds.PORT_MANAGER, key=MANAGER, patch=patch))
+        await client.patch(Change(kind=kinds.PORT_MANAGER, key=MANAGER_KEY, patch=patch))
         await cluster.establish(client, ClusterShape())
-        found = await client.get(kinds.PORT_MANAGER, MANAGER)
+        found = await client.get(kinds.PORT_MANAGER, MANAGER_KEY)
         assert [each["count"] for each in found["spec"]["allocations"]] == [2]
 
     in_a_cluster(look)

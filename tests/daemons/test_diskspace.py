@@ -27,7 +27,7 @@ async def test_where_there_is_room_nothing_is_said_or_left(
     state: StateDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(state.path.iterdir())
-    await diskspace.wait_for_space(state.path, (state.objects, state.jobs))
+    await diskspace.wait_for_space(state.path, (state.objects_journal, state.jobs_journal))
 
     assert capsys.readouterr().err == ""
     assert sorted(state.path.iterdir()) == before
@@ -40,7 +40,9 @@ async def test_where_there_is_none_it_says_so_once_and_waits(
     for journal in ("jobs.db", "objects.db"):
         (state.path / f"{journal}.reserve").write_bytes(b"x" * 100)
     waiting = asyncio.ensure_future(
-        diskspace.wait_for_space(state.path, (state.objects, state.jobs), needed=ALL)
+        diskspace.wait_for_space(
+            state.path, (state.objects_journal, state.jobs_journal), needed=ALL
+        )
     )
     await asyncio.sleep(100)
     assert not waiting.done()

@@ -46,7 +46,7 @@ def test_what_a_job_has_that_is_submitted_meanwhile_is_no_orphan() -> None:
         async def story(api: Api, after: Kind = after) -> None:
             objects = await doctor.list_examined(_Submitting(api, after))  # type: ignore[arg-type]
 
-            assert audit.orphaned_objects(NodeInventory(processes={}), objects, ()) == []
+            assert audit.orphans(NodeInventory(processes={}), objects, ()) == []
             assert api.keys(kinds.COMPUTES) == ["default/wf"]
 
         alone(story)
@@ -71,7 +71,7 @@ def test_what_a_job_has_that_ends_meanwhile_is_no_orphan() -> None:
         await add_parts(api, made["metadata"]["uid"])
         objects = await doctor.list_examined(_Ending(api))  # type: ignore[arg-type]
 
-        assert audit.orphaned_objects(NodeInventory(processes={}), objects, ()) == []
+        assert audit.orphans(NodeInventory(processes={}), objects, ()) == []
 
     alone(story)
 
@@ -81,9 +81,7 @@ def test_what_has_taken_the_name_of_an_orphan_meanwhile_is_not_removed(tmp_path:
         state = StateDir(tmp_path)
         examiner = Doctor(state, api, Nodes(state, ClusterShape(), isolated=False))
         await add_parts(api, "gone")
-        found = audit.orphaned_objects(
-            NodeInventory(processes={}), await doctor.list_examined(api), ()
-        )
+        found = audit.orphans(NodeInventory(processes={}), await doctor.list_examined(api), ())
         assert len(found) == len(PARTS)
         await api.remove(kinds.COMPUTES, Key("default", "wf"))
         await api.add(kinds.COMPUTES, {"metadata": meta("wf")})

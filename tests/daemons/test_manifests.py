@@ -212,7 +212,7 @@ async def is_in_error_and_deleted(world: World, control: Control) -> None:
 
 async def loses_a_label(world: World, control: Control) -> None:
     """A rabbit of before raw volumes were offered says so of itself, and its Storage after it."""
-    key = Key("rabbit-0", rabbitstorages.NODE_NAME)
+    key = Key("rabbit-0", rabbitstorages.NNF_NODE_NAME)
     bare = {"metadata": {"labels": {labels.RAW_VOLUMES: None}}}
     await control.api.store.patch(Change(kind=kinds.NNF_NODE, key=key, patch=bare))
     await world.until(
@@ -847,7 +847,7 @@ def test_nodes_and_controllers_change_no_other_object_by_which_links_are_told() 
             for rule in role(name)["rules"]
             if "nnfnodes" in rule["resources"] and "patch" in rule["verbs"]
         ]
-        assert [rule["resourceNames"] for rule in changes] == [[links.NAME]]
+        assert [rule["resourceNames"] for rule in changes] == [[links.NNF_NODE_NAME]]
 
 
 def test_the_instance_reads_what_jobs_are_judged_by_and_writes_what_owners_share() -> None:

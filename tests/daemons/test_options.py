@@ -25,7 +25,7 @@ KNOWN = ClusterShape(
 
 
 def found(volumes: Mapping[str, int] | None = None, **others: Any) -> ExistingCluster:
-    return ExistingCluster(volumes=lambda: volumes or {}, **others)
+    return ExistingCluster(count_volumes=lambda: volumes or {}, **others)
 
 
 def named(value: object) -> str | None:
@@ -67,7 +67,9 @@ def test_what_is_there_is_not_looked_at_without_need() -> None:
         raise AssertionError
 
     assert (
-        cluster_shape(KNOWN, RequestedOptions(rabbits=3), ExistingCluster(volumes=look)).rabbits
+        cluster_shape(
+            KNOWN, RequestedOptions(rabbits=3), ExistingCluster(count_volumes=look)
+        ).rabbits
         == 3
     )
 

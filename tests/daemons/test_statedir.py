@@ -38,7 +38,7 @@ def test_a_directory_that_is_not_new_is_refused_without_what_says_what_it_is(
 
     with pytest.raises(UserMistake, match=r"site\.json is missing, .* restore it from a copy"):
         state.check_complete()
-    clustershape.save(state.shape, ClusterShape())
+    clustershape.save(state.shape_file, ClusterShape())
     state.check_complete()
 
 

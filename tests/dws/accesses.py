@@ -37,7 +37,7 @@ def seen(access: NnfAccess, *mounts: Any, **others: Any) -> AccessSnapshot:
         computes=others.pop("computes", computes("n0", "n1", "n2")),
         configuration=others.pop("configuration", configuration()),
         mounts=mounts,
-        blocks=others.pop("blocks", ()),
+        block_storages=others.pop("blocks", ()),
         other_holdings=others.pop("other_holdings", ()),
         compute_mounts=others.pop("compute_mounts", {}),
     )

@@ -53,11 +53,11 @@ NOTHING = NodeInventory(processes={})
 
 
 def test_what_a_workflow_owns_is_not_found() -> None:
-    assert audit.orphaned_objects(ALL, objects(), {"ƒA"}) == []
+    assert audit.orphans(ALL, objects(), {"ƒA"}) == []
 
 
 def test_what_should_be_there_and_is_not_is_no_finding() -> None:
-    assert audit.orphaned_objects(NOTHING, objects(), {"ƒA"}) == []
+    assert audit.orphans(NOTHING, objects(), {"ƒA"}) == []
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,13 @@ def test_what_should_be_there_and_is_not_is_no_finding() -> None:
 def test_what_no_object_asks_for_is_found(
     on_nodes: NodeInventory, sort: FindingType, where: str, name: str
 ) -> None:
-    (found,) = audit.orphaned_objects(on_nodes, objects(), {"ƒA"})
+    (found,) = audit.orphans(on_nodes, objects(), {"ƒA"})
 
     assert (found.type, found.where, found.name) == (sort, where, name)
 
 
 def test_objects_of_a_workflow_that_is_gone_are_found_owners_first() -> None:
-    found = audit.orphaned_objects(NOTHING, objects(workflows=[]), {"ƒA"})
+    found = audit.orphans(NOTHING, objects(workflows=[]), {"ƒA"})
 
     assert [each.where for each in found] == ["NnfStorage", "NnfNodeStorage", "ClientMount"]
     assert found[0].why == "the Workflow wf does not exist"
@@ -97,7 +97,7 @@ def test_objects_of_a_workflow_that_is_gone_are_found_owners_first() -> None:
 
 def test_a_workflow_of_the_same_name_does_not_own_what_its_predecessor_left() -> None:
     again = {"metadata": {**meta("wf"), "uid": "another"}, "spec": {}}
-    found = audit.orphaned_objects(NOTHING, objects(workflows=[again]), {"ƒA"})
+    found = audit.orphans(NOTHING, objects(workflows=[again]), {"ƒA"})
 
     assert len(found) == 3
 
@@ -106,7 +106,7 @@ def test_what_is_being_deleted_still_owns_what_it_has() -> None:
     storage = share()
     storage["metadata"].update(DELETING)
 
-    assert audit.orphaned_objects(ALL, objects(nnfnodestorages=[storage]), {"ƒA"}) == []
+    assert audit.orphans(ALL, objects(nnfnodestorages=[storage]), {"ƒA"}) == []
 
 
 def test_persistent_storage_is_its_instances_and_no_workflows() -> None:
@@ -116,8 +116,8 @@ def test_persistent_storage_is_its_instances_and_no_workflows() -> None:
     instance = {"metadata": meta("pers"), "spec": {}}
 
     there = objects(nnfstorages=[part], persistentstorageinstances=[instance])
-    assert audit.orphaned_objects(ALL, there, {"ƒA"}) == []
-    (found,) = audit.orphaned_objects(ALL, objects(nnfstorages=[part]), {"ƒA"})
+    assert audit.orphans(ALL, there, {"ƒA"}) == []
+    (found,) = audit.orphans(ALL, objects(nnfstorages=[part]), {"ƒA"})
     assert (found.name, found.why) == (
         "default/pers",
         "the persistent storage default/pers does not exist",
@@ -125,7 +125,7 @@ def test_persistent_storage_is_its_instances_and_no_workflows() -> None:
 
 
 def test_an_object_that_was_found_is_removed_and_no_other_of_its_name() -> None:
-    found = audit.orphaned_objects(NOTHING, objects(workflows=[]), set())
+    found = audit.orphans(NOTHING, objects(workflows=[]), set())
 
     removal = Remove(kind=kinds.NNF_NODE_STORAGE, key=Key("r0", "share"), uid="uid-share")
     assert audit.removal(found[1]) == removal

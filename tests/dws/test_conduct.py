@@ -41,14 +41,14 @@ from warren.dws.jobs.conduct import (
     new_persistent_servers,
 )
 from warren.dws.jobs.jobactions import (
-    SUMMARY,
+    SUMMARY_KEY,
     Drain,
-    Fail,
     Finish,
     FreeNodes,
     Memo,
-    Note,
-    Release,
+    RaiseException,
+    Record,
+    ReleaseToScheduler,
     RequeueAfter,
     Start,
     Undrain,
@@ -125,8 +125,8 @@ def asked(actions: list[Any]) -> list[str]:
 
 def notes(actions: list[Any]) -> dict[str, Any]:
     """Return what is kept with the record, but for the summary."""
-    noted = [each.values.items() for each in actions if isinstance(each, Note)]
-    return {key: value for items in noted for key, value in items if key != SUMMARY}
+    noted = [each.values.items() for each in actions if isinstance(each, Record)]
+    return {key: value for items in noted for key, value in items if key != SUMMARY_KEY}
 
 
 @pytest.mark.parametrize("phase", [None, *Phase])
@@ -202,7 +202,7 @@ def test_a_held_job_is_released_with_flash_beside_each_node() -> None:
     """Statement 000.51: a breakdown says how much each node, or each rabbit, is given."""
     actions = decide(seen(job(Phase.HELD), at("Proposal")))
 
-    (released,) = (each for each in actions if isinstance(each, Release))
+    (released,) = (each for each in actions if isinstance(each, ReleaseToScheduler))
     (slot,) = released.resources
     assert slot["with"][1] == {"type": "ssd", "count": 4, "exclusive": True}
     assert notes(actions) == {"rabbit_proposal_timing": "1.5s", "rabbit_workflow": RAW}
@@ -211,9 +211,9 @@ def test_a_held_job_is_released_with_flash_beside_each_node() -> None:
 def test_a_job_is_released_with_the_daemons_that_it_needs_if_there_are_such() -> None:
     wanted = {"wf-0": breakdown(0, need(), requires=["copy-offload"])}
 
-    def released(daemons: list[str] | None) -> Release:
+    def released(daemons: list[str] | None) -> ReleaseToScheduler:
         snapshot = seen(job(Phase.HELD), at("Proposal"), breakdowns=wanted, daemons=daemons)
-        (found,) = (each for each in decide(snapshot) if isinstance(each, Release))
+        (found,) = (each for each in decide(snapshot) if isinstance(each, ReleaseToScheduler))
         return found
 
     for known in (None, ["copy-offload"]):
@@ -233,13 +233,15 @@ def test_copies_that_the_storage_side_makes_are_no_daemons_matter() -> None:
         daemons=["other"],
         configuration=served,
     )
-    (found,) = (each for each in decide(snapshot) if isinstance(each, Release))
+    (found,) = (each for each in decide(snapshot) if isinstance(each, ReleaseToScheduler))
     assert found.daemons == ("other",)
 
 
 def test_a_job_that_has_its_flash_already_is_released_as_it_is() -> None:
     (released,) = [
-        each for each in decide(seen(job(Phase.HELD), at("Proposal"))) if isinstance(each, Release)
+        each
+        for each in decide(seen(job(Phase.HELD), at("Proposal")))
+        if isinstance(each, ReleaseToScheduler)
     ]
     again = Job(id=7, phase=Phase.HELD, binding=BINDING, resources=released.resources)
     assert released in decide(seen(again, at("Proposal")))
@@ -364,11 +366,15 @@ def test_what_a_job_creates_is_reserved_and_placed_and_what_it_finds_is_not() ->
     assert new_persistent_servers(creating(Phase.RUNNING, found=False)) == []
 
     (release,) = [
-        each for each in decide(creating(Phase.HELD, found=False)) if isinstance(each, Release)
+        each
+        for each in decide(creating(Phase.HELD, found=False))
+        if isinstance(each, ReleaseToScheduler)
     ]
     assert release.resources[0]["with"][1] == {"type": "ssd", "count": 4, "exclusive": True}
     (release,) = [
-        each for each in decide(creating(Phase.HELD, found=True)) if isinstance(each, Release)
+        each
+        for each in decide(creating(Phase.HELD, found=True))
+        if isinstance(each, ReleaseToScheduler)
     ]
     assert release.resources == [NODE]
 
@@ -413,7 +419,7 @@ def test_a_job_whose_destroy_is_refused_fails_and_ends() -> None:
     refused = torn_down(("Teardown", "Error", False))
     ending = replace(job(Phase.ENDING, ran=True), directives=(DESTROY,))
     fail, finish = decide(seen(ending, refused))
-    assert isinstance(fail, Fail)
+    assert isinstance(fail, RaiseException)
     assert fail.severity == 0
     assert "DW Directive 0: in use (in '#DW destroy_persistent name=pers')" in fail.note
     assert finish == Finish()
@@ -447,7 +453,7 @@ def test_a_job_that_has_no_storage_may_be_on_nodes_without_a_rabbit() -> None:
 
 def test_where_the_scheduler_knows_no_flash_jobs_are_released_as_they_are() -> None:
     actions = decide(seen(job(Phase.HELD), at("Proposal"), policy=PlacementPolicy(reserves=False)))
-    (released,) = (each for each in actions if isinstance(each, Release))
+    (released,) = (each for each in actions if isinstance(each, ReleaseToScheduler))
     assert (released.resources, released.constraints) == ([NODE], {})
 
 
@@ -537,7 +543,7 @@ def test_then_its_data_is_in_and_it_asks_for_the_mounts() -> None:
 
 def test_then_its_tasks_start_with_the_workflows_variables() -> None:
     actions = decide(seen(job(Phase.STARTING), at("PreRun", env={"DW_JOB_my_fs": "/m"})))
-    assert actions == [Note({"rabbit_prerun_timing": "1.5s"}), Start({"DW_JOB_my_fs": "/m"})]
+    assert actions == [Record({"rabbit_prerun_timing": "1.5s"}), Start({"DW_JOB_my_fs": "/m"})]
 
 
 @pytest.mark.parametrize("state", [*ADVANCE])
@@ -617,7 +623,7 @@ def test_a_job_that_did_not_run_or_was_given_up_is_torn_down_at_once(
     actions = decide(seen(job(Phase.ENDING, **facts), wf))
     assert asked(actions) == ["Teardown"]
     assert notes(actions) == {"rabbit_workflow": RAW}
-    assert any(SUMMARY in each.values for each in actions if isinstance(each, Note))
+    assert any(SUMMARY_KEY in each.values for each in actions if isinstance(each, Record))
 
 
 def test_a_job_that_failed_after_it_had_run_still_copies_out() -> None:
@@ -627,7 +633,7 @@ def test_a_job_that_failed_after_it_had_run_still_copies_out() -> None:
 
 def test_a_job_is_let_go_when_its_storage_is_torn_down() -> None:
     actions = decide(seen(job(Phase.ENDING, ran=True), at("Teardown")))
-    assert actions == [Note({"rabbit_teardown_timing": "1.5s"}), Finish()]
+    assert actions == [Record({"rabbit_teardown_timing": "1.5s"}), Finish()]
 
 
 # Over
@@ -694,7 +700,7 @@ ALIVE = [Phase.HELD, Phase.QUEUED, Phase.STARTING, Phase.RUNNING]
 @pytest.mark.parametrize("phase", ALIVE)
 def test_an_error_of_the_workflow_ends_the_job_in_its_words(phase: Phase) -> None:
     assert decide(seen(job(phase), at("Setup", ready=False, **ERROR))) == [
-        Fail(
+        RaiseException(
             "exception",
             "DWS/Rabbit interactions failed: workflow hit an error: DW Directive 0: no room "
             f"(in {JOBDW!r})",
@@ -705,12 +711,12 @@ def test_an_error_of_the_workflow_ends_the_job_in_its_words(phase: Phase) -> Non
 @pytest.mark.parametrize("phase", ALIVE)
 def test_an_error_is_told_once(phase: Phase) -> None:
     told = decide(seen(job(phase, failed=True), at("Setup", ready=False, **ERROR)))
-    assert not [each for each in told if isinstance(each, Fail)]
+    assert not [each for each in told if isinstance(each, RaiseException)]
 
 
 def test_an_error_while_ending_is_told_and_what_is_left_is_torn_down() -> None:
     actions = decide(seen(job(Phase.ENDING, ran=True), at("DataOut", ready=False, **ERROR)))
-    assert isinstance(actions[0], Fail)
+    assert isinstance(actions[0], RaiseException)
     assert asked(actions) == ["Teardown"]
 
 
@@ -718,9 +724,10 @@ def test_an_error_while_ending_is_told_and_what_is_left_is_torn_down() -> None:
 def test_an_error_while_ending_is_told_to_a_job_that_had_failed_before(state: str) -> None:
     wf = at(state, ready=False, **ERROR)
     told = [
-        [isinstance(each, Fail) for each in decide(seen(job(Phase.ENDING, **facts), wf))].count(
-            True
-        )
+        [
+            isinstance(each, RaiseException)
+            for each in decide(seen(job(Phase.ENDING, **facts), wf))
+        ].count(True)
         for facts in ({"ran": True, "failed": True}, {"ran": True, "has_failed_while_ending": True})
     ]
     assert told == [1, 0]
@@ -729,21 +736,21 @@ def test_an_error_while_ending_is_told_to_a_job_that_had_failed_before(state: st
 @pytest.mark.parametrize("state", ["Setup", "DataIn", "PreRun"])
 def test_an_error_that_kept_tasks_from_starting_is_not_told_again_while_ending(state: str) -> None:
     actions = decide(seen(job(Phase.ENDING, failed=True), at(state, ready=False, **ERROR)))
-    assert not any(isinstance(each, Fail) for each in actions)
+    assert not any(isinstance(each, RaiseException) for each in actions)
     assert asked(actions) == ["Teardown"]
 
 
 def test_an_error_of_the_state_before_is_not_told_as_one_of_teardown() -> None:
     torn = at("DataIn", ready=False, desired="Teardown", **ERROR)
     actions = decide(seen(job(Phase.ENDING, failed=True), torn))
-    assert not any(isinstance(each, Fail) for each in actions)
+    assert not any(isinstance(each, RaiseException) for each in actions)
 
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_an_error_in_teardown_is_told_and_waited_for_and_fails_nothing(failed: bool) -> None:
     torn = at("Teardown", ready=False, **ERROR)
     told, _ = decide(seen(job(Phase.ENDING, ran=True, failed=failed), torn))
-    assert isinstance(told, Fail)
+    assert isinstance(told, RaiseException)
     assert told.severity == 1
     warned = job(Phase.ENDING, ran=True, failed=failed, has_exception_while_ending=True)
     assert decide(seen(warned, torn)) == [FreeNodes(("n0", "n1", "n2"))]
@@ -789,7 +796,7 @@ def test_errors_are_not_told_when_the_job_is_over() -> None:
         (
             10.0,
             [
-                Fail(
+                RaiseException(
                     "exception",
                     "DWS/Rabbit interactions failed: workflow in 'TransientCondition' state too "
                     f"long: DW Directive 0: busy (in {JOBDW!r})",
@@ -824,7 +831,7 @@ def test_a_workflow_that_a_user_or_an_admin_tears_down_ends_the_job(
     """Also before its controllers have taken that up."""
     torn = at(state, ready=ready, desired="Teardown")
     taken = "Workflow wf is torn down: a user or an admin has asked for it"
-    assert decide(seen(job(phase), torn)) == [Fail("dws", taken)]
+    assert decide(seen(job(phase), torn)) == [RaiseException("dws", taken)]
     # One that has failed is told nothing: it knows why it ends.
     assert decide(seen(job(phase, failed=True), torn)) == []
 
@@ -845,7 +852,7 @@ def test_a_workflow_that_was_deleted_ends_the_job(
 ) -> None:
     gone = "Workflow fluxjob-7 is gone: a user or an admin has deleted it"
     the_job = replace(job(phase), directives=directives)
-    assert decide(seen(the_job)) == [Fail("dws", gone)]
+    assert decide(seen(the_job)) == [RaiseException("dws", gone)]
     assert decide(seen(replace(the_job, failed=True))) == []
 
 
@@ -855,7 +862,7 @@ def test_persistent_storage_that_a_job_creates_does_not_outlive_its_first_workfl
     going = workflow(JOBDW, CREATE, metadata=held)
     for phase in (Phase.HELD, Phase.QUEUED):
         creating = replace(job(phase), directives=(JOBDW, CREATE))
-        assert Fail("dws", "Workflow wf was deleted") in decide(seen(creating, going))
+        assert RaiseException("dws", "Workflow wf was deleted") in decide(seen(creating, going))
 
 
 def test_a_queued_job_that_has_lost_its_workflow_gets_another_one() -> None:
@@ -872,9 +879,13 @@ def test_a_queued_job_that_has_lost_its_workflow_gets_another_one() -> None:
 def test_a_job_that_is_about_to_begin_its_tasks_does_not_go_on_without_its_storage() -> None:
     """Its prologs are over, its tasks have not begun: it is in no other phase than before them."""
     (told,) = decide(seen(job(Phase.QUEUED)))
-    assert told == Fail("dws", "Workflow fluxjob-7 is gone: a user or an admin has deleted it")
+    assert told == RaiseException(
+        "dws", "Workflow fluxjob-7 is gone: a user or an admin has deleted it"
+    )
     going = workflow(JOBDW, metadata={**DELETING, "finalizers": [BINDING.finalizer]})
-    assert Fail("dws", "Workflow wf was deleted") in decide(seen(job(Phase.QUEUED), going))
+    assert RaiseException("dws", "Workflow wf was deleted") in decide(
+        seen(job(Phase.QUEUED), going)
+    )
 
 
 RESERVED = resources.rewrite([NODE], [need()], 4 * GIB).resources
@@ -934,7 +945,7 @@ def test_a_workflow_in_deletion_is_let_go_of_whatever_the_job_does(
     # Before it has resources, a job gets another one.
     nodes = () if phase in (Phase.HELD, Phase.QUEUED) else ("n0",)
     actions = decide(seen(replace(job(phase, failed=failed), nodes=nodes), going))
-    told = Fail("dws", "Workflow wf was deleted")  # an ENDING job here has not run
+    told = RaiseException("dws", "Workflow wf was deleted")  # an ENDING job here has not run
     fails = phase in (Phase.NEW, Phase.STARTING, Phase.RUNNING)
     assert (told in actions) == (fails and not failed)
     assert changes(actions, kinds.WORKFLOW) == [{"metadata": {"finalizers": []}}]
@@ -957,7 +968,7 @@ def test_a_workflow_in_deletion_fails_the_job_whose_data_it_has_not_copied_out(
     metadata = {**DELETING, "finalizers": [BINDING.finalizer]}
     going = workflow(JOBDW, state=state, ready=ready, metadata=metadata)
     actions = decide(seen(job(Phase.ENDING, ran=True), going))
-    told = Fail("dws", "Workflow wf was deleted")
+    told = RaiseException("dws", "Workflow wf was deleted")
     assert (told in actions) == fails
     assert told not in decide(
         seen(job(Phase.ENDING, ran=True, has_failed_while_ending=True), going)
@@ -1002,10 +1013,10 @@ def test_a_state_that_takes_too_long_ends_the_job_which_hears_what_was_waited_fo
     """
     late = overdue("Setup", 10, status={"message": "allocation set not ready"})
     words = "File system creation took too long: it waits for Setup on r[0-1]: "
-    assert late == [Fail("dws-timeout", f"{words}allocation set not ready")]
+    assert late == [RaiseException("dws-timeout", f"{words}allocation set not ready")]
     late = overdue("PreRun", 11)
     words = "timed out waiting for mounts: it waits for PreRun on n[0-2]"
-    assert late == [Fail("dws-timeout", words)]
+    assert late == [RaiseException("dws-timeout", words)]
 
 
 def test_before_it_does_it_is_looked_at_when_it_would() -> None:
@@ -1027,7 +1038,7 @@ def test_an_unmount_that_takes_too_long_is_the_end_of_what_was_to_be_copied_out(
 def test_copies_that_take_too_long_are_given_up_and_the_job_has_not_failed() -> None:
     """Statement 000.58: teardown_after."""
     late = overdue("DataOut", 100, Phase.ENDING)
-    assert [type(each) for each in late] == [Fail, Note, Change]
+    assert [type(each) for each in late] == [RaiseException, Record, Change]
     assert (late[0].type, late[0].severity) == ("teardown-timeout", 1)
     assert asked(late) == ["Teardown"]
     assert overdue("DataOut", 100, Phase.ENDING, view={"last_copy_progress": NOON - 40}) == [
@@ -1035,7 +1046,7 @@ def test_copies_that_take_too_long_are_given_up_and_the_job_has_not_failed() -> 
     ]
     # The job was told, and then the conductor was started again.
     again = overdue("DataOut", 101, Phase.ENDING, has_exception_while_ending=True)
-    assert [type(each) for each in again] == [Note, Change]
+    assert [type(each) for each in again] == [Record, Change]
     # What is asked for anyway is asked for once.
     dropped = {"cancelled": True, "unsaved_policy": UnsavedPolicy.DROP}
     assert asked(overdue("DataOut", 100, Phase.ENDING, **dropped)) == ["Teardown"]
@@ -1121,7 +1132,9 @@ def test_a_deleted_workflow_of_a_job_that_was_let_go_takes_its_nodes_out_of_serv
     ]
 
 
-@pytest.mark.parametrize(("marked", "kept"), [(True, ["rabbit_workflow", SUMMARY]), (False, [])])
+@pytest.mark.parametrize(
+    ("marked", "kept"), [(True, ["rabbit_workflow", SUMMARY_KEY]), (False, [])]
+)
 def test_of_a_job_that_was_let_go_before_its_storage_a_record_is_kept(
     marked: bool, kept: list[str]
 ) -> None:
@@ -1130,7 +1143,7 @@ def test_of_a_job_that_was_let_go_before_its_storage_a_record_is_kept(
 
     actions = decide(seen(job(Phase.OVER), late))
 
-    assert [key for each in actions if isinstance(each, Note) for key in each.values] == kept
+    assert [key for each in actions if isinstance(each, Record) for key in each.values] == kept
     assert asked(actions) == ["Teardown"]
 
 

@@ -106,7 +106,7 @@ def test_they_are_told_what_the_real_ones_tell() -> None:
         name="con",
         profile=profile,
         volumes=[Volume(need=need, path="/mnt/nnf/uid-0", allocation_numbers={})],
-        nodes={"rabbit-0": []},
+        nodes_by_rabbit={"rabbit-0": []},
     )
     directives = [parse(text) for text in wf.spec.dw_directives]
     ours = containerdata.make(application, {need.argument: 0}, directives)

@@ -91,7 +91,7 @@ def application(profile: Object = FOO, **more: Any) -> Application:
         "name": "beside",
         "profile": containerprofiles.decode(profile),
         "volumes": volumes,
-        "nodes": {"r0": ["n0", "n1"], "r1": ["n2"]},
+        "nodes_by_rabbit": {"r0": ["n0", "n1"], "r1": ["n2"]},
         "ports": [5000],
         **more,
     }
@@ -278,7 +278,7 @@ def test_they_say_what_the_real_ones_say(case: str) -> None:
                 need=profile.data.storages[0], path="/mnt/nnf/uid-0", allocation_numbers={"n": 0}
             )
         ],
-        nodes={rabbit: ["n"] for rabbit in rabbits},
+        nodes_by_rabbit={rabbit: ["n"] for rabbit in rabbits},
         ports=range(5000, 5000 + profile.port_count),
     )
     for real, own in zip(theirs, ours.jobs(), strict=True):

@@ -80,7 +80,7 @@ def test_what_cannot_be_run_is_said(text: str, why: str) -> None:
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
 def test_whatever_a_path_is_it_stays_in_its_word(name: str) -> None:
     copy = replace(COPY, command=["p", "--from=$SRC", "$DEST", "$UID:$GID", "$HOSTFILE"])
-    plan = Plan(f"/lus/{name}", "/m", ("x",), contents=False)
+    plan = Plan(f"/lus/{name}", "/m", ("x",), contents_only=False)
 
     assert commands.argument_vector(copy, plan, False, "/h") == [
         "p", f"--from=/lus/{name}", "/m/x", "7:8", "/h",
@@ -90,13 +90,13 @@ def test_whatever_a_path_is_it_stays_in_its_word(name: str) -> None:
 @pytest.mark.parametrize(
     ("plan", "tree", "expected"),
     [
-        (Plan("/lus/a", "/d", ("b",), contents=False), False, ("/lus/a", "/d/b")),
-        (Plan("/lus/a", "/d", ("r-0", "b"), contents=False), False, ("/lus/a", "/d/r-0/b")),
-        (Plan("/lus/a", "/d", ("a",), contents=False), True, ("/lus/a", "/d/")),
-        (Plan("/m/r-0/a", "/d", ("r-0", "a"), contents=False), True, ("/m/r-0/a", "/d/r-0/")),
-        (Plan("/lus/a/", "/d", (), contents=True), True, ("/lus/a/", "/d/")),
-        (Plan("/m/r-0/", "/d", ("r-0",), contents=True), True, ("/m/r-0/", "/d/r-0/")),
-        (Plan("/", "/d", (), contents=True), True, ("/", "/d/")),
+        (Plan("/lus/a", "/d", ("b",), contents_only=False), False, ("/lus/a", "/d/b")),
+        (Plan("/lus/a", "/d", ("r-0", "b"), contents_only=False), False, ("/lus/a", "/d/r-0/b")),
+        (Plan("/lus/a", "/d", ("a",), contents_only=False), True, ("/lus/a", "/d/")),
+        (Plan("/m/r-0/a", "/d", ("r-0", "a"), contents_only=False), True, ("/m/r-0/a", "/d/r-0/")),
+        (Plan("/lus/a/", "/d", (), contents_only=True), True, ("/lus/a/", "/d/")),
+        (Plan("/m/r-0/", "/d", ("r-0",), contents_only=True), True, ("/m/r-0/", "/d/r-0/")),
+        (Plan("/", "/d", (), contents_only=True), True, ("/", "/d/")),
     ],
 )
 def test_paths_say_what_a_plan_does(plan: Plan, tree: bool, expected: tuple[str, str]) -> None:

@@ -157,7 +157,7 @@ def test_force_ready_is_of_the_state_that_it_was_set_in() -> None:
 def test_a_ready_workflow_is_left_alone_whatever_its_children_are(
     state: State, others: dict[str, Any]
 ) -> None:
-    """`changes.has_reached_desired_state` says so of such a Workflow."""
+    """`changes.has_nothing_to_decide` says so of such a Workflow."""
     view = seen(workflow(*ALL, state=state, ready=True), **others)
     assert decide(view) == []
     assert not needs_live_read(view)

@@ -23,7 +23,7 @@ from tests.dws.test_conduct import SINGLE, at, job, seen
 from warren.dws import kinds, labels, tolerance
 from warren.dws.binding import Phase
 from warren.dws.jobs.conduct import decide
-from warren.dws.jobs.jobactions import Drain, Fail, RequeueAfter
+from warren.dws.jobs.jobactions import Drain, RaiseException, RequeueAfter
 from warren.dws.jobs.jobsnapshot import JobSnapshot
 from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.objects.breakdowns import AllocationNeed
@@ -52,7 +52,7 @@ def in_setup(
 
 
 def failures(actions: list[Any]) -> list[tuple[str, int]]:
-    return [(each.type, each.severity) for each in actions if isinstance(each, Fail)]
+    return [(each.type, each.severity) for each in actions if isinstance(each, RaiseException)]
 
 
 @pytest.mark.parametrize("status", ["TransientCondition", "Error"])
@@ -61,7 +61,7 @@ def test_in_setup_a_job_goes_on_without_the_nodes_of_a_rabbit_that_makes_nothing
 ) -> None:
     actions = decide(in_setup(status))
 
-    assert actions[0] == Fail(tolerance.EXCEPTION, "n2", severity=1)
+    assert actions[0] == RaiseException(tolerance.EXCEPTION, "n2", severity=1)
     (patch,) = changes(actions, kinds.WORKFLOW)
     assert patch["spec"] == {"forceReady": True}
     assert patch["metadata"]["annotations"] == {labels.LOST_NODES: "n2"}

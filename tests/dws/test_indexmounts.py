@@ -109,7 +109,7 @@ def test_another_rabbits_container_sees_another_number_of_nodes() -> None:
     numbers = {**{node: number for number, node in enumerate(many)}, "n16": 0}
     (volume,) = application().volumes
     found = application(
-        nodes=nodes, volumes=[msgspec.structs.replace(volume, allocation_numbers=numbers)]
+        nodes_by_rabbit=nodes, volumes=[msgspec.structs.replace(volume, allocation_numbers=numbers)]
     )
     assert len(positions(pod(found, 0))) == 17
     assert positions(pod(found, 1)) == [("/foo/fast", "foo-fast"), ("/foo/fast/r1-0", "r1-0")]

@@ -42,7 +42,7 @@ def found(
         drain_reasons=drained or {},
         instance=instance,
     )
-    return differences(observed, BINDING.job, lambda number: f"f{number}", 0.0)
+    return differences(observed, BINDING.job_id, lambda number: f"f{number}", 0.0)
 
 
 def of(name: str, state: str = "PreRun", **options: Any) -> Any:

@@ -46,7 +46,7 @@ def of_node(word: LostLink | str | None = None, rabbit: str = "r0", node: str = 
     if word is not None:
         text = word if isinstance(word, str) else msgspec.json.encode(word).decode()
         said[labels.LOST_LINK] = text
-    return NnfNode(metadata=Meta(name=links.NAME, namespace=node, annotations=said))
+    return NnfNode(metadata=Meta(name=links.NNF_NODE_NAME, namespace=node, annotations=said))
 
 
 def storage(**known: str) -> Storage:
@@ -144,7 +144,7 @@ def test_a_node_says_no_sooner_that_a_link_is_lost_than_is_promised(
 def test_a_node_is_asked_to_test_its_link_once_and_anew_when_it_has_another_rabbit() -> None:
     (made,) = links.request_writes(CONFIGURATION, "r0", "n0", None)
     assert isinstance(made, Create)
-    assert (made.kind, made.key) == (kinds.NNF_NODE, ("n0", links.NAME))
+    assert (made.kind, made.key) == (kinds.NNF_NODE, ("n0", links.NNF_NODE_NAME))
     assert made.object["metadata"]["annotations"] == {labels.RABBIT: "r0"}
     assert links.request_writes(CONFIGURATION, "r0", "n0", of_node()) == []
     (moved,) = links.request_writes(CONFIGURATION, "r1", "n0", of_node(LOST))

@@ -24,7 +24,7 @@ NAMES = st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=8)
 
 
 @given(
-    st.sampled_from(lustre.SETS),
+    st.sampled_from(lustre.SET_LABELS),
     st.lists(st.tuples(st.sampled_from(["r0", "r1", "r2"]), st.integers(1, 4)), max_size=6),
 )
 def test_targets_have_indexes_without_gaps_and_one_mgt(
@@ -86,7 +86,7 @@ def test_each_kind_of_target_is_made_with_what_it_needs(kind: str, words: list[s
     assert found.vector("commandlines.mkfs", VALUES) == words
 
 
-@pytest.mark.parametrize("kind", lustre.SETS)
+@pytest.mark.parametrize("kind", lustre.SET_LABELS)
 @pytest.mark.parametrize("name", ["zpoolCreate", "mkfs", "mountTarget", "unmountTarget",
                                   "zpoolDestroy"])  # fmt: skip
 def test_what_a_profile_does_not_say_is_as_in_the_example_of_nnf(kind: str, name: str) -> None:

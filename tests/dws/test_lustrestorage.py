@@ -96,7 +96,7 @@ def external(asked: str) -> NnfStorageProfile:
 
 
 def seen(storage: NnfStorage, *mgts: NnfLustreMGT, **more: Any) -> LustreSnapshot:
-    view: dict[str, Any] = {"shares": [], "blocks": [], "profile": None, "addresses": NIDS}
+    view: dict[str, Any] = {"shares": [], "block_storages": [], "profile": None, "addresses": NIDS}
     return LustreSnapshot(storage=storage, mgts=mgts, **{**view, "pools": {}, **more})
 
 
@@ -159,11 +159,13 @@ def test_the_mgs_is_made_first_and_the_others_once_it_is_ready() -> None:
     assert made_keys(first, kinds.NNF_NODE_STORAGE) == [MGT]
     assert made_keys(first, kinds.NNF_NODE_BLOCK_STORAGE) == [MGT]
 
-    waiting = seen(stored(WHOLE), mgt(), shares=shares(first, ready=False), blocks=blocks(first))
+    waiting = seen(
+        stored(WHOLE), mgt(), shares=shares(first, ready=False), block_storages=blocks(first)
+    )
     assert made_keys(decide(waiting), kinds.NNF_NODE_STORAGE) == []
     assert made_keys(decide(waiting), kinds.NNF_NODE_BLOCK_STORAGE) == []
 
-    then = decide(seen(stored(WHOLE), mgt(), shares=shares(first), blocks=blocks(first)))
+    then = decide(seen(stored(WHOLE), mgt(), shares=shares(first), block_storages=blocks(first)))
     assert made_keys(then, kinds.NNF_NODE_BLOCK_STORAGE) == [MDT, *OST]
     assert made_keys(then, kinds.NNF_NODE_STORAGE) == [MDT, *OST]
     for each in shares(then):
@@ -176,11 +178,13 @@ def test_the_mgs_is_made_first_and_the_others_once_it_is_ready() -> None:
 def whole(storage: NnfStorage, *mgts: NnfLustreMGT, **more: Any) -> LustreSnapshot:
     """See a storage of which all is made."""
     first = decide(seen(storage, *mgts, **more))
-    begun = {**more, "shares": shares(first), "blocks": blocks(first)}
+    begun = {**more, "shares": shares(first), "block_storages": blocks(first)}
     rest = decide(seen(storage, *mgts, **begun))
     every = [*shares(first), *shares(rest)]
     return seen(
-        storage, *mgts, **{**more, "shares": every, "blocks": [*blocks(first), *blocks(rest)]}
+        storage,
+        *mgts,
+        **{**more, "shares": every, "block_storages": [*blocks(first), *blocks(rest)]},
     )
 
 
@@ -421,7 +425,11 @@ def configured(
 
 def test_the_mgs_is_configured_when_all_targets_are_there_and_before_clients_come() -> None:
     first = decide(seen(stored(WHOLE), configured(), profile=SET))
-    begun: dict[str, Any] = {"shares": shares(first), "blocks": blocks(first), "profile": SET}
+    begun: dict[str, Any] = {
+        "shares": shares(first),
+        "block_storages": blocks(first),
+        "profile": SET,
+    }
     assert changes(decide(seen(stored(WHOLE), configured(), **begun)), kinds.LUSTRE_MGT) == []
 
     (asking,) = decide(whole(stored(WHOLE), configured(), profile=SET))
@@ -475,7 +483,7 @@ def test_a_storage_that_goes_has_its_mgs_run_nothing_any_more() -> None:
     other = {"reference": OTHER, "commands": ["a"]}
     serving = configured(other, ASKED, key=Key("r7", "a"), address=FAR)
     found = whole(stored(WITHOUT_MGT), serving, profile=external(FAR))
-    writes = decide(going(found, shares=[], blocks=[]))
+    writes = decide(going(found, shares=[], block_storages=[]))
     assert changes(writes, kinds.LUSTRE_MGT) == [
         {"spec": {"claimList": [], "commandList": [other]}}
     ]
@@ -493,7 +501,7 @@ def going(
         for each in found.storage.spec.allocation_sets
     }
     storage = stored(sets, {**GOING, **metadata}, **status)
-    view = {"shares": found.shares, "blocks": found.blocks, "pools": found.pools}
+    view = {"shares": found.shares, "block_storages": found.block_storages, "pools": found.pools}
     return seen(storage, *(mgts or found.mgts), **{**view, **more})
 
 
@@ -501,7 +509,7 @@ def left(found: LustreSnapshot, *keys: Key) -> dict[str, Any]:
     """Return the shares and their flash that have not gone."""
     return {
         "shares": [each for each in found.shares if each.metadata.key in keys],
-        "blocks": [each for each in found.blocks if each.metadata.key in keys],
+        "block_storages": [each for each in found.block_storages if each.metadata.key in keys],
     }
 
 
@@ -511,7 +519,10 @@ def test_the_mgs_goes_after_all_that_is_found_by_it() -> None:
     for kind in (kinds.NNF_NODE_STORAGE, kinds.NNF_NODE_BLOCK_STORAGE):
         assert removed(writes, kind) == [str(each) for each in (MDT, *OST)]
 
-    flash: dict[str, Any] = {"shares": left(found, MGT)["shares"], "blocks": found.blocks}
+    flash: dict[str, Any] = {
+        "shares": left(found, MGT)["shares"],
+        "block_storages": found.block_storages,
+    }
     writes = decide(going(found, **flash))
     assert removed(writes, kinds.NNF_NODE_STORAGE) == []
     assert removed(writes, kinds.NNF_NODE_BLOCK_STORAGE) == [str(each) for each in (MDT, *OST)]
@@ -519,10 +530,10 @@ def test_the_mgs_goes_after_all_that_is_found_by_it() -> None:
     writes = decide(going(found, **left(found, MGT)))
     for kind in (kinds.NNF_NODE_STORAGE, kinds.NNF_NODE_BLOCK_STORAGE):
         assert removed(writes, kind) == [str(MGT)]
-    writes = decide(going(found, shares=left(found, MGT)["shares"], blocks=[]))
+    writes = decide(going(found, shares=left(found, MGT)["shares"], block_storages=[]))
     assert removed(writes, kinds.NNF_NODE_STORAGE) == [str(MGT)]
     assert changes(writes, kinds.NNF_STORAGE) == []
-    writes = decide(going(found, shares=[], blocks=left(found, MGT)["blocks"]))
+    writes = decide(going(found, shares=[], block_storages=left(found, MGT)["block_storages"]))
     assert removed(writes, kinds.NNF_NODE_BLOCK_STORAGE) == [str(MGT)]
     assert changes(writes, kinds.NNF_STORAGE) == []
 
@@ -532,7 +543,7 @@ def finalizers(writes: Sequence[Write], kind: Kind) -> list[Any]:
 
 
 def test_then_what_gave_out_its_names_goes_and_then_it_is_let_go_of() -> None:
-    gone: dict[str, Any] = {"shares": [], "blocks": []}
+    gone: dict[str, Any] = {"shares": [], "block_storages": []}
     found = whole(stored(WHOLE), mgt())
 
     writes = decide(going(found, **gone))
@@ -552,7 +563,7 @@ def test_a_storage_that_goes_gives_back_its_name_and_its_mgt_of_a_pool() -> None
     other = far_mgt([OTHER], key=Key("x", "y"))
     found = whole(stored(WITHOUT_MGT), serving, other, profile=external(FAR))
 
-    writes = decide(going(found, pools=pools, shares=[], blocks=[]))
+    writes = decide(going(found, pools=pools, shares=[], block_storages=[]))
     assert changes(writes, kinds.LUSTRE_MGT) == [{"spec": {"claimList": [OTHER]}}]
     assert changes(writes, kinds.PERSISTENT_INSTANCE) == [{"spec": {"consumerReferences": [OTHER]}}]
     assert finalizers(writes, kinds.NNF_STORAGE) == [[]]

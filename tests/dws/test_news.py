@@ -7,7 +7,7 @@ import pytest
 from warren.base.objects import Kind
 from warren.dws import kinds, labels
 from warren.dws.changes import (
-    has_reached_desired_state,
+    has_nothing_to_decide,
     is_relevant_block_storage_change,
     is_relevant_mount_change,
     is_relevant_node_storage_change,
@@ -229,4 +229,4 @@ def test_a_workflow_is_settled_while_it_is_ready_in_the_state_that_it_is_asked_f
         "spec": {"desiredState": "Setup"},
         "status": {"state": "Setup", "ready": True},
     }
-    assert has_reached_desired_state({**ready, **changed}) is expected
+    assert has_nothing_to_decide({**ready, **changed}) is expected

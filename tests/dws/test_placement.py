@@ -110,7 +110,7 @@ def test_a_number_that_was_reserved_is_kept_whatever_it_came_from() -> None:
     )
 
     held = [HeldFlash(f"r{number}", 2, 1, 300) for number in range(8)]
-    per_rabbit = {each.rabbit: each.nodes for each in held}
+    per_rabbit = {each.rabbit: each.node_count for each in held}
     mgt, ost = allocation_sets(needs, per_rabbit, 0, held, shared_counts(spec))
     assert mgt["storage"] == [{"name": "r0", "allocationCount": 1}]
     assert ost["allocationSize"] == 100 * GIB
@@ -233,7 +233,7 @@ def test_each_set_is_met_by_equal_allocations_where_it_may_be(
         )
         for number, (nodes, fast) in enumerate(shape)
     ]
-    per_rabbit = {each.rabbit: each.nodes for each in held}
+    per_rabbit = {each.rabbit: each.node_count for each in held}
     numbers = [each.count for each in wanted.shared_sets]
     try:
         found = allocation_sets(needs, per_rabbit, 0, held, numbers)

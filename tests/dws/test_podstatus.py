@@ -8,7 +8,7 @@ from tests.dws.builders import NOW, meta
 from warren.base.objects import Object
 from warren.base.times import rfc3339
 from warren.dws.pods import podstatus
-from warren.dws.pods.pod import NO_RUNTIME, PodState, why_no_node_runs_pods
+from warren.dws.pods.pod import NO_RUNTIME_MESSAGE, PodState, why_no_node_runs_pods
 
 APP = {"name": "app", "image": "index:1"}
 ADDRESSES = ("10.0.1.2", "127.9.0.1")
@@ -160,7 +160,7 @@ def node(name: str, **ready: str) -> Object:
 
 def test_why_no_node_runs_pods_is_told_in_its_words() -> None:
     unable = node("r0", status="False", message="bubblewrap is not installed")
-    assert why_no_node_runs_pods([]) == NO_RUNTIME
+    assert why_no_node_runs_pods([]) == NO_RUNTIME_MESSAGE
     assert why_no_node_runs_pods([unable]) == "r0: bubblewrap is not installed"
     for able in (node("r1"), node("r1", status="True"), node("r1", status="Unknown")):
         assert why_no_node_runs_pods([unable, able]) is None

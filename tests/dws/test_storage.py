@@ -276,7 +276,7 @@ def test_a_storage_in_deletion_tells_what_keeps_a_rabbit_from_giving_back() -> N
 
 
 def test_a_volume_is_named_after_its_rabbit_and_its_shares_uid() -> None:
-    assert nnfstorage.volume(share("r0", 2), 1) == ("r0", "uid-default-wf-0-xfs-0-1")
+    assert nnfstorage.volume_name(share("r0", 2), 1) == ("r0", "uid-default-wf-0-xfs-0-1")
 
 
 # Servers, filled in

@@ -37,7 +37,7 @@ INSTANCES = {
 
 def facts(**more: Any) -> Facts:
     known = {"userid": 7, "file_systems": [lustre()], "raw_volumes": RawVolumes.FOR_USERS}
-    return Facts(**{**known, "persistent": INSTANCES, **more})
+    return Facts(**{**known, "instances": INSTANCES, **more})
 
 
 def told(*directives: str, known: Facts | None = None) -> list[tuple[int, str, str]]:
@@ -136,7 +136,7 @@ OFFLOAD = facts(has_offload=True, runs_containers=True, supported_types=("gfs2",
         ),
         (
             ["#DW create_persistent type=xfs capacity=2GiB name=mine"],
-            facts(persistent={"mine": InstanceFacts(
+            facts(instances={"mine": InstanceFacts(
                 name="mine", file_system="xfs", userid=7,
                 directive="#DW create_persistent type=xfs capacity=1GiB name=mine")}), 0, "mine",
             "The persistent storage 'mine' exists, and was made by '#DW create_persistent "
@@ -275,7 +275,7 @@ def test_a_job_that_could_get_no_copies_while_it_runs_is_told_why(
         (["#DW persistentdw name=mine",
           "#DW copy_in source=/lus/a destination=$DW_PERSISTENT_mine/",
           "#DW copy_out source=$DW_PERSISTENT_mine/a destination=/lus/"], None),
-        (["#DW persistentdw name=nothing"], facts(persistent=None)),
+        (["#DW persistentdw name=nothing"], facts(instances=None)),
         ([GFS2, f"{JOBDW.replace('foo', 'bar')} requires=copy-offload"],
          facts(supported_types=("gfs2", "xfs"))),
         ([GFS2, f"{JOBDW.replace('foo', 'bar')} requires=copy-offload"], OFFLOAD),
@@ -283,9 +283,9 @@ def test_a_job_that_could_get_no_copies_while_it_runs_is_told_why(
         ([f"{GFS2} requires=copy-offload", USE],
          facts(runs_containers=True, supported_types=("gfs2",))),
         (["#DW persistentdw name=far requires=copy-offload"],
-         facts(has_offload=True, persistent={"far": FAR})),
+         facts(has_offload=True, instances={"far": FAR})),
         (["#DW persistentdw name=far requires=copy-offload"],
-         facts(has_offload=True, persistent=None)),
+         facts(has_offload=True, instances=None)),
         ([GFS2, f"{USE} DW_JOB_xx=foo DW_GLOBAL_xx=/lus/a"], CONTAINER),
         ([JOBDW.replace("xfs", "raw"), f"{USE} DW_JOB_xx=foo"], CONTAINER),
         ([GFS2, USE, "#DW copy_in source=/anywhere destination=$DW_JOB_foo profile=any"], UNKNOWN),
@@ -404,7 +404,7 @@ def test_what_the_real_driver_refuses_in_proposal_is_refused_here() -> None:
             file_systems=[lustre("global0", "/lus/global0")],
             supported_types=("raw", "xfs", "gfs2", "lustre"),
             runs_containers=True,
-            persistent={"per-gfs2": theirs} if name.endswith(_OTHERS) else {},
+            instances={"per-gfs2": theirs} if name.endswith(_OTHERS) else {},
         )
         assert told(*directives, known=known), (name, message)
         refused += 1

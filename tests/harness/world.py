@@ -170,10 +170,10 @@ class World:
         seam = seam or Seam()
         seam.listener = self._wrote
         ports = ControlDependencies(
-            objects=SeamJournal("objects", self.objects, seam),
+            objects_journal=SeamJournal("objects", self.objects, seam),
             instance=InstanceDependencies(
                 clock=self.clock,
-                jobs=SeamJournal("jobs", self.jobs, seam),
+                kvs_journal=SeamJournal("jobs", self.jobs, seam),
                 launcher=lambda bus, handle: SeamLauncher(self.launcher, seam),
                 commands=SeamCommands(self.commands, seam),
                 owner=self.owner,
@@ -181,7 +181,7 @@ class World:
                 guest_refusal=lambda userid: None,  # simulated tasks are no processes
             ),
             mount_prefix=self.mount_prefix,
-            client=self.client,
+            wrap_client=self.client,
             metrics=self.metrics,
         )
         machines = self._machines(seam)

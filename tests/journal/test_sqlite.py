@@ -15,7 +15,7 @@ import pytest
 
 from warren.base.errors import UserMistake
 from warren.journal import JournalBroken, JournalFull, sqlite
-from warren.journal.sqlite import SCHEMA, SqliteJournal
+from warren.journal.sqlite import SCHEMA_VERSION, SqliteJournal
 
 WRITER = """
 import asyncio, sys
@@ -177,7 +177,7 @@ def test_a_broken_journal_says_so_in_the_houses_words(tmp_path: Path) -> None:
 def test_a_file_of_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with sqlite3.connect(path) as newer:
-        newer.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+        newer.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
         newer.execute("CREATE TABLE something (new)")
     newer.close()
     before = path.read_bytes()
@@ -259,7 +259,7 @@ def test_a_file_of_the_older_schema_is_migrated(tmp_path: Path) -> None:
         asyncio.run(journal.rewrite([b"all three"]))
     assert replayed(path) == [b"all three"]
     with sqlite3.connect(path) as file:
-        assert file.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
+        assert file.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
     file.close()
 
 

@@ -109,7 +109,7 @@ class Cluster:
 
     def shape(self) -> ClusterShape:
         """Return what the cluster was made as."""
-        shape = clustershape.load(self.state.shape)
+        shape = clustershape.load(self.state.shape_file)
         assert shape is not None
         return shape
 
@@ -127,7 +127,7 @@ class Cluster:
 
     def stored(self, kind: Kind) -> list[Object]:
         """Return the objects of a kind as they stand on disk, whether the cluster runs or not."""
-        with SqliteJournal(self.state.objects) as journal:
+        with SqliteJournal(self.state.objects_journal) as journal:
             return list(Store(journal, SystemClock(), AdmitAll()).objects_of(kind))
 
     def processes(self) -> list[int]:

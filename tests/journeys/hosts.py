@@ -126,7 +126,7 @@ class Host:
         kind = "image" if os.geteuid() == 0 else "directory"
         lines = [
             f'node = "{self.node}"',
-            f'kubeconfig = "{self._cluster.state.user(node_user(self.node))}"',
+            f'kubeconfig = "{self._cluster.state.user_kubeconfig(node_user(self.node))}"',
             f'mounts = "{self._cluster.state.mounts}"',
             *([f'namespace = "{self._cluster.state.nodes / self.node}"'] if self._own else []),
             "[flash]",

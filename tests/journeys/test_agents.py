@@ -28,7 +28,7 @@ from warren.daemons.users import node_user
 from warren.dws import kinds
 from warren.dws.node import Volume
 from warren.dws.rabbits import links
-from warren.dws.rabbits.rabbitstorages import NODE_NAME
+from warren.dws.rabbits.rabbitstorages import NNF_NODE_NAME
 from warren.kube import http, kubeconfig
 from warren.kube.client import Refused
 from warren.kube.leader import LEASE
@@ -227,7 +227,7 @@ def test_an_agent_is_refused_all_that_is_another_nodes(machines: Machines) -> No
 
 async def _refused_to_the_rabbit(cluster: Cluster) -> None:
     user = node_user("rabbit-0")
-    async with http.connect(kubeconfig.load(cluster.state.user(user))) as client:
+    async with http.connect(kubeconfig.load(cluster.state.user_kubeconfig(user))) as client:
         for kind in (kinds.CLIENT_MOUNT, kinds.NNF_NODE_STORAGE, kinds.NNF_DATA_MOVEMENT):
             assert await client.list(kind, "rabbit-0") is not None
             await _refused(user, client.list(kind, "compute-00"))
@@ -246,7 +246,7 @@ async def _refused_to_the_rabbit(cluster: Cluster) -> None:
 
 async def _refused_to_the_compute_node(cluster: Cluster) -> None:
     user = node_user("compute-00")
-    async with http.connect(kubeconfig.load(cluster.state.user(user))) as client:
+    async with http.connect(kubeconfig.load(cluster.state.user_kubeconfig(user))) as client:
         assert (await client.list(kinds.CLIENT_MOUNT, "compute-00")).items == []
         await _refused(user, client.list(kinds.CLIENT_MOUNT, "rabbit-0"))
         await _refused(user, client.list(kinds.CLIENT_MOUNT))
@@ -257,13 +257,13 @@ async def _refused_to_the_compute_node(cluster: Cluster) -> None:
         assert (await client.list(kinds.NNF_NODE, "compute-00")).items == []
         await _refused(user, client.list(kinds.NNF_NODE, "rabbit-0"))
         await _refused(user, client.create(kinds.NNF_NODE, _named("compute-00")))
-        for name in (NODE_NAME, "other"):
+        for name in (NNF_NODE_NAME, "other"):
             own = Change(kind=kinds.NNF_NODE, key=Key("compute-00", name), patch={})
             await _refused(user, client.patch(own))
         for place in ("rabbit-0", "compute-01"):
-            foreign = Change(kind=kinds.NNF_NODE, key=Key(place, links.NAME), patch={})
+            foreign = Change(kind=kinds.NNF_NODE, key=Key(place, links.NNF_NODE_NAME), patch={})
             await _refused(user, client.patch(foreign))
-        of_rabbit = Change(kind=kinds.NNF_NODE, key=Key("rabbit-0", NODE_NAME), patch={})
+        of_rabbit = Change(kind=kinds.NNF_NODE, key=Key("rabbit-0", NNF_NODE_NAME), patch={})
         await _refused(user, client.patch(of_rabbit))
         await _refused(user, client.list(kinds.WORKFLOW))
         lease = Change(kind=LEASE, key=heartbeats.lease_key("rabbit-0"), patch={})

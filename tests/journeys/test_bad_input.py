@@ -251,7 +251,7 @@ def test_options_that_are_refused_leave_no_state_directory(
 
 def test_a_state_file_of_a_newer_version_is_refused(own_cluster: Cluster) -> None:
     own_cluster.down()
-    with sqlite3.connect(own_cluster.state.jobs) as connection:
+    with sqlite3.connect(own_cluster.state.jobs_journal) as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     done = own_cluster("up")

@@ -84,7 +84,7 @@ class Conductor:
 
 
 def kubeconfig(cluster: Cluster) -> Path:
-    return cluster.state.user("system:warren:conductor")
+    return cluster.state.user_kubeconfig("system:warren:conductor")
 
 
 def test_jobs_wait_for_a_conductor_and_go_on_with_the_next_one(lone: Cluster) -> None:
@@ -189,11 +189,11 @@ def test_the_workflows_of_another_instance_are_neither_found_nor_torn_down(lone:
     with Conductor(lone):
         wait_for(lambda: lone("kvs", "get", identity.KEY).returncode == 0)
     own = json.loads(lone("kvs", "get", identity.KEY).stdout)
-    marks = {BINDING.workflow(1): "there", BINDING.workflow(2): own}
+    marks = {BINDING.workflow_key(1): "there", BINDING.workflow_key(2): own}
     asyncio.run(make_workflows(lone, marks))
 
     found = lone("conductor", "audit", "--repair")
-    name = BINDING.workflow(2).name
+    name = BINDING.workflow_key(2).name
     told = f"Workflow {name} its job ƒ3 is over, and it is not torn down (repaired)\n"
     assert (found.returncode, found.stdout) == (0, told)
     desired = [each["spec"]["desiredState"] for each in asyncio.run(taken_away(lone, marks))]

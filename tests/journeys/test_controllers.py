@@ -57,7 +57,7 @@ class Site:
         return process
 
     def controllers(self, identity: str, *arguments: str) -> "subprocess.Popen[str]":
-        config = ("--kubeconfig", str(self.state.user(users.CONTROLLERS)))
+        config = ("--kubeconfig", str(self.state.user_kubeconfig(users.CONTROLLERS)))
         return self.start("controllers", *config, "--identity", identity, *arguments)
 
     def do(self, action: Callable[[Client], Any]) -> Any:

@@ -57,7 +57,7 @@ def like_a_task(cluster: Cluster) -> dict[str, str]:
 
 
 def nodes_of(cluster: Cluster) -> Nodes:
-    shape, status = clustershape.load(cluster.state.shape), cluster.state.status()
+    shape, status = clustershape.load(cluster.state.shape_file), cluster.state.status()
     assert shape is not None
     assert status is not None
     return Nodes(cluster.state, shape, isolated=status["isolated"])

@@ -93,7 +93,8 @@ def test_a_full_disk_refuses_new_work_and_what_runs_comes_to_its_end_in_what_was
     refused = small_cluster("submit", "true")
     assert refused.returncode == 1
     assert refused.stderr.startswith(
-        f"warren: the job is refused: the file system of {small_cluster.state.jobs} is full ("
+        "warren: the job is refused: the file system of "
+        f"{small_cluster.state.jobs_journal} is full ("
     )
     assert refused.stderr.count("\n") == 1
     refused = small_cluster("kvs", "put", "a=1")

@@ -176,5 +176,5 @@ def test_a_load_survives_any_number_of_kills(cluster: Cluster) -> None:
     assert pids_by_variable(f"FLUX_URI={cluster.state.uri}") == []
     wait_for(lambda: open_files(cluster) <= before)
     cluster.down()
-    with SqliteJournal(cluster.state.jobs) as journal:
+    with SqliteJournal(cluster.state.jobs_journal) as journal:
         assert Kvs(journal, os.getuid()).namespaces() == ["primary"]

@@ -114,7 +114,7 @@ def test_a_node_whose_cable_is_pulled_is_drained_and_back_when_it_is_plugged_in(
         found = [
             each["metadata"]["annotations"].get(labels.RABBIT)
             for each in cluster.objects(kinds.NNF_NODE)
-            if each["metadata"]["name"] == links.NAME
+            if each["metadata"]["name"] == links.NNF_NODE_NAME
         ]
         return found
 

@@ -102,7 +102,7 @@ async def _refused(
     cluster: Cluster, user: str, *actions: Callable[[Client], Awaitable[object]]
 ) -> None:
     """Assert that the API forbids a user every one of these actions."""
-    async with http.connect(kubeconfig.load(cluster.state.user(user))) as client:
+    async with http.connect(kubeconfig.load(cluster.state.user_kubeconfig(user))) as client:
         for action in actions:
             with pytest.raises(Refused, match=f'User "{user}" cannot'):
                 await action(client)

@@ -74,7 +74,7 @@ def test_faults_are_remembered_and_replaced_by_a_later_start(tmp_path: Path) -> 
         cluster.launch_with(*options)
         wait_for(cluster.is_ready)
         shape = cluster.shape()
-        status = json.loads((cluster.state.shape).read_text())["flash"]
+        status = json.loads((cluster.state.shape_file).read_text())["flash"]
         done = cluster("run", "-N1", cluster.script("job.sh", "true", XFS))
         cluster.wait_clean()
         cluster.down()
@@ -105,7 +105,7 @@ def test_a_file_of_faults_that_is_wrong_is_told_in_one_sentence_with_its_path(
 
     assert done.returncode == 1
     assert re.fullmatch(f"warren: {re.escape(str(file))}:? {re.escape(words)}\n", done.stderr)
-    assert not cluster.state.shape.exists()
+    assert not cluster.state.shape_file.exists()
 
 
 @pytest.mark.parametrize("flash", ["auto", "directory"])

@@ -347,7 +347,7 @@ def test_after_a_soak_the_accounting_is_the_truth_on_disk(soak: Soak) -> None:
     assert commands(cluster) == processes
     wait_for(lambda: open_files(cluster) <= files)
     cluster.down()
-    with SqliteJournal(cluster.state.jobs) as journal:
+    with SqliteJournal(cluster.state.jobs_journal) as journal:
         assert Kvs(journal, os.getuid()).namespaces() == ["primary"]
 
 
@@ -422,7 +422,7 @@ def assert_nothing_is_left(cluster: Cluster) -> None:
         root = nodes.namespace(node).root
         assert root is None or list(Path(f"{root}{state.mounts}").iterdir()) == []
     assert [each for base in cgroups.job_cgroups(str(state.path)) for each in base.children()] == []
-    directories = rundir.directory(state, config.load(state.config))
+    directories = rundir.directory(state, config.load(state.config_file))
     wait_for(lambda: list(directories.iterdir()) == [])
 
     # What the API and the scheduler say of it

@@ -465,7 +465,7 @@ def test_of_flash_that_is_kept_unseen_all_processes_of_its_user_are_suspected(
         with pytest.raises(InUse, match="node1/a is in use by something that /proc does not show"):
             rabbit.release()
         assert asyncio.run(rabbit.blocks.users_of("node1", "a")) == []
-        suspects = asyncio.run(rabbit.blocks.suspects("node1", "a"))
+        suspects = asyncio.run(rabbit.blocks.processes_of_owner("node1", "a"))
         assert [each.id for each in suspects] == [process.pid]
 
         rabbit.clock.seconds += SECONDS
@@ -473,7 +473,7 @@ def test_of_flash_that_is_kept_unseen_all_processes_of_its_user_are_suspected(
             rabbit.release()
         assert rabbit.volumes() == ["a"]
     eventually(lambda: _released(rabbit))
-    assert asyncio.run(rabbit.blocks.suspects("node1", "a")) == []
+    assert asyncio.run(rabbit.blocks.processes_of_owner("node1", "a")) == []
 
 
 def _done(action: Callable[[], None]) -> bool:

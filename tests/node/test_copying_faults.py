@@ -531,7 +531,7 @@ def test_what_does_not_reach_the_disk_is_not_copied(
 
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").write_bytes(b"x")
-    plan = staging.Plan(str(tmp_path / "in"), str(tmp_path), ("out",), contents=False)
+    plan = staging.Plan(str(tmp_path / "in"), str(tmp_path), ("out",), contents_only=False)
     monkeypatch.setattr(syncing, "sync_file_system", fail)
 
     assert not copier.Copier(plan, Retry.of("", 0), is_tree=True).run()
@@ -550,7 +550,7 @@ def test_what_did_not_reach_the_disk_is_copied_again_by_another_try(
     (source / "deep" / "two").chmod(0o444)
     (source / "deep").chmod(0o555)
     since = now()
-    plan = staging.Plan(str(tmp_path / name), str(tmp_path), ("out",), contents=False)
+    plan = staging.Plan(str(tmp_path / name), str(tmp_path), ("out",), contents_only=False)
     sync, failures = syncing.sync_file_system, [OSError(errno.EIO, os.strerror(errno.EIO))]
 
     def fail_once(descriptor: int) -> None:
@@ -585,7 +585,7 @@ def test_nothing_is_made_below_a_copy_into_its_own_source_that_did_not_reach_the
 
     source = tree(tmp_path / "in")
     (source / "deep" / "backup").mkdir()
-    plan = staging.Plan(str(source), str(source / "deep" / "backup"), ("in",), contents=False)
+    plan = staging.Plan(str(source), str(source / "deep" / "backup"), ("in",), contents_only=False)
     monkeypatch.setattr(syncing, "sync_file_system", fail)
     assert not copier.Copier(plan, Retry.of("", 0), is_tree=True).run()
 
@@ -666,7 +666,7 @@ def test_a_tree_with_more_names_than_there_is_memory_for_is_told(
         raise MemoryError
 
     monkeypatch.setattr(os, "scandir", endless)
-    plan = staging.Plan(str(tmp_path / "in"), str(tmp_path), ("out",), contents=False)
+    plan = staging.Plan(str(tmp_path / "in"), str(tmp_path), ("out",), contents_only=False)
 
     assert not copier.Copier(plan, Retry.of("", 0), is_tree=True).run()
     said = "has more directories, or names in one, than a copier has memory for"

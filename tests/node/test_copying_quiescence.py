@@ -79,7 +79,7 @@ def waiting(written: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], l
 
 
 def copied(source: Path, *below: str) -> bool:
-    plan = staging.Plan(str(source), str(source.parent), below or ("out",), contents=False)
+    plan = staging.Plan(str(source), str(source.parent), below or ("out",), contents_only=False)
     return copier.Copier(plan, Retry.of("", 0), is_tree=False).run()
 
 

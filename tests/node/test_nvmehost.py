@@ -111,7 +111,7 @@ def test_a_node_may_wait_for_ever() -> None:
 
 def test_connections_of_others_are_not_the_nodes() -> None:
     def controller(name: str, host: str, model: str) -> Controller:
-        return Controller(name=name, subsystem="s", host=host, state="live", model=model)
+        return Controller(name=name, subsystem_nqn="s", host_nqn=host, state="live", model=model)
 
     own = controller("nvme1", host_nqn("node1"), model_number("rabbit-0"))
     disk = controller("nvme0", "", "Some maker's SSD")

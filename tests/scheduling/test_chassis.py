@@ -32,7 +32,7 @@ def of(count: int, nodes: int, *more: dict[str, Any]) -> dict[str, Any]:
 
 def given_to(graph: Graph, request: Any) -> list[tuple[str, int, int]]:
     found = allocated_flash(orjson.dumps(written(graph, matched(graph, request))))
-    return [(each.rabbit, each.nodes, each.gib) for each in found]
+    return [(each.rabbit, each.node_count, each.gib) for each in found]
 
 
 def test_a_chassis_holds_nodes_and_flash_for_all_of_them() -> None:
@@ -136,4 +136,4 @@ def test_chassis_are_found_whenever_there_are_such(
     assert isinstance(found, Allocation) == fits
     if isinstance(found, Allocation):
         there = allocated_flash(orjson.dumps(written(graph, found)))
-        assert [each.nodes for each in there] == [nodes] * count
+        assert [each.node_count for each in there] == [nodes] * count

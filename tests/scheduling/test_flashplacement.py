@@ -32,7 +32,7 @@ POOLS: dict[str, Any] = {"quantum": None}
 def given_to(graph: Graph, request: Any) -> list[tuple[str, int, int]]:
     """Match, and give rabbit, nodes and GiB of what the job holds."""
     found = allocated_flash(orjson.dumps(written(graph, matched(graph, request))))
-    return [(each.rabbit, each.nodes, each.gib) for each in found]
+    return [(each.rabbit, each.node_count, each.gib) for each in found]
 
 
 def test_an_allocation_is_on_one_rabbit_of_the_jobs_nodes() -> None:
@@ -191,14 +191,14 @@ def test_what_is_reserved_on_each_rabbit_holds_what_is_used_there_and_nothing_is
             continue
         graph.take(found)
         given_ = allocated_flash(orjson.dumps(written(graph, found)))
-        per_rabbit = {each.rabbit: each.nodes for each in given_ if each.nodes}
+        per_rabbit = {each.rabbit: each.node_count for each in given_ if each.node_count}
         assert sum(per_rabbit.values()) == nodes
         assert where is Locality.ANY or len(per_rabbit) == len(given_)
         sets = allocation_sets(needs, per_rabbit, floor, given_, (), places)
         assert len(sets) == len(needs)
         for each in given_:
             # Exactly what was to be reserved, in units of the rabbit; used in whole GiB of each.
-            reserved = each.nodes * units_needed(wanted.gib_per_node, each.unit_gib)
+            reserved = each.node_count * units_needed(wanted.gib_per_node, each.unit_gib)
             used = 0
             for one, part in zip(needs, sets, strict=True):
                 count = {at["name"]: at["allocationCount"] for at in part["storage"]}
@@ -414,7 +414,9 @@ def test_what_is_matched_is_what_storage_can_be_placed_on(
     if isinstance(found, Refusal):
         return
     given_ = allocated_flash(orjson.dumps(written(graph, found)))
-    counts = placement(shared, [FreeFlash(e.nodes, e.unit_gib, e.units, e.labels) for e in given_])
+    counts = placement(
+        shared, [FreeFlash(e.node_count, e.unit_gib, e.units, e.labels) for e in given_]
+    )
     assert counts is not None
     for number, each in enumerate(given_):
         there = [one for one, own in zip(shared, counts, strict=True) for _ in range(own[number])]

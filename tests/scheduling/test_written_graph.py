@@ -207,15 +207,15 @@ def test_ssds_that_are_down_are_there_and_not_ready(properties: dict[str, str], 
         (
             2,
             [
-                HeldFlash("r0", nodes=2, unit_gib=2, units=2),
-                HeldFlash("r1", nodes=1, unit_gib=2, units=1),
+                HeldFlash("r0", node_count=2, unit_gib=2, units=2),
+                HeldFlash("r1", node_count=1, unit_gib=2, units=1),
             ],
         ),
         (
             None,
             [
-                HeldFlash("r0", nodes=2, unit_gib=1, units=4),
-                HeldFlash("r1", nodes=1, unit_gib=1, units=2),
+                HeldFlash("r0", node_count=2, unit_gib=1, units=4),
+                HeldFlash("r1", node_count=1, unit_gib=1, units=2),
             ],
         ),
     ],
@@ -243,7 +243,7 @@ def test_a_job_without_flash_holds_none_and_an_r_without_a_graph_tells_nothing()
 
     graph = Graph(system((2, 4)))
     r = written(graph, matched(graph, want(1)))
-    assert allocated_flash(orjson.dumps(r)) == [HeldFlash("r0", nodes=1, unit_gib=1, units=0)]
+    assert allocated_flash(orjson.dumps(r)) == [HeldFlash("r0", node_count=1, unit_gib=1, units=0)]
     del r["scheduling"]
     assert allocated_flash(orjson.dumps(r)) == []
 

@@ -11,7 +11,7 @@ from warren.base.objects import Change, Key
 from warren.daemons.compose import Control
 from warren.dws import kinds, labels
 from warren.dws.rabbits.health import DRAIN_REASON
-from warren.dws.rabbits.rabbitstorages import NODE_NAME
+from warren.dws.rabbits.rabbitstorages import NNF_NODE_NAME
 from warren.instance.config import Config
 from warren.instance.rabbittable import Rabbit
 from warren.instance.simulated import TaskBehavior
@@ -46,7 +46,7 @@ async def link(control: Control, **links: str) -> None:
     ]
     change = Change(
         kind=kinds.NNF_NODE,
-        key=Key(R0, NODE_NAME),
+        key=Key(R0, NNF_NODE_NAME),
         patch={"status": {"servers": servers}},
         status=True,
     )

@@ -72,7 +72,7 @@ async def done(world: World, control: Control, job: JobId) -> Result | None:
     while True:
         found = control.instance.manager.find(job)
         made = [each["metadata"]["name"] for each in control.api.store.objects_of(kinds.WORKFLOW)]
-        if isinstance(found, InactiveJob) and BINDING.workflow(job).name not in made:
+        if isinstance(found, InactiveJob) and BINDING.workflow_key(job).name not in made:
             return found.job.result
         await asyncio.sleep(0.05)
 

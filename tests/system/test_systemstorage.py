@@ -147,7 +147,7 @@ def test_what_is_the_systems_is_no_orphan_of_a_workflow(there_still: bool) -> No
         }
         if not there_still:
             objects[kinds.SYSTEM_STORAGE] = []
-        found = audit.orphaned_objects(audit.NodeInventory(processes={}), objects, [])
+        found = audit.orphans(audit.NodeInventory(processes={}), objects, [])
         assert bool(found) is not there_still
 
     told(story)

@@ -161,7 +161,7 @@ def test_the_flash_of_a_job_is_told_rabbit_by_rabbit_and_of_no_job_there_is_none
         await world.until(lambda: len(world.seen) == 4)
         jobs = FluxJobs(control.instance.bus.handle(), os.getuid())
         told = await jobs.flash(Job(id=job, phase=Phase.STARTING, binding=codec.BINDING))
-        assert [(each.rabbit, each.nodes, each.gib) for each in told] == [("rabbit-0", 4, 8)]
+        assert [(each.rabbit, each.node_count, each.gib) for each in told] == [("rabbit-0", 4, 8)]
         assert await jobs.flash(Job(id=1, phase=Phase.STARTING, binding=codec.BINDING)) == ()
         await world.ended(control, job)
 

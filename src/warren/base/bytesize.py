@@ -18,7 +18,7 @@ _POWERS: Final = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5}
 _HUMAN: Final = re.compile(rf"([0-9]+(?:\.[0-9]+)?) ({'|'.join(_POWERS)})")
 
 
-def human(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Write `size` for a person, in binary units and three digits: `1.50 GiB`, `17 B`."""
     if size < 1024:
         return f"{size} B"
@@ -34,7 +34,7 @@ def whole_gib(size: int) -> int:
     return -(-size // GIB)
 
 
-def gib(size_gib: int, *, up: bool) -> str:
+def format_gib(size_gib: int, *, up: bool) -> str:
     """Write a size in GiB for a person, from 10 TiB on in TiB, rounded `up` or down to a tenth.
 
     What is asked for is rounded up and what is there down: a request that is too large never reads
@@ -47,7 +47,7 @@ def gib(size_gib: int, *, up: bool) -> str:
 
 
 def from_human(text: str) -> int:
-    """Read what `human` has written, as exactly as it was written.
+    """Read what `format_bytes` has written, as exactly as it was written.
 
     Raises ValueError for what is no size, and for one that no float holds.
     """

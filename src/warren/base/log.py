@@ -66,7 +66,7 @@ def configuration() -> tuple[Sink, str]:
     return _sink, _LEVELS[_min_level_index]
 
 
-def line(level: str, values: Mapping[str, object]) -> str:
+def logfmt_line(level: str, values: Mapping[str, object]) -> str:
     """Write an event in logfmt, as a terminal may show it: names of users' files are in it."""
     now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     leading = {"timestamp": now, "level": level, "event": values["event"]}
@@ -92,7 +92,7 @@ def _tell(level: str, event: str, values: Mapping[str, object]) -> None:
 
 
 def _to_standard_error(level: str, values: Mapping[str, object]) -> None:
-    sys.stderr.write(line(level, values) + "\n")
+    sys.stderr.write(logfmt_line(level, values) + "\n")
 
 
 _sink: Sink = _to_standard_error

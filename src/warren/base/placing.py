@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from warren.base.bytesize import gib
+from warren.base.bytesize import format_gib
 from warren.base.words import plural
 
 _MOST_TRIES: Final = 4096
@@ -58,7 +58,7 @@ class HeldFlash(msgspec.Struct, frozen=True):
     """The flash that a job holds on one rabbit, in units of `unit_gib` each."""
 
     rabbit: str
-    nodes: int
+    node_count: int
     """How many of the job's nodes are wired to the rabbit."""
     unit_gib: int
     units: int
@@ -73,7 +73,7 @@ class HeldFlash(msgspec.Struct, frozen=True):
 class FreeFlash(msgspec.Struct, frozen=True):
     """The flash of one rabbit that is not taken by what is beside the job's nodes."""
 
-    nodes: int
+    node_count: int
     """How many of the job's nodes are wired to it."""
     unit_gib: int
     """GiB that are given out together."""
@@ -85,7 +85,9 @@ class FreeFlash(msgspec.Struct, frozen=True):
 
 def description(allocation_set: AllocationSet) -> str:
     """Write allocations for a person, with what they demand of rabbits."""
-    text = f"{plural(allocation_set.count, 'allocation')} of {gib(allocation_set.gib, up=True)}"
+    text = (
+        f"{plural(allocation_set.count, 'allocation')} of {format_gib(allocation_set.gib, up=True)}"
+    )
     if allocation_set.colocation_keys:
         where = (
             "on a rabbit of its own" if allocation_set.count == 1 else "each on a rabbit of its own"
@@ -137,7 +139,9 @@ def placement(
         counts_by_entry = _Search(ordered, rabbits).first_choice()
     if counts_by_entry is None or any(
         each.locality is Locality.NODE
-        and any(rabbit.nodes and not count for rabbit, count in zip(rabbits, counts, strict=True))
+        and any(
+            rabbit.node_count and not count for rabbit, count in zip(rabbits, counts, strict=True)
+        )
         for each, counts in zip(ordered, counts_by_entry, strict=True)
     ):
         return None
@@ -158,7 +162,7 @@ def _never_fits(allocation_set: AllocationSet, rabbits: Sequence[FreeFlash]) -> 
     """Return whether an entry would not fit even if it were alone."""
     count_left = allocation_set.count
     for rabbit in rabbits:
-        if allocation_set.allows_rabbit(rabbit.nodes, rabbit.labels):
+        if allocation_set.allows_rabbit(rabbit.node_count, rabbit.labels):
             fits = max(rabbit.units, 0) // max(units_needed(allocation_set.gib, rabbit.unit_gib), 1)
             count_left -= min(fits, 1) if allocation_set.colocation_keys else fits
             if count_left <= 0:
@@ -175,9 +179,9 @@ def _place_in_order(
     placed = [[0] * len(rabbits) for _ in allocation_sets]
     for each, counts in zip(allocation_sets, placed, strict=True):
         heap = [
-            (not rabbit.nodes, 0, -rabbit.nodes, index)
+            (not rabbit.node_count, 0, -rabbit.node_count, index)
             for index, rabbit in enumerate(rabbits)
-            if each.allows_rabbit(rabbit.nodes, rabbit.labels)
+            if each.allows_rabbit(rabbit.node_count, rabbit.labels)
             and keys_used[index].isdisjoint(each.colocation_keys)
         ]
         heapify(heap)
@@ -242,9 +246,9 @@ class _Search:
         order = sorted(
             range(len(self._rabbits)),
             key=lambda rabbit_index: (
-                not self._rabbits[rabbit_index].nodes,
+                not self._rabbits[rabbit_index].node_count,
                 counts[rabbit_index],
-                -self._rabbits[rabbit_index].nodes,
+                -self._rabbits[rabbit_index].node_count,
                 rabbit_index,
             ),
         )
@@ -255,7 +259,7 @@ class _Search:
             rabbit = self._rabbits[rabbit_index]
             if (
                 self._free_units[rabbit_index] >= units_needed(allocation_set.gib, rabbit.unit_gib)
-                and allocation_set.allows_rabbit(rabbit.nodes, rabbit.labels)
+                and allocation_set.allows_rabbit(rabbit.node_count, rabbit.labels)
                 and self._keys_used[rabbit_index].isdisjoint(allocation_set.colocation_keys)
             ):
                 yield rabbit_index

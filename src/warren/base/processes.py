@@ -69,15 +69,15 @@ def descendants(ancestor: int, excluded: Collection[int] = ()) -> list[int]:
     return descendant_pids
 
 
-def send_signal(processes: Callable[[], Collection[int]], signum: int) -> set[int]:
-    """Send a signal to the processes that `processes` gives, and return those that it went to.
+def send_signal(find_processes: Callable[[], Collection[int]], signum: int) -> set[int]:
+    """Send a signal to the processes that are found, and return those that it went to.
 
-    It never goes to a process that has got the number of one that has ended: `processes` is
+    It never goes to a process that has got the number of one that has ended: `find_processes` is
     asked again when there are handles. What has one of these numbers then, and still when
     the signal is sent, is what the second answer is about.
     """
     sent: set[int] = set()
-    candidates = list(processes())
+    candidates = list(find_processes())
     for start in range(0, len(candidates), _MOST_HANDLES):
         with ExitStack() as handles:
             pidfds = {}
@@ -85,27 +85,27 @@ def send_signal(processes: Callable[[], Collection[int]], signum: int) -> set[in
                 with suppress(ProcessLookupError):
                     pidfds[pid] = os.pidfd_open(pid)
                     handles.callback(os.close, pidfds[pid])
-            for pid in pidfds.keys() & set(processes()):
+            for pid in pidfds.keys() & set(find_processes()):
                 with suppress(ProcessLookupError, PermissionError):
                     signal.pidfd_send_signal(pidfds[pid], signum)
                 sent.add(pid)
     return sent
 
 
-def kill(processes: Callable[[], Collection[int]]) -> None:
-    """Kill processes that may be about to start others: `processes` is asked until none is new."""
+def kill(find_processes: Callable[[], Collection[int]]) -> None:
+    """Kill processes that may be about to start others: they are looked for until none is new."""
     stopped: set[int] = set()
 
     def running() -> set[int]:
-        return set(processes()) - stopped
+        return set(find_processes()) - stopped
 
     while new := send_signal(running, signal.SIGSTOP):
         stopped.update(new)
-    send_signal(processes, signal.SIGKILL)
+    send_signal(find_processes, signal.SIGKILL)
 
 
 def kill_until_gone(
-    processes: Callable[[], Collection[int]], seconds: float, kill: Callable[[], None]
+    find_processes: Callable[[], Collection[int]], seconds: float, kill: Callable[[], None]
 ) -> list[int]:
     """Kill processes until there are none, and reap those of them that are our children.
 
@@ -113,7 +113,7 @@ def kill_until_gone(
     """
     deadline = time.monotonic() + seconds
     pause = _FIRST_PAUSE
-    while remaining := processes():
+    while remaining := find_processes():
         if time.monotonic() > deadline:
             return sorted(remaining)
         kill()

@@ -65,7 +65,9 @@ def atomd(
         metrics_socket = open_port("--metrics-port", metrics_address, metrics_port)
     lock_path, journal_path = state_directory / "lock", state_directory / "jobs.db"
     try:
-        run(diskspace.wait_for_space(state_directory, [journal_path], diskspace.SERVICE))
+        run(
+            diskspace.wait_for_space(state_directory, [journal_path], diskspace.SERVICE_START_BYTES)
+        )
         with hold_lock(lock_path):
             settings = service.Settings(
                 config=config,

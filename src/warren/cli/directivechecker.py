@@ -96,7 +96,7 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
         profiles=[
             read(obj, NnfStorageProfile) for obj in _within(kinds.PROFILES_NAMESPACE, profiles)
         ],
-        persistent={
+        instances={
             instance.name: instance
             for instance in map(instance_facts, _within(kinds.DEFAULT_NAMESPACE, persistent))
         },

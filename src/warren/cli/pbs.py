@@ -193,9 +193,9 @@ def _own_user_name() -> str:
 
 def _run_directives(qmgr: "Qmgr", directives: "Iterable[Directive]", dry_run: bool) -> None:
     for directive in directives:
-        click.echo(f"qmgr: {directive.words}")
+        click.echo(f"qmgr: {directive.command}")
         if not dry_run:
-            qmgr.run(directive.words, directive.content)
+            qmgr.run(directive.command, directive.content)
 
 
 _MARKS = {True: "ok", False: "NO", None: "? "}

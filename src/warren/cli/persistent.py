@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from warren.base import accounts
-from warren.base.bytesize import human
+from warren.base.bytesize import format_bytes
 from warren.base.errors import UserMistake
 from warren.cli.common import (
     F,
@@ -73,7 +73,7 @@ def list_(statedir: StateDir, as_json: bool) -> None:
         (
             each["name"],
             each["type"],
-            human(each["capacity"]) if each["capacity"] else "",
+            format_bytes(each["capacity"]) if each["capacity"] else "",
             accounts.user_name(each["userid"]),
             each["state"],
             ",".join(_consumers(each)),
@@ -110,7 +110,7 @@ def show(statedir: StateDir, as_json: bool, name: str) -> None:
     lines = {
         "Name": instance["name"],
         "Type": instance["type"],
-        "Capacity": human(instance["capacity"]) if instance["capacity"] else "",
+        "Capacity": format_bytes(instance["capacity"]) if instance["capacity"] else "",
         "Owner": accounts.user_name(instance["userid"]),
         "State": instance["state"],
         "Used by": ", ".join(_consumers(instance)),
@@ -225,7 +225,7 @@ def create(
     if as_json:
         print_json(instance)
     else:
-        size = human(instance["capacity"])
+        size = format_bytes(instance["capacity"])
         click.echo(f"{name}: {size} of {instance['type']} on {_hostlist_text(instance['rabbits'])}")
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from warren.base.bytesize import human
+from warren.base.bytesize import format_bytes
 from warren.base.objects import Kind, Object
 from warren.base.times import parse_rfc3339
 from warren.cli.common import (
@@ -72,9 +72,9 @@ def list_rabbits(statedir: StateDir, as_json: bool) -> None:
         (
             each["name"],
             each["status"],
-            human(each["capacity"]),
-            human(each["allocated"]),
-            human(max(0, each["capacity"] - each["allocated"])),
+            format_bytes(each["capacity"]),
+            format_bytes(each["allocated"]),
+            format_bytes(max(0, each["capacity"] - each["allocated"])),
             hostlist.encode(each["computes"]),
             ",".join(each["workflows"]),
             ",".join(each["persistent"]),

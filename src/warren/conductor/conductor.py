@@ -97,7 +97,7 @@ class Conductor:
         self._clock = clock
         self._min_allocation = min_allocation
         self._settings = settings
-        self.on_state: Callable[[str, float], None] = lambda state, seconds: None
+        self.on_state_ready: Callable[[str, float], None] = lambda state, seconds: None
         """Called with the seconds that a Workflow took until it was ready in a state."""
         self._refusals = RefusalLog()
         self._trouble_since: dict[int, float] = {}
@@ -182,7 +182,7 @@ class Conductor:
             self._nodes_to_undrain.pop(job_id, None)
         return delay
 
-    def waiting(self, jobs: Iterable[int]) -> Mapping[int, str]:
+    def wait_reasons(self, jobs: Iterable[int]) -> Mapping[int, str]:
         """Return what jobs wait for, as far as their storage is concerned; for those that do."""
         configuration = self._configuration()
         reasons = {}
@@ -191,7 +191,7 @@ class Conductor:
             # Most jobs of a long list run, or wait for nodes: nothing is looked up for them.
             if job is None or job.phase not in waits.PHASES:
                 continue
-            raw = self.informers.of(kinds.WORKFLOW).get(job.workflow)
+            raw = self.informers.of(kinds.WORKFLOW).get(job.workflow_key)
             try:
                 workflow = read(raw, Workflow) if raw is not None else None
             except Malformed:
@@ -204,7 +204,7 @@ class Conductor:
     async def storage(self, job_id: int) -> Mapping[str, Any] | None:
         """Return what there is to say of a job's storage now; None where it has no Workflow."""
         job = self._jobs.job(job_id)
-        raw = self.informers.of(kinds.WORKFLOW).get(job.workflow) if job is not None else None
+        raw = self.informers.of(kinds.WORKFLOW).get(job.workflow_key) if job is not None else None
         if job is None or raw is None:
             return None
         computes = self._objects_of(kinds.COMPUTES, job)
@@ -216,7 +216,7 @@ class Conductor:
             self._objects_of(kinds.NNF_DATA_MOVEMENT, job),
             await self._pod_lists.read_recent(read(raw, Workflow)),
         )
-        return {**summary_now, "waits": self.waiting([job_id]).get(job_id, "")}
+        return {**summary_now, "waits": self.wait_reasons([job_id]).get(job_id, "")}
 
     async def _decide(self, snapshot: JobSnapshot) -> list[Action]:
         """Decide. Raises Fault where the job cannot go on."""
@@ -267,7 +267,7 @@ class Conductor:
         if snapshot.job.phase is not Phase.HELD:
             return snapshot
         used_servers = {}
-        for key in nodelocal.existing_storage(snapshot.breakdowns.values()):
+        for key in nodelocal.existing_storage_constraints(snapshot.breakdowns.values()):
             # Kinds are watched one by one: these may not have been seen yet.
             seen = self.informers.of(kinds.SERVERS).get(key)
             try:
@@ -308,7 +308,7 @@ class Conductor:
         nodes = {*snapshot.nodes_to_undrain}
         if snapshot.return_to_service and workflow and computes and abort.is_aborted(workflow):
             nodes |= {each.name for each in computes.data}
-        own, workflows = snapshot.job.workflow, self.informers.of(kinds.WORKFLOW)
+        own, workflows = snapshot.job.workflow_key, self.informers.of(kinds.WORKFLOW)
         shared = set()
         for node in nodes:
             for other in self.informers.of(kinds.COMPUTES).by_index("compute", node):
@@ -331,7 +331,7 @@ class Conductor:
 
     def _is_of_another_instance(self, job_id: int) -> bool:
         """Return whether what looks like an orphan is the Workflow of another instance's job."""
-        raw = self.informers.of(kinds.WORKFLOW).get(self._jobs.binding.workflow(job_id))
+        raw = self.informers.of(kinds.WORKFLOW).get(self._jobs.binding.workflow_key(job_id))
         if raw is None or self._jobs.job(job_id) is not None:
             return False
         return labels.is_of_another_instance(
@@ -341,7 +341,7 @@ class Conductor:
     def _log_workflows_of_others(self) -> None:
         """Log which Workflows are left alone, for those of an instance that is lost stay."""
         names = sorted(key_of(raw).name for raw in self.informers.of(kinds.WORKFLOW).all())
-        job_ids = {name: self._jobs.binding.job(name) for name in names}
+        job_ids = {name: self._jobs.binding.job_id(name) for name in names}
         names_of_others = [
             name
             for name, job_id in job_ids.items()
@@ -367,7 +367,7 @@ class Conductor:
     ) -> JobSnapshot:
         """Return what is seen of a job. Raises Malformed for an object of its own."""
         settings = self._settings
-        raw = self.informers.of(kinds.WORKFLOW).get(job.workflow)
+        raw = self.informers.of(kinds.WORKFLOW).get(job.workflow_key)
         objects = dependents or {
             kind: self._objects_of(kind, job) for kind in kinds.FOR_WORKLOAD_MANAGERS
         }
@@ -424,13 +424,13 @@ class Conductor:
         if job.phase is not Phase.ENDING or not self._settings.timeouts.teardown_after:
             return None
         movements = [read(obj, NnfDataMovement) for obj in self._movements(job)]
-        return max(filter(None, (each.status.last_moved for each in movements)), default=None)
+        return max(filter(None, (each.status.last_progress for each in movements)), default=None)
 
     def _movements(self, job: Job) -> Sequence[Object]:
         return self._objects_of(kinds.NNF_DATA_MOVEMENT, job) if job.phase is Phase.ENDING else ()
 
     def _objects_of(self, kind: Kind, job: Job) -> Sequence[Object]:
-        return self.informers.of(kind).by_index("workflow", str(job.workflow))
+        return self.informers.of(kind).by_index("workflow", str(job.workflow_key))
 
     def _seconds_in_trouble(self, job_id: int, workflow: Workflow | None) -> float | None:
         if workflow is None or workflow.status.status not in ("TransientCondition", "Error"):
@@ -447,7 +447,7 @@ class Conductor:
             match action:
                 case Create() | Change() | Remove():
                     await perform(self._client, [action])
-                case jobactions.Release(resources, constraints, nodes, daemons):
+                case jobactions.ReleaseToScheduler(resources, constraints, nodes, daemons):
                     await self._jobs.release_to_scheduler(
                         job, resources, constraints, nodes, daemons
                     )
@@ -461,11 +461,11 @@ class Conductor:
                     await self._jobs.drain(nodes, reason)
                 case jobactions.Undrain(nodes, reason):
                     await self._jobs.undrain(nodes, reason)
-                case jobactions.Fail(type_, note, severity):
+                case jobactions.RaiseException(type_, note, severity):
                     delay = _sooner(
                         delay, await self._jobs.raise_exception(job, type_, note, severity)
                     )
-                case jobactions.Note(values):
+                case jobactions.Record(values):
                     await self._jobs.record(job, values)
                     for key, value in values.items():
                         self._observe(job, key, value)
@@ -481,10 +481,10 @@ class Conductor:
 
     def _observe(self, job: Job, key: str, value: Any) -> None:
         """Tell how long a state took, once."""
-        match = jobactions.TIMING.fullmatch(key)
+        match = jobactions.TIMING_KEY_PATTERN.fullmatch(key)
         if match is not None and key not in self._observed_timings.setdefault(job.id, set()):
             self._observed_timings[job.id].add(key)
-            self.on_state(match[1], from_go_duration(value))
+            self.on_state_ready(match[1], from_go_duration(value))
 
     async def _show(self, job: Job, values: Mapping[str, str]) -> None:
         # A memo is an event of the job, and has it reconciled: shown again each time, that never
@@ -496,7 +496,7 @@ class Conductor:
 
     def _workflow_changed(self, obj: Object) -> None:
         key = key_of(obj)
-        job_id = self._jobs.binding.job(key.name)
+        job_id = self._jobs.binding.job_id(key.name)
         if job_id is None:
             return
         is_gone = self.informers.of(kinds.WORKFLOW).get(key) is None
@@ -546,7 +546,7 @@ class Conductor:
                 self._dependent_changed(kinds.COMPUTES, None, each)
 
     def _wake_job_of(self, workflow_name: str) -> None:
-        job_id = self._jobs.binding.job(workflow_name)
+        job_id = self._jobs.binding.job_id(workflow_name)
         if job_id is not None:
             self.reconciler.add(job_id)
 

@@ -63,7 +63,7 @@ class StaleDrains:
         """Return the nodes of the Workflows that are still to go, or to be marked."""
         remaining: set[str] = set()
         for raw in self._workflows.all():
-            job_id = self._jobs.binding.job(key_of(raw).name)
+            job_id = self._jobs.binding.job_id(key_of(raw).name)
             if job_id is None:
                 continue
             for nodes in (abort.nodes_of_abort, partial(self._nodes_of_finished_job, job_id)):

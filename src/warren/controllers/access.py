@@ -206,7 +206,7 @@ class AccessController:
             node_storages=[
                 read(obj, NnfNodeStorage) for obj in self._node_storages.by_index("owner", owner)
             ],
-            blocks=[
+            block_storages=[
                 read(obj, NnfNodeBlockStorage)
                 for obj in self._block_storages.by_index("owner", owner)
             ],

@@ -43,7 +43,7 @@ class LinkReconciler:
         self._probe = probe
         self._policy = policy
         self._jitter = jitter
-        self._key = Key(node, links.NAME)
+        self._key = Key(node, links.NNF_NODE_NAME)
         self._nodes = informers.of(kinds.NNF_NODE)
         self._failures = 0
         """How many tests have failed in a row. One that has begun anew begins at none."""

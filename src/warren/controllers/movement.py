@@ -9,7 +9,7 @@ from math import ceil
 from typing import Final
 
 from warren.base import log
-from warren.base.bytesize import human
+from warren.base.bytesize import format_bytes
 from warren.base.clock import Clock
 from warren.base.errors import Retryable, UserMistake
 from warren.base.objects import Change, Key, Object, key_of
@@ -364,19 +364,19 @@ def _command_status(progress: Progress) -> dict[str, object]:
         "directories": min(progress.directories, commands.INT32_MAX),
         "files": min(progress.files - progress.links, commands.INT32_MAX),
         "links": min(progress.links, commands.INT32_MAX),
-        "data": human(progress.bytes),
-        "rate": f"{human(int(progress.rate))}/s",
+        "data": format_bytes(progress.bytes),
+        "rate": f"{format_bytes(int(progress.rate))}/s",
         "lastMessage": "; ".join(_message_parts(progress)),
     }
 
 
 def _message_parts(progress: Progress) -> Iterator[str]:
     yield (
-        f"copied {human(progress.bytes)} of {human(progress.total_bytes)} "
+        f"copied {format_bytes(progress.bytes)} of {format_bytes(progress.total_bytes)} "
         f"in {progress.files} of {progress.total_files} files"
     )
     if progress.earlier_bytes:
-        yield f"{human(progress.earlier_bytes)} of it by an earlier try"
+        yield f"{format_bytes(progress.earlier_bytes)} of it by an earlier try"
     if progress.seconds_left is not None:
         yield f"about {go_duration(ceil(progress.seconds_left))} left"
     if progress.remark:

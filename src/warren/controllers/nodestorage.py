@@ -14,7 +14,7 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.dws.objects.storages import NnfNode
 from warren.dws.rabbits import rabbitstorages
-from warren.dws.storage.nnfstorage import health, volume, volume_size
+from warren.dws.storage.nnfstorage import health, volume_name, volume_size
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -78,7 +78,7 @@ class NodeStorageReconciler:
         self._shares.listen(self._share_changed)
         self._block_storages.listen(self._block_changed)
         self._nodes.listen(lambda obj: self.announcer.add(key_of(obj)))
-        self.announcer.add(Key(rabbit, rabbitstorages.NODE_NAME))
+        self.announcer.add(Key(rabbit, rabbitstorages.NNF_NODE_NAME))
 
     async def announce(self, key: Key) -> float | None:
         """Say that the rabbit is here, and what it has; and again and again whether it still is."""
@@ -183,7 +183,7 @@ class NodeStorageReconciler:
         try:
             commands = _commands(current)
             for number in range(current.spec.count):
-                await self._machine.release(*volume(current, number), commands)
+                await self._machine.release(*volume_name(current, number), commands)
         except NodeTrouble as trouble:
             await self._report(current, trouble)
             raise
@@ -294,7 +294,7 @@ def _commands(share: NnfNodeStorage) -> ProfileCommands:
 
 
 def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: int) -> Volume:
-    group, name = volume(share, number)
+    group, name = volume_name(share, number)
     targets = share.spec.lustre_storage
     return Volume(
         group=group,

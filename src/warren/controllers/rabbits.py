@@ -204,7 +204,7 @@ class SystemController:
         key = key_of(obj)
         if key in self._rabbits:
             self.reconciler.add(key)
-        elif key.name == links.NAME:
+        elif key.name == links.NNF_NODE_NAME:
             rabbit = self._rabbit_of(key.namespace)
             if rabbit is not None:
                 self.reconciler.add(rabbit)
@@ -226,8 +226,8 @@ class SystemController:
 
 
 def _rabbit_key(rabbit: str) -> Key:
-    return Key(rabbit, rabbitstorages.NODE_NAME)
+    return Key(rabbit, rabbitstorages.NNF_NODE_NAME)
 
 
 def _link_key(compute: str) -> Key:
-    return Key(compute, links.NAME)
+    return Key(compute, links.NNF_NODE_NAME)

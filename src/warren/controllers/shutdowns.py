@@ -148,7 +148,7 @@ class ShutdownController:
             return []
         profile_key = Key(workflow.metadata.namespace, children.name(workflow, index))
         pinned_profile = self._informers.of(kinds.CONTAINER_PROFILE).get(profile_key)
-        manager = self._informers.of(kinds.PORT_MANAGER).get(port_managers.MANAGER)
+        manager = self._informers.of(kinds.PORT_MANAGER).get(port_managers.MANAGER_KEY)
         if pinned_profile is None or manager is None:
             return []
         try:

@@ -17,7 +17,7 @@ from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, 
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import NnfNode
-from warren.dws.rabbits.rabbitstorages import NODE_NAME
+from warren.dws.rabbits.rabbitstorages import NNF_NODE_NAME
 from warren.dws.storage import lustrestorage, nnfstorage, storageprofiles
 from warren.dws.storage.lustrestorage import LustreSnapshot
 from warren.kube.client import Client, NotFound
@@ -126,18 +126,18 @@ class StorageController:
                 pools.setdefault(pool, []).append(member)
         profile = self._profile(current)
         nodes = {
-            node.name: self._nodes.get(Key(node.name, NODE_NAME))
+            node.name: self._nodes.get(Key(node.name, NNF_NODE_NAME))
             for each in current.spec.allocation_sets
             for node in each.nodes
         }
         return LustreSnapshot(
             storage=current,
             shares=shares,
-            blocks=block_storages,
+            block_storages=block_storages,
             profile=profile,
             mgts=self._mgts_for(
                 current,
-                lustrestorage.asked_mgs(profile),
+                lustrestorage.external_mgs(profile),
                 *(each.status.mgs_address for members in pools.values() for _, each in members),
             ),
             addresses={

@@ -51,7 +51,7 @@ _GONE_AFTER_TEARDOWN: Final = (
 )
 """What is gone when Teardown is ready (`driver.needs_live_read`)."""
 
-_CHILD_KINDS: Final = (*kinds.DEPENDENTS, *_GONE_AFTER_TEARDOWN)
+_CHILD_KINDS: Final = (*kinds.DELETED_WITH_WORKFLOW, *_GONE_AFTER_TEARDOWN)
 _CONTAINER_KINDS: Final = (kinds.BATCH_JOB, kinds.CONTAINER_PROFILE)
 
 
@@ -154,7 +154,7 @@ class WorkflowController:
             # Of one that is gone nothing is left but what was made too late.
             if self._informers.of(kinds.NNF_DATA_MOVEMENT).is_indexed("workflow", str(key)):
                 self.reconciler.add(key)
-        elif not changes.has_reached_desired_state(workflow):
+        elif not changes.has_nothing_to_decide(workflow):
             self.reconciler.add(key, workflow)
 
     def _child_changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
@@ -162,7 +162,7 @@ class WorkflowController:
             key = Key.parse(name)
             workflow = self._informers.of(kinds.WORKFLOW).get(key)
             if workflow is None or (
-                not changes.has_reached_desired_state(workflow)
+                not changes.has_nothing_to_decide(workflow)
                 and changes.is_relevant_to_workflow(kind, before, after, workflow)
             ):
                 self.reconciler.add(key)
@@ -265,7 +265,11 @@ class WorkflowController:
             groups=groups_of(workflow.spec.user_id)
             if is_shared_with_groups(instances.values())
             else (),
-            dependents=[(kind, key_of(obj)) for kind in kinds.DEPENDENTS for obj in children[kind]],
+            dependents=[
+                (kind, key_of(obj))
+                for kind in kinds.DELETED_WITH_WORKFLOW
+                for obj in children[kind]
+            ],
             wiring=self._wiring(),
             positions=self._positions,
             offload_service=self._offload_service,
@@ -292,7 +296,7 @@ class WorkflowController:
         if not containersteps.may_have_containers(workflow.spec.dw_directives):
             return {}
         profiles = self._informers.of(kinds.CONTAINER_PROFILE)
-        raw = self._informers.of(kinds.PORT_MANAGER).get(ports.MANAGER)
+        raw = self._informers.of(kinds.PORT_MANAGER).get(ports.MANAGER_KEY)
         return {
             "container_profiles": {
                 obj["metadata"]["name"]: obj

@@ -31,7 +31,7 @@ from warren.node.nvmehost import Host
 from warren.node.nvmetarget import Exports
 from warren.node.volumegroup import VolumeGroup
 
-HOST: Final = "host"
+HOST_NAMESPACE: Final = "host"
 """As the namespace: the machine's own."""
 
 DEFAULT_PATH: Final = Path("/etc/warren/agent.toml")
@@ -104,7 +104,7 @@ class Config(Table, frozen=True):
     """The directory below which storage is mounted, as the controllers' --mount-prefix."""
     more_mounts: tuple[str, ...] = ()
     """Directories elsewhere below which system storage may be mounted."""
-    namespace: str = HOST
+    namespace: str = HOST_NAMESPACE
     """In which mount namespace storage is mounted: the machine's, or one that the agent makes, and
     that outlives it. Then it is the directory that remembers its holder."""
     flash: FlashTable = FlashTable()
@@ -120,7 +120,7 @@ class Config(Table, frozen=True):
         _check_absolute("mounts", self.mounts)
         for path in self.more_mounts:
             _check_absolute("more-mounts", path)
-        if self.namespace != HOST:
+        if self.namespace != HOST_NAMESPACE:
             _check_absolute("namespace", self.namespace)
         if self.kubeconfig is not None:
             _check_absolute("kubeconfig", self.kubeconfig)
@@ -176,7 +176,7 @@ def refusal(config: Config, *, is_rabbit: bool) -> str | None:
             return str(mistake).removesuffix(".")
         if is_rabbit and table.kind in _DIRECTORY_KINDS:
             return "flash.kind: directories are not offered over a network: take another kind"
-    if config.namespace == HOST and os.geteuid() != 0:
+    if config.namespace == HOST_NAMESPACE and os.geteuid() != 0:
         return "namespace: to mount in the machine's own takes root: name a directory for another"
     if is_rabbit and table.bytes is None:
         return f"flash.capacity: kind {table.kind!r} needs it, such as 3TiB"
@@ -265,7 +265,7 @@ def build_node(config: Config, state: Path, *, is_rabbit: bool) -> AgentNode:
             config.network, config.name, flash, disk(config.name)
         )
     own_namespace = None
-    if config.namespace != HOST:
+    if config.namespace != HOST_NAMESPACE:
         own_namespace = Namespace(Path(config.namespace), config.prefix)
     namespace = own_namespace or HostNamespace(config.prefix)
     machine = NamespacedMachine(

@@ -75,7 +75,7 @@ def build_agent(
         detach,
         on_rabbit=is_rabbit,
         on_failure=link_reconciler.test_now if link_reconciler is not None else lambda: None,
-        timeout=worktime.SECONDS,
+        timeout=worktime.RECONCILE_TIMEOUT,
     )
     reconcilers: list[Reconciler[Any]] = [mount_reconciler.reconciler]
     if is_rabbit:
@@ -85,12 +85,14 @@ def build_agent(
             machine,
             node,
             over_network=exports is not None,
-            timeout=worktime.SECONDS,
+            timeout=worktime.RECONCILE_TIMEOUT,
         )
         movement_reconciler = MovementReconciler(client, informers, machine, clock)
         # With informers of its own, too, for the same reason.
         mgs_informers = Informers(client, namespace=node)
-        mgs_reconciler = MgsReconciler(client, mgs_informers, machine, timeout=worktime.SECONDS)
+        mgs_reconciler = MgsReconciler(
+            client, mgs_informers, machine, timeout=worktime.RECONCILE_TIMEOUT
+        )
         mgs_reconcilers: list[Reconciler[Any]] = [
             mgs_reconciler.reconciler,
             mgs_reconciler.command_reconciler,
@@ -109,7 +111,7 @@ def build_agent(
         ]
         if exports is not None:
             reconcilers.append(
-                ExportReconciler(informers, exports, timeout=worktime.SECONDS).reconciler
+                ExportReconciler(informers, exports, timeout=worktime.RECONCILE_TIMEOUT).reconciler
             )
         runnables[f"{node} copies"] = movement_reconciler.copies.run
         if runner is not None:

@@ -163,7 +163,7 @@ def _system(
         from warren.daemons import controlmetrics
 
         metrics = controlmetrics.ControlMetrics()
-        client = metrics.client(client)
+        client = metrics.counting_client(client)
     flash = config.flash
     machine: Machine = node.machine
     if flash.kind == "simulated":

@@ -28,7 +28,7 @@ from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds
 from warren.dws.pods import jobpods
 from warren.journal import Journal
-from warren.journal.sqlite import RESERVE, SqliteJournal
+from warren.journal.sqlite import RESERVE_BYTES, SqliteJournal
 from warren.kube import kubeconfig
 from warren.kube.admission import User
 from warren.kube.client import Client, NotFound
@@ -96,7 +96,7 @@ async def run(
 ) -> None:
     """Run an API server until cancelled: `establish` makes what is to be there from the start."""
     clock = SystemClock()
-    with SqliteJournal(state.objects, RESERVE) as journal:
+    with SqliteJournal(state.objects_journal, RESERVE_BYTES) as journal:
         embedded = build(journal, clock, plain=plain)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(embedded.run(), name="api")
@@ -201,7 +201,7 @@ def open_endpoint(state: StateDir, port: int | None, names: Collection[str] = ()
     for name in names:
         certificate, key = tls.issue(state.pki, name)
         access = ClusterAccess(server=url, authority=authority, certificate=certificate, key=key)
-        kubeconfig.write(state.user(name), access, user=name)
+        kubeconfig.write(state.user_kubeconfig(name), access, user=name)
     # Last: a process that finds it may expect the others.
     kubeconfig.write(state.kubeconfig, admin, user=ADMIN)
     return Endpoint(

@@ -20,11 +20,11 @@ from warren.atom.service import Service
 from warren.base import log, systemd
 from warren.base.clock import SystemClock
 from warren.daemons import monitoring
-from warren.journal.sqlite import RESERVE, SqliteJournal
+from warren.journal.sqlite import RESERVE_BYTES, SqliteJournal
 from warren.kube import serving
 from warren.lifecycle import tables
 
-CONNECTIONS: Final = 1000
+MAX_CONNECTIONS: Final = 1000
 """How many may talk to it at a time."""
 
 
@@ -44,7 +44,7 @@ async def run(settings: Settings, on_ready: Callable[[], None]) -> None:
     stopping = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, stopping.set)
-    with SqliteJournal(settings.journal, RESERVE) as journal:
+    with SqliteJournal(settings.journal, RESERVE_BYTES) as journal:
         running = asyncio.ensure_future(_serve(settings, journal, stopping, on_ready))
         await asyncio.wait({running})
     running.result()
@@ -75,7 +75,7 @@ async def _serve(
     monitoring.add_routes(app, metrics.exposition, is_clean)
     async with asyncio.TaskGroup() as parts:
         service_task = parts.create_task(service.run(), name="service")
-        api_coroutine = serving.serve_limited(app, settings.listener, CONNECTIONS, stopping)
+        api_coroutine = serving.serve_limited(app, settings.listener, MAX_CONNECTIONS, stopping)
         listeners = [parts.create_task(api_coroutine, name="socket")]
         if settings.metrics_socket is not None:
             metrics_coroutine = monitoring.serve(

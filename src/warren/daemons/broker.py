@@ -42,7 +42,7 @@ from warren.rpc.bus import Bus
 from warren.rpc.client import connect
 from warren.rpc.message import Handle, RpcError
 
-URI: Final = "broker.uri"
+URI_KEY: Final = "broker.uri"
 """Where in the job's namespace the first process says where its socket is."""
 
 _LOCAL: Final = "local://"
@@ -190,7 +190,7 @@ def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
 
     dependencies = InstanceDependencies(
         clock=SystemClock(),
-        jobs=MemoryJournal(),
+        kvs_journal=MemoryJournal(),
         launcher=launcher,
         commands=ProcessCommands((_MARK_VARIABLE, secrets.token_hex())),
         owner=os.geteuid(),
@@ -215,7 +215,7 @@ async def _drain_nodes_without_storage(task: BatchTask, enclosing: Handle, flux:
 async def _publish_uri(task: BatchTask, enclosing: Handle) -> None:
     """Publish the instance's URI, to the other processes of the job and to users."""
     uri = f"{_LOCAL}{task.socket}"
-    operation = {"key": URI, "flags": 0, "dirent": treeobj.val(uri.encode())}
+    operation = {"key": URI_KEY, "flags": 0, "dirent": treeobj.val(uri.encode())}
     request = {"namespace": task.namespace, "ops": [operation], "rootref": False}
     # Once, however often it is sent; and it waits, where there is no room for it now.
     request.update(writer="broker", sequence=1)
@@ -261,7 +261,7 @@ async def _wait_for_socket(task: BatchTask) -> Path:
     """Wait until the first process is there, and return its socket. Raises RpcError."""
     async with connect(task.enclosing) as enclosing:
         await _enter_barrier(task, enclosing)
-        request = {"key": URI, "namespace": task.namespace}
+        request = {"key": URI_KEY, "namespace": task.namespace}
         uri = treeobj.read_val((await enclosing.rpc("kvs.lookup", request))["val"])
     return Path(uri.decode().removeprefix(_LOCAL))
 

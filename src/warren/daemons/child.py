@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 from warren.base.processes import die_with_parent
 from warren.daemons import logs
 
-PARENT: Final = "WARREN_PARENT"
+PARENT_VARIABLE: Final = "WARREN_PARENT"
 """The variable that names a child's parent to it."""
 
 
@@ -18,7 +18,7 @@ def run_child(work: Coroutine[None, None, None]) -> NoReturn:
     """Run a child process's coroutine until it ends, or until SIGTERM, and exit."""
     # Not who the parent is by now: it may have died while this process was still loading, and
     # nothing would ever end the child of the process that has got it then.
-    parent = int(os.environ.pop(PARENT))
+    parent = int(os.environ.pop(PARENT_VARIABLE))
     die_with_parent()
     if os.getppid() != parent:
         work.close()

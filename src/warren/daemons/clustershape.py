@@ -11,8 +11,8 @@ from warren.base.errors import UserMistake
 from warren.journal import files
 from warren.scheduling.topology import Chassis, resource_set_with_graph
 
-CAPACITY: Final = 144 * GIB
-CORES: Final = 4
+DEFAULT_CAPACITY: Final = 144 * GIB
+DEFAULT_CORES: Final = 4
 
 
 class ClusterShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,9 +23,9 @@ class ClusterShape(msgspec.Struct, frozen=True, kw_only=True):
 
     rabbits: int = 2
     computes_per_rabbit: int = 4
-    cores: int = CORES
+    cores: int = DEFAULT_CORES
     """Of each compute node: what the scheduler hands out, whatever the machine has."""
-    capacity: int = CAPACITY
+    capacity: int = DEFAULT_CAPACITY
     """Bytes of flash on each rabbit."""
     flash: Literal["directory", "image", "simulated"] = "directory"
     """What volumes are: directories, or loop devices on a disk image with file systems made; or

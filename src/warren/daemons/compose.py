@@ -90,11 +90,11 @@ ClientWrapper = Callable[[Client], Client]
 class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What the control process is built on."""
 
-    objects: Journal
+    objects_journal: Journal
     """The API server's journal."""
     instance: InstanceDependencies
     mount_prefix: str
-    client: ClientWrapper = lambda client: client
+    wrap_client: ClientWrapper = lambda client: client
     """Wraps the client of each component."""
     container_logs: Logs | None = None
     """What the pods of this machine print, if it runs any."""
@@ -157,7 +157,7 @@ def instance(
     built.bus.register(
         "persistent",
         PersistentService(
-            client, informers, dependencies.clock, storage_table.most_lifetime
+            client, informers, dependencies.clock, storage_table.max_lifetime
         ).methods(),
     )
     tokens = WorkflowTokens(client, lambda job: built.manager.active_job(JobId(job)).job.userid)
@@ -282,7 +282,7 @@ def _validator(
         policy=placement_policy(storage),
         min_allocation=LEAST_ALLOCATION,
         now=clock.now,
-        max_lifetime=storage.most_lifetime,
+        max_lifetime=storage.max_lifetime,
         persistent=instances,
         nodes=instances.nodes,
         directives_of=directives_of,
@@ -319,16 +319,16 @@ def controllers(
     informers: Informers,
     clock: Clock,
     mount_prefix: str,
-    most_lifetime: float | None = None,
+    max_lifetime: float | None = None,
 ) -> list[Reconciler[Any]]:
     """Build the controllers of the storage side, each with a client from `client`.
 
-    `most_lifetime` is for how many seconds persistent storage is kept at most.
+    `max_lifetime` is for how many seconds persistent storage is kept at most.
     """
     return [
         WorkflowController(client(), informers, clock, mount_prefix).reconciler,
         BreakdownController(client(), informers).reconciler,
-        PersistentController(client(), informers, clock, most_lifetime).reconciler,
+        PersistentController(client(), informers, clock, max_lifetime).reconciler,
         StorageController(client(), informers, clock).reconciler,
         AccessController(client(), informers).reconciler,
         SystemController(client(), informers).reconciler,
@@ -362,7 +362,7 @@ def conductor(
     observe(built)
     methods = {
         **jobs.methods(),
-        **storagequeries.methods(jobs.job, built.waiting, built.storage),
+        **storagequeries.methods(jobs.job, built.wait_reasons, built.storage),
     }
     status_reporter = SystemStatusReporter(client, OnlineNodes(handle))
     runnables: dict[str, Runnable] = {
@@ -400,21 +400,21 @@ async def _follow_settings(handle: Handle, conductor: Conductor) -> None:
 
 def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
     """Build the control process: all but the nodes' agents, over the local client."""
-    embedded = apiserver.build(dependencies.objects, dependencies.clock)
+    embedded = apiserver.build(dependencies.objects_journal, dependencies.clock)
     local = LocalClient(embedded.store)
-    informers = Informers(dependencies.client(local), indexes=INDEXES)
-    flux = instance(shape, dependencies.instance, informers, dependencies.client(local))
+    informers = Informers(dependencies.wrap_client(local), indexes=INDEXES)
+    flux = instance(shape, dependencies.instance, informers, dependencies.wrap_client(local))
     reconcilers = controllers(
-        lambda: dependencies.client(local),
+        lambda: dependencies.wrap_client(local),
         informers,
         dependencies.clock,
         dependencies.mount_prefix,
-        dependencies.instance.config.storage.most_lifetime,
+        dependencies.instance.config.storage.max_lifetime,
     )
     if dependencies.metrics is not None:
         dependencies.metrics.watch_controllers(informers, reconcilers)
     methods, conductor_runnables = conductor(
-        dependencies.client(local),
+        dependencies.wrap_client(local),
         informers,
         dependencies.clock,
         flux.handle,
@@ -431,7 +431,7 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
     offload_runnables: dict[str, Runnable] = {}
     if endpoint is not None:
         offload_runnables["copy offload"] = partial(
-            endpoint.serve, dependencies.client(local), informers
+            endpoint.serve, dependencies.wrap_client(local), informers
         )
 
     async def establish() -> None:
@@ -465,7 +465,7 @@ def compose(
     rabbits = {chassis.rabbit for chassis in shape.chassis()}
     system = replace(built.system, runnables=dict(built.system.runnables))
     for node, machine in machines.items():
-        client = dependencies.client(LocalClient(built.api.store))
+        client = dependencies.wrap_client(LocalClient(built.api.store))
         agent = build_agent(client, dependencies.clock, node, machine, is_rabbit=node in rabbits)
         system.runnables.update(agent.runnables)
     return built, system

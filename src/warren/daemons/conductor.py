@@ -239,4 +239,4 @@ class _ConductorProcess:
             metrics.watch_controllers(conductor.informers, ())
             metrics.watch_conductor(conductor)
 
-        return metrics.client(client), observe
+        return metrics.counting_client(client), observe

@@ -32,7 +32,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the controllers' process."""
 
     access: ClusterAccess
-    most_lifetime: float | None = None
+    max_lifetime: float | None = None
     """For how many seconds persistent storage is kept at most."""
     mount_prefix: str
     """Where jobs find their storage on compute nodes."""
@@ -129,7 +129,7 @@ class _Controllers:
         """Called when this process becomes the leader, and when it is not any more."""
         self.informers = Informers(client, indexes=INDEXES)
         self.reconcilers = compose.controllers(
-            lambda: client, self.informers, clock, settings.mount_prefix, settings.most_lifetime
+            lambda: client, self.informers, clock, settings.mount_prefix, settings.max_lifetime
         )
 
     @property

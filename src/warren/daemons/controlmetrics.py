@@ -29,7 +29,7 @@ class ControlMetrics:
             registry=self._registry,
         )
 
-    def client(self, client: Client) -> Client:
+    def counting_client(self, client: Client) -> Client:
         """Return a client that does what `client` does, and is counted."""
         return self._metrics.counting_client(client)
 
@@ -45,7 +45,7 @@ class ControlMetrics:
         """Count what a conductor does, and how long states take."""
         self._metrics.register_reconciler(conductor.reconciler)
         states = self._states
-        conductor.on_state = lambda state, seconds: states.labels(state).observe(seconds)
+        conductor.on_state_ready = lambda state, seconds: states.labels(state).observe(seconds)
 
     def exposition(self) -> bytes:
         """Return all of it, in Prometheus's text format."""

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from warren.base import log
-from warren.base.bytesize import human
+from warren.base.bytesize import format_bytes
 from warren.journal import sqlite
 
-CLUSTER: Final = 8 * 2**20
+CLUSTER_START_BYTES: Final = 8 * 2**20
 """Bytes that the start of a cluster writes at most: records, keys, the logs of SQLite."""
-SERVICE: Final = 256 * 2**10
+SERVICE_START_BYTES: Final = 256 * 2**10
 """Bytes that the start of a service with one journal writes at most."""
 _FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _POLL_INTERVAL: Final = 1.0
@@ -25,7 +25,7 @@ _POLL_INTERVAL: Final = 1.0
 async def wait_for_space(
     directory: Path,
     journals: Iterable[Path],
-    needed: int = CLUSTER,
+    needed: int = CLUSTER_START_BYTES,
     interval: float = _POLL_INTERVAL,
 ) -> None:
     """Return when there is space for a start; if there is none yet, print that first.
@@ -41,7 +41,7 @@ async def wait_for_space(
         return
     message = (
         f"the file system of {directory} is full ({why}): the start goes on when there is room for "
-        f"{human(needed)}"
+        f"{format_bytes(needed)}"
     )
     log.warning("waiting for room", why=why)
     with suppress(OSError):  # it may be a file on the same disk

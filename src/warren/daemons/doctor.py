@@ -54,7 +54,7 @@ class Doctor:
         return [
             *self._busy_findings(users, {**pending.mounts, **pending.volumes}),
             *await self._overdue_findings(audit.overdue_volumes(objects), resources.volumes, users),
-            *audit.orphaned_objects(resources, objects, active),
+            *audit.orphans(resources, objects, active),
         ]
 
     async def remove(self, finding: Finding) -> None:
@@ -164,7 +164,7 @@ async def list_examined(client: Client) -> dict[Kind, list[Object]]:
 
 async def examine_running(state: StateDir, *, repair: bool) -> tuple[list[Finding], list[str]]:
     """Examine a cluster that runs; return what was found, and what could not be given back."""
-    shape, status = clustershape.load(state.shape), state.status()
+    shape, status = clustershape.load(state.shape_file), state.status()
     assert shape is not None
     assert status is not None
     nodes = Nodes(state, shape, isolated=status["isolated"])

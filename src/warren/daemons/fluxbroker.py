@@ -82,7 +82,7 @@ def running(directory: Path, state: StateDir) -> Iterator[Flux]:
 
     Raises UserMistake where it does not start.
     """
-    shape = clustershape.load(state.shape)
+    shape = clustershape.load(state.shape_file)
     assert shape is not None
     directory.mkdir(mode=0o700)
     plugins = _build_plugins(directory / "plugins")

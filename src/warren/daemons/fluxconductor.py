@@ -170,7 +170,7 @@ class _BrokerConductor:
 
     def methods(self) -> Methods:
         queries = storagequeries.methods(
-            self._jobs.job, self.conductor.waiting, self.conductor.storage
+            self._jobs.job, self.conductor.wait_reasons, self.conductor.storage
         )
         tokens = WorkflowTokens(self._client, self._user_of)
         return {**self._jobs.methods(), **queries, **tokens.methods()}

@@ -47,7 +47,7 @@ class InstanceDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What an instance is built on."""
 
     clock: Clock
-    jobs: Journal
+    kvs_journal: Journal
     """The KVS's journal."""
     launcher: LauncherFactory
     commands: Commands
@@ -94,7 +94,7 @@ def assemble(
     bus = Bus(owner)
     handle = bus.handle()
     quota = Quota(config.kvs.user_limit, dependencies.free_bytes)
-    kvs = Kvs(dependencies.jobs, owner, config.content.hash, quota=quota)
+    kvs = Kvs(dependencies.kvs_journal, owner, config.content.hash, quota=quota)
     barriers = Barriers()
     manager = JobManager(kvs, clock, handle, config)
     scheduler = JobScheduler(kvs, clock, graph, manager.alloc_response, config.sched)

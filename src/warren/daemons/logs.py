@@ -100,7 +100,7 @@ def configure(output: TextIO = sys.stderr) -> None:
     lock, lossy_output = Lock(), ignore_write_errors(output)
 
     def write(level: str, values: Mapping[str, object]) -> None:
-        line = log.line(level, values) + "\n"
+        line = log.logfmt_line(level, values) + "\n"
         with lock:
             lossy_output.write(line)
             lossy_output.flush()

@@ -98,14 +98,14 @@ class Nodes:
         with suppress(OSError):
             machine_hosts = Path("/etc/hosts").read_text(errors="replace")
         lines = [f"{self._address(rabbit)} {rabbit}" for rabbit in self._rabbits]
-        self._state.hosts.write_text("\n".join([machine_hosts.rstrip("\n"), *lines, ""]))
-        self._state.hosts.chmod(0o644)
+        self._state.hosts_file.write_text("\n".join([machine_hosts.rstrip("\n"), *lines, ""]))
+        self._state.hosts_file.chmod(0o644)
 
     def namespace(self, node: str) -> Namespace:
         """Return a node's mount namespace, the same one each time."""
         if node not in self._namespaces:
             self._namespaces[node] = Namespace(
-                self._state.nodes / node, self._state.mounts, self._state.hosts
+                self._state.nodes / node, self._state.mounts, self._state.hosts_file
             )
         return self._namespaces[node]
 
@@ -198,7 +198,7 @@ class Nodes:
 
     async def suspects_of_volume(self, rabbit: str, name: str) -> list[Process]:
         """Return the processes that may use a volume without being seen to. Raises NodeTrouble."""
-        return await self._block_flash.suspects(rabbit, name) if self._disks else []
+        return await self._block_flash.processes_of_owner(rabbit, name) if self._disks else []
 
     async def users_of_mount(self, node: str, path: str) -> list[Process]:
         """Return the processes with something open on what is mounted on a node."""

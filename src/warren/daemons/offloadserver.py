@@ -14,7 +14,7 @@ from warren.dws.offload import progress
 from warren.dws.offload.requests import (
     BAD_REQUEST,
     CONFLICT,
-    LARGEST,
+    MAX_BODY_SIZE,
     UNAUTHORIZED,
     UNAVAILABLE,
     VERSION,
@@ -53,7 +53,7 @@ class OffloadServer:
 
     def app(self) -> web.Application:
         """Return it as an application, which serves for as long as this one."""
-        app = web.Application(client_max_size=LARGEST)
+        app = web.Application(client_max_size=MAX_BODY_SIZE)
         app.router.add_route("*", "/{path:.*}", self._answer)
         return app
 
@@ -66,7 +66,7 @@ class OffloadServer:
             response = _text(str(refusal), refusal.status)
             return _close_after(response) if refusal.status == UNAUTHORIZED else response
         except web.HTTPRequestEntityTooLarge:
-            return _text(f"a request has {LARGEST} bytes at most", 413)
+            return _text(f"a request has {MAX_BODY_SIZE} bytes at most", 413)
         except Retryable as error:
             log.warning("request put off", path=request.path, reason=str(error))
             return _text(f"the cluster cannot answer now: {error}", UNAVAILABLE)

@@ -16,7 +16,7 @@ from warren.daemons.statedir import StateDir
 def main() -> None:
     """Enter the node, and become the program. Raises OSError, and NodeTrouble."""
     state = StateDir(Path(sys.argv[1]))
-    shape = clustershape.load(state.shape)
+    shape = clustershape.load(state.shape_file)
     assert shape is not None
     hosts = [host for each in shape.chassis() for host in each.hosts]
     Nodes(state, shape, isolated=True).enter(hosts[int(os.environ["PMI_RANK"])])

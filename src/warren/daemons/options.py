@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NoReturn
 
 import msgspec
 
-from warren.base.bytesize import human
+from warren.base.bytesize import format_bytes
 from warren.base.errors import UserMistake
 from warren.daemons.clustershape import ClusterShape
 
@@ -43,7 +43,7 @@ class RequestedOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ExistingCluster(msgspec.Struct, frozen=True, kw_only=True):
     """What there is of a cluster when it is started again."""
 
-    volumes: Callable[[], Mapping[str, int]] = dict
+    count_volumes: Callable[[], Mapping[str, int]] = dict
     """Looks how many volumes each rabbit has, for those that have any."""
     shells_alive: bool = False
     """Whether its shells have outlived it."""
@@ -85,7 +85,7 @@ def cluster_shape(
             f"{option}: jobs of this cluster still run as they were started: end them with "
             "'warren down' first."
         )
-    if previous.agents and not shape.agents and (volumes := existing.volumes()):
+    if previous.agents and not shape.agents and (volumes := existing.count_volumes()):
         rabbit = min(volumes)
         raise UserMistake(
             f"--no-agents: {rabbit} still has volumes of jobs, which the agents of this cluster "
@@ -97,7 +97,7 @@ def cluster_shape(
         if previous.devices.get(rabbit) != shape.devices.get(rabbit)
     }
     if shape.capacity < previous.capacity or rabbits_with_new_device:
-        _check_empty(previous, shape, rabbits_with_new_device, existing.volumes())
+        _check_empty(previous, shape, rabbits_with_new_device, existing.count_volumes())
     return shape
 
 
@@ -177,7 +177,7 @@ def _check_empty(
         location = f"on {previous.devices.get(rabbit, 'its image')}"
     else:
         option = f"--rabbit-capacity {shape.capacity // 2**30}GiB"
-        location = f"in {human(previous.capacity)}"
+        location = f"in {format_bytes(previous.capacity)}"
     count = volumes[rabbit]
     raise UserMistake(
         f"{option}: {rabbit} still has {count} {'volume' if count == 1 else 'volumes'} of jobs "

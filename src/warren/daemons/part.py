@@ -28,7 +28,7 @@ from warren.instance.exec.execution import Launcher
 from warren.instance.exec.launcher import RemoteLauncher
 from warren.instance.users import user_exists
 from warren.journal import Journal, files
-from warren.journal.sqlite import RESERVE, SqliteJournal
+from warren.journal.sqlite import RESERVE_BYTES, SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -44,39 +44,39 @@ async def api(state: StateDir, shape: ClusterShape, port: int | None = None) -> 
     endpoint = apiserver.open_endpoint(state, port, apiserver.components(shape))
 
     async def establish(client: Client) -> None:
-        await apiserver.establish(client, shape, config.load(state.config).daemons)
+        await apiserver.establish(client, shape, config.load(state.config_file).daemons)
 
     await apiserver.run(state, endpoint, establish)
 
 
 async def controllers(state: StateDir, shape: ClusterShape) -> None:
     """Run the controllers of the storage side."""
-    access = kubeconfig.load(state.user(users.CONTROLLERS))
-    max_lifetime = config.load(state.config).storage.most_lifetime
+    access = kubeconfig.load(state.user_kubeconfig(users.CONTROLLERS))
+    max_lifetime = config.load(state.config_file).storage.max_lifetime
     settings = controller_manager.Settings(
-        access=access, mount_prefix=str(state.mounts), most_lifetime=max_lifetime
+        access=access, mount_prefix=str(state.mounts), max_lifetime=max_lifetime
     )
     await controller_manager.run(settings)
 
 
 async def conductor(state: StateDir, shape: ClusterShape) -> None:
     """Run the conductor."""
-    access = kubeconfig.load(state.user(users.CONDUCTOR))
+    access = kubeconfig.load(state.user_kubeconfig(users.CONDUCTOR))
     await conductors.run(conductors.Settings(access=access, instance=state.socket))
 
 
 async def copy_offload(state: StateDir, shape: ClusterShape) -> None:
     """Be the service that running jobs ask for copies."""
-    access = kubeconfig.load(state.user(users.OFFLOAD))
+    access = kubeconfig.load(state.user_kubeconfig(users.OFFLOAD))
     await offloads.run(offloads.Settings(access=access, endpoint=offloads.open_endpoint(state)))
 
 
 async def instance(state: StateDir, shape: ClusterShape) -> None:
     """Run the instance."""
     async with http.connect(
-        kubeconfig.load(state.user(users.INSTANCE)), component="instance"
+        kubeconfig.load(state.user_kubeconfig(users.INSTANCE)), component="instance"
     ) as client:
-        with SqliteJournal(state.jobs, RESERVE) as jobs:
+        with SqliteJournal(state.jobs_journal, RESERVE_BYTES) as jobs:
             informers = Informers(client, indexes=INDEXES)
             dependencies = instance_dependencies(state, jobs)
             flux = compose.instance(shape, dependencies, informers, client)
@@ -96,15 +96,15 @@ def instance_dependencies(state: StateDir, jobs: Journal) -> InstanceDependencie
     """Return what the cluster's instance is built on."""
     return InstanceDependencies(
         clock=SystemClock(),
-        jobs=jobs,
+        kvs_journal=jobs,
         launcher=remote_launcher,
         commands=ProcessCommands(
             state.process_mark, lambda node: _nsenter_command(state, node), state.uri
         ),
         owner=os.geteuid(),
-        config=config.load(state.config),
+        config=config.load(state.config_file),
         free_bytes=lambda: diskspace.free_bytes(state.path),
-        save_config=lambda text: asyncio.to_thread(files.replace, state.config, text.encode()),
+        save_config=lambda text: asyncio.to_thread(files.replace, state.config_file, text.encode()),
     )
 
 
@@ -145,7 +145,7 @@ PARTS: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
 
 async def main(state: StateDir, name: str, *ports: int) -> None:
     """Run a part until cancelled."""
-    shape = clustershape.load(state.shape)
+    shape = clustershape.load(state.shape_file)
     assert shape is not None
     await PARTS[name](state, shape, *ports)
 

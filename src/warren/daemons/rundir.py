@@ -52,7 +52,7 @@ def prepare(state: StateDir, config: Config) -> None:
 def release(state: StateDir) -> None:
     """Unmount what bounds them, when no job runs any more."""
     try:
-        path = directory(state, configuration.load(state.config))
+        path = directory(state, configuration.load(state.config_file))
     except UserMistake:
         path = state.tmp
     if os.geteuid() == 0:

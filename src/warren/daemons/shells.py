@@ -60,7 +60,7 @@ class NodeShell:
             self._nodes.enter(start.host)
             userlimits.raise_oom_score()
             return None
-        settings = config.load(self._state.config)
+        settings = config.load(self._state.config_file)
         if not settings.access.allow_guest_user:
             # It could not reach the instance, and would try for ever.
             raise imp.IdentityRefused(
@@ -151,13 +151,13 @@ async def _run_shell(
 
 def main(state: StateDir, *, isolated: bool) -> int:
     """Run the parent until SIGTERM, unless there is one already."""
-    shape = clustershape.load(state.shape)
+    shape = clustershape.load(state.shape_file)
     assert shape is not None
     nodes = Nodes(state, shape, isolated=isolated)
     with suppress(NotInstalled):
         munge.load()  # once, for all who are forked
     # What is configured later holds for another parent: running jobs have theirs where they are.
-    settings = config.load(state.config)
+    settings = config.load(state.config_file)
     jobs_directory = rundir.directory(state, settings)
     sys.stderr = logs.ignore_write_errors(sys.stderr)
     try:

@@ -31,28 +31,28 @@ class StateDir:
         self.path = path.absolute()
 
     @property
-    def shape(self) -> Path:
+    def shape_file(self) -> Path:
         # The name that it has had from the first: state directories outlive versions.
         return self.path / "site.json"
 
     @property
-    def config(self) -> Path:
+    def config_file(self) -> Path:
         """The instance's configuration, as `warren up` was last given one."""
         return self.path / "config.toml"
 
     @property
-    def objects(self) -> Path:
+    def objects_journal(self) -> Path:
         return self.path / "objects.db"
 
     @property
-    def jobs(self) -> Path:
+    def jobs_journal(self) -> Path:
         return self.path / "jobs.db"
 
     @property
     def kubeconfig(self) -> Path:
         return self.path / "kubeconfig"
 
-    def user(self, name: str) -> Path:
+    def user_kubeconfig(self, name: str) -> Path:
         """The kubeconfig of one of the cluster's own users."""
         return self.path / "users" / f"{name.rpartition(':')[2]}.kubeconfig"
 
@@ -114,7 +114,7 @@ class StateDir:
         return self.path / "pods"
 
     @property
-    def hosts(self) -> Path:
+    def hosts_file(self) -> Path:
         """What /etc/hosts says on the nodes."""
         return self.path / "hosts"
 
@@ -164,7 +164,7 @@ class StateDir:
     @property
     def is_new(self) -> bool:
         """Whether nothing says yet what the cluster is."""
-        return not os.path.exists(self.shape)
+        return not os.path.exists(self.shape_file)
 
     def prepare(self) -> None:
         """Make the directory, for its owner alone. Raises UserMistake where that cannot be."""
@@ -197,10 +197,12 @@ class StateDir:
         """
         if self.shells_lock.is_dir():
             raise UserMistake(f"{self.shells_lock} is a directory, and is to be a file: remove it.")
-        if not self.shape.exists() and any(map(sqlite.was_made, (self.objects, self.jobs))):
+        if not self.shape_file.exists() and any(
+            map(sqlite.was_made, (self.objects_journal, self.jobs_journal))
+        ):
             raise UserMistake(
-                f"{self.shape} is missing, and the state directory is not new: restore it from a "
-                "copy, or begin anew with another state directory."
+                f"{self.shape_file} is missing, and the state directory is not new: restore it "
+                "from a copy, or begin anew with another state directory."
             )
 
     def set_guest_access(self, *, guests: bool) -> None:

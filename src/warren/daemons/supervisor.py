@@ -13,7 +13,7 @@ import msgspec
 
 from warren.base import log
 from warren.daemons import logs
-from warren.daemons.child import PARENT
+from warren.daemons.child import PARENT_VARIABLE
 from warren.daemons.statedir import lock_holder
 
 _RESTART_DELAY: Final = 1.0
@@ -90,7 +90,7 @@ async def _start(child: Child, variables: Mapping[str, str] = {}) -> asyncio.sub
 
 
 async def _run_once(child: Child) -> int:
-    process = await _start(child, {PARENT: str(os.getpid())})
+    process = await _start(child, {PARENT_VARIABLE: str(os.getpid())})
     try:
         return await process.wait()
     finally:

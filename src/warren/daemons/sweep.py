@@ -162,7 +162,7 @@ def _processes_on_nodes(state: StateDir) -> list[int]:
 
 
 def _nodes(state: StateDir) -> Nodes | None:
-    shape = clustershape.load(state.shape)
+    shape = clustershape.load(state.shape_file)
     return Nodes(state, shape, isolated=True) if shape is not None else None
 
 

@@ -35,7 +35,7 @@ from warren.dws import kinds
 from warren.dws.node import NodeTrouble
 from warren.dws.offload import copyservice
 from warren.instance import config
-from warren.journal.sqlite import RESERVE, SqliteJournal
+from warren.journal.sqlite import RESERVE_BYTES, SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client, NotFound, Unavailable
 from warren.kube.kubeconfig import ClusterAccess
@@ -61,7 +61,7 @@ class RunningCluster(msgspec.Struct, frozen=True, kw_only=True):
     why_not_isolated: str | None
     why_no_images: str | None
     """Why the flash is directories."""
-    config: Path
+    config_file: Path
     """The file that is reloaded."""
 
 
@@ -87,7 +87,7 @@ async def up(
     try:
         with hold_lock(state.lock):
             state.check_complete()
-            await diskspace.wait_for_space(state.path, (state.objects, state.jobs))
+            await diskspace.wait_for_space(state.path, (state.objects_journal, state.jobs_journal))
             await _run(state, requested, config_file, on_ready, metrics_socket)
     except BlockingIOError:
         raise UserMistake(
@@ -147,7 +147,7 @@ async def _decide(
         previous,
         requested,
         ExistingCluster(
-            volumes=lambda: _count_volumes(state, previous),
+            count_volumes=lambda: _count_volumes(state, previous),
             shells_alive=lock_holder(state.shells_lock) is not None,
             why_no_images=why_no_images,
         ),
@@ -179,14 +179,14 @@ async def _run(
     metrics_socket: socket.socket | None,
 ) -> None:
     state.status_file.unlink(missing_ok=True)
-    decision = await _decide(state, clustershape.load(state.shape), requested, metrics_socket)
+    decision = await _decide(state, clustershape.load(state.shape_file), requested, metrics_socket)
     shape, isolated = decision.shape, decision.isolated
     # What cannot be is not remembered: all of that was refused before anything is written.
     with private_umask():
         if config_file is not None:
-            config.install(config_file, state.config)
-        clustershape.save(state.shape, shape)
-    settings = config.load(state.config)
+            config.install(config_file, state.config_file)
+        clustershape.save(state.shape_file, shape)
+    settings = config.load(state.config_file)
     state.set_guest_access(guests=settings.access.allow_guest_user)
     rundir.prepare(state, settings)
     Nodes(state, shape, isolated=isolated).write_hosts()
@@ -195,10 +195,10 @@ async def _run(
         isolated=isolated,
         why_not_isolated=decision.why_not_isolated,
         why_no_images=decision.why_no_images,
-        config=config_file or state.config,
+        config_file=config_file or state.config_file,
     )
     stopped = _stop_event()
-    _on_hangup(state, cluster.config, stopped)
+    _on_hangup(state, cluster.config_file, stopped)
     refused = False
     try:
         if shape.separate:
@@ -228,15 +228,15 @@ async def _run_together(
     """Run all parts in this process but the nodes' agents and the shells."""
     endpoint = apiserver.open_endpoint(state, port, apiserver.components(cluster.shape))
     with (
-        SqliteJournal(state.objects, RESERVE) as objects,
-        SqliteJournal(state.jobs, RESERVE) as jobs,
+        SqliteJournal(state.objects_journal, RESERVE_BYTES) as objects,
+        SqliteJournal(state.jobs_journal, RESERVE_BYTES) as jobs,
     ):
         # All that is read from the journals stays: to look for garbage in it takes half as
         # long again as to read it.
         gc.disable()
         dependencies = instance_dependencies(state, jobs)
         control_dependencies = ControlDependencies(
-            objects=objects,
+            objects_journal=objects,
             instance=dependencies,
             mount_prefix=str(state.mounts),
             container_logs=endpoint.logs,
@@ -251,7 +251,7 @@ async def _run_together(
 
             metrics = ControlMetrics()
             control_dependencies = replace(
-                control_dependencies, client=metrics.client, metrics=metrics
+                control_dependencies, wrap_client=metrics.counting_client, metrics=metrics
             )
         built = control(cluster.shape, control_dependencies)
         built.system.runnables["api server"] = lambda: endpoint.serve(
@@ -289,12 +289,12 @@ async def _run_separate(
     stopped: asyncio.Event,
 ) -> None:
     """Run a process for each part, and none in this one (`--separate`)."""
-    for stale in state.user("").parent.glob("*.kubeconfig"):
+    for stale in state.user_kubeconfig("").parent.glob("*.kubeconfig"):
         stale.unlink()
     async with _children([supervisor.supervise(_part_child(state, "apiserver", port))]):
         access = await _wait_api_ready(state)
         left_out = {"apiserver"} | (set() if cluster.shape.conductor else {"conductor"})
-        if copyservice.REQUIRES_WORD in config.load(state.config).daemons:
+        if copyservice.REQUIRES_WORD in config.load(state.config_file).daemons:
             left_out.add("copy-offload")
         other_parts = [
             supervisor.supervise(_part_child(state, name)) for name in PARTS if name not in left_out
@@ -327,7 +327,7 @@ async def _announce_until_stopped(
             server=url,
             isolated=cluster.isolated,
             flash=cluster.shape.flash,
-            config=str(cluster.config),
+            config=str(cluster.config_file),
             why_no_images=cluster.why_no_images,
         )
     )

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from warren.base.bytesize import human
+from warren.base.bytesize import format_bytes
 from warren.base.objects import Key, Kind, Object, Remove, key_of
 from warren.dws import kinds, labels
 from warren.dws.node import IN_USE_SEVERITY
@@ -18,7 +18,7 @@ from warren.dws.objects.assignments import Computes
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.dws.objects.workflows import Workflow
-from warren.dws.storage.nnfstorage import volume, volume_size
+from warren.dws.storage.nnfstorage import volume_name, volume_size
 from warren.rfc import hostlist
 
 OWNERS = (kinds.WORKFLOW, kinds.PERSISTENT_INSTANCE, kinds.SYSTEM_STORAGE, kinds.STORAGE)
@@ -92,7 +92,7 @@ class PendingRemoval(msgspec.Struct, frozen=True, kw_only=True):
     mounts: Mapping[tuple[str, str], int]
 
 
-def orphaned_objects(
+def orphans(
     on_nodes: NodeInventory, objects: Mapping[Kind, Sequence[Object]], active: Collection[str]
 ) -> list[Finding]:
     """Return all that nothing owns: objects come in the order in which they are to be removed.
@@ -170,7 +170,7 @@ def unrequested_resources(
         for rabbit, device in sorted(on_nodes.devices)
     ]
     requested_volumes = {
-        volume(share, number)
+        volume_name(share, number)
         for share in (
             read(each, NnfNodeStorage) for each in objects.get(kinds.NNF_NODE_STORAGE, ())
         )
@@ -191,7 +191,7 @@ def pending_removal(objects: Mapping[Kind, Sequence[Object]]) -> PendingRemoval:
     mounts = [read(each, ClientMount) for each in objects[kinds.CLIENT_MOUNT]]
     return PendingRemoval(
         volumes={
-            volume(share, number): share.spec.user_id
+            volume_name(share, number): share.spec.user_id
             for share in shares
             if share.metadata.deleting
             for number in range(share.spec.count)
@@ -236,7 +236,7 @@ def overdue_volumes(objects: Mapping[Kind, Sequence[Object]]) -> list[OverdueVol
         overdue.append(
             OverdueVolumes(
                 rabbit=share.metadata.namespace,
-                names=[volume(share, number)[1] for number in range(share.spec.count)],
+                names=[volume_name(share, number)[1] for number in range(share.spec.count)],
                 size=volume_size(
                     share, read(block_storage, NnfNodeBlockStorage) if block_storage else None, 0
                 ),
@@ -264,9 +264,9 @@ def overdue_finding(overdue: OverdueVolumes, name: str, user: str, candidates: s
         where=overdue.rabbit,
         name=name,
         why=(
-            f"{human(overdue.size)} of {user} (user {overdue.userid}{of_job}) are to go, and no "
-            f"process is seen to keep them: {overdue.reason}. End the processes of {user} on "
-            f"{where}, or restart these nodes{hint}"
+            f"{format_bytes(overdue.size)} of {user} (user {overdue.userid}{of_job}) are to go, "
+            f"and no process is seen to keep them: {overdue.reason}. End the processes of {user} "
+            f"on {where}, or restart these nodes{hint}"
         ),
     )
 

@@ -39,11 +39,11 @@ class Binding(msgspec.Struct, frozen=True):
     exceptions: Mapping[Phase, str]
     """The types of exception for jobs that cannot go on, by phase."""
 
-    def workflow(self, job_id: int) -> Key:
+    def workflow_key(self, job_id: int) -> Key:
         """Return the key of a job's Workflow."""
         return Key(kinds.DEFAULT_NAMESPACE, f"{self.prefix}{job_id}")
 
-    def job(self, workflow_name: str) -> int | None:
+    def job_id(self, workflow_name: str) -> int | None:
         """Return the job that a Workflow of such a name is for; None if it is another's."""
         number = workflow_name.removeprefix(self.prefix)
         is_ours = workflow_name.startswith(self.prefix) and number.isascii() and number.isdecimal()

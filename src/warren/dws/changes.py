@@ -10,7 +10,7 @@ from warren.dws.node import LUSTRE
 from warren.dws.objects.workflows import State
 
 
-def has_reached_desired_state(workflow: Object) -> bool:
+def has_nothing_to_decide(workflow: Object) -> bool:
     """Return whether `driver.decide` has nothing to say until a Workflow itself changes.
 
     It is ready in the state that it is asked for. In Proposal it still loses and gets back what

@@ -39,9 +39,9 @@ with another one in a command line, it would make it elsewhere, again and again.
 _VARIABLE_PATTERN: Final = re.compile(r"\$DEVICE_NUM-[12](?![0-9])|\$[A-Z][A-Z0-9_]*")
 _OPERATOR_CHARACTERS: Final = frozenset("();<>|&")
 
-BLOCK: Final = "blockDeviceCommands"
-FILE_SYSTEM: Final = "fileSystemCommands"
-USER: Final = "userCommands"
+BLOCK_DEVICE_COMMANDS: Final = "blockDeviceCommands"
+FILE_SYSTEM_COMMANDS: Final = "fileSystemCommands"
+USER_COMMANDS: Final = "userCommands"
 
 
 def is_variable(name: str) -> bool:

@@ -177,7 +177,7 @@ def _base64url(content: bytes) -> bytes:
     return base64.urlsafe_b64encode(content).rstrip(b"=")
 
 
-def key_of(workflow: Workflow, secret: Object) -> bytes | None:
+def signing_key(workflow: Workflow, secret: Object) -> bytes | None:
     """Return the key that a Secret has; None where it has none, or is not the Workflow's."""
     pem = (secret.get("data") or {}).get(_KEY_ENTRY)
     if not pem or not _is_own(workflow, secret):

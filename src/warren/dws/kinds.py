@@ -87,7 +87,7 @@ ALL: Final = (
 FOR_WORKLOAD_MANAGERS: Final = (BREAKDOWN, SERVERS, COMPUTES)
 """What of a Workflow its workload manager reads and fills in."""
 
-DEPENDENTS: Final = (
+DELETED_WITH_WORKFLOW: Final = (
     *FOR_WORKLOAD_MANAGERS,
     NNF_STORAGE_PROFILE,
     COPY_PROFILE,

@@ -71,7 +71,7 @@ def nodes_of(servers_set: ServersSet, configuration: SystemConfiguration) -> lis
     ]
 
 
-def existing_storage(
+def existing_storage_constraints(
     breakdowns: Iterable[DirectiveBreakdown],
 ) -> dict[Key, list[LocationConstraint]]:
     """Return what breakdowns say of node-local storage that they do not make, by its Servers.
@@ -99,11 +99,11 @@ def allowed_nodes(
 ) -> tuple[str, ...] | None:
     """Return the nodes that have an allocation of all node-local storage; None for all nodes.
 
-    `servers` are those that `existing_storage` names. Raises Fault where some are gone, and where
-    no node has all of the storage.
+    `servers` are those that `existing_storage_constraints` names. Raises Fault where some are gone,
+    and where no node has all of the storage.
     """
     allowed: list[str] | None = None
-    for key, constraints in existing_storage(breakdowns).items():
+    for key, constraints in existing_storage_constraints(breakdowns).items():
         if key not in servers or configuration is None:
             raise Fault(f"persistent storage {key.name!r} is gone", type="User")
         for constraint in constraints:

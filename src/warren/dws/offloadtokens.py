@@ -60,7 +60,7 @@ def workflow_of(token: str) -> Key | None:
 
 def is_valid(token: str, workflow: Workflow, secret: Object) -> bool:
     """Return whether a token is the Workflow's, by the Secret with its key."""
-    parts, key = _parts(token), containerauth.key_of(workflow, secret)
+    parts, key = _parts(token), containerauth.signing_key(workflow, secret)
     if parts is None or key is None or workflow_of(token) != workflow.metadata.key:
         return False
     signed_part = token.rpartition(".")[0].encode()

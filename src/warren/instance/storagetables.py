@@ -76,7 +76,7 @@ class Storage(Table, frozen=True):
             )
 
     @property
-    def most_lifetime(self) -> float | None:
+    def max_lifetime(self) -> float | None:
         """Seconds for which persistent storage is kept at most."""
         return None if self.persistent_max is None else tables.seconds(self.persistent_max)
 

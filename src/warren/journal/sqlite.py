@@ -35,7 +35,7 @@ from warren.journal import ROW_BYTES, JournalBroken, JournalFull, rows
 
 T = TypeVar("T")
 
-SCHEMA: Final = 2
+SCHEMA_VERSION: Final = 2
 """The version of the file's layout. A newer one is refused; 1 had the journal alone."""
 
 _LENGTH_BYTES: Final = 4
@@ -43,7 +43,7 @@ _CHECKPOINT_PAGES: Final = 4000
 """Pages of the log, of 4 KiB, after which it is carried over into the file."""
 _DELETE_BATCH: Final = 16
 """Rows that are deleted at once."""
-RESERVE: Final = 16 * 2**20
+RESERVE_BYTES: Final = 16 * 2**20
 """Bytes that a service sets aside: the end of a job takes some ten thousand."""
 
 _NO_ROOM: Final = frozenset(
@@ -293,10 +293,10 @@ def _sync(directory: Path) -> None:
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > SCHEMA:
+    if version > SCHEMA_VERSION:
         raise UserMistake(
             f"{path} was written by a newer Warren (layout {version}, and this one reads "
-            f"{SCHEMA}): upgrade, or choose another state directory."
+            f"{SCHEMA_VERSION}): upgrade, or choose another state directory."
         )
     if version == 0 and was_made(path):
         raise UserMistake(_lost_file_message(path, "has nothing in it"))
@@ -305,7 +305,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     # Commits wait while the log is carried over into the file: a fourth as often as SQLite does
     # it, for 16 MiB of log.
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-    if version == SCHEMA:
+    if version == SCHEMA_VERSION:
         return
     # All or nothing: what says its version is whole.
     with connection as transaction:
@@ -323,7 +323,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         transaction.execute("CREATE TABLE IF NOT EXISTS turn (number INTEGER, after INTEGER)")
         if transaction.execute("SELECT count(*) FROM turn").fetchone() == (0,):
             transaction.execute("INSERT INTO turn VALUES (0, 0)")
-        transaction.execute(f"PRAGMA user_version = {SCHEMA}")
+        transaction.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _pack(records: Sequence[bytes]) -> bytes:

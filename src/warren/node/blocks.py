@@ -300,7 +300,7 @@ class BlockFlash:
         """Return the processes that are seen to use a volume. Raises NodeTrouble."""
         return await in_thread(users_of_devices, await self._disk(group).devices(name))
 
-    async def suspects(self, group: str, name: str) -> list[Process]:
+    async def processes_of_owner(self, group: str, name: str) -> list[Process]:
         """Return the processes of a volume's user, if it has a device. Raises NodeTrouble.
 
         Any of them may keep the volume without being seen to. Root's are not suspected.

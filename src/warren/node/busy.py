@@ -11,7 +11,7 @@ from warren.dws.node import InUse
 from warren.node.threads import in_thread
 from warren.node.usage import Process, describe, leaving_out_others, send_signal
 
-SECONDS: Final = 30.0
+GRACE_SECONDS: Final = 30.0
 """How long something may be in use before it is taken away, unless it is said otherwise."""
 
 BusyPolicy = Literal["kill", "keep"]
@@ -25,7 +25,11 @@ class GracePeriod:
     """Waits a bounded time for what is in use; then ends those processes that may be ended."""
 
     def __init__(
-        self, *, seconds: float = SECONDS, policy: BusyPolicy = "kill", clock: Clock | None = None
+        self,
+        *,
+        seconds: float = GRACE_SECONDS,
+        policy: BusyPolicy = "kill",
+        clock: Clock | None = None,
     ) -> None:
         """What is busy is left alone for `seconds`, counted from when it was first found so."""
         self._seconds = seconds

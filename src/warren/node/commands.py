@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from warren.dws.node import NodeTrouble
 
-SECONDS: Final = 20.0
+COMMAND_TIMEOUT: Final = 20.0
 """How long a command may take unless it is said otherwise."""
 
 _LAST_CHARACTERS: Final = 4000
@@ -41,7 +41,11 @@ class CommandFailed(NodeTrouble):
 
 
 async def run(
-    argv: Sequence[str], *, seconds: float = SECONDS, merged: bool = False, text: str | None = None
+    argv: Sequence[str],
+    *,
+    seconds: float = COMMAND_TIMEOUT,
+    merged: bool = False,
+    text: str | None = None,
 ) -> str:
     """Run a command and return its standard output, with standard error if `merged`.
 

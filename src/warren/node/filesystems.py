@@ -9,7 +9,7 @@ import msgspec
 from warren.base.errors import UserMistake
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import FILE_SYSTEM_TYPES, NodeTrouble, Volume
-from warren.node.flash import SUBSTITUTE, Source
+from warren.node.flash import OTHER_TYPE, Source
 
 PROTO: Final = "{proto}"
 """Stands in a command for the path of a file with the kind's `proto` text."""
@@ -217,7 +217,7 @@ def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[s
     """
     device = source.arguments[-1]
     arguments = None
-    if source.type != SUBSTITUTE or source.is_file:
+    if source.type != OTHER_TYPE or source.is_file:
         values = {"$DEVICE": device, "$MOUNT_PATH": path}
         for side in ("rabbit", "compute"):
             arguments = arguments or profile_arguments(
@@ -235,6 +235,6 @@ def source(file_system: str, device: str, cluster: DlmCluster | None = None) -> 
     kind = _type_of(file_system, cluster)
     if kind.is_raw:
         return Source(("--bind", device), is_file=True)
-    mount_type = kind.type if kind.type == file_system else SUBSTITUTE
+    mount_type = kind.type if kind.type == file_system else OTHER_TYPE
     arguments = ("-t", kind.type, "-o", kind.options, device)
     return Source(arguments, type=mount_type, options=kind.options)

@@ -8,7 +8,7 @@ import msgspec
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
 
-SUBSTITUTE: Final = ""
+OTHER_TYPE: Final = ""
 """The type of what stands in for the volume's own type: what a profile says does not fit it."""
 
 
@@ -19,7 +19,7 @@ class Source(msgspec.Struct, frozen=True):
     """Everything but the mount point."""
     is_file: bool = False
     """Whether the mount point is a file, and not a directory."""
-    type: str = SUBSTITUTE
+    type: str = OTHER_TYPE
     """As which mount(8) knows it."""
     options: str = ""
     """What it is mounted with, whatever a profile says."""

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from warren.base.bytesize import GIB, MIB, human
+from warren.base.bytesize import GIB, MIB, format_bytes
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import commands, loops, probing
@@ -245,10 +245,10 @@ class LoopDisk:
         free = file_system.f_bavail * file_system.f_frsize
         if free - size < self._headroom:
             raise NodeTrouble(
-                f"no room for {human(volume.size)}: its image is on the file system of "
-                f"{self._directory}, which has {human(free)} left and keeps "
-                f"{human(self._headroom)} free. Make room there, or submit again when other jobs "
-                "have ended"
+                f"no room for {format_bytes(volume.size)}: its image is on the file system of "
+                f"{self._directory}, which has {format_bytes(free)} left and keeps "
+                f"{format_bytes(self._headroom)} free. Make room there, or submit again when "
+                "other jobs have ended"
             )
 
     def _space(self) -> Space:

@@ -60,8 +60,8 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True):
     """One connection to a subsystem."""
 
     name: str
-    subsystem: str
-    host: str
+    subsystem_nqn: str
+    host_nqn: str
     state: str
     model: str = ""
 
@@ -105,7 +105,7 @@ def connections_of_node(controllers: Iterable[Controller], node: str) -> list[Co
     return [
         each
         for each in controllers
-        if each.host == own_nqn and each.model.startswith(_MODEL_PREFIX)
+        if each.host_nqn == own_nqn and each.model.startswith(_MODEL_PREFIX)
     ]
 
 
@@ -184,9 +184,9 @@ class Host:
     async def disconnect_unused(self) -> None:
         """Let go of all volumes of rabbits that are not mounted. Not while others connect."""
         for each in connections_of_node(self._all_connections(), self._node):
-            devices = [f"/dev/{name}" for name in self._block_devices(each.subsystem)]
+            devices = [f"/dev/{name}" for name in self._block_devices(each.subsystem_nqn)]
             if not await in_thread(are_mounted_by_root, devices):
-                log.warning("volume disconnected that nothing uses", subsystem=each.subsystem)
+                log.warning("volume disconnected that nothing uses", subsystem=each.subsystem_nqn)
                 await self._delete([each])
 
     async def _connect(self, target: NvmeVolume) -> str:
@@ -238,7 +238,11 @@ class Host:
 
     def _connections(self, target: NvmeVolume) -> list[Controller]:
         own_pair = (target.nqn, host_nqn(self._node))
-        return [each for each in self._all_connections() if (each.subsystem, each.host) == own_pair]
+        return [
+            each
+            for each in self._all_connections()
+            if (each.subsystem_nqn, each.host_nqn) == own_pair
+        ]
 
     def _all_connections(self) -> list[Controller]:
         """Return all connections of the machine."""
@@ -250,8 +254,8 @@ class Host:
             controllers.append(
                 Controller(
                     name=path.name,
-                    subsystem=attributes["subsysnqn"],
-                    host=attributes["hostnqn"],
+                    subsystem_nqn=attributes["subsysnqn"],
+                    host_nqn=attributes["hostnqn"],
                     state=attributes["state"],
                     model=attributes["model"],
                 )
@@ -279,7 +283,7 @@ async def _resolve(rabbit_address: TransportAddress) -> str:
     """Return an IP address, which is all that the kernel takes."""
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(commands.SECONDS):
+        async with asyncio.timeout(commands.COMMAND_TIMEOUT):
             addresses = await loop.getaddrinfo(
                 rabbit_address.host, rabbit_address.service, type=socket.SOCK_STREAM
             )

@@ -14,7 +14,7 @@ from warren.base.childcalls import SILENT, call_in_child
 from warren.dws.node import NodeTrouble
 from warren.node.threads import in_thread
 
-SECONDS: Final = 10.0
+PROBE_TIMEOUT: Final = 10.0
 """How long flash may take to answer."""
 
 _BLOCK_BYTES: Final = 4096
@@ -24,7 +24,7 @@ _NO_TMPFILE_ERRORS: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 
 
 async def check(
-    probe: Callable[[str], str | None], path: Path, *, seconds: float = SECONDS
+    probe: Callable[[str], str | None], path: Path, *, seconds: float = PROBE_TIMEOUT
 ) -> None:
     """Raise NodeTrouble, with the reason, unless a place can be used."""
     try:

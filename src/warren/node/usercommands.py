@@ -46,7 +46,7 @@ async def run(
     values: Mapping[str, str],
     *,
     nsenter: Sequence[str] = (),
-    seconds: float = commands.SECONDS,
+    seconds: float = commands.COMMAND_TIMEOUT,
 ) -> None:
     """Run the commands of some names, one after the other, inside of what `nsenter` enters.
 

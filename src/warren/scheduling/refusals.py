@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import orjson
 
-from warren.base.bytesize import gib
+from warren.base.bytesize import format_gib
 from warren.base.placing import description, has_labels
 from warren.base.words import number_asked_for, plural
 from warren.rfc import hostlist, query
@@ -129,10 +129,10 @@ def _missing_nodes(request: Request, view: SystemView) -> str:
     if request.shared_flash or request.labels:
         return _missing_flash(request, view)
     largest = max((each.flash.gib for each in view.inventory.chassis), default=0)
-    flash = f"{clause} with {gib(request.ssd_gib, up=True)} of flash{_apiece(wanted)}"
+    flash = f"{clause} with {format_gib(request.ssd_gib, up=True)} of flash{_apiece(wanted)}"
     return (
         f"{number_asked_for(wanted, 'node', flash)}, "
-        f"and a rabbit has {gib(largest, up=False)} for the nodes that are wired to it."
+        f"and a rabbit has {format_gib(largest, up=False)} for the nodes that are wired to it."
     )
 
 
@@ -176,11 +176,13 @@ def _missing_flash(request: Request, view: SystemView) -> str:
     largest = max(request.shared_flash, key=lambda each: each.gib, default=None)
     gib_beside = 0 if request.any_rabbit else request.ssd_gib
     if largest is not None and largest.gib > max(gib_by_rabbit, default=0) - gib_beside:
-        beside_text = f", {gib(gib_beside, up=True)} of it beside a node" if gib_beside else ""
-        largest_text = gib(max(gib_by_rabbit, default=0), up=False)
+        beside_text = (
+            f", {format_gib(gib_beside, up=True)} of it beside a node" if gib_beside else ""
+        )
+        largest_text = format_gib(max(gib_by_rabbit, default=0), up=False)
         return (
             f"The job's storage cannot be placed because an allocation of "
-            f"{gib(largest.gib, up=True)} is on one rabbit, "
+            f"{format_gib(largest.gib, up=True)} is on one rabbit, "
             f"and the largest has {largest_text}{beside_text}."
         )
     shared_gib = sum(each.count * each.gib for each in request.shared_flash)
@@ -189,16 +191,17 @@ def _missing_flash(request: Request, view: SystemView) -> str:
     if request.any_rabbit:
         return (
             f"The job's storage cannot be placed because it is {_flash_text(request)}, "
-            f"{gib(total, up=True)} together, and the cluster has "
-            f"{plural(len(largest_gibs), 'rabbit')} with {gib(sum(largest_gibs), up=False)} "
+            f"{format_gib(total, up=True)} together, and the cluster has "
+            f"{plural(len(largest_gibs), 'rabbit')} with {format_gib(sum(largest_gibs), up=False)} "
             "together, of which each allocation is on one."
         )
     carrying = f" with {' and '.join(request.labels)}" if request.labels else ""
     return (
         f"The job's storage cannot be placed because it is {_flash_text(request)}, "
-        f"{gib(total, up=True)} together, on rabbits of the job's own nodes{carrying}, and "
+        f"{format_gib(total, up=True)} together, on rabbits of the job's own nodes{carrying}, and "
         f"{plural(wanted, 'node')} can have no more than {plural(len(largest_gibs), 'rabbit')} "
-        f"with {gib(sum(largest_gibs), up=False)} together, of which each allocation is on one."
+        f"with {format_gib(sum(largest_gibs), up=False)} together, of which each allocation is on "
+        "one."
     )
 
 
@@ -253,7 +256,7 @@ def _flash_text(request: Request) -> str:
     """Write the flash of a request that is not only beside each node."""
     parts = [description(each) for each in request.shared_flash]
     if request.ssd_gib:
-        parts.append(f"{gib(request.ssd_gib, up=True)} beside each node")
+        parts.append(f"{format_gib(request.ssd_gib, up=True)} beside each node")
     return " and ".join(parts)
 
 
@@ -295,7 +298,7 @@ def shortage_text(request: Request, view: SystemView) -> str:
     if not request.wants_flash:
         each = plural(request.nodes_per_chassis, "node")
         return f"{each} on each of {request.chassis} chassis{clause}"
-    flash = gib(request.ssd_gib, up=True)
+    flash = format_gib(request.ssd_gib, up=True)
     beside = "1 node" if wanted == 1 else f"each of {wanted} nodes"
     on = f" of rabbits with {' and '.join(request.labels)}" if request.labels else ""
     return f"{flash} of flash{on} beside {beside}{clause}"
@@ -337,11 +340,12 @@ def list_withheld(kind: ReasonKind, view: SystemView, nodes: int, chassis: Seque
                 each for one in rabbits if (each := view.external_gib_by_rabbit.get(one.rabbit, 0))
             ]
             there = plural(len(taken_gib), "rabbit")
-            size = gib(sum(taken_gib), up=True)
+            size = format_gib(sum(taken_gib), up=True)
             return f"; storage of no running job has {size} of {there}" if taken_gib else ""
         case ReasonKind.CAPACITY:
             parts = [
-                f"{each.rabbit} has {gib(has, up=False)} of {gib(each.flash.gib, up=False)}"
+                f"{each.rabbit} has {format_gib(has, up=False)} of "
+                f"{format_gib(each.flash.gib, up=False)}"
                 for each in rabbits
                 if (has := view.capacity_gib_by_rabbit.get(each.rabbit, each.flash.gib))
                 < each.flash.gib
@@ -360,8 +364,8 @@ def _unready_state(view: SystemView, index: int) -> str:
     chassis = view.inventory.chassis[index]
     state = view.state_by_rabbit.get(chassis.rabbit)
     if not view.free.not_ready(index):
-        size = gib(view.free.unready_units(index) * chassis.flash.unit, up=True)
-        state = f"{size} of {gib(chassis.flash.gib, up=True)} down"
+        size = format_gib(view.free.unready_units(index) * chassis.flash.unit, up=True)
+        state = f"{size} of {format_gib(chassis.flash.gib, up=True)} down"
     return f" ({state})" if state else ""
 
 

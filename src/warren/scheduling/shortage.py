@@ -7,7 +7,7 @@ users who ask why.
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from warren.base.bytesize import gib
+from warren.base.bytesize import format_gib
 from warren.base.placing import has_labels
 from warren.base.words import plural
 from warren.scheduling.reasons import Reason, ReasonKind
@@ -81,7 +81,7 @@ def _counts_text(
             return f"; {cores} of {all_cores} are free"
         case ReasonKind.FLASH if request.shared_flash:
             free = sorted((each["free_gib"] for each in rabbits), reverse=True)
-            free_text = ", ".join(gib(each, up=False) for each in free[:_MAX_NAMED_RABBITS])
+            free_text = ", ".join(format_gib(each, up=False) for each in free[:_MAX_NAMED_RABBITS])
             others_text = (
                 f" and {len(free) - _MAX_NAMED_RABBITS} others less"
                 if len(free) > _MAX_NAMED_RABBITS
@@ -100,7 +100,7 @@ def _counts_text(
                 each for each in rabbits if each["lacks_gib"] and "not_ready" not in each
             ]
             lacking = ", ".join(
-                f"{each['rabbit']} lacks {gib(each['lacks_gib'], up=True)}"
+                f"{each['rabbit']} lacks {format_gib(each['lacks_gib'], up=True)}"
                 for each in short_rabbits[:_MAX_NAMED_RABBITS]
             )
             others_count = len(short_rabbits) - _MAX_NAMED_RABBITS

@@ -70,7 +70,7 @@ async def follow_health(
     nnf_storages: Informer,
     binding: Binding,
     scheduler: Scheduler,
-    nodes: NodeDrainer,
+    drainer: NodeDrainer,
     policy: Callable[[], DrainPolicy] = DrainPolicy,
     on_policy: Callable[[Callable[[], None]], None] = lambda listener: None,
 ) -> None:
@@ -135,10 +135,10 @@ async def follow_health(
     on_policy(policy_changed)
     # Whose rabbit has gone meanwhile, or got its link back, is not drained any more.
     lost = frozenset[str]().union(*(each.nodes_to_drain for each in decisions.values()))
-    await nodes.keep_drained(lost, DRAIN_REASON)
+    await drainer.keep_drained(lost, DRAIN_REASON)
     while True:
         lost, among = await drain_changes.get()
-        await nodes.keep_drained(lost, DRAIN_REASON, among)
+        await drainer.keep_drained(lost, DRAIN_REASON, among)
 
 
 def _creating_job(storage: NnfStorage, binding: Binding) -> JobId | None:
@@ -148,6 +148,6 @@ def _creating_job(storage: NnfStorage, binding: Binding) -> JobId | None:
     made_by = meta.annotations.get(labels.MADE_BY, "").split("/")
     for namespace, name in (labelled, made_by if len(made_by) == 2 else (None, None)):
         if namespace == kinds.DEFAULT_NAMESPACE and name:
-            job = binding.job(name)
+            job = binding.job_id(name)
             return None if job is None else JobId(job)
     return None

@@ -54,7 +54,7 @@ class WorkflowTokens:
         return {"token": token}
 
     async def _read_token(self, job_id: int) -> str | None:
-        raw = await self._client.get(kinds.WORKFLOW, BINDING.workflow(job_id))
+        raw = await self._client.get(kinds.WORKFLOW, BINDING.workflow_key(job_id))
         secret = read(raw, Workflow).status.workflow_token
         if secret is None:
             return None

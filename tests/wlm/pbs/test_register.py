@@ -31,7 +31,7 @@ class FakeServer:
 
     def perform(self, said: list[Directive], most: int = 1000) -> None:
         for directive in said[:most]:
-            verb, _, name, *rest = shlex.split(directive.words)
+            verb, _, name, *rest = shlex.split(directive.command)
             if verb == "create":
                 assert name not in self.hooks
                 self.hooks[name] = dict(DEFAULTS)
@@ -113,12 +113,12 @@ def test_what_is_there_keeps_what_its_administrator_gave_it() -> None:
     server.hooks["cray_atom"].update(alarm="60", order="7")
     server.contents["cray_atom", "application/x-python"] = hookfile.source()[:100]
     assert complaints(server) == ["source", "alarm"]
-    assert [each.words for each in installed(server)] == [
+    assert [each.command for each in installed(server)] == [
         "import hook cray_atom application/x-python default -"
     ]
     assert server.hooks["cray_atom"]["alarm"] == "60"
     assert server.contents["cray_atom", "application/x-config"] == own
-    assert [each.words for each in installed(server, config=b"{}", enable=False)] == [
+    assert [each.command for each in installed(server, config=b"{}", enable=False)] == [
         "import hook cray_atom application/x-config default -",
         "set hook cray_atom enabled=false",
     ]
@@ -137,7 +137,7 @@ def test_it_is_off_before_it_is_gone() -> None:
     server = FakeServer()
     installed(server, enable=True)
     said = hooksetup.uninstall("cray_atom", server.registered("cray_atom"))
-    assert [each.words for each in said] == [
+    assert [each.command for each in said] == [
         "set hook cray_atom enabled=false",
         "delete hook cray_atom",
     ]

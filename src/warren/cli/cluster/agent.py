@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from warren.base.bytesize import human
+from warren.base.bytesize import format_bytes
 from warren.base.errors import UserMistake
 from warren.cli.common import default_statedir, json_option, open_port, print_json, run
 from warren.cli.lazy import Group
@@ -235,7 +235,7 @@ def _print_support(
         print_json({**summary, "fileSystems": file_systems})
         return
     size = config.flash.bytes
-    size_text = f" of {human(size)}" if size is not None and config.flash.capacity else ""
+    size_text = f" of {format_bytes(size)}" if size is not None and config.flash.capacity else ""
     click.echo(
         f"node {config.name}, storage below {config.mounts}, flash: {config.flash.kind}{size_text}"
     )

@@ -46,7 +46,7 @@ def apiserver(
             click.echo(f"  state directory: {statedir.path}")
             click.echo(f"  kubectl --kubeconfig {statedir.kubeconfig} api-resources")
             for name in users:
-                click.echo(f"  for {name}: {statedir.user(name)}")
+                click.echo(f"  for {name}: {statedir.user_kubeconfig(name)}")
             click.echo("Ctrl-C stops it.")
 
         await servers.serve_until_stopped(statedir, endpoint, establish, on_ready, plain=plain)

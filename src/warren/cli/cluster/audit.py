@@ -97,7 +97,7 @@ def _differences(statedir: StateDir) -> list[Difference]:
         drain_reasons=drained,
         instance=instance,
     )
-    return jobaudit.differences(snapshot, BINDING.job, f58, time.time())
+    return jobaudit.differences(snapshot, BINDING.job_id, f58, time.time())
 
 
 def _workflow_name(job: Mapping[str, Any]) -> str | None:

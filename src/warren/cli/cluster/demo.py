@@ -19,7 +19,7 @@ import click
 import msgspec
 
 import warren
-from warren.base.bytesize import human
+from warren.base.bytesize import format_bytes
 from warren.base.errors import UserMistake
 from warren.base.words import plural
 from warren.cli.cluster import guest as guests
@@ -436,8 +436,8 @@ class _LiveView:
                 self._bar,
                 total=copy_progress.total if copy_progress else None,
                 completed=copy_progress.bytes if copy_progress else 0,
-                moved=f"{human(copy_progress.bytes)} of {human(copy_progress.total)}, "
-                f"{human(copy_progress.rate)}/s"
+                moved=f"{format_bytes(copy_progress.bytes)} of "
+                f"{format_bytes(copy_progress.total)}, {format_bytes(copy_progress.rate)}/s"
                 if copy_progress
                 else "",
             )

@@ -36,7 +36,7 @@ def doctor(statedir: StateDir, repair: bool, as_json: bool) -> None:
             {"kind": str(each.type), "where": each.where, "name": each.name, "why": each.why}
             for each in findings
         ]
-    elif statedir.shape.exists():
+    elif statedir.shape_file.exists():
         remaining, failures = run(examine_stopped(statedir, repair=repair))
         found = [
             {"kind": kind, "where": "", "name": name, "why": _NOT_RUNNING}

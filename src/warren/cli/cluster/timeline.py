@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from warren.base.bytesize import from_human, human
+from warren.base.bytesize import format_bytes, from_human
 from warren.base.objects import Object
 from warren.base.times import parse_rfc3339
 from warren.base.words import plural
@@ -75,8 +75,8 @@ class CopyProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return (
-            f"{human(self.bytes)} in {plural(self.files, 'file')}, "
-            f"{plural(self.copies, 'copy', 'copies')}, {human(self.rate)}/s"
+            f"{format_bytes(self.bytes)} in {plural(self.files, 'file')}, "
+            f"{plural(self.copies, 'copy', 'copies')}, {format_bytes(self.rate)}/s"
         )
 
 
@@ -170,7 +170,7 @@ class Timeline(msgspec.Struct, kw_only=True):
     @property
     def flash(self) -> str:
         """Return how much flash the job had."""
-        total = human(sum(self.share_bytes.values()))
+        total = format_bytes(sum(self.share_bytes.values()))
         rabbits = {rabbit for rabbit, _ in self.share_bytes}
         return f"{total} of flash on {plural(len(rabbits), 'rabbit')}"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
-from warren.base.bytesize import human
+from warren.base.bytesize import format_bytes
 from warren.base.errors import UserMistake
 from warren.base.words import plural
 from warren.cli.common import open_port, print_json, run, statedir_option
@@ -131,7 +131,7 @@ def up(
             click.echo(
                 "  rabbits and compute nodes: `warren agent`, "
                 f"with mounts = {str(statedir.mounts)!r} "
-                f"and the kubeconfigs in {statedir.user('').parent}"
+                f"and the kubeconfigs in {statedir.user_kubeconfig('').parent}"
             )
         elif shape.flash == "image":
             click.echo("  flash: disk images with loop devices; file systems are real")
@@ -139,8 +139,9 @@ def up(
             free_bytes = disk_usage(statedir.path).free
             if image_bytes > free_bytes:
                 click.echo(
-                    f"  the images have {human(image_bytes)} together, and their file system has "
-                    f"room for {human(free_bytes)}: users' volumes wait when that is taken"
+                    f"  the images have {format_bytes(image_bytes)} together, and their file "
+                    f"system has room for {format_bytes(free_bytes)}: users' volumes wait when "
+                    "that is taken"
                 )
             for rabbit, device in shape.devices.items():
                 click.echo(f"  flash of {rabbit}: {device}")
@@ -180,7 +181,7 @@ def up(
 
 def _size_text(shape: "ClusterShape") -> str:
     return (
-        f"{plural(shape.rabbits, 'rabbit')} of {human(shape.capacity)}, "
+        f"{plural(shape.rabbits, 'rabbit')} of {format_bytes(shape.capacity)}, "
         f"{plural(shape.rabbits * shape.computes_per_rabbit, 'compute node')}"
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import orjson
 
-from warren.base.bytesize import human
+from warren.base.bytesize import format_bytes
 from warren.base.errors import UserMistake
 from warren.base.printable import printable
 from warren.base.times import from_go_duration, parse_rfc3339, rfc3339
@@ -129,8 +129,8 @@ def _print(name: str, storage: Mapping[str, Any]) -> None:
         click.echo(printable(f"  {each}"))
     rabbits = storage.get("rabbits") or {}
     if rabbits:
-        shares = ", ".join(f"{rabbit} {human(size)}" for rabbit, size in rabbits.items())
-        click.echo(f"storage: {human(storage['bytes'])} on {shares}")
+        shares = ", ".join(f"{rabbit} {format_bytes(size)}" for rabbit, size in rabbits.items())
+        click.echo(f"storage: {format_bytes(storage['bytes'])} on {shares}")
     for field in ("nodes", "lost", "mounted"):
         # What was mounted when Teardown began is not any more.
         if storage.get(field) and (storage["live"] or field != "mounted"):

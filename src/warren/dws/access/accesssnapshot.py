@@ -25,7 +25,7 @@ class AccessSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     computes: Computes | None
     configuration: SystemConfiguration | None
     mounts: Sequence[ClientMount]
-    blocks: Sequence[NnfNodeBlockStorage] = ()
+    block_storages: Sequence[NnfNodeBlockStorage] = ()
     """The flash of the storage."""
     other_holdings: Sequence[Holding] = ()
     """What the accesses hold that `storagelock.other_accesses` returns."""

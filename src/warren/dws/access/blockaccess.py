@@ -28,7 +28,7 @@ def changes(snapshot: AccessSnapshot) -> list[Change]:
             if (rabbit := wiring.get(node)) is not None:
                 clients_by_rabbit.setdefault(rabbit, []).append(node)
     block_changes = []
-    for block_storage in snapshot.blocks:
+    for block_storage in snapshot.block_storages:
         rabbit = block_storage.metadata.namespace
         wanted_nodes = (rabbit, *clients_by_rabbit.get(rabbit, ()))
         # In any order: several accesses may write the same.

@@ -23,7 +23,7 @@ from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.storage import locks, lustre, storageprofiles
-from warren.dws.storage.nnfstorage import commands_of, node_storage_keys, volume
+from warren.dws.storage.nnfstorage import commands_of, node_storage_keys, volume_name
 
 
 def mount_name(access: Key) -> str:
@@ -115,7 +115,7 @@ def _annotations(
         commands = commands.ending_in(lustre.CLIENT_LINES[side])
         group = "clientOptions.commandlines"
     else:
-        group = f"{commandlines.FILE_SYSTEM}.{side}Commands"
+        group = f"{commandlines.FILE_SYSTEM_COMMANDS}.{side}Commands"
     own_commands = commands.within(group).without_variables(commandlines.PER_RABBIT_VARIABLES)
     command_annotations = (
         {labels.COMMANDS: commandlines.encode(own_commands)} if own_commands else {}
@@ -253,7 +253,7 @@ def _check_same_allocations(
     for node, mount in snapshot.compute_mounts.items():
         if node not in allocations_by_node:
             continue
-        own_volume = volume(*_allocation(allocations, *allocations_by_node[node], node))
+        own_volume = volume_name(*_allocation(allocations, *allocations_by_node[node], node))
         devices = (each.device.lvm for each in mount.spec.mounts)
         if any(each and (each.volume_group, each.logical_volume) != own_volume for each in devices):
             raise Fault(
@@ -318,7 +318,7 @@ def _allocations(node_storages: Sequence[NnfNodeStorage]) -> _Allocations:
 def _mount(
     access: NnfAccess, path: str, node_storage: NnfNodeStorage, number: int, device_type: str
 ) -> Object:
-    group, name = volume(node_storage, number)
+    group, name = volume_name(node_storage, number)
     is_raw = node_storage.spec.file_system_type == "raw"
     reference: Object = {
         "objectReference": {

@@ -11,7 +11,11 @@ from warren.directives.parse import Directive
 from warren.dws import labels
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
-from warren.dws.objects.storageprofiles import FileSystemProfile, LustreTarget, NnfStorageProfile
+from warren.dws.objects.storageprofiles import (
+    FileSystemProfile,
+    LustreTargetOptions,
+    NnfStorageProfile,
+)
 from warren.dws.rabbits import rabbitstorages
 from warren.dws.storage import storageprofiles
 
@@ -148,7 +152,7 @@ def _target_need_of_size(
     label: str,
     strategy: str,
     size: int,
-    options: LustreTarget,
+    options: LustreTargetOptions,
     colocation: tuple[Colocation, ...],
 ) -> AllocationNeed:
     return AllocationNeed(
@@ -168,7 +172,7 @@ def _scaled_capacity(
     directive: Directive,
     profile: NnfStorageProfile,
     path: str,
-    options: FileSystemProfile | LustreTarget,
+    options: FileSystemProfile | LustreTargetOptions,
 ) -> int:
     """Return the bytes that a directive asks for, scaled."""
     requested = _requested_bytes(directive)

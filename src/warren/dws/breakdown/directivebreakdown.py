@@ -48,7 +48,7 @@ def decide(snapshot: BreakdownSnapshot) -> Sequence[Write]:
         return ()
     try:
         directive = parse(breakdown.spec.directive)
-        handler = COMMANDS.get(directive.command.text)
+        handler = HANDLER_BY_COMMAND.get(directive.command.text)
         if handler is None:
             raise Fault(f"{directive.command.text} needs no storage and no nodes", type="User")
         return handler(snapshot, directive)
@@ -170,7 +170,9 @@ def _needs(
     )
 
 
-COMMANDS: Final[Mapping[str, Callable[[BreakdownSnapshot, Directive], Sequence[Write]]]] = {
+HANDLER_BY_COMMAND: Final[
+    Mapping[str, Callable[[BreakdownSnapshot, Directive], Sequence[Write]]]
+] = {
     "jobdw": _break_down_jobdw,
     "create_persistent": _break_down_create_persistent,
     "persistentdw": _break_down_persistentdw,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from warren.base.bytesize import gib, whole_gib
+from warren.base.bytesize import format_gib, whole_gib
 from warren.base.errors import UserMistake
 from warren.directives.parse import parse
 from warren.dws.breakdown.allocationneeds import PER_COMPUTE
@@ -46,8 +46,9 @@ def check_maximums(
         max_gib = maximums.get(fs_type)
         if max_gib is not None and total_gib > max_gib:
             raise UserMistake(
-                f"{gib(total_gib, up=True)} of {fs_type} storage for each node are asked for, and "
-                f"jobs have {gib(max_gib, up=False)} at most (rabbit.policy.maximums)."
+                f"{format_gib(total_gib, up=True)} of {fs_type} storage for each node are asked "
+                f"for, and jobs have {format_gib(max_gib, up=False)} at most "
+                "(rabbit.policy.maximums)."
             )
 
 

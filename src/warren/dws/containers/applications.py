@@ -102,13 +102,13 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     profile: ContainerProfile
     volumes: Sequence[Volume] = ()
-    nodes: Mapping[str, Sequence[str]]
+    nodes_by_rabbit: Mapping[str, Sequence[str]]
     """The compute nodes of the Workflow, by rabbit."""
     ports: Sequence[int] = ()
 
     @property
     def rabbits(self) -> list[str]:
-        return sorted(self.nodes)
+        return sorted(self.nodes_by_rabbit)
 
     @property
     def is_mpi(self) -> bool:
@@ -189,7 +189,9 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
             "nnfContainerSubdomain": self.workflow.metadata.name,
             "nnfContainerDomain": self._domain,
             "storages": json.dumps(storages),
-            "computes": json.dumps({each: list(self.nodes[each]) for each in self.rabbits}),
+            "computes": json.dumps(
+                {each: list(self.nodes_by_rabbit[each]) for each in self.rabbits}
+            ),
         }
         meta = children.metadata(self.workflow, self.config_name, self.index)
         return {"metadata": meta, "data": data}
@@ -289,7 +291,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
     def _index_mounts(self, rabbit: str) -> dict[str, IndexMount]:
         """Return what is in the place of each indexed storage on a rabbit, by its volume."""
-        nodes = self.nodes[rabbit]
+        nodes = self.nodes_by_rabbit[rabbit]
         index_mounts = [each.index_mount(rabbit, nodes) for each in self.volumes]
         return {each.volume: each for each in index_mounts if each is not None}
 

@@ -17,7 +17,7 @@ from warren.dws.objects.meta import Meta, Reference
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import Workflow
 
-MANAGER: Final = Key(kinds.PROFILES_NAMESPACE, "nnf-port-manager")
+MANAGER_KEY: Final = Key(kinds.PROFILES_NAMESPACE, "nnf-port-manager")
 """The one that Workflows ask."""
 
 IN_USE: Final = "InUse"
@@ -100,7 +100,7 @@ def assigned_ports(manager: NnfPortManager | None, workflow: Workflow, count: in
     """
     allocation = manager.allocation_of(workflow.metadata.uid) if manager is not None else None
     if manager is None:
-        raise Fault(f"there is no NnfPortManager {MANAGER}: an admin has to make it")
+        raise Fault(f"there is no NnfPortManager {MANAGER_KEY}: an admin has to make it")
     if allocation is None:
         if manager.status.status == "SystemConfigurationNotFound":
             where = manager.spec.system_configuration.key

@@ -112,7 +112,7 @@ def argument_vector(copy: Copy, plan: Plan, source_is_directory: bool, hostfile:
 
 def paths(plan: Plan, source_is_directory: bool) -> tuple[str, str]:
     """Return the source and the destination of a plan, as programs like cp understand them."""
-    if plan.contents:
+    if plan.contents_only:
         return f"{plan.source.rstrip('/')}/", posixpath.join(plan.top, *plan.below, "")
     if source_is_directory:
         return plan.source.rstrip("/") or "/", posixpath.join(plan.top, *plan.below[:-1], "")

@@ -79,14 +79,14 @@ class Plan(msgspec.Struct, frozen=True):
     """What a copy does: make the directory `top`, then copy `source` to the place `below` it.
 
     `top` is a path as the user names it, and may lead through links; `below` are names, the last
-    of which is that of the copy. `contents` says that a directory's contents are meant, not the
-    directory itself: all of `below` are directories for them.
+    of which is that of the copy. `contents_only` says that a directory's contents are meant, not
+    the directory itself: all of `below` are directories for them.
     """
 
     source: str
     top: str
     below: tuple[str, ...]
-    contents: bool
+    contents_only: bool
 
 
 def plan(
@@ -111,5 +111,5 @@ def plan(
         (index,) if index is not None and posixpath.basename(source) != index else ()
     )
     if source.endswith("/") and not source_is_file:
-        return Plan(source, top, index_directories, contents=True)
-    return Plan(source, top, (*index_directories, name), contents=False)
+        return Plan(source, top, index_directories, contents_only=True)
+    return Plan(source, top, (*index_directories, name), contents_only=False)

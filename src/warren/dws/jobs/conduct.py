@@ -18,12 +18,12 @@ from warren.dws.jobs import abort, placement, requireddaemons, resources, troubl
 from warren.dws.jobs.jobactions import (
     Action,
     Drain,
-    Fail,
     Finish,
     FreeNodes,
     Memo,
-    Note,
-    Release,
+    RaiseException,
+    Record,
+    ReleaseToScheduler,
     RequeueAfter,
     Start,
     Undrain,
@@ -166,10 +166,10 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     if workflow.metadata.deleting:
         return _decide_deleted(snapshot, workflow)
     errors = trouble.report_error(snapshot, workflow)
-    fails_job = any(isinstance(each, Fail) for each in errors)
+    fails_job = any(isinstance(each, RaiseException) for each in errors)
     if not fails_job and is_torn_down_early(snapshot.job, workflow.spec.desired_state):
         reason = "is torn down: a user or an admin has asked for it"
-        return [Fail("dws", f"Workflow {workflow.metadata.name} {reason}")]
+        return [RaiseException("dws", f"Workflow {workflow.metadata.name} {reason}")]
     deadline_actions = [] if fails_job else trouble.act_on_deadline(snapshot, workflow)
     is_late = any(not isinstance(each, RequeueAfter) for each in deadline_actions)
     if is_late or (errors and snapshot.job.phase not in (Phase.ENDING, Phase.OVER)):
@@ -184,7 +184,7 @@ def _decide_name_taken(job: Job) -> list[Action]:
     """
     if job.phase in _BEFORE_ENDING:
         raise Fault(
-            f"the Workflow {job.workflow.name} is another instance's, by its label "
+            f"the Workflow {job.workflow_key.name} is another instance's, by its label "
             f"{labels.INSTANCE}: submit the job again; where that instance is lost, an admin takes "
             "away the label, and the Workflow is torn down"
         )
@@ -198,12 +198,12 @@ def _decide_without_workflow(snapshot: JobSnapshot) -> list[Action]:
             job.phase is Phase.HELD or _may_lose_workflow(job)
         ):
             create = Create(kind=kinds.WORKFLOW, object=new_workflow(job, snapshot.instance))
-            return [create, Memo({"rabbit_workflow": job.workflow.name})]
+            return [create, Memo({"rabbit_workflow": job.workflow_key.name})]
         case Phase.QUEUED | Phase.STARTING | Phase.RUNNING if not job.failed:
             return [
-                Fail(
+                RaiseException(
                     "dws",
-                    f"Workflow {job.workflow.name} is gone: a user or an admin has deleted it",
+                    f"Workflow {job.workflow_key.name} is gone: a user or an admin has deleted it",
                 )
             ]
         case Phase.ENDING:
@@ -229,7 +229,7 @@ def _decide_deleted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     else:
         needs_no_exception = job.failed or job.phase is Phase.OVER or _may_lose_workflow(job)
     if not needs_no_exception:
-        actions.append(Fail("dws", f"Workflow {workflow.metadata.name} was deleted"))
+        actions.append(RaiseException("dws", f"Workflow {workflow.metadata.name} was deleted"))
     if job.binding.finalizer in workflow.metadata.finalizers:
         actions.append(release_workflow(job, workflow))
     return actions
@@ -255,8 +255,8 @@ def new_workflow(job: Job, instance: str = "") -> Object:
         annotations[labels.MADE_ANEW] = "yes"
     return {
         "metadata": {
-            "name": job.workflow.name,
-            "namespace": job.workflow.namespace,
+            "name": job.workflow_key.name,
+            "namespace": job.workflow_key.namespace,
             "finalizers": [job.binding.finalizer],
             **({"labels": {labels.INSTANCE: instance}} if instance else {}),
             **({"annotations": annotations} if annotations else {}),
@@ -310,12 +310,12 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if nodes is not None:
         nodelocal.check_enough_nodes(nodes, resources.least_node_count(job_resources))
     # It was shown when the Workflow was made, if the conductor did not end in between.
-    memo = {"rabbit_workflow": snapshot.job.workflow.name}
+    memo = {"rabbit_workflow": snapshot.job.workflow_key.name}
     return [
         *([] if memo.items() <= snapshot.shown_memos.items() else [Memo(memo)]),
         *record_duration(snapshot, workflow),
-        Note({"rabbit_workflow": snapshot.raw_workflow}),
-        Release(rewritten.resources, rewritten.constraints, nodes, required),
+        Record({"rabbit_workflow": snapshot.raw_workflow}),
+        ReleaseToScheduler(rewritten.resources, rewritten.constraints, nodes, required),
     ]
 
 
@@ -404,7 +404,7 @@ def _missed_memo(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 def _decide_running(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     job = snapshot.job
     new_alerts = alerts.new_alerts(job.alerts, snapshot.storages, frozenset(job.nodes))
-    return [Fail(alerts.EXCEPTION, each, alerts.SEVERITY) for each in new_alerts]
+    return [RaiseException(alerts.EXCEPTION, each, alerts.SEVERITY) for each in new_alerts]
 
 
 def _assign_servers(snapshot: JobSnapshot) -> tuple[list[Action], str]:

@@ -15,7 +15,7 @@ from warren.dws.pods import podsummary
 from warren.dws.pods.podsummary import LogRef
 
 
-class Release(msgspec.Struct, frozen=True):
+class ReleaseToScheduler(msgspec.Struct, frozen=True):
     """Let the scheduler have the job, with these resources."""
 
     resources: Sequence[Mapping[str, Any]]
@@ -57,7 +57,7 @@ class Undrain(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Fail(msgspec.Struct, frozen=True):
+class RaiseException(msgspec.Struct, frozen=True):
     """Give the job an exception; one of severity 0 ends it."""
 
     type: str
@@ -65,7 +65,7 @@ class Fail(msgspec.Struct, frozen=True):
     severity: int = 0
 
 
-class Note(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True):
     """Keep something with the job's record, by keys."""
 
     values: Mapping[str, Any]
@@ -91,27 +91,27 @@ class RequeueAfter(msgspec.Struct, frozen=True):
 
 Action = (
     Write
-    | Release
+    | ReleaseToScheduler
     | Start
     | Finish
     | FreeNodes
     | Drain
     | Undrain
-    | Fail
-    | Note
+    | RaiseException
+    | Record
     | KeepLogs
     | Memo
     | RequeueAfter
 )
 
 
-SUMMARY: Final = "rabbit_storage"
+SUMMARY_KEY: Final = "rabbit_storage"
 """The key of what there is to say of a job's storage (`dws.jobs.summary`)."""
 
 CONTAINER_LOG: Final = "rabbit_container_log"
 """The key of what containers beside a job have printed; flux-coral2's."""
 
-TIMING: Final = re.compile("rabbit_([a-z]+)_timing")
+TIMING_KEY_PATTERN: Final = re.compile("rabbit_([a-z]+)_timing")
 """The keys of notes that say how long a state took."""
 
 
@@ -120,8 +120,8 @@ def merge_notes(actions: Iterable[Action]) -> list[Action]:
     merged: list[Action] = []
     for action in actions:
         last = merged[-1] if merged else None
-        if isinstance(action, Note) and isinstance(last, Note):
-            merged[-1] = Note({**last.values, **action.values})
+        if isinstance(action, Record) and isinstance(last, Record):
+            merged[-1] = Record({**last.values, **action.values})
         else:
             merged.append(action)
     return merged
@@ -132,7 +132,7 @@ def record_duration(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     state = workflow.status.state
     if state is None or workflow.status.elapsed_time_last_state is None:
         return []
-    return [Note({f"rabbit_{state.lower()}_timing": workflow.status.elapsed_time_last_state})]
+    return [Record({f"rabbit_{state.lower()}_timing": workflow.status.elapsed_time_last_state})]
 
 
 def record_summary(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
@@ -148,13 +148,16 @@ def record_summary(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         snapshot.movements,
         snapshot.pods,
     )
-    values: dict[str, Any] = {"rabbit_workflow": snapshot.raw_workflow, SUMMARY: storage_summary}
+    values: dict[str, Any] = {
+        "rabbit_workflow": snapshot.raw_workflow,
+        SUMMARY_KEY: storage_summary,
+    }
     if snapshot.max_recorded_movements:
         kept_movements = sorted(snapshot.movements, key=_has_not_failed)[
             : snapshot.max_recorded_movements
         ]
         values["rabbit_datamovements"] = kept_movements
-    actions: list[Action] = [Note(values)]
+    actions: list[Action] = [Record(values)]
     logs = podsummary.logs_to_keep(snapshot.pods)
     if logs:
         actions.append(KeepLogs(tuple(logs)))

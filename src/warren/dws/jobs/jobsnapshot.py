@@ -63,8 +63,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it has met any exception, fatal or not, while it was ending."""
 
     @property
-    def workflow(self) -> Key:
-        return self.binding.workflow(self.id)
+    def workflow_key(self) -> Key:
+        return self.binding.workflow_key(self.id)
 
 
 class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):

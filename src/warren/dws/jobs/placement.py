@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from warren.base.bytesize import GIB, gib, whole_gib
+from warren.base.bytesize import GIB, format_gib, whole_gib
 from warren.base.placing import (
     AllocationSet,
     FreeFlash,
@@ -371,9 +371,9 @@ def _place_shared(reservation: Reservation, held: Sequence[HeldFlash]) -> list[d
         return []
     free_flash = [
         FreeFlash(
-            each.nodes,
+            each.node_count,
             each.unit_gib,
-            each.units - each.nodes * units_needed(reservation.gib_per_node, each.unit_gib),
+            each.units - each.node_count * units_needed(reservation.gib_per_node, each.unit_gib),
             each.labels,
         )
         for each in held
@@ -394,12 +394,12 @@ def _place_shared(reservation: Reservation, held: Sequence[HeldFlash]) -> list[d
 def _no_room_message(reservation: Reservation, held: Sequence[HeldFlash]) -> str:
     sets_text = " and ".join(description(each) for each in reservation.shared_sets)
     beside_text = (
-        f" and {gib(reservation.gib_per_node, up=True)} beside each node"
+        f" and {format_gib(reservation.gib_per_node, up=True)} beside each node"
         if reservation.gib_per_node
         else ""
     )
     given_text = ", ".join(
-        f"{gib(each.gib, up=False)} on {each.rabbit}" for each in held[:_MAX_NAMED_RABBITS]
+        f"{format_gib(each.gib, up=False)} on {each.rabbit}" for each in held[:_MAX_NAMED_RABBITS]
     )
     if len(held) > _MAX_NAMED_RABBITS:
         given_text += f" and {plural(len(held) - _MAX_NAMED_RABBITS, 'rabbit')} more"

@@ -11,7 +11,7 @@ from warren.dws.jobs import timeouts, waits
 from warren.dws.jobs.jobactions import (
     Action,
     Drain,
-    Fail,
+    RaiseException,
     RequeueAfter,
     record_summary,
     request_state,
@@ -65,7 +65,7 @@ def report_error(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return []
     if wait > 0:
         return [RequeueAfter(wait)]
-    fail = Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)
+    fail = RaiseException("exception", f"DWS/Rabbit interactions failed: {note}", severity)
     return _go_on_without_nodes(snapshot, workflow) or [fail]
 
 
@@ -107,7 +107,11 @@ def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Acti
     drains_nodes = snapshot.drains and workflow.status.state is State.PRE_RUN
     return [
         *([Drain(new_nodes, tolerance.DRAIN_REASON)] if new_nodes and drains_nodes else []),
-        *([Fail(tolerance.EXCEPTION, hostlist.encode(new_nodes), severity=1)] if new_nodes else []),
+        *(
+            [RaiseException(tolerance.EXCEPTION, hostlist.encode(new_nodes), severity=1)]
+            if new_nodes
+            else []
+        ),
         tolerance.change_to_go_on_without(workflow, lost),
     ]
 
@@ -129,7 +133,7 @@ def act_on_deadline(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     reason = waits.reason(job, workflow, snapshot.configuration)
     # A job that copies take too long for has not failed; one of which a copy has failed has.
     severity = 0 if _has_failed_copies(workflow) else deadline.severity
-    fail = Fail(deadline.type, f"{deadline.note}: it {reason}", severity)
+    fail = RaiseException(deadline.type, f"{deadline.note}: it {reason}", severity)
     if severity == 0:
         return _go_on_without_nodes(snapshot, workflow) or [fail]
     return [

@@ -44,7 +44,7 @@ class NnfDataMovementStatus(Struct, frozen=True):
     error: Error | None = None
 
     @property
-    def last_moved(self) -> float | None:
+    def last_progress(self) -> float | None:
         """When the copy last went on, in seconds since the epoch."""
         last = self.command_status.last_message_time if self.command_status else None
         return parse_rfc3339(last) if last else None

@@ -30,7 +30,7 @@ class FileSystemProfile(Struct, frozen=True):
         }
 
 
-class LustreTarget(Struct, frozen=True):
+class LustreTargetOptions(Struct, frozen=True):
     """How the targets of one kind are made and placed; not every kind has every option."""
 
     capacity: str = "5GiB"
@@ -64,14 +64,14 @@ class LustreProfile(Struct, frozen=True):
     """How Lustre file systems are made of targets."""
 
     combined_mgt_mdt: bool = False
-    mgt_options: LustreTarget = LustreTarget()
-    mdt_options: LustreTarget = LustreTarget()
-    mgt_mdt_options: LustreTarget = LustreTarget()
-    ost_options: LustreTarget = LustreTarget()
+    mgt_options: LustreTargetOptions = LustreTargetOptions()
+    mdt_options: LustreTargetOptions = LustreTargetOptions()
+    mgt_mdt_options: LustreTargetOptions = LustreTargetOptions()
+    ost_options: LustreTargetOptions = LustreTargetOptions()
     client_options: LustreClient = LustreClient()
 
     @property
-    def targets(self) -> Mapping[str, LustreTarget]:
+    def targets(self) -> Mapping[str, LustreTargetOptions]:
         """The options of each kind of target, by the label of its allocation set."""
         return {
             "mgt": self.mgt_options,

@@ -22,7 +22,7 @@ from warren.dws.offload import copyservice
 VERSION: Final = "1.0"
 """Of the requests, as the header `Accepts-version` says."""
 
-LARGEST: Final = 16 * 1024
+MAX_BODY_SIZE: Final = 16 * 1024
 """Bytes of a request's body: two paths and a few words."""
 
 _MAX_PATH_BYTES: Final = 4095

@@ -9,7 +9,7 @@ from warren.base.times import parse_rfc3339, rfc3339
 from warren.dws import labels
 from warren.dws.objects.meta import Meta
 
-LAST: Final = 253402300799.0
+MAX_TIME: Final = 253402300799.0
 """The last moment that can be written: the end of the year 9999."""
 
 
@@ -27,7 +27,7 @@ def expiry_text(moment: float) -> str:
     """Return the text that `from_annotations` reads, to the second. Raises ValueError for a time
     that cannot be written.
     """
-    if not 0 <= moment <= LAST:
+    if not 0 <= moment <= MAX_TIME:
         raise ValueError(f"{moment} is not a time that can be written")
     return rfc3339(moment)
 

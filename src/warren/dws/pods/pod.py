@@ -96,7 +96,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     """Why it could not be."""
 
 
-NO_RUNTIME: Final = "this cluster has nothing that would start them"
+NO_RUNTIME_MESSAGE: Final = "this cluster has nothing that would start them"
 
 
 def why_not_ready(node: Object) -> str | None:
@@ -111,7 +111,7 @@ def why_not_ready(node: Object) -> str | None:
 
 def why_no_node_runs_pods(nodes: Iterable[Object]) -> str | None:
     """Return why no Node runs pods, in the words of one of them; None where some Node does."""
-    reason = NO_RUNTIME
+    reason = NO_RUNTIME_MESSAGE
     for node in nodes:
         why_not = why_not_ready(node)
         if why_not is None:

@@ -21,7 +21,7 @@ from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import NnfNode, Storage
 from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
 
-NAME: Final = "rabbit-link"
+NNF_NODE_NAME: Final = "rabbit-link"
 """The name of a compute node's NnfNode."""
 
 LOST_STATUS: Final = "Offline"
@@ -147,7 +147,12 @@ def request_writes(
     if node is None:
         owner = labels.of_owner(kinds.SYSTEM_CONFIGURATION, configuration.metadata)
         annotations = {labels.RABBIT: rabbit}
-        meta = {"name": NAME, "namespace": compute, "labels": owner, "annotations": annotations}
+        meta = {
+            "name": NNF_NODE_NAME,
+            "namespace": compute,
+            "labels": owner,
+            "annotations": annotations,
+        }
         spec = {"name": compute, "state": "Enable"}
         return [Create(kind=kinds.NNF_NODE, object={"metadata": meta, "spec": spec})]
     if rabbit_of(node.metadata) == rabbit:

@@ -21,7 +21,7 @@ from warren.dws.objects.systemconfiguration import StorageNode, SystemConfigurat
 from warren.dws.rabbits import links, outofservice
 from warren.dws.rabbits.links import LostLink
 
-NODE_NAME = "nnf-nlc"
+NNF_NODE_NAME = "nnf-nlc"
 """The name of the NnfNode in each rabbit's namespace."""
 
 

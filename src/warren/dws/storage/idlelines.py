@@ -12,7 +12,7 @@ from warren.base.objects import Object
 from warren.directives.diagnostics import did_you_mean
 from warren.dws import commandlines
 from warren.dws.objects.decoding import Malformed, read
-from warren.dws.objects.storageprofiles import LustreTarget, NnfStorageProfile, ProfileData
+from warren.dws.objects.storageprofiles import LustreTargetOptions, NnfStorageProfile, ProfileData
 from warren.dws.storage import lustre, lustrestorage, mgscommands, storageprofiles
 
 _WHY_SITES: Final = "the volume group is the site's"
@@ -149,7 +149,7 @@ def _lustre_lines(data: ProfileData) -> _IdleLines:
     )
 
 
-def _why_not_configured(label: str, options: LustreTarget) -> str | None:
+def _why_not_configured(label: str, options: LustreTargetOptions) -> str | None:
     if label != "mgt":
         return f"those of {mgscommands.PROFILE_PATH} are run, whatever the MGT is"
     if options.standalone_mgt_pool_name:

@@ -14,7 +14,7 @@ from warren.dws import kinds, reports
 from warren.dws.objects.lustrefilesystems import NnfLustreMGT, Requester
 from warren.dws.objects.nnfstorages import NnfStorageSet
 
-SETS: Final = ("mgt", "mdt", "mgtmdt", "ost")
+SET_LABELS: Final = ("mgt", "mdt", "mgtmdt", "ost")
 """The labels of its allocation sets, which are the kinds of targets."""
 
 LABELS_WITH_MGS: Final = ("mgt", "mgtmdt")
@@ -104,7 +104,7 @@ def components(sets: Sequence[NnfStorageSet]) -> dict[str, Any]:
 def variables(sets: Sequence[NnfStorageSet]) -> dict[str, str]:
     """Return what command lines may say of how many targets there are."""
     counts = {each.name: sum(node.count for node in each.nodes) for each in sets}
-    found = {f"$NUM_{label.upper()}S": str(counts.get(label, 0)) for label in SETS}
+    found = {f"$NUM_{label.upper()}S": str(counts.get(label, 0)) for label in SET_LABELS}
     found["$NUM_NNFNODES"] = str(len({node.name for each in sets for node in each.nodes}))
     return found
 

@@ -51,7 +51,7 @@ def own_mgt_key(storage: NnfStorage) -> Key:
     return Key(mgs_rabbit(storage) or "", storage.metadata.name)
 
 
-def asked_mgs(profile: NnfStorageProfile | None) -> str:
+def external_mgs(profile: NnfStorageProfile | None) -> str:
     """Return the MGS, or the pool of MGTs, that a profile names; nothing where it names none."""
     return profile.data.lustre_storage.mgt_options.external_mgs if profile else ""
 
@@ -69,7 +69,7 @@ class LustreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     storage: NnfStorage
     shares: Sequence[NnfNodeStorage]
-    blocks: Sequence[NnfNodeBlockStorage]
+    block_storages: Sequence[NnfNodeBlockStorage]
     profile: NnfStorageProfile | None
     mgts: Sequence[NnfLustreMGT]
     """The storage's own, those that it claims, and those at an MGS by which it may be found."""
@@ -131,7 +131,7 @@ def _make(snapshot: LustreSnapshot) -> Sequence[Write]:
         snapshot.storage, snapshot.profile, LustreAddress(address, name)
     )
     present = {each.metadata.key: each for each in snapshot.shares}
-    block_keys = {each.metadata.key for each in snapshot.blocks}
+    block_keys = {each.metadata.key for each in snapshot.block_storages}
     to_make = wanted
     if snapshot.mgs_rabbit is not None:
         mgs_key = _mgs_share_key(wanted)
@@ -201,12 +201,12 @@ def _mgs_address(snapshot: LustreSnapshot) -> str:
         return address
     if snapshot.storage.status.mgs_address:
         return snapshot.storage.status.mgs_address  # once it was chosen, it stays
-    external_mgs = asked_mgs(snapshot.profile)
-    if not external_mgs:
+    named_mgs = external_mgs(snapshot.profile)
+    if not named_mgs:
         raise Fault("the file system has no MGT, and its profile names no external one")
-    if not external_mgs.startswith(POOL_PREFIX):
-        return external_mgs
-    pool = external_mgs.removeprefix(POOL_PREFIX)
+    if not named_mgs.startswith(POOL_PREFIX):
+        return named_mgs
+    pool = named_mgs.removeprefix(POOL_PREFIX)
     ready = [
         each
         for instance, each in snapshot.pools.get(pool, ())
@@ -313,11 +313,11 @@ def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
     with_mgs = [each for each in snapshot.shares if _has_mgs(each)]
     keys = {each.metadata.key for each in with_mgs}
     shares_without_mgs = [each for each in snapshot.shares if each.metadata.key not in keys]
-    blocks = [each for each in snapshot.blocks if each.metadata.key not in keys]
+    blocks = [each for each in snapshot.block_storages if each.metadata.key not in keys]
     if shares_without_mgs or blocks:
         return nnfstorage.give_back(snapshot.storage, shares_without_mgs, blocks)
-    if snapshot.shares or snapshot.blocks:
-        return nnfstorage.give_back(snapshot.storage, snapshot.shares, snapshot.blocks)
+    if snapshot.shares or snapshot.block_storages:
+        return nnfstorage.give_back(snapshot.storage, snapshot.shares, snapshot.block_storages)
     key = snapshot.storage.metadata.key
     for mgt in snapshot.mgts:
         if mgt.metadata.key == own_mgt and (writes_for_mgt := _remove_own_mgt(mgt, snapshot)):

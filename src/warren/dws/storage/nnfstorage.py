@@ -32,7 +32,7 @@ def new(owner: children.Owner, name: str, file_system: str, servers: Servers) ->
     metadata = owner.metadata(name, labels.STORAGE_FINALIZER)
     metadata["labels"] |= labels.of_profile(name, owner.meta.namespace)
     variables = [{"name": name, "value": value} for name, value in owner.variables.items()]
-    is_lustre = file_system in lustre.SETS
+    is_lustre = file_system in lustre.SET_LABELS
     return {
         "metadata": metadata,
         "spec": {
@@ -61,19 +61,19 @@ def new(owner: children.Owner, name: str, file_system: str, servers: Servers) ->
 def decide(
     storage: NnfStorage,
     node_storages: Sequence[NnfNodeStorage],
-    blocks: Sequence[NnfNodeBlockStorage] = (),
+    block_storages: Sequence[NnfNodeBlockStorage] = (),
     profile: NnfStorageProfile | None = None,
 ) -> Sequence[Write]:
     """Make the shares and report on them; in deletion, remove them and let go.
 
-    `blocks` are the shares' flash; `profile` is the one that is pinned for the storage.
+    `block_storages` are the shares' flash; `profile` is the one that is pinned for the storage.
     """
     meta = storage.metadata
     if meta.deleting:
         # Deleted by hand while a job has it mounted: its flash stays until that has let go.
-        return () if locks.is_held(storage) else give_back(storage, node_storages, blocks)
+        return () if locks.is_held(storage) else give_back(storage, node_storages, block_storages)
     present = {node_storage.metadata.key: node_storage for node_storage in node_storages}
-    block_keys = {block.metadata.key for block in blocks}
+    block_keys = {block.metadata.key for block in block_storages}
     try:
         wanted = children_of(storage, profile)
     except UserMistake as mistake:  # the pinned profile was edited since
@@ -271,7 +271,7 @@ def volume_size(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number
 def status_changes(
     storage: NnfStorage,
     shares: Mapping[Key, NnfNodeStorage | None],
-    more: Mapping[str, Any] = {},
+    extra_status: Mapping[str, Any] = {},
     *,
     is_known: bool = True,
     is_incomplete: bool = False,
@@ -279,7 +279,7 @@ def status_changes(
 ) -> Sequence[Change]:
     """Return the change of the status to what its shares say; nothing where it says so.
 
-    `more` is what the status says besides, if not `is_known`. It is not ready while it
+    `extra_status` is what the status says besides, if not `is_known`. It is not ready while it
     `is_incomplete` beside its shares, which may be for a `fault`.
     """
     error = None if fault is None else fault.as_error()
@@ -302,7 +302,7 @@ def status_changes(
         "allocationSets": sets,
         "error": error,
     }
-    status = {**own_status, **more}
+    status = {**own_status, **extra_status}
     return [reports.status(kinds.NNF_STORAGE, storage.metadata, status)]
 
 
@@ -352,10 +352,10 @@ def _set_statuses(
 def give_back(
     storage: NnfStorage,
     node_storages: Sequence[NnfNodeStorage],
-    blocks: Sequence[NnfNodeBlockStorage],
+    block_storages: Sequence[NnfNodeBlockStorage],
 ) -> Sequence[Write]:
     """Remove shares and their flash; where none is left, let go of the storage."""
-    if node_storages or blocks:
+    if node_storages or block_storages:
         # Both at once: an agent keeps the record of its flash until that of the volumes is gone.
         removals = [
             *(
@@ -365,7 +365,7 @@ def give_back(
             ),
             *(
                 Remove(kind=kinds.NNF_NODE_BLOCK_STORAGE, key=block.metadata.key)
-                for block in blocks
+                for block in block_storages
                 if not block.metadata.deleting
             ),
         ]
@@ -375,7 +375,7 @@ def give_back(
     return [reports.remove_finalizer(kinds.NNF_STORAGE, storage.metadata, labels.STORAGE_FINALIZER)]
 
 
-def volume(node_storage: NnfNodeStorage, number: int) -> tuple[str, str]:
+def volume_name(node_storage: NnfNodeStorage, number: int) -> tuple[str, str]:
     """Name one allocation of a share on disk: its volume group and volume.
 
     The names come from the rabbit and the object's UID, so that a retry finds its own work.

@@ -167,7 +167,7 @@ def _volume_group_mistakes(
     rabbit = block_commands.get("rabbitCommands")
     if not isinstance(rabbit, Mapping):
         return
-    group = f"{path}.{commandlines.BLOCK}.rabbitCommands"
+    group = f"{path}.{commandlines.BLOCK_DEVICE_COMMANDS}.rabbitCommands"
     changing_lines = {f"{group}.lvChange.{name}" for name in ("activate", "deactivate")}
     try:
         lines = [*commandlines.lines_of(rabbit, group)]

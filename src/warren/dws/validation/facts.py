@@ -12,7 +12,7 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.persistent import expiry, sharing
 from warren.dws.persistent.instances import USABLE
 from warren.dws.persistent.sharing import PRIVATE, Sharing, may_use
-from warren.dws.pods.pod import NO_RUNTIME
+from warren.dws.pods.pod import NO_RUNTIME_MESSAGE
 
 
 class InstanceFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     file_systems: Sequence[LustreFileSystem] | None
     raw_volumes: RawVolumes | None
     """Who may have raw volumes (`rabbitstorages.raw_volumes`)."""
-    persistent: Mapping[str, InstanceFacts] | None = None
+    instances: Mapping[str, InstanceFacts] | None = None
     """The instances of the Workflow's namespace by name."""
     profiles: Sequence[NnfStorageProfile] | None = None
     supported_types: Sequence[str] | None = FILE_SYSTEM_TYPES
@@ -73,7 +73,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Tells why no rabbit makes a type of file systems; None where one does."""
     runs_containers: bool | None = False
     """Whether it runs containers."""
-    why_no_containers: str = NO_RUNTIME
+    why_no_containers: str = NO_RUNTIME_MESSAGE
     """Why it does not."""
     container_profiles: Mapping[str, ContainerProfile] | None = None
     """The profiles of containers that directives choose from, by name."""

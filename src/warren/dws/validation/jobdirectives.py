@@ -76,7 +76,7 @@ def type_of(lifetime: str, name: str, job: JobDirectives, facts: Facts) -> str |
     """Return the type of a storage that directives of the job name, if it is known."""
     if lifetime == "job":
         return job.jobdws[name].values.get("type")
-    instance = (facts.persistent or {}).get(name)
+    instance = (facts.instances or {}).get(name)
     return instance.file_system if instance is not None else None
 
 

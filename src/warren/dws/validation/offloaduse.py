@@ -27,7 +27,7 @@ def offload_mistakes(directive: Directive, job: JobDirectives, facts: Facts) -> 
         )
     types = [each.values.get("type") for each in job.jobdws.values()]
     for name in job.persistent_index:
-        instance = (facts.persistent or {}).get(name)
+        instance = (facts.instances or {}).get(name)
         types.append(instance.file_system if instance is not None else None)
     if not job.may_have_unknown_names and all(
         each in copyservice.TYPES_NOT_ON_RABBITS for each in types

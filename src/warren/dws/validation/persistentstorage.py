@@ -44,7 +44,7 @@ def create_persistent(
             "a letter or a digit.",
             "Choose another name.",
         )
-    instance = None if name is None else (facts.persistent or {}).get(name.text)
+    instance = None if name is None else (facts.instances or {}).get(name.text)
     if name is not None and instance is not None:
         if instance.deleting:
             yield directive.mistake(
@@ -91,8 +91,8 @@ def persistentdw(
             "job.",
             "Once is enough.",
         )
-    elif facts.persistent is not None:
-        yield from _use_mistakes(directive, name, facts.persistent, facts)
+    elif facts.instances is not None:
+        yield from _use_mistakes(directive, name, facts.instances, facts)
 
 
 def _use_mistakes(
@@ -165,7 +165,7 @@ def destroy_persistent(
     """Find why persistent storage cannot be destroyed."""
     yield from _alone_mistakes(directive, job)
     name = value_of(directive, "name")
-    instance = None if name is None else (facts.persistent or {}).get(name.text)
+    instance = None if name is None else (facts.instances or {}).get(name.text)
     if name is None or instance is None or instance.deleting:
         return  # what is not there is destroyed
     if not facts.is_owner(instance):

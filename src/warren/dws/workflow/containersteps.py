@@ -107,7 +107,7 @@ def _application(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
         name=directive.values["name"],
         profile=profile,
         volumes=list(_volumes(snapshot, directive, profile)),
-        nodes=_nodes_by_rabbit(snapshot),
+        nodes_by_rabbit=_nodes_by_rabbit(snapshot),
         ports=assigned_ports,
     )
 
@@ -252,7 +252,7 @@ def start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outco
     )
     if missing or not_started is not None:
         limit = application.profile.data.pre_run_timeout_seconds
-        why_not_run = _why_not_run(snapshot, application.nodes) if missing else None
+        why_not_run = _why_not_run(snapshot, application.nodes_by_rabbit) if missing else None
         if limit and _elapsed(snapshot) >= limit:
             why = f": {why_not_run}" if why_not_run else ""
             raise Fault(f"user container(s) failed to start after {limit} seconds{why}")

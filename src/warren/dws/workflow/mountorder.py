@@ -40,7 +40,7 @@ def instance_options(snapshot: WorkflowSnapshot, directive: Directive) -> dict[s
     instance = snapshot.instances.get(name) if name is not None else None
     return {
         "instance_name": name,
-        "shared": sharing.from_annotations(instance.object.metadata.annotations)
+        "sharing": sharing.from_annotations(instance.object.metadata.annotations)
         if instance is not None
         else None,
     }

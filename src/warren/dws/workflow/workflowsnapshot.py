@@ -24,7 +24,7 @@ from warren.dws.objects.workflows import Workflow
 from warren.dws.offload.copyservice import OffloadService
 from warren.dws.persistent.instances import InstanceSnapshot
 from warren.dws.pods.batchjobs import BatchJob
-from warren.dws.pods.pod import NO_RUNTIME
+from warren.dws.pods.pod import NO_RUNTIME_MESSAGE
 from warren.dws.rabbits import rabbitstorages
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.findings import findings
@@ -115,7 +115,7 @@ class WorkflowSnapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             copy_profiles=frozenset(self.copy_profiles),
             has_offload=self.offload_service is not None,
             runs_containers=bool(self.pod_nodes) and self.why_no_containers is None,
-            why_no_containers=self.why_no_containers or NO_RUNTIME,
+            why_no_containers=self.why_no_containers or NO_RUNTIME_MESSAGE,
             container_profiles=containerprofiles.by_name(self.container_profiles.values())
             if self.has_containers
             else None,

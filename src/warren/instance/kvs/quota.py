@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from warren.base.bytesize import human
+from warren.base.bytesize import format_bytes
 from warren.rpc.message import RpcError
 
 PER_JOB: Final = 4096
@@ -60,11 +60,12 @@ class Quota:
         room = math.inf if is_reserved else self._disk_free() / 2
         if user_bytes + count > min(self._user_limit, room):
             limit_text = (
-                f"{human(int(self._user_limit))} that each user has (kvs.user-limit)"
+                f"{format_bytes(int(self._user_limit))} that each user has (kvs.user-limit)"
                 if self._user_limit <= room
-                else f"{human(int(room))} that each user has while the disk is as full as now"
+                else f"{format_bytes(int(room))} that each user has while the disk is as full "
+                "as now"
             )
-            message = f"jobs of user {userid} hold {human(user_bytes)} of the {limit_text}"
+            message = f"jobs of user {userid} hold {format_bytes(user_bytes)} of the {limit_text}"
             raise RpcError(errno.ENOSPC, f"{message}: ask the owner to purge those that are over")
         self.add(namespace, userid, count)
         if is_running:

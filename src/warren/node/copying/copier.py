@@ -206,7 +206,7 @@ class Copier:
     def _copy(self, pool: ThreadPoolExecutor) -> None:
         target_dir = self._target.top
         *directories, name = (
-            self._plan.below if not self._plan.contents else (*self._plan.below, "")
+            self._plan.below if not self._plan.contents_only else (*self._plan.below, "")
         )
         for each in directories:
             target_dir = self._make_directory(target_dir, each, is_copy=False)

@@ -38,7 +38,7 @@ class DaemonCommands:
 
     def steps(self, job: JobId, spec: Mapping[str, Any], description: str) -> Sequence[Step]:
         is_start = description == DAEMONS_PROLOG
-        workflow = BINDING.workflow(job)
+        workflow = BINDING.workflow_key(job)
         workflow_variables = {
             "DW_WORKFLOW_NAME": workflow.name,
             "DW_WORKFLOW_NAMESPACE": workflow.namespace,

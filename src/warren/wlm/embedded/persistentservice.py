@@ -128,7 +128,10 @@ class PersistentService:
 
     async def _expire(self, request: Request) -> Payload:
         message = _decode(request, _ExpireRequest)
-        if message.expires is not None and not self._clock.now() < message.expires <= expiry.LAST:
+        if (
+            message.expires is not None
+            and not self._clock.now() < message.expires <= expiry.MAX_TIME
+        ):
             raise RpcError(errno.EINVAL, "Storage expires at a time in the future.")
 
         def decide(obj: PersistentStorageInstance) -> Change | None:
@@ -235,8 +238,8 @@ def _consumers(obj: PersistentStorageInstance) -> Mapping[str, Any]:
     workflow_keys = {instances.workflow_of(each) for each in obj.spec.consumer_references}
     names = sorted(each.name for each in workflow_keys if each is not None)
     return {
-        "jobs": [job for name in names if (job := BINDING.job(name)) is not None],
-        "workflows": [name for name in names if BINDING.job(name) is None],
+        "jobs": [job for name in names if (job := BINDING.job_id(name)) is not None],
+        "workflows": [name for name in names if BINDING.job_id(name) is None],
         "count": len(obj.spec.consumer_references),
     }
 

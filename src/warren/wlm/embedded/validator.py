@@ -25,7 +25,7 @@ from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.persistent import expiry, instances
-from warren.dws.pods.pod import NO_RUNTIME
+from warren.dws.pods.pod import NO_RUNTIME_MESSAGE
 from warren.dws.rabbits import rabbitstorages
 from warren.dws.storage import storageprofiles
 from warren.dws.validation.facts import Facts, InstanceFacts
@@ -59,7 +59,7 @@ class StorageValidator:
         max_gib_per_node: Mapping[str, int] = {},
         creator: int | None = None,
         unsaved_choices: Sequence[str] = tuple(UnsavedPolicy),
-        containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NO_RUNTIME,
+        containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NO_RUNTIME_MESSAGE,
         copy_profiles: Callable[[], frozenset[str]] = frozenset,
         why_not_made: Callable[[str], str | None] = lambda kind: None,
         only_some_rabbits_make: Callable[[str], bool] = lambda kind: False,
@@ -137,12 +137,12 @@ class StorageValidator:
         """Return the directives. Raises Mistakes, or the only Mistake."""
         awaited_jobs = view.awaited_jobs(spec)
         profiles_or_why = (
-            self._containers() if any("container" in text for text in texts) else NO_RUNTIME
+            self._containers() if any("container" in text for text in texts) else NO_RUNTIME_MESSAGE
         )
         why_no_containers = profiles_or_why if isinstance(profiles_or_why, str) else None
         facts = Facts(
             runs_containers=why_no_containers is None,
-            why_no_containers=why_no_containers or NO_RUNTIME,
+            why_no_containers=why_no_containers or NO_RUNTIME_MESSAGE,
             container_profiles=None if isinstance(profiles_or_why, str) else profiles_or_why,
             copy_profiles=self._copy_profiles(),
             has_offload=self._offload(),
@@ -154,7 +154,7 @@ class StorageValidator:
             if self._names_raw(texts)
             else None,
             why_not_made=self._why_not_made,
-            persistent=self._persistent,
+            instances=self._persistent,
             profiles=self._profiles(),
             groups=self._groups(userid) if self._needs_groups(texts) else (),
             now=self._now(),

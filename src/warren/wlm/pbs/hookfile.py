@@ -80,7 +80,7 @@ def settings_for(config: Mapping[str, Any], node: str, vntype: str = "") -> Mapp
     return dict(vars(settings))
 
 
-def places_over_alarm(config: Mapping[str, Any], alarm: float) -> list[str]:
+def layers_over_alarm(config: Mapping[str, Any], alarm: float) -> list[str]:
     """Name where a configuration allows requests more time than an alarm does.
 
     The top level is named "", and tables by their path.

@@ -11,7 +11,7 @@ from typing import Final
 
 from warren.base.errors import UserMistake
 from warren.wlm.pbs import hookfile
-from warren.wlm.pbs.qmgr import HOOK_NAME, Qmgr
+from warren.wlm.pbs.qmgr import HOOK_NAME_PATTERN, Qmgr
 
 BOTH_ENABLED: Final = (
     f"PBS's own hook {hookfile.SHIPPED_HOOK} is enabled, and jobs would be registered twice: run "
@@ -36,7 +36,7 @@ class RegisteredHook:
 class Directive:
     """One thing to say to qmgr, and what it reads with it."""
 
-    words: str
+    command: str
     content: bytes = b""
 
 
@@ -66,7 +66,7 @@ def check_shipped_hook_off(qmgr: Qmgr) -> None:
 
 def check_name(name: str) -> None:
     """Raise UserMistake unless PBS would take a name for a hook of a site's."""
-    if not HOOK_NAME.fullmatch(name):
+    if not HOOK_NAME_PATTERN.fullmatch(name):
         raise UserMistake(f"--name {name}: letters, digits, '_', '.' and '-' make a hook's name.")
     if name.startswith("PBS"):
         raise UserMistake(f"--name {name}: PBS keeps names that begin with PBS for its own hooks.")

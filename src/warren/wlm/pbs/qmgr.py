@@ -18,7 +18,7 @@ _UNAUTHORIZED: Final = "is unauthorized to access hooks data"
 _PREFIX_PATTERN: Final = re.compile(r"qmgr obj=\S* svr=\S*: ")
 _CLOSING_LINES: Final = ("qmgr: hook error returned from server", "qmgr: Error (")
 
-HOOK_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+HOOK_NAME_PATTERN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 """Names of hooks: with others, a directive could say something else than was meant."""
 
 
