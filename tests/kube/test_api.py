@@ -426,7 +426,7 @@ async def test_a_watch_that_makes_no_sense_is_a_bad_request(caller: Caller, quer
     assert answer == (400, "BadRequest")
 
 
-@told_to_one(history={"length": 4})
+@told_to_one(history={"max_changes": 4})
 async def test_a_watch_from_too_far_back_is_told_to_list_again(caller: Caller) -> None:
     async with caller.watch(WORKFLOWS, "resourceVersion=1") as told:
         error = await told()
@@ -436,7 +436,7 @@ async def test_a_watch_from_too_far_back_is_told_to_list_again(caller: Caller) -
         assert await told() is None
 
 
-@told_to_one(history={"backlog": 5})
+@told_to_one(history={"max_backlog": 5})
 async def test_a_watch_whose_reader_does_not_keep_up_is_told_so(caller: Caller) -> None:
     # It is not read: what is sent fills the buffers on the way, then waits in the backlog.
     async with caller.watch(WORKFLOWS, f"resourceVersion={caller.store.version}") as told:
