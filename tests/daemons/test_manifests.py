@@ -80,7 +80,7 @@ class Told:
 
 REPORTERS = ("workflow", "breakdown", "persistent", "storage", "access", "system", "lustre",
              "system storage", "events")  # fmt: skip
-AGENTS = ("mounts", "rabbit", "rabbit node", "movement", "mgs")
+AGENTS = ("mounts", "rabbit", "rabbit node", "rabbit records", "movement", "mgs")
 
 
 class Overheard:
