@@ -53,7 +53,7 @@ class Tally:
         record = jobs.answer_requests
 
         def answered(job: Any, mistake: str | None) -> None:
-            if jobs._asked_at(job):
+            if jobs._requests_answered_by(job):
                 note_action("answer")
             record(job, mistake)
 

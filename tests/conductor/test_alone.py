@@ -1188,3 +1188,24 @@ def test_nodes_return_when_a_workflow_that_was_deleted_is_gone(
         assert asked(jobs, "undrain") == back
 
     conducted(story, replace(JOB, phase=Phase.OVER))
+
+
+def test_a_workflow_whose_noted_nodes_cannot_be_read_is_gone_like_another(
+    heard: list[MutableMapping[str, Any]],
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        conductor.configure(Settings(return_to_service=True))
+        await workflow(api, "Teardown", finalizers=["nnf"])
+        noted = {labels.ABORTED: "before", labels.ABORTED_NODES: "n["}
+        await api.change(kinds.WORKFLOW, KEY, {"metadata": {"annotations": noted}})
+        async with running(api, conductor.run()):
+            await api.remove(kinds.WORKFLOW, KEY)
+            await api.change(kinds.WORKFLOW, KEY, {"metadata": {"finalizers": []}})
+            await caught_up()
+
+        assert asked(jobs, "undrain") == []
+
+    conducted(story, replace(JOB, phase=Phase.OVER))
+    assert [each["workflow"] for each in heard if "aborted job are not" in each["event"]] == [
+        KEY.name
+    ]

@@ -12,6 +12,7 @@ from warren.instance import config
 from warren.instance.config import Config
 from warren.instance.configservice import LiveConfig
 from warren.instance.servicetables import Sched
+from warren.instance.storagetables import Storage
 from warren.rpc.bus import Bus
 
 
@@ -236,3 +237,10 @@ def test_queues_whose_nodes_may_be_drained_are_there() -> None:
     assert config.parse(text.replace(", 'b'", "")).rabbit.drain_queues == ("a",)
     with pytest.raises(UserMistake, match="soft-drain"):
         config.parse("[rabbit]\nsoft-drain = true\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90d", 90 * 86400.0), ("infinity", None), ("1000000d", None)]
+)
+def test_a_lifetime_that_no_calendar_has_is_without_end(text: str, seconds: float | None) -> None:
+    assert Storage(persistent_max=text).max_lifetime == seconds

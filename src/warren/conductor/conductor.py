@@ -502,7 +502,7 @@ class Conductor:
         is_gone = self.informers.of(kinds.WORKFLOW).get(key) is None
         job = self._jobs.job(job_id)
         is_finished = conduct.is_finished(obj, job, self._jobs.binding.finalizer)
-        nodes = abort.nodes_of_abort(obj) if is_gone and self._settings.return_to_service else ()
+        nodes = _nodes_of_abort(obj) if is_gone and self._settings.return_to_service else ()
         if nodes:
             self._nodes_to_undrain[job_id] = nodes
         if is_finished and not nodes and job_id not in self._trouble_since:
@@ -549,6 +549,16 @@ class Conductor:
         job_id = self._jobs.binding.job_id(workflow_name)
         if job_id is not None:
             self.reconciler.add(job_id)
+
+
+def _nodes_of_abort(workflow: Object) -> Collection[str]:
+    """Return the compute nodes of an aborted job; none where what is noted cannot be read."""
+    try:
+        return abort.nodes_of_abort(workflow)
+    except UserMistake as error:
+        name = workflow["metadata"]["name"]
+        log.warning("the nodes of an aborted job are not known", workflow=name, reason=str(error))
+        return ()
 
 
 def _sooner(one: float | None, other: float | None) -> float | None:

@@ -18,7 +18,7 @@ CLUSTER_START_BYTES: Final = 8 * 2**20
 """Bytes that the start of a cluster writes at most: records, keys, the logs of SQLite."""
 SERVICE_START_BYTES: Final = 256 * 2**10
 """Bytes that the start of a service with one journal writes at most."""
-_FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _POLL_INTERVAL: Final = 1.0
 
 
@@ -59,7 +59,7 @@ async def retry_while_full(write: Callable[[], None], interval: float = _POLL_IN
         try:
             write()
         except OSError as error:
-            if error.errno not in _FULL_ERRORS:
+            if error.errno not in FULL_ERRORS:
                 raise
             log.warning("waiting for room", why=error.strerror)
             await asyncio.sleep(interval)
@@ -88,5 +88,5 @@ def _shortage(directory: Path, needed: int) -> str | None:
             probe.unlink()
     except OSError as error:
         # Any other error is reported by what writes there.
-        return error.strerror if error.errno in _FULL_ERRORS else None
+        return error.strerror if error.errno in FULL_ERRORS else None
     return None

@@ -1,7 +1,6 @@
 """A cluster on this machine: the control process, and the processes that it looks after."""
 
 import asyncio
-import errno
 import gc
 import os
 import signal
@@ -107,7 +106,7 @@ def _why_unusable(state: StateDir, error: BaseException) -> str | None:
         return next(filter(None, (_why_unusable(state, each) for each in error.exceptions)), None)
     if not isinstance(error, OSError):
         return None
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in diskspace.FULL_ERRORS:
         return f"The file system of {state.path} is full: make room there, and start it again."
     file = error.filename2 or error.filename
     if not isinstance(file, str | Path) or not Path(file).is_relative_to(state.path):

@@ -1,7 +1,8 @@
 """The tables that are ours: storage and its placement, and daemons that jobs name."""
 
 from collections.abc import Mapping
-from typing import Literal
+from math import inf
+from typing import Final, Literal
 
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
@@ -14,6 +15,9 @@ from warren.lifecycle.tables import (
     check_durations,
     check_kill_timeout,
 )
+
+_ENDLESS_LIFETIME: Final = 100 * 366 * 86400.0
+"""Seconds that count as without end: no object has a time that is much later."""
 
 
 class Daemon(Table, frozen=True):
@@ -77,8 +81,9 @@ class Storage(Table, frozen=True):
 
     @property
     def max_lifetime(self) -> float | None:
-        """Seconds for which persistent storage is kept at most."""
-        return None if self.persistent_max is None else tables.seconds(self.persistent_max)
+        """Seconds for which persistent storage is kept at most; None is without end."""
+        seconds = inf if self.persistent_max is None else tables.seconds(self.persistent_max)
+        return seconds if seconds < _ENDLESS_LIFETIME else None
 
     @property
     def quantum_gib(self) -> int | None:
