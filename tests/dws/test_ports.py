@@ -194,7 +194,7 @@ def test_a_workflow_asks_once_and_gives_back_once() -> None:
         (None, "there is no NnfPortManager nnf-system/nnf-port-manager"),
         (
             answered(raw(request("wf", 9)), configuration(5000))[0],
-            "not enough ports for containers are free: 9 are needed",
+            "the SystemConfiguration has fewer ports than the 9 that are needed",
         ),
         (
             answered(raw(request("wf", 9)), configuration())[0],
@@ -234,6 +234,15 @@ def test_a_request_waits_only_for_ports_that_will_do() -> None:
     assert "b" not in given_out(exactly)
     more, _ = answered(merge_patch(found, {"spec": {"allocations": [request("b", 4)]}}), system)
     assert given_out(more)["b"] == "InsufficientResources"
+
+
+def test_a_request_waits_for_ports_that_another_has() -> None:
+    """One user's two containers would fail those of all others, as long as they run."""
+    system = configuration("5000-5001", portsCooldownInSeconds=0)
+    found, _ = answered(raw(request("a", 2), request("b"), request("c")), system)
+    assert given_out(found) == {"a": [5000, 5001]}
+    found, _ = answered(found, system, gone=["a"])
+    assert given_out(found) == {"b": [5000], "c": [5001]}
 
 
 def test_others_keep_theirs_when_one_gives_back() -> None:

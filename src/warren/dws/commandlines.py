@@ -41,7 +41,6 @@ _OPERATOR_CHARACTERS: Final = frozenset("();<>|&")
 
 BLOCK_DEVICE_COMMANDS: Final = "blockDeviceCommands"
 FILE_SYSTEM_COMMANDS: Final = "fileSystemCommands"
-USER_COMMANDS: Final = "userCommands"
 
 
 def is_variable(name: str) -> bool:

@@ -112,7 +112,7 @@ def assigned_ports(manager: NnfPortManager | None, workflow: Workflow, count: in
             type="User",
         )
     if allocation.status == INSUFFICIENT:
-        raise Fault(f"not enough ports for containers are free: {count} are needed")
+        raise Fault(f"the SystemConfiguration has fewer ports than the {count} that are needed")
     return (
         allocation.ports if len(allocation.ports) == count and allocation.status == IN_USE else ()
     )
@@ -251,10 +251,9 @@ def _unallocated_at(allocation: Allocation) -> float:
 def _new_allocations(
     snapshot: PortSnapshot, pool: Sequence[int] | None, current: Sequence[Allocation]
 ) -> Iterator[Allocation]:
-    """Answer requests without ports, in order; those that ports in cooldown will do for, later."""
+    """Answer requests without ports, in order; those for which others' ports will do, later."""
     served_uids = {each.requester.uid for each in current if each.requester is not None}
     taken_ports = {port for each in current for port in each.ports}
-    cooling_count = sum(len(each.ports) for each in current if each.status == COOLDOWN)
     free_ports = [port for port in pool or () if port not in taken_ports]
     for each in snapshot.manager.spec.allocations:
         if each.requester.uid in served_uids:
@@ -266,7 +265,7 @@ def _new_allocations(
                 status=IN_USE, requester=each.requester, ports=tuple(free_ports[: each.count])
             )
             free_ports = free_ports[each.count :]
-        elif each.count > len(free_ports) + cooling_count:
+        elif each.count > len(pool):
             yield Allocation(status=INSUFFICIENT, requester=each.requester)
 
 
