@@ -1,12 +1,19 @@
-"""Which CPUs the tasks of a node are bound to."""
+"""Which CPUs the tasks of a node are bound to, and which gpus they see."""
 
+import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from warren.instance.shell import affinity
 from warren.instance.shell.affinity import CpuAffinity, NodeCores
+from warren.instance.shell.limits import Gpus
+from warren.instance.shell.plugins import TaskStart
 from warren.rfc.errors import BadFormat
+
+ORDER, VISIBLE = "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES"
 
 FOUR = NodeCores(ids=range(4), emulated=True)
 
@@ -103,3 +110,33 @@ def test_an_option_is_read_as_flux_spells_it_or_refused(
             affinity.read(given)
     else:
         assert affinity.read(given) == expected
+
+
+# Gpus
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "environment", "second"),
+    [
+        ("on", (0, 1, 3), {ORDER: "PCI_BUS_ID", VISIBLE: "0,1,3"}, {}),
+        ("per-task", (0, 1, 3), {ORDER: "PCI_BUS_ID"}, {VISIBLE: "3"}),
+        ("on", (), {ORDER: "PCI_BUS_ID", VISIBLE: "-1"}, {}),
+        ("per-task", (), {ORDER: "PCI_BUS_ID", VISIBLE: "-1"}, {}),
+        ("off", (0, 1), {}, {}),
+        ("off", (), {}, {}),
+    ],
+)
+def test_tasks_see_the_gpus_of_their_job_and_no_others(
+    kind: str, gpus: tuple[int, ...], environment: dict[str, str], second: dict[str, str]
+) -> None:
+    """Those of the node that are not the job's are another one's."""
+    info = SimpleNamespace(options=SimpleNamespace(gpu_affinity=kind), gpus=gpus, ranks=(4, 5))
+    shell: Any = SimpleNamespace(info=info, environment={})
+    task = TaskStart(rank=5, index=1, command=["app"], environment={})
+
+    async def begin() -> None:
+        await Gpus().init(shell)
+        await Gpus().task_init(shell, task)
+
+    asyncio.run(begin())
+    assert (shell.environment, task.environment) == (environment, second)

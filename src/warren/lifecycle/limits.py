@@ -59,7 +59,9 @@ def user_refusal(limits: QueueLimits, user: str | None, groups: Collection[str])
     """
     if not limits.restricted or user in limits.users or not limits.groups.isdisjoint(groups):
         return None
-    return f"{_queue_text(limits).capitalize()} is not open to {user or 'a user without a name'}."
+    queue = _queue_text(limits)
+    who = user or "a user without a name"
+    return f"{queue[:1].upper()}{queue[1:]} is not open to {who}."
 
 
 def _vertices(

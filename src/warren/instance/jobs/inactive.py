@@ -25,6 +25,9 @@ from warren.rpc.message import RpcError
 _SUMMARIES_PER_COMMIT: Final = 1000
 """Summaries of one commit, where those of an older store are written."""
 
+_LEAST_PAUSE: Final = 1.0
+"""Seconds between two looks for jobs to purge."""
+
 ARCHIVE_RETRY_DELAY: Final = 60.0
 """Seconds until an archive that could not be written is tried again."""
 
@@ -180,9 +183,11 @@ class InactiveJobs:
                 await asyncio.sleep(ARCHIVE_RETRY_DELAY)
                 continue
             oldest = next(iter(self._known.inactive.values()), None)
-            timeout = (
-                None if oldest is None else limits.seconds_left(oldest.ended_at, self._clock.now())
-            )
+            timeout = None
+            if oldest is not None:
+                seconds_left = limits.seconds_left(oldest.ended_at, self._clock.now())
+                # It may be due and not to be removed yet, as on a full disk.
+                timeout = None if seconds_left is None else max(seconds_left, _LEAST_PAUSE)
             try:
                 async with asyncio.timeout(timeout):
                     await self._changed.wait()

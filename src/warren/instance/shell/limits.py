@@ -12,7 +12,9 @@ from warren.instance.shell.plugins import NOTICE, WARNING, RunningShell, ShellPl
 from warren.instance.shell.shellinfo import ShellInfo
 from warren.rfc import idset
 
-GPUS: Final = "CUDA_VISIBLE_DEVICES"
+_GPU_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
+_GPU_ORDER_VARIABLE: Final = "CUDA_DEVICE_ORDER"
+_NO_GPUS: Final = "-1"
 
 
 def limit_name(number: int) -> str:
@@ -101,16 +103,24 @@ def _sets(info: ShellInfo, node: NodeCores, available: Sequence[int]) -> list[fr
 
 
 class Gpus(ShellPlugin):
-    """Sets which gpus the tasks may see: all of the job's, or each its share (`gpu-affinity`)."""
+    """Sets which gpus the tasks may see: all of the job's, or each its share (`gpu-affinity`).
+
+    Those of a job without any see none: the node's are other jobs'.
+    """
 
     async def init(self, shell: RunningShell) -> None:
-        if shell.info.options.gpu_affinity == "on" and shell.info.gpus:
-            shell.environment[GPUS] = _comma_list(shell.info.gpus)
+        if shell.info.options.gpu_affinity == "off":
+            return
+        shell.environment[_GPU_ORDER_VARIABLE] = "PCI_BUS_ID"
+        if not shell.info.gpus:
+            shell.environment[_GPU_VARIABLE] = _NO_GPUS
+        elif shell.info.options.gpu_affinity == "on":
+            shell.environment[_GPU_VARIABLE] = _comma_list(shell.info.gpus)
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
         if shell.info.options.gpu_affinity == "per-task" and shell.info.gpus:
             shares = split_units(shell.info.gpus, len(shell.info.ranks))
-            task.environment[GPUS] = _comma_list(shares[task.index])
+            task.environment[_GPU_VARIABLE] = _comma_list(shares[task.index])
 
 
 def split_units(units: tuple[int, ...], tasks: int) -> list[tuple[int, ...]]:

@@ -85,8 +85,9 @@ def remove(root: Path, job: int, rank: int) -> int | None:
         return None
     except OSError:
         if os.geteuid() == 0:
-            with suppress(OSError):  # then the next sweep removes it
+            with suppress(OSError):
                 return os.posix_spawnp("rm", _removal_command(path), os.environ)
+            return None  # the next sweep removes it: no root goes through a user's tree by paths
         _remove(path)
     return None
 

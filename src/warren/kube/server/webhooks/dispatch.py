@@ -172,12 +172,13 @@ class _Validating:
         hooks = self._stored.hooks(VALIDATING)
         if not hooks or configurations.is_configuration(review.kind):
             return review.new
-        tasks = []
+        wanted = [(hook, self._stored.kind_for(hook, review)) for hook in hooks]
         async with asyncio.TaskGroup() as group:
-            for hook in hooks:
-                kind = self._stored.kind_for(hook, review)
-                if kind is not None:
-                    tasks.append(group.create_task(self._objection(hook, review, kind)))
+            tasks = [
+                group.create_task(self._objection(hook, review, kind))
+                for hook, kind in wanted
+                if kind is not None
+            ]
         for task in tasks:
             # Of several, the first by name is told, whichever came first.
             if (objection := task.result()) is not None:
