@@ -245,6 +245,14 @@ def test_a_request_waits_for_ports_that_another_has() -> None:
     assert given_out(found) == {"b": [5000], "c": [5001]}
 
 
+def test_a_request_that_waits_is_passed_by_no_smaller_one() -> None:
+    system = configuration("5000-5001", portsCooldownInSeconds=0)
+    found, _ = answered(raw(request("a"), request("b", 2), request("c")), system)
+    assert given_out(found) == {"a": [5000]}
+    found, _ = answered(found, system, gone=["a"])
+    assert given_out(found) == {"b": [5000, 5001]}
+
+
 def test_others_keep_theirs_when_one_gives_back() -> None:
     found = read(raw(request("other"), request("wf")), NnfPortManager)
     freed = ports.release_ports(found, "uid-wf")

@@ -267,6 +267,8 @@ def _new_allocations(
             free_ports = free_ports[each.count :]
         elif each.count > len(pool):
             yield Allocation(status=INSUFFICIENT, requester=each.requester)
+        else:
+            free_ports = []  # they are kept for it: smaller requests would come before it for ever
 
 
 def _report(manager: NnfPortManager, status: str, allocations: Iterable[Allocation]) -> list[Write]:
