@@ -49,6 +49,7 @@ class Caller:
     def __init__(self, session: aiohttp.ClientSession, access: ClusterAccess, store: Store) -> None:
         self.session = session
         self.server = access.server
+        self.tls = access.tls
         self.store = store
 
     async def ask(self, method: str, path: str, **options: Any) -> tuple[int, Any]:
@@ -628,3 +629,17 @@ async def test_a_kind_that_was_just_defined_is_told_at_once(caller: Caller) -> N
     )
     assert (code, toy["kind"]) == (201, "Toy")
     assert (await caller.fails("GET", "/apis/toys.example/v0/toys"))[0] == 404
+
+
+@told_to_one(quiet=0.05)
+async def test_a_watch_ends_where_its_client_asks_for_something_else(caller: Caller) -> None:
+    """Nothing more is read of it until then, and so not that it has gone."""
+    host, _, port = caller.server.removeprefix("https://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=caller.tls())
+    asked = f"Host: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    writer.write(f"GET {WORKFLOWS}?watch=true HTTP/1.1\r\n{asked}".encode())
+    writer.write(f"GET /version HTTP/1.1\r\n{asked}".encode())
+    async with asyncio.timeout(60):
+        await reader.readuntil(b"HTTP/1.1 200")
+        await reader.readuntil(b"HTTP/1.1 200")
+    writer.close()

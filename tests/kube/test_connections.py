@@ -345,7 +345,7 @@ def waiting_requests() -> int:
 async def test_of_a_client_that_reads_no_answer_one_request_waits_until_it_is_lost(
     listener: socket.socket,
 ) -> None:
-    """Each may have a quarter of a megabyte of headers."""
+    """Each may have half a megabyte of headers."""
     loop = asyncio.get_running_loop()
 
     async def answer(_: web.Request) -> web.Response:
@@ -411,7 +411,7 @@ async def test_a_client_that_goes_within_a_body_is_no_error(
     assert caplog.records == []
 
 
-@pytest.mark.parametrize(("count", "status"), [(30, b"404"), (40, b"400")])
+@pytest.mark.parametrize(("count", "status"), [(62, b"404"), (70, b"400")])
 @really
 async def test_a_request_has_so_many_headers_and_no_more(
     listener: socket.socket, count: int, status: bytes

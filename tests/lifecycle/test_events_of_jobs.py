@@ -9,6 +9,7 @@ import pytest
 from tests.lifecycle.stories import ID, LIFE, SUBMIT, event, job
 from warren.lifecycle.job import (
     IllegalEvent,
+    check_depth,
     from_submit,
     merge_annotations,
     update,
@@ -118,11 +119,15 @@ def listed(depth: int) -> Any:
 
 
 @pytest.mark.parametrize("make", [listed, lambda depth: [{"b": listed(depth - 2)}]])
-def test_lists_are_nested_no_deeper_than_objects(make: Callable[[int], Any]) -> None:
+def test_lists_are_given_no_deeper_than_objects(make: Callable[[int], Any]) -> None:
     """All users have them in their lists of jobs, and clients read so many levels at most."""
-    assert job("validate", event("memo", a=make(31))).memo["a"]
-    with pytest.raises(BadFormat, match="objects and lists are nested more than 32 deep"):
-        job("validate", event("memo", a=make(32)))
+    check_depth({"a": make(31)})
+    with pytest.raises(ValueError, match="objects and lists are nested more than 32 deep"):
+        check_depth({"a": make(32)})
+
+
+def test_lists_of_an_old_log_may_be_deeper() -> None:
+    assert job("validate", event("memo", a=listed(100))).memo["a"]
 
 
 def test_objects_are_nested_no_deeper_than_32() -> None:

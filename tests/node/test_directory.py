@@ -208,11 +208,24 @@ def test_a_volume_is_released_however_deep_its_directories_are(flash: DirectoryF
         below = os.open("d", os.O_RDONLY, dir_fd=here)
         os.close(here)
         here = below
-    os.mkdir("locked", 0o000, dir_fd=here)
+    os.mkdir("locked", dir_fd=here)
+    os.mkdir("locked/within", dir_fd=here)
+    os.chmod("locked", 0o000, dir_fd=here)
     os.close(here)
 
     asyncio.run(flash.release("rabbit1", "a"))
     assert list((flash.files_path("rabbit1", "a").parent.parent).iterdir()) == []
+
+
+def test_a_file_that_has_a_name_elsewhere_keeps_its_mode_when_a_volume_goes(
+    flash: DirectoryFlash, tmp_path: Path
+) -> None:
+    asyncio.run(flash.make(volume()))
+    (own := tmp_path / "own").touch(0o400)
+    os.link(own, flash.files_path("rabbit1", "a") / "name")
+    asyncio.run(flash.release("rabbit1", "a"))
+
+    assert own.stat().st_mode & 0o777 == 0o400
 
 
 @pytest.mark.parametrize(

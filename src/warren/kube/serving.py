@@ -36,8 +36,9 @@ body may be endless, and to decrypt it takes the time of all others.
 _DRAIN_SECONDS: Final = 1.0
 """Seconds in which they are to come."""
 
-_MAX_HEADERS: Final = 32
-"""Headers of a request, of 8 KiB each at most. Clients of Kubernetes send a dozen."""
+_MAX_HEADERS: Final = 64
+"""Headers of a request, of 8 KiB each at most. Clients of Kubernetes send a dozen, and one for each
+group of a user who is impersonated."""
 
 web_protocol.MAX_MSG_QUEUE_SIZE = 1
 """Requests of a connection that are read while another one is answered. A client that reads no
@@ -154,6 +155,20 @@ class _Connection(web.RequestHandler):
         super().connection_lost(exc)
         # Its task and its requests refer to each other until memory is collected.
         self._messages.clear()
+
+    @property
+    def has_next_request(self) -> bool:
+        """Whether a request waits for the end of the one that is answered.
+
+        Nothing more is read then, and so not that the client has gone.
+        """
+        return bool(self._messages)
+
+
+def has_next_request(request: web.Request) -> bool:
+    """Return whether its client has sent another request, which no client does behind a watch."""
+    connection = request.protocol
+    return isinstance(connection, _Connection) and connection.has_next_request
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

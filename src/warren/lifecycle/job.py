@@ -317,8 +317,6 @@ def _merged(old: Mapping[str, Any], new: Mapping[str, Any], depth: int = _MAX_DE
                 _merged(old_value if isinstance(old_value, Mapping) else {}, value, depth - 1)
                 or None
             )
-        elif isinstance(value, list):
-            _check_depth(value, depth - 1)
         if value is None:
             merged.pop(name, None)
         else:
@@ -326,13 +324,17 @@ def _merged(old: Mapping[str, Any], new: Mapping[str, Any], depth: int = _MAX_DE
     return merged
 
 
-def _check_depth(value: Any, depth: int) -> None:
+def check_depth(value: Any, depth: int = _MAX_DEPTH) -> None:
+    """Check how deep objects and lists are in one another, where a user gives them to a job.
+
+    Not where a log is replayed, which may be of a time before lists had a limit. Raises ValueError.
+    """
     if not isinstance(value, list | Mapping):
         return
     if depth == 0:
         raise _too_deep()
     for each in value.values() if isinstance(value, Mapping) else value:
-        _check_depth(each, depth - 1)
+        check_depth(each, depth - 1)
 
 
 def _too_deep() -> ValueError:

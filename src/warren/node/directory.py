@@ -153,7 +153,8 @@ def _remove(tree: Path) -> None:
         return
     if os.geteuid() != 0:
         # Root needs no leave, and might be led through a link by a process that still writes there.
-        _run_quietly("chmod", "-R", "u+rwx", "--", str(tree))
+        # Directories alone: a file may have another name elsewhere. Each before it is gone into.
+        _run_quietly("find", str(tree), "-xdev", "-type", "d", "-exec", "chmod", "u+rwx", "{}", ";")
     _run_quietly("rm", "-rf", "--one-file-system", "--", str(tree))
     if tree.exists():
         raise NodeTrouble(f"{tree} cannot be removed: see what rm -rf says of it")

@@ -64,6 +64,8 @@ class LoopDisk:
         self._extents = Extents(directory / "volumes")
         self._turns = asyncio.Lock()
         """Of this process, at the lock that all processes have."""
+        self._times_busy = 0
+        """How often the lock could not be had."""
 
     async def capacity(self) -> int:
         try:
@@ -265,7 +267,10 @@ class LoopDisk:
         """Keep all others away from the disk's records and loop devices, in any process."""
         try:
             # One after the other: of many that look for the lock now and then, one has it by luck.
+            times_busy = self._times_busy
             async with self._turns:
+                if self._times_busy != times_busy:
+                    raise self._busy()  # in vain for one that came before, it would be for this
                 await in_thread(_make_private, self._directory)
                 with (self._directory / "lock").open("wb") as lock_file:
                     for _ in range(_LOCK_TRIES):
@@ -273,10 +278,14 @@ class LoopDisk:
                             break
                         await asyncio.sleep(_LOCK_PAUSE)
                     else:
-                        raise NodeTrouble(f"the disk of {self._group} is busy")
+                        self._times_busy += 1
+                        raise self._busy()
                     yield
         except OSError as error:
             raise NodeTrouble(f"{error.filename or self._backing}: {error.strerror}") from error
+
+    def _busy(self) -> NodeTrouble:
+        return NodeTrouble(f"the disk of {self._group} is busy")
 
 
 def _make_private(directory: Path) -> None:

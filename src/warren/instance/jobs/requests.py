@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from warren.instance.jobs.manager import ActiveJob, InactiveJob, JobManager
-from warren.lifecycle.job import update
+from warren.lifecycle.job import check_depth, update
 from warren.lifecycle.states import ACTIVE
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
@@ -196,6 +196,14 @@ def check_size(request: Request) -> int:
     if not request.cred.is_owner and len(text) > _LARGEST_REQUEST:
         raise RpcError(errno.EFBIG, f"{request.topic} takes up to {_LARGEST_REQUEST} bytes")
     return quota_size(text)
+
+
+def check_memo_depth(memo: Mapping[str, Any]) -> None:
+    """Raise RpcError(EINVAL) where a memo is nested deeper than clients read in lists of jobs."""
+    try:
+        check_depth(memo)
+    except ValueError as error:
+        raise RpcError(errno.EINVAL, f"memo: {error}") from None
 
 
 def check_memo_size(entry: ActiveJob, memo: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from warren.instance.jobs.requests import (
     ANY,
     charge_own_job,
     charge_quota,
+    check_memo_depth,
     check_memo_size,
     check_signal,
     check_size,
@@ -140,6 +141,7 @@ class JobManagerService:
         entry = own_active_job(self._manager, request)
         payload = read(request, requests.Memo)
         if payload.memo:
+            check_memo_depth(payload.memo)
             self._manager.processor.check(entry, "memo", payload.memo)
             if not request.cred.is_owner:
                 check_memo_size(entry, payload.memo)

@@ -24,7 +24,8 @@ TASK_SIGNALS: Final = frozenset(range(TASK_SIGNAL_OFFSET + 1, signal.NSIG))
 
 
 _ANSWER_TIMEOUT: Final = 5.0
-"""Seconds that a shell whose tasks have ended waits until it has answered."""
+"""Seconds that a shell waits for an answer: for its own when its tasks have ended, and for the
+instance's when a signal is due."""
 
 
 class Kill(ShellPlugin):
@@ -102,7 +103,9 @@ class SignalBeforeExpiration(ShellPlugin):
 
 async def _current_expiration(shell: RunningShell) -> float:
     """Return when the job's time is up, which may be another moment by now; 0 for never."""
-    with suppress(RpcError):
-        found = await shell.handle.rpc("job-info.update-lookup", {"id": shell.info.job, "key": "R"})
-        return float(found["R"]["execution"].get("expiration") or 0.0)
+    with suppress(RpcError, TimeoutError):  # or the instance is away: it was that, as far as known
+        async with asyncio.timeout(_ANSWER_TIMEOUT):
+            request = {"id": shell.info.job, "key": "R"}
+            answer = await shell.handle.rpc("job-info.update-lookup", request)
+        return float(answer["R"]["execution"].get("expiration") or 0.0)
     return shell.info.expiration

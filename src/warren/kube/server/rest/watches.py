@@ -13,6 +13,7 @@ from warren.kube.client import Expired
 from warren.kube.server.history import ObjectChange, Subscription, WatchEvent
 from warren.kube.server.rest.statuses import failure
 from warren.kube.server.storeerrors import ResourceVersionTooLarge
+from warren.kube.serving import has_next_request
 
 BOOKMARK_INTERVAL: Final = 15.0
 
@@ -89,8 +90,8 @@ class Watch:
             batch = await changes.next_batch(self._bookmark_interval)
             if batch:
                 await self._send(batch, matches)
-            elif self._request.transport is None:
-                return  # the client is gone
+            elif self._request.transport is None or has_next_request(self._request):
+                return  # the client is gone, or wants something else
             elif bookmarks:
                 await self._send_bookmark(version)
 
