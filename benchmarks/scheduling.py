@@ -93,7 +93,7 @@ def placements(graph: Graph) -> Iterator[Result]:
         labels = {"tier=fast", "meta=yes"} if number % 10 else {"tier=fast"}
         graph.set_rabbit(f"rabbit{number}", up=True, labels=labels)
     nodes, floor, largest = 11520, 4 * GIB, graph.largest_chassis_gib
-    wanted = placement.reserve(needs, nodes, floor, largest)
+    wanted = placement.reservation(needs, nodes, floor, largest)
     yield Result(
         name=f"rewrite the resources of a job of {nodes} nodes",
         value=median_ms(lambda: rewrite(_resources(nodes), needs, floor, largest)),

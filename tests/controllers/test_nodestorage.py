@@ -114,7 +114,7 @@ def test_flash_that_is_to_go_makes_no_volumes_and_is_kept_until_they_are_gone() 
         await api.add(STORAGE, on_flash(finalizers=[labels.NODE_STORAGE_FINALIZER, "mine"]))
         await api.add(BLOCK, flash(finalizers=[*OWN, "mine"]))
         await api.remove(BLOCK, KEY)
-        async with running(api, rabbit.reconciler.run(), rabbit.record_reconciler.run()):
+        async with running(api, rabbit.reconciler.run(), rabbit.block_reconciler.run()):
             assert machine.flash.volumes == {}
             await api.remove(STORAGE, KEY)
             assert api.find(BLOCK, KEY)["metadata"]["finalizers"] == [*OWN, "mine"]
@@ -400,7 +400,7 @@ def test_the_record_of_flash_that_is_given_back_goes_whatever_hangs() -> None:
     async def story(api: Api) -> None:
         rabbit = NodeStorageReconciler(api, api.informers, Hanging("r0"), "r0")
         await shares_of(1, 2 * WORKERS, api)
-        async with running(api, rabbit.reconciler.run(), rabbit.record_reconciler.run()):
+        async with running(api, rabbit.reconciler.run(), rabbit.block_reconciler.run()):
             await api.add(BLOCK, flash())
             await api.remove(BLOCK, KEY)
             assert api.find(BLOCK, KEY) is None

@@ -80,7 +80,7 @@ class Told:
 
 REPORTERS = ("workflow", "breakdown", "persistent", "storage", "access", "system", "lustre",
              "system storage", "events")  # fmt: skip
-AGENTS = ("mounts", "rabbit", "rabbit node", "rabbit records", "movement", "mgs")
+AGENTS = ("mounts", "node storage", "rabbit node", "node block storage", "movement", "mgs")
 
 
 class Overheard:

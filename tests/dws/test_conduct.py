@@ -45,9 +45,9 @@ from warren.dws.jobs.jobactions import (
     Drain,
     Finish,
     FreeNodes,
+    KeepValues,
     Memo,
     RaiseException,
-    Record,
     ReleaseToScheduler,
     RequeueAfter,
     Start,
@@ -125,7 +125,7 @@ def asked(actions: list[Any]) -> list[str]:
 
 def notes(actions: list[Any]) -> dict[str, Any]:
     """Return what is kept with the record, but for the summary."""
-    noted = [each.values.items() for each in actions if isinstance(each, Record)]
+    noted = [each.values.items() for each in actions if isinstance(each, KeepValues)]
     return {key: value for items in noted for key, value in items if key != SUMMARY_KEY}
 
 
@@ -543,7 +543,7 @@ def test_then_its_data_is_in_and_it_asks_for_the_mounts() -> None:
 
 def test_then_its_tasks_start_with_the_workflows_variables() -> None:
     actions = decide(seen(job(Phase.STARTING), at("PreRun", env={"DW_JOB_my_fs": "/m"})))
-    assert actions == [Record({"rabbit_prerun_timing": "1.5s"}), Start({"DW_JOB_my_fs": "/m"})]
+    assert actions == [KeepValues({"rabbit_prerun_timing": "1.5s"}), Start({"DW_JOB_my_fs": "/m"})]
 
 
 @pytest.mark.parametrize("state", [*ADVANCE])
@@ -623,7 +623,7 @@ def test_a_job_that_did_not_run_or_was_given_up_is_torn_down_at_once(
     actions = decide(seen(job(Phase.ENDING, **facts), wf))
     assert asked(actions) == ["Teardown"]
     assert notes(actions) == {"rabbit_workflow": RAW}
-    assert any(SUMMARY_KEY in each.values for each in actions if isinstance(each, Record))
+    assert any(SUMMARY_KEY in each.values for each in actions if isinstance(each, KeepValues))
 
 
 def test_a_job_that_failed_after_it_had_run_still_copies_out() -> None:
@@ -633,7 +633,7 @@ def test_a_job_that_failed_after_it_had_run_still_copies_out() -> None:
 
 def test_a_job_is_let_go_when_its_storage_is_torn_down() -> None:
     actions = decide(seen(job(Phase.ENDING, ran=True), at("Teardown")))
-    assert actions == [Record({"rabbit_teardown_timing": "1.5s"}), Finish()]
+    assert actions == [KeepValues({"rabbit_teardown_timing": "1.5s"}), Finish()]
 
 
 # Over
@@ -1038,7 +1038,7 @@ def test_an_unmount_that_takes_too_long_is_the_end_of_what_was_to_be_copied_out(
 def test_copies_that_take_too_long_are_given_up_and_the_job_has_not_failed() -> None:
     """Statement 000.58: teardown_after."""
     late = overdue("DataOut", 100, Phase.ENDING)
-    assert [type(each) for each in late] == [RaiseException, Record, Change]
+    assert [type(each) for each in late] == [RaiseException, KeepValues, Change]
     assert (late[0].type, late[0].severity) == ("teardown-timeout", 1)
     assert asked(late) == ["Teardown"]
     assert overdue("DataOut", 100, Phase.ENDING, view={"last_copy_progress": NOON - 40}) == [
@@ -1046,7 +1046,7 @@ def test_copies_that_take_too_long_are_given_up_and_the_job_has_not_failed() -> 
     ]
     # The job was told, and then the conductor was started again.
     again = overdue("DataOut", 101, Phase.ENDING, has_exception_while_ending=True)
-    assert [type(each) for each in again] == [Record, Change]
+    assert [type(each) for each in again] == [KeepValues, Change]
     # What is asked for anyway is asked for once.
     dropped = {"cancelled": True, "unsaved_policy": UnsavedPolicy.DROP}
     assert asked(overdue("DataOut", 100, Phase.ENDING, **dropped)) == ["Teardown"]
@@ -1099,7 +1099,7 @@ def test_what_still_has_the_storage_of_a_job_that_was_let_go_is_kept_from_others
     view = seen(
         job(Phase.OVER),
         at(state, ready=False),
-        aborted=True,
+        is_newly_aborted=True,
         computes=computes("n0", "n1"),
         mounted_nodes={"n1", "r0"},
         servers={"wf-0": HOLDING},
@@ -1120,14 +1120,18 @@ def test_a_deleted_workflow_of_a_job_that_was_let_go_takes_its_nodes_out_of_serv
     metadata = {**DELETING, "finalizers": [BINDING.finalizer]}
     going = workflow(JOBDW, state="Teardown", metadata=metadata)
     view = seen(
-        job(Phase.OVER), going, aborted=True, computes=computes("n0", "n1"), mounted_nodes={"n1"}
+        job(Phase.OVER),
+        going,
+        is_newly_aborted=True,
+        computes=computes("n0", "n1"),
+        mounted_nodes={"n1"},
     )
     drained, marked = decide(view)
 
     assert drained == Drain(("n1",), "failed to unmount rabbit")
     assert isinstance(marked, Change)
     # Afterwards it is let go of.
-    assert changes(decide(replace(view, aborted=False)), kinds.WORKFLOW) == [
+    assert changes(decide(replace(view, is_newly_aborted=False)), kinds.WORKFLOW) == [
         {"metadata": {"finalizers": []}}
     ]
 
@@ -1143,7 +1147,7 @@ def test_of_a_job_that_was_let_go_before_its_storage_a_record_is_kept(
 
     actions = decide(seen(job(Phase.OVER), late))
 
-    assert [key for each in actions if isinstance(each, Record) for key in each.values] == kept
+    assert [key for each in actions if isinstance(each, KeepValues) for key in each.values] == kept
     assert asked(actions) == ["Teardown"]
 
 
@@ -1151,7 +1155,7 @@ def test_a_rabbit_that_is_disabled_keeps_its_reason() -> None:
     view = seen(
         job(Phase.OVER),
         at("Teardown", ready=False),
-        aborted=True,
+        is_newly_aborted=True,
         servers={"wf-0": HOLDING},
         storages={"r0": rabbit("Disabled")},
     )

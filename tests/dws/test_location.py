@@ -8,14 +8,14 @@ from tests.dws.builders import breakdown, need
 from warren.base.bytesize import GIB
 from warren.base.placing import HeldFlash, Locality
 from warren.dws.faults import Fault
-from warren.dws.jobs.placement import PlacementPolicy, allocation_sets, reserve
+from warren.dws.jobs.placement import PlacementPolicy, allocation_sets, reservation
 from warren.dws.jobs.resources import rewrite
 from warren.dws.location import localities
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 
 SETS = [need("one", GIB, "AllocateSingleServer"), need("two", GIB, "AllocateSingleServer")]
 JOB_ALONE = (Locality.JOB, Locality.JOB)
-NODE_ALONE = (Locality.JOB, Locality.NODE)
+NODE_ALONE = (Locality.JOB, Locality.EVERY_RABBIT_OF_JOB)
 NODE = {"type": "node", "count": 2, "with": [{"type": "slot", "count": 1, "label": "task",
         "with": [{"type": "core", "count": 1}]}]}  # fmt: skip
 
@@ -83,13 +83,19 @@ def test_servers_are_filled_in_so_that_each_node_has_what_it_must_be_wired_to() 
     """Statement 002.20: all constraints are met, or told."""
     needs: list[AllocationNeed] = [need("ost", 2 * GIB, "AllocateAcrossServers", count=2)]
     held = [HeldFlash("r0", 1, 1, 9), HeldFlash("r1", 1, 1, 9)]
-    (found,) = allocation_sets(needs, {"r0": 1, "r1": 1}, 0, held, (2,), (Locality.NODE,))
+    (found,) = allocation_sets(
+        needs, {"r0": 1, "r1": 1}, 0, held, (2,), (Locality.EVERY_RABBIT_OF_JOB,)
+    )
     assert [each["name"] for each in found["storage"]] == ["r0", "r1"]
-    assert reserve(needs, 2, 0, None, (), (Locality.NODE,)).shared_sets[0].constrained
+    assert (
+        reservation(needs, 2, 0, None, (), (Locality.EVERY_RABBIT_OF_JOB,))
+        .shared_sets[0]
+        .constrained
+    )
 
     alone: list[Any] = [need("mgt", GIB, "AllocateSingleServer")]
     with pytest.raises(Fault, match="because it is 1 allocation of 1 GiB on whose rabbits all"):
-        allocation_sets(alone, {"r0": 1, "r1": 1}, 0, held, (1,), (Locality.NODE,))
+        allocation_sets(alone, {"r0": 1, "r1": 1}, 0, held, (1,), (Locality.EVERY_RABBIT_OF_JOB,))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +105,7 @@ def test_servers_are_filled_in_so_that_each_node_has_what_it_must_be_wired_to() 
         ([("network", "mandatory"), ("physical", "bestEffort")], Locality.ANY),
         ([("network", "bestEffort")], Locality.JOB),
         ([("physical", "bestEffort")], Locality.JOB),
-        ([("network", "mandatory"), ("physical", "mandatory")], Locality.NODE),
+        ([("network", "mandatory"), ("physical", "mandatory")], Locality.EVERY_RABBIT_OF_JOB),
         ([], Locality.JOB),
     ],
 )

@@ -12,7 +12,7 @@ from warren.base.bytesize import GIB
 from warren.base.placing import AllocationSet, HeldFlash
 from warren.dws.breakdown.allocationneeds import RABBIT_LABEL
 from warren.dws.faults import Fault
-from warren.dws.jobs.placement import PlacementPolicy, Reservation, allocation_sets, reserve
+from warren.dws.jobs.placement import PlacementPolicy, Reservation, allocation_sets, reservation
 from warren.dws.jobs.resources import rewrite, shared_counts
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
 
@@ -50,14 +50,14 @@ def test_labels_and_keys_of_a_set_come_with_what_is_reserved() -> None:
         asking("xfs", 3, "AllocatePerCompute", labels=["tier=fast"]),
         asking("mgt", 5, SINGLE, labels=["meta"], keys=MGT),
     ]
-    found = reserve(needs, 4, 0)
+    found = reservation(needs, 4, 0)
     assert found.gib_per_node == 3
     assert found.labels == ("tier=fast",)
     assert found.shared_sets == (AllocationSet(1, 5, ("meta=",), MGT),)
 
 
 def test_the_label_that_every_rabbit_carries_is_not_asked_of_the_scheduler() -> None:
-    found = reserve([asking("xfs", 3, "AllocatePerCompute"), asking("mgt", 5, SINGLE)], 4, 0)
+    found = reservation([asking("xfs", 3, "AllocatePerCompute"), asking("mgt", 5, SINGLE)], 4, 0)
     assert found.labels == ()
     assert not found.shared_sets[0].constrained
 
@@ -67,7 +67,7 @@ def test_scale_goes_from_the_least_number_of_allocations_to_one_for_each_node(
     scale: int, count: int
 ) -> None:
     """Statement 002.18: 1 is the least number, and 10 the most."""
-    (found,) = reserve(
+    (found,) = reservation(
         [asking("ost", 1600, scale=scale)], 16, 0, largest_rabbit_gib=2000
     ).shared_sets
     assert found == AllocationSet(count, -(-1600 // count))
@@ -76,22 +76,26 @@ def test_scale_goes_from_the_least_number_of_allocations_to_one_for_each_node(
 def test_the_least_number_is_what_it_takes_on_the_largest_rabbits() -> None:
     """Statement 002.18: less what is beside a node there."""
     needs = [asking("xfs", 200, "AllocatePerCompute"), asking("ost", 1600, scale=1)]
-    assert reserve(needs, 16, 0, largest_rabbit_gib=1000).shared_sets == (AllocationSet(2, 800),)
-    assert reserve(needs, 16, 0, largest_rabbit_gib=600).shared_sets == (AllocationSet(4, 400),)
-    assert reserve(needs, 16, 0).shared_sets == (AllocationSet(1, 1600),)
+    assert reservation(needs, 16, 0, largest_rabbit_gib=1000).shared_sets == (
+        AllocationSet(2, 800),
+    )
+    assert reservation(needs, 16, 0, largest_rabbit_gib=600).shared_sets == (AllocationSet(4, 400),)
+    assert reservation(needs, 16, 0).shared_sets == (AllocationSet(1, 1600),)
 
 
 def test_the_most_is_bounded_by_what_makes_sense_of_the_capacity() -> None:
     """Statement 002.18: no allocation is smaller than a GiB, or than allocations can be."""
-    assert reserve([asking("ost", 5, scale=10)], 16, 0).shared_sets == (AllocationSet(5, 1),)
-    assert reserve([asking("ost", 16, scale=10)], 16, 4 * GIB).shared_sets == (AllocationSet(4, 4),)
+    assert reservation([asking("ost", 5, scale=10)], 16, 0).shared_sets == (AllocationSet(5, 1),)
+    assert reservation([asking("ost", 16, scale=10)], 16, 4 * GIB).shared_sets == (
+        AllocationSet(4, 4),
+    )
 
 
 def test_a_set_whose_allocations_are_apart_has_as_few_as_hold_it() -> None:
     """Statement 002.16: in proportion to nodes, several of them would be on one rabbit."""
     wanted = [asking("mgtmdt", 8, keys=MGT)]
-    assert reserve(wanted, 4, 0).shared_sets == (AllocationSet(1, 8, (), MGT),)
-    assert reserve(wanted, 4, 0, largest_rabbit_gib=3).shared_sets == (
+    assert reservation(wanted, 4, 0).shared_sets == (AllocationSet(1, 8, (), MGT),)
+    assert reservation(wanted, 4, 0, largest_rabbit_gib=3).shared_sets == (
         AllocationSet(3, 3, (), MGT),
     )
 
@@ -100,12 +104,12 @@ def test_a_number_that_was_reserved_is_kept_whatever_it_came_from() -> None:
     needs = [asking("mgt", 5, SINGLE), asking("ost", 1600, scale=10)]
     spec = rewrite([{**NODE, "count": 16}], needs, 0, 2000).resources
     assert shared_counts(spec) == (1, 16)
-    assert reserve(needs, 16, 0, 800, (1, 3)).shared_sets == (
+    assert reservation(needs, 16, 0, 800, (1, 3)).shared_sets == (
         AllocationSet(1, 5),
         AllocationSet(3, 534),
     )
     # But not where the breakdown says it.
-    assert reserve([asking("ost", 90, count=2)], 16, 0, None, (3,)).shared_sets == (
+    assert reservation([asking("ost", 90, count=2)], 16, 0, None, (3,)).shared_sets == (
         AllocationSet(2, 45),
     )
 
@@ -185,7 +189,7 @@ def test_what_cannot_be_placed_is_told_with_the_reason(
     needs: list[AllocationNeed], nodes: int | None, reason: str
 ) -> None:
     with pytest.raises(Fault) as caught:
-        reserve(needs, nodes, 0)
+        reservation(needs, nodes, 0)
     assert str(caught.value) == reason
 
 
@@ -222,7 +226,7 @@ def test_each_set_is_met_by_equal_allocations_where_it_may_be(
 
     Statements 002.7, 002.8, 002.9, 002.10: sets are met by themselves, by their strategies.
     """
-    wanted = reserve(needs, sum(nodes for nodes, _ in shape), 0, gib)
+    wanted = reservation(needs, sum(nodes for nodes, _ in shape), 0, gib)
     held = [
         HeldFlash(
             f"r{number}",
@@ -264,7 +268,7 @@ def test_a_site_may_have_sets_shared_out_evenly_of_which_nothing_is_said() -> No
     policy = PlacementPolicy(scale=10)
     per_rabbit = {"r0": 4, "r1": 3}
     needs = policy.with_site_limits([asking("ost", 700)])
-    wanted = reserve(needs, 7, 0)
+    wanted = reservation(needs, 7, 0)
     assert wanted == Reservation(0, (AllocationSet(7, 100),))
     held = [HeldFlash("r0", 4, 1, 400), HeldFlash("r1", 3, 1, 300)]
     (found,) = allocation_sets(needs, per_rabbit, 0, held, (7,))
@@ -289,10 +293,10 @@ def test_what_a_breakdown_says_of_numbers_counts_for_more_than_the_site() -> Non
 def test_a_site_may_bound_how_many_allocations_a_set_has() -> None:
     policy = PlacementPolicy(max_allocations={"mdt": 3})
     needs = policy.with_site_limits([asking("ost", 160), asking("mdt", 160)])
-    assert reserve(needs, 16, 0) == Reservation(10, (AllocationSet(3, 54),))
-    assert reserve(needs, 2, 0).shared_sets == (AllocationSet(2, 80),)
+    assert reservation(needs, 16, 0) == Reservation(10, (AllocationSet(3, 54),))
+    assert reservation(needs, 2, 0).shared_sets == (AllocationSet(2, 80),)
     # But a set has as many as it takes to hold it.
-    assert reserve(needs, 16, 0, largest_rabbit_gib=50).shared_sets == (AllocationSet(4, 40),)
+    assert reservation(needs, 16, 0, largest_rabbit_gib=50).shared_sets == (AllocationSet(4, 40),)
 
 
 def test_a_sentence_names_a_few_of_many_rabbits() -> None:

@@ -9,7 +9,7 @@ from tests.dws.test_conduct import at, job, notes, seen
 from warren.base.objects import Key, Object
 from warren.dws.binding import Phase
 from warren.dws.jobs.conduct import decide, needs_pods
-from warren.dws.jobs.jobactions import SUMMARY_KEY, KeepLogs, Record
+from warren.dws.jobs.jobactions import SUMMARY_KEY, KeepLogs, KeepValues
 from warren.dws.objects.workflows import Workflow
 from warren.dws.pods import podsummary
 from warren.dws.pods.podsummary import MAX_CHARACTERS, LogRef
@@ -130,7 +130,7 @@ def test_pods_matter_while_a_job_with_containers_ends() -> None:
 def test_containers_are_in_the_record_and_their_logs_before_teardown_is_asked_for() -> None:
     pods = [pod("a", "Failed", containerStatuses=states(app=ended(3, "no data")))]
     actions = decide(seen(job(Phase.ENDING, ran=True), at("DataOut"), pods=pods))
-    kept = [each.values for each in actions if isinstance(each, Record)]
+    kept = [each.values for each in actions if isinstance(each, KeepValues)]
     (told,) = [each[SUMMARY_KEY] for each in kept if SUMMARY_KEY in each]
     assert [each["words"] for each in told["containers"]] == ["no data"]
     assert KeepLogs((LogRef(Key("default", "a"), "app"),)) in actions[:-1]

@@ -453,9 +453,9 @@ def test_nodes_are_on_rabbits_that_hold_what_they_must_be_wired_to() -> None:
     needs, rabbits = [need("mgt", 1, SINGLE)], {"r0": rabbit("r0"), "r1": rabbit("r1")}
     given_ = servers(share_of("mgt", 1, r0=1))
     check(needs, given_, rabbits, {"r0": 2, "r1": 1})
-    check(needs, given_, rabbits, {"r0": 2}, (Locality.NODE,))
+    check(needs, given_, rabbits, {"r0": 2}, (Locality.EVERY_RABBIT_OF_JOB,))
     with pytest.raises(Fault, match="r1 holds nothing of set mgt, which the compute nodes there"):
-        check(needs, given_, rabbits, {"r0": 2, "r1": 1}, (Locality.NODE,))
+        check(needs, given_, rabbits, {"r0": 2, "r1": 1}, (Locality.EVERY_RABBIT_OF_JOB,))
 
 
 def exclusive(label: str, key: str, type: str = "exclusive") -> AllocationNeed:

@@ -170,9 +170,9 @@ def test_what_no_object_asks_for_is_found_and_given_back_beside_a_job(machines: 
 
     place = cluster.state.mounts / "stray"
     asyncio.run(_make_stray(rabbit, str(place)))
-    mark, value = AgentState(rabbit.statedir).process_mark
+    name, value = AgentState(rabbit.statedir).environment_variable
     # It ends by itself should the test fail before it is found.
-    with subprocess.Popen(rabbit.command("env", f"{mark}={value}", "sleep", "60")) as left:
+    with subprocess.Popen(rabbit.command("env", f"{name}={value}", "sleep", "60")) as left:
         found = doctor(rabbit)
         assert found.returncode == 1
         assert found.stdout == (

@@ -9,7 +9,7 @@ from tests.lifecycle.test_listing import Listed
 from tests.lifecycle.test_perilog import BOTH, FREED, after
 from warren.lifecycle.job import update
 from warren.lifecycle.jobqueue import expand_updates, with_properties, without_properties
-from warren.lifecycle.limits import refusal, size
+from warren.lifecycle.limits import refusal, sizes
 from warren.lifecycle.perilog import EPILOG, Cancel, PostFinish, Progress, Run, Settings, decide
 from warren.lifecycle.policy import QueueLimits
 from warren.lifecycle.queues import QueueState, is_eligible, require_queue, status
@@ -111,8 +111,8 @@ def test_either_end_of_a_size_is_a_limit(
 def test_counts_that_leave_a_choice_are_counted_at_either_end() -> None:
     resources = [{"type": "node", "count": "2-4", "with": [{"type": "core", "count": 3}]}]
     made = {"resources": resources}
-    assert size(made) == {"nnodes": 2, "ncores": 6, "ngpus": 0}
-    assert size(made, greatest=True) == {"nnodes": 4, "ncores": 12, "ngpus": 0}
+    assert sizes(made) == {"nnodes": 2, "ncores": 6, "ngpus": 0}
+    assert sizes(made, greatest=True) == {"nnodes": 4, "ncores": 12, "ngpus": 0}
 
 
 # Constraints of queues

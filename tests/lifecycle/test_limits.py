@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from warren.lifecycle.limits import refusal, size, user_refusal
+from warren.lifecycle.limits import refusal, sizes, user_refusal
 from warren.lifecycle.policy import QueueLimits
 from warren.rfc import jobspec
 
@@ -44,12 +44,12 @@ def queue(**limits: Any) -> QueueLimits:
 
 
 def test_sizes_are_counted_through_the_whole_tree() -> None:
-    assert size(RABBIT) == {"nnodes": 2, "ncores": 12, "ngpus": 4}
-    assert size(spec(nodes=2, tasks=6, cores=2)) == {"nnodes": 2, "ncores": 12, "ngpus": 0}
+    assert sizes(RABBIT) == {"nnodes": 2, "ncores": 12, "ngpus": 4}
+    assert sizes(spec(nodes=2, tasks=6, cores=2)) == {"nnodes": 2, "ncores": 12, "ngpus": 0}
 
 
 def test_who_asks_for_cores_has_no_number_of_nodes() -> None:
-    assert size(spec(tasks=3, cores=2)) == {"ncores": 6, "ngpus": 0}
+    assert sizes(spec(tasks=3, cores=2)) == {"ncores": 6, "ngpus": 0}
 
 
 @pytest.mark.parametrize(

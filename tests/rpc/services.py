@@ -105,7 +105,7 @@ async def serving(
             bus,
             path,
             AccessPolicy(allow_guests=True),
-            ServerLimits(longest=longest, silence=silence),
+            ServerLimits(longest_message=longest, silence=silence),
         )
     )
     try:

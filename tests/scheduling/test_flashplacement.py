@@ -19,7 +19,7 @@ from warren.base.placing import (
     placement,
     units_needed,
 )
-from warren.dws.jobs.placement import allocation_sets, reserve
+from warren.dws.jobs.placement import allocation_sets, reservation
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.rfc import resource_set
 from warren.rfc.errors import BadFormat
@@ -183,7 +183,7 @@ def test_what_is_reserved_on_each_rabbit_holds_what_is_used_there_and_nothing_is
     used_by_all = dict.fromkeys(capacity, 0)
     for needs, nodes, where in jobs:
         places = [where] * len(needs)
-        wanted = reserve(needs, nodes, floor, localities=places)
+        wanted = reservation(needs, nodes, floor, localities=places)
         found = graph.match(
             want(nodes, exclusive=True, ssd=wanted.gib_per_node, shared_flash=wanted.shared_sets)
         )
@@ -219,7 +219,7 @@ def test_what_is_reserved_on_each_rabbit_holds_what_is_used_there_and_nothing_is
 
 
 def _is_shared(one: AllocationNeed, nodes: int, floor: int) -> bool:
-    return bool(reserve([one], nodes, floor).shared_sets)
+    return bool(reservation([one], nodes, floor).shared_sets)
 
 
 @given(
@@ -430,7 +430,7 @@ def test_what_is_matched_is_what_storage_can_be_placed_on(
 
 
 def near(count: int, gib: int, **more: Any) -> AllocationSet:
-    return AllocationSet(count, gib, locality=Locality.NODE, **more)
+    return AllocationSet(count, gib, locality=Locality.EVERY_RABBIT_OF_JOB, **more)
 
 
 def test_nodes_are_gathered_on_rabbits_that_hold_what_they_must_be_wired_to() -> None:

@@ -290,7 +290,7 @@ def test_what_flash_demands_of_rabbits_is_read_by_the_labels_of_the_resources() 
         ([], Locality.JOB),
         ([("network", "mandatory")], Locality.ANY),
         ([("network", "bestEffort")], Locality.JOB),
-        ([("network", "mandatory"), ("physical", "mandatory")], Locality.NODE),
+        ([("network", "mandatory"), ("physical", "mandatory")], Locality.EVERY_RABBIT_OF_JOB),
     ],
 )
 def test_in_which_ways_flash_is_reached_says_which_rabbits_may_hold_it(

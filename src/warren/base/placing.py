@@ -24,7 +24,7 @@ class Locality(Enum):
 
     JOB = auto()
     """Those of the job's nodes."""
-    NODE = auto()
+    EVERY_RABBIT_OF_JOB = auto()
     """The same, and each of these must hold one: its nodes reach no other."""
     ANY = auto()
     """All."""
@@ -44,14 +44,16 @@ class AllocationSet(msgspec.Struct, frozen=True):
 
     @property
     def constrained(self) -> bool:
-        return bool(self.labels or self.colocation_keys or self.locality is Locality.NODE)
+        return bool(
+            self.labels or self.colocation_keys or self.locality is Locality.EVERY_RABBIT_OF_JOB
+        )
 
-    def allows_rabbit(self, nodes: int, labels: Collection[str] | None) -> bool:
-        """Return whether a rabbit that `nodes` of the job's nodes are wired to may hold one.
+    def allows_rabbit(self, node_count: int, labels: Collection[str] | None) -> bool:
+        """Return whether a rabbit that `node_count` of the job's nodes are wired to may hold one.
 
         `labels` are those that it carries; None where they are not known yet.
         """
-        return bool(nodes or self.locality is Locality.ANY) and has_labels(labels, self.labels)
+        return bool(node_count or self.locality is Locality.ANY) and has_labels(labels, self.labels)
 
 
 class HeldFlash(msgspec.Struct, frozen=True):
@@ -94,7 +96,7 @@ def description(allocation_set: AllocationSet) -> str:
         )
         keys = " and ".join(repr(key) for key in allocation_set.colocation_keys)
         text += f" {where} (colocation key {keys})"
-    if allocation_set.locality is Locality.NODE:
+    if allocation_set.locality is Locality.EVERY_RABBIT_OF_JOB:
         text += " on whose rabbits all nodes are"
     if allocation_set.labels:
         text += f" on rabbits with {' and '.join(allocation_set.labels)}"
@@ -138,7 +140,7 @@ def placement(
     ):
         counts_by_entry = _Search(ordered, rabbits).first_choice()
     if counts_by_entry is None or any(
-        each.locality is Locality.NODE
+        each.locality is Locality.EVERY_RABBIT_OF_JOB
         and any(
             rabbit.node_count and not count for rabbit, count in zip(rabbits, counts, strict=True)
         )
@@ -187,7 +189,7 @@ def _place_in_order(
         heapify(heap)
         count_left = each.count
         while count_left and heap:
-            has_no_nodes, _, nodes, index = heap[0]
+            has_no_nodes, _, negated_node_count, index = heap[0]
             need = units_needed(each.gib, rabbits[index].unit_gib)
             if free_units[index] < need:
                 heappop(heap)  # and it will not have more
@@ -199,7 +201,7 @@ def _place_in_order(
                 keys_used[index].update(each.colocation_keys)
                 heappop(heap)
             else:
-                heapreplace(heap, (has_no_nodes, counts[index], nodes, index))
+                heapreplace(heap, (has_no_nodes, counts[index], negated_node_count, index))
         if count_left:
             return None
     return placed
@@ -220,29 +222,31 @@ class _Search:
 
     def first_choice(self) -> list[list[int]] | None:
         """Return the first choice that works out, if one does before the effort is spent."""
-        entries = [
-            entry for entry, each in enumerate(self._allocation_sets) for _ in range(each.count)
+        set_indexes = [
+            set_index
+            for set_index, each in enumerate(self._allocation_sets)
+            for _ in range(each.count)
         ]
-        choices_left = [self._choices(entries[0])] if entries else []
+        choices_left = [self._choices(set_indexes[0])] if set_indexes else []
         chosen: list[int] = []
-        while choices_left and len(chosen) < len(entries):
-            entry = entries[len(chosen)]
+        while choices_left and len(chosen) < len(set_indexes):
+            set_index = set_indexes[len(chosen)]
             rabbit_index = next(choices_left[-1], None)
             if rabbit_index is None:
                 choices_left.pop()
                 if not chosen:
                     return None
-                self._take_back(entries[len(chosen) - 1], chosen.pop())
+                self._take_back(set_indexes[len(chosen) - 1], chosen.pop())
                 continue
-            self._take(entry, rabbit_index)
+            self._take(set_index, rabbit_index)
             chosen.append(rabbit_index)
-            if len(chosen) < len(entries):
-                choices_left.append(self._choices(entries[len(chosen)]))
-        return self._counts if len(chosen) == len(entries) else None
+            if len(chosen) < len(set_indexes):
+                choices_left.append(self._choices(set_indexes[len(chosen)]))
+        return self._counts if len(chosen) == len(set_indexes) else None
 
-    def _choices(self, entry: int) -> Iterator[int]:
+    def _choices(self, set_index: int) -> Iterator[int]:
         """Yield the rabbits for an allocation of an entry, the preferred ones first."""
-        allocation_set, counts = self._allocation_sets[entry], self._counts[entry]
+        allocation_set, counts = self._allocation_sets[set_index], self._counts[set_index]
         order = sorted(
             range(len(self._rabbits)),
             key=lambda rabbit_index: (
@@ -264,18 +268,18 @@ class _Search:
             ):
                 yield rabbit_index
 
-    def _take(self, entry: int, rabbit_index: int) -> None:
-        allocation_set = self._allocation_sets[entry]
+    def _take(self, set_index: int, rabbit_index: int) -> None:
+        allocation_set = self._allocation_sets[set_index]
         self._free_units[rabbit_index] -= units_needed(
             allocation_set.gib, self._rabbits[rabbit_index].unit_gib
         )
         self._keys_used[rabbit_index].update(allocation_set.colocation_keys)
-        self._counts[entry][rabbit_index] += 1
+        self._counts[set_index][rabbit_index] += 1
 
-    def _take_back(self, entry: int, rabbit_index: int) -> None:
-        allocation_set = self._allocation_sets[entry]
+    def _take_back(self, set_index: int, rabbit_index: int) -> None:
+        allocation_set = self._allocation_sets[set_index]
         self._free_units[rabbit_index] += units_needed(
             allocation_set.gib, self._rabbits[rabbit_index].unit_gib
         )
         self._keys_used[rabbit_index].difference_update(allocation_set.colocation_keys)
-        self._counts[entry][rabbit_index] -= 1
+        self._counts[set_index][rabbit_index] -= 1

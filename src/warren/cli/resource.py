@@ -203,7 +203,7 @@ def scheduler_rows(
     nodes has a row, too.
     """
     queues = node_states.queues_by_rank()
-    grouping_fields = [mark for mark in _GROUPING_FIELDS if mark in shown_fields]
+    grouping_fields = [field for field in _GROUPING_FIELDS if field in shown_fields]
     if len(shown_fields) == 1 and "state" not in shown_fields:
         grouping_fields = []  # the format lists all the queues, or properties, that there are
     groups: dict[tuple[str, ...], dict[str, list[int]]] = {}
@@ -212,8 +212,8 @@ def scheduler_rows(
         nodes = _restrict(node_states.set_of(state), ranks)
         properties = _by_rank(nodes.properties)
         for ranks_of_node in [[each.rank] for each in nodes.ranks] or [[]]:
-            marks = _grouping_values(state, ranks_of_node, queues, properties)
-            row = groups.setdefault(tuple(marks[mark] for mark in grouping_fields), {})
+            values_by_field = _grouping_values(state, ranks_of_node, queues, properties)
+            row = groups.setdefault(tuple(values_by_field[field] for field in grouping_fields), {})
             row.setdefault(state, []).extend(ranks_of_node)
     for row in groups.values():
         nodes_of_row = _restrict(node_states.set_of("all"), ())
@@ -244,7 +244,7 @@ def _grouping_values(
     names = names_of(properties)
     plain = [name for name in names if not name.startswith("+")]
     values = ([state], names_of(queues), names, plain)
-    return {mark: ",".join(value) for mark, value in zip(_GROUPING_FIELDS, values, strict=True)}
+    return {field: ",".join(value) for field, value in zip(_GROUPING_FIELDS, values, strict=True)}
 
 
 def _by_rank(ranks_by_name: Mapping[str, Iterable[int]]) -> Mapping[int, list[str]]:
@@ -347,24 +347,24 @@ def status_rows(
 
     Nodes are told apart by the `shown_fields` alone.
     """
-    marked_nodes = [
+    nodes_with_values = [
         ({"state": _admin_state(node), "up": "✗" if node["rank"] in offline else "✔"}, node)
         for node in nodes
     ]
-    rows = _group_rows(marked_nodes, shown_fields)
+    rows = _group_rows(nodes_with_values, shown_fields)
     yield from sorted(rows, key=lambda row: (row["state"], row["up"] == "✔"))
 
 
 def _group_rows(
-    marked_nodes: Iterable[tuple[Mapping[str, Any], Node]], shown_fields: Collection[str]
+    nodes_with_values: Iterable[tuple[Mapping[str, Any], Node]], shown_fields: Collection[str]
 ) -> Iterator[Node]:
-    """Return a row for all nodes whose marks that are shown are the same."""
+    """Return a row for all nodes that have the same in the fields that are shown."""
     groups: dict[tuple[Any, ...], tuple[Mapping[str, Any], list[Node]]] = {}
-    for marks, node in marked_nodes:
-        key = tuple(value for mark, value in marks.items() if mark in shown_fields)
-        groups.setdefault(key, (marks, []))[1].append(node)
-    for marks, members in groups.values():
-        yield {**marks, **_node_names(members)}
+    for values_by_field, node in nodes_with_values:
+        key = tuple(value for field, value in values_by_field.items() if field in shown_fields)
+        groups.setdefault(key, (values_by_field, []))[1].append(node)
+    for values_by_field, members in groups.values():
+        yield {**values_by_field, **_node_names(members)}
 
 
 def _admin_state(node: Node) -> str:
@@ -419,11 +419,11 @@ def drained_rows(nodes: Iterable[Node], shown_fields: Collection[str]) -> Iterat
 
     Nodes are told apart by the `shown_fields` alone.
     """
-    marked_nodes = [
+    nodes_with_values = [
         ({"timestamp": node["since"], "state": node["state"], "reason": node["reason"]}, node)
         for node in nodes
     ]
-    yield from _group_rows(marked_nodes, shown_fields)
+    yield from _group_rows(nodes_with_values, shown_fields)
 
 
 @resource.command("undrain")
@@ -444,12 +444,12 @@ def undrain(
 @statedir_option
 @click.option("-f", "--format", "form", type=click.Choice(FORMATS), default="text",
               help="How events are printed.")  # fmt: skip
-@click.option("-T", "--time-format", "times", type=click.Choice(TIME_FORMATS), default="raw",
+@click.option("-T", "--time-format", type=click.Choice(TIME_FORMATS), default="raw",
               help="How times are printed.")  # fmt: skip
 @click.option("-F", "--follow", is_flag=True, help="Print new events as they come.")
-def eventlog_(statedir: StateDir, form: str, times: str, follow: bool) -> None:
+def eventlog_(statedir: StateDir, form: str, time_format: str, follow: bool) -> None:
     """Print the event log of the nodes."""
-    writer = EventWriter(form, times)
+    writer = EventWriter(form, time_format)
 
     async def print_events(handle: "Handle") -> None:
         async for answer in handle.stream("resource.journal"):

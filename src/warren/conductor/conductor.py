@@ -52,7 +52,7 @@ from warren.kube.runtime import Reconciler
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a site wants of the storage of jobs."""
 
-    policy: placement.PlacementPolicy = placement.NO_POLICY
+    policy: placement.PlacementPolicy = placement.DEFAULT_POLICY
     timeouts: Timeouts = NO_TIMEOUTS
     unsaved_policy: UnsavedPolicy = UnsavedPolicy.FLUSH
     """What becomes of what jobs have written that are cancelled, and do not say."""
@@ -284,13 +284,13 @@ class Conductor:
         return replace(snapshot, flash=await self._jobs.flash(snapshot.job))
 
     async def _with_abort_check(self, snapshot: JobSnapshot) -> JobSnapshot:
-        """Look up whether a job was let go before its storage, and which rabbits hold that."""
+        """Look up whether a job was aborted, and which rabbits hold its storage."""
         if not conduct.needs_abort_check(snapshot):
             return snapshot
         if not await self._jobs.ended_by_epilog_timeout(snapshot.job):
             return snapshot
         storages = self._rabbits(abort.rabbits_with_allocations(snapshot.servers.values()))
-        return replace(snapshot, aborted=True, storages=storages)
+        return replace(snapshot, is_newly_aborted=True, storages=storages)
 
     def _with_rabbits(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up the rabbits that a running job depends on."""
@@ -303,10 +303,15 @@ class Conductor:
         return replace(snapshot, storages=self._rabbits(rabbits))
 
     def _with_shared_nodes(self, snapshot: JobSnapshot) -> JobSnapshot:
-        """Look up which nodes of a job that was let go another such job has, too."""
+        """Look up which nodes of an aborted job another aborted job has, too."""
         workflow, computes = snapshot.workflow, snapshot.computes
         nodes = {*snapshot.nodes_to_undrain}
-        if snapshot.return_to_service and workflow and computes and abort.is_aborted(workflow):
+        if (
+            snapshot.return_to_service
+            and workflow
+            and computes
+            and abort.is_marked_aborted(workflow)
+        ):
             nodes |= {each.name for each in computes.data}
         own, workflows = snapshot.job.workflow_key, self.informers.of(kinds.WORKFLOW)
         shared = set()
@@ -465,7 +470,7 @@ class Conductor:
                     delay = _sooner(
                         delay, await self._jobs.raise_exception(job, type_, note, severity)
                     )
-                case jobactions.Record(values):
+                case jobactions.KeepValues(values):
                     await self._jobs.record(job, values)
                     for key, value in values.items():
                         self._observe(job, key, value)

@@ -64,7 +64,7 @@ class ReturnToService:
         await perform(self._client, writes)
 
     def _has_storage_of_aborted_jobs(self, storage: Storage) -> bool:
-        """Return whether storage of a job that was let go is still to be taken from a rabbit."""
+        """Return whether storage of an aborted job is still to be taken from a rabbit."""
         # It is disabled before its Workflow is marked: this one holds it in between, too.
         disabled_for = storage.metadata.annotations.get(labels.DISABLED_FOR)
         if disabled_for is not None and self._workflows.get(Key.parse(disabled_for)) is not None:

@@ -28,7 +28,7 @@ WORKERS: Final = 16
 costs 2 KiB; but all volumes of each are made at a time, and wait for the lock of their disk, for
 so long. Where one user's shares are all of them, other users' are the next."""
 
-_RECORD_WORKERS: Final = 4
+_BLOCK_WORKERS: Final = 4
 """Records of flash that are let go of at a time: a request each."""
 
 
@@ -62,14 +62,14 @@ class NodeStorageReconciler:
         self._block_storages = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         self._nodes = informers.of(kinds.NNF_NODE)
         self.reconciler: Reconciler[Key] = Reconciler(
-            "rabbit",
+            "node storage",
             self.reconcile,
             workers=WORKERS,
             timeout=timeout,
             user=user_getter(self._shares),
         )
-        self.record_reconciler: Reconciler[Key] = Reconciler(
-            "rabbit records", self.reconcile_record, workers=_RECORD_WORKERS
+        self.block_reconciler: Reconciler[Key] = Reconciler(
+            "node block storage", self.reconcile_block, workers=_BLOCK_WORKERS
         )
         self.announcer: Reconciler[Key] = Reconciler(
             "rabbit node", self.announce, workers=1, timeout=timeout
@@ -167,7 +167,7 @@ class NodeStorageReconciler:
             raise trouble
         return None
 
-    async def reconcile_record(self, key: Key) -> float | None:
+    async def reconcile_block(self, key: Key) -> float | None:
         """Reconcile an NnfNodeBlockStorage whose share is gone.
 
         It waits for no volumes: not for those of its user, nor for those of others.
@@ -231,7 +231,7 @@ class NodeStorageReconciler:
 
     def _add(self, key: Key) -> None:
         is_record_alone = self._shares.get(key) is None
-        (self.record_reconciler if is_record_alone else self.reconciler).add(key)
+        (self.block_reconciler if is_record_alone else self.reconciler).add(key)
 
     async def _make_unless_deleted(
         self, current: NnfNodeStorage, block: NnfNodeBlockStorage | None

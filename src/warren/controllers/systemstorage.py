@@ -22,8 +22,8 @@ from warren.kube.runtime import Reconciler
 
 T = TypeVar("T")
 
-PARTS: Final = (kinds.SERVERS, kinds.COMPUTES, kinds.NNF_STORAGE, kinds.NNF_ACCESS)
-"""What has the name of its system storage."""
+DEPENDENT_KINDS: Final = (kinds.SERVERS, kinds.COMPUTES, kinds.NNF_STORAGE, kinds.NNF_ACCESS)
+"""The kinds of what is made for a system storage: an object of each, with its name."""
 
 
 class SystemStorageController:
@@ -32,7 +32,7 @@ class SystemStorageController:
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         self._system_storages = informers.of(kinds.SYSTEM_STORAGE)
-        self._parts = {kind: informers.of(kind) for kind in PARTS}
+        self._dependents = {kind: informers.of(kind) for kind in DEPENDENT_KINDS}
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self._storages = informers.of(kinds.STORAGE)
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
@@ -41,8 +41,8 @@ class SystemStorageController:
         self._configurations.listen(lambda obj: self._wake_all())
         self._storages.listen(self._rabbit_changed)
         self._profiles.listen(self._profile_changed)
-        for informer in self._parts.values():
-            informer.listen(self._part_changed)
+        for informer in self._dependents.values():
+            informer.listen(self._dependent_changed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfSystemStorage."""
@@ -52,22 +52,23 @@ class SystemStorageController:
         delay = None
         current = read(raw, NnfSystemStorage)
         snapshot = self._snapshot(
-            current, {kind: each.get(key) for kind, each in self._parts.items()}
+            current, {kind: each.get(key) for kind, each in self._dependents.items()}
         )
         if systemstorage.is_about_to_go(snapshot):
             # About to let go: what was just made may not have been seen yet.
             snapshot = self._snapshot(
-                current, {kind: await read_live(self._client, kind, key) for kind in PARTS}
+                current,
+                {kind: await read_live(self._client, kind, key) for kind in DEPENDENT_KINDS},
             )
             delay = REQUEUE_DELAY if snapshot.dependents else None
         await perform(self._client, systemstorage.decide(snapshot))
         return delay
 
     def _snapshot(
-        self, current: NnfSystemStorage, parts: dict[Kind, Object | None]
+        self, current: NnfSystemStorage, dependents: dict[Kind, Object | None]
     ) -> SystemStorageSnapshot:
-        def part(kind: Kind, type_: type[T]) -> T | None:
-            obj = parts[kind]
+        def dependent(kind: Kind, type_: type[T]) -> T | None:
+            obj = dependents[kind]
             return None if obj is None else read(obj, type_)
 
         configuration = self._configurations.get(kinds.CONFIGURATION_KEY)
@@ -76,10 +77,10 @@ class SystemStorageController:
             configuration=read(configuration, SystemConfiguration) if configuration else None,
             is_usable=self._is_usable,
             has_profile=self._profiles.get(current.spec.storage_profile.key) is not None,
-            servers=part(kinds.SERVERS, Servers),
-            computes=part(kinds.COMPUTES, Computes),
-            storage=part(kinds.NNF_STORAGE, NnfStorage),
-            access=part(kinds.NNF_ACCESS, NnfAccess),
+            servers=dependent(kinds.SERVERS, Servers),
+            computes=dependent(kinds.COMPUTES, Computes),
+            storage=dependent(kinds.NNF_STORAGE, NnfStorage),
+            access=dependent(kinds.NNF_ACCESS, NnfAccess),
         )
 
     def _is_usable(self, rabbit: str) -> bool:
@@ -99,7 +100,7 @@ class SystemStorageController:
         for each in self._system_storages.by_index("system profile", str(key_of(obj))):
             self.reconciler.add(key_of(each))
 
-    def _part_changed(self, obj: Object) -> None:
+    def _dependent_changed(self, obj: Object) -> None:
         # By name, whatever owns it: that a name is free again is an event, too.
         if self._system_storages.get(key_of(obj)) is not None:
             self.reconciler.add(key_of(obj))

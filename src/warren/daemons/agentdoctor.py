@@ -113,7 +113,7 @@ class _Doctor:
     def _orphaned_processes(self) -> Sequence[int]:
         """Return the processes of an agent that has ended."""
         try:
-            mark = self._settings.state.process_mark
+            environment_variable = self._settings.state.environment_variable
         except OSError:  # there never was one
             return []
         agent_pid, own_namespace = lock_holder(self._settings.state.lock), self._node.own_namespace
@@ -121,4 +121,8 @@ class _Doctor:
         spared = {agent_pid, own_namespace.holder if own_namespace is not None else None}
         if agent_pid is not None:
             spared |= {*processes.descendants(agent_pid)}
-        return [each for each in processes.pids_by_variable("=".join(mark)) if each not in spared]
+        return [
+            each
+            for each in processes.pids_by_variable("=".join(environment_variable))
+            if each not in spared
+        ]

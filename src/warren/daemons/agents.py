@@ -105,7 +105,7 @@ def build_agent(
         separate_reconcilers += mgs_reconcilers
         reconcilers += [
             rabbit_reconciler.reconciler,
-            rabbit_reconciler.record_reconciler,
+            rabbit_reconciler.block_reconciler,
             rabbit_reconciler.announcer,
             movement_reconciler.reconciler,
         ]

@@ -57,7 +57,7 @@ class AgentState:
         return self.path / "lock"
 
     @property
-    def process_mark(self) -> tuple[str, str]:
+    def environment_variable(self) -> tuple[str, str]:
         """What all processes of the agent have in their environment: a name and its value.
 
         It is a secret, since the doctor ends what carries it. Raises OSError where there was none.
@@ -117,7 +117,7 @@ async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -
     """Run an agent until cancelled; `on_ready` is called when it knows what it is to do."""
     threads.set_thread_pool_size(WORKERS)
     files.replace(settings.state.path / "node", settings.config.name.encode())
-    name, value = settings.state.process_mark
+    name, value = settings.state.environment_variable
     os.environ[name] = value
     _make_prefix(settings.config)
     network = settings.config.network

@@ -99,7 +99,7 @@ def instance_dependencies(state: StateDir, jobs: Journal) -> InstanceDependencie
         kvs_journal=jobs,
         launcher=remote_launcher,
         commands=ProcessCommands(
-            state.process_mark, lambda node: _nsenter_command(state, node), state.uri
+            state.environment_variable, lambda node: _nsenter_command(state, node), state.uri
         ),
         owner=os.geteuid(),
         config=config.load(state.config_file),

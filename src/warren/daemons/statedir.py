@@ -76,7 +76,7 @@ class StateDir:
         return self.path / "secret"
 
     @property
-    def process_mark(self) -> tuple[str, str]:
+    def environment_variable(self) -> tuple[str, str]:
         """What all processes of the cluster have in their environment: a name and its value.
 
         It is a secret, since what carries it is ended with the cluster; tasks do not.

@@ -64,7 +64,7 @@ async def down(state: StateDir) -> DownResult:
     state.check_owner()
     process = lock_holder(state.lock)
     if process:
-        await _end_holder(state.lock, process, seconds=30.0)
+        await _end_lock_holder(state.lock, process, seconds=30.0)
     resources_before = machine_resources(state)
     await sweep(state)
     remaining = machine_resources(state)
@@ -79,7 +79,7 @@ async def sweep(state: StateDir) -> None:
     """End shells, mounts and everything else that a cluster that is not there has left."""
     parent = lock_holder(state.shells_lock)
     if parent:
-        await _end_holder(state.shells_lock, parent, seconds=5.0)
+        await _end_lock_holder(state.shells_lock, parent, seconds=5.0)
         # It is the process above it that holds the lock until nothing of it is left.
         await _wait_ended(
             lambda: list(filter(None, [lock_holder(state.shells_lock)])), seconds=_KILL_TIMEOUT
@@ -118,7 +118,7 @@ def machine_resources(state: StateDir) -> MachineResources:
 
 
 def leftovers(state: StateDir) -> list[str]:
-    """Return what jobs have left on the machine: volumes, mounts, processes. Empty is well."""
+    """Return what jobs have left on the machine: volumes, mounts, loop devices, processes."""
     nodes = _nodes(state)
     if nodes is None:
         return []
@@ -136,10 +136,10 @@ def leftovers(state: StateDir) -> list[str]:
 def cluster_processes(state: StateDir) -> list[int]:
     """Return the processes of a cluster, but for its tasks."""
     try:
-        mark = state.process_mark
+        environment_variable = state.environment_variable
     except OSError:  # there never was one
         return []
-    return processes.pids_by_variable("=".join(mark))
+    return processes.pids_by_variable("=".join(environment_variable))
 
 
 def _shells(state: StateDir) -> list[int]:
@@ -166,14 +166,14 @@ def _nodes(state: StateDir) -> Nodes | None:
     return Nodes(state, shape, isolated=True) if shape is not None else None
 
 
-async def _end_holder(lock: Path, process: int, seconds: float) -> None:
+async def _end_lock_holder(lock: Path, process: int, seconds: float) -> None:
     """Have a process end that holds a lock."""
 
-    def holders() -> list[int]:
+    def lock_holders() -> list[int]:
         return [process] if lock_holder(lock) == process else []
 
-    processes.send_signal(holders, signal.SIGTERM)
-    await _wait_ended(holders, seconds)
+    processes.send_signal(lock_holders, signal.SIGTERM)
+    await _wait_ended(lock_holders, seconds)
 
 
 async def _wait_ended(find_remaining: Callable[[], Sequence[int]], seconds: float) -> None:

@@ -414,7 +414,7 @@ def _part_child(state: StateDir, name: str, port: int | None = None) -> Child:
         module="warren.daemons.part",
         arguments=[str(state.path), name, *([str(port)] if port is not None else [])],
         log_file=state.logs / f"{name}.log",
-        environment=dict([state.process_mark]),
+        environment=dict([state.environment_variable]),
     )
 
 
@@ -433,7 +433,7 @@ def _supervise_agents(
             module=module,
             arguments=[str(state.path), isolation, *nodes],
             log_file=state.logs / f"{name}.log",
-            environment=dict([state.process_mark]),
+            environment=dict([state.environment_variable]),
         )
 
     for chassis in cluster.shape.chassis() if cluster.shape.agents else ():

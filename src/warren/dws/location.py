@@ -81,7 +81,7 @@ def locality(access: Collection[tuple[str, str]], *, allow_any_rabbit: bool) -> 
     All of them must be met (dws-spec section 3.2).
     """
     if ("physical", "mandatory") in access:
-        return Locality.NODE
+        return Locality.EVERY_RABBIT_OF_JOB
     return Locality.ANY if allow_any_rabbit and ("network", "mandatory") in access else Locality.JOB
 
 

@@ -33,9 +33,9 @@ class Barriers:
         """A guest has no more than `most_barriers` barriers."""
         self._most_barriers = most_barriers
         self._barriers: dict[str, _Barrier] = {}
-        self._barriers_by_user: Counter[str] = Counter()
+        self._barrier_counts: Counter[str] = Counter()
         """How many of them each guest has, by the name's first word."""
-        self._entries_by_user: Counter[str] = Counter()
+        self._entry_counts: Counter[str] = Counter()
         """How many have entered them, likewise."""
         self._broken_prefixes: set[str] = set()
         """How the names of barriers begin that will not be complete any more."""
@@ -53,10 +53,10 @@ class Barriers:
         if not request.cred.is_owner:
             self._check_guest(name, size, who)
         if name not in self._barriers:
-            self._barriers_by_user[_user(name)] += 1
+            self._barrier_counts[_user(name)] += 1
         barrier = self._barriers.setdefault(name, _Barrier(size))
         if who not in barrier.entered and len(barrier.entered) < barrier.size:
-            self._entries_by_user[_user(name)] += 1
+            self._entry_counts[_user(name)] += 1
             barrier.entered.add(who)
         if len(barrier.entered) >= barrier.size:
             # Kept, not removed: one that comes again passes at once.
@@ -81,10 +81,7 @@ class Barriers:
                 "characters"
             )
             raise RpcError(errno.EINVAL, message)
-        if (
-            name not in self._barriers
-            and self._barriers_by_user[_user(name)] >= self._most_barriers
-        ):
+        if name not in self._barriers and self._barrier_counts[_user(name)] >= self._most_barriers:
             message = (
                 f"there are {self._most_barriers} barriers of this user: those of a job go with it"
             )
@@ -92,7 +89,7 @@ class Barriers:
         already_entered = name in self._barriers and who in self._barriers[name].entered
         if (
             not already_entered
-            and self._entries_by_user[_user(name)] >= _ENTRIES_PER_BARRIER * self._most_barriers
+            and self._entry_counts[_user(name)] >= _ENTRIES_PER_BARRIER * self._most_barriers
         ):
             message = "too many have entered barriers of this user: those of a job go with it"
             raise RpcError(errno.ENOSPC, message)
@@ -111,9 +108,9 @@ class Barriers:
         self.abort(userid, prefix)
         self._broken_prefixes.remove(f"{userid} {prefix}")
         for name in [name for name in self._barriers if name.startswith(f"{userid} {prefix}")]:
-            self._entries_by_user[_user(name)] -= len(self._barriers[name].entered)
+            self._entry_counts[_user(name)] -= len(self._barriers[name].entered)
             del self._barriers[name]
-            self._barriers_by_user[_user(name)] -= 1
+            self._barrier_counts[_user(name)] -= 1
 
 
 def _user(name: str) -> str:

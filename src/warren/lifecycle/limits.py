@@ -17,17 +17,19 @@ def refusal(spec: Mapping[str, Any], limits: QueueLimits) -> str | None:
     nodes have an unknown number of cores, but not fewer than are named. Where a count leaves a
     choice, both ends of it have to be within the limits.
     """
-    limit = spec["attributes"]["system"].get("duration", 0)
-    if limits.max_duration < (limit or math.inf):
-        asked = f"a time limit of {duration.format_fsd(limit)}" if limit else "no time limit"
+    time_limit = spec["attributes"]["system"].get("duration", 0)
+    if limits.max_duration < (time_limit or math.inf):
+        asked = (
+            f"a time limit of {duration.format_fsd(time_limit)}" if time_limit else "no time limit"
+        )
         return f"The job has {asked}, and {_queue_text(limits)} allows {_fsd(limits.max_duration)}."
     if not (limits.min_sizes or limits.max_sizes):
         return None
-    for what, greatest in size(spec, greatest=True).items():
+    for what, greatest in sizes(spec, greatest=True).items():
         most = limits.max_sizes.get(what)
         if most is not None and greatest > most:
             return f"The job asks for {greatest} {what}, and {_queue_text(limits)} allows {most}."
-    for what, count in size(spec).items():
+    for what, count in sizes(spec).items():
         least = limits.min_sizes.get(what)
         may_be_more = what != "nnodes" and _has_whole_nodes(spec["resources"])
         if least is not None and count < least and not may_be_more:
@@ -37,7 +39,7 @@ def refusal(spec: Mapping[str, Any], limits: QueueLimits) -> str | None:
     return None
 
 
-def size(spec: Mapping[str, Any], *, greatest: bool = False) -> dict[str, int]:
+def sizes(spec: Mapping[str, Any], *, greatest: bool = False) -> dict[str, int]:
     """Count nodes, cores and gpus of a checked jobspec, at the least or at the most.
 
     One that names no nodes has no number.

@@ -81,16 +81,17 @@ class Peer(Forwarder):
         writer: asyncio.StreamWriter,
         handler: "RequestHandler",
         *,
-        longest: int = LONGEST_MESSAGE,
+        longest_message: int = LONGEST_MESSAGE,
         most_waiting: int = MOST_WAITING,
         usage: Usage | None = None,
     ) -> None:
-        """Messages over `longest` bytes end the connection; `usage` is what a guest has taken.
+        """Messages over `longest_message` bytes end the connection.
 
-        A stream ends when more than `most_waiting` of its answers are unread.
+        `usage` is what a guest has taken. A stream ends when more than `most_waiting` of its
+        answers are unread.
         """
         self._most_waiting = most_waiting
-        self._longest = longest
+        self._longest_message = longest_message
         self._usage = Usage(0) if usage is None else usage
         self._closing_error: Message | None = None
         self._reader = reader
@@ -141,8 +142,8 @@ class Peer(Forwarder):
                     for line in more_lines[:-1]:
                         yield line
                     incomplete = bytearray(more_lines[-1])
-                if len(incomplete) > self._longest:
-                    text = f"the message has over {self._longest} bytes: send less in one"
+                if len(incomplete) > self._longest_message:
+                    text = f"the message has over {self._longest_message} bytes: send less in one"
                     raise RpcError(errno.EMSGSIZE, text)
                 self._usage.add_waiting(len(incomplete) - held_bytes)
                 held_bytes = len(incomplete)
@@ -162,16 +163,16 @@ class Peer(Forwarder):
         self._writer.close()
 
     async def rpc(self, request: Request) -> Payload:
-        tag, answers = self._open()
+        tag, answers = self._begin_request()
         try:
             await self._send(message.encode(self._message(tag, request)))
-            return self._payload(await answers.get())
+            return self._payload_or_raise(await answers.get())
         finally:
             del self._pending[tag]
             answers.close()
 
     async def stream(self, request: Request) -> AsyncIterator[Payload]:
-        tag, answers = self._open()
+        tag, answers = self._begin_request()
         ended = False
         try:
             await self._send(message.encode(self._message(tag, request)))
@@ -181,16 +182,16 @@ class Peer(Forwarder):
                     ended = True
                     return
                 ended = received is None or received.errnum not in (0, errno.EOVERFLOW)
-                yield self._payload(received)
+                yield self._payload_or_raise(received)
         finally:
             del self._pending[tag]
             answers.close()
             if not ended and not self._closed:
                 self._write(message.encode(Message(tag=tag, topic=CANCEL)))
 
-    def _open(self) -> tuple[int, _Answers]:
+    def _begin_request(self) -> tuple[int, _Answers]:
         if self._closed:
-            self._payload(self._closing_error)
+            self._payload_or_raise(self._closing_error)
         self._tag += 1
         answers = self._pending[self._tag] = _Answers(self._usage, self._most_waiting)
         return self._tag, answers
@@ -207,7 +208,7 @@ class Peer(Forwarder):
         )
 
     @staticmethod
-    def _payload(received: Message | None) -> Payload:
+    def _payload_or_raise(received: Message | None) -> Payload:
         if received is None:
             raise RpcError(errno.ECONNRESET, "the connection was lost")
         if received.errnum:

@@ -109,7 +109,7 @@ _OWNER_ONLY: Final = AccessPolicy()
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What each client may take, and how long it may be silent."""
 
-    longest: int = LONGEST_MESSAGE
+    longest_message: int = LONGEST_MESSAGE
     """Bytes of a message."""
     guest_limits: GuestLimits | None = None
     """Of all guests, and of each; None for what suits this process."""
@@ -171,7 +171,9 @@ async def _serve_connection(
         if not is_owner:
             await _check_admitted(userid, access, guests)
         with nullcontext() if is_owner else guests.connect(userid) as usage:
-            peer = Peer(reader, writer, connection, longest=limits.longest, usage=usage)
+            peer = Peer(
+                reader, writer, connection, longest_message=limits.longest_message, usage=usage
+            )
             connection.peer = peer
             await (peer.run() if usage is None else usage.run_fairly(peer.run))
     except RpcError as error:

@@ -77,7 +77,9 @@ def choose(
     if choices is not None:
         return choices
     all_candidates = [*seen, *candidates]
-    has_node_local = any(each.locality is Locality.NODE for each in request.shared_flash)
+    has_node_local = any(
+        each.locality is Locality.EVERY_RABBIT_OF_JOB for each in request.shared_flash
+    )
     choices = (_on_fewest_rabbits if has_node_local else _follow_allocations)(
         request, all_candidates, all_chassis
     )
@@ -95,7 +97,9 @@ def _on_fewest_rabbits(
     request: Request, candidates: Sequence[Candidate], all_chassis: Sequence[Candidate]
 ) -> list[Choice] | None:
     """Choose nodes on as few rabbits as there are allocations that all nodes must be beside."""
-    node_local = [each for each in request.shared_flash if each.locality is Locality.NODE]
+    node_local = [
+        each for each in request.shared_flash if each.locality is Locality.EVERY_RABBIT_OF_JOB
+    ]
     ranked: list[tuple[int, int]] = []
     for index, candidate in enumerate(candidates):
         units_left = candidate.free_units - sum(

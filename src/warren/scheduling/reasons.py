@@ -28,7 +28,7 @@ class ReasonKind(StrEnum):
     DRAINED = "drained"
     OFFLINE = "offline"
     TAGGED = "tagged"
-    """Nodes have lost the way to their storage (`tags`)."""
+    """Nodes would do but for their tag: each has lost its link to a rabbit (`tags`)."""
     RABBITS = "rabbits"
     """Flash that would do is not ready: rabbits are offline, disabled, drained or not known."""
     CAPACITY = "capacity"
@@ -60,7 +60,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[ReasonKind, ...]
     """All that must go for the job to start; the first is the reason in one word."""
     sentence: str
-    """For its author, going on from the job's id."""
+    """For the job's author, going on from the job's id."""
     numbers: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """The arithmetic, as values of JSON."""
     t_estimate: float = inf

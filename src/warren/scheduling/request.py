@@ -284,7 +284,7 @@ def _demands(value: Any) -> Mapping[str, _Demand]:
 def _locality(access: Collection[tuple[str, str]]) -> Locality:
     """Return which rabbits will do, by the words of DWS: access over the network is to all."""
     if ("physical", "mandatory") in access:
-        return Locality.NODE
+        return Locality.EVERY_RABBIT_OF_JOB
     return Locality.ANY if ("network", "mandatory") in access else Locality.JOB
 
 

@@ -1,6 +1,6 @@
 """The service `workflow`: a user is told the token of a job's containers (`workflow.token`).
 
-The conductor of a broker has the same as `dws.token`.
+The conductor beside a real Flux has the same as `dws.token`.
 
 Tasks have it as DW_WORKFLOW_TOKEN. Their shell asks when it starts them: what an event or a key of
 the KVS says would be kept, and read by others.

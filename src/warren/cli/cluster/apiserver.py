@@ -16,7 +16,8 @@ from warren.daemons.statedir import StateDir
               "name allow. Repeatable.")  # fmt: skip
 @click.option("--bare", is_flag=True, help="Do not define the kinds of DWS and NNF.")
 @click.option("--plain", is_flag=True,
-              help="Check Workflows by webhooks alone, not by the built-in rules.")  # fmt: skip
+              help="No built-in rules for Workflows and profiles (webhooks have them), no pods "
+              "of Jobs, and no Nodes that become Unknown.")  # fmt: skip
 def apiserver(
     statedir: StateDir, port: int | None, users: tuple[str, ...], bare: bool, plain: bool
 ) -> None:
@@ -34,7 +35,7 @@ def apiserver(
         if not name or "/" in name or name.rpartition(":")[2] in ("", ".", ".."):
             raise UserMistake(f"--user {name}: a user's name ends in a word without slashes.")
 
-    async def establish(client: Client) -> None:
+    async def define_kinds(client: Client) -> None:
         if not bare:
             await cluster.apply_definitions(client)
 
@@ -49,7 +50,7 @@ def apiserver(
                 click.echo(f"  for {name}: {statedir.user_kubeconfig(name)}")
             click.echo("Ctrl-C stops it.")
 
-        await servers.serve_until_stopped(statedir, endpoint, establish, on_ready, plain=plain)
+        await servers.serve_until_stopped(statedir, endpoint, define_kinds, on_ready, plain=plain)
 
     statedir.prepare()
     logs.configure_file(statedir.logs / "apiserver.log")

@@ -1,4 +1,4 @@
-"""`warren controllers`."""
+"""`warren controllers`: the storage controllers alone, for any Kubernetes cluster."""
 
 import socket
 import uuid
@@ -46,7 +46,7 @@ def controllers(
     The cluster has the kinds of DWS and NNF (deploy/crds), and lets this user do what
     the role warren-controllers allows (deploy/rbac).
     """
-    from warren.daemons import controllers as storage
+    from warren.daemons import controllers as controllers_daemon
     from warren.daemons import logs
     from warren.kube import kubeconfig as kubeconfigs
 
@@ -55,17 +55,19 @@ def controllers(
         if webhook_cert is None or webhook_key is None:
             raise click.UsageError("--webhook-port needs --webhook-cert and --webhook-key.")
         listener = open_port("--webhook-port", "", webhook_port)
-        webhook = storage.Webhook(listener=listener, certificate=webhook_cert, key=webhook_key)
-    metrics = None
+        webhook = controllers_daemon.Webhook(
+            listener=listener, certificate=webhook_cert, key=webhook_key
+        )
+    metrics_listener = None
     if metrics_port is not None:
-        metrics = open_port("--metrics-port", metrics_address, metrics_port)
+        metrics_listener = open_port("--metrics-port", metrics_address, metrics_port)
     logs.configure()
     lease_identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
-    settings = storage.Settings(
+    settings = controllers_daemon.Settings(
         access=kubeconfigs.find(kubeconfig, context),
         mount_prefix=mount_prefix,
         identity=lease_identity if leader_elect else None,
-        metrics_socket=metrics,
+        metrics_socket=metrics_listener,
         webhook=webhook,
     )
-    run(storage.run_until_stopped(settings))
+    run(controllers_daemon.run_until_stopped(settings))

@@ -26,14 +26,14 @@ def check(
     needs: Sequence[AllocationNeed],
     servers: Servers,
     rabbits: Mapping[str, Storage],
-    nodes_by_rabbit: Mapping[str, int] | None = None,
+    node_counts_by_rabbit: Mapping[str, int] | None = None,
     localities: Sequence[Locality] = (),
 ) -> None:
     """Raise the Fault of a workload manager that has filled in the Servers wrongly.
 
     All mistakes are told at once, for each of them takes a round of its own to repair
-    (dws-spec section 5). `nodes_by_rabbit` counts the job's compute nodes by their rabbits, where
-    they are known, and `localities` say of each set whether all of these must be wired to rabbits
+    (dws-spec section 5). `node_counts_by_rabbit` counts the job's compute nodes, where they
+    are known, and `localities` say of each set whether all of these must be wired to rabbits
     that hold it (`dws.location`). Only the rabbits that are assigned are looked up.
     """
     mistakes = [
@@ -41,7 +41,7 @@ def check(
         *_wrong_rabbits(needs, servers.spec.allocation_sets, rabbits),
         *_colocation_mistakes(needs, servers.spec.allocation_sets),
         *_missing_allocations(
-            needs, servers.spec.allocation_sets, nodes_by_rabbit or {}, localities
+            needs, servers.spec.allocation_sets, node_counts_by_rabbit or {}, localities
         ),
     ]
     if mistakes:
@@ -145,17 +145,19 @@ def _colocation_mistakes(needs: Sequence[AllocationNeed], sets: Sets) -> Iterato
 def _missing_allocations(
     needs: Sequence[AllocationNeed],
     sets: Sets,
-    nodes_by_rabbit: Mapping[str, int],
+    node_counts_by_rabbit: Mapping[str, int],
     localities: Sequence[Locality],
 ) -> Iterator[str]:
     node_local_sets = {
-        need.label for need, each in zip(needs, localities, strict=False) if each is Locality.NODE
+        need.label
+        for need, each in zip(needs, localities, strict=False)
+        if each is Locality.EVERY_RABBIT_OF_JOB
     }
     for need, each in _needs_with_sets(needs, sets):
         if need.allocation_strategy != PER_COMPUTE:
             holding_rabbits = {share.name for share in each.storage}
             lacking_rabbits = (
-                [name for name in nodes_by_rabbit if name not in holding_rabbits]
+                [name for name in node_counts_by_rabbit if name not in holding_rabbits]
                 if need.label in node_local_sets
                 else []
             )
@@ -168,7 +170,7 @@ def _missing_allocations(
         counts: Counter[str] = Counter()
         for share in each.storage:
             counts[share.name] += share.allocation_count
-        for name, node_count in nodes_by_rabbit.items():
+        for name, node_count in node_counts_by_rabbit.items():
             if counts[name] < node_count:
                 yield (
                     f"{name} has {plural(counts[name], 'allocation')} of set {need.label} for "

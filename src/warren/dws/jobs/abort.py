@@ -62,13 +62,13 @@ def disable_rabbits(
             yield outofservice.annotate(change, annotations)
 
 
-def is_aborted(workflow: Workflow) -> bool:
+def is_marked_aborted(workflow: Workflow) -> bool:
     """Return whether a job was aborted: its Workflow has the annotation of `mark_aborted`."""
     return labels.ABORTED in workflow.metadata.annotations
 
 
 def has_abort_annotation(workflow: Object) -> bool:
-    """Return the same as `is_aborted`, also for a Workflow that cannot be read."""
+    """Return the same as `is_marked_aborted`, also for a Workflow that cannot be read."""
     return labels.ABORTED in (workflow["metadata"].get("annotations") or {})
 
 

@@ -20,9 +20,9 @@ from warren.dws.jobs.jobactions import (
     Drain,
     Finish,
     FreeNodes,
+    KeepValues,
     Memo,
     RaiseException,
-    Record,
     ReleaseToScheduler,
     RequeueAfter,
     Start,
@@ -56,7 +56,7 @@ from warren.rfc import hostlist
 def new_persistent_servers(snapshot: JobSnapshot) -> list[Key]:
     """Return the Servers of the storage that the job makes and that outlives it, where it matters.
 
-    It does while the job is about to be let go, or its storage to be placed.
+    It does while the job is about to be released to the scheduler, or its storage to be placed.
     """
     if snapshot.job.phase not in (Phase.HELD, Phase.STARTING):
         return []
@@ -72,17 +72,17 @@ def needs_flash(snapshot: JobSnapshot) -> bool:
         snapshot.job.phase is Phase.STARTING
         and snapshot.workflow is not None
         and is_complete(snapshot.workflow, State.PROPOSAL)
-        and any(placement.has_shared_sets(needs) for needs in needs_of(snapshot).values())
+        and any(placement.may_have_shared_sets(needs) for needs in needs_of(snapshot).values())
     )
 
 
 def needs_abort_check(snapshot: JobSnapshot) -> bool:
-    """Return whether `decide` depends on whether the job was let go before its storage."""
+    """Return whether `decide` depends on whether the job was aborted, its storage left behind."""
     workflow = snapshot.workflow
     return (
         snapshot.job.phase is Phase.OVER
         and workflow is not None
-        and not abort.is_aborted(workflow)
+        and not abort.is_marked_aborted(workflow)
         and not is_complete(workflow, State.TEARDOWN)
     )
 
@@ -95,7 +95,7 @@ def needs_pods(snapshot: JobSnapshot) -> bool:
     phase = snapshot.job.phase
     return (
         workflow.spec.desired_state is not State.TEARDOWN
-        and (phase is Phase.ENDING or (phase is Phase.OVER and abort.is_aborted(workflow)))
+        and (phase is Phase.ENDING or (phase is Phase.OVER and abort.is_marked_aborted(workflow)))
         and containersteps.may_have_containers(workflow.spec.dw_directives)
     )
 
@@ -142,7 +142,7 @@ def has_unmounted(before: Object | None, after: Object | None) -> bool:
 def is_finished(workflow: Object, job: Job | None, finalizer: str) -> bool:
     """Return whether nothing is left to decide on a Workflow, whatever becomes of it yet.
 
-    It is on its way out and was let go of, and its job is over.
+    It is being deleted, its finalizer is removed, and its job is over.
     """
     metadata = workflow["metadata"]
     return (
@@ -216,8 +216,8 @@ def _decide_without_workflow(snapshot: JobSnapshot) -> list[Action]:
 
 def _decide_deleted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Another client has asked for the Workflow's deletion. Its controllers tear it down."""
-    if snapshot.aborted:
-        return _drain_and_disable(snapshot, workflow)  # once that is noted on it, it is let go of
+    if snapshot.is_newly_aborted:
+        return _drain_and_disable(snapshot, workflow)  # once it is marked, its finalizer is removed
     job, actions = snapshot.job, list[Action]()
     if job.phase is Phase.ENDING:
         # Before that, what the job has written is still to be copied out, and never will be.
@@ -272,11 +272,14 @@ def new_workflow(job: Job, instance: str = "") -> Object:
     }
 
 
-def _is_served_by_storage(snapshot: JobSnapshot, word: str) -> bool:
+def _is_served_by_storage(snapshot: JobSnapshot, requirement: str) -> bool:
     """Return whether what a job requires is served by the storage side, and no daemon's matter."""
     configuration = snapshot.configuration
     annotations = configuration.metadata.annotations if configuration is not None else {}
-    return word == copyservice.REQUIRES_WORD and copyservice.find_service(annotations) is not None
+    return (
+        requirement == copyservice.REQUIRES_WORD
+        and copyservice.find_service(annotations) is not None
+    )
 
 
 def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
@@ -297,13 +300,13 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         maximums.check_maximums(typed_needs, node_count, snapshot.min_allocation, policy.maximums)
     rewritten = resources.RewrittenResources(job_resources, {})
     if policy.reserves:
-        set_localities = localities(snapshot)
+        localities_of_sets = localities(snapshot)
         rewritten = resources.rewrite(
             job_resources,
             needs,
             snapshot.min_allocation,
             snapshot.largest_rabbit_gib,
-            set_localities,
+            localities_of_sets,
         )
     breakdowns = snapshot.breakdowns.values()
     nodes = nodelocal.allowed_nodes(breakdowns, snapshot.existing_servers, snapshot.configuration)
@@ -314,7 +317,7 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return [
         *([] if memo.items() <= snapshot.shown_memos.items() else [Memo(memo)]),
         *record_duration(snapshot, workflow),
-        Record({"rabbit_workflow": snapshot.raw_workflow}),
+        KeepValues({"rabbit_workflow": snapshot.raw_workflow}),
         ReleaseToScheduler(rewritten.resources, rewritten.constraints, nodes, required),
     ]
 
@@ -335,8 +338,10 @@ def _check_same_needs(snapshot: JobSnapshot, workflow: Workflow) -> None:
         return
     check_breakdowns(snapshot, workflow)
     needs = [need for each in needs_of(snapshot).values() for need in each]
-    job_resources, set_localities = snapshot.job.resources, localities(snapshot)
-    if not resources.is_still_enough(job_resources, needs, snapshot.min_allocation, set_localities):
+    job_resources, localities_of_sets = snapshot.job.resources, localities(snapshot)
+    if not resources.is_still_enough(
+        job_resources, needs, snapshot.min_allocation, localities_of_sets
+    ):
         raise Fault(
             "the job has lost its Workflow, and what its #DW directives need has changed since it "
             "was submitted: submit it again"
@@ -411,21 +416,28 @@ def _assign_servers(snapshot: JobSnapshot) -> tuple[list[Action], str]:
     """Say which rabbits hold the storage, as R has it, and return those as a hostlist."""
     needs = needs_of(snapshot)
     # What has no storage of its own may be on any node, such as a job that destroys some.
-    nodes_by_rabbit = (
+    node_counts_by_rabbit = (
         nodelocal.node_counts_by_rabbit(snapshot.job.nodes, snapshot.configuration) if needs else {}
     )
     all_needs = [need for each in needs.values() for need in each]
     # All at once, as they were reserved: what one directive has is not another's.
     reserved_counts = resources.shared_counts(snapshot.job.resources)
-    set_localities = localities(snapshot)
+    localities_of_sets = localities(snapshot)
     flash = (
-        snapshot.flash if snapshot.policy.reserves else placement.unreserved_flash(nodes_by_rabbit)
+        snapshot.flash
+        if snapshot.policy.reserves
+        else placement.unreserved_flash(node_counts_by_rabbit)
     )
     filled_sets = placement.allocation_sets(
-        all_needs, nodes_by_rabbit, snapshot.min_allocation, flash, reserved_counts, set_localities
+        all_needs,
+        node_counts_by_rabbit,
+        snapshot.min_allocation,
+        flash,
+        reserved_counts,
+        localities_of_sets,
     )
     rabbits = {
-        *nodes_by_rabbit,
+        *node_counts_by_rabbit,
         *(share["name"] for each in filled_sets for share in each["storage"]),
     }
     remaining_sets = iter(filled_sets)
@@ -497,22 +509,22 @@ def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 
 def _decide_over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
-    if snapshot.aborted:
+    if snapshot.is_newly_aborted:
         return _drain_and_disable(snapshot, workflow)
     if workflow.spec.desired_state is not State.TEARDOWN:
-        # Of a job that was let go before its storage nothing has been kept yet.
-        summary = record_summary(snapshot, workflow) if abort.is_aborted(workflow) else []
+        # Of an aborted job nothing has been kept yet.
+        summary = record_summary(snapshot, workflow) if abort.is_marked_aborted(workflow) else []
         return [*summary, request_state(snapshot, workflow, State.TEARDOWN)]
     if not (is_complete(workflow, State.TEARDOWN) or only_destroy_failed(workflow)):
         return []
     has_finalizer = snapshot.job.binding.finalizer in workflow.metadata.finalizers
     release = [release_workflow(snapshot.job, workflow)] if has_finalizer else []
     removal = Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)
-    return [*_return_nodes(snapshot, workflow), *release, removal]
+    return [*_undrain_nodes_of_aborted(snapshot, workflow), *release, removal]
 
 
 def _drain_and_disable(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
-    """Keep others from what still has a job's storage that was let go before it."""
+    """Keep other jobs from what still has the storage of an aborted job."""
     nodes = abort.mounted_nodes(snapshot.computes, snapshot.mounted_nodes)
     servers = snapshot.servers.values()
     return [
@@ -522,9 +534,9 @@ def _drain_and_disable(snapshot: JobSnapshot, workflow: Workflow) -> list[Action
     ]
 
 
-def _return_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
-    """Let jobs have the nodes again that had a job's storage which was let go before it."""
-    if not (snapshot.return_to_service and abort.is_aborted(workflow)):
+def _undrain_nodes_of_aborted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    """Let jobs have the nodes of an aborted job again, where a site wants that."""
+    if not (snapshot.return_to_service and abort.is_marked_aborted(workflow)):
         return []
     data = snapshot.computes.data if snapshot.computes is not None else ()
     return _undrain(snapshot, {each.name for each in data})

@@ -65,8 +65,8 @@ class RaiseException(msgspec.Struct, frozen=True):
     severity: int = 0
 
 
-class Record(msgspec.Struct, frozen=True):
-    """Keep something with the job's record, by keys."""
+class KeepValues(msgspec.Struct, frozen=True):
+    """Keep values with the job's record, by their keys in its KVS directory."""
 
     values: Mapping[str, Any]
 
@@ -98,7 +98,7 @@ Action = (
     | Drain
     | Undrain
     | RaiseException
-    | Record
+    | KeepValues
     | KeepLogs
     | Memo
     | RequeueAfter
@@ -120,8 +120,8 @@ def merge_notes(actions: Iterable[Action]) -> list[Action]:
     merged: list[Action] = []
     for action in actions:
         last = merged[-1] if merged else None
-        if isinstance(action, Record) and isinstance(last, Record):
-            merged[-1] = Record({**last.values, **action.values})
+        if isinstance(action, KeepValues) and isinstance(last, KeepValues):
+            merged[-1] = KeepValues({**last.values, **action.values})
         else:
             merged.append(action)
     return merged
@@ -132,7 +132,7 @@ def record_duration(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     state = workflow.status.state
     if state is None or workflow.status.elapsed_time_last_state is None:
         return []
-    return [Record({f"rabbit_{state.lower()}_timing": workflow.status.elapsed_time_last_state})]
+    return [KeepValues({f"rabbit_{state.lower()}_timing": workflow.status.elapsed_time_last_state})]
 
 
 def record_summary(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
@@ -157,7 +157,7 @@ def record_summary(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
             : snapshot.max_recorded_movements
         ]
         values["rabbit_datamovements"] = kept_movements
-    actions: list[Action] = [Record(values)]
+    actions: list[Action] = [KeepValues(values)]
     logs = podsummary.logs_to_keep(snapshot.pods)
     if logs:
         actions.append(KeepLogs(tuple(logs)))

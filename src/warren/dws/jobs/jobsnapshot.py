@@ -96,13 +96,14 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The least size of one allocation, in bytes."""
     largest_rabbit_gib: int | None = None
     """How many GiB the largest rabbit has, where that is known."""
-    policy: placement.PlacementPolicy = placement.NO_POLICY
+    policy: placement.PlacementPolicy = placement.DEFAULT_POLICY
     daemons: Collection[str] | None = None
     """Those that the workload manager can enable for jobs, where that is known."""
     flash: Sequence[HeldFlash] = ()
     """The flash that the job's R holds; looked up where `needs_flash` says so."""
-    aborted: bool = False
-    """Whether the job was let go before its storage; looked up if `needs_abort_check` says so."""
+    is_newly_aborted: bool = False
+    """Whether the job was aborted, and its Workflow is not marked so yet; looked up if
+    `needs_abort_check` says so."""
     storages: Mapping[str, Storage] = msgspec.field(default_factory=dict)
     """The rabbits that hold the job's flash, where it was; and those of a running job."""
     seconds_in_trouble: float | None = None

@@ -1,6 +1,6 @@
 """What is reserved for a job's storage, and what of that each of its rabbits holds.
 
-One arithmetic for both: `reserve` says from a breakdown what the job's R must hold, and
+One arithmetic for both: `reservation` says from a breakdown what the job's R must hold, and
 `allocation_sets` says from the same breakdown and that R which rabbit holds what (dws-spec
 section 4, coral2-spec section 14). Only strategies, constraints and capacities of the breakdown
 are read, never the name of a file system.
@@ -46,7 +46,7 @@ class Reservation(msgspec.Struct, frozen=True):
     gib_per_node: int
     """Beside each of its nodes, on the rabbit that the node is wired to."""
     shared_sets: tuple[AllocationSet, ...] = ()
-    """Beside that, on rabbits that its nodes are wired to, or on any."""
+    """What its nodes share, in addition: on rabbits that they are wired to, or on any."""
     labels: tuple[str, ...] = ()
     """What the rabbit of each node must carry, for what is beside it."""
 
@@ -64,7 +64,8 @@ class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the scheduler gives jobs their flash. If it knows of none, jobs get their nodes, and
     whether there is room turns out when their storage is made."""
     maximums: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """GiB for each of a job's nodes, by type, where nothing has looked at that before."""
+    """The most GiB that a job may ask for, for each of its nodes, by the type of file system. Empty
+    where a validator has checked that when the job was submitted."""
 
     def with_site_limits(self, needs: Sequence[AllocationNeed]) -> tuple[AllocationNeed, ...]:
         """Return sets as the site wants them. What breakdowns say of numbers counts for more."""
@@ -83,7 +84,7 @@ class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return structs.replace(constraints, scale=scale, max_allocations=max_allocations)
 
 
-NO_POLICY: Final = PlacementPolicy()
+DEFAULT_POLICY: Final = PlacementPolicy()
 
 _UNBOUNDED_GIB: Final = 2**40
 """GiB of a rabbit of which nothing is known here."""
@@ -98,23 +99,23 @@ class _SetLayout(msgspec.Struct, frozen=True):
     count: int | None = None
 
 
-def reserve(
+def reservation(
     needs: Sequence[AllocationNeed],
     node_count: int | None,
     min_allocation: int,
     largest_rabbit_gib: int | None = None,
-    counts: Sequence[int] = (),
+    reserved_counts: Sequence[int] = (),
     localities: Sequence[Locality] = (),
 ) -> Reservation:
     """Return the flash that a job of so many nodes needs; None for a number that is left open.
 
     `min_allocation` is the least size of one allocation, in bytes, and `largest_rabbit_gib` how
-    many GiB the largest rabbit has, where that is known. `counts` are the numbers of allocations
-    that were reserved already, set by set of those that are not beside each node: where they were
-    chosen, they are kept. `localities` say of each set which rabbits may hold it (`dws.location`).
-    Raises Fault for what cannot be placed.
+    many GiB the largest rabbit has, where that is known. `reserved_counts` are the numbers of
+    allocations that were reserved already, set by set of those that are not beside each node: where
+    they were chosen, they are kept. `localities` say of each set which rabbits may hold it
+    (`dws.location`). Raises Fault for what cannot be placed.
     """
-    layouts = _layouts(needs, node_count, min_allocation, largest_rabbit_gib, counts)
+    layouts = _layouts(needs, node_count, min_allocation, largest_rabbit_gib, reserved_counts)
     shared_sets = tuple(
         AllocationSet(
             layout.count,
@@ -145,32 +146,34 @@ def reserve(
 
 def allocation_sets(
     needs: Sequence[AllocationNeed],
-    nodes_by_rabbit: Mapping[str, int],
+    node_counts_by_rabbit: Mapping[str, int],
     min_allocation: int,
     held: Sequence[HeldFlash] = (),
-    counts: Sequence[int] = (),
+    reserved_counts: Sequence[int] = (),
     localities: Sequence[Locality] = (),
 ) -> list[dict[str, Any]]:
-    """Return the allocation sets that serve a job with `nodes_by_rabbit` nodes on each rabbit.
+    """Return the allocation sets that serve a job with so many nodes on each rabbit.
 
     `held` is the flash that its R holds, in the order of the job's nodes; it is looked at where
-    a set is not beside each node. `counts` are those that `reserve` came to, where they are
-    known, and `localities` what it was given. Raises Fault for what cannot be placed, and where R
-    holds less than was to be reserved.
+    a set is not beside each node. `reserved_counts` are those that `reservation` came to, where
+    they are known, and `localities` what it was given. Raises Fault for what cannot be placed, and
+    where R holds less than was to be reserved.
     """
-    node_count = sum(nodes_by_rabbit.values())
-    layouts = _layouts(needs, node_count, min_allocation, None, counts)
-    reservation = reserve(needs, node_count, min_allocation, None, counts, localities)
-    shared_counts = iter(_place_shared(reservation, held))
+    node_count = sum(node_counts_by_rabbit.values())
+    layouts = _layouts(needs, node_count, min_allocation, None, reserved_counts)
+    reserved = reservation(needs, node_count, min_allocation, None, reserved_counts, localities)
+    shared_counts = iter(_place_shared(reserved, held))
     sets = []
     for need, layout in zip(needs, layouts, strict=True):
-        size, count_by_rabbit = layout.size, nodes_by_rabbit
+        size, count_by_rabbit = layout.size, node_counts_by_rabbit
         if layout.count is not None:
             count_by_rabbit = next(shared_counts)
         elif layout.proportional:
             # As few and as large as the proportions of the job's nodes allow.
-            divisor = gcd(*nodes_by_rabbit.values())
-            count_by_rabbit = {rabbit: each // divisor for rabbit, each in nodes_by_rabbit.items()}
+            divisor = gcd(*node_counts_by_rabbit.values())
+            count_by_rabbit = {
+                rabbit: each // divisor for rabbit, each in node_counts_by_rabbit.items()
+            }
             size = -(-size // (node_count // divisor))
         sets.append(
             {
@@ -185,15 +188,16 @@ def allocation_sets(
     return sets
 
 
-def unreserved_flash(nodes_by_rabbit: Mapping[str, int]) -> list[HeldFlash]:
+def unreserved_flash(node_counts_by_rabbit: Mapping[str, int]) -> list[HeldFlash]:
     """Return the flash of a job to which none was given: all that its nodes' rabbits have."""
     return [
-        HeldFlash(rabbit, nodes, 1, _UNBOUNDED_GIB) for rabbit, nodes in nodes_by_rabbit.items()
+        HeldFlash(rabbit, node_count, 1, _UNBOUNDED_GIB)
+        for rabbit, node_count in node_counts_by_rabbit.items()
     ]
 
 
-def has_shared_sets(needs: Sequence[AllocationNeed]) -> bool:
-    """Return whether a set is not beside each node, so that R says which rabbits hold it."""
+def may_have_shared_sets(needs: Sequence[AllocationNeed]) -> bool:
+    """Return whether R may have to say which rabbits hold a set: it is not beside each node."""
     return any(need.allocation_strategy != PER_COMPUTE for need in needs)
 
 
@@ -202,7 +206,7 @@ def _layouts(
     node_count: int | None,
     min_allocation: int,
     largest_rabbit_gib: int | None,
-    counts: Sequence[int],
+    reserved_counts: Sequence[int],
 ) -> list[_SetLayout]:
     """Return how each set is met: first those beside each node, which leave the others less."""
     layout_by_index: dict[int, _SetLayout] = {}
@@ -225,9 +229,9 @@ def _layouts(
     shared_indexes = [
         index for index in sorted(layout_by_index) if layout_by_index[index].count is not None
     ]
-    if len(shared_indexes) == len(counts):
+    if len(shared_indexes) == len(reserved_counts):
         # What was chosen before is kept: what it came from may have changed.
-        for index, count in zip(shared_indexes, counts, strict=True):
+        for index, count in zip(shared_indexes, reserved_counts, strict=True):
             if index in scaled_indexes:
                 layout_by_index[index] = _counted_layout(needs[index], count, min_allocation)
     return [layout_by_index[index] for index in range(len(needs))]

@@ -17,7 +17,10 @@ from warren.dws.faults import Fault
 from warren.dws.jobs import placement
 from warren.dws.objects.breakdowns import EXCLUSIVE, AllocationNeed
 
-_ACCESS_TYPE_BY_LOCALITY: Final = {Locality.NODE: "physical", Locality.ANY: "network"}
+_ACCESS_TYPE_BY_LOCALITY: Final = {
+    Locality.EVERY_RABBIT_OF_JOB: "physical",
+    Locality.ANY: "network",
+}
 """How nodes reach what they must be wired to, and what may be anywhere."""
 
 _SLOT_LABEL: Final = "rabbit"
@@ -189,10 +192,15 @@ def _reservation(
     min_allocation: int,
     largest_rabbit_gib: int | None,
     localities: Sequence[Locality],
-    counts: Sequence[int] = (),
+    reserved_counts: Sequence[int] = (),
 ) -> placement.Reservation:
-    return placement.reserve(
-        needs, _exact_node_count(top), min_allocation, largest_rabbit_gib, counts, localities
+    return placement.reservation(
+        needs,
+        _exact_node_count(top),
+        min_allocation,
+        largest_rabbit_gib,
+        reserved_counts,
+        localities,
     )
 
 

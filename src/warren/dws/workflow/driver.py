@@ -307,7 +307,7 @@ def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
             {breakdown.status.storage.reference.name: sets}, [breakdown]
         )
         servers.check(
-            sets, assigned_servers, snapshot.rabbits, _nodes_by_rabbit(snapshot), localities
+            sets, assigned_servers, snapshot.rabbits, _node_counts_by_rabbit(snapshot), localities
         )
         new_storage = nnfstorage.new(
             children.owner_for_directive(snapshot.workflow, index),
@@ -393,7 +393,7 @@ def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     return DONE if is_ready else Outcome(waiting="allocation set not ready")
 
 
-def _nodes_by_rabbit(snapshot: WorkflowSnapshot) -> Mapping[str, int]:
+def _node_counts_by_rabbit(snapshot: WorkflowSnapshot) -> Mapping[str, int]:
     """Count the job's compute nodes by their rabbits, as far as they are known already."""
     wiring = snapshot.wiring or {}
     nodes = snapshot.computes.data if snapshot.computes else ()

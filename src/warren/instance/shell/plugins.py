@@ -43,8 +43,8 @@ class Peers(Protocol):
         """Return the name of a shell's service."""
         ...
 
-    async def meet(self, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Wait for all shells to come with what they give, and return what all have given.
+    async def exchange(self, name: str, contribution: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Wait until all shells have come with a contribution, and return all of them as one map.
 
         Raises RpcError(ECANCELED) where one of them cannot come any more.
         """

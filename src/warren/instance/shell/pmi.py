@@ -338,7 +338,7 @@ class Pmi(ShellPlugin):
         assert self._pairs is not None
         self._exchange_count += 1
         try:
-            everything = await shell.peers.meet(
+            everything = await shell.peers.exchange(
                 f"pmi-{self._exchange_count}", self._pairs.unexchanged()
             )
         except RpcError:

@@ -90,12 +90,16 @@ class ShellPeers:
             await asyncio.sleep(_LOOK_DELAY)
             await self._handle.rpc(f"{self.service(0)}.gathered")
 
-    async def meet(self, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def exchange(self, name: str, contribution: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Wait until all shells have come with a contribution, and return all of them as one map.
+
+        Raises RpcError(ECANCELED) where one of them cannot come any more.
+        """
         if self._size == 1:
-            return given
+            return contribution
         if self._rank == 0:
-            return await _first(self._join(name, 0, given), self._wait_broken())  # type: ignore[no-any-return]
-        request = {"name": name, "rank": self._rank, "given": given}
+            return await _first(self._join(name, 0, contribution), self._wait_broken())  # type: ignore[no-any-return]
+        request = {"name": name, "rank": self._rank, "given": contribution}
         answer = await _first(
             self._handle.rpc(f"{self.service(0)}.meet", request), self._wait_broken()
         )

@@ -199,7 +199,7 @@ class Shell:
                     for stream in output.STREAMS:
                         work.create_task(task_output.forward(task, stream, index))
             await self._call_plugins("start")
-            await self.peers.meet("start", {})
+            await self.peers.exchange("start", {})
             if info.rank == 0:
                 context = {"taskmap": taskmap.wrap(info.taskmap)}
                 event = Event(self.clock.now(), "shell.start", context)

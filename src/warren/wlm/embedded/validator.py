@@ -48,7 +48,7 @@ class StorageValidator:
         rabbits: Callable[[], Iterable[Storage]],
         find_refusal: Callable[[Request], Refusal | None],
         largest_rabbit_gib: Callable[[], int | None] = lambda: None,
-        policy: placement.PlacementPolicy = placement.NO_POLICY,
+        policy: placement.PlacementPolicy = placement.DEFAULT_POLICY,
         min_allocation: int,
         persistent: Mapping[str, InstanceFacts],
         nodes: Callable[[str], Sequence[str] | None],

@@ -74,15 +74,15 @@ def run_rehearsal(scenario: rehearsal.Scenario) -> list[dict[str, Any]]:
     command = [sys.executable, "-I", "-S", "-OO", rehearsal.__file__]
     text = json.dumps(scenario)
     result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    happenings: list[dict[str, Any]] = [json.loads(line) for line in result.stdout.splitlines()]
+    reports: list[dict[str, Any]] = [json.loads(line) for line in result.stdout.splitlines()]
     if result.returncode == -signal.SIGALRM:
-        happenings.append({"outcome": "alarm", "message": "killed by the alarm"})
+        reports.append({"outcome": "alarm", "message": "killed by the alarm"})
     elif result.returncode:
         last_words = result.stderr.strip().splitlines()[-1:] or [
             commands.exit_reason(result.returncode)
         ]
-        happenings.append({"outcome": "error", "message": last_words[0]})
-    return happenings
+        reports.append({"outcome": "error", "message": last_words[0]})
+    return reports
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ class Part(NamedTuple):
     value: Any
     schema: Schema
     declared: bool = False
-    """Whether the schema has a field of that name: such a one is not owned apart from its own."""
+    """Whether the schema has a field of that name. A declared field has no `.` entry: only what is
+    under it is owned."""
 
 
 class Difference(NamedTuple):
@@ -167,20 +168,21 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _owned_fields(part: Part, *, everywhere: bool = False) -> Fields:
-    """Return the fields under a part that are owned; all of them, themselves, if `everywhere`."""
+def _owned_fields(part: Part, *, include_declared: bool = False) -> Fields:
+    """Return the owned fields under a part, declared ones themselves too if `include_declared`."""
     inner_parts = parts(part.value, part.schema)
     if not inner_parts:
         return {}
     under = {
-        name: _owned_fields(inner, everywhere=everywhere) for name, inner in inner_parts.items()
+        name: _owned_fields(inner, include_declared=include_declared)
+        for name, inner in inner_parts.items()
     }
-    return under if part.declared and not everywhere else {SELF: {}, **under}
+    return under if part.declared and not include_declared else {SELF: {}, **under}
 
 
 def _all_fields(part: Part) -> Fields:
     """Return a part and all that is under it, each as owned itself."""
-    return _owned_fields(part, everywhere=True)
+    return _owned_fields(part, include_declared=True)
 
 
 def _inner_fields(part: Part) -> Fields:

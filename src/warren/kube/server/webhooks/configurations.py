@@ -100,14 +100,14 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     """Trusts the signer of its certificate; True trusts the authorities of this machine."""
 
     def wants(
-        self, review: Review, served: Sequence[str], namespace: Mapping[str, str] | None
+        self, review: Review, served: Sequence[str], namespace_labels: Mapping[str, str] | None
     ) -> Kind | None:
         """Return the kind, in the version, in which it wants to see a write; None if it does not.
 
-        `served` are the versions of the kind, and `namespace` the labels of the object's
+        `served` are the versions of the kind, and `namespace_labels` those of the object's
         namespace, None where it is in none.
         """
-        if namespace is not None and not self.namespace_selector.matches(namespace):
+        if namespace_labels is not None and not self.namespace_selector.matches(namespace_labels):
             return None
         if not any(self.object_selector.matches(labels) for labels in _labels(review)):
             return None

@@ -41,7 +41,8 @@ class Webhooks:
     """An `Admission`: the mutating webhooks one after the other, then the validating ones.
 
     A server that has rules of its own asks them between the two, as `mutating` and
-    `validating`: they judge what is to be stored, and the last webhooks see what they made.
+    `validating`: its rules judge the object that the mutating webhooks have made, and the
+    validating webhooks are asked about what the rules have made of it.
     Raises Rejected, CallFailed, and Refused for a configuration that cannot be read.
     """
 
@@ -100,7 +101,9 @@ class _StoredWebhooks:
 
     def kind_for(self, hook: Webhook, review: Review) -> Kind | None:
         """Return the kind, in the version, in which a webhook wants to see a write, if it does."""
-        return hook.wants(review, self.resource(review.kind).versions, self._namespace(review))
+        return hook.wants(
+            review, self.resource(review.kind).versions, self._namespace_labels(review)
+        )
 
     def resource(self, kind: Kind) -> Resource:
         """Return how a kind is served. Raises NotFound."""
@@ -109,7 +112,7 @@ class _StoredWebhooks:
             raise NotFound(f"the server has no {kind} any more")
         return resource
 
-    def _namespace(self, review: Review) -> Mapping[str, str] | None:
+    def _namespace_labels(self, review: Review) -> Mapping[str, str] | None:
         """Return the labels of the namespace that a write is in; None where it is in none."""
         name = configurations.namespace_of(review)
         if not name:
@@ -121,7 +124,7 @@ class _StoredWebhooks:
             except NotFound:
                 namespace = None  # the object is older than the rule that there is one
         labels = namespace["metadata"].get("labels") if namespace is not None else None
-        # The last is what every namespace of a real cluster is labeled with, and no other way.
+        # Every namespace of a real cluster has its name as this label, and nobody can change it.
         return {**(labels or {}), "kubernetes.io/metadata.name": name}
 
     def address(self, service: Service) -> str | None:
