@@ -169,7 +169,7 @@ def test_a_task_that_runs_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     async def start(self: Any, job: Any, rank: int, host: str, userid: int) -> None:
         """Start a shell, and another one in its place."""
         for _ in range(2):
-            shell = self._make(job, rank, host)
+            shell = self._make_shell(job, rank, host)
             self._shells[job, rank] = (shell, self._group.create_task(shell.run()))
 
     monkeypatch.setattr(SimulatedLauncher, "start", start)
