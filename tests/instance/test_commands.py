@@ -1,6 +1,7 @@
 """Commands of the site as processes, and what is left of them: nothing."""
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -69,6 +70,21 @@ def test_what_a_command_prints_is_told_as_far_as_it_is_bearable(
 def test_a_command_that_is_not_there_is_said_to_be_so(commands: ProcessCommands) -> None:
     with pytest.raises(CommandNotStarted, match="/no/such/program: No such file or directory"):
         asyncio.run(ended(commands, "/no/such/program"))
+
+
+def test_a_command_that_too_many_open_files_leave_no_pipe_is_said_not_to_have_started(
+    commands: ProcessCommands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def started() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pipe", full)
+            await commands.start(("true",), {})
+
+    with pytest.raises(CommandNotStarted, match="true: Too many open files"):
+        asyncio.run(started())
 
 
 def test_a_signal_reaches_all_that_a_command_has_started(commands: ProcessCommands) -> None:

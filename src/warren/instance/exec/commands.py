@@ -66,7 +66,10 @@ class ProcessCommands:
                 # Told here: what puts it onto the node would tell it by an exit status.
                 raise CommandNotStarted(f"{program}: there is no such program")
             argv = [*self._enter_node(environment["WARREN_NODE"]), *argv]
-        output, write_descriptor = await _pipe()
+        try:
+            output, write_descriptor = await _pipe()
+        except OSError as error:  # such as too many open files
+            raise CommandNotStarted(f"{program}: {error.strerror}") from error
         starting = asyncio.ensure_future(
             asyncio.create_subprocess_exec(
                 *argv,
