@@ -8,13 +8,13 @@ import pytest
 
 from tests.instance.instance import Instance, Machine, machine
 from tests.instance.lives import PLAIN
-from tests.instance.parts import virtually
+from tests.instance.parts import GUEST, virtually
 from warren.instance.config import parse
 from warren.instance.exec.perilog import Command, CommandNotStarted
 from warren.instance.jobtables import JobManager
 from warren.instance.simulated import SimulatedCommands, TaskBehavior
 from warren.lifecycle.states import Result
-from warren.rfc import fluid
+from warren.rfc import fluid, resource_set
 from warren.rfc.fluid import JobId
 
 AROUND = [
@@ -277,6 +277,64 @@ async def test_a_command_that_cannot_be_run_has_failed() -> None:
 
             assert instance.failures(job) == [("prolog", "prolog could not be run")]
             assert {each.type for each in instance.job(job).exceptions} == {"prolog", "epilog"}
+
+
+# Many jobs, many nodes
+
+
+class Meeting(SimulatedCommands):
+    """Commands that end when so many of them have been started: each waits for all others."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(lambda argv, environment: TaskBehavior(seconds=1000))
+        self._missing = number
+        self._started: list[Command] = []
+
+    async def start(
+        self, argv: Sequence[str], environment: Mapping[str, str], keep_for_job: str | None = None
+    ) -> Command:
+        command = await super().start(argv, environment, keep_for_job)
+        self._started.append(command)
+        self._missing -= 1
+        if not self._missing:
+            for each in self._started:
+                each.signal(0)
+        return command
+
+
+def nodes(number: int) -> list[resource_set.Rank]:
+    return [resource_set.Rank(rank, f"node{rank}", (0, 1, 2, 3)) for rank in range(number)]
+
+
+@virtually
+async def test_the_commands_of_one_job_may_wait_for_each_other_on_however_many_nodes() -> None:
+    async with machine() as m:
+        m.around = parse(
+            '[job-manager.prolog]\ncommand = ["pro"]\nper-rank = true\ntimeout = "1m"'
+        ).job_manager
+        m.nodes, m.commands = nodes(100), Meeting(100)
+        async with m.instance() as instance:
+            job = await lived(m, instance, nodes=100)
+
+            assert instance.failures(job) == []
+            assert m.drained == []
+
+
+@virtually
+async def test_the_commands_of_one_users_jobs_hold_up_no_other_user() -> None:
+    async with machine() as m:
+        m.around = around()
+        m.nodes = nodes(20)
+        m.commands = Recorded(pro=TaskBehavior(seconds=0.1), epi=TaskBehavior(seconds=1000))
+        async with m.instance() as instance:
+            for _ in range(76):
+                await instance.submit(nodes=None)
+            await asyncio.sleep(20)
+            job = await instance.submit_as(GUEST, nodes=None)
+            await instance.until(job)
+
+            at = moments(instance, job)
+            assert at["free"] - at["submit"] == pytest.approx(1000, abs=5)
 
 
 # Restarts

@@ -18,6 +18,7 @@ from warren.base import log
 from warren.base.errors import WarrenError
 from warren.instance import jobtables
 from warren.instance.exec.draining import Drain
+from warren.instance.exec.turns import Limits, Turns, default_limits
 from warren.instance.jobs.jobtap import Jobtap
 from warren.lifecycle import tables
 from warren.lifecycle.job import Job
@@ -50,9 +51,6 @@ _TOPICS: Final = (
 
 _PROLOG_SECONDS, _EPILOG_SECONDS = 1800.0, 0.0
 """How long a command may take where the site says nothing; 0 is for ever."""
-
-_MOST_COMMANDS: Final = 64
-"""Commands that run at the same time. The others wait."""
 
 _FAILED_STATUS: Final = 1 << 8
 
@@ -182,6 +180,7 @@ class Perilog:
         commands: Commands,
         drain: Drain,
         wait_committed: Callable[[], Awaitable[None]],
+        limits: Limits | None = None,
     ) -> None:
         """`wait_committed` returns when everything that has been posted is durable."""
         self.name = steps.name
@@ -195,7 +194,7 @@ class Perilog:
         self._interrupted: set[JobId] = set()
         """Jobs of which an earlier life may have left a command of a prolog or an epilog."""
         self._due: asyncio.Queue[_RunningPerilog] = asyncio.Queue()
-        self._slots = asyncio.Semaphore(_MOST_COMMANDS)
+        self._turns = Turns(limits or default_limits())
         self._tap: Jobtap
 
     def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
@@ -314,15 +313,14 @@ class Perilog:
         environment: Mapping[str, str],
         nodes: Sequence[Rank],
     ) -> list[_Outcome]:
-        if not step.per_rank:
-            return [await self._run_one(perilog, step, environment, None)]
-        async with asyncio.TaskGroup() as tasks:
-            running = [
-                tasks.create_task(
-                    self._run_one(perilog, step, {**environment, "WARREN_NODE": node.host}, node)
-                )
-                for node in nodes
-            ]
+        targets: Sequence[Rank | None] = nodes if step.per_rank else [None]
+        async with self._turns.take(perilog.userid, len(targets)) as most_at_once:
+            slots = asyncio.Semaphore(most_at_once)
+            async with asyncio.TaskGroup() as tasks:
+                running = [
+                    tasks.create_task(self._run_one(perilog, step, environment, node, slots))
+                    for node in targets
+                ]
         return [each.result() for each in running]
 
     async def _run_one(
@@ -331,9 +329,12 @@ class Perilog:
         step: Step,
         environment: Mapping[str, str],
         node: Rank | None,
+        slots: asyncio.Semaphore,
     ) -> _Outcome:
         keep_for_job = fluid.f58(perilog.job) if self._steps.keeps_background else None
-        async with self._slots:
+        if node is not None:
+            environment = {**environment, "WARREN_NODE": node.host}
+        async with slots:
             if perilog.cancelled.is_set():
                 return _Outcome(step=step, node=node, status=int(signal.SIGTERM), problem=None)
             try:
