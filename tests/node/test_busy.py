@@ -27,12 +27,13 @@ from warren.base import fuse
 from warren.base.bytesize import MIB
 from warren.base.processes import process_status
 from warren.dws.node import CannotBeCutOff, InUse, NodeTrouble, Volume
-from warren.node import blocks, busy, openfiles, usage
+from warren.node import blocks, busy, commands, openfiles, usage
 from warren.node.blocks import BlockFlash
 from warren.node.busy import BusyPolicy, GracePeriod
 from warren.node.directory import DirectoryFlash
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import NamespacedMachine
+from warren.node.namespaces import Namespace
 
 SIZE = 32 * MIB
 SECONDS = 30.0
@@ -782,6 +783,53 @@ def test_a_nodes_mount_has_its_own_time_whatever_other_nodes_wait_for(tmp_path: 
     with pytest.raises(NodeTrouble) as caught:
         unmount("node2")
     assert not isinstance(caught.value, InUse), "its time is over, and it is taken away"
+
+
+class MountedOver(Namespace):
+    """A namespace in which a user mounts over storage each time before umount(8) is run."""
+
+    over: Path | None = None
+    count = 0
+
+    async def nsenter_command(self) -> list[str]:
+        nsenter = await super().nsenter_command()
+        if self.over is not None:
+            self.count += 1
+            assert self.count < 100, "without end"
+            mount = 'for _ in 1 2 3; do mount -t tmpfs none "$0" || exit; done'
+            await commands.run([*nsenter, "sh", "-c", mount, str(self.over)])
+        return nsenter
+
+
+def test_storage_that_is_mounted_over_as_fast_as_it_is_unmounted_is_waited_for_and_then_taken(
+    nodes: Nodes,
+) -> None:
+    clock = Time()
+    space = MountedOver(nodes.directory("node1"), nodes.prefix)
+    grace_period = GracePeriod(seconds=SECONDS, policy="keep", clock=clock)
+    flash = DirectoryFlash(nodes.root / "flash", SIZE)
+    machine = NamespacedMachine("node1", flash, space, grace_period)
+    path = nodes.prefix / "job"
+    volume = Volume(
+        group="rabbit1",
+        name="a",
+        size=SIZE,
+        file_system="xfs",
+        userid=os.geteuid(),
+        groupid=os.getegid(),
+    )
+    asyncio.run(machine.make(volume))
+    asyncio.run(machine.mount("rabbit1", "a", "xfs", str(path)))
+    space.over = path
+
+    for _ in range(2):
+        with pytest.raises(InUse, match=f"node1:{path} is in use"):
+            asyncio.run(machine.unmount(str(path)))
+        assert nodes.mounts() == {str(path)}
+    clock.seconds += SECONDS
+    asyncio.run(machine.unmount(str(path)))
+
+    assert nodes.mounts() == set()
 
 
 def test_a_clock_that_is_set_back_makes_the_wait_no_longer(rabbit: Rabbit) -> None:
