@@ -8,7 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,12 +27,13 @@ from warren.base import fuse
 from warren.base.bytesize import MIB
 from warren.base.processes import process_status
 from warren.dws.node import CannotBeCutOff, InUse, NodeTrouble, Volume
-from warren.node import blocks, openfiles, usage
+from warren.node import blocks, busy, commands, openfiles, usage
 from warren.node.blocks import BlockFlash
 from warren.node.busy import BusyPolicy, GracePeriod
 from warren.node.directory import DirectoryFlash
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import NamespacedMachine
+from warren.node.namespaces import Namespace
 
 SIZE = 32 * MIB
 SECONDS = 30.0
@@ -40,6 +41,9 @@ SECONDS = 30.0
 XFS_IOC_GOINGDOWN = 0x8004587D
 
 MODULES = "import array, ctypes, mmap, os, pathlib, signal, socket, struct, threading, time"
+
+NO_IDS = 2**22
+"""No process has an id from here on (PID_MAX_LIMIT)."""
 
 HOLD = {
     "a file": "f = open('data')",
@@ -705,6 +709,31 @@ def test_processes_that_start_others_before_they_are_killed_are_all_killed(user:
             each.wait()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root ends processes of other users")
+def test_processes_that_others_start_are_looked_for_a_minute_and_all_that_were_found_are_killed(
+    monkeypatch: pytest.MonkeyPatch, user: User
+) -> None:
+    sent: dict[int, list[int]] = {}
+    monotonic = Time()
+
+    def find() -> list[usage.Process]:
+        """Take as long as it may take, and find one more each time."""
+        monotonic.seconds += 40
+        ids = [NO_IDS + n for n in range(len(sent) + 1)]
+        return [usage.Process(id=id, userid=user.userid, name="sh", started_at=None) for id in ids]
+
+    def send_signal(processes: Iterable[usage.Process], signum: int) -> None:
+        for each in processes:
+            sent.setdefault(each.id, []).append(signum)
+
+    monkeypatch.setattr(busy, "send_signal", send_signal)
+    grace_period = GracePeriod(seconds=0, clock=Time(), monotonic=monotonic.now)
+
+    asyncio.run(grace_period.kill("it", user.userid, find))
+
+    assert list(sent.values()) == 2 * [[signal.SIGSTOP, signal.SIGKILL]]
+
+
 @dataclass
 class Pinned:
     """A mount namespace in which one path stays mounted, whatever umount(8) is told."""
@@ -754,6 +783,53 @@ def test_a_nodes_mount_has_its_own_time_whatever_other_nodes_wait_for(tmp_path: 
     with pytest.raises(NodeTrouble) as caught:
         unmount("node2")
     assert not isinstance(caught.value, InUse), "its time is over, and it is taken away"
+
+
+class MountedOver(Namespace):
+    """A namespace in which a user mounts over storage each time before umount(8) is run."""
+
+    over: Path | None = None
+    count = 0
+
+    async def nsenter_command(self) -> list[str]:
+        nsenter = await super().nsenter_command()
+        if self.over is not None:
+            self.count += 1
+            assert self.count < 100, "without end"
+            mount = 'for _ in 1 2 3; do mount -t tmpfs none "$0" || exit; done'
+            await commands.run([*nsenter, "sh", "-c", mount, str(self.over)])
+        return nsenter
+
+
+def test_storage_that_is_mounted_over_as_fast_as_it_is_unmounted_is_waited_for_and_then_taken(
+    nodes: Nodes,
+) -> None:
+    clock = Time()
+    space = MountedOver(nodes.directory("node1"), nodes.prefix)
+    grace_period = GracePeriod(seconds=SECONDS, policy="keep", clock=clock)
+    flash = DirectoryFlash(nodes.root / "flash", SIZE)
+    machine = NamespacedMachine("node1", flash, space, grace_period)
+    path = nodes.prefix / "job"
+    volume = Volume(
+        group="rabbit1",
+        name="a",
+        size=SIZE,
+        file_system="xfs",
+        userid=os.geteuid(),
+        groupid=os.getegid(),
+    )
+    asyncio.run(machine.make(volume))
+    asyncio.run(machine.mount("rabbit1", "a", "xfs", str(path)))
+    space.over = path
+
+    for _ in range(2):
+        with pytest.raises(InUse, match=f"node1:{path} is in use"):
+            asyncio.run(machine.unmount(str(path)))
+        assert nodes.mounts() == {str(path)}
+    clock.seconds += SECONDS
+    asyncio.run(machine.unmount(str(path)))
+
+    assert nodes.mounts() == set()
 
 
 def test_a_clock_that_is_set_back_makes_the_wait_no_longer(rabbit: Rabbit) -> None:
@@ -858,10 +934,6 @@ def test_what_others_have_open_delays_no_look_at_the_users_own(
     usage.users_of_devices([], 1001)
 
     assert asked == [[5, 8, 4, 7], [3, 6], [5, 8, 3, 6], [4, 7]]
-
-
-NO_IDS = 2**22
-"""No process has an id from here on (PID_MAX_LIMIT)."""
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from tests.node.copied import User
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
+from warren.node import directory
 from warren.node.directory import DirectoryFlash
 from warren.node.linking import node_path
 
@@ -198,6 +200,52 @@ def test_what_a_release_has_left_does_not_keep_the_next_one_from_its_work(
     asyncio.run(flash.release("rabbit1", "a"))
 
     assert list((tmp_path / "rabbit1").iterdir()) == []
+
+
+def test_volumes_are_made_while_a_release_is_tried_again_that_takes_long(
+    flash: DirectoryFlash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rabbit1" / ".old-a" / "files").mkdir(parents=True)
+    removing, let_go = threading.Event(), threading.Event()
+    run_quietly = directory._run_quietly
+
+    def hold(*argv: str) -> None:
+        removing.set()
+        assert let_go.wait(60)
+        run_quietly(*argv)
+
+    async def main() -> None:
+        await flash.make(volume("a"))
+        monkeypatch.setattr(directory, "_run_quietly", hold)
+        releasing = asyncio.create_task(flash.release("rabbit1", "a"))
+        await asyncio.to_thread(removing.wait)
+        make = asyncio.create_task(flash.make(volume("b", 1000)))
+        done, _ = await asyncio.wait({make}, timeout=30)
+        let_go.set()
+        await releasing
+        assert done == {make}
+        await make
+
+    asyncio.run(main())
+
+    assert flash.volumes("rabbit1") == {"b": 1000}
+    assert [entry.name for entry in (tmp_path / "rabbit1").iterdir()] == ["b"]
+
+
+def test_all_that_releases_have_left_goes_with_the_next_try_and_nothing_else(
+    flash: DirectoryFlash, tmp_path: Path
+) -> None:
+    left = [".old-a", ".old-a-1", ".old-a-2", ".old-b", ".old-aa", ".old-a-b"]
+    for name in left:
+        (tmp_path / "rabbit1" / name / "files").mkdir(parents=True)
+
+    asyncio.run(flash.release("rabbit1", "a"))
+
+    assert sorted(entry.name for entry in (tmp_path / "rabbit1").iterdir()) == [
+        ".old-a-b",
+        ".old-aa",
+        ".old-b",
+    ]
 
 
 def test_a_volume_is_released_however_deep_its_directories_are(flash: DirectoryFlash) -> None:

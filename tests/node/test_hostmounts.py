@@ -4,11 +4,15 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from tests.harness import virtual
 from tests.node.conftest import Nodes
+from warren.node import hostmounts
+from warren.node.namespaces import Namespace
 
 PRIVATE = """
 import asyncio, os, pathlib, subprocess, sys
@@ -51,6 +55,37 @@ def test_what_a_machine_with_private_mounts_unmounts_is_not_kept_by_its_nodes(no
 
     assert done.stderr == ""
     assert done.stdout == "gone True\n"
+
+
+class Counting(Namespace):
+    """A namespace that counts how often it is looked at."""
+
+    looks = 0
+
+    async def drop_unmounted(self) -> None:
+        self.looks += 1
+
+
+def test_nodes_are_looked_at_once_a_second_however_often_the_machines_mounts_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def changes() -> AsyncIterator[None]:
+        for _ in range(1000):
+            yield
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        following = asyncio.create_task(hostmounts.follow_unmounts([node]))
+        await asyncio.sleep(9.5)
+        following.cancel()
+        await asyncio.wait({following})
+
+    node = Counting(tmp_path / "node1", tmp_path / "nnf")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(hostmounts, "_changes", changes)
+    virtual.run(main())
+
+    assert node.looks == 10
 
 
 def test_a_node_whose_machine_has_unmounted_nothing_keeps_what_it_has(nodes: Nodes) -> None:

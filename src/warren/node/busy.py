@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -20,6 +21,12 @@ BusyPolicy = Literal["kill", "keep"]
 _MAX_ROUNDS: Final = 20
 """How often processes are looked for that start others before they can be stopped."""
 
+_KILL_SECONDS: Final = 60.0
+"""Seconds after which no processes are looked for any more that others have started meanwhile.
+
+A look may take most of a minute where there are many, and a worker of the agent waits for it.
+"""
+
 
 class GracePeriod:
     """Waits a bounded time for what is in use; then ends those processes that may be ended."""
@@ -30,11 +37,16 @@ class GracePeriod:
         seconds: float = GRACE_SECONDS,
         policy: BusyPolicy = "kill",
         clock: Clock | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """What is busy is left alone for `seconds`, counted from when it was first found so."""
+        """What is busy is left alone for `seconds`, counted from when it was first found so.
+
+        `monotonic` tells how long it takes to kill processes, which is bounded as well.
+        """
         self._seconds = seconds
         self._policy = policy
         self._clock = clock or SystemClock()
+        self._monotonic = monotonic
         self._since: dict[str, float] = {}
 
     async def wait(
@@ -59,7 +71,7 @@ class GracePeriod:
         self, resource: str, userid: int, find_users: Callable[[], list[Process]]
     ) -> None:
         """Kill the processes of a user that keep `resource`, or may."""
-        for each in await in_thread(_kill, find_users, userid):
+        for each in await in_thread(_kill, find_users, userid, self._monotonic):
             log.warning("process killed", uses=resource, process=str(each))
 
     def may_kill(self, userid: int) -> bool:
@@ -75,11 +87,14 @@ class GracePeriod:
         self._since.pop(resource, None)
 
 
-def _kill(find_users: Callable[[], list[Process]], userid: int) -> list[Process]:
+def _kill(
+    find_users: Callable[[], list[Process]], userid: int, monotonic: Callable[[], float]
+) -> list[Process]:
     """Kill a user's processes of those that are found; return them.
 
-    They are stopped first, until none is found that was started meanwhile.
+    They are stopped first, until none is found that was started meanwhile, or the time is over.
     """
+    deadline = monotonic() + _KILL_SECONDS
     stopped: dict[Process, None] = {}
     for _ in range(_MAX_ROUNDS):
         with leaving_out_others():
@@ -89,5 +104,7 @@ def _kill(find_users: Callable[[], list[Process]], userid: int) -> list[Process]
             break
         send_signal(new, signal.SIGSTOP)
         stopped |= dict.fromkeys(new)
+        if monotonic() >= deadline:
+            break
     send_signal(stopped, signal.SIGKILL)
     return list(stopped)

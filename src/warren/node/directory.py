@@ -5,7 +5,9 @@ being by one rename, and goes by one rename, so that whatever dies in the middle
 leaves either a whole volume or rubbish that is not counted.
 """
 
+import itertools
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
@@ -119,15 +121,34 @@ class DirectoryFlash:
             files.sync_directory(directory)
 
     def _release(self, group: str, name: str) -> None:
-        """Free the space; the files go after it."""
+        """Free the space; the files go after it, with what earlier tries have left.
+
+        Users may have so many files that it takes long: nothing is removed under the lock.
+        """
         final = self._volume_path(group, name)
-        rubbish = self._root / group / f".old-{name}"
-        with self._lock:
+        with self._lock, suppress(FileNotFoundError):
+            final.rename(_unused_name(final))
+            files.sync_directory(final.parent)
+        for rubbish in _released(final):
             _remove(rubbish)
-            with suppress(FileNotFoundError):
-                final.rename(rubbish)
-                files.sync_directory(rubbish.parent)
-        _remove(rubbish)
+
+
+def _unused_name(volume: Path) -> Path:
+    """Return a name for a volume that is released: no release has left anything there."""
+    old = volume.with_name(f".old-{volume.name}")
+    names = itertools.chain([old], (old.with_name(f"{old.name}-{n}") for n in itertools.count(1)))
+    return next(name for name in names if not name.exists())
+
+
+def _released(volume: Path) -> list[Path]:
+    """Return all that a volume, and earlier ones of its name, were renamed to by releases.
+
+    What another volume was renamed to, whose name ends like that, is no less to be removed.
+    """
+    name = re.compile(rf"\.old-{re.escape(volume.name)}(-[0-9]+)?")
+    with suppress(FileNotFoundError):
+        return [entry for entry in volume.parent.iterdir() if name.fullmatch(entry.name)]
+    return []
 
 
 def _read_record(volume: Path) -> Record | None:

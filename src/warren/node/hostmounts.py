@@ -20,6 +20,9 @@ from warren.node.namespaces import Namespace
 
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 
+_PAUSE: Final = 1.0
+"""Seconds between two looks at all nodes: users may mount and unmount without end (FUSE)."""
+
 
 async def follow_unmounts(nodes: Sequence[Namespace]) -> None:
     """Unmount in each node what the machine has unmounted, until cancelled.
@@ -34,6 +37,7 @@ async def follow_unmounts(nodes: Sequence[Namespace]) -> None:
                 await node.drop_unmounted()
             except NodeTrouble as trouble:
                 log.warning("mount kept", node=str(node), reason=str(trouble))
+        await asyncio.sleep(_PAUSE)
 
 
 async def _changes() -> AsyncIterator[None]:

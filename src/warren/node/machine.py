@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from warren.base import log
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
@@ -16,6 +16,13 @@ from warren.node.busy import GracePeriod
 from warren.node.flash import Flash, Source
 from warren.node.threads import in_thread
 from warren.node.usage import Process, describe, users_of_mounts
+
+_MAX_UNMOUNTS: Final = 10
+"""How often a path is unmounted before it counts as in use: users own what is mounted there, and
+may mount on top of it without end."""
+
+_SPARE_UNMOUNTS: Final = 100
+"""For what is mounted on top while the last unmount of a path is started."""
 
 
 class MountNamespace(Protocol):
@@ -133,13 +140,18 @@ class NamespacedMachine:
         if was_mounted and profile:
             await self._run_unmount_commands(path, profile, usercommands.PRE_UNMOUNT)
         # More than once, should an agent have died while its mount command did not.
-        while path in self._namespace.mounts():
+        for _ in range(_MAX_UNMOUNTS):
+            if path not in self._namespace.mounts():
+                break
             nsenter = await self._namespace.nsenter_command()
             try:
                 await commands.run([*nsenter, "umount", path])
             except NodeTrouble:
                 if path in self._namespace.mounts():
                     await self._unmount_busy(nsenter, path, userid)
+        if path in self._namespace.mounts():
+            # A user mounts there (fusermount(1)) as fast as it is unmounted, and so uses it.
+            await self._unmount_busy(await self._namespace.nsenter_command(), path, userid)
         self._grace_period.forget(self._grace_key(path))
         if was_mounted and profile:
             await self._run_unmount_commands(path, profile, usercommands.POST_UNMOUNT)
@@ -192,7 +204,10 @@ class NamespacedMachine:
                 yield progress
 
     async def _unmount_busy(self, nsenter: Sequence[str], path: str, userid: int) -> None:
-        """Unmount what is in use, for good. Raises InUse while that is waited for."""
+        """Unmount what is in use, for good, with what users have mounted on top of it.
+
+        Raises InUse while that is waited for.
+        """
         users = await self._grace_period.wait(
             self._grace_key(path), userid, lambda: self._users_of(path, userid)
         )
@@ -200,6 +215,13 @@ class NamespacedMachine:
         # the node is free of it, and the volume cannot be released before they are gone.
         log.warning("unmounted while in use", path=path, by=describe(users))
         await commands.run([*nsenter, "umount", "--lazy", path])
+        if path in self._namespace.mounts():
+            # By one program: no other can be started between its calls as fast, to mount there.
+            times = len(self._namespace.mount_ids(path)) + _SPARE_UNMOUNTS
+            with suppress(NodeTrouble):  # the last of them find nothing mounted
+                await commands.run([*nsenter, "umount", "--lazy", *[path] * times])
+        if path in self._namespace.mounts():
+            raise NodeTrouble(f"{path} is mounted again as often as it is unmounted")
 
     def _grace_key(self, path: str) -> str:
         """Return what is waited for: all nodes of a job mount at one path, each for itself."""

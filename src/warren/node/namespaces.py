@@ -28,6 +28,7 @@ from warren.base.processes import pids, process_status
 from warren.dws.node import NodeTrouble
 from warren.node import commands
 from warren.node.openfiles import mount_namespace
+from warren.node.threads import in_thread
 
 _CLONE_NEWNS: Final = 0x00020000
 _CLONE_NEWUTS: Final = 0x04000000
@@ -153,15 +154,20 @@ class Namespace:
         holder = self.holder
         if holder is None:
             return
-        unmounted = self._remembered_mounts() - mount_points(os.getpid())
-        stale_mounts = [mount for mount in _mount_table(holder) if mount.point in unmounted]
-        # Of several at one point the last is on top.
-        for mount in sorted(reversed(stale_mounts), key=lambda each: each.point, reverse=True):
+        # In a thread: the tables are as long as users make them.
+        for mount in await in_thread(self._stale_mounts, holder):
             # By its id: a user who owns its directory may have another mount at its path by now.
             program = [sys.executable, "-P", "-m", "warren.node.detaching"]
             await commands.run(
                 [*await self.nsenter_command(), *program, str(mount.id), mount.point]
             )
+
+    def _stale_mounts(self, holder: int) -> list[Mount]:
+        """Return what the machine has unmounted and the namespace has not, what is on top first."""
+        unmounted = self._remembered_mounts() - mount_points(os.getpid())
+        stale_mounts = [mount for mount in _mount_table(holder) if mount.point in unmounted]
+        # Of several at one point the last is on top.
+        return sorted(reversed(stale_mounts), key=lambda each: each.point, reverse=True)
 
     def _remember_mounts(self) -> None:
         """Write down what the machine has mounted, whole or not at all."""
