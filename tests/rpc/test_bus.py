@@ -69,6 +69,17 @@ async def test_guests_may_not_ask_what_is_the_owners() -> None:
     assert await fails(guest, "test.nothing") == errno.ENOSYS
 
 
+@pytest.mark.parametrize("topic", ["none.", "test.", "elsewhere."])
+@virtually
+async def test_a_refusal_repeats_no_more_than_a_part_of_a_long_topic(topic: str) -> None:
+    """It waits for a guest that need not read it."""
+    bus = bus_with(Services())
+    bus.register("elsewhere", Elsewhere())
+    with pytest.raises(RpcError, match=topic) as refused:
+        await bus.handle(GUEST).rpc(topic.ljust(2**20, "x"))
+    assert len(str(refused.value)) < 300
+
+
 @virtually
 async def test_what_lives_elsewhere_is_the_owners() -> None:
     """Its end of the connection cannot know who may ask what; here no other asks."""

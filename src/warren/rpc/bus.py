@@ -11,11 +11,15 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Final
 
 from warren.rpc.message import Cred, Payload, Request, RpcError
 
 MethodHandler = Callable[[Request], Awaitable[Payload]]
 StreamHandler = Callable[[Request], AsyncIterator[Payload]]
+
+_LONGEST_TOPIC: Final = 200
+"""Characters of a topic that errors repeat: a guest's may have megabytes."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class Bus:
         if isinstance(service, Forwarder):
             return await service.rpc(request)
         if not isinstance(service, Method):
-            raise RpcError(errno.EPROTO, f"{request.topic} is a streaming request")
+            raise RpcError(errno.EPROTO, f"{_brief(request.topic)} is a streaming request")
         return await service.answer(request)
 
     async def stream(self, request: Request) -> AsyncIterator[Payload]:
@@ -97,7 +101,7 @@ class Bus:
         elif isinstance(service, StreamingMethod):
             answers = service.answers(request)
         else:
-            raise RpcError(errno.EPROTO, f"{request.topic} is not a streaming request")
+            raise RpcError(errno.EPROTO, f"{_brief(request.topic)} is not a streaming request")
         # Closed with this generator, whichever way it ends: a service must learn
         # at once that its client is gone.
         async with aclosing(answers) as open_answers:  # type: ignore[type-var]
@@ -110,17 +114,21 @@ class Bus:
         name, _, method = request.topic.partition(".")
         service = self._services.get(name)
         if service is None:
-            raise RpcError(errno.ENOSYS, f"no service answers {request.topic}")
+            raise RpcError(errno.ENOSYS, f"no service answers {_brief(request.topic)}")
         if isinstance(service, Forwarder):
             if not may_serve(request.cred, name):
-                raise RpcError(errno.EPERM, f"{request.topic} is not for this user")
+                raise RpcError(errno.EPERM, f"{_brief(request.topic)} is not for this user")
             return service
         found = service.get(method)
         if found is None:
-            raise RpcError(errno.ENOSYS, f"no service answers {request.topic}")
+            raise RpcError(errno.ENOSYS, f"no service answers {_brief(request.topic)}")
         if not (found.guest or request.cred.is_owner):
-            raise RpcError(errno.EPERM, f"{request.topic} is for the instance owner")
+            raise RpcError(errno.EPERM, f"{_brief(request.topic)} is for the instance owner")
         return found
+
+
+def _brief(topic: str) -> str:
+    return topic if len(topic) <= _LONGEST_TOPIC else f"{topic[:_LONGEST_TOPIC]}..."
 
 
 def may_serve(cred: Cred, service: str) -> bool:
