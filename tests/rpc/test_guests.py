@@ -253,7 +253,7 @@ async def test_answers_that_are_not_read_do_not_pile_up(path: Path) -> None:
         async with asyncio.timeout(60):
             heard = [await wire.hear() for _ in range(20_000)]
     answered = [each for each in heard if each["errnum"] == 0]
-    assert 0 < len(answered) < 500
+    assert 0 < len(answered) < 2000
     assert {each["errnum"] for each in heard} == {0, errno.EAGAIN}
 
 

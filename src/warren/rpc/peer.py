@@ -4,7 +4,7 @@ import asyncio
 import errno
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from functools import partial
 from typing import Final
 
@@ -23,6 +23,10 @@ MOST_WAITING: Final = 1000
 _CHUNK: Final = 2**16
 _ENVELOPE: Final = 2**10
 """Bytes that a message has at most around the payload of an answer."""
+_LONGEST_ERROR: Final = 2000
+"""Characters of an error, whose text may repeat what was asked."""
+_LINES_AT_ONCE: Final = 50
+"""Lines of a guest that are received before all others have a turn."""
 _CLOSING_TAG: Final = 0
 """The tag of the last error of a connection, which answers no request."""
 
@@ -34,7 +38,7 @@ def refuse(writer: asyncio.StreamWriter, error: RpcError) -> None:
 
 
 def _closing_message(error: RpcError) -> Message:
-    return Message(tag=_CLOSING_TAG, errnum=error.errnum, error=str(error))
+    return Message(tag=_CLOSING_TAG, errnum=error.errnum, error=str(error)[:_LONGEST_ERROR])
 
 
 class _Answers:
@@ -104,13 +108,18 @@ class Peer(Forwarder):
 
     async def run(self) -> None:
         """Read until the other end is gone; then fail what is pending, and end what it asked."""
+        received_lines = 0
         try:
             async with asyncio.TaskGroup() as tasks:
                 try:
                     async with aclosing(self._lines()) as lines:
                         async for line in lines:
                             self._receive(line, tasks)
+                            del line  # it may be large, and the next one long in coming
+                            received_lines += 1
                             if self._usage.is_limited:
+                                if received_lines % _LINES_AT_ONCE == 0:
+                                    await asyncio.sleep(0)
                                 # Of a guest that reads no answers, no more requests are read.
                                 await self._writer.drain()
                 except (ConnectionError, ValueError, RpcError) as error:
@@ -135,18 +144,23 @@ class Peer(Forwarder):
                 if not accepted and not self._is_accepted(data):
                     return
                 accepted = True
-                first, *more_lines = data.split(b"\n")
-                incomplete += first
-                if more_lines:
-                    yield bytes(incomplete)
-                    for line in more_lines[:-1]:
-                        yield line
-                    incomplete = bytearray(more_lines[-1])
+                *complete, rest = data.split(b"\n")
+                if complete:
+                    incomplete += complete[0]
+                    complete[0] = bytes(incomplete)
+                    incomplete = bytearray()
+                incomplete += rest
+                # No line is kept that is yielded: the next bytes may be long in coming.
+                del data, rest
+                # Counted first: the lines are counted by their reader, beside what is not whole.
+                self._usage.add_waiting(len(incomplete) - held_bytes)
+                held_bytes = len(incomplete)
+                complete.reverse()
+                while complete:
+                    yield complete.pop()
                 if len(incomplete) > self._longest_message:
                     text = f"the message has over {self._longest_message} bytes: send less in one"
                     raise RpcError(errno.EMSGSIZE, text)
-                self._usage.add_waiting(len(incomplete) - held_bytes)
-                held_bytes = len(incomplete)
         finally:
             self._usage.remove_waiting(held_bytes)
 
@@ -226,7 +240,9 @@ class Peer(Forwarder):
             received = answer
         if received.topic is None:
             if received.tag == _CLOSING_TAG and received.errnum:
-                self._closing_error = received
+                # Without its payload, and cut: it is kept for as long as the connection.
+                cut = (received.error or "")[:_LONGEST_ERROR]
+                self._closing_error = Message(tag=received.tag, errnum=received.errnum, error=cut)
             answers = self._pending.get(received.tag)
             if answers is not None:  # else the request was given up
                 answers.put(received, len(line))
@@ -238,27 +254,50 @@ class Peer(Forwarder):
             raise RpcError(errno.EPROTO, f"tag {received.tag} is in use")
         else:
             size = message.quota_size(line) if self._usage.is_limited else len(line)
-            work = partial(self._answer, received, size)
-            task = tasks.create_task(self._usage.run_fairly(work))
-            self._answer_tasks[received.tag] = task
-            task.add_done_callback(lambda _: self._answer_tasks.pop(received.tag, None))
+            try:
+                self._begin_answer(received, size, tasks)
+            except RpcError as error:
+                self._write(_error_line(received.tag, error))
 
-    async def _answer(self, received: Message, size: int) -> None:
-        assert received.topic is not None
+    def _begin_answer(self, received: Message, size: int, tasks: asyncio.TaskGroup) -> None:
+        """Have a request answered. Raises RpcError(EAGAIN) where its user has too much under way.
+
+        It counts from now on: a guest's task may wait long for its first step.
+        """
+        with ExitStack() as taken:
+            taken.enter_context(self._usage.request())
+            taken.enter_context(self._usage.hold(size))
+            work = partial(self._answer, received)
+            task = tasks.create_task(self._usage.run_fairly(work))
+            give_back = taken.pop_all().close
+        tag = received.tag
+        self._answer_tasks[tag] = task
+
+        def end_answer(_: asyncio.Task[None]) -> None:
+            self._answer_tasks.pop(tag, None)
+            give_back()
+
+        # Also where it is cancelled before it has begun.
+        task.add_done_callback(end_answer)
+
+    async def _answer(self, received: Message) -> None:
         tag = received.tag
         try:
-            with self._usage.request(), self._usage.hold(size):
-                await self._answer_with(tag, self._handler.request(received))
+            await self._answer_with(tag, self._handler.request(received))
+            return
         except RpcError as error:
-            # A file's name in it may be no text.
-            text = str(error).encode(errors="replace").decode()
-            self._write(message.encode(Message(tag=tag, errnum=error.errnum, error=text)))
+            line = _error_line(tag, error)
         except ConnectionError:
-            pass  # the other end is gone
+            return  # the other end is gone
         except Exception:  # a bug costs one request, not the connection
             log.exception("request failed", topic=received.topic)
-            bug_text = "internal error; see the log"
-            self._write(message.encode(Message(tag=tag, errnum=errno.EIO, error=bug_text)))
+            line = _error_line(tag, RpcError(errno.EIO, "internal error; see the log"))
+        try:
+            await self._send(line)
+        except RpcError as error:
+            # That there is no room is said in a few words, which need none: a guest's next
+            # request is not read before they are.
+            self._write(_error_line(tag, error))
 
     async def _answer_with(self, tag: int, request: Request) -> None:
         if request.streaming:
@@ -286,6 +325,12 @@ class Peer(Forwarder):
     def _write(self, line: bytes) -> None:
         if not self._writer.is_closing():
             self._writer.write(line)
+
+
+def _error_line(tag: int, error: RpcError) -> bytes:
+    # A file's name in it may be no text.
+    text = str(error)[:_LONGEST_ERROR].encode(errors="replace").decode()
+    return message.encode(Message(tag=tag, errnum=error.errnum, error=text))
 
 
 def _answer_message(tag: int, answer: Payload) -> Message:
