@@ -55,6 +55,7 @@ class Answering(RequestHandler):
 
     def __init__(self, error: RpcError | None = None) -> None:
         self.answered = 0
+        self.at_answer: Callable[[], None] = lambda: None
         self._error = error
 
     def request(self, received: Message) -> Request:
@@ -63,6 +64,7 @@ class Answering(RequestHandler):
 
     async def rpc(self, request: Request) -> Payload:
         self.answered += 1
+        self.at_answer()
         if self._error is not None:
             raise self._error
         return {}
@@ -85,9 +87,12 @@ class Guest:
     def __init__(self, usage: Usage, handler: RequestHandler) -> None:
         self.written = Written()
         self._reader = asyncio.StreamReader()
-        self.running = asyncio.ensure_future(
-            Peer(self._reader, cast(asyncio.StreamWriter, self.written), handler, usage=usage).run()
-        )
+        writer = cast(asyncio.StreamWriter, self.written)
+        self.peer = Peer(self._reader, writer, handler, usage=usage)
+        self.running = asyncio.ensure_future(self.peer.run())
+
+    def stop_reading(self) -> None:
+        self.written.reading.clear()
 
     async def say(self, data: bytes) -> None:
         self._reader.feed_data(data)
@@ -215,3 +220,57 @@ async def test_others_have_a_turn_between_the_requests_that_come_at_once() -> No
     await looking
     assert handler.answered == 1000
     assert max(after - before for before, after in pairwise(seen)) <= 50
+
+
+@virtually
+async def test_an_answer_that_is_cancelled_counts_until_its_guest_reads_it() -> None:
+    usage = Usage(GUEST, LIMITS)
+    handler = Answering()
+    guest = Guest(usage, handler)
+    handler.at_answer = guest.stop_reading
+    await guest.say(requests(1))
+    await guest.say(orjson.dumps({"tag": 1, "topic": CANCEL}) + b"\n")
+    assert usage.requests == 0
+    assert usage.waiting_bytes == len(guest.written.sent) > 0
+
+    guest.written.reading.set()
+    await asyncio.sleep(1)
+    assert usage.waiting_bytes == 0
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+@virtually
+async def test_a_request_that_is_given_up_counts_until_its_service_reads_it(leaves: bool) -> None:
+    """Else a guest that asks its own service has the instance keep any number of them."""
+    usage = Usage(GUEST, LIMITS)
+    guest = Guest(usage, Answering())
+    guest.stop_reading()
+    asked = Request(topic="tool.any", payload={"text": "x" * 9000}, cred=Cred(GUEST, False))
+    refused = 0
+    for _ in range(20):
+        asking = asyncio.ensure_future(guest.peer.rpc(asked))
+        await asyncio.sleep(1)
+        asking.cancel()
+        await asyncio.wait({asking})
+        refused += not asking.cancelled()
+    assert refused == 9
+    assert usage.waiting_bytes == len(guest.written.sent) > 0
+
+    if leaves:
+        guest.running.cancel()
+    else:
+        guest.written.reading.set()
+    await asyncio.sleep(1)
+    assert usage.waiting_bytes == 0
+
+
+@virtually
+async def test_a_stream_that_finds_no_room_is_not_cancelled_either() -> None:
+    usage = Usage(GUEST, LIMITS)
+    guest = Guest(usage, Answering())
+    await asyncio.sleep(1)
+    usage.add_waiting(100_000)
+    asked = Request(topic="tool.any", payload={}, cred=Cred(GUEST, False), streaming=True)
+    with pytest.raises(RpcError, match="try again later"):
+        await anext(guest.peer.stream(asked))
+    assert guest.written.sent == b""

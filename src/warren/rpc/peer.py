@@ -105,12 +105,16 @@ class Peer(Forwarder):
         self._pending: dict[int, _Answers] = {}
         self._answer_tasks: dict[int, asyncio.Task[None]] = {}
         self._closed = False
+        self._abandoned_bytes = 0
+        """Sent, and not read, for requests that are given up."""
+        self._abandoned = asyncio.Event()
 
     async def run(self) -> None:
         """Read until the other end is gone; then fail what is pending, and end what it asked."""
         received_lines = 0
         try:
             async with asyncio.TaskGroup() as tasks:
+                counting = tasks.create_task(self._count_abandoned())
                 try:
                     async with aclosing(self._lines()) as lines:
                         async for line in lines:
@@ -126,10 +130,12 @@ class Peer(Forwarder):
                     log.debug("connection ends", error=str(error))
                 finally:
                     self._closed = True
+                    counting.cancel()
                     for answer_task in self._answer_tasks.values():
                         answer_task.cancel()
         finally:
             self._closed = True
+            self._usage.remove_waiting(self._abandoned_bytes)
             for answers in self._pending.values():
                 answers.end(self._closing_error)
             self._writer.close()
@@ -189,7 +195,11 @@ class Peer(Forwarder):
         tag, answers = self._begin_request()
         ended = False
         try:
-            await self._send(message.encode(self._message(tag, request)))
+            try:
+                await self._send(message.encode(self._message(tag, request)))
+            except RpcError:
+                ended = True  # it has not begun
+                raise
             while True:
                 received = await answers.get()
                 if received is not None and received.errnum == errno.ENODATA:
@@ -315,12 +325,35 @@ class Peer(Forwarder):
             await self._send(line)
 
     async def _send(self, line: bytes) -> None:
-        with self._usage.hold(len(line)):
+        size = len(line)
+        self._usage.add_waiting(size)
+        try:
             self._write(line)
-            try:
+            await self._writer.drain()
+        except asyncio.CancelledError:
+            if self._usage.is_limited and not self._closed:
+                # Its request is given up, but not read for all that.
+                self._abandoned_bytes += size
+                self._abandoned.set()
+                size = 0
+            raise
+        except ConnectionError as error:
+            raise RpcError(errno.ECONNRESET, "the connection was lost") from error
+        finally:
+            self._usage.remove_waiting(size)
+
+    async def _count_abandoned(self) -> None:
+        """Count what was sent for requests that are given up until the other end has read it."""
+        try:
+            while True:
+                await self._abandoned.wait()
+                self._abandoned.clear()
+                size = self._abandoned_bytes
                 await self._writer.drain()
-            except ConnectionError as error:
-                raise RpcError(errno.ECONNRESET, "the connection was lost") from error
+                self._abandoned_bytes -= size
+                self._usage.remove_waiting(size)
+        except ConnectionError:
+            pass  # the connection ends, and gives back all
 
     def _write(self, line: bytes) -> None:
         if not self._writer.is_closing():
