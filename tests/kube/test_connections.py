@@ -148,7 +148,7 @@ async def test_who_says_nothing_is_hung_up_on(listener: socket.socket, tmp_path:
 async def test_an_impatient_server_hangs_up_on_who_asks_nothing(
     listener: socket.socket, begun: bytes
 ) -> None:
-    served = serving.serve(web.Application(), listener, client_timeout=0.05, close_idle=True)
+    served = serving.serve(web.Application(), listener, idle_timeout=0.05)
     async with alongside(served):
         silent, writer = await asyncio.open_connection(*listener.getsockname())
         writer.write(begun)
@@ -164,7 +164,7 @@ async def test_who_has_asked_something_may_wait_for_the_answer(listener: socket.
 
     app = web.Application()
     app.router.add_get("/", late)
-    async with alongside(serving.serve(app, listener, client_timeout=0.05, close_idle=True)):
+    async with alongside(serving.serve(app, listener, idle_timeout=0.05)):
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         writer.write(ASKED)
         assert (await reader.readuntil(b"at last")).startswith(b"HTTP/1.1 200 ")
@@ -175,12 +175,33 @@ async def test_who_has_asked_something_may_wait_for_the_answer(listener: socket.
 async def test_an_impatient_server_hangs_up_on_who_asks_nothing_more(
     listener: socket.socket,
 ) -> None:
-    served = serving.serve(web.Application(), listener, client_timeout=0.5, close_idle=True)
+    served = serving.serve(web.Application(), listener, idle_timeout=0.5)
     async with alongside(served):
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         writer.write(ASKED)
         assert (await reader.read()).startswith(b"HTTP/1.1 404 ")  # and its end
         writer.close()
+
+
+def connections_in_memory() -> int:
+    return sum(isinstance(each, web.RequestHandler) for each in gc.get_objects())
+
+
+@really
+async def test_nothing_is_kept_of_a_connection_that_its_client_has_closed(
+    listener: socket.socket,
+) -> None:
+    """However long it might have been silent."""
+    gc.collect()
+    before = connections_in_memory()
+    async with alongside(serving.serve(web.Application(), listener, idle_timeout=3600.0)):
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        while connections_in_memory() == before:  # noqa: ASYNC110 - no news of it
+            await asyncio.sleep(0.01)
+        writer.close()
+        while connections_in_memory() > before:
+            gc.collect()
+            await asyncio.sleep(0.01)
 
 
 @needs_users
