@@ -134,6 +134,33 @@ def test_machines_whose_users_are_not_known_have_a_few_each(
         assert shares.admit(unknown("127.0.0.2"))
 
 
+def test_machines_whose_users_are_not_known_are_guests_of_their_own(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None waits in a queue behind the requests of another one."""
+    monkeypatch.setattr(connections, "user_of", lambda _: None)
+
+    def guest(address: str) -> int:
+        with socket.socket() as own:
+            own.bind((address, 0))
+            own.connect(listener.getsockname())
+            accepted = stack.enter_context(listener.accept()[0])
+        assert limits.admit(accepted)
+        found = limits.guest(accepted.fileno())
+        assert found is not None
+        return found
+
+    limits = ConnectionLimits(by_address=True)
+    with ExitStack() as stack:
+        first, again = guest("127.0.0.2"), guest("127.0.0.2")
+        # Of many addresses two may have one number.
+        others = {guest(f"127.0.0.{number}") for number in range(3, 9)}
+
+    assert first == again
+    assert len(others) > 1
+    assert max(first, *others) < connections.CLOSED
+
+
 @really
 async def test_who_says_nothing_is_hung_up_on(listener: socket.socket, tmp_path: Path) -> None:
     context = tls.server_context(tmp_path / "pki")
