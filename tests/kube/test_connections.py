@@ -134,6 +134,33 @@ def test_machines_whose_users_are_not_known_have_a_few_each(
         assert shares.admit(unknown("127.0.0.2"))
 
 
+def test_machines_whose_users_are_not_known_are_guests_of_their_own(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None waits in a queue behind the requests of another one."""
+    monkeypatch.setattr(connections, "user_of", lambda _: None)
+
+    def guest(address: str) -> int:
+        with socket.socket() as own:
+            own.bind((address, 0))
+            own.connect(listener.getsockname())
+            accepted = stack.enter_context(listener.accept()[0])
+        assert limits.admit(accepted)
+        found = limits.guest(accepted.fileno())
+        assert found is not None
+        return found
+
+    limits = ConnectionLimits(by_address=True)
+    with ExitStack() as stack:
+        first, again = guest("127.0.0.2"), guest("127.0.0.2")
+        # Of many addresses two may have one number.
+        others = {guest(f"127.0.0.{number}") for number in range(3, 9)}
+
+    assert first == again
+    assert len(others) > 1
+    assert max(first, *others) < connections.CLOSED
+
+
 @really
 async def test_who_says_nothing_is_hung_up_on(listener: socket.socket, tmp_path: Path) -> None:
     context = tls.server_context(tmp_path / "pki")
@@ -148,7 +175,7 @@ async def test_who_says_nothing_is_hung_up_on(listener: socket.socket, tmp_path:
 async def test_an_impatient_server_hangs_up_on_who_asks_nothing(
     listener: socket.socket, begun: bytes
 ) -> None:
-    served = serving.serve(web.Application(), listener, client_timeout=0.05, close_idle=True)
+    served = serving.serve(web.Application(), listener, idle_timeout=0.05)
     async with alongside(served):
         silent, writer = await asyncio.open_connection(*listener.getsockname())
         writer.write(begun)
@@ -164,7 +191,7 @@ async def test_who_has_asked_something_may_wait_for_the_answer(listener: socket.
 
     app = web.Application()
     app.router.add_get("/", late)
-    async with alongside(serving.serve(app, listener, client_timeout=0.05, close_idle=True)):
+    async with alongside(serving.serve(app, listener, idle_timeout=0.05)):
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         writer.write(ASKED)
         assert (await reader.readuntil(b"at last")).startswith(b"HTTP/1.1 200 ")
@@ -175,12 +202,33 @@ async def test_who_has_asked_something_may_wait_for_the_answer(listener: socket.
 async def test_an_impatient_server_hangs_up_on_who_asks_nothing_more(
     listener: socket.socket,
 ) -> None:
-    served = serving.serve(web.Application(), listener, client_timeout=0.5, close_idle=True)
+    served = serving.serve(web.Application(), listener, idle_timeout=0.5)
     async with alongside(served):
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         writer.write(ASKED)
         assert (await reader.read()).startswith(b"HTTP/1.1 404 ")  # and its end
         writer.close()
+
+
+def connections_in_memory() -> int:
+    return sum(isinstance(each, web.RequestHandler) for each in gc.get_objects())
+
+
+@really
+async def test_nothing_is_kept_of_a_connection_that_its_client_has_closed(
+    listener: socket.socket,
+) -> None:
+    """However long it might have been silent."""
+    gc.collect()
+    before = connections_in_memory()
+    async with alongside(serving.serve(web.Application(), listener, idle_timeout=3600.0)):
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        while connections_in_memory() == before:  # noqa: ASYNC110 - no news of it
+            await asyncio.sleep(0.01)
+        writer.close()
+        while connections_in_memory() > before:
+            gc.collect()
+            await asyncio.sleep(0.01)
 
 
 @needs_users

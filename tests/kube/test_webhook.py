@@ -28,7 +28,7 @@ from warren.daemons.cluster import definitions, manifests
 from warren.daemons.workflowadmission import WEBHOOK, WorkflowAdmission
 from warren.dws import kinds
 from warren.journal import MemoryJournal
-from warren.kube import webhook
+from warren.kube import connections, webhook
 from warren.kube.admission import Admission, AdmitAll, Denied, Operation, Review, User
 from warren.kube.client import Refused
 from warren.kube.server.builtin import CRD, NAMESPACE
@@ -43,12 +43,13 @@ VALIDATE = webhook.path("validate", kinds.WORKFLOW)
 
 
 @asynccontextmanager
-async def answering(admission: Admission, certificate: Path, key: Path) -> AsyncIterator[int]:
+async def answering(
+    admission: Admission, certificate: Path, key: Path, **bounds: Any
+) -> AsyncIterator[int]:
     """A webhook for the length of a block, on the port that is given."""
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", 0))
     context = webhook.rotating_context(certificate, key)
-    async with alongside(webhook.serve(listener, context, admission)):
+    async with alongside(webhook.serve(listener, context, admission, **bounds)):
         yield listener.getsockname()[1]
 
 
@@ -391,6 +392,65 @@ async def test_only_reviews_of_a_size_are_taken_and_only_where_they_belong(tmp_p
         assert (await post("/elsewhere", orjson.dumps(question())))[0] == 404
 
     assert rules.seen == []
+
+
+# Clients of other machines
+
+
+async def connect(
+    port: int, certificate: Path, address: str
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect from an address of this machine. Raises OSError where that is refused."""
+    return await asyncio.open_connection(
+        "127.0.0.1",
+        port,
+        ssl=ssl.create_default_context(cafile=certificate),
+        server_hostname="localhost",
+        local_addr=(address, 0),
+    )
+
+
+@really
+async def test_a_machine_with_all_the_connections_it_can_have_leaves_some_to_the_api_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "user_of", lambda _: None)
+    certificate, key = signed(tmp_path, "localhost")
+    async with answering(AdmitAll(), certificate, key, max_per_address=2) as port:
+        opened = [await connect(port, certificate, "127.0.0.2") for _ in range(2)]
+        with pytest.raises(OSError):  # noqa: PT011 - the end of the connection, or its reset
+            await connect(port, certificate, "127.0.0.2")
+        opened.append(await connect(port, certificate, "127.0.0.3"))
+        for _, writer in opened:
+            writer.close()
+
+
+@pytest.mark.parametrize("begun", [b"", b"POST /validate-x HTTP/1.1\r\nHost:"])
+@really
+async def test_a_connection_by_which_nothing_is_asked_ends(tmp_path: Path, begun: bytes) -> None:
+    certificate, key = signed(tmp_path, "localhost")
+    async with answering(AdmitAll(), certificate, key, idle_timeout=0.05) as port:
+        reader, writer = await connect(port, certificate, "127.0.0.1")
+        writer.write(begun)
+        assert await reader.read() == b""
+        writer.close()
+
+
+@really
+async def test_a_connection_whose_review_does_not_come_ends(tmp_path: Path) -> None:
+    certificate, key = signed(tmp_path, "localhost")
+    async with answering(AdmitAll(), certificate, key, body_timeout=0.05) as port:
+        reader, writer = await connect(port, certificate, "127.0.0.1")
+        writer.write(b"POST /validate-x HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\n{")
+        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")  # and its end
+        writer.close()
+
+
+def test_connections_are_kept_for_longer_than_an_api_server_keeps_them() -> None:
+    """A review that is sent while its connection is closed is lost."""
+    go_idle_conn_timeout = 90.0
+
+    assert go_idle_conn_timeout < webhook.IDLE_TIMEOUT
 
 
 # Keys

@@ -53,7 +53,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         """Serve until cancelled, with informers that run."""
         server = OffloadServer(Offload(client, informers, self.api_path))
         limits = self.make_limits()
-        await serving.serve(server.app(), self.listener, self.tls, limits=limits, close_idle=True)
+        await serving.serve(
+            server.app(),
+            self.listener,
+            self.tls,
+            limits=limits,
+            idle_timeout=serving.CLIENT_TIMEOUT,
+        )
 
 
 def open_endpoint(state: StateDir) -> Endpoint:

@@ -26,6 +26,10 @@ UNKNOWN: Final = -1
 CLOSED: Final = -2
 """The user of connections that their client has closed already."""
 
+_FIRST_MACHINE: Final = -3
+_MAX_MACHINES: Final = 2**16
+"""Guests that other machines count as: what is remembered of each is kept, for many addresses."""
+
 _NETLINK_SOCK_DIAG: Final = 4
 _SOCK_DIAG_BY_FAMILY: Final = 20
 _NLM_F_REQUEST: Final = 1
@@ -67,12 +71,15 @@ class ConnectionLimits:
         self._per_user = per_user
         self._total = total
         self._open_by_opener: dict[int | str | None, list[socket.socket]] = {}
-        self._user_by_descriptor: dict[int, int] = {}
-        """Users by descriptor: each request looks here, however many connections there are."""
+        self._guest_by_descriptor: dict[int, int] = {}
+        """Guests by descriptor: each request looks here, however many connections there are."""
 
     def guest(self, descriptor: int) -> int | None:
-        """Return the guest that opened a connection; None for the server's own user and root."""
-        return self._user_by_descriptor.get(descriptor)
+        """Return the guest that opened a connection; None for the server's own user and root.
+
+        It is a user, or, `by_address`, a number below zero for another machine.
+        """
+        return self._guest_by_descriptor.get(descriptor)
 
     def next_delay(self, guest: int, now: float) -> float:
         """Return after how many seconds the next connection of a guest is accepted."""
@@ -88,7 +95,7 @@ class ConnectionLimits:
 
         It is counted until it is closed.
         """
-        self._user_by_descriptor.pop(connection.fileno(), None)  # one that was closed had the same
+        self._guest_by_descriptor.pop(connection.fileno(), None)  # one that was closed had the same
         user = user_of(connection)
         if user in (0, os.geteuid()):
             return True
@@ -110,8 +117,20 @@ class ConnectionLimits:
         ):
             return False
         self._open_by_opener[opener] = [*own_connections, connection]
-        self._user_by_descriptor[connection.fileno()] = UNKNOWN if user is None else user
+        self._guest_by_descriptor[connection.fileno()] = _guest_of(opener)
         return True
+
+
+def _guest_of(opener: int | str | None) -> int:
+    """Return the guest that a user, or the machine of an address, is."""
+    match opener:
+        case int():
+            return opener
+        case str():
+            # No client can choose an address with the number of another one: the hash has a secret.
+            return _FIRST_MACHINE - hash(opener) % _MAX_MACHINES
+        case None:
+            return UNKNOWN
 
 
 def _address_of(connection: socket.socket) -> str | None:

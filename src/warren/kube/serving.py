@@ -73,30 +73,27 @@ async def serve(
     limits: ConnectionLimits | None = None,
     client_timeout: float = CLIENT_TIMEOUT,
     retry_delay: float = _RETRY_DELAY,
-    close_idle: bool = False,
+    idle_timeout: float = _KEEP_ALIVE,
 ) -> None:
     """Serve until cancelled; answers that are under way then have `grace` seconds.
 
     Users of this machine have no more connections than their `limits`. Clients have
-    `client_timeout` seconds to agree upon TLS, and, to `close_idle`, as many again to ask
-    something, and after each answer something else. Where there is no room for a connection, it
-    is tried again after `retry_delay`.
+    `client_timeout` seconds to agree upon TLS, and `idle_timeout` to ask something, and after each
+    answer something else. Where there is no room for a connection, it is tried again after
+    `retry_delay`.
     """
     limits = limits or ConnectionLimits()
-    silent_connections = _SilentConnections(client_timeout)
-    app.middlewares[:0] = [silent_connections.note_requests, _drain_body, _fair_middleware(limits)]
+    app.middlewares[:0] = [_drain_body, _fair_middleware(limits)]
     runner = web.AppRunner(app, shutdown_timeout=grace)
     await runner.setup()
     server = runner.server
     assert server is not None
-    new_connection = partial(
+    protocol_factory = partial(
         _Connection,
         server,
         lingering_time=0.0,
-        keepalive_timeout=client_timeout if close_idle else _KEEP_ALIVE,
-    )
-    protocol_factory = (
-        partial(silent_connections.new_protocol, new_connection) if close_idle else new_connection
+        first_request_timeout=idle_timeout,
+        keepalive_timeout=idle_timeout,
     )
     listener.setblocking(False)
     listener.listen(_BACKLOG)
@@ -135,12 +132,20 @@ async def _accept_next(listener: socket.socket, retry_delay: float) -> socket.so
 
 
 class _Connection(web.RequestHandler):
-    """A connection, of which nothing is kept once it is lost."""
+    """A connection, of which nothing is kept once it is lost.
 
-    __slots__ = ()
+    It ends where nothing is asked within so many seconds: not every aiohttp ends it then.
+    """
+
+    __slots__ = ("_first_request_timeout", "_silence_timer")
 
     def __init__(
-        self, server: web.Server, *, keepalive_timeout: float, lingering_time: float
+        self,
+        server: web.Server,
+        *,
+        first_request_timeout: float,
+        keepalive_timeout: float,
+        lingering_time: float,
     ) -> None:
         super().__init__(
             server,
@@ -150,9 +155,24 @@ class _Connection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]
             max_headers=_MAX_HEADERS,
         )
+        self._first_request_timeout = first_request_timeout
+        self._silence_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        # TLS is agreed upon by now.
+        self._silence_timer = asyncio.get_running_loop().call_later(
+            self._first_request_timeout, self._end_silence
+        )
+
+    def _end_silence(self) -> None:
+        if not self._request_count:
+            self.force_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
+        if self._silence_timer is not None:
+            self._silence_timer.cancel()  # it would keep all of the connection
         # Its task and its requests refer to each other until memory is collected.
         self._messages.clear()
 
@@ -213,37 +233,6 @@ def _fair_middleware(limits: ConnectionLimits) -> Middleware:
     return run_fairly
 
 
-class _SilentConnections:
-    """Connections by which nothing was asked yet, which end after so many seconds."""
-
-    def __init__(self, client_timeout: float) -> None:
-        self._client_timeout = client_timeout
-        self._timers: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
-        self.note_requests = self._middleware()
-
-    def new_protocol(self, new_connection: Callable[[], _Connection]) -> asyncio.BaseProtocol:
-        """Return the protocol of a connection."""
-        protocol = new_connection()
-
-        def give_up() -> None:
-            del self._timers[protocol]
-            protocol.force_close()
-
-        loop = asyncio.get_running_loop()
-        self._timers[protocol] = loop.call_later(self._client_timeout, give_up)
-        return protocol
-
-    def _middleware(self) -> Middleware:
-        @web.middleware
-        async def note_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
-            timer = self._timers.pop(request.protocol, None)
-            if timer is not None:
-                timer.cancel()
-            return await handler(request)
-
-        return note_requests
-
-
 async def _accept_when_due(
     protocol_factory: Callable[[], asyncio.BaseProtocol],
     connection: socket.socket,
@@ -275,24 +264,27 @@ async def serve_limited(
 ) -> None:
     """Serve until cancelled, no more than so many connections at a time, and none that is silent.
 
+    It is for sockets that let in trusted users alone: any of them may have all connections.
     A client has `client_timeout` seconds to ask something. When `closing` is set, no client that is
     not there yet gets in.
     """
-    silent_connections = _SilentConnections(client_timeout)
-    app.middlewares.insert(0, silent_connections.note_requests)
     runner = web.AppRunner(app, shutdown_timeout=_GRACE_SECONDS)
     await runner.setup()
     loop = asyncio.get_running_loop()
     server = runner.server
     assert server is not None
     new_connection = partial(
-        _Connection, server, lingering_time=_LINGERING_TIME, keepalive_timeout=_KEEP_ALIVE
+        _Connection,
+        server,
+        lingering_time=_LINGERING_TIME,
+        first_request_timeout=client_timeout,
+        keepalive_timeout=_KEEP_ALIVE,
     )
 
     def protocol_factory() -> asyncio.BaseProtocol:
         if len(server.connections) >= max_connections:
             return _RefusedConnection()
-        return silent_connections.new_protocol(new_connection)
+        return new_connection()
 
     asyncio_server = await loop.create_server(protocol_factory, sock=listener)
     try:

@@ -5,6 +5,7 @@ they begin with counts: `/mutate-...` for what may change an object, `/validate-
 may say no. The objects themselves say of what kind they are.
 """
 
+import asyncio
 import base64
 import socket
 import ssl
@@ -24,6 +25,7 @@ from warren.base.objects import Key, Kind, Object
 from warren.kube import serving
 from warren.kube.admission import Admission, Denied, Operation, Review, User
 from warren.kube.client import Refused
+from warren.kube.connections import ConnectionLimits
 
 _MAX_BODY_BYTES: Final = 8 * 2**20
 """Bytes of an AdmissionReview: it holds an object twice, before and after."""
@@ -31,19 +33,52 @@ _MAX_BODY_BYTES: Final = 8 * 2**20
 _GRACE_SECONDS: Final = 3.0
 """Seconds that requests in flight may take at shutdown."""
 
+IDLE_TIMEOUT: Final = 120.0
+"""Seconds for which a connection is kept without a request.
+
+An API server closes one that was idle for 90 (IdleConnTimeout of Go's http.DefaultTransport, which
+client-go takes over). It is to be the first: a review that it sends while we close is lost.
+"""
+
+_BODY_TIMEOUT: Final = 10.0
+"""Seconds in which the body of a request is to come."""
+
+_MAX_PER_ADDRESS: Final = 512
+"""Connections of one user of this machine, or of one other machine, as an API server is."""
+_MAX_CONNECTIONS: Final = 4096
+"""Connections of all of them together."""
+
 
 def path(action: Literal["mutate", "validate"], kind: Kind) -> str:
     """Return the path that a webhook configuration names for a kind."""
     return f"/{action}-{kind.group.replace('.', '-')}-{kind.version}-{kind.name.lower()}"
 
 
-async def serve(listener: socket.socket, tls: ssl.SSLContext, admission: Admission) -> None:
-    """Answer on a bound socket until cancelled."""
+async def serve(
+    listener: socket.socket,
+    tls: ssl.SSLContext,
+    admission: Admission,
+    *,
+    idle_timeout: float = IDLE_TIMEOUT,
+    body_timeout: float = _BODY_TIMEOUT,
+    max_per_address: int = _MAX_PER_ADDRESS,
+) -> None:
+    """Answer on a bound socket until cancelled.
+
+    Each user of this machine, and each other machine, has `max_per_address` connections. One ends
+    that is idle for `idle_timeout` seconds, or whose request takes `body_timeout` to come.
+    """
     app = web.Application(client_max_size=_MAX_BODY_BYTES)
-    handlers = _Handlers(admission)
+    handlers = _Handlers(admission, body_timeout)
     app.router.add_post("/mutate-{what}", handlers.mutate)
     app.router.add_post("/validate-{what}", handlers.validate)
-    await serving.serve(app, listener, tls, grace=_GRACE_SECONDS)
+    # Reviews come in bursts, which an interval between connections would hold up.
+    limits = ConnectionLimits(
+        per_user=max_per_address, total=_MAX_CONNECTIONS, interval=0.0, by_address=True
+    )
+    await serving.serve(
+        app, listener, tls, grace=_GRACE_SECONDS, limits=limits, idle_timeout=idle_timeout
+    )
 
 
 class _Handlers:
@@ -54,8 +89,9 @@ class _Handlers:
     what the webhook's failurePolicy says.
     """
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, body_timeout: float) -> None:
         self._admission = admission
+        self._body_timeout = body_timeout
 
     async def mutate(self, request: web.Request) -> web.Response:
         return await self._respond(request, self._mutation)
@@ -67,7 +103,12 @@ class _Handlers:
         self, request: web.Request, answer: Callable[[Review], Awaitable[Mapping[str, Any]]]
     ) -> web.Response:
         try:
-            admission_request = _decode(await request.read())
+            async with asyncio.timeout(self._body_timeout):
+                body = await request.read()
+        except TimeoutError:
+            return web.Response(status=408, text="the body of the request has not come")
+        try:
+            admission_request = _decode(body)
         except (msgspec.DecodeError, RecursionError) as error:
             return web.Response(status=400, text=f"this is no AdmissionReview: {error}")
         try:
@@ -77,12 +118,12 @@ class _Handlers:
         except Exception:  # a bug costs one answer, not the webhook
             log.exception("review failed", path=request.path, uid=admission_request.uid)
             return web.Response(status=500, text="internal error; see the webhook's log")
-        body = {
+        answered = {
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",
             "response": {"uid": admission_request.uid, **response},
         }
-        return web.Response(body=orjson.dumps(body), content_type="application/json")
+        return web.Response(body=orjson.dumps(answered), content_type="application/json")
 
     async def _mutation(self, review: Review) -> Mapping[str, Any]:
         try:
