@@ -286,6 +286,28 @@ async def test_ten_thousand_keys_that_fail_come_back_at_ten_a_second_after_the_f
 
 
 @virtually
+async def test_a_users_retry_does_not_wait_for_all_that_another_user_has() -> None:
+    queue = WorkQueue[str](jitter=lucky, user=lambda key: key[0])
+    for number in range(640):
+        queue.retry(f"a{number}", 5)
+    queue.retry("b0", 6)
+    queue.retry("b1", 6)
+    found = await times(queue)
+    assert len(found) == 642
+    assert sorted(found["b0"] + found["b1"]) == pytest.approx([6.2, 6.4], abs=0.11)
+
+
+@virtually
+async def test_users_whose_keys_fail_have_their_turns_at_the_budget() -> None:
+    queue = WorkQueue[str](Budget(rate=1, burst=1), jitter=lucky, user=lambda key: key[0])
+    for number, key in enumerate(("a1", "a2", "a3", "a4", "b1", "b2", "c1")):
+        queue.retry(key, 1 + number / 100)
+    await asyncio.sleep(1.5)
+    queue.add("a3")  # its failure is over: it has no turn
+    assert [*await times(queue)] == ["a1", "a3", "a2", "b1", "c1", "a4", "b2"]
+
+
+@virtually
 async def test_a_free_retry_does_not_wait_for_the_budget() -> None:
     queue = WorkQueue[str](Budget(rate=0.001, burst=1), jitter=lucky)
     for key in "ab":

@@ -3,7 +3,8 @@
 An event of a key waits for nothing but the keys that came before it, and where keys are
 users', for those of its own user: the users take turns. A key whose
 work failed is put off: longer with each failure in a row, and all of them
-together come back no faster than the budget of retries allows.
+together come back no faster than the budget of retries allows; there, too,
+the users take turns.
 """
 
 import asyncio
@@ -108,8 +109,10 @@ class WorkQueue(Generic[K]):
         self._added_while_processing: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
-        self._due_retries: OrderedDict[K, None] = OrderedDict()
-        """Retries that are due, and wait for the budget."""
+        self._due_retries: dict[K, Hashable] = {}
+        """Retries that are due, and wait for the budget, with their users."""
+        self._due_retry_queues: OrderedDict[Hashable, OrderedDict[K, None]] = OrderedDict()
+        """The same keys by user, the user first whose turn is next."""
         self._release_timer: asyncio.TimerHandle | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._observer: Callable[[float], None] | None = None
@@ -138,8 +141,8 @@ class WorkQueue(Generic[K]):
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
-        if self._due_retries:
-            self._due_retries.pop(key, None)
+        if key in self._due_retries:
+            self._remove_due_retry(key)
         if key in self._processing:
             self._added_while_processing.add(key)
         elif key not in self._waiting:
@@ -208,6 +211,7 @@ class WorkQueue(Generic[K]):
             timer.cancel()
         self._timers.clear()
         self._due_retries.clear()
+        self._due_retry_queues.clear()
         if self._release_timer is not None:
             self._release_timer.cancel()
             self._release_timer = None
@@ -245,7 +249,8 @@ class WorkQueue(Generic[K]):
             self._budget.spend(now)
             self._add_retry(key)
         else:
-            self._due_retries[key] = None
+            user = self._due_retries[key] = self._user_of(key)
+            self._due_retry_queues.setdefault(user, OrderedDict())[key] = None
             self._release_later()
 
     def _release_later(self) -> None:
@@ -257,10 +262,18 @@ class WorkQueue(Generic[K]):
     def _release_first(self) -> None:
         self._release_timer = None
         if self._due_retries:
-            key, _ = self._due_retries.popitem(last=False)
+            user, keys = next(iter(self._due_retry_queues.items()))
+            self._due_retry_queues.move_to_end(user)
             self._budget.spend(asyncio.get_running_loop().time())
-            self._add_retry(key)
+            self._add_retry(next(iter(keys)))  # and with that it is due no more
         self._release_later()
+
+    def _remove_due_retry(self, key: K) -> None:
+        user = self._due_retries.pop(key)
+        keys = self._due_retry_queues[user]
+        del keys[key]
+        if not keys:
+            del self._due_retry_queues[user]
 
     # Workers
 
