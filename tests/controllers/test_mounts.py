@@ -10,7 +10,7 @@ from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.controllers.machines import Noting
 from tests.dws.builders import DELETING, meta
 from warren.base.objects import Key
-from warren.controllers.mounts import MountReconciler
+from warren.controllers.mounts import WORKERS, MountReconciler
 from warren.dws import commandlines, kinds, labels
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Volume
@@ -428,18 +428,24 @@ class Hanging(Noting):
         raise NodeTrouble("mount did not end within 120 s")
 
 
-def test_mounts_of_one_job_that_hang_hold_up_no_other_job() -> None:
+@pytest.mark.parametrize(
+    ("jobs", "user"), [(1, 1001), (5, 1002)], ids=["one job", "one user's jobs"]
+)
+def test_mounts_of_one_job_that_hang_hold_up_no_other_job_nor_those_of_one_user_another_users(
+    jobs: int, user: int
+) -> None:
     async def story(api: Api) -> None:
         machine = Hanging()
         for number, _ in enumerate(PATHS):
             kept: dict[str, Any] = {"size": 1, "file_system": "xfs", "userid": 0, "groupid": 0}
             await machine.make(Volume(group="r0", name=f"v{number}", **kept))
         mounts = MountReconciler(api, api.informers, machine, timeout=2000)
+        assert mounts.reconciler.workers == WORKERS
         wide = {"mgsAddresses": "mgs@tcp", "fileSystemName": "wide"}
-        for number in range(MAX_DIRECTIVES):
+        for number in range(jobs * MAX_DIRECTIVES):
             device = {"type": "lustre", "lustre": wide}
             path = f"/mnt/wide-{number}"
-            one = {"mountPath": path, "type": "lustre", "userID": 1001, "device": device}
+            one = {"mountPath": path, "type": "lustre", "userID": user, "device": device}
             hangs = client_mount(mounts=[one])
             hangs["metadata"] = meta(f"wide-{number}", "n0")
             await api.add(kinds.CLIENT_MOUNT, hangs)

@@ -381,14 +381,12 @@ def test_shares_whose_commands_hang_hold_up_no_other_users() -> None:
     alone(story)
 
 
-def test_after_as_many_hanging_shares_as_there_may_be_another_users_is_the_next() -> None:
+def test_however_many_shares_of_a_user_hang_another_users_is_the_next() -> None:
     async def story(api: Api) -> None:
         rabbit = NodeStorageReconciler(api, api.informers, Hanging("r0"), "r0")
         await shares_of(1, 5 * WORKERS, api)
         async with running(api, rabbit.reconciler.run()):
             await shares_of(2, 1, api)
-            assert not is_made(api, "u2-0")
-            await asyncio.sleep(31)
             assert is_made(api, "u2-0")
 
     alone(story)

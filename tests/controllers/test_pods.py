@@ -14,7 +14,7 @@ from tests.kube.clusters import alongside
 from warren.base.objects import Change, Key, Object, Remove, key_of
 from warren.base.times import parse_rfc3339
 from warren.controllers.pods import FINALIZER, PodReconciler
-from warren.dws import kinds
+from warren.dws import kinds, labels
 from warren.dws.node import NodeTrouble
 from warren.dws.pods import podstatus
 from warren.dws.pods.plans import Image
@@ -611,3 +611,43 @@ def test_a_namesake_of_a_pod_that_went_is_another_pod() -> None:
         assert runner.uids() == [uid(api)]
 
     lived(story)
+
+
+def as_user(userid: int) -> Object:
+    return {"containers": [{**APP, "securityContext": {**IDENTITY, "runAsUser": userid}}]}
+
+
+def unsaid(workflow: str) -> Object:
+    """Return what a pod says that does not say as whom it runs, but of which Workflow it is."""
+    return {"containers": [{**APP, "securityContext": None}], "workflow": workflow}
+
+
+@pytest.mark.parametrize(
+    ("many", "other"),
+    [(as_user(1001), as_user(1002)), (unsaid("first"), unsaid("second"))],
+    ids=["by user", "by Workflow"],
+)
+def test_pods_of_a_user_that_take_long_to_begin_keep_no_other_user_waiting(
+    many: Object, other: Object
+) -> None:
+    began: list[str] = []
+
+    class Slow(FakeRunner):
+        async def start(self, uid: str, make: Callable[[str], Object]) -> None:
+            began.append(uid)
+            await asyncio.sleep(30)
+
+    async def add(api: Api, name: str, spec: Object) -> None:
+        made = pod(name, **{key: value for key, value in spec.items() if key != "workflow"})
+        made["metadata"]["labels"] = {labels.WORKFLOW_UID: spec.get("workflow", "both")}
+        await api.add(kinds.POD, made)
+
+    async def main(api: Api) -> None:
+        async with agent(api, Slow()):
+            for number in range(20):
+                await add(api, f"many-{number}", many)
+            await add(api, "other", other)
+            await caught_up()
+            assert uid(api, Key("default", "other")) in began
+
+    alone(main)

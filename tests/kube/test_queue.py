@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -161,6 +162,77 @@ async def test_a_key_that_is_always_news_goes_behind_the_others_each_time() -> N
     assert order == ["hot", "a", "b", "hot", "hot", "hot"]
 
 
+# Users and workers
+
+
+async def numbers_taken(queue: WorkQueue[str]) -> dict[str, int]:
+    """Take what can be taken now; return how many keys each user has got."""
+    taken: Counter[str] = Counter()
+    with suppress(TimeoutError):
+        while True:
+            taken[(await asyncio.wait_for(queue.take(), 1))[0]] += 1
+    return dict(taken)
+
+
+def of_users(workers: int | None, counts: Mapping[str, int]) -> WorkQueue[str]:
+    queue = WorkQueue[str](user=lambda key: key[0], workers=workers)
+    for user, count in counts.items():
+        for number in range(count):
+            queue.add(f"{user}{number}")
+    return queue
+
+
+@pytest.mark.parametrize(
+    ("workers", "counts", "taken"),
+    [
+        (None, {"a": 9}, {"a": 9}),
+        (1, {"a": 9}, {"a": 1}),
+        (2, {"a": 9}, {"a": 1}),
+        (3, {"a": 9}, {"a": 2}),
+        (8, {"a": 3}, {"a": 3}),
+        (8, {"a": 9}, {"a": 4}),
+        (8, {"a": 9, "b": 9}, {"a": 3, "b": 3}),
+        (8, {"a": 9, "b": 1}, {"a": 4, "b": 1}),
+        (4, {"a": 9, "b": 9, "c": 9, "d": 9, "e": 9}, {"a": 1, "b": 1, "c": 1, "d": 1}),
+    ],
+)
+@virtually
+async def test_a_user_has_no_more_workers_than_are_free(
+    workers: int | None, counts: Mapping[str, int], taken: Mapping[str, int]
+) -> None:
+    assert await numbers_taken(of_users(workers, counts)) == taken
+
+
+@virtually
+async def test_users_that_come_one_after_the_other_find_a_free_worker() -> None:
+    queue = of_users(8, {"a": 20})
+    found = [await numbers_taken(queue)]
+    for user in "bcd":
+        for number in range(20):
+            queue.add(f"{user}{number}")
+        found.append(await numbers_taken(queue))
+    assert found == [{"a": 4}, {"b": 2}, {"c": 1}, {"d": 1}]
+
+
+@virtually
+async def test_a_user_who_has_too_many_workers_has_the_next_turn_when_there_are_fewer() -> None:
+    queue = of_users(4, {"a": 4})
+    assert [await queue.take() for _ in range(2)] == ["a0", "a1"]
+    queue.add("b0")
+    queue.add("b1")
+    assert await queue.take() == "b0"
+    queue.done("b0")
+    await nothing_to_take_but(queue, "b1")
+    queue.done("a1")
+    queue.done("b1")
+    assert await queue.take() == "a2"
+
+
+async def nothing_to_take_but(queue: WorkQueue[str], key: str) -> None:
+    assert await queue.take() == key
+    await nothing_to_take(queue, 100)
+
+
 # Closing
 
 
@@ -286,6 +358,28 @@ async def test_ten_thousand_keys_that_fail_come_back_at_ten_a_second_after_the_f
 
 
 @virtually
+async def test_a_users_retry_does_not_wait_for_all_that_another_user_has() -> None:
+    queue = WorkQueue[str](jitter=lucky, user=lambda key: key[0])
+    for number in range(640):
+        queue.retry(f"a{number}", 5)
+    queue.retry("b0", 6)
+    queue.retry("b1", 6)
+    found = await times(queue)
+    assert len(found) == 642
+    assert sorted(found["b0"] + found["b1"]) == pytest.approx([6.2, 6.4], abs=0.11)
+
+
+@virtually
+async def test_users_whose_keys_fail_have_their_turns_at_the_budget() -> None:
+    queue = WorkQueue[str](Budget(rate=1, burst=1), jitter=lucky, user=lambda key: key[0])
+    for number, key in enumerate(("a1", "a2", "a3", "a4", "b1", "b2", "c1")):
+        queue.retry(key, 1 + number / 100)
+    await asyncio.sleep(1.5)
+    queue.add("a3")  # its failure is over: it has no turn
+    assert [*await times(queue)] == ["a1", "a3", "a2", "b1", "c1", "a4", "b2"]
+
+
+@virtually
 async def test_a_free_retry_does_not_wait_for_the_budget() -> None:
     queue = WorkQueue[str](Budget(rate=0.001, burst=1), jitter=lucky)
     for key in "ab":
@@ -402,6 +496,68 @@ class Log:
         for due, key in self.asked:
             assert any(began >= due for began, _, each in self.passes if each == key), (due, key)
         assert len(self.passes) <= len(self.asked)
+
+
+class Turns:
+    """Which users' keys workers have. Notes where one is kept from a worker without a reason."""
+
+    def __init__(self, workers: int) -> None:
+        self.queue = WorkQueue[str](user=lambda key: key[0], workers=workers)
+        self.free = workers
+        self.working: Counter[str] = Counter()
+        self.waiting: set[str] = set()
+
+    async def work(self) -> None:
+        while True:
+            key = await self.queue.take()
+            assert self.working[key[0]] < self.free
+            self.waiting.discard(key)
+            self.working[key[0]] += 1
+            self.free -= 1
+            await asyncio.sleep(1 + int(key[1]))
+            self.working[key[0]] -= 1
+            self.free += 1
+            self.queue.done(key)
+
+    def add(self, key: str) -> None:
+        self.waiting.add(key)
+        self.queue.add(key)
+
+    def unjustly_waiting(self) -> list[str]:
+        return [key for key in self.waiting if self.working[key[0]] < self.free]
+
+
+@given(
+    adds=st.lists(
+        st.tuples(st.sampled_from([0, 0, 0, 0.3, 1]), st.sampled_from("abcd"), st.integers(0, 9)),
+        max_size=60,
+    ),
+    workers=st.integers(1, 9),
+)
+@settings(max_examples=150, deadline=None)
+@virtually
+async def test_no_worker_is_idle_while_a_key_waits_whose_user_may_have_it(
+    adds: Sequence[tuple[float, str, int]], workers: int
+) -> None:
+    turns = Turns(workers)
+    running = [asyncio.ensure_future(turns.work()) for _ in range(workers)]
+    known: set[str] = set()
+    for pause, user, number in adds:
+        if (key := f"{user}{number}") not in known:
+            known.add(key)
+            turns.add(key)
+        await asyncio.sleep(pause)
+        if pause:
+            await asyncio.sleep(0.01)
+            assert turns.unjustly_waiting() == []
+    for _ in range(1000):
+        await asyncio.sleep(0.53)
+        assert turns.unjustly_waiting() == []
+    assert not turns.waiting
+    assert not any(each.done() for each in running)
+    for each in running:
+        each.cancel()
+    await asyncio.wait(running)
 
 
 asks = st.lists(

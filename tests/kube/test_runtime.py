@@ -237,6 +237,45 @@ async def test_there_are_as_many_passes_at_a_time_as_workers_and_one_of_each_key
         }
 
 
+# Users
+
+
+@virtually
+async def test_a_user_alone_has_all_workers_and_another_one_finds_a_free_one_nevertheless() -> None:
+    began: list[str] = []
+
+    async def hang(key: str) -> float | None:
+        began.append(key)
+        await asyncio.sleep(50)
+        return None
+
+    reconciler = Reconciler[str]("test", hang, workers=4, user=lambda key: key[0])
+    async with alongside(reconciler.run()):
+        for number in range(20):
+            reconciler.add(f"a{number}")
+        await asyncio.sleep(1)
+        assert began == ["a0", "a1", "a2", "a3"]
+        reconciler.add("b0")
+        await asyncio.sleep(1)
+        assert began[4:] == ["b0"]
+
+
+@virtually
+async def test_delays_are_as_long_as_a_reconciler_says() -> None:
+    times: list[float] = []
+
+    async def fail(key: str) -> float | None:
+        times.append(asyncio.get_running_loop().time())
+        raise Sulky("not now")
+
+    reconciler = Reconciler[str]("test", fail, user=lambda key: key, max_retry_delay=5)
+    async with alongside(reconciler.run()):
+        reconciler.add("a")
+        await asyncio.sleep(100)
+        assert max(gaps(times)) <= 5 * 1.25
+        assert len(times) > 15
+
+
 # Failures of many
 
 

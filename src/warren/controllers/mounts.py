@@ -1,11 +1,12 @@
 """ClientMounts, on the node they are for. Compute nodes and rabbits alike."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
+from warren.controllers.users import User, user_getter
 from warren.dws import kinds, labels, reports
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import LustreMount, NodeTrouble
@@ -18,9 +19,14 @@ from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import RECONCILE_SECONDS, Reconciler
 
-WORKERS: Final = 80
-"""Mounts that are worked on at a time: more than the 64 directives of one job have on a node, so
-that where all of them hang, for minutes with a server of Lustre, no other job waits for them."""
+WORKERS_OF_USER: Final = 80
+"""One user's mounts that are worked on at a time: more than the 64 directives of one job have on a
+node, so that where all of them hang, for minutes with a server of Lustre, no other job waits for
+them."""
+
+WORKERS: Final = 2 * WORKERS_OF_USER
+"""All mounts that are worked on at a time: however many jobs of one user hang, no other user
+waits for them."""
 
 
 class MountReconciler:
@@ -49,7 +55,11 @@ class MountReconciler:
         self._machine = machine
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
         self.reconciler: Reconciler[Key] = Reconciler(
-            "mounts", self.reconcile, workers=WORKERS, timeout=timeout
+            "mounts",
+            self.reconcile,
+            workers=WORKERS_OF_USER,
+            timeout=timeout,
+            user=user_getter(self._mounts, _user_of),
         )
         self._mounts.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
@@ -148,3 +158,10 @@ class MountReconciler:
         status: Object = {"mounts": mounts, "allReady": trouble is None, "error": error}
         change = reports.status(kinds.CLIENT_MOUNT, current.metadata, status)
         await perform(self._client, [change])
+
+
+def _user_of(obj: Object) -> User:
+    mounts: Sequence[Object] = obj.get("spec", {}).get("mounts") or ()
+    # All of one ClientMount are one user's.
+    user: User = mounts[0].get("userID") if mounts else None
+    return user

@@ -13,7 +13,8 @@ from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Kind, Object, key_of
 from warren.base.times import parse_rfc3339
 from warren.controllers.pulls import Pulls
-from warren.dws import kinds, reports
+from warren.controllers.users import User, user_getter
+from warren.dws import kinds, labels, reports
 from warren.dws.node import NodeTrouble
 from warren.dws.objects.decoding import read
 from warren.dws.pods import plans, podstatus
@@ -22,7 +23,6 @@ from warren.dws.pods.pod import Pod, PodState
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
-from warren.kube.queue import WorkQueue
 from warren.kube.runtime import Reconciler
 
 FINALIZER: Final = "warren.cluster/pod"
@@ -131,8 +131,12 @@ class PodReconciler:
         self._pods = informers.of(kinds.POD, kinds.DEFAULT_NAMESPACE)
         self._followed: set[PodId] = set()
         self._to_follow: asyncio.Queue[PodId] = asyncio.Queue()
+        user = user_getter(self._pods, _user_of)
         self.reconciler: Reconciler[PodId] = Reconciler(
-            "pods", self.reconcile, queue=WorkQueue(max_delay=max_retry_delay)
+            "pods",
+            self.reconcile,
+            user=lambda item: user(item.key),
+            max_retry_delay=max_retry_delay,
         )
         self._pulls: Pulls[PodId] = Pulls(
             runner.image, self.reconciler.add, max_retry_delay=max_retry_delay
@@ -306,6 +310,17 @@ class PodReconciler:
         finally:
             self._followed.discard(item)
             self.reconciler.add(item)
+
+
+def _user_of(obj: Object) -> User:
+    """Return the user that a pod runs as; of one that does not say, the UID of its Workflow."""
+    spec = obj.get("spec") or {}
+    for each in (*(spec.get("containers") or ()), spec):
+        user: User = (each.get("securityContext") or {}).get("runAsUser")
+        if user is not None:
+            return user
+    workflow_uid: User = (obj["metadata"].get("labels") or {}).get(labels.WORKFLOW_UID)
+    return workflow_uid
 
 
 def _change_finalizers(pod: Pod, finalizers: tuple[str, ...]) -> Change:

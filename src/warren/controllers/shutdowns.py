@@ -12,6 +12,7 @@ import aiohttp
 
 from warren.base import log
 from warren.base.objects import Key, Object, key_of
+from warren.controllers.users import user_getter
 from warren.dws import children, containerauth, kinds
 from warren.dws.containers import containerprofiles, shutdowns
 from warren.dws.containers import ports as port_managers
@@ -108,8 +109,11 @@ class ShutdownController:
         self._shutdown_client = shutdown_client or HttpsShutdownClient()
         self._next_index: dict[Key, int] = {}
         """Where the next turn begins, of Workflows with more containers than one turn has."""
-        self.reconciler: Reconciler[Key] = Reconciler("shutdown", self.reconcile)
-        informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
+        workflows = informers.of(kinds.WORKFLOW)
+        self.reconciler: Reconciler[Key] = Reconciler(
+            "shutdown", self.reconcile, user=user_getter(workflows)
+        )
+        workflows.listen(self._workflow_changed)
         for kind in (kinds.BATCH_JOB, kinds.CONTAINER_PROFILE, kinds.PORT_MANAGER, kinds.NODE):
             informers.of(kind)
 

@@ -3,12 +3,13 @@
 An event of a key waits for nothing but the keys that came before it, and where keys are
 users', for those of its own user: the users take turns. A key whose
 work failed is put off: longer with each failure in a row, and all of them
-together come back no faster than the budget of retries allows.
+together come back no faster than the budget of retries allows; there, too,
+the users take turns.
 """
 
 import asyncio
 import random
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
@@ -89,27 +90,36 @@ class WorkQueue(Generic[K]):
         jitter: Callable[[], float] = random.random,
         max_delay: float = MAX_DELAY,
         user: Callable[[K], Hashable] = lambda key: None,
+        workers: int | None = None,
     ) -> None:
         """`budget` is that of all retries together; `jitter` returns a random number from 0 to 1.
 
         Failures put a key off for `max_delay` seconds at most, unless they ask for more. `user`
-        returns the user whose queue a key is in.
+        returns the user whose queue a key is in. Where there are so many `workers`, no user has
+        more of them than are free: one has half at most, a second one half of the rest, so that
+        for the next one there is a worker, however long theirs take. Otherwise one may have all.
         """
         self._budget = budget or Budget()
         self._jitter = jitter
         self._max_delay = max_delay
         self._user_of = user
+        self._workers = workers
         self._waiting: dict[K, float] = {}
         """Keys in the queue, and since when."""
         self._queues: OrderedDict[Hashable, deque[K]] = OrderedDict()
         """The same keys by user, the user first whose turn is next."""
         self._processing: dict[K, float] = {}
         """Keys that workers have taken, and since when."""
+        self._processing_users: dict[K, Hashable] = {}
+        self._workers_by_user: Counter[Hashable] = Counter()
+        """How many of these keys a user has, of users that have any."""
         self._added_while_processing: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
-        self._due_retries: OrderedDict[K, None] = OrderedDict()
-        """Retries that are due, and wait for the budget."""
+        self._due_retries: dict[K, Hashable] = {}
+        """Retries that are due, and wait for the budget, with their users."""
+        self._due_retry_queues: OrderedDict[Hashable, OrderedDict[K, None]] = OrderedDict()
+        """The same keys by user, the user first whose turn is next."""
         self._release_timer: asyncio.TimerHandle | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._observer: Callable[[float], None] | None = None
@@ -138,8 +148,8 @@ class WorkQueue(Generic[K]):
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
-        if self._due_retries:
-            self._due_retries.pop(key, None)
+        if key in self._due_retries:
+            self._remove_due_retry(key)
         if key in self._processing:
             self._added_while_processing.add(key)
         elif key not in self._waiting:
@@ -174,11 +184,14 @@ class WorkQueue(Generic[K]):
 
     async def take(self) -> K:
         """Wait for a key and take it. `done` must follow. Raises Closed."""
-        while not self._waiting or self._closed:
+        while True:
             if self._closed:
                 raise Closed
+            next_turn = self._next_turn()
+            if next_turn is not None:
+                break
             await self._wait_added()
-        user, queue = next(iter(self._queues.items()))
+        user, queue = next_turn
         key = queue.popleft()
         if queue:
             self._queues.move_to_end(user)
@@ -186,6 +199,8 @@ class WorkQueue(Generic[K]):
             del self._queues[user]
         since = self._waiting.pop(key)
         now = self._processing[key] = asyncio.get_running_loop().time()
+        self._processing_users[key] = user
+        self._workers_by_user[user] += 1
         if self._observer is not None:
             self._observer(now - since)
         return key
@@ -193,6 +208,11 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """Mark the reconcile of `key` as done."""
         del self._processing[key]
+        user = self._processing_users.pop(key)
+        self._workers_by_user[user] -= 1
+        if not self._workers_by_user[user]:
+            del self._workers_by_user[user]
+        self._wake_for_another_user()
         if key in self._added_while_processing:
             self._added_while_processing.discard(key)
             self.add(key)
@@ -208,6 +228,7 @@ class WorkQueue(Generic[K]):
             timer.cancel()
         self._timers.clear()
         self._due_retries.clear()
+        self._due_retry_queues.clear()
         if self._release_timer is not None:
             self._release_timer.cancel()
             self._release_timer = None
@@ -245,7 +266,8 @@ class WorkQueue(Generic[K]):
             self._budget.spend(now)
             self._add_retry(key)
         else:
-            self._due_retries[key] = None
+            user = self._due_retries[key] = self._user_of(key)
+            self._due_retry_queues.setdefault(user, OrderedDict())[key] = None
             self._release_later()
 
     def _release_later(self) -> None:
@@ -257,12 +279,39 @@ class WorkQueue(Generic[K]):
     def _release_first(self) -> None:
         self._release_timer = None
         if self._due_retries:
-            key, _ = self._due_retries.popitem(last=False)
+            user, keys = next(iter(self._due_retry_queues.items()))
+            self._due_retry_queues.move_to_end(user)
             self._budget.spend(asyncio.get_running_loop().time())
-            self._add_retry(key)
+            self._add_retry(next(iter(keys)))  # and with that it is due no more
         self._release_later()
 
+    def _remove_due_retry(self, key: K) -> None:
+        user = self._due_retries.pop(key)
+        keys = self._due_retry_queues[user]
+        del keys[key]
+        if not keys:
+            del self._due_retry_queues[user]
+
     # Workers
+
+    def _next_turn(self) -> tuple[Hashable, deque[K]] | None:
+        """Return the user of whom a key is to be taken now, and that one's keys, if there is one.
+
+        A user who has as many workers as are free keeps the turn.
+        """
+        if self._workers is None:
+            return next(iter(self._queues.items()), None)
+        free = self._workers - len(self._processing)
+        return next(
+            (each for each in self._queues.items() if self._workers_by_user[each[0]] < free), None
+        )
+
+    def _wake_for_another_user(self) -> None:
+        # The worker that was woken for a key found its user with too many of them. Now that one
+        # more is free, the user who had it may have it back, and another user one more: the
+        # worker that is free takes the key of one of them, and this is for the other.
+        if self._workers is not None and self._waiters and self._next_turn() is not None:
+            self._wake()
 
     async def _wait_added(self) -> None:
         waiter = asyncio.get_running_loop().create_future()

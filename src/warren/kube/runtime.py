@@ -14,7 +14,7 @@ from warren.base import log
 from warren.base.errors import Retryable
 from warren.base.objects import Object
 from warren.kube.client import Conflict, Forbidden
-from warren.kube.queue import Closed, Load, WorkQueue
+from warren.kube.queue import MAX_DELAY, Closed, Load, WorkQueue
 from warren.kube.refusallog import RefusalLog
 
 K = TypeVar("K", bound=Hashable)
@@ -72,18 +72,27 @@ class Reconciler(Generic[K]):
         timeout: float | None = RECONCILE_SECONDS,
         queue: WorkQueue[K] | None = None,
         user: Callable[[K], Hashable] | None = None,
+        max_retry_delay: float = MAX_DELAY,
     ) -> None:
         """`reconcile` returns the seconds to the next time; None waits for an event.
 
-        `user` says whose a key is, where users are to take turns.
+        `user` says whose a key is, where users are to take turns. One has `workers` at most then,
+        and there are as many again for the others. What has failed is tried again after
+        `max_retry_delay` seconds at most. A given `queue` has users and delays of its own.
         """
         self.name = name
-        self.workers = workers
+        # Twice as many, not half for each: a user alone has as many as without the others, who
+        # still find a free worker, however long that user's reconciles take.
+        self.workers = workers if user is None else 2 * workers
         self._reconcile = reconcile
         self._timeout = timeout
         # What may take hours is not waited for: it must bear to be cut off.
         self._grace_seconds = GRACE_SECONDS if timeout is not None else 0.0
-        self._queue = queue or (WorkQueue() if user is None else WorkQueue(user=user))
+        self._queue = queue or (
+            WorkQueue(max_delay=max_retry_delay)
+            if user is None
+            else WorkQueue(max_delay=max_retry_delay, user=user, workers=self.workers)
+        )
         self._refusals = RefusalLog()
         self._observer: Observer | None = None
         self._written_by_key: OrderedDict[K, frozenset[_Version]] = OrderedDict()
