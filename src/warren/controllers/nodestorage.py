@@ -24,9 +24,9 @@ _PROBE_SECONDS: Final = 60.0
 """Seconds after which a rabbit looks again whether its flash can be used."""
 
 WORKERS: Final = 16
-"""Shares that are worked on at a time, so that a few whose commands hang hold up no others. One
-costs 2 KiB; but all volumes of each are made at a time, and wait for the lock of their disk, for
-so long. Where one user's shares are all of them, other users' are the next."""
+"""Shares of one user that are worked on at a time, so that a few whose commands hang hold up no
+others. One costs 2 KiB; but all volumes of each are made at a time, and wait for the lock of their
+disk, for so long. There are as many workers again, of which other users find one free."""
 
 _BLOCK_WORKERS: Final = 4
 """Records of flash that are let go of at a time: a request each."""
