@@ -20,6 +20,7 @@ class Work:
         self._ends: list[tuple[int, asyncio.Event]] = []
         self.begun: list[int] = []
         """The users whose turns have begun."""
+        self.cancelled = asyncio.Event()
         self.at_once: list[int] = []
         """How many commands of each may run at a time."""
 
@@ -40,7 +41,7 @@ class Work:
             await self.end(self._ends[0][0])
 
     async def _work(self, userid: int, commands: int) -> None:
-        async with self._turns.take(userid, commands) as at_once:
+        async with self._turns.take(userid, commands, self.cancelled) as at_once:
             self.begun.append(userid)
             self.at_once.append(at_once)
             end = asyncio.Event()
@@ -118,19 +119,64 @@ def test_half_of_all_commands_are_left_to_users_who_have_no_turn_yet() -> None:
     virtual.run(main())
 
 
-def test_a_turn_of_many_commands_is_not_overtaken() -> None:
+def test_a_turn_that_there_is_no_room_for_is_passed_for_a_minute_and_then_begins() -> None:
+    """What others run may never end, and its commands may wait for each other."""
+
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
             work = Work(group, Limits(turns=64, turns_of_own=8, commands=100))
             await work.ask(ALICE, commands=10)
             await work.ask(BOB, commands=100)
             await work.ask(ALICE, CAROL)
-            assert work.begun == [ALICE]
+            assert work.begun == [ALICE, ALICE, CAROL]
 
-            await work.end(ALICE)
+            await asyncio.sleep(61)
+            assert work.begun[3:] == [BOB]
+            assert work.at_once[3:] == [100]
+            await work.end_all()
+
+    virtual.run(main())
+
+
+def test_one_turn_at_a_time_begins_beyond_the_limit() -> None:
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            work = Work(group, Limits(turns=64, turns_of_own=8, commands=100))
+            await work.ask(ALICE)
+            await work.ask(BOB, CAROL, commands=100)
+            await asyncio.sleep(200)
             assert work.begun == [ALICE, BOB]
             await work.end(BOB)
-            assert sorted(work.begun[2:]) == [ALICE, CAROL]
+            assert work.begun[2:] == [CAROL]
+            await work.end_all()
+
+    virtual.run(main())
+
+
+def test_a_users_large_job_beside_an_own_one_that_hangs_holds_up_no_other_user() -> None:
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            work = Work(group, Limits(turns=64, turns_of_own=8, commands=100))
+            await work.ask(ALICE)
+            await work.ask(ALICE, commands=60)
+            await work.ask(BOB, BOB, BOB)
+            assert work.begun == [ALICE, BOB, BOB, BOB]
+            await asyncio.sleep(61)
+            assert work.begun[4:] == [ALICE]
+            await work.end_all()
+
+    virtual.run(main())
+
+
+def test_a_job_that_is_cancelled_waits_for_no_turn() -> None:
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            work = Work(group, Limits(turns=1, turns_of_own=1, commands=1))
+            await work.ask(ALICE, ALICE)
+            work.cancelled.set()
+            await settled()
+            assert work.begun == [ALICE, ALICE]
+            assert work.at_once == [1, 1]
             await work.end_all()
 
     virtual.run(main())

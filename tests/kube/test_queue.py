@@ -587,3 +587,23 @@ async def test_every_ask_is_followed_by_a_pass_and_no_two_passes_meet(
     for each in running:
         each.cancel()
     await asyncio.wait(running)
+
+
+@virtually
+async def test_a_user_with_a_long_key_has_a_turn_though_others_have_had_all_workers() -> None:
+    """Of workers that are busy all the time none is free beside the one that has just become so."""
+    queue: WorkQueue[str] = WorkQueue(user=lambda key: key[0], workers=4)
+    queue.add("a-long")
+    assert await queue.take() == "a-long"
+    for key in ("b", "c", "d"):
+        queue.add(key)
+    taken = [await queue.take() for _ in range(3)]
+    queue.add("a-next")
+    began = now()
+    while "a-next" not in taken:
+        for user in "bcdefg":
+            queue.add(f"{user}-{now()}")
+        await asyncio.sleep(1)
+        queue.done(taken.pop(0))
+        taken.append(await queue.take())
+    assert 60 <= now() - began < 65

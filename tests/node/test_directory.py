@@ -251,7 +251,7 @@ def test_all_that_releases_have_left_goes_with_the_next_try_and_nothing_else(
 def test_a_volume_is_released_however_deep_its_directories_are(flash: DirectoryFlash) -> None:
     asyncio.run(flash.make(volume()))
     here = os.open(flash.files_path("rabbit1", "a"), os.O_RDONLY)
-    for _ in range(1500):
+    for _ in range(2500):
         os.mkdir("d", dir_fd=here)
         below = os.open("d", os.O_RDONLY, dir_fd=here)
         os.close(here)

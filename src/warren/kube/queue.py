@@ -21,6 +21,9 @@ K = TypeVar("K")
 MAX_DELAY: Final = 60.0
 """The longest that a failure puts anything off, in seconds, unless it asks for more."""
 
+_LONGEST_WAIT: Final = 60.0
+"""Seconds after which a key's user has its turn though others have had all other workers."""
+
 _MIN_DELAY: Final = 0.5
 """What is doubled for failures that ask for no delay at all: only the first has none."""
 
@@ -153,9 +156,10 @@ class WorkQueue(Generic[K]):
         if key in self._processing:
             self._added_while_processing.add(key)
         elif key not in self._waiting:
-            user = self._user_of(key)  # first: where that raises, the key is not added
+            # First: where there is none, or none that can be one, the key is not added.
+            queue = self._queues.setdefault(self._user_of(key), deque())
+            queue.append(key)
             self._waiting[key] = asyncio.get_running_loop().time()
-            self._queues.setdefault(user, deque()).append(key)
             self._adds += 1
             if self._waiters:
                 self._wake()
@@ -297,14 +301,21 @@ class WorkQueue(Generic[K]):
     def _next_turn(self) -> tuple[Hashable, deque[K]] | None:
         """Return the user of whom a key is to be taken now, and that one's keys, if there is one.
 
-        A user who has as many workers as are free keeps the turn.
+        A user who has as many workers as are free keeps the turn, and has it when others have had
+        all workers for long.
         """
         if self._workers is None:
             return next(iter(self._queues.items()), None)
         free = self._workers - len(self._processing)
-        return next(
-            (each for each in self._queues.items() if self._workers_by_user[each[0]] < free), None
-        )
+        if not free:
+            return None
+        long_ago = asyncio.get_running_loop().time() - _LONGEST_WAIT
+        for user, queue in self._queues.items():
+            count = self._workers_by_user[user]
+            is_overdue = self._waiting[queue[0]] < long_ago and 2 * count < self._workers
+            if count < free or is_overdue:
+                return user, queue
+        return None
 
     def _wake_for_another_user(self) -> None:
         # The worker that was woken for a key found its user with too many of them. Now that one

@@ -7,6 +7,7 @@ may say no. The objects themselves say of what kind they are.
 
 import asyncio
 import base64
+import resource
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
@@ -46,7 +47,7 @@ _BODY_TIMEOUT: Final = 10.0
 _MAX_PER_ADDRESS: Final = 512
 """Connections of one user of this machine, or of one other machine, as an API server is."""
 _MAX_CONNECTIONS: Final = 4096
-"""Connections of all of them together."""
+"""Connections of all of them together, where this process may have so many twice."""
 
 
 def path(action: Literal["mutate", "validate"], kind: Kind) -> str:
@@ -73,9 +74,9 @@ async def serve(
     app.router.add_post("/mutate-{what}", handlers.mutate)
     app.router.add_post("/validate-{what}", handlers.validate)
     # Reviews come in bursts, which an interval between connections would hold up.
-    limits = ConnectionLimits(
-        per_user=max_per_address, total=_MAX_CONNECTIONS, interval=0.0, by_address=True
-    )
+    total = min(_MAX_CONNECTIONS, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+    per_user = min(max_per_address, max(1, total // 4))
+    limits = ConnectionLimits(per_user=per_user, total=total, interval=0.0, by_address=True)
     await serving.serve(
         app, listener, tls, grace=_GRACE_SECONDS, limits=limits, idle_timeout=idle_timeout
     )

@@ -175,14 +175,17 @@ def _remove(tree: Path) -> None:
     if os.geteuid() != 0:
         # Root needs no leave, and might be led through a link by a process that still writes there.
         # Directories alone: a file may have another name elsewhere. Each before it is gone into.
-        _run_quietly("find", str(tree), "-xdev", "-type", "d", "-exec", "chmod", "u+rwx", "{}", ";")
+        locked = ("-type", "d", "!", "-perm", "-u=rwx")
+        _run_quietly("find", str(tree), "-xdev", *locked, "-execdir", "chmod", "u+rwx", "{}", ";")
     _run_quietly("rm", "-rf", "--one-file-system", "--", str(tree))
     if tree.exists():
         raise NodeTrouble(f"{tree} cannot be removed: see what rm -rf says of it")
 
 
 def _run_quietly(*argv: str) -> None:
-    subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    # With a PATH of ours: find refuses to run what one with relative entries may lead to.
+    environment, nothing = {"PATH": os.defpath}, subprocess.DEVNULL
+    subprocess.run(argv, env=environment, stdout=nothing, stderr=nothing, check=False)
 
 
 P = ParamSpec("P")

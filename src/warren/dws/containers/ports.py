@@ -251,7 +251,10 @@ def _unallocated_at(allocation: Allocation) -> float:
 def _new_allocations(
     snapshot: PortSnapshot, pool: Sequence[int] | None, current: Sequence[Allocation]
 ) -> Iterator[Allocation]:
-    """Answer requests without ports, in order; those for which others' ports will do, later."""
+    """Answer requests without ports, in order; those for which others' ports will do, later.
+
+    Smaller ones pass these, as with NNF: the ports may be those of jobs that run for days.
+    """
     served_uids = {each.requester.uid for each in current if each.requester is not None}
     taken_ports = {port for each in current for port in each.ports}
     free_ports = [port for port in pool or () if port not in taken_ports]
@@ -267,8 +270,6 @@ def _new_allocations(
             free_ports = free_ports[each.count :]
         elif each.count > len(pool):
             yield Allocation(status=INSUFFICIENT, requester=each.requester)
-        else:
-            free_ports = []  # they are kept for it: smaller requests would come before it for ever
 
 
 def _report(manager: NnfPortManager, status: str, allocations: Iterable[Allocation]) -> list[Write]:

@@ -52,6 +52,9 @@ _TOPICS: Final = (
 _PROLOG_SECONDS, _EPILOG_SECONDS = 1800.0, 0.0
 """How long a command may take where the site says nothing; 0 is for ever."""
 
+_MOST_STARTING: Final = 32
+"""Commands that are being started at a time: each takes the event loop a moment."""
+
 _FAILED_STATUS: Final = 1 << 8
 
 
@@ -194,7 +197,10 @@ class Perilog:
         self._interrupted: set[JobId] = set()
         """Jobs of which an earlier life may have left a command of a prolog or an epilog."""
         self._due: asyncio.Queue[_RunningPerilog] = asyncio.Queue()
-        self._turns = Turns(limits or default_limits())
+        self._prolog_turns = Turns(limits or default_limits())
+        self._epilog_turns = Turns(limits or default_limits())
+        """Of their own: a prolog may wait for what another job gives back in its epilog."""
+        self._starting = asyncio.Semaphore(_MOST_STARTING)
         self._tap: Jobtap
 
     def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
@@ -314,7 +320,9 @@ class Perilog:
         nodes: Sequence[Rank],
     ) -> list[_Outcome]:
         targets: Sequence[Rank | None] = nodes if step.per_rank else [None]
-        async with self._turns.take(perilog.userid, len(targets)) as most_at_once:
+        is_prolog = perilog.description == perilog.settings.prolog_name
+        turns = self._prolog_turns if is_prolog else self._epilog_turns
+        async with turns.take(perilog.userid, len(targets), perilog.cancelled) as most_at_once:
             slots = asyncio.Semaphore(most_at_once)
             async with asyncio.TaskGroup() as tasks:
                 running = [
@@ -338,7 +346,8 @@ class Perilog:
             if perilog.cancelled.is_set():
                 return _Outcome(step=step, node=node, status=int(signal.SIGTERM), problem=None)
             try:
-                command = await self._commands.start(step.argv, environment, keep_for_job)
+                async with self._starting:
+                    command = await self._commands.start(step.argv, environment, keep_for_job)
             except CommandNotStarted as error:
                 log.error("command cannot be run", command=step.argv[0], reason=str(error))
                 outcome = _Outcome(

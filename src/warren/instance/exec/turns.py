@@ -12,12 +12,17 @@ import resource
 from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 _MOST_COMMANDS: Final = 4096
 """Commands that run at the same time, where this process may have enough descriptors open."""
+
+
+_LONGEST_WAIT: Final = 60.0
+"""Seconds after which a turn begins that there is no room for, one at a time: commands of others
+may never end, and those of a job may wait for each other."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +32,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     turns_of_own: int = 8
     """Turns that a user has whatever others do, also beyond `turns`: those may take long."""
     commands: int = _MOST_COMMANDS
-    """Commands of all turns together. Half of them are for users who have no turn yet."""
+    """Commands of all turns together, but for one that has waited for long. Half of them are for
+    users who have no turn yet."""
 
 
 def default_limits() -> Limits:
@@ -39,6 +45,7 @@ def default_limits() -> Limits:
 
 class _Turn(msgspec.Struct):
     commands: int
+    overdue_at: float
     begun: asyncio.Future[None]
 
 
@@ -58,53 +65,79 @@ class Turns:
         """The commands of these turns."""
 
     @asynccontextmanager
-    async def take(self, userid: int, commands: int) -> AsyncIterator[int]:
+    async def take(
+        self, userid: int, commands: int, cancelled: asyncio.Event
+    ) -> AsyncIterator[int]:
         """Wait for a turn with so many commands, and bring how many may run at a time.
 
-        These are all of them, but for a job that has more than there may be of all jobs.
+        These are all of them, but for a job that has more than there may be of all jobs; and one
+        where the job is `cancelled` before its turn, and so has none to run.
         """
+        loop = asyncio.get_running_loop()
         turn = _Turn(
             commands=min(commands, self._limits.commands),
-            begun=asyncio.get_running_loop().create_future(),
+            overdue_at=loop.time() + _LONGEST_WAIT,
+            begun=loop.create_future(),
         )
         self._waiting.setdefault(userid, deque()).append(turn)
         self._begin_due()
+        timer = loop.call_at(turn.overdue_at, self._begin_due)
         try:
-            await turn.begun
-            yield turn.commands
+            yield turn.commands if await _comes_first(turn.begun, cancelled) else 1
         finally:
-            if not turn.begun.cancelled():
+            timer.cancel()
+            if turn.begun.done() and not turn.begun.cancelled():
                 self._turn_counts[userid] -= 1
                 self._commands -= turn.commands
+            else:
+                turn.begun.cancel()
             self._begin_due()
 
     def _begin_due(self) -> None:
         """Begin the turns that may, those of the users with the fewest turns first.
 
-        Of several users, the one whose last turn is longest ago is first. A turn that there is
-        no room for is not overtaken, or one of many commands would wait for ever.
+        Of several users, the one whose last turn is longest ago is first. A turn that there is no
+        room for is passed by those of other users until it is overdue.
         """
-        while self._waiting:
-            userid = min(self._waiting, key=self._precedence)
+        while (userid := self._next_user()) is not None:
             queue = self._waiting[userid]
-            is_cancelled = queue[0].begun.done()
-            if not (is_cancelled or self._has_room(userid, queue[0])):
-                break
             turn = queue.popleft()
             if not queue:
                 del self._waiting[userid]
-            if not is_cancelled:
+            if not turn.begun.done():
                 self._turn_counts[userid] += 1
                 self._commands += turn.commands
                 self._last_turns[userid] = next(self._numbers)
                 turn.begun.set_result(None)
+
+    def _next_user(self) -> int | None:
+        """Return the user whose first turn may begin, or is cancelled; None if there is none."""
+        for userid in sorted(self._waiting, key=self._precedence):
+            turn = self._waiting[userid][0]
+            if turn.begun.done() or self._has_room(userid, turn):
+                return userid
+        return None
 
     def _precedence(self, userid: int) -> tuple[int, int]:
         return self._turn_counts[userid], self._last_turns.get(userid, -1)
 
     def _has_room(self, userid: int, turn: _Turn) -> bool:
         limits, count = self._limits, self._turn_counts[userid]
+        if count >= limits.turns_of_own and self._turn_counts.total() >= limits.turns:
+            return False
         most_commands = limits.commands // 2 if count else limits.commands
-        return (
-            count < limits.turns_of_own or self._turn_counts.total() < limits.turns
-        ) and self._commands + turn.commands <= most_commands
+        if self._commands + turn.commands <= most_commands:
+            return True
+        is_overdue = asyncio.get_running_loop().time() >= turn.overdue_at
+        return is_overdue and self._commands <= limits.commands
+
+
+async def _comes_first(begun: asyncio.Future[None], cancelled: asyncio.Event) -> bool:
+    """Wait for a turn or its cancellation, and return whether it was the turn."""
+    cancellation = asyncio.ensure_future(cancelled.wait())
+    both: list[asyncio.Future[Any]] = [begun, cancellation]
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        cancellation.cancel()
+    return begun.done()

@@ -14,7 +14,6 @@ from warren.rfc import idset
 
 _GPU_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 _GPU_ORDER_VARIABLE: Final = "CUDA_DEVICE_ORDER"
-_NO_GPUS: Final = "-1"
 
 
 def limit_name(number: int) -> str:
@@ -103,18 +102,13 @@ def _sets(info: ShellInfo, node: NodeCores, available: Sequence[int]) -> list[fr
 
 
 class Gpus(ShellPlugin):
-    """Sets which gpus the tasks may see: all of the job's, or each its share (`gpu-affinity`).
-
-    Those of a job without any see none: the node's are other jobs'.
-    """
+    """Sets which gpus the tasks may see: all of the job's, or each its share (`gpu-affinity`)."""
 
     async def init(self, shell: RunningShell) -> None:
-        if shell.info.options.gpu_affinity == "off":
+        if shell.info.options.gpu_affinity == "off" or not shell.info.gpus:
             return
-        shell.environment[_GPU_ORDER_VARIABLE] = "PCI_BUS_ID"
-        if not shell.info.gpus:
-            shell.environment[_GPU_VARIABLE] = _NO_GPUS
-        elif shell.info.options.gpu_affinity == "on":
+        shell.environment.setdefault(_GPU_ORDER_VARIABLE, "PCI_BUS_ID")
+        if shell.info.options.gpu_affinity == "on":
             shell.environment[_GPU_VARIABLE] = _comma_list(shell.info.gpus)
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:

@@ -91,7 +91,7 @@ class SignalBeforeExpiration(ShellPlugin):
         expiration = shell.info.expiration
         while (wait := expiration - seconds - shell.clock.now()) > 0:
             await asyncio.sleep(wait)
-            expiration = await _current_expiration(shell)
+            expiration = await _current_expiration(shell, expiration)
             if not expiration:
                 return
         if shell.info.rank == 0:
@@ -101,11 +101,14 @@ class SignalBeforeExpiration(ShellPlugin):
         shell.signal(signum)
 
 
-async def _current_expiration(shell: RunningShell) -> float:
-    """Return when the job's time is up, which may be another moment by now; 0 for never."""
-    with suppress(RpcError, TimeoutError):  # or the instance is away: it was that, as far as known
+async def _current_expiration(shell: RunningShell, known: float) -> float:
+    """Return when the job's time is up, which may be another moment by now; 0 for never.
+
+    Where the instance is away, it is the one that was `known` before.
+    """
+    with suppress(RpcError, TimeoutError):
         async with asyncio.timeout(_ANSWER_TIMEOUT):
             request = {"id": shell.info.job, "key": "R"}
             answer = await shell.handle.rpc("job-info.update-lookup", request)
         return float(answer["R"]["execution"].get("expiration") or 0.0)
-    return shell.info.expiration
+    return known

@@ -19,6 +19,7 @@ from warren.base.objects import Object
 from warren.kube.client import Unavailable
 from warren.kube.server.logs import Log, container_of
 from warren.kube.server.rest.requests import RequestError, flag, number_text
+from warren.kube.serving import has_next_request
 
 POLL_INTERVAL: Final = 0.25
 """Seconds after which it is looked for more that a container has printed, where it is followed."""
@@ -115,8 +116,8 @@ async def answer(
                     max_bytes = None if max_bytes is None else max_bytes - len(piece)
                     if max_bytes is not None and max_bytes <= 0:
                         break
-                elif request.transport is None:
-                    break  # the client is gone
+                elif request.transport is None or has_next_request(request):
+                    break  # the client is gone, or wants something else
                 else:
                     await asyncio.sleep(pause)
                 is_last = has_ended()
