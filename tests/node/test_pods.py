@@ -514,6 +514,9 @@ def test_what_is_kept_of_an_ended_pods_network_is_cut_off_before_another_has_its
             assert links() == 1
             await machine.start(plan(container("sleep 60")), "b")
             assert links() == 1
+            second = machine.pods.state("b")
+            assert second is not None
+            assert second.alive, second.error
         finally:
             os.close(kept)
 
