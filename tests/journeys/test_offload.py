@@ -253,7 +253,8 @@ def test_no_copy_is_made_for_another_token_or_out_of_what_is_the_jobs(cluster: C
     for job in (mine, other):
         cluster.wait_event(job, "clean")
         assert cluster.job(job)["result"] == Result.COMPLETED.bit
-    assert ask(own, "GET", "/list") == "401 unauthorized"  # the job is over
+    # The job is over, whether its Workflow is already gone or still goes.
+    assert ask(own, "GET", "/list")[:3] == "401"
 
 
 def test_a_job_that_could_get_no_copies_is_refused_with_the_reason(cluster: Cluster) -> None:
