@@ -44,15 +44,16 @@ def answered(
     now: float = NOW,
     gone: Sequence[str] = (),
 ) -> tuple[Object, float | None]:
-    """Return the manager when nothing is left to write, and after how long to look again."""
+    """Return the manager when nothing is left to write, and after how long to look again.
+
+    Requests are their own user's, or that of the letter before a dash.
+    """
     delay = None
     for _ in range(9):
         manager = read(obj, NnfPortManager)
-        asking = {each.requester.uid for each in manager.spec.allocations}
-        living = asking - {f"uid-{name}" for name in gone}
-        snapshot = PortSnapshot(
-            manager=manager, configuration=system, existing_workflows=living, now=now
-        )
+        names = {each.requester.name for each in manager.spec.allocations} - {*gone}
+        users = {f"uid-{name}": ord(name[0]) for name in names}
+        snapshot = PortSnapshot(manager=manager, configuration=system, users=users, now=now)
         writes, delay = ports.decide(snapshot)
         if not writes:
             return obj, delay
@@ -251,6 +252,30 @@ def test_a_request_that_waits_is_passed_by_a_smaller_one() -> None:
     assert given_out(found) == {"a": [5000, 5001], "c": [5002]}
     found, _ = answered(found, system, gone=["a"])
     assert given_out(found)["b"] == [5000, 5001]
+
+
+def test_the_user_with_the_fewest_ports_comes_first() -> None:
+    """One user's many containers would keep those of all others, though each asks for little."""
+    system = configuration("5000-5003", portsCooldownInSeconds=0)
+    many = [request(f"a-{number}") for number in range(6)]
+    found, _ = answered(raw(*many[:4]), system)
+    asked = {"spec": {"allocations": [*many, request("b"), request("c")]}}
+    found, _ = answered(merge_patch(found, asked), system, gone=["a-0", "a-1"])
+    assert given_out(found) == {"a-2": [5002], "a-3": [5003], "b": [5000], "c": [5001]}
+    found, _ = answered(found, system, gone=["a-2", "b", "c"])
+    assert given_out(found) == {"a-3": [5003], "a-4": [5000], "a-5": [5001]}
+
+
+def test_a_request_that_waits_is_not_passed_by_many_of_one_user() -> None:
+    system = configuration("5000-5003", portsCooldownInSeconds=0)
+    found, _ = answered(raw(*(request(f"a-{number}") for number in range(4))), system)
+    asked = [*found["spec"]["allocations"], request("b", 4), request("a-4"), request("c")]
+    found = merge_patch(found, {"spec": {"allocations": asked}})
+    # Another one's small request may pass; one more of the user for whom it waits may not.
+    found, _ = answered(found, system, gone=["a-0", "a-1"])
+    assert given_out(found) == {"a-2": [5002], "a-3": [5003], "c": [5000]}
+    found, _ = answered(found, system, gone=["a-2", "a-3", "c"])
+    assert given_out(found) == {"b": [5000, 5001, 5002, 5003]}
 
 
 def test_others_keep_theirs_when_one_gives_back() -> None:

@@ -38,7 +38,11 @@ class PortController:
         snapshot = PortSnapshot(
             manager=manager,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
-            existing_workflows={each["metadata"]["uid"] for each in workflows if each is not None},
+            users={
+                each["metadata"]["uid"]: each["spec"].get("userID", 0)
+                for each in workflows
+                if each is not None
+            },
             now=self._clock.now(),
         )
         writes, delay = ports.decide(snapshot)

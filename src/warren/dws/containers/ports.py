@@ -3,7 +3,8 @@
 A Workflow has the same ports on each of its rabbits (dws-spec section 12.6).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -170,8 +171,8 @@ class PortSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     manager: NnfPortManager
     configuration: SystemConfiguration | None
-    existing_workflows: Collection[str]
-    """The UIDs of the Workflows that ask, and are there."""
+    users: Mapping[str, int]
+    """The user of each Workflow that asks and is there, by the Workflow's UID."""
     now: float
 
 
@@ -184,7 +185,7 @@ def decide(snapshot: PortSnapshot) -> tuple[list[Write], float | None]:
         each
         for each in manager.spec.allocations
         if each.requester.kind != kinds.WORKFLOW.name
-        or each.requester.uid in snapshot.existing_workflows
+        or each.requester.uid in snapshot.users
     ]
     change = _remove_requests(manager, remaining)
     if change is not None:
@@ -251,25 +252,44 @@ def _unallocated_at(allocation: Allocation) -> float:
 def _new_allocations(
     snapshot: PortSnapshot, pool: Sequence[int] | None, current: Sequence[Allocation]
 ) -> Iterator[Allocation]:
-    """Answer requests without ports, in order; those for which others' ports will do, later.
+    """Answer requests without ports; those for which others' ports will do, later.
 
-    Smaller ones pass these, as with NNF: the ports may be those of jobs that run for days.
+    The user with the fewest ports comes first, then the oldest request. A request that waits may
+    wait for ports of jobs that run for days: smaller ones pass it, as with NNF, but only those of
+    users without ports, or one user's many small ones could keep it waiting for ever.
     """
-    served_uids = {each.requester.uid for each in current if each.requester is not None}
+    held_ports = Counter[int | None]()
+    served_uids = set()
+    for each in current:
+        if each.requester is not None:
+            served_uids.add(each.requester.uid)
+            held_ports[_user_of(each.requester, snapshot)] += len(each.ports)
     taken_ports = {port for each in current for port in each.ports}
     free_ports = [port for port in pool or () if port not in taken_ports]
-    for each in snapshot.manager.spec.allocations:
-        if each.requester.uid in served_uids:
-            continue
-        if pool is None or each.count < 1:
-            yield Allocation(status=INVALID, requester=each.requester)
-        elif each.count <= len(free_ports):
-            yield Allocation(
-                status=IN_USE, requester=each.requester, ports=tuple(free_ports[: each.count])
-            )
-            free_ports = free_ports[each.count :]
-        elif each.count > len(pool):
-            yield Allocation(status=INSUFFICIENT, requester=each.requester)
+    waiting = [
+        each for each in snapshot.manager.spec.allocations if each.requester.uid not in served_uids
+    ]
+    passed = False
+    while waiting:
+        request = min(waiting, key=lambda each: held_ports[_user_of(each.requester, snapshot)])
+        waiting.remove(request)
+        user = _user_of(request.requester, snapshot)
+        if pool is None or request.count < 1:
+            yield Allocation(status=INVALID, requester=request.requester)
+        elif request.count > len(pool):
+            yield Allocation(status=INSUFFICIENT, requester=request.requester)
+        elif request.count > len(free_ports):
+            passed = True
+        elif not passed or not held_ports[user]:
+            ports = tuple(free_ports[: request.count])
+            yield Allocation(status=IN_USE, requester=request.requester, ports=ports)
+            held_ports[user] += request.count
+            free_ports = free_ports[request.count :]
+
+
+def _user_of(requester: Requester, snapshot: PortSnapshot) -> int | None:
+    """Return the user who asks; None if it is no Workflow of a user's."""
+    return snapshot.users.get(requester.uid)
 
 
 def _report(manager: NnfPortManager, status: str, allocations: Iterable[Allocation]) -> list[Write]:
