@@ -224,6 +224,29 @@ def test_an_image_that_cannot_be_had_is_told_with_where_it_was_looked_for(
         find(images, "registry.example/site/index:1")
 
 
+def test_an_image_of_a_registry_with_a_port_is_fetched_once(
+    images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("skopeo") is None:
+        pytest.skip("skopeo is not installed")
+    layout(tmp_path / "registry", "1", {"it": "words"})
+    fetched: list[str] = []
+    run = commands.run
+
+    async def registry(argv: Sequence[str], *, seconds: float) -> str:
+        if argv[0] == "skopeo":
+            source = next(each for each in argv if each.startswith("docker://"))
+            fetched.append(source)
+            argv = [f"oci:{tmp_path}/registry:1" if each == source else each for each in argv]
+        return await run(argv, seconds=seconds)
+
+    monkeypatch.setattr(commands, "run", registry)
+    for _ in range(2):
+        found = find(images, "registry.example:5000/site/index:1")
+        assert (Path(found.root) / "it").read_text() == "words"
+    assert fetched == ["docker://registry.example:5000/site/index:1"]
+
+
 NOT_WHOLE = {
     "no manifests": '{"schemaVersion": 2, "manifests": null}',
     "another form": '{"manifests": {"1": []}}',

@@ -101,7 +101,9 @@ class Images:
         library_layout = self._library / name
         if await in_thread(_has_tag, library_layout, tag):
             return library_layout
-        fetched_layout = self._directory / "fetched" / name
+        # skopeo and umoci end a path at its first colon: that of a registry's port becomes another
+        # character, which no name has.
+        fetched_layout = self._directory / "fetched" / name.replace(":", "%")
         if await in_thread(_has_tag, fetched_layout, tag):
             return fetched_layout
         async with self._fetch_locks.setdefault(name, asyncio.Lock()), self._slots:
