@@ -103,6 +103,14 @@ def test_nodes_that_look_alike_in_what_is_shown_share_a_line(
     assert done.output.splitlines() == lines
 
 
+def test_rows_are_sorted_as_a_format_says(ask: Any) -> None:
+    """Fields to sort by tell nodes apart, as those that are shown do."""
+    by_number = ask("list", "-n", "-o", "sort:-nnodes {state} {nnodes}")
+    assert cells(by_number) == [["down", "3"], ["allocated", "2"], ["free", "1"]]
+    by_state = ask("list", "-n", "-o", "sort:state {nodelist}")
+    assert cells(by_state) == [["n[0-1]"], ["n[1-3]"], ["n0"]]
+
+
 @pytest.mark.parametrize("command", ["list", "status"])
 def test_the_names_of_nodes_alone_are_a_line(ask: Any, command: str) -> None:
     assert ask(command, "-no", "{nodelist}").output == "n[0-3]\n"

@@ -10,7 +10,7 @@ from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, json_option, print_json, statedir_option
 from warren.cli.events import FORMATS, TIME_FORMATS, EventWriter
 from warren.cli.lazy import Group
-from warren.cli.outputformat import Format
+from warren.cli.outputformat import Format, sort_rows
 from warren.daemons.statedir import StateDir
 from warren.rfc import hostlist, idset, resource_set
 from warren.rfc.eventlog import Event
@@ -479,7 +479,8 @@ def _print(record: Any, form: Format, *, header: bool) -> None:
     if not isinstance(record, list):
         print_json(record)
         return
-    for line in form.lines([row.__getitem__ for row in record], header=header):
+    rows = sort_rows([row.__getitem__ for row in record], form.order)
+    for line in form.lines(rows, header=header):
         click.echo(line)
 
 
