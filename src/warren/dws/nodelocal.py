@@ -42,7 +42,7 @@ def allocation_numbers(nodes: Iterable[str], wiring: Mapping[str, str]) -> dict[
     return number_by_node
 
 
-def allocations_for(
+def allocation_numbers_by_rabbit(
     nodes: Iterable[str], wiring: Mapping[str, str], positions: Mapping[str, int]
 ) -> dict[str, list[int]]:
     """Return the numbers of the allocations that are for some compute nodes, by rabbit.

@@ -232,7 +232,7 @@ def _allocation_numbers_of_clients(
     nodes = [compute.name for compute in snapshot.computes.data if compute.name not in lost]
     wiring = snapshot.configuration.rabbits_of_computes()
     positions = nodelocal.positions(snapshot.configuration)
-    numbers_by_rabbit = nodelocal.allocations_for(nodes, wiring, positions)
+    numbers_by_rabbit = nodelocal.allocation_numbers_by_rabbit(nodes, wiring, positions)
     _check_same_allocations(snapshot, {node: (wiring[node], positions[node]) for node in nodes})
     return numbers_by_rabbit
 

@@ -196,15 +196,15 @@ def raw_volumes(rabbits: Iterable[Storage]) -> RawVolumes:
     return min(all_offered, key=[RawVolumes.NONE, RawVolumes.FOR_ROOT, RawVolumes.FOR_USERS].index)
 
 
-def _metadata_patch(node: Meta, storage: Meta, lost: Mapping[str, LostLink]) -> Object:
+def _metadata_patch(node_meta: Meta, storage_meta: Meta, lost: Mapping[str, LostLink]) -> Object:
     """Return what a Storage is to carry of what its nodes say, where it does not do so yet."""
     patch: dict[str, Any] = {}
     raw_volumes_offered, unsupported_text = (
-        _raw_volumes(node),
-        node.annotations.get(labels.UNSUPPORTED_TYPES),
+        _raw_volumes(node_meta),
+        node_meta.annotations.get(labels.UNSUPPORTED_TYPES),
     )
     changed_labels: dict[str, str | None] = {}
-    if raw_volumes_offered != _raw_volumes(storage):
+    if raw_volumes_offered != _raw_volumes(storage_meta):
         changed_labels[labels.RAW_VOLUMES] = raw_volumes_offered
     supported_labels = {
         f"{labels.SUPPORTED_TYPE_PREFIX}{fs_type}": "true"
@@ -212,7 +212,7 @@ def _metadata_patch(node: Meta, storage: Meta, lost: Mapping[str, LostLink]) -> 
     }
     known_labels = {
         key: each
-        for key, each in storage.labels.items()
+        for key, each in storage_meta.labels.items()
         if key.startswith(labels.SUPPORTED_TYPE_PREFIX)
     }
     changed_labels |= {key: None for key in known_labels if key not in supported_labels}
@@ -228,7 +228,7 @@ def _metadata_patch(node: Meta, storage: Meta, lost: Mapping[str, LostLink]) -> 
     changed_annotations = {
         key: each
         for key, each in wanted_annotations.items()
-        if each != storage.annotations.get(key)
+        if each != storage_meta.annotations.get(key)
     }
     if changed_annotations:
         patch["annotations"] = changed_annotations

@@ -61,7 +61,7 @@ def choose(name: str | None, profiles: Sequence[NnfStorageProfile]) -> NnfStorag
 # The pinned copy
 
 
-def pinned_copy(source: Object, owner: Kind, meta: Meta, carried: Mapping[str, str]) -> Object:
+def pinned_copy(source: Object, owner_kind: Kind, meta: Meta, carried: Mapping[str, str]) -> Object:
     """Copy a profile for an owner, whose name and namespace the copy has.
 
     Everything that it says is in the copy, whether it is known here or not. `carried` are
@@ -71,31 +71,31 @@ def pinned_copy(source: Object, owner: Kind, meta: Meta, carried: Mapping[str, s
         "metadata": {
             "name": meta.name,
             "namespace": meta.namespace,
-            "labels": {**carried, **labels.of_owner(owner, meta)},
-            "ownerReferences": labels.owner_references(owner, meta),
+            "labels": {**carried, **labels.of_owner(owner_kind, meta)},
+            "ownerReferences": labels.owner_references(owner_kind, meta),
         },
         "data": {**source["data"], "default": False, "pinned": True},
     }
 
 
-def pinned_profile_key(storage: Meta) -> Key | None:
+def pinned_profile_key(storage_meta: Meta) -> Key | None:
     """Return which profile was pinned for a storage; None if none was."""
-    carried = storage.labels
+    carried = storage_meta.labels
     if labels.PINNED_PROFILE_NAME not in carried:
         return None
-    namespace = carried.get(labels.PINNED_PROFILE_NAMESPACE, storage.namespace)
+    namespace = carried.get(labels.PINNED_PROFILE_NAMESPACE, storage_meta.namespace)
     return Key(namespace, carried[labels.PINNED_PROFILE_NAME])
 
 
-def check_copy(obj: Object, owner: Kind, meta: Meta) -> None:
+def check_copy(obj: Object, owner_kind: Kind, meta: Meta) -> None:
     """Raise the Fault of a profile that has the place of an owner's copy and is none."""
-    if labels.is_owner(owner, meta, obj["metadata"].get("labels") or {}):
+    if labels.is_owner(owner_kind, meta, obj["metadata"].get("labels") or {}):
         return
     name = f"NnfStorageProfile {meta.namespace}/{meta.name}"
-    is_older = labels.owner_of(obj) == (f"{owner.name} {meta.namespace}/{meta.name}",)
+    is_older = labels.owner_of(obj) == (f"{owner_kind.name} {meta.namespace}/{meta.name}",)
     if is_older:
-        raise Fault(f"{name} is of an earlier {owner.name} and about to go", severity="Minor")
-    raise Fault(f"{name} is in the way of the copy for {owner.name} {meta.name}: remove it")
+        raise Fault(f"{name} is of an earlier {owner_kind.name} and about to go", severity="Minor")
+    raise Fault(f"{name} is in the way of the copy for {owner_kind.name} {meta.name}: remove it")
 
 
 # Values

@@ -294,7 +294,7 @@ def _computes(snapshot: SystemStorageSnapshot, wanted_layout: Layout) -> list[st
     whose allocations are not shared, after they have been made.
     """
     existing, configuration = _existing_counts(snapshot.storage), snapshot.configuration
-    wired = configuration.wiring() if configuration is not None else {}
+    wired = configuration.rabbits_of_all_computes() if configuration is not None else {}
     listed = [each.name for each in snapshot.computes.data] if snapshot.computes else []
     remaining = [name for name in listed if wired.get(name) in existing]
     new = [

@@ -199,7 +199,7 @@ def _allocations_to_copy(
     if not data and access is not None and not names_clients(access):
         return None
     nodes = [node.name for node in data if node.name not in lost]
-    return nodelocal.allocations_for(nodes, wiring, snapshot.positions)
+    return nodelocal.allocation_numbers_by_rabbit(nodes, wiring, snapshot.positions)
 
 
 def _move(
