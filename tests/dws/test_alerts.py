@@ -73,5 +73,5 @@ def test_objects_are_found_by_rabbit_and_by_node() -> None:
     assert set(alerts.nodes_of({"data": [{"name": "n0"}, {"name": "n1"}]})) == {"n0", "n1"}
     assert alerts.nodes_of({"data": {"nodes": {}}}) == alerts.nodes_of({}) == ()
     links = {"status": {"access": {"computes": [{"name": "n0", "status": "Ready"}]}}}
-    assert list(alerts.links_of(links)) == ["n0"]
-    assert list(alerts.links_of({"status": {}})) == list(alerts.links_of({})) == []
+    assert list(alerts.linked_nodes_of(links)) == ["n0"]
+    assert list(alerts.linked_nodes_of({"status": {}})) == list(alerts.linked_nodes_of({})) == []

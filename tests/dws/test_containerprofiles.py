@@ -68,8 +68,11 @@ def test_the_profile_of_the_container_rfc_is_read() -> None:
     found = decode(yaml.safe_load(RFC))
     assert found.data.post_run_timeout_seconds == 300
     assert found.data.retry_limit == 0
-    fast, kept = found.storages.values()
-    assert [*found.storages] == ["DW_JOB_foo_local_storage", "DW_PERSISTENT_foo_persistent_storage"]
+    fast, kept = found.storage_by_argument.values()
+    assert [*found.storage_by_argument] == [
+        "DW_JOB_foo_local_storage",
+        "DW_PERSISTENT_foo_persistent_storage",
+    ]
     assert (fast.container_path, fast.minimum_capacity, fast.optional) == (
         "/foo/local",
         "1TiB",

@@ -82,7 +82,7 @@ def application(profile: Object = FOO, **more: Any) -> Application:
             path=f"/mnt/nnf/uid-wf-{index}",
             allocation_numbers={"n0": 0, "n1": 1, "n2": 0},
         )
-        for index, need in enumerate(containerprofiles.decode(profile).storages.values())
+        for index, need in enumerate(containerprofiles.decode(profile).storage_by_argument.values())
         if not need.optional
     ]
     about = {

@@ -389,4 +389,4 @@ def test_a_share_of_just_the_least_size_is_one_for_each_node() -> None:
 
 
 def test_the_storage_is_made_as_it_was_assigned() -> None:
-    assert nnfstorage.volume_name(share("r0"), 3) == ("r0", "uid-default-wf-0-xfs-0-3")
+    assert nnfstorage.volume_group_and_name(share("r0"), 3) == ("r0", "uid-default-wf-0-xfs-0-3")

@@ -125,12 +125,12 @@ def test_each_node_has_a_part_of_its_own_whichever_nodes_are_asked_for(
     shape: list[int], data: st.DataObject
 ) -> None:
     configuration = system(*shape)
-    wiring, places = configuration.wiring(), nodelocal.positions(configuration)
+    wiring, places = configuration.rabbits_of_all_computes(), nodelocal.positions(configuration)
     nodes = data.draw(st.permutations([*wiring]))
     cut = data.draw(st.integers(0, len(nodes)))
 
     def parts(some: list[str]) -> set[tuple[str, int]]:
-        found = nodelocal.allocations_for([*some, *some[:1]], wiring, places)
+        found = nodelocal.allocation_numbers_by_rabbit([*some, *some[:1]], wiring, places)
         assert all(numbers == sorted(numbers) for numbers in found.values())
         return {(rabbit, number) for rabbit, numbers in found.items() for number in numbers}
 
@@ -145,7 +145,7 @@ def test_each_node_has_a_part_of_its_own_whichever_nodes_are_asked_for(
 @pytest.mark.parametrize("wiring", [{}, {"n0": ""}])
 def test_a_node_that_is_wired_to_no_rabbit_has_no_part(wiring: dict[str, str]) -> None:
     with pytest.raises(Fault, match="compute node n0 is wired to no rabbit"):
-        nodelocal.allocations_for(["n0"], wiring, {})
+        nodelocal.allocation_numbers_by_rabbit(["n0"], wiring, {})
 
 
 def test_a_rabbits_allocations_are_those_of_its_nodes_in_the_order_of_the_job() -> None:

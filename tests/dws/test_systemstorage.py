@@ -303,9 +303,9 @@ def test_every_compute_node_has_an_allocation_on_its_own_rabbit(
     wired = {name: [f"{name}-{i}" for i in range(count)] for name, count in systems.items()}
     obj = raw(computesTarget=target, shared=shared, excludeRabbits=sorted(left_out))
     places = systemstorage.layout(seen(obj, configuration=configuration(wired)))
-    assert not left_out & places.counts.keys()
-    own = list(places.computes.values())
+    assert not left_out & places.count_by_rabbit.keys()
+    own = list(places.rabbit_by_compute.values())
     for rabbit in own:
-        assert places.counts[rabbit] == (1 if shared else own.count(rabbit))
+        assert places.count_by_rabbit[rabbit] == (1 if shared else own.count(rabbit))
     if not shared:
-        assert sum(places.counts.values()) == len(own)
+        assert sum(places.count_by_rabbit.values()) == len(own)

@@ -23,14 +23,14 @@ GFS2 = JOBDW.replace("xfs", "gfs2")
 INSTANCES = {
     each.name: each
     for each in (
-        InstanceFacts(name="mine", file_system="xfs", userid=7),
-        InstanceFacts(name="bare", file_system="raw", userid=7),
-        InstanceFacts(name="gone", file_system="xfs", userid=7, deleting=True),
-        InstanceFacts(name="soon", file_system="xfs", userid=7, is_usable=False),
-        InstanceFacts(name="brief", file_system="xfs", userid=7, expires=60.0),
-        InstanceFacts(name="busy", file_system="xfs", userid=7, in_use=True),
-        InstanceFacts(name="theirs", file_system="xfs", userid=8),
-        InstanceFacts(name="open", file_system="xfs", userid=8, sharing=Sharing(everyone=True)),
+        InstanceFacts(name="mine", fs_type="xfs", userid=7),
+        InstanceFacts(name="bare", fs_type="raw", userid=7),
+        InstanceFacts(name="gone", fs_type="xfs", userid=7, deleting=True),
+        InstanceFacts(name="soon", fs_type="xfs", userid=7, is_usable=False),
+        InstanceFacts(name="brief", fs_type="xfs", userid=7, expires=60.0),
+        InstanceFacts(name="busy", fs_type="xfs", userid=7, in_use=True),
+        InstanceFacts(name="theirs", fs_type="xfs", userid=8),
+        InstanceFacts(name="open", fs_type="xfs", userid=8, sharing=Sharing(everyone=True)),
     )
 }
 
@@ -55,7 +55,7 @@ def told(*directives: str, known: Facts | None = None) -> list[tuple[int, str, s
 
 CONTAINER = facts(runs_containers=True, supported_types=("gfs2", "xfs", "raw"))
 USE = "#DW container name=ab profile=cd"
-FAR = InstanceFacts(name="far", file_system="gfs2", userid=7)
+FAR = InstanceFacts(name="far", fs_type="gfs2", userid=7)
 OFFLOAD = facts(has_offload=True, runs_containers=True, supported_types=("gfs2", "xfs", "raw"))
 
 
@@ -137,7 +137,7 @@ OFFLOAD = facts(has_offload=True, runs_containers=True, supported_types=("gfs2",
         (
             ["#DW create_persistent type=xfs capacity=2GiB name=mine"],
             facts(instances={"mine": InstanceFacts(
-                name="mine", file_system="xfs", userid=7,
+                name="mine", fs_type="xfs", userid=7,
                 directive="#DW create_persistent type=xfs capacity=1GiB name=mine")}), 0, "mine",
             "The persistent storage 'mine' exists, and was made by '#DW create_persistent "
             "type=xfs capacity=1GiB name=mine'. Choose another name, or destroy it first.",
@@ -339,7 +339,7 @@ def test_an_instance_is_read_from_its_object() -> None:
     }
     assert instance_facts(obj) == InstanceFacts(
         name="keep",
-        file_system="xfs",
+        fs_type="xfs",
         userid=5,
         sharing=Sharing(everyone=True),
         is_usable=False,
@@ -350,7 +350,7 @@ def test_an_instance_is_read_from_its_object() -> None:
         "metadata": {"name": "a"},
         "spec": {"fsType": "raw", "userID": 5, "state": "Active"},
     }
-    unmade = InstanceFacts(name="a", file_system="raw", userid=5, is_usable=False)
+    unmade = InstanceFacts(name="a", fs_type="raw", userid=5, is_usable=False)
     assert instance_facts(plain) == unmade
     plain["status"] = {"state": "Degraded"}
     assert instance_facts(plain) == replace(unmade, is_usable=True)
@@ -399,7 +399,7 @@ def test_what_the_real_driver_refuses_in_proposal_is_refused_here() -> None:
             continue
         if name.endswith(_DAEMONS):
             continue
-        theirs = InstanceFacts(name="per-gfs2", file_system="gfs2", userid=8)
+        theirs = InstanceFacts(name="per-gfs2", fs_type="gfs2", userid=8)
         known = facts(
             file_systems=[lustre("global0", "/lus/global0")],
             supported_types=("raw", "xfs", "gfs2", "lustre"),

@@ -69,7 +69,9 @@ class Rabbit:
             userid=0,
             groupid=0,
             commands=storageprofiles.lustre_commands(None, kind, {"$JOBID": "f7"}),
-            target=Target(kind=kind, index=index, file_system="aaaaaaaa", mgs="10.0.0.9@tcp"),
+            target=Target(
+                kind=kind, index=index, file_system_name="aaaaaaaa", mgs_address="10.0.0.9@tcp"
+            ),
         )
 
     def make(self, volume: Volume | None = None) -> None:

@@ -20,7 +20,7 @@ from warren.dws.node import Copy, LustreMount, NodeTrouble, Progress, RawVolumes
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeStorage
 from warren.dws.persistent.sharing import Sharing
-from warren.dws.storage.nnfstorage import volume_name
+from warren.dws.storage.nnfstorage import volume_group_and_name
 from warren.instance import keys
 from warren.instance.jobs.manager import InactiveJob
 from warren.instance.simulated import TaskBehavior
@@ -170,9 +170,11 @@ class Soak:
             read(each, NnfNodeStorage)
             for each in control.api.store.objects_of(kinds.NNF_NODE_STORAGE)
         ]
-        recorded = {volume_name(each, n) for each in shares for n in range(each.spec.count)}
+        recorded = {
+            volume_group_and_name(each, n) for each in shares for n in range(each.spec.count)
+        }
         ready = [each for each in shares if each.status.ready and not each.metadata.deleting]
-        made = {volume_name(each, n) for each in ready for n in range(each.spec.count)}
+        made = {volume_group_and_name(each, n) for each in ready for n in range(each.spec.count)}
         there = {place for flash in self._world.flash.values() for place in flash.volumes}
         assert made <= there <= recorded
 

@@ -448,7 +448,7 @@ class Conductor:
     async def _act(self, job: Job, actions: Sequence[Action]) -> float | None:
         """Do what was decided, in order; return the seconds after which to look again."""
         delay = None
-        for action in jobactions.merge_notes(actions):
+        for action in jobactions.merge_kept_values(actions):
             match action:
                 case Create() | Change() | Remove():
                     await perform(self._client, [action])
@@ -546,7 +546,7 @@ class Conductor:
         servers, computes = self.informers.of(kinds.SERVERS), self.informers.of(kinds.COMPUTES)
         for each in servers.by_index("rabbit", obj["metadata"]["name"]):
             self._dependent_changed(kinds.SERVERS, None, each)
-        for node in alerts.links_of(obj):
+        for node in alerts.linked_nodes_of(obj):
             for each in computes.by_index("compute", node):
                 self._dependent_changed(kinds.COMPUTES, None, each)
 

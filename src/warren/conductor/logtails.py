@@ -26,7 +26,7 @@ class LogTails:
 
     async def text(self, logs: Sequence[LogRef]) -> str:
         """Return what is kept of some logs: of one that cannot be read, why not."""
-        max_characters = podsummary.characters_of_each(logs)
+        max_characters = podsummary.max_characters_of_each(logs)
         deadline = asyncio.get_running_loop().time() + self._seconds
         slots = asyncio.Semaphore(_MAX_CONCURRENT_READS)
 

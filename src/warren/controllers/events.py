@@ -83,9 +83,10 @@ def _may_have_events(workflow: Object) -> bool:
     """Return whether there may be Events of a Workflow: most live and die without any."""
     status = (workflow.get("status") or {}).get("status")
     annotations = workflow["metadata"].get("annotations") or {}
-    return status in kubeevents.TROUBLE or not {labels.ABORTED, labels.LOST_NODES}.isdisjoint(
-        annotations
-    )
+    return status in kubeevents.TROUBLE_STATUSES or not {
+        labels.ABORTED,
+        labels.LOST_NODES,
+    }.isdisjoint(annotations)
 
 
 def _contents(plural: str, raw: Object) -> tuple[Kind, Meta, frozenset[EventContent]]:

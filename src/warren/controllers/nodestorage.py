@@ -14,7 +14,7 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.dws.objects.storages import NnfNode
 from warren.dws.rabbits import rabbitstorages
-from warren.dws.storage.nnfstorage import health, volume_name, volume_size
+from warren.dws.storage.nnfstorage import health, volume_group_and_name, volume_size
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -183,7 +183,7 @@ class NodeStorageReconciler:
         try:
             commands = _commands(current)
             for number in range(current.spec.count):
-                await self._machine.release(*volume_name(current, number), commands)
+                await self._machine.release(*volume_group_and_name(current, number), commands)
         except NodeTrouble as trouble:
             await self._report(current, trouble)
             raise
@@ -294,7 +294,7 @@ def _commands(share: NnfNodeStorage) -> ProfileCommands:
 
 
 def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: int) -> Volume:
-    group, name = volume_name(share, number)
+    group, name = volume_group_and_name(share, number)
     targets = share.spec.lustre_storage
     return Volume(
         group=group,
@@ -309,8 +309,8 @@ def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: in
         else Target(
             kind=targets.target_type,
             index=targets.start_index + number,
-            file_system=targets.file_system_name,
-            mgs=targets.mgs_address,
+            file_system_name=targets.file_system_name,
+            mgs_address=targets.mgs_address,
             back_fs=targets.back_fs,
         ),
     )

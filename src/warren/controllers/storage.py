@@ -233,7 +233,7 @@ class StorageController:
         raw = self._servers.get(current.metadata.key)
         if raw is None or current.metadata.deleting:
             return []
-        sets = {key.name: label for key, label in nnfstorage.node_storage_keys(current).items()}
+        sets = {key.name: label for key, label in nnfstorage.set_label_by_share(current).items()}
         now = self._clock.now()
         change = servers.report(read(raw, Servers), node_storages, sets, now)
         return [] if change is None else [change]

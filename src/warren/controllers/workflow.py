@@ -199,7 +199,9 @@ class WorkflowController:
         if raw is not self._configuration:
             self._configuration = raw
             configuration = read(raw, SystemConfiguration) if raw else None
-            self._rabbits_of_computes = configuration.wiring() if configuration else None
+            self._rabbits_of_computes = (
+                configuration.rabbits_of_all_computes() if configuration else None
+            )
             self._positions = nodelocal.positions(configuration) if configuration else {}
             self._offload_service = copyservice.of_configuration(raw)
         return self._rabbits_of_computes

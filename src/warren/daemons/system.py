@@ -25,7 +25,7 @@ INDEXES = {
     "holder": locks.holders_of,
     "profiles": storageprofiles.choices_of,
     "pooled": lustrestorage.index_pooled,
-    "mgt": lustrestorage.mgt_of,
+    "mgt": lustrestorage.addresses_and_claimants_of,
     "system profile": systemstorage.profile_of,
     "in error": reports.in_error,
     "supported type": rabbitstorages.supported_types_of,

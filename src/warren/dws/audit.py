@@ -18,7 +18,7 @@ from warren.dws.objects.assignments import Computes
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.dws.objects.workflows import Workflow
-from warren.dws.storage.nnfstorage import volume_name, volume_size
+from warren.dws.storage.nnfstorage import volume_group_and_name, volume_size
 from warren.rfc import hostlist
 
 OWNERS = (kinds.WORKFLOW, kinds.PERSISTENT_INSTANCE, kinds.SYSTEM_STORAGE, kinds.STORAGE)
@@ -93,12 +93,14 @@ class PendingRemoval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def orphans(
-    on_nodes: NodeInventory, objects: Mapping[Kind, Sequence[Object]], active: Collection[str]
+    on_nodes: NodeInventory,
+    objects: Mapping[Kind, Sequence[Object]],
+    active_job_ids: Collection[str],
 ) -> list[Finding]:
     """Return all that nothing owns: objects come in the order in which they are to be removed.
 
-    `objects` are all of `OWNERS` and all of `DEPENDENTS`; `active` the ids of the jobs
-    that are not over.
+    `objects` are all of `OWNERS` and all of `DEPENDENTS`; `active_job_ids` those of the
+    jobs that are not over.
     """
     findings = [
         Finding(
@@ -108,7 +110,7 @@ def orphans(
             why=f"its job {job} is over",
         )
         for process, job in sorted(on_nodes.processes.items())
-        if job not in active
+        if job not in active_job_ids
     ]
     workflow_uids = {each["metadata"]["uid"] for each in objects[kinds.WORKFLOW]}
     instance_keys = {str(key_of(each)) for each in objects[kinds.PERSISTENT_INSTANCE]}
@@ -170,7 +172,7 @@ def unrequested_resources(
         for rabbit, device in sorted(on_nodes.devices)
     ]
     requested_volumes = {
-        volume_name(share, number)
+        volume_group_and_name(share, number)
         for share in (
             read(each, NnfNodeStorage) for each in objects.get(kinds.NNF_NODE_STORAGE, ())
         )
@@ -191,7 +193,7 @@ def pending_removal(objects: Mapping[Kind, Sequence[Object]]) -> PendingRemoval:
     mounts = [read(each, ClientMount) for each in objects[kinds.CLIENT_MOUNT]]
     return PendingRemoval(
         volumes={
-            volume_name(share, number): share.spec.user_id
+            volume_group_and_name(share, number): share.spec.user_id
             for share in shares
             if share.metadata.deleting
             for number in range(share.spec.count)
@@ -236,7 +238,9 @@ def overdue_volumes(objects: Mapping[Kind, Sequence[Object]]) -> list[OverdueVol
         overdue.append(
             OverdueVolumes(
                 rabbit=share.metadata.namespace,
-                names=[volume_name(share, number)[1] for number in range(share.spec.count)],
+                names=[
+                    volume_group_and_name(share, number)[1] for number in range(share.spec.count)
+                ],
                 size=volume_size(
                     share, read(block_storage, NnfNodeBlockStorage) if block_storage else None, 0
                 ),

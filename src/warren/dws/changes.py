@@ -1,7 +1,7 @@
 """Which changes of an object a controller, or the conductor, has something to decide on.
 
-Of what the decision does not look at, no change counts. What is said here of changes by
-others; what a reconcile has written itself its `Reconciler` knows (ADR 095).
+A change of what the decision does not look at does not count. All of this is about changes by
+others: those that a reconcile has made itself are known to its `Reconciler` (ADR 095).
 """
 
 from warren.base.objects import Kind, Object

@@ -14,7 +14,7 @@ from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
 from warren.rfc import hostlist
 
-TROUBLE: Final = ("Error", "TransientCondition")
+TROUBLE_STATUSES: Final = ("Error", "TransientCondition")
 """The statuses of a Workflow that are told."""
 
 _MAX_MESSAGE_LENGTH: Final = 1024
@@ -33,7 +33,7 @@ class EventContent(msgspec.Struct, frozen=True):
 def of_workflow(workflow: Workflow) -> frozenset[EventContent]:
     """Return the trouble that a Workflow has."""
     status, contents = workflow.status, set[EventContent]()
-    if status.status in TROUBLE:
+    if status.status in TROUBLE_STATUSES:
         contents.add(EventContent(status.status, f"{status.state}: {status.message}"))
     if labels.ABORTED in workflow.metadata.annotations:
         why = "its job was let go before it: what has it mounted or holds flash is out of service"

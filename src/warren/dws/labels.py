@@ -1,4 +1,7 @@
-"""Labels, finalizers and owner references: how objects of one Workflow find each other."""
+"""Labels, annotations, finalizers and owner references, by which objects find each other.
+
+Of a name that is an annotation's, and no label's, it is said what it annotates.
+"""
 
 import re
 from collections.abc import Mapping
@@ -57,7 +60,7 @@ ENDED_AT: Final = "warren.cluster/ended-at"
 """Annotates a Workflow in DataOut with the moment at which its PostRun began."""
 ABORTED: Final = "warren.cluster/aborted"
 """Annotates the Workflow of a job that was let go before its storage with when that was dealt with
-(`dws.abort`)."""
+(`dws.jobs.abort`)."""
 ABORTED_NODES: Final = "warren.cluster/aborted-nodes"
 """Annotates it with the job's compute nodes, some of which were drained for it."""
 INSTANCE: Final = "warren.cluster/instance"
@@ -131,7 +134,7 @@ def of_workflow(workflow: Workflow, index: int | None = None) -> dict[str, str]:
 def is_of_another_instance(carried: Mapping[str, str], instance: str) -> bool:
     """Return whether a Workflow is marked as that of another instance's job, by its labels.
 
-    One without a mark is of ours: those from before there were marks are, and admins take marks
+    One without a mark is ours: it was made before there were marks, or an admin has taken the mark
     away.
     """
     return carried.get(INSTANCE, instance) != instance
@@ -205,7 +208,7 @@ def owner_keys(obj: Object) -> tuple[Key, ...]:
 
 
 def persistent_instance_of(obj: Object) -> tuple[str, ...]:
-    """Return which persistent storage an object is part of, `namespace/name`, if of any."""
+    """Index objects by the persistent storage that they are part of: `namespace/name`."""
     labels = obj["metadata"].get("labels") or {}
     if PERSISTENT_NAME not in labels:
         return ()

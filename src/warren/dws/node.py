@@ -74,10 +74,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """`mgt`, `mdt`, `mgtmdt` or `ost`."""
     index: int
-    file_system: str
-    """Its name; none of an MGT alone."""
-    mgs: str
-    """The LNet address of its MGS."""
+    file_system_name: str
+    """None of an MGT alone."""
+    mgs_address: str
+    """Where LNet finds its MGS."""
     back_fs: str = "zfs"
 
 

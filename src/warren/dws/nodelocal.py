@@ -42,7 +42,7 @@ def allocation_numbers(nodes: Iterable[str], wiring: Mapping[str, str]) -> dict[
     return number_by_node
 
 
-def allocations_for(
+def allocation_numbers_by_rabbit(
     nodes: Iterable[str], wiring: Mapping[str, str], positions: Mapping[str, int]
 ) -> dict[str, list[int]]:
     """Return the numbers of the allocations that are for some compute nodes, by rabbit.
@@ -62,8 +62,8 @@ def allocations_for(
 def nodes_of(servers_set: ServersSet, configuration: SystemConfiguration) -> list[str]:
     """Return the compute nodes that the allocations of a set are for, in order."""
     counts: dict[str, int] = {}
-    for share in servers_set.storage:
-        counts[share.name] = counts.get(share.name, 0) + share.allocation_count
+    for server in servers_set.storage:
+        counts[server.name] = counts.get(server.name, 0) + server.allocation_count
     return [
         compute.name
         for rabbit in configuration.spec.storage_nodes

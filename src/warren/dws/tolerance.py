@@ -30,17 +30,17 @@ def nodes_without_storage(
 
 
 def _rabbits_not_ready(servers: Servers) -> set[str]:
-    ready_shares = {
+    ready_sets_and_rabbits = {
         (allocation_set.get("label"), rabbit)
         for allocation_set in servers.status.allocation_sets
-        for rabbit, share in allocation_set.get("storage", {}).items()
-        if share.get("ready")
+        for rabbit, entry in allocation_set.get("storage", {}).items()
+        if entry.get("ready")
     }
     return {
-        share.name
+        server.name
         for each in servers.spec.allocation_sets
-        for share in each.storage
-        if (each.label, share.name) not in ready_shares
+        for server in each.storage
+        if (each.label, server.name) not in ready_sets_and_rabbits
     }
 
 

@@ -56,8 +56,8 @@ def target_variables(
         "$TARGET_NAME": f"{target.kind}{target.index}",
         "$ZVOL_NAME": f"{pool}/{target.kind}{target.index}",
         "$BACKFS": target.back_fs,
-        "$FS_NAME": target.file_system,
-        "$MGS_NID": target.mgs,
+        "$FS_NAME": target.file_system_name,
+        "$MGS_NID": target.mgs_address,
         "$INDEX": str(target.index),
         "$MOUNT_PATH": mount_point,
     }

@@ -23,7 +23,7 @@ from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.storage import locks, lustre, storageprofiles
-from warren.dws.storage.nnfstorage import commands_of, node_storage_keys, volume_name
+from warren.dws.storage.nnfstorage import commands_of, set_label_by_share, volume_group_and_name
 
 
 def mount_name(access: Key) -> str:
@@ -145,7 +145,7 @@ def _check_complete(snapshot: AccessSnapshot) -> None:
     some may be seen only after it, and half of the storage would be mounted.
     """
     present = {node_storage.metadata.key for node_storage in snapshot.node_storages}
-    if snapshot.storage is None or not node_storage_keys(snapshot.storage).keys() <= present:
+    if snapshot.storage is None or not set_label_by_share(snapshot.storage).keys() <= present:
         raise Fault("not all of the storage is there yet", severity="Minor")
     needs_computes = snapshot.access.spec.target != "all" or names_clients(snapshot.access)
     if needs_computes and not (snapshot.computes and snapshot.computes.data):
@@ -232,7 +232,7 @@ def _allocation_numbers_of_clients(
     nodes = [compute.name for compute in snapshot.computes.data if compute.name not in lost]
     wiring = snapshot.configuration.rabbits_of_computes()
     positions = nodelocal.positions(snapshot.configuration)
-    numbers_by_rabbit = nodelocal.allocations_for(nodes, wiring, positions)
+    numbers_by_rabbit = nodelocal.allocation_numbers_by_rabbit(nodes, wiring, positions)
     _check_same_allocations(snapshot, {node: (wiring[node], positions[node]) for node in nodes})
     return numbers_by_rabbit
 
@@ -253,7 +253,9 @@ def _check_same_allocations(
     for node, mount in snapshot.compute_mounts.items():
         if node not in allocations_by_node:
             continue
-        own_volume = volume_name(*_allocation(allocations, *allocations_by_node[node], node))
+        own_volume = volume_group_and_name(
+            *_allocation(allocations, *allocations_by_node[node], node)
+        )
         devices = (each.device.lvm for each in mount.spec.mounts)
         if any(each and (each.volume_group, each.logical_volume) != own_volume for each in devices):
             raise Fault(
@@ -318,7 +320,7 @@ def _allocations(node_storages: Sequence[NnfNodeStorage]) -> _Allocations:
 def _mount(
     access: NnfAccess, path: str, node_storage: NnfNodeStorage, number: int, device_type: str
 ) -> Object:
-    group, name = volume_name(node_storage, number)
+    group, name = volume_group_and_name(node_storage, number)
     is_raw = node_storage.spec.file_system_type == "raw"
     reference: Object = {
         "objectReference": {

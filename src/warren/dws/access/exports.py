@@ -1,7 +1,7 @@
 """Which volumes a rabbit offers over a network, and to which nodes, by its NnfNodeBlockStorage."""
 
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
-from warren.dws.storage.nnfstorage import volume_name
+from warren.dws.storage.nnfstorage import volume_group_and_name
 
 
 def nodes_by_volume(
@@ -18,7 +18,7 @@ def nodes_by_volume(
     is_shared = block_storage is not None and block_storage.spec.shared_allocation
     reaching_nodes: dict[str, list[str]] = {}
     for number in range(share.spec.count):
-        _, name = volume_name(share, number)
+        _, name = volume_group_and_name(share, number)
         index = 0 if is_shared else number
         access = allocations[index].access if index < len(allocations) else ()
         reaching_nodes[name] = [node for node in access if node != rabbit]

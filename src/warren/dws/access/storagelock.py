@@ -12,7 +12,7 @@ from warren.dws.storage.locks import Holding, MountedVolume
 
 
 def hold(snapshot: AccessSnapshot, new_mounts: Iterable[ClientMountSpec]) -> list[Change]:
-    """Have the access hold its storage, of which nodes are to mount what is coming.
+    """Have the access hold its storage, before nodes are asked for its `new_mounts`.
 
     Raises Fault while another access keeps it out.
     """

@@ -95,7 +95,9 @@ def _lustre_needs(directive: Directive, profile: NnfStorageProfile) -> list[Allo
     if has_standalone_mgt(profile):
         _check_standalone_mgt(directive, profile)
         return [_target_need(profile, "mgt", SINGLE_SERVER, mgts_apart)]
-    path = f"data.lustreStorage.{storageprofiles.OPTIONS['ost']}.capacityScalingFactor"
+    path = (
+        f"data.lustreStorage.{storageprofiles.OPTIONS_FIELD_BY_LABEL['ost']}.capacityScalingFactor"
+    )
     size = _checked_size(directive, _scaled_capacity(directive, profile, path, lustre.ost_options))
     ost = _target_need_of_size("ost", ACROSS_SERVERS, size, lustre.ost_options, ())
     if lustre.combined_mgt_mdt:
@@ -141,7 +143,7 @@ def _target_need(
 ) -> AllocationNeed:
     """Return a set of targets, of the size that the profile has for `capacity_of`, or for them."""
     targets, capacity_of = profile.data.lustre_storage.targets, capacity_of or label
-    path = f"data.lustreStorage.{storageprofiles.OPTIONS[capacity_of]}.capacity"
+    path = f"data.lustreStorage.{storageprofiles.OPTIONS_FIELD_BY_LABEL[capacity_of]}.capacity"
     size = _parse_value(
         profile, path, storageprofiles.size_of_target, targets[capacity_of].capacity
     )

@@ -25,7 +25,7 @@ class BreakdownSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The persistent storage that the directive names."""
     servers: Servers | None = None
     """The Servers that have the instance's name."""
-    only_some_rabbits_make: Callable[[str], bool] = lambda kind: False
+    only_some_rabbits_make: Callable[[str], bool] = lambda fs_type: False
     """Tells whether some rabbits make a type of file systems and others do not."""
 
     @property

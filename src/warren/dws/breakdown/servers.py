@@ -77,10 +77,10 @@ def _needs_with_sets(
 
 def _wrong_set(need: AllocationNeed, servers_set: ServersSet) -> Iterator[str]:
     set_name, size = f"set {need.label}", servers_set.allocation_size
-    for share in servers_set.storage:
-        if share.allocation_count < 1:
-            yield f"{share.name} has {plural(share.allocation_count, 'allocation')} of {set_name}"
-    counts = [share.allocation_count for share in servers_set.storage]
+    for server in servers_set.storage:
+        if server.allocation_count < 1:
+            yield f"{server.name} has {plural(server.allocation_count, 'allocation')} of {set_name}"
+    counts = [server.allocation_count for server in servers_set.storage]
     if need.allocation_strategy == SINGLE_SERVER and counts != [1]:
         allocations_text = f"{plural(sum(counts), 'allocation')} on {plural(len(counts), 'rabbit')}"
         yield f"{set_name} needs one allocation on one rabbit, and has {allocations_text}"
@@ -103,7 +103,7 @@ def _wrong_set(need: AllocationNeed, servers_set: ServersSet) -> Iterator[str]:
 def _wrong_rabbits(
     needs: Sequence[AllocationNeed], sets: Sets, rabbits: Mapping[str, Storage]
 ) -> Iterator[str]:
-    names = dict.fromkeys(share.name for each in sets for share in each.storage)
+    names = dict.fromkeys(server.name for each in sets for server in each.storage)
     storage_by_name = {name: rabbits.get(name) for name in names}
     for name, rabbit in storage_by_name.items():
         if rabbit is None:
@@ -114,7 +114,7 @@ def _wrong_rabbits(
                 "storage: submit the job again"
             )
     for need, each in _needs_with_sets(needs, sets):
-        for name in dict.fromkeys(share.name for share in each.storage):
+        for name in dict.fromkeys(server.name for server in each.storage):
             rabbit = storage_by_name[name]
             carried = rabbit.metadata.labels if rabbit else {}
             lacking_labels = [
@@ -132,7 +132,7 @@ def _colocation_mistakes(needs: Sequence[AllocationNeed], sets: Sets) -> Iterato
     for need, each in _needs_with_sets(needs, sets):
         for colocation in need.constraints.colocation:
             if colocation.type == "exclusive":
-                for name in dict.fromkeys(share.name for share in each.storage):
+                for name in dict.fromkeys(server.name for server in each.storage):
                     labels_by_key_and_rabbit.setdefault(colocation.key, {}).setdefault(
                         name, []
                     ).append(need.label)
@@ -148,17 +148,17 @@ def _missing_allocations(
     node_counts_by_rabbit: Mapping[str, int],
     localities: Sequence[Locality],
 ) -> Iterator[str]:
-    node_local_sets = {
+    labels_on_every_rabbit = {
         need.label
         for need, each in zip(needs, localities, strict=False)
         if each is Locality.EVERY_RABBIT_OF_JOB
     }
     for need, each in _needs_with_sets(needs, sets):
         if need.allocation_strategy != PER_COMPUTE:
-            holding_rabbits = {share.name for share in each.storage}
+            holding_rabbits = {server.name for server in each.storage}
             lacking_rabbits = (
                 [name for name in node_counts_by_rabbit if name not in holding_rabbits]
-                if need.label in node_local_sets
+                if need.label in labels_on_every_rabbit
                 else []
             )
             for name in lacking_rabbits:
@@ -168,8 +168,8 @@ def _missing_allocations(
                 )
             continue
         counts: Counter[str] = Counter()
-        for share in each.storage:
-            counts[share.name] += share.allocation_count
+        for server in each.storage:
+            counts[server.name] += server.allocation_count
         for name, node_count in node_counts_by_rabbit.items():
             if counts[name] < node_count:
                 yield (
@@ -186,11 +186,13 @@ def report(
     `set_labels` gives the label of the allocation set that an NnfNodeStorage belongs to; `now` is
     when the status was last changed, and by itself no change.
     """
-    share_counts = Counter(
-        (each.label, share.name) for each in servers.spec.allocation_sets for share in each.storage
+    expected_share_counts = Counter(
+        (each.label, server.name)
+        for each in servers.spec.allocation_sets
+        for server in each.storage
     )
     shares_by_set_and_rabbit: dict[tuple[str, str], list[NnfNodeStorage]] = {
-        set_and_rabbit: [] for set_and_rabbit in share_counts
+        set_and_rabbit: [] for set_and_rabbit in expected_share_counts
     }
     for share in shares:
         set_and_rabbit = (set_labels[share.metadata.name], share.metadata.namespace)
@@ -205,12 +207,12 @@ def report(
                 size_by_label.get(label, 0) * share.spec.count for share in ready_shares
             ),
             # A rabbit that has not begun is named as well, or it could not be seen which is late.
-            "ready": len(ready_shares) == len(own_shares) >= share_counts[label, rabbit],
+            "ready": len(ready_shares) == len(own_shares) >= expected_share_counts[label, rabbit],
         }
     ready = all(entry["ready"] for entries in entries_by_set.values() for entry in entries.values())
     status: Object = {
         # Once true it stays true: a set that fails later is the NnfStorage's to tell.
-        "ready": servers.status.ready or (ready and bool(share_counts)),
+        "ready": servers.status.ready or (ready and bool(expected_share_counts)),
         "allocationSets": [
             {"label": label, "storage": entries_by_set[label]} for label in sorted(entries_by_set)
         ],

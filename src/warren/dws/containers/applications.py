@@ -98,8 +98,9 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
     workflow: Workflow
     index: int
-    """The directive's, and so is the name."""
+    """Of the directive."""
     name: str
+    """Which the directive gives it."""
     profile: ContainerProfile
     volumes: Sequence[Volume] = ()
     nodes_by_rabbit: Mapping[str, Sequence[str]]

@@ -112,7 +112,7 @@ class ContainerProfile(Struct, frozen=True, dict=True):
     data: ContainerProfileData = ContainerProfileData()
 
     @cached_property
-    def storages(self) -> Mapping[str, StorageNeed]:
+    def storage_by_argument(self) -> Mapping[str, StorageNeed]:
         """The storages by argument."""
         return {each.argument: each for each in self.data.storages}
 

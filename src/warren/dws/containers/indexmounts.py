@@ -64,15 +64,15 @@ def index_mount_for(
     volume: str,
     rabbit: str,
     nodes: Sequence[str],
-    allocation_by_node: Mapping[str, int],
+    allocation_numbers: Mapping[str, int],
     *,
     is_raw: bool,
 ) -> IndexMount:
     """Return what is in the place of a storage on a rabbit, for these compute nodes.
 
-    `allocation_by_node` says which allocation of their rabbit is theirs.
+    `allocation_numbers` say which allocation of their rabbit is theirs.
     """
-    allocations = [f"{rabbit}-{allocation_by_node[node]}" for node in nodes]
+    allocations = [f"{rabbit}-{allocation_numbers[node]}" for node in nodes]
     target_by_position = {f"node-{position}": name for position, name in enumerate(allocations)}
     target_by_node = {node: f"node-{position}" for position, node in enumerate(nodes)}
     # Where a node has the name of a position, that is what an application means by it.

@@ -224,6 +224,6 @@ def _as_worker(container: Mapping[str, Any]) -> Object:
     return {**container, "command": [*_SSHD_COMMAND]}
 
 
-def is_worker(job: Meta) -> bool:
+def is_worker(job_meta: Meta) -> bool:
     """Return whether a Job is a worker's: it ends when it is removed."""
-    return job.labels.get(_ROLE_LABEL) == _WORKER_ROLE
+    return job_meta.labels.get(_ROLE_LABEL) == _WORKER_ROLE

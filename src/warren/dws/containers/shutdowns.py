@@ -37,7 +37,7 @@ def url(request: ShutdownRequest) -> str:
 
 
 def headers(token: str | None) -> dict[str, str]:
-    """Return what a request says besides, by which a container knows whose it is."""
+    """Return the headers of a request, by which a container knows whose it is."""
     if token is None:
         return {}
     return {"Authorization": f"Bearer {token}", "X-Auth-Type": "XOAUTH2"}
@@ -55,13 +55,13 @@ def decide(
     profile: ContainerProfile,
     jobs: Collection[BatchJob],
     ports: Sequence[int],
-    node: Callable[[str], Object | None],
+    find_node: Callable[[str], Object | None],
 ) -> list[ShutdownRequest]:
     """Return the requests to make: none where PostRun does not wait.
 
     A container is asked at the first of its ports. Rabbits are addressed as their Nodes say, which
-    `node` returns by name. Of an MPI application the launcher is asked alone: its workers end when
-    they are removed.
+    `find_node` returns by name. Of an MPI application the launcher is asked alone: its workers end
+    when they are removed.
     """
     if not is_due(workflow) or not profile.data.post_run_timeout_seconds:
         return []
@@ -72,7 +72,7 @@ def decide(
         if not (each.is_complete or each.failure or mpi.is_worker(each.metadata))
     ]
     rabbits = {each.node for each in running if each.node is not None}
-    addresses = {name: _address(node(name) or {}) for name in sorted(rabbits)}
+    addresses = {name: _address(find_node(name) or {}) for name in sorted(rabbits)}
     return [
         ShutdownRequest(rabbit=rabbit, address=address, port=port)
         for rabbit, address in addresses.items()

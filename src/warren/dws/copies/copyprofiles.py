@@ -80,9 +80,9 @@ def annotation(profile: Object) -> str:
 _FIELDS = ("command", "slots", "maxSlots", "storeStdout", "createDestDir")
 
 
-def copy_options(movement: Meta) -> dict[str, Any]:
+def copy_options(movement_meta: Meta) -> dict[str, Any]:
     """Return the fields of a Copy that its movement's profile sets. Raises UserMistake."""
-    text = movement.annotations.get(labels.COPY_PROFILE)
+    text = movement_meta.annotations.get(labels.COPY_PROFILE)
     if text is None:
         return {}
     try:

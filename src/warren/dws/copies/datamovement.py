@@ -42,7 +42,7 @@ def movements(
     command = directive.command.text
     is_lustre = storage.spec.file_system_type == LUSTRE
     allocations = (
-        _first_lustre_rabbit(storage)
+        _lustre_allocation(storage)
         if is_lustre
         else _allocations_to_copy(storage, allocation_numbers)
     )
@@ -106,8 +106,11 @@ def _allocations_to_copy(
                     yield node.name, number
 
 
-def _first_lustre_rabbit(storage: NnfStorage) -> Iterator[tuple[str, int]]:
-    """Return the first rabbit that mounts a Lustre file system (`dws.access.clientmounts`)."""
+def _lustre_allocation(storage: NnfStorage) -> Iterator[tuple[str, int]]:
+    """Return what stands for a Lustre file system: the first rabbit that mounts it, and 0.
+
+    Those with OSTs mount it (`dws.access.clientmounts`).
+    """
     rabbits = (
         node.name for each in storage.spec.allocation_sets if each.name == "ost"
         for node in each.nodes

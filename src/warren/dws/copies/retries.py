@@ -24,10 +24,10 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
         """
         return restarts + 1 < self.tries and (command == COPY_OUT or not by_copier)
 
-    def delay(self, restarts: int, since: float) -> float:
-        """Return the seconds until the next try; `since` is how long ago the last one failed."""
+    def delay(self, restarts: int, seconds_since_failure: float) -> float:
+        """Return the seconds until the next try."""
         if restarts == 0:
             return 0.0
         pause = self.pause * float(2 ** min(restarts - 1, 10))
         # A clock that was set back makes no pause longer.
-        return max(0.0, pause - max(0.0, since))
+        return max(0.0, pause - max(0.0, seconds_since_failure))

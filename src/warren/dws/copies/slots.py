@@ -18,7 +18,7 @@ class WaitingCopy(msgspec.Struct, frozen=True):
 def next_copies(
     waiting: Sequence[WaitingCopy],
     running_users: Sequence[int],
-    last_slot: Mapping[int, int],
+    last_slot_by_user: Mapping[int, int],
     slots: int,
 ) -> list[WaitingCopy]:
     """Return the copies that are to begin now, in order.
@@ -27,21 +27,24 @@ def next_copies(
     has none at work is given one, also beyond `slots`. Otherwise each free slot goes to the user
     with the fewest copies at work; of several, to the one whose last turn is longest ago. A
     user's own copies go in the order in which they are `waiting`. `running_users` has the user of
-    each copy at work, and `last_slot` a number for each user's last slot, greater for later ones.
+    each copy at work, and `last_slot_by_user` a number for each user's last slot, greater for later
+    ones.
     """
     running_counts = Counter(running_users)
     queues: dict[int, deque[WaitingCopy]] = {}
     for copy in waiting:
         queues.setdefault(copy.userid, deque()).append(copy)
-    newest_slot = dict(last_slot)
+    newest_slot_by_user = dict(last_slot_by_user)
     chosen: list[WaitingCopy] = []
     while queues:
-        user = min(queues, key=lambda each: (running_counts[each], newest_slot.get(each, -1)))
+        user = min(
+            queues, key=lambda each: (running_counts[each], newest_slot_by_user.get(each, -1))
+        )
         if running_counts[user] and len(running_users) + len(chosen) >= slots:
             break
         chosen.append(queues[user].popleft())
         if not queues[user]:
             del queues[user]
         running_counts[user] += 1
-        newest_slot[user] = max(newest_slot.values(), default=0) + 1
+        newest_slot_by_user[user] = max(newest_slot_by_user.values(), default=0) + 1
     return chosen

@@ -37,8 +37,8 @@ def rabbits_with_allocations(servers: Iterable[Servers]) -> list[str]:
             rabbit
             for each in servers
             for allocation_set in each.status.allocation_sets
-            for rabbit, share in allocation_set.get("storage", {}).items()
-            if share.get("allocationSize", 0) > 0
+            for rabbit, entry in allocation_set.get("storage", {}).items()
+            if entry.get("allocationSize", 0) > 0
         }
     )
 

@@ -399,10 +399,10 @@ def _missed_memo(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     for name in needs:
         servers = snapshot.servers.get(name)
         sets = servers.spec.allocation_sets if servers is not None else ()
-        shares = [share for each in sets for share in each.storage]
-        if not shares:
+        assigned_servers = [server for each in sets for server in each.storage]
+        if not assigned_servers:
             return []
-        rabbits.update(share.name for share in shares)
+        rabbits.update(server.name for server in assigned_servers)
     return [Memo({"rabbits": hostlist.encode(sorted(rabbits))})]
 
 
@@ -438,7 +438,7 @@ def _assign_servers(snapshot: JobSnapshot) -> tuple[list[Action], str]:
     )
     rabbits = {
         *node_counts_by_rabbit,
-        *(share["name"] for each in filled_sets for share in each["storage"]),
+        *(server["name"] for each in filled_sets for server in each["storage"]),
     }
     remaining_sets = iter(filled_sets)
     actions: list[Action] = []

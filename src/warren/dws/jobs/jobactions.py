@@ -112,11 +112,11 @@ CONTAINER_LOG: Final = "rabbit_container_log"
 """The key of what containers beside a job have printed; flux-coral2's."""
 
 TIMING_KEY_PATTERN: Final = re.compile("rabbit_([a-z]+)_timing")
-"""The keys of notes that say how long a state took."""
+"""The keys of values that say how long a state took."""
 
 
-def merge_notes(actions: Iterable[Action]) -> list[Action]:
-    """Return the same actions, with adjacent notes as one: each costs a job a commit."""
+def merge_kept_values(actions: Iterable[Action]) -> list[Action]:
+    """Return the same actions, with adjacent KeepValues as one: each costs a job a commit."""
     merged: list[Action] = []
     for action in actions:
         last = merged[-1] if merged else None
@@ -128,7 +128,7 @@ def merge_notes(actions: Iterable[Action]) -> list[Action]:
 
 
 def record_duration(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
-    """Return the note of how long the present state took, if that is known."""
+    """Return what keeps how long the present state took, if that is known."""
     state = workflow.status.state
     if state is None or workflow.status.elapsed_time_last_state is None:
         return []

@@ -282,5 +282,8 @@ def _ssd(gib: int) -> Mapping[str, Any]:
     return {"type": "ssd", "count": gib, "exclusive": True}
 
 
-def _contains(vertex: Mapping[str, Any], kind: str) -> bool:
-    return any(child["type"] == kind or _contains(child, kind) for child in vertex.get("with", ()))
+def _contains(vertex: Mapping[str, Any], vertex_type: str) -> bool:
+    return any(
+        child["type"] == vertex_type or _contains(child, vertex_type)
+        for child in vertex.get("with", ())
+    )

@@ -58,9 +58,9 @@ def _bytes_by_rabbit(servers: Iterable[Servers]) -> dict[str, int]:
     bytes_by_rabbit: Counter[str] = Counter()
     for each in servers:
         for allocation_set in each.spec.allocation_sets:
-            for share in allocation_set.storage:
-                bytes_by_rabbit[share.name] += (
-                    share.allocation_count * allocation_set.allocation_size
+            for server in allocation_set.storage:
+                bytes_by_rabbit[server.name] += (
+                    server.allocation_count * allocation_set.allocation_size
                 )
     return dict(sorted(bytes_by_rabbit.items()))
 

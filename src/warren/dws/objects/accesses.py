@@ -78,7 +78,7 @@ class ClientMount(Struct, frozen=True):
     status: ClientMountStatus = ClientMountStatus()
 
     def all_in(self, state: str) -> bool:
-        """Whether every mount is in `state` and ready."""
+        """Return whether every mount is in `state` and ready."""
         return (
             self.status.all_ready
             and len(self.status.mounts) == len(self.spec.mounts)

@@ -44,7 +44,10 @@ class SystemConfiguration(Struct, frozen=True, dict=True):
     status: SystemConfigurationStatus = SystemConfigurationStatus()
 
     def rabbits_of_computes(self) -> Mapping[str, str]:
-        """Return each compute node's rabbit. Made once: a job looks up a few of them."""
+        """Return the rabbit of each compute node that is wired to one.
+
+        Made once: a job looks up a few of them.
+        """
         return self._rabbits
 
     @cached_property
@@ -57,9 +60,11 @@ class SystemConfiguration(Struct, frozen=True, dict=True):
 
     def nodes(self) -> dict[str, None]:
         """Return the names of all nodes, rabbits and computes, in order."""
-        return dict.fromkeys([*(node.name for node in self.spec.storage_nodes), *self.wiring()])
+        return dict.fromkeys(
+            [*(node.name for node in self.spec.storage_nodes), *self.rabbits_of_all_computes()]
+        )
 
-    def wiring(self) -> dict[str, str]:
-        """Return each compute node's rabbit; empty for nodes that are wired to none."""
+    def rabbits_of_all_computes(self) -> dict[str, str]:
+        """Return the rabbit of each compute node; empty for external ones, which have none."""
         external = {node.name: "" for node in self.spec.external_compute_nodes}
         return external | self._rabbits

@@ -23,7 +23,7 @@ from warren.dws.offload.requests import (
     Ends,
     Refusal,
     Request,
-    device_of,
+    device_reference_of,
 )
 
 MAX_ACTIVE: Final = 256
@@ -67,7 +67,7 @@ def movement(
     """
     rabbit, mounts = _rabbit_with_storage(ends, rabbit_mounts, workflow)
     annotations, profile_fields = _profile_additions(request, profiles)
-    index = ends.storage_ends[0].index
+    index = ends.storage_ends[0].directive_index
     root_by_annotation = {
         labels.SOURCE_STORAGE: _root(ends.source, mounts),
         labels.DESTINATION_STORAGE: _root(ends.destination, mounts),
@@ -143,7 +143,9 @@ def _mounts(client_mount: Object) -> Sequence[Object]:
 
 def _root(end: CopyEnd, mounts: Sequence[Object]) -> str | None:
     """Return where the storage of an end is mounted; None where it is not."""
-    mount_paths = (mount["mountPath"] for mount in mounts if device_of(mount) == end.device)
+    mount_paths = (
+        mount["mountPath"] for mount in mounts if device_reference_of(mount) == end.device_reference
+    )
     return next(mount_paths, None)
 
 
@@ -152,7 +154,7 @@ def _end(end: CopyEnd, mounts: Sequence[Object]) -> Object:
     if root is not None:
         return {
             "path": staging.path_inside(root, end.path),
-            "storageReference": dict(end.device["objectReference"]),
+            "storageReference": dict(end.device_reference["objectReference"]),
         }
     assert end.file_system is not None
     meta = end.file_system.metadata

@@ -117,25 +117,25 @@ class CopyEnd(msgspec.Struct, frozen=True, kw_only=True):
     """As the request has it; within storage, from its root on."""
     mount: Object | None = None
     """What the compute node has mounted there: one of a ClientMount."""
-    index: str = ""
-    """The directive of the storage."""
+    directive_index: str = ""
+    """The index of the storage's directive; empty for none."""
     file_system: LustreFileSystem | None = None
 
     @property
-    def device(self) -> Object:
-        """What storage it is: the same on the rabbit."""
-        return {} if self.mount is None else device_of(self.mount)
+    def device_reference(self) -> Object:
+        """The reference by which mounts of the storage on rabbits are known; empty without it."""
+        return {} if self.mount is None else device_reference_of(self.mount)
 
     @property
     def rabbit(self) -> str | None:
         """The rabbit that alone has the storage; None where several may have it mounted."""
-        reference: Object = self.device.get("objectReference") or {}
+        reference: Object = self.device_reference.get("objectReference") or {}
         is_share = reference.get("kind") == kinds.NNF_NODE_STORAGE.name
         return str(reference["namespace"]) if is_share else None
 
 
-def device_of(mount: Object) -> Object:
-    """Return by what the mounts of one storage, on all nodes, are known to be that."""
+def device_reference_of(mount: Object) -> Object:
+    """Return the reference to the storage of a mount: the same for its mounts on all nodes."""
     reference: Object = mount["device"].get("deviceReference") or {}
     return reference
 
@@ -195,15 +195,15 @@ def _find_end(
             if path != root and not path.startswith(f"{root}/"):
                 continue
             type_name = _type_name(mount["type"])
-            if type_name in copyservice.TYPES_NOT_ON_RABBITS or not device_of(mount):
+            if type_name in copyservice.TYPES_NOT_ON_RABBITS or not device_reference_of(mount):
                 raise Refusal(
                     BAD_REQUEST,
                     f"filesystem not supported: {path!r} is in {type_name} storage, "
                     "which the compute node alone has mounted; take gfs2 or lustre",
                 )
             carried = client_mount["metadata"].get("labels") or {}
-            index = carried.get(labels.DIRECTIVE_INDEX, "")
-            return CopyEnd(path=path[len(root) :], mount=mount, index=index)
+            directive_index = carried.get(labels.DIRECTIVE_INDEX, "")
+            return CopyEnd(path=path[len(root) :], mount=mount, directive_index=directive_index)
     file_system = staging.file_system_of(path, file_systems)
     if file_system is None:
         raise Refusal(
@@ -214,5 +214,5 @@ def _find_end(
     return CopyEnd(path=path, file_system=file_system)
 
 
-def _type_name(kind: str) -> str:
-    return "raw" if kind == "none" else kind
+def _type_name(mount_type: str) -> str:
+    return "raw" if mount_type == "none" else mount_type

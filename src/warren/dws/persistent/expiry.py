@@ -39,7 +39,7 @@ def inherited_metadata(maker: Meta) -> Object:
 
 
 def expiry_time(meta: Meta, max_seconds: float | None) -> float | None:
-    """Return when an instance expires that may be kept for so many seconds at `max_seconds`."""
+    """Return when an instance expires, which is kept for `max_seconds` at most; None for never."""
     own = from_annotations(meta.annotations)
     if max_seconds is None or meta.creation_timestamp is None:
         return own

@@ -138,88 +138,90 @@ def consumer_of(reference: Reference) -> tuple[Kind, Key] | None:
 # An instance's own life
 
 
-def decide(instance: InstanceSnapshot) -> Sequence[Write]:
+def decide(snapshot: InstanceSnapshot) -> Sequence[Write]:
     """Make the Servers, and say how far the storage is; in deletion, give all of it back."""
-    obj = instance.object
-    if obj.metadata.deleting:
-        return _finalize(instance)
-    if labels.PERSISTENT_FINALIZER not in obj.metadata.finalizers:
+    instance = snapshot.object
+    if instance.metadata.deleting:
+        return _finalize(snapshot)
+    if labels.PERSISTENT_FINALIZER not in instance.metadata.finalizers:
         # First of all: without it the instance may be gone before its storage is.
-        finalizers = [*obj.metadata.finalizers, labels.PERSISTENT_FINALIZER]
-        return [_change(obj, {"metadata": {"finalizers": finalizers}})]
-    if obj.spec.state == "Destroying" and not obj.spec.consumer_references:
+        finalizers = [*instance.metadata.finalizers, labels.PERSISTENT_FINALIZER]
+        return [_change(instance, {"metadata": {"finalizers": finalizers}})]
+    if instance.spec.state == "Destroying" and not instance.spec.consumer_references:
         # Asked for by its owner; no Workflow becomes its user any more.
-        return [Remove(kind=kinds.PERSISTENT_INSTANCE, key=obj.metadata.key)]
+        return [Remove(kind=kinds.PERSISTENT_INSTANCE, key=instance.metadata.key)]
     writes: list[Write] = []
-    if instance.servers is None:
-        writes.append(Create(kind=kinds.SERVERS, object=_new_servers(obj)))
-    return [*writes, *_report(instance)]
+    if snapshot.servers is None:
+        writes.append(Create(kind=kinds.SERVERS, object=_new_servers(instance)))
+    return [*writes, *_report(snapshot)]
 
 
 def decide_expiry(
-    obj: PersistentStorageInstance, now: float, max_seconds: float | None = None
+    instance: PersistentStorageInstance, now: float, max_seconds: float | None = None
 ) -> tuple[Sequence[Change], float | None]:
     """Write when an instance expires, or have one destroyed that has; or say when to look again.
 
     `max_seconds` is for how many seconds an instance is kept at most. One that jobs use expires
     when the last of them has let it go, whose event wakes us.
     """
-    meta = obj.metadata
-    if meta.deleting or obj.spec.state == "Destroying" or labels.owner_uid(meta):
+    meta = instance.metadata
+    if meta.deleting or instance.spec.state == "Destroying" or labels.owner_uid(meta):
         return (), None  # the Workflow that makes it is not done yet
     moment = expiry.expiry_time(meta, max_seconds)
     if moment is None:
         return (), None
     if (text := expiry.expiry_text(moment)) != meta.annotations.get(labels.EXPIRES):
-        return [_change(obj, {"metadata": {"annotations": {labels.EXPIRES: text}}})], None
+        return [_change(instance, {"metadata": {"annotations": {labels.EXPIRES: text}}})], None
     if now < moment:
         return (), moment - now
-    if obj.spec.consumer_references:
+    if instance.spec.consumer_references:
         return (), None
-    return [_change(obj, {"spec": {"state": "Destroying"}})], None
+    return [_change(instance, {"spec": {"state": "Destroying"}})], None
 
 
-def is_about_to_go(instance: InstanceSnapshot) -> bool:
+def is_about_to_go(snapshot: InstanceSnapshot) -> bool:
     """Return whether `decide` is about to say that nothing is left of the instance.
 
     What was seen of others may be older than the instance, so that must be read from the API.
     """
-    obj = instance.object
-    return obj.metadata.deleting and not (obj.spec.consumer_references or instance.dependents)
+    instance = snapshot.object
+    return instance.metadata.deleting and not (
+        instance.spec.consumer_references or snapshot.dependents
+    )
 
 
 def change_to_remove_consumers(
-    obj: PersistentStorageInstance, references: Sequence[Reference]
+    instance: PersistentStorageInstance, references: Sequence[Reference]
 ) -> Change:
     """Return the write that takes consumers off."""
-    remaining = [each for each in obj.spec.consumer_references if each not in references]
-    return _with_consumers(obj, remaining)
+    remaining = [each for each in instance.spec.consumer_references if each not in references]
+    return _with_consumers(instance, remaining)
 
 
-def _finalize(instance: InstanceSnapshot) -> Sequence[Write]:
-    obj = instance.object
-    if labels.PERSISTENT_FINALIZER not in obj.metadata.finalizers:
+def _finalize(snapshot: InstanceSnapshot) -> Sequence[Write]:
+    instance = snapshot.object
+    if labels.PERSISTENT_FINALIZER not in instance.metadata.finalizers:
         return []
-    if obj.spec.consumer_references:
-        return _report(instance)  # its users have it mounted
+    if instance.spec.consumer_references:
+        return _report(snapshot)  # its users have it mounted
     # One kind after the other: while there is storage, its Servers say where.
-    for kind, meta in instance.dependents.items():
+    for kind, meta in snapshot.dependents.items():
         removal = [] if meta.deleting else [Remove(kind=kind, key=meta.key)]
-        return [*removal, *_report(instance)]
+        return [*removal, *_report(snapshot)]
     return [
         reports.remove_finalizer(
-            kinds.PERSISTENT_INSTANCE, obj.metadata, labels.PERSISTENT_FINALIZER
+            kinds.PERSISTENT_INSTANCE, instance.metadata, labels.PERSISTENT_FINALIZER
         )
     ]
 
 
-def _new_servers(obj: PersistentStorageInstance) -> Object:
-    meta = obj.metadata
+def _new_servers(instance: PersistentStorageInstance) -> Object:
+    meta = instance.metadata
     return {
         "metadata": {
             "name": meta.name,
             "namespace": meta.namespace,
-            "labels": {**_labels(obj), **labels.of_owner(kinds.PERSISTENT_INSTANCE, meta)},
+            "labels": {**_labels(instance), **labels.of_owner(kinds.PERSISTENT_INSTANCE, meta)},
             "ownerReferences": labels.owner_references(kinds.PERSISTENT_INSTANCE, meta),
             "finalizers": [labels.SERVERS_FINALIZER],
         },
@@ -227,60 +229,60 @@ def _new_servers(obj: PersistentStorageInstance) -> Object:
     }
 
 
-def storage_owner(obj: PersistentStorageInstance, maker: children.Owner) -> children.Owner:
+def storage_owner(instance: PersistentStorageInstance, maker: children.Owner) -> children.Owner:
     """Return the owner of an instance's storage, which the directive `maker` makes."""
     return replace(
         maker,
         kind=kinds.PERSISTENT_INSTANCE,
-        meta=obj.metadata,
-        labels=_labels(obj),
+        meta=instance.metadata,
+        labels=_labels(instance),
         annotations={labels.MADE_BY: str(maker.meta.key)},
     )
 
 
-def _labels(obj: PersistentStorageInstance) -> dict[str, str]:
+def _labels(instance: PersistentStorageInstance) -> dict[str, str]:
     # No Workflow is named, other than by HPE's controllers: what is labelled as a Workflow's
     # goes with it here.
     return {
-        labels.PERSISTENT_NAME: obj.metadata.name,
-        labels.PERSISTENT_NAMESPACE: obj.metadata.namespace,
+        labels.PERSISTENT_NAME: instance.metadata.name,
+        labels.PERSISTENT_NAMESPACE: instance.metadata.namespace,
     }
 
 
-def _report(instance: InstanceSnapshot) -> Sequence[Change]:
-    obj, meta = instance.object, instance.object.metadata
-    fault = _name_fault(instance)
-    error = fault.as_error() if fault else _encode_error(_storage_error(instance))
+def _report(snapshot: InstanceSnapshot) -> Sequence[Change]:
+    instance, meta = snapshot.object, snapshot.object.metadata
+    fault = _name_fault(snapshot)
+    error = fault.as_error() if fault else _encode_error(_storage_error(snapshot))
     reference = {"kind": "Servers", "name": meta.name, "namespace": meta.namespace}
-    state = _state(instance)
-    current = obj.status
+    state = _state(snapshot)
+    current = instance.status
     if current.state == state and current.servers and reports.same_error(current.error, error):
         return ()
     status = {"servers": reference, "state": state, "error": error}
     return [reports.status(kinds.PERSISTENT_INSTANCE, meta, status)]
 
 
-def _state(instance: InstanceSnapshot) -> str:
-    if instance.is_deleting:
+def _state(snapshot: InstanceSnapshot) -> str:
+    if snapshot.is_deleting:
         return "Destroying"
-    storage = instance.storage
-    ready = storage is not None and instance.owns(storage.metadata) and storage.status.ready
+    storage = snapshot.storage
+    ready = storage is not None and snapshot.owns(storage.metadata) and storage.status.ready
     if not ready:
         # What was there once has failed since, and is not being made.
-        return "Degraded" if instance.object.status.state in USABLE else "Creating"
+        return "Degraded" if snapshot.object.status.state in USABLE else "Creating"
     assert storage is not None
     return "Active" if storage.status.health in ("", "Healthy") else "Degraded"
 
 
-def _name_fault(instance: InstanceSnapshot) -> Fault | None:
+def _name_fault(snapshot: InstanceSnapshot) -> Fault | None:
     """Say that something else has the name of an instance, or of what it consists of."""
-    servers, storage = instance.servers, instance.storage
+    servers, storage = snapshot.servers, snapshot.storage
     metas = {
         kinds.SERVERS: servers.metadata if servers else None,
         kinds.NNF_STORAGE: storage.metadata if storage else None,
     }
     for kind, meta in metas.items():
-        if meta is not None and not instance.owns(meta):
+        if meta is not None and not snapshot.owns(meta):
             return Fault(
                 f"the name {meta.name} is taken: there is a {kind.name} of that name which is not "
                 "this storage's; choose another name",
@@ -289,8 +291,8 @@ def _name_fault(instance: InstanceSnapshot) -> Fault | None:
     return None
 
 
-def _storage_error(instance: InstanceSnapshot) -> Error | None:
-    return instance.storage.status.error if instance.storage else None
+def _storage_error(snapshot: InstanceSnapshot) -> Error | None:
+    return snapshot.storage.status.error if snapshot.storage else None
 
 
 def _encode_error(error: Error | None) -> dict[str, Any] | None:
@@ -316,16 +318,18 @@ def is_shared_with_groups(instances: Iterable[InstanceSnapshot | None]) -> bool:
 
 
 def check_may_use(
-    obj: PersistentStorageInstance, workflow: Workflow, groups: Collection[int]
+    instance: PersistentStorageInstance, workflow: Workflow, groups: Collection[int]
 ) -> None:
     """Raise the Fault of a Workflow whose user, of some groups, may not use an instance."""
-    shared = sharing.from_annotations(obj.metadata.annotations)
-    if not sharing.may_use(obj.spec.user_id, shared, workflow.spec.user_id, groups):
-        raise _other_user_fault("User ID does not match existing persistent storage", obj, workflow)
+    shared = sharing.from_annotations(instance.metadata.annotations)
+    if not sharing.may_use(instance.spec.user_id, shared, workflow.spec.user_id, groups):
+        raise _other_user_fault(
+            "User ID does not match existing persistent storage", instance, workflow
+        )
 
 
 def usable_instance(
-    instance: InstanceSnapshot | None,
+    snapshot: InstanceSnapshot | None,
     name: str,
     workflow: Workflow,
     groups: Collection[int],
@@ -335,44 +339,48 @@ def usable_instance(
 
     `groups` are those of the Workflow's user.
     """
-    if instance is None:
+    if snapshot is None:
         raise Fault(f"PersistentStorageInstance '{name}' not found", type="User")
-    check_may_use(instance.object, workflow, groups)
-    if instance.is_deleting:
+    check_may_use(snapshot.object, workflow, groups)
+    if snapshot.is_deleting:
         raise Fault(f"PersistentStorageInstance '{name}' is being deleted", type="User")
     is_consumer = workflow.metadata.key in map(
-        workflow_of, instance.object.spec.consumer_references
+        workflow_of, snapshot.object.spec.consumer_references
     )
-    if expiry.has_expired(instance.object.metadata.annotations, now) and not is_consumer:
+    if expiry.has_expired(snapshot.object.metadata.annotations, now) and not is_consumer:
         raise Fault(f"persistent storage {name!r} has expired", type="User")
-    return instance
+    return snapshot
 
 
 def claim(
-    obj: PersistentStorageInstance, reference: Reference, states: Collection[str] = ("Active",)
+    instance: PersistentStorageInstance, reference: Reference, states: Collection[str] = ("Active",)
 ) -> Change | None:
     """Add a consumer to an instance that is in one of some states; None if it is one.
 
     Raises Fault for one in another state that does not have the consumer yet.
     """
-    if reference in obj.spec.consumer_references:
+    if reference in instance.spec.consumer_references:
         return None
-    if obj.status.state not in states:
-        state = obj.status.state or "Creating"
-        raise Fault(f"PersistentStorage is not active: {obj.metadata.name} is {state}", type="User")
-    return _with_consumers(obj, [*obj.spec.consumer_references, reference])
+    if instance.status.state not in states:
+        state = instance.status.state or "Creating"
+        raise Fault(
+            f"PersistentStorage is not active: {instance.metadata.name} is {state}", type="User"
+        )
+    return _with_consumers(instance, [*instance.spec.consumer_references, reference])
 
 
-def destroy(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Write]:
+def destroy(instance: PersistentStorageInstance, workflow: Workflow) -> Sequence[Write]:
     """Have an instance destroyed; nothing if that is under way. Raises Fault.
 
     It becomes the Workflow's before it is deleted, so that it goes even if the Workflow does first.
     """
-    meta = obj.metadata
-    if obj.spec.user_id != workflow.spec.user_id:
-        raise _other_user_fault("user ID does not match existing persistent storage", obj, workflow)
-    if obj.spec.consumer_references:
-        count = len(obj.spec.consumer_references)
+    meta = instance.metadata
+    if instance.spec.user_id != workflow.spec.user_id:
+        raise _other_user_fault(
+            "user ID does not match existing persistent storage", instance, workflow
+        )
+    if instance.spec.consumer_references:
+        count = len(instance.spec.consumer_references)
         raise Fault(
             "persistent storage cannot be deleted while in use",
             type="User",
@@ -380,50 +388,52 @@ def destroy(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Writ
         )
     if meta.deleting:
         return []
-    if obj.spec.state != "Destroying" or not labels.is_owner(
+    if instance.spec.state != "Destroying" or not labels.is_owner(
         kinds.WORKFLOW, workflow.metadata, meta.labels
     ):
         ownership = {
             "labels": labels.of_owner(kinds.WORKFLOW, workflow.metadata),
             "ownerReferences": labels.owner_references(kinds.WORKFLOW, workflow.metadata),
         }
-        return [_change(obj, {"metadata": ownership, "spec": {"state": "Destroying"}})]
+        return [_change(instance, {"metadata": ownership, "spec": {"state": "Destroying"}})]
     return [Remove(kind=kinds.PERSISTENT_INSTANCE, key=meta.key)]
 
 
-def is_made_by(obj: PersistentStorageInstance, breakdown: DirectiveBreakdown | None) -> bool:
+def is_made_by(instance: PersistentStorageInstance, breakdown: DirectiveBreakdown | None) -> bool:
     """Return whether an instance still goes with the directive that has made it."""
     return breakdown is not None and labels.is_owner(
-        kinds.BREAKDOWN, breakdown.metadata, obj.metadata.labels
+        kinds.BREAKDOWN, breakdown.metadata, instance.metadata.labels
     )
 
 
-def disown(obj: PersistentStorageInstance) -> Change:
+def disown(instance: PersistentStorageInstance) -> Change:
     """Return the write that lets an instance stay when what has made it goes."""
-    removed_labels = dict.fromkeys(labels.of_owner(kinds.BREAKDOWN, obj.metadata))
-    return _change(obj, {"metadata": {"labels": removed_labels, "ownerReferences": None}})
+    removed_labels = dict.fromkeys(labels.of_owner(kinds.BREAKDOWN, instance.metadata))
+    return _change(instance, {"metadata": {"labels": removed_labels, "ownerReferences": None}})
 
 
-def _with_consumers(obj: PersistentStorageInstance, references: Sequence[Reference]) -> Change:
+def _with_consumers(instance: PersistentStorageInstance, references: Sequence[Reference]) -> Change:
     encoded = [
         {"kind": each.kind, "name": each.name, "namespace": each.namespace} for each in references
     ]
-    return _change(obj, {"spec": {"consumerReferences": encoded}})
+    return _change(instance, {"spec": {"consumerReferences": encoded}})
 
 
-def _change(obj: PersistentStorageInstance, patch: Object) -> Change:
+def _change(instance: PersistentStorageInstance, patch: Object) -> Change:
     """Change what was seen and nothing else: others add and remove consumers at the same time."""
     return Change(
         kind=kinds.PERSISTENT_INSTANCE,
-        key=obj.metadata.key,
+        key=instance.metadata.key,
         patch=patch,
-        resource_version=obj.metadata.resource_version,
+        resource_version=instance.metadata.resource_version,
     )
 
 
-def _other_user_fault(message: str, obj: PersistentStorageInstance, workflow: Workflow) -> Fault:
+def _other_user_fault(
+    message: str, instance: PersistentStorageInstance, workflow: Workflow
+) -> Fault:
     debug = (
-        f"existing persistent storage user ID {obj.spec.user_id} does not match user ID "
+        f"existing persistent storage user ID {instance.spec.user_id} does not match user ID "
         f"{workflow.spec.user_id}"
     )
     return Fault(message, type="User", debug=debug)

@@ -92,13 +92,13 @@ def _start_time(pod: Object, now: float) -> str:
 
 
 def _conditions(*, initialized: bool, ready: bool) -> Iterator[Object]:
-    for kind, holds in (
+    for condition_type, holds in (
         ("PodScheduled", True),
         ("Initialized", initialized),
         ("ContainersReady", ready),
         ("Ready", ready),
     ):
-        yield {"type": kind, "status": str(holds)}
+        yield {"type": condition_type, "status": str(holds)}
 
 
 def _statuses(
@@ -179,7 +179,7 @@ def hosts(pod: Object, address: str, siblings: Iterable[Object]) -> str:
 
 
 def hosts_entry(pod: Object) -> Object:
-    """Return all of a pod that `hosts` tells those of its subdomain; nothing where it does not."""
+    """Return what `hosts` tells other pods of a pod; nothing where they could not find it."""
     spec, status = pod["spec"], pod.get("status") or {}
     address = None if status.get("phase") in (SUCCEEDED, FAILED) else status.get("podIP")
     if not (address and spec.get("hostname") and spec.get("subdomain")):

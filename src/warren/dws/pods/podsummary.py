@@ -27,12 +27,15 @@ _MAX_LOGS: Final = 50
 
 def last_pods(pods: Iterable[Object]) -> list[dict[str, Any]]:
     """Return of each rabbit and Job the last pod, as JSON, and how many there have been."""
-    tries: dict[tuple[str, str], list[Pod]] = {}
+    pods_by_rabbit_and_job: dict[tuple[str, str], list[Pod]] = {}
     for raw in pods:
         pod = read(raw, Pod)
         job_name = pod.metadata.labels.get(_JOB_LABEL, pod.metadata.name)
-        tries.setdefault((pod.spec.node_name, job_name), []).append(pod)
-    rabbits_and_tries = [(rabbit, _in_order(tries[rabbit, job])) for rabbit, job in sorted(tries)]
+        pods_by_rabbit_and_job.setdefault((pod.spec.node_name, job_name), []).append(pod)
+    rabbits_and_tries = [
+        (rabbit, _in_order(pods_by_rabbit_and_job[rabbit, job]))
+        for rabbit, job in sorted(pods_by_rabbit_and_job)
+    ]
     rabbits_and_tries.sort(key=lambda each: each[1][-1].status.phase != FAILED)
     return [_pod_summary(rabbit, each) for rabbit, each in rabbits_and_tries[:_MAX_PODS]]
 
@@ -102,14 +105,14 @@ def logs_to_keep(pods: Iterable[Object]) -> list[LogRef]:
     return [each for _, each in sorted(sortable_logs)[:_MAX_LOGS]]
 
 
-def characters_of_each(logs: Sequence[LogRef]) -> int:
+def max_characters_of_each(logs: Sequence[LogRef]) -> int:
     """Return how many characters each of some logs may have."""
     return MAX_CHARACTERS // max(1, len(logs))
 
 
 def join_logs(logs: Mapping[LogRef, str]) -> str:
     """Return what is kept: the end of a log as it is, or those of several below their names."""
-    max_characters = characters_of_each([*logs])
+    max_characters = max_characters_of_each([*logs])
     if len(logs) == 1:
         return next(iter(logs.values()))[-max_characters:]
     return "\n".join(_with_heads(logs, max_characters))

@@ -30,12 +30,12 @@ def new_alerts(
     """
     if len(earlier) >= _MAX_ALERTS:
         return
-    last_message = {
+    last_message_by_rabbit = {
         rabbit: message for rabbit, _, message in (each.partition(" ") for each in earlier)
     }
     for rabbit, storage in sorted(storages.items()):
         message = _trouble_of(storage, nodes) or _BACK_MESSAGE
-        if message != last_message.get(rabbit, _BACK_MESSAGE):
+        if message != last_message_by_rabbit.get(rabbit, _BACK_MESSAGE):
             yield f"{rabbit} {message}"
 
 
@@ -58,7 +58,7 @@ def _trouble_of(storage: Storage, nodes: Collection[str]) -> str:
 def rabbits_of(obj: Object) -> tuple[str, ...]:
     """Index Servers by the rabbits that they name."""
     sets = _get_path(obj, "spec", "allocationSets")
-    return tuple({share["name"] for each in sets for share in each.get("storage") or ()})
+    return tuple({server["name"] for each in sets for server in each.get("storage") or ()})
 
 
 def nodes_of(obj: Object) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def nodes_of(obj: Object) -> tuple[str, ...]:
     return tuple({each["name"] for each in data}) if isinstance(data, list) else ()
 
 
-def links_of(storage: Object) -> Iterable[str]:
+def linked_nodes_of(storage: Object) -> Iterable[str]:
     """Return the compute nodes that a Storage, as it is stored, says are wired to it."""
     access = _get_path(storage, "status", "access")
     found = access.get("computes") if isinstance(access, Mapping) else None

@@ -28,7 +28,7 @@ class Action(StrEnum):
     ENABLE = "enable"
 
 
-_ANNOTATIONS: Final = {
+_ANNOTATION_BY_ACTION: Final = {
     Action.DRAIN: labels.DRAINED,
     Action.UNDRAIN: labels.DRAINED,
     Action.DISABLE: labels.DISABLED,
@@ -48,7 +48,7 @@ def change(
     Raises UserMistake where the rabbit is already what it is to become, but to give the reason
     anew with `force`.
     """
-    name, annotation = storage.metadata.name, _ANNOTATIONS[action]
+    name, annotation = storage.metadata.name, _ANNOTATION_BY_ACTION[action]
     disabling = annotation == labels.DISABLED
     word = "disabled" if disabling else "drained"
     is_already = (
@@ -101,7 +101,7 @@ def annotate(change: Change, annotations: Mapping[str, str]) -> Change:
 def note(annotations: Mapping[str, str], annotation: str) -> Mapping[str, str]:
     """Return who has taken a rabbit out of service, since when and why, as far as that is told.
 
-    An annotation that was written by hand, in other words, is the reason.
+    Of an annotation that was written by hand, in a form of its own, all of the text is the reason.
     """
     text = annotations.get(annotation)
     if text is None:

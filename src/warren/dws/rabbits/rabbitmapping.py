@@ -149,8 +149,8 @@ def _bytes_outside_flux(servers: Iterable[Servers]) -> Counter[str]:
         if each.metadata.name.startswith(_FLUX_SERVERS_PREFIX):
             continue
         for allocation_set in each.spec.allocation_sets:
-            for share in allocation_set.storage:
-                taken_bytes[share.name] += allocation_set.allocation_size * share.allocation_count
+            for server in allocation_set.storage:
+                taken_bytes[server.name] += allocation_set.allocation_size * server.allocation_count
     return taken_bytes
 
 

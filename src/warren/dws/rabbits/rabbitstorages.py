@@ -54,7 +54,7 @@ def decide(
 ) -> Sequence[Write]:
     """Make the Storage of one rabbit, and keep its status what the rabbit says.
 
-    And that of its links what its `computes` say, where they reach it over a network. Where its
+    The status of links is what its `computes` say, where they reach it over a network. Where its
     agent is not `alive`, what the rabbit said last is not true any more; until its Lease is
     `lease_steady`, no link is lost anew (`links.lost_links`).
     """
@@ -196,23 +196,23 @@ def raw_volumes(rabbits: Iterable[Storage]) -> RawVolumes:
     return min(all_offered, key=[RawVolumes.NONE, RawVolumes.FOR_ROOT, RawVolumes.FOR_USERS].index)
 
 
-def _metadata_patch(node: Meta, storage: Meta, lost: Mapping[str, LostLink]) -> Object:
+def _metadata_patch(node_meta: Meta, storage_meta: Meta, lost: Mapping[str, LostLink]) -> Object:
     """Return what a Storage is to carry of what its nodes say, where it does not do so yet."""
     patch: dict[str, Any] = {}
     raw_volumes_offered, unsupported_text = (
-        _raw_volumes(node),
-        node.annotations.get(labels.UNSUPPORTED_TYPES),
+        _raw_volumes(node_meta),
+        node_meta.annotations.get(labels.UNSUPPORTED_TYPES),
     )
     changed_labels: dict[str, str | None] = {}
-    if raw_volumes_offered != _raw_volumes(storage):
+    if raw_volumes_offered != _raw_volumes(storage_meta):
         changed_labels[labels.RAW_VOLUMES] = raw_volumes_offered
     supported_labels = {
-        f"{labels.SUPPORTED_TYPE_PREFIX}{kind}": "true"
-        for kind in _supported_types(unsupported_text)
+        f"{labels.SUPPORTED_TYPE_PREFIX}{fs_type}": "true"
+        for fs_type in _supported_types(unsupported_text)
     }
     known_labels = {
         key: each
-        for key, each in storage.labels.items()
+        for key, each in storage_meta.labels.items()
         if key.startswith(labels.SUPPORTED_TYPE_PREFIX)
     }
     changed_labels |= {key: None for key in known_labels if key not in supported_labels}
@@ -228,7 +228,7 @@ def _metadata_patch(node: Meta, storage: Meta, lost: Mapping[str, LostLink]) -> 
     changed_annotations = {
         key: each
         for key, each in wanted_annotations.items()
-        if each != storage.annotations.get(key)
+        if each != storage_meta.annotations.get(key)
     }
     if changed_annotations:
         patch["annotations"] = changed_annotations
@@ -267,7 +267,7 @@ def _supported_types(unsupported_text: str | None) -> Sequence[str]:
     return (
         []
         if unsupported is _UNSUPPORTED_WITHOUT_REPORT
-        else [kind for kind in FILE_SYSTEM_TYPES if kind not in unsupported]
+        else [fs_type for fs_type in FILE_SYSTEM_TYPES if fs_type not in unsupported]
     )
 
 
@@ -288,7 +288,7 @@ def supported_types_of(obj: Object) -> tuple[str, ...]:
         return ()
     annotations = obj["metadata"].get("annotations") or {}
     unsupported = _parse_unsupported_types(annotations.get(labels.UNSUPPORTED_TYPES))
-    return tuple(kind for kind in FILE_SYSTEM_TYPES if kind not in unsupported)
+    return tuple(fs_type for fs_type in FILE_SYSTEM_TYPES if fs_type not in unsupported)
 
 
 _MAX_NAMES: Final = 3

@@ -119,20 +119,20 @@ _IdleLines = Iterator[tuple[str, str]]
 
 
 def _file_system_lines(data: ProfileData) -> _IdleLines:
-    for kind, options in data.file_systems.items():
+    for fs_type, options in data.file_systems.items():
         lines_run, idle_reasons = _LINES_RUN, _IDLE_REASONS
-        if kind == "raw":
+        if fs_type == "raw":
             mkfs = "fileSystemCommands.rabbitCommands.mkfs"
             lines_run, idle_reasons = lines_run - {mkfs}, {**idle_reasons, mkfs: _WHY_RAW}
         yield from _idle_lines(
-            f"data.{kind}Storage", options.commands, lines_run, _DEFAULT_LINES, idle_reasons
+            f"data.{fs_type}Storage", options.commands, lines_run, _DEFAULT_LINES, idle_reasons
         )
 
 
 def _lustre_lines(data: ProfileData) -> _IdleLines:
     path, lustre_profile = "data.lustreStorage", data.lustre_storage
     for label, options in lustre_profile.targets.items():
-        options_path = f"{path}.{storageprofiles.OPTIONS[label]}"
+        options_path = f"{path}.{storageprofiles.OPTIONS_FIELD_BY_LABEL[label]}"
         groups = {"commandlines": options.commandlines}
         yield from _idle_lines(
             options_path, groups, _TARGET_LINES_RUN, _TARGET_DEFAULT_LINES, _TARGET_IDLE_REASONS

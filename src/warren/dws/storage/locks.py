@@ -96,10 +96,10 @@ def check_parts_free(storage: NnfStorage, own: Holding, others: Sequence[Holding
         return
     for other in others:
         if own.conflicts_with(other):
-            kind, name = storage.spec.file_system_type, storage.metadata.name
+            fs_type, name = storage.spec.file_system_type, storage.metadata.name
             raise Fault(
-                f"the {kind} file system {name} is mounted for another Workflow on the same nodes, "
-                "and jobs and copies mount it there one at a time: it is waited for",
+                f"the {fs_type} file system {name} is mounted for another Workflow on the same "
+                "nodes, and jobs and copies mount it there one at a time: it is waited for",
                 severity="Minor",
                 type="User",
                 debug=f"NnfStorage {storage.metadata.key} is held by NnfAccess {other.access}",
@@ -116,21 +116,19 @@ def check_volumes_free(
     mounted yet may be another's by now.
     """
     mounts_by_volume = {
-        each.volume: (each.node, mounted_for)
-        for mounted_for in others
-        for each in mounted_for.mounted
+        each.volume: (each.node, holding) for holding in others for each in holding.mounted
     }
     for volume, node in sorted(new_mounts):
-        mounting_node, mounted_for = mounts_by_volume.get(volume, (node, None))
-        if mounted_for is not None and mounting_node != node:
-            kind, name = storage.spec.file_system_type, storage.metadata.name
+        mounting_node, holding = mounts_by_volume.get(volume, (node, None))
+        if holding is not None and mounting_node != node:
+            fs_type, name = storage.spec.file_system_type, storage.metadata.name
             raise Fault(
-                f"the part of the {kind} file system {name} that is for {node} since the "
+                f"the part of the {fs_type} file system {name} that is for {node} since the "
                 f"SystemConfiguration has changed is mounted on node {mounting_node} for another "
                 f"Workflow: {mounting_node} is waited for",
                 severity="Minor",
                 type="User",
-                debug=f"{volume[0]}/{volume[1]} is mounted by NnfAccess {mounted_for.access}",
+                debug=f"{volume[0]}/{volume[1]} is mounted by NnfAccess {holding.access}",
             )
 
 
@@ -148,10 +146,10 @@ def change_to_hold(storage: NnfStorage, access: Key, *, exclusive: bool) -> Chan
     if exclusive:
         lock_holder = _lock_holder(meta.annotations)
         if lock_holder not in (None, access):
-            kind = storage.spec.file_system_type
+            fs_type = storage.spec.file_system_type
             raise Fault(
-                f"the {kind} file system {meta.name} is mounted for another Workflow or directive, "
-                "and can be mounted for one at a time: it is waited for",
+                f"the {fs_type} file system {meta.name} is mounted for another Workflow or "
+                "directive, and can be mounted for one at a time: it is waited for",
                 severity="Minor",
                 type="User",
                 debug=f"NnfStorage {meta.key} is held by NnfAccess {lock_holder}",

@@ -79,14 +79,14 @@ class TargetShare(msgspec.Struct, frozen=True, kw_only=True):
 
 def target_shares(targets: NnfStorageSet) -> Iterator[TargetShare]:
     """Return the shares of a set in order. A file system has one MGT, and MDTs beside it."""
-    last_number: dict[str, int] = {}
+    last_number_by_rabbit: dict[str, int] = {}
     start = 0
     for node in targets.nodes:
         counts = [node.count]
         if targets.name == "mgtmdt" and not start and node.count > 1:
             counts = [1, node.count - 1]
         for count in counts:
-            number = last_number[node.name] = last_number.get(node.name, -1) + 1
+            number = last_number_by_rabbit[node.name] = last_number_by_rabbit.get(node.name, -1) + 1
             kind = "mdt" if targets.name == "mgtmdt" and start else targets.name
             yield TargetShare(rabbit=node.name, number=number, count=count, kind=kind, start=start)
             start += count

@@ -37,8 +37,11 @@ def index_pooled(obj: Object) -> tuple[str, ...]:
     return (POOLED,) if (obj["metadata"].get("labels") or {}).get(labels.STANDALONE_MGT) else ()
 
 
-def mgt_of(obj: Object) -> list[str]:
-    """Index NnfLustreMGTs by their addresses, and by those that claim names: `namespace/name`."""
+def addresses_and_claimants_of(obj: Object) -> list[str]:
+    """Index NnfLustreMGTs by their addresses, and by the storages that claim a name of them.
+
+    These are `namespace/name`.
+    """
     spec = obj.get("spec")
     if not isinstance(spec, Mapping):
         return []

@@ -23,20 +23,21 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.storage import locks, lustre, storageprofiles
 
 
-def new(owner: children.Owner, name: str, file_system: str, servers: Servers) -> Object:
+def new(owner: children.Owner, name: str, first_set_label: str, servers: Servers) -> Object:
     """Make an NnfStorage from what the workload manager has assigned.
 
-    `file_system` is the label of its first set, of which Lustre has several. Its name is that of
-    the profile that was pinned for it, too (dws-spec section 0.3).
+    `first_set_label` is the type of its file systems; the sets of Lustre, of which it has several,
+    are labelled by their targets. Its name is that of the profile that was pinned for it, too
+    (dws-spec section 0.3).
     """
     metadata = owner.metadata(name, labels.STORAGE_FINALIZER)
     metadata["labels"] |= labels.of_profile(name, owner.meta.namespace)
     variables = [{"name": name, "value": value} for name, value in owner.variables.items()]
-    is_lustre = file_system in lustre.SET_LABELS
+    is_lustre = first_set_label in lustre.SET_LABELS
     return {
         "metadata": metadata,
         "spec": {
-            "fileSystemType": LUSTRE if is_lustre else file_system,
+            "fileSystemType": LUSTRE if is_lustre else first_set_label,
             "userID": owner.userid,
             "groupID": owner.groupid,
             "allocationSets": [
@@ -48,8 +49,8 @@ def new(owner: children.Owner, name: str, file_system: str, servers: Servers) ->
                     **({"targetType": each.label, "backFs": "zfs"} if is_lustre else {}),
                     "commandVariables": variables,
                     "nodes": [
-                        {"name": node_storage.name, "count": node_storage.allocation_count}
-                        for node_storage in each.storage
+                        {"name": server.name, "count": server.allocation_count}
+                        for server in each.storage
                     ],
                 }
                 for each in servers.spec.allocation_sets
@@ -109,8 +110,8 @@ def flash_by_rabbit(storage: NnfStorage) -> dict[str, int]:
     return bytes_by_rabbit
 
 
-def node_storage_keys(storage: NnfStorage) -> dict[Key, str]:
-    """Return the keys of the shares, and the label of the allocation set each belongs to."""
+def set_label_by_share(storage: NnfStorage) -> dict[Key, str]:
+    """Return the label of the allocation set that each share belongs to, by the share's key."""
     return {
         key: obj["metadata"]["labels"][_SET_LABEL] for key, (obj, _) in children_of(storage).items()
     }
@@ -138,10 +139,10 @@ def children_of(
     meta = storage.metadata
     children: dict[Key, tuple[dict[str, Any], int]] = {}
     options_by_type = profile.data.file_systems if profile is not None else {}
-    kind = storage.spec.file_system_type
-    options = options_by_type.get(kind)
+    fs_type = storage.spec.file_system_type
+    options = options_by_type.get(fs_type)
     padding = options.allocation_padding if options is not None else "0"
-    lustre_variables = lustre.variables(storage.spec.allocation_sets) if kind == LUSTRE else {}
+    lustre_variables = lustre.variables(storage.spec.allocation_sets) if fs_type == LUSTRE else {}
     for each in storage.spec.allocation_sets:
         for target_share in lustre.target_shares(each):
             name = f"{meta.namespace}-{meta.name}-{each.name}-{target_share.number}"
@@ -157,12 +158,12 @@ def children_of(
                 *each.command_variables,
             ]
             values = {each["name"]: str(each["value"]) for each in variables if "value" in each}
-            if kind == LUSTRE:
+            if fs_type == LUSTRE:
                 commands = storageprofiles.lustre_commands(
                     profile, target_share.kind, {**values, **lustre_variables}
                 )
             else:
-                commands = storageprofiles.commands_of(profile, kind, values)
+                commands = storageprofiles.commands_of(profile, fs_type, values)
             share = {
                 "metadata": {
                     "name": name,
@@ -179,9 +180,9 @@ def children_of(
                     "count": target_share.count,
                     "capacity": without_padding(each.capacity, padding),
                     "blockReference": reference,
-                    "sharedAllocation": kind != LUSTRE,
+                    "sharedAllocation": fs_type != LUSTRE,
                     "commandVariables": variables,
-                    "fileSystemType": kind,
+                    "fileSystemType": fs_type,
                     "userID": storage.spec.user_id,
                     "groupID": storage.spec.group_id,
                     **_targets(storage, target_share, address),
@@ -325,7 +326,7 @@ def health(severity: str | None) -> str:
 def _set_statuses(
     storage: NnfStorage, shares: Mapping[Key, NnfNodeStorage | None]
 ) -> list[dict[str, Any]]:
-    set_labels = node_storage_keys(storage)
+    set_labels = set_label_by_share(storage)
     reported = []
     for each in storage.spec.allocation_sets:
         shares_of_set = [share for key, share in shares.items() if set_labels.get(key) == each.name]
@@ -375,9 +376,9 @@ def give_back(
     return [reports.remove_finalizer(kinds.NNF_STORAGE, storage.metadata, labels.STORAGE_FINALIZER)]
 
 
-def volume_name(node_storage: NnfNodeStorage, number: int) -> tuple[str, str]:
-    """Name one allocation of a share on disk: its volume group and volume.
+def volume_group_and_name(node_storage: NnfNodeStorage, number: int) -> tuple[str, str]:
+    """Return the names of an allocation of a share on disk: its volume group's, and its volume's.
 
-    The names come from the rabbit and the object's UID, so that a retry finds its own work.
+    They come from the rabbit and the object's UID, so that a retry finds its own work.
     """
     return node_storage.metadata.namespace, f"{node_storage.metadata.uid}-{number}"

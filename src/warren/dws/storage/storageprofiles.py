@@ -61,7 +61,7 @@ def choose(name: str | None, profiles: Sequence[NnfStorageProfile]) -> NnfStorag
 # The pinned copy
 
 
-def pinned_copy(source: Object, owner: Kind, meta: Meta, carried: Mapping[str, str]) -> Object:
+def pinned_copy(source: Object, owner_kind: Kind, meta: Meta, carried: Mapping[str, str]) -> Object:
     """Copy a profile for an owner, whose name and namespace the copy has.
 
     Everything that it says is in the copy, whether it is known here or not. `carried` are
@@ -71,31 +71,31 @@ def pinned_copy(source: Object, owner: Kind, meta: Meta, carried: Mapping[str, s
         "metadata": {
             "name": meta.name,
             "namespace": meta.namespace,
-            "labels": {**carried, **labels.of_owner(owner, meta)},
-            "ownerReferences": labels.owner_references(owner, meta),
+            "labels": {**carried, **labels.of_owner(owner_kind, meta)},
+            "ownerReferences": labels.owner_references(owner_kind, meta),
         },
         "data": {**source["data"], "default": False, "pinned": True},
     }
 
 
-def pinned_profile_key(storage: Meta) -> Key | None:
+def pinned_profile_key(storage_meta: Meta) -> Key | None:
     """Return which profile was pinned for a storage; None if none was."""
-    carried = storage.labels
+    carried = storage_meta.labels
     if labels.PINNED_PROFILE_NAME not in carried:
         return None
-    namespace = carried.get(labels.PINNED_PROFILE_NAMESPACE, storage.namespace)
+    namespace = carried.get(labels.PINNED_PROFILE_NAMESPACE, storage_meta.namespace)
     return Key(namespace, carried[labels.PINNED_PROFILE_NAME])
 
 
-def check_copy(obj: Object, owner: Kind, meta: Meta) -> None:
+def check_copy(obj: Object, owner_kind: Kind, meta: Meta) -> None:
     """Raise the Fault of a profile that has the place of an owner's copy and is none."""
-    if labels.is_owner(owner, meta, obj["metadata"].get("labels") or {}):
+    if labels.is_owner(owner_kind, meta, obj["metadata"].get("labels") or {}):
         return
     name = f"NnfStorageProfile {meta.namespace}/{meta.name}"
-    is_older = labels.owner_of(obj) == (f"{owner.name} {meta.namespace}/{meta.name}",)
+    is_older = labels.owner_of(obj) == (f"{owner_kind.name} {meta.namespace}/{meta.name}",)
     if is_older:
-        raise Fault(f"{name} is of an earlier {owner.name} and about to go", severity="Minor")
-    raise Fault(f"{name} is in the way of the copy for {owner.name} {meta.name}: remove it")
+        raise Fault(f"{name} is of an earlier {owner_kind.name} and about to go", severity="Minor")
+    raise Fault(f"{name} is in the way of the copy for {owner_kind.name} {meta.name}: remove it")
 
 
 # Values
@@ -196,7 +196,7 @@ def _lustre_mistakes(path: str, lustre_profile: LustreProfile) -> Iterator[Profi
             field_path, f"cannot be beside {first_path}: a file system has one MGT"
         )
     for label, options in lustre_profile.targets.items():
-        where = f"{path}.{OPTIONS[label]}"
+        where = f"{path}.{OPTIONS_FIELD_BY_LABEL[label]}"
         if options.count is not None and options.scale is not None:
             yield ProfileMistake(f"{where}.scale", f"cannot be beside {where}.count: leave one out")
         if label == "ost":
@@ -216,13 +216,13 @@ def _lustre_mistakes(path: str, lustre_profile: LustreProfile) -> Iterator[Profi
     yield from _command_mistakes(f"{path}.clientOptions", commandlines=client.commandlines)
 
 
-OPTIONS: Final[Mapping[str, str]] = {
+OPTIONS_FIELD_BY_LABEL: Final[Mapping[str, str]] = {
     "mgt": "mgtOptions",
     "mdt": "mdtOptions",
     "mgtmdt": "mgtMdtOptions",
     "ost": "ostOptions",
 }
-"""Where a profile has the options of each kind of Lustre target, by its label."""
+"""The field of a profile with the options of each kind of Lustre target, by its label."""
 
 
 def size_of_target(text: str) -> int:
@@ -278,7 +278,10 @@ def lustre_commands(
     What the profile does not say is as it has to be.
     """
     lustre_profile = profile.data.lustre_storage if profile is not None else LustreProfile()
-    options, path = lustre_profile.targets[kind], f"data.lustreStorage.{OPTIONS[kind]}"
+    options, path = (
+        lustre_profile.targets[kind],
+        f"data.lustreStorage.{OPTIONS_FIELD_BY_LABEL[kind]}",
+    )
     client_options, clients_path = lustre_profile.client_options, "data.lustreStorage.clientOptions"
     client_lines = {**lustre.CLIENT_DEFAULTS, **client_options.commandlines}
     target_lines = {"commandlines": {**lustre.default_command_lines(kind), **options.commandlines}}
@@ -307,9 +310,9 @@ def commands_of(
 
 
 def _overrides(override: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the values that a profile has variables have.
+    """Return the values that a profile gives to variables.
 
-    Copies that were pinned by earlier versions may have some for variables that have no other than
-    a node's: their storage was made without them, and is found so.
+    Copies that were pinned by earlier versions may give some to variables whose value is the node's
+    alone: their storage was made without them, and is found so.
     """
     return {name: value for name, value in override.items() if not commandlines.is_fixed(name)}

@@ -160,9 +160,9 @@ def _mistake(message: str) -> Fault:
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """Where system storage is, and who reaches it."""
 
-    counts: Mapping[str, int]
+    count_by_rabbit: Mapping[str, int]
     """How many allocations each rabbit has."""
-    computes: Mapping[str, str]
+    rabbit_by_compute: Mapping[str, str]
     """The rabbit of each compute node that reaches it."""
 
 
@@ -198,8 +198,10 @@ def layout(snapshot: SystemStorageSnapshot) -> Layout:
         name: 1 if spec.shared else len(computes) for name, computes in computes_by_rabbit.items()
     }
     return Layout(
-        counts={name: count for name, count in counts.items() if count},
-        computes={each: name for name, computes in computes_by_rabbit.items() for each in computes},
+        count_by_rabbit={name: count for name, count in counts.items() if count},
+        rabbit_by_compute={
+            each: name for name, computes in computes_by_rabbit.items() for each in computes
+        },
     )
 
 
@@ -237,7 +239,7 @@ def _make(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
     existing = _existing_counts(snapshot.storage)
     counts = {
         **existing,
-        **{name: n for name, n in wanted_layout.counts.items() if name not in existing},
+        **{name: n for name, n in wanted_layout.count_by_rabbit.items() if name not in existing},
     }
     if not counts:
         raise Fault("no rabbit is to have it", type="User", severity="Major")
@@ -292,12 +294,12 @@ def _computes(snapshot: SystemStorageSnapshot, wanted_layout: Layout) -> list[st
     whose allocations are not shared, after they have been made.
     """
     existing, configuration = _existing_counts(snapshot.storage), snapshot.configuration
-    wired = configuration.wiring() if configuration is not None else {}
+    wired = configuration.rabbits_of_all_computes() if configuration is not None else {}
     listed = [each.name for each in snapshot.computes.data] if snapshot.computes else []
     remaining = [name for name in listed if wired.get(name) in existing]
     new = [
         name
-        for name, rabbit in wanted_layout.computes.items()
+        for name, rabbit in wanted_layout.rabbit_by_compute.items()
         if name not in remaining and (snapshot.object.spec.shared or rabbit not in existing)
     ]
     return [*remaining, *new]
@@ -312,8 +314,8 @@ def _existing_counts(storage: NnfStorage | None) -> dict[str, int]:
 
 
 def _servers_spec(obj: NnfSystemStorage, counts: Mapping[str, int]) -> ServersSpec:
-    shares = tuple(ServersStorage(name=name, allocation_count=n) for name, n in counts.items())
-    allocation_set = ServersSet(label=SET_LABEL, allocation_size=obj.spec.capacity, storage=shares)
+    servers = tuple(ServersStorage(name=name, allocation_count=n) for name, n in counts.items())
+    allocation_set = ServersSet(label=SET_LABEL, allocation_size=obj.spec.capacity, storage=servers)
     return ServersSpec(allocation_sets=(allocation_set,))
 
 
@@ -322,8 +324,8 @@ def _encode_set(each: ServersSet) -> Object:
         "label": each.label,
         "allocationSize": each.allocation_size,
         "storage": [
-            {"name": share.name, "allocationCount": share.allocation_count}
-            for share in each.storage
+            {"name": server.name, "allocationCount": server.allocation_count}
+            for server in each.storage
         ],
     }
 

@@ -16,7 +16,7 @@ _TYPES_NOT_FOR_CONTAINERS: Final = ("xfs", "ext4")
 """Only one computer at a time may mount these, and the container's is not the job's."""
 
 
-def container(
+def container_mistakes(
     directive: Directive, index: int, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
     """Find what is wrong with a container beside a job."""
@@ -96,16 +96,16 @@ def _profile_mistakes(
         name = containerprofiles.argument_name(argument.key.text)
         if not name.startswith("DW_"):
             continue
-        if name not in profile.storages:
+        if name not in profile.storage_by_argument:
             yield directive.mistake(
                 argument.key,
                 f"The container profile {profile_name.text!r} has no storage {argument.key.text}.",
-                did_you_mean(name, profile.storages),
+                did_you_mean(name, profile.storage_by_argument),
             )
         elif name in argument_by_storage:
             yield directive.mistake(argument.key, f"{name} is there twice.", "Once is enough.")
         argument_by_storage.setdefault(name, argument)
-    for name, need in profile.storages.items():
+    for name, need in profile.storage_by_argument.items():
         if name in argument_by_storage:
             yield from _capacity_mistakes(
                 directive, argument_by_storage[name].value, need.minimum_capacity, job
@@ -141,7 +141,7 @@ def _capacity_mistakes(
 def _storage_mistakes(
     directive: Directive, value: Token, lifetime: str, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
-    names: Mapping[str, object] = job.jobdws if lifetime == "job" else job.persistent_index
+    names: Mapping[str, object] = job.jobdws if lifetime == "job" else job.persistentdw_indexes
     if value.text not in names:
         command = "jobdw" if lifetime == "job" else "persistentdw"
         if not job.may_have_unknown_names:
@@ -151,10 +151,10 @@ def _storage_mistakes(
                 did_you_mean(value.text, names),
             )
         return
-    kind = type_of(lifetime, value.text, job, facts)
-    if kind in _TYPES_NOT_FOR_CONTAINERS:
+    fs_type = type_of(lifetime, value.text, job, facts)
+    if fs_type in _TYPES_NOT_FOR_CONTAINERS:
         yield directive.mistake(
             value,
-            f"Containers cannot use {value.text!r}, which is {kind}.",
+            f"Containers cannot use {value.text!r}, which is {fs_type}.",
             "Make it of type gfs2, lustre or raw.",
         )

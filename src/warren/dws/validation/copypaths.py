@@ -15,7 +15,9 @@ from warren.dws.validation.jobdirectives import (
 )
 
 
-def copy(directive: Directive, index: int, job: JobDirectives, facts: Facts) -> Iterator[Mistake]:
+def copy_mistakes(
+    directive: Directive, index: int, job: JobDirectives, facts: Facts
+) -> Iterator[Mistake]:
     """Find what is wrong with a copy_in or copy_out."""
     own_end = staging.OWN_END[directive.command.text]
     for key in ("source", "destination"):
@@ -60,7 +62,7 @@ def _storage_path_mistakes(
     variable_token = Token(value.text.partition("/")[0], value.start)
     name = path.storage or ""
     command = {"job": "jobdw", "persistent": "persistentdw"}[path.lifetime]
-    names: Mapping[str, object] = job.jobdws if path.lifetime == "job" else job.persistent_index
+    names: Mapping[str, object] = job.jobdws if path.lifetime == "job" else job.persistentdw_indexes
     if name not in names:
         if not job.may_have_unknown_names:
             variables = (variable(path.lifetime, each) for each in names)  # the first will do

@@ -19,7 +19,7 @@ class InstanceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A PersistentStorageInstance, as far as directives may name it."""
 
     name: str
-    file_system: str
+    fs_type: str
     userid: int
     sharing: Sharing = PRIVATE
     """Who else than its user may use it, though not destroy it."""
@@ -38,7 +38,7 @@ def instance_facts(obj: Mapping[str, Any]) -> InstanceFacts:
     metadata, spec = obj["metadata"], obj["spec"]
     return InstanceFacts(
         name=metadata["name"],
-        file_system=spec.get("fsType", ""),
+        fs_type=spec.get("fsType", ""),
         userid=spec.get("userID", 0),
         sharing=sharing.from_annotations(metadata.get("annotations") or {}),
         is_usable=(obj.get("status") or {}).get("state") in USABLE,
@@ -69,7 +69,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     profiles: Sequence[NnfStorageProfile] | None = None
     supported_types: Sequence[str] | None = FILE_SYSTEM_TYPES
     """The types of file systems that there are."""
-    why_not_made: Callable[[str], str | None] = lambda kind: None
+    why_not_made: Callable[[str], str | None] = lambda fs_type: None
     """Tells why no rabbit makes a type of file systems; None where one does."""
     runs_containers: bool | None = False
     """Whether it runs containers."""

@@ -9,15 +9,15 @@ from typing import Final
 
 from warren.directives.diagnostics import Finding, Mistake
 from warren.directives.parse import Directive
-from warren.dws.validation.containeruse import container
-from warren.dws.validation.copypaths import copy
+from warren.dws.validation.containeruse import container_mistakes
+from warren.dws.validation.copypaths import copy_mistakes
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.jobdirectives import JobDirectives
-from warren.dws.validation.newstorage import jobdw, profile_mistakes
+from warren.dws.validation.newstorage import jobdw_mistakes, profile_mistakes
 from warren.dws.validation.persistentstorage import (
-    create_persistent,
-    destroy_persistent,
-    persistentdw,
+    create_persistent_mistakes,
+    destroy_persistent_mistakes,
+    persistentdw_mistakes,
 )
 
 
@@ -51,13 +51,13 @@ def findings(
 _Validator = Callable[[Directive, int, JobDirectives, Facts], Iterator[Mistake]]
 
 _VALIDATORS: Final[Mapping[str, _Validator]] = {
-    "jobdw": jobdw,
-    "create_persistent": create_persistent,
-    "destroy_persistent": destroy_persistent,
-    "persistentdw": persistentdw,
-    "copy_in": copy,
-    "copy_out": copy,
-    "container": container,
+    "jobdw": jobdw_mistakes,
+    "create_persistent": create_persistent_mistakes,
+    "destroy_persistent": destroy_persistent_mistakes,
+    "persistentdw": persistentdw_mistakes,
+    "copy_in": copy_mistakes,
+    "copy_out": copy_mistakes,
+    "container": container_mistakes,
 }
 """What checks each command. One that is not here is of a site, and left to its driver."""
 

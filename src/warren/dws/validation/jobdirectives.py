@@ -15,8 +15,8 @@ class JobDirectives(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     jobdws: Mapping[str, Directive]
     """Each jobdw."""
-    persistent_index: Mapping[str, int]
-    """The index of each persistentdw, of the first one with its name."""
+    persistentdw_indexes: Mapping[str, int]
+    """The index of each persistentdw by name, of the first one where several have the same."""
     may_have_unknown_names: bool
     """Whether there may be storage whose name is not known."""
     container_index: int | None
@@ -26,12 +26,15 @@ class JobDirectives(msgspec.Struct, frozen=True, kw_only=True):
     def of(
         cls,
         directives: Sequence[Directive | None],
-        mistaken: Mapping[int, Sequence[Finding]],
+        findings_by_index: Mapping[int, Sequence[Finding]],
         commands: Collection[str],
     ) -> "JobDirectives":
-        """Read the directives of a job; what is not one of `commands` is a site's own."""
+        """Read the directives of a job; what is not one of `commands` is a site's own.
+
+        `findings_by_index` are those that are known already, by the index of their directive.
+        """
         jobdws: dict[str, Directive] = {}
-        persistent_index: dict[str, int] = {}
+        persistentdw_indexes: dict[str, int] = {}
         may_have_unknown_names = False
         container_index = None
         for index, directive in enumerate(directives):
@@ -39,7 +42,7 @@ class JobDirectives(msgspec.Struct, frozen=True, kw_only=True):
                 may_have_unknown_names = True
                 continue
             command, name = directive.command, value_of(directive, "name")
-            findings = mistaken.get(index, ())
+            findings = findings_by_index.get(index, ())
             may_be_storage = command.text not in commands and bool(findings)
             if may_be_storage or command.text in ("jobdw", "persistentdw"):
                 may_have_unknown_names |= may_be_storage or name is None
@@ -49,13 +52,13 @@ class JobDirectives(msgspec.Struct, frozen=True, kw_only=True):
             if name is not None and command.text == "jobdw":
                 jobdws.setdefault(name.text, directive)
             if name is not None and command.text == "persistentdw":
-                persistent_index.setdefault(name.text, index)
+                persistentdw_indexes.setdefault(name.text, index)
             if command.text == "container" and container_index is None:
                 container_index = index
         return cls(
             size=len(directives),
             jobdws=jobdws,
-            persistent_index=persistent_index,
+            persistentdw_indexes=persistentdw_indexes,
             may_have_unknown_names=may_have_unknown_names,
             container_index=container_index,
         )
@@ -77,7 +80,7 @@ def type_of(lifetime: str, name: str, job: JobDirectives, facts: Facts) -> str |
     if lifetime == "job":
         return job.jobdws[name].values.get("type")
     instance = (facts.instances or {}).get(name)
-    return instance.file_system if instance is not None else None
+    return instance.fs_type if instance is not None else None
 
 
 def variable(lifetime: str, name: str) -> str:

@@ -17,7 +17,9 @@ from warren.dws.validation.jobdirectives import JobDirectives, value_of
 from warren.dws.validation.offloaduse import offload_mistakes
 
 
-def jobdw(directive: Directive, index: int, job: JobDirectives, facts: Facts) -> Iterator[Mistake]:
+def jobdw_mistakes(
+    directive: Directive, index: int, job: JobDirectives, facts: Facts
+) -> Iterator[Mistake]:
     """Find what is wrong with storage of a job's own."""
     yield from type_mistakes(directive, facts)
     yield from size_mistakes(directive)
@@ -26,32 +28,32 @@ def jobdw(directive: Directive, index: int, job: JobDirectives, facts: Facts) ->
 
 def type_mistakes(directive: Directive, facts: Facts) -> Iterator[Mistake]:
     """Find a type of file systems that no rabbit makes, or not for this user."""
-    kind = value_of(directive, "type")
-    if kind is None:
+    type_token = value_of(directive, "type")
+    if type_token is None:
         return
-    if facts.supported_types is not None and kind.text not in facts.supported_types:
+    if facts.supported_types is not None and type_token.text not in facts.supported_types:
         yield directive.mistake(
-            kind,
-            f"File systems of type {kind.text} are not made by this cluster: its rabbits make "
-            f"{alternatives(facts.supported_types)}.",
+            type_token,
+            f"File systems of type {type_token.text} are not made by this cluster: its rabbits "
+            f"make {alternatives(facts.supported_types)}.",
             "Try type=xfs, of which each compute node has its own.",
         )
-    elif kind.text == "raw" and facts.raw_volumes is RawVolumes.NONE:
+    elif type_token.text == "raw" and facts.raw_volumes is RawVolumes.NONE:
         yield directive.mistake(
-            kind,
+            type_token,
             "Volumes of type raw cannot be made here: a raw volume is a block device, "
             "and the rabbits' volumes are directories.",
             "Try type=xfs, or ask an admin for rabbits with block devices.",
         )
-    elif (why := facts.why_not_made(kind.text)) is not None:
+    elif (why := facts.why_not_made(type_token.text)) is not None:
         yield directive.mistake(
-            kind,
-            f"No rabbit makes file systems of type {kind.text}: {why}.",
+            type_token,
+            f"No rabbit makes file systems of type {type_token.text}: {why}.",
             "Take another type, or ask an admin for this one.",
         )
-    elif kind.text == "raw" and facts.raw_volumes is RawVolumes.FOR_ROOT and facts.userid:
+    elif type_token.text == "raw" and facts.raw_volumes is RawVolumes.FOR_ROOT and facts.userid:
         yield directive.mistake(
-            kind,
+            type_token,
             "Volumes of type raw are for root alone here: the rabbits make them as loop devices, "
             "and who holds one reaches the storage of others.",
             "Try type=xfs, or ask an admin for rabbits with volume groups.",

@@ -26,9 +26,9 @@ def offload_mistakes(directive: Directive, job: JobDirectives, facts: Facts) -> 
             f"Leave out the container, or {copyservice.REQUIRES_WORD}.",
         )
     types = [each.values.get("type") for each in job.jobdws.values()]
-    for name in job.persistent_index:
+    for name in job.persistentdw_indexes:
         instance = (facts.instances or {}).get(name)
-        types.append(instance.file_system if instance is not None else None)
+        types.append(instance.fs_type if instance is not None else None)
     if not job.may_have_unknown_names and all(
         each in copyservice.TYPES_NOT_ON_RABBITS for each in types
     ):

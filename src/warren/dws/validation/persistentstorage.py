@@ -13,11 +13,11 @@ from warren.dws.validation.jobdirectives import JobDirectives, value_of
 from warren.dws.validation.newstorage import size_mistakes, type_mistakes
 from warren.dws.validation.offloaduse import offload_mistakes
 
-_LONGEST_NAME: Final = 63
+_MAX_NAME_LENGTH: Final = 63
 """Characters of an instance's name, which its storage carries as a label."""
 
 
-def create_persistent(
+def create_persistent_mistakes(
     directive: Directive, index: int, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
     """Find what is wrong with storage that is to outlive its job."""
@@ -37,11 +37,11 @@ def create_persistent(
         )
     yield from size_mistakes(directive)
     name = value_of(directive, "name")
-    if name is not None and not (len(name.text) <= _LONGEST_NAME and name.text[-1:].isalnum()):
+    if name is not None and not (len(name.text) <= _MAX_NAME_LENGTH and name.text[-1:].isalnum()):
         yield directive.mistake(
             name,
-            f"The name of persistent storage has {_LONGEST_NAME} characters at most, and ends with "
-            "a letter or a digit.",
+            f"The name of persistent storage has {_MAX_NAME_LENGTH} characters at most, and ends "
+            "with a letter or a digit.",
             "Choose another name.",
         )
     instance = None if name is None else (facts.instances or {}).get(name.text)
@@ -76,7 +76,7 @@ def _alone_mistakes(directive: Directive, job: JobDirectives) -> Iterator[Mistak
         )
 
 
-def persistentdw(
+def persistentdw_mistakes(
     directive: Directive, index: int, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
     """Find what is wrong with persistent storage that a job is to use."""
@@ -84,7 +84,7 @@ def persistentdw(
     name = value_of(directive, "name")
     if name is None:
         return
-    if job.persistent_index.get(name.text) != index:
+    if job.persistentdw_indexes.get(name.text) != index:
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is named by an earlier persistentdw of this "
@@ -96,13 +96,13 @@ def persistentdw(
 
 
 def _use_mistakes(
-    directive: Directive, name: Token, persistent: Mapping[str, InstanceFacts], facts: Facts
+    directive: Directive, name: Token, instances: Mapping[str, InstanceFacts], facts: Facts
 ) -> Iterator[Mistake]:
-    instance = persistent.get(name.text)
+    instance = instances.get(name.text)
     if name.text in facts.storage_of_dependencies and (instance is None or not instance.is_usable):
         return
     if instance is None:
-        usable = [each.name for each in persistent.values() if facts.may_use(each)]
+        usable = [each.name for each in instances.values() if facts.may_use(each)]
         yield directive.mistake(
             name,
             f"There is no persistent storage named {name.text!r}.",
@@ -128,9 +128,7 @@ def _use_mistakes(
             f"The persistent storage {name.text!r} is still being made.",
             "Submit again when its state is Active, or with --dependency=afterok:JOBID.",
         )
-    elif (
-        instance.file_system == "raw" and facts.raw_volumes is RawVolumes.FOR_ROOT and facts.userid
-    ):
+    elif instance.fs_type == "raw" and facts.raw_volumes is RawVolumes.FOR_ROOT and facts.userid:
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is raw, and raw volumes are for root alone "
@@ -159,7 +157,7 @@ def _expiry_mistake(instance: InstanceFacts, facts: Facts) -> tuple[str, str] | 
     )
 
 
-def destroy_persistent(
+def destroy_persistent_mistakes(
     directive: Directive, index: int, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
     """Find why persistent storage cannot be destroyed."""

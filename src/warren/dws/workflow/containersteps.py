@@ -52,8 +52,8 @@ def _is_container(text: str) -> bool:
 
 
 def targets(snapshot: WorkflowSnapshot, directive: Directive) -> list[int]:
-    """Return the indexes of the directives whose storage a container's has. Raises Fault."""
-    return sorted(set(_targets(snapshot, directive).values()))
+    """Return the indexes of the directives whose storage a container has. Raises Fault."""
+    return sorted(set(_target_by_name(snapshot, directive).values()))
 
 
 def all_targets(snapshot: WorkflowSnapshot) -> set[int]:
@@ -62,17 +62,17 @@ def all_targets(snapshot: WorkflowSnapshot) -> set[int]:
         target
         for directive in snapshot.directives
         if directive.command.text == "container"
-        for target in _targets(snapshot, directive).values()
+        for target in _target_by_name(snapshot, directive).values()
     }
 
 
-def _targets(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, int]:
+def _target_by_name(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, int]:
     index_by_storage = staging.indexes_by_storage(snapshot.directives)
     target_by_name = {}
     for argument in directive.arguments:
         key = containerprofiles.argument_name(argument.key.text)
         lifetime = next(
-            (of for prefix, of in _LIFETIME_BY_PREFIX.items() if key.startswith(prefix)), None
+            (each for prefix, each in _LIFETIME_BY_PREFIX.items() if key.startswith(prefix)), None
         )
         if lifetime is None or argument.value is None:
             continue
@@ -137,21 +137,21 @@ def _why_not_run(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> str | No
 def _volumes(
     snapshot: WorkflowSnapshot, directive: Directive, profile: ContainerProfile
 ) -> Iterator[Volume]:
-    target_by_name = _targets(snapshot, directive)
+    target_by_name = _target_by_name(snapshot, directive)
     value_by_name = {
         containerprofiles.argument_name(each.key.text): each.value
         for each in directive.arguments
         if each.value is not None
     }
-    for name, need in profile.storages.items():
+    for name, need in profile.storage_by_argument.items():
         if name in target_by_name:
-            kind = type_of(snapshot, target_by_name[name])
+            fs_type = type_of(snapshot, target_by_name[name])
             path = snapshot.mount_path(target_by_name[name])
             allocation_numbers = (
-                _allocation_numbers(snapshot, target_by_name[name]) if kind != "lustre" else None
+                _allocation_numbers(snapshot, target_by_name[name]) if fs_type != "lustre" else None
             )
             yield Volume(
-                need=need, path=path, allocation_numbers=allocation_numbers, is_raw=kind == "raw"
+                need=need, path=path, allocation_numbers=allocation_numbers, is_raw=fs_type == "raw"
             )
         elif name.startswith(GLOBAL_PREFIX) and name in value_by_name:
             file_system = staging.file_system_of(value_by_name[name].text, snapshot.file_systems)
@@ -283,7 +283,9 @@ def _leave_to_others(
     snapshot: WorkflowSnapshot, application: Application, directive: Directive
 ) -> Outcome:
     """Say where the storage is for the job that starts the application, and wait for nothing."""
-    data = containerdata.make(application, _targets(snapshot, directive), snapshot.directives)
+    data = containerdata.make(
+        application, _target_by_name(snapshot, directive), snapshot.directives
+    )
     # Written before the Workflow is told of it, and made once: no event of it would come here.
     writes = [*_shared_objects(application), Create(kind=kinds.CONTAINER_DATA, object=data)]
     return Outcome(writes=writes, env=application.variables())

@@ -18,7 +18,7 @@ from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import movements
 from warren.dws.storage import locks
 from warren.dws.workflow import states
-from warren.dws.workflow.mountorder import instance_of, instance_options, is_mounted, may_mount
+from warren.dws.workflow.mountorder import instance_name_of, instance_options, is_mounted, may_mount
 from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 FAILED_MESSAGE: Final = "has failed, and waits for other copies to end"
@@ -90,7 +90,7 @@ def _may_save_more(snapshot: WorkflowSnapshot) -> bool:
 
     Each is looked at by itself: two that have failed do not wait for each other.
     """
-    failed: set[str] = set()
+    failed_indexes: set[str] = set()
     for driver in states.drivers_of(snapshot.workflow):
         if driver.watch_state is not State.DATA_OUT or driver.completed:
             continue
@@ -101,13 +101,13 @@ def _may_save_more(snapshot: WorkflowSnapshot) -> bool:
             if STATUS_BY_SEVERITY[fault.severity] == "Running":
                 return True
             if _is_fatal(fault):
-                failed.add(str(driver.dwd_index))
+                failed_indexes.add(str(driver.dwd_index))
         else:
             if outcome.waiting and (outcome.writes or _is_begun(snapshot, directive)):
                 return True
     return any(
         each.status.state != "Finished"
-        and each.metadata.labels.get(labels.DIRECTIVE_INDEX) not in failed
+        and each.metadata.labels.get(labels.DIRECTIVE_INDEX) not in failed_indexes
         for each in snapshot.movements
     )
 
@@ -139,7 +139,7 @@ def _target(snapshot: WorkflowSnapshot, directive: Directive) -> int:
 
 def _storage_of(snapshot: WorkflowSnapshot, index: int) -> NnfStorage:
     """Return the storage of a directive. Raises Fault where it is gone."""
-    name = instance_of(snapshot.directives[index])
+    name = instance_name_of(snapshot.directives[index])
     instance = snapshot.instances.get(name) if name is not None else None
     storage = instance.storage if instance else snapshot.storages.get(snapshot.child_name(index))
     if storage is None:
@@ -187,7 +187,7 @@ def _allocations_to_copy(
     All are meant where no nodes are known and rabbits have mounted all (ADR 065).
     """
     wiring, lost = snapshot.wiring or {}, snapshot.lost_nodes
-    if instance_of(snapshot.directives[target]) is None:
+    if instance_name_of(snapshot.directives[target]) is None:
         if (
             not lost
             or _storage_of(snapshot, target).spec.file_system_type not in locks.EXCLUSIVE_TYPES
@@ -199,7 +199,7 @@ def _allocations_to_copy(
     if not data and access is not None and not names_clients(access):
         return None
     nodes = [node.name for node in data if node.name not in lost]
-    return nodelocal.allocations_for(nodes, wiring, snapshot.positions)
+    return nodelocal.allocation_numbers_by_rabbit(nodes, wiring, snapshot.positions)
 
 
 def _move(

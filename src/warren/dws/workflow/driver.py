@@ -420,8 +420,8 @@ _MAX_NAMES: Final = 10
 
 
 def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    offloads = offloadsteps.targets(snapshot)
-    if index not in (*offloads, *containersteps.all_targets(snapshot)):
+    offload_targets = offloadsteps.targets(snapshot)
+    if index not in (*offload_targets, *containersteps.all_targets(snapshot)):
         # One NnfAccess mounts a node-local file system at a time: rabbits let go first.
         rabbits_outcome = _unmount_access(
             snapshot.accesses.get(f"{snapshot.child_name(index)}-{SERVERS}")
@@ -444,7 +444,9 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     raise_for(access.status.error)
     if not is_mounted(access):
         return Outcome(waiting="pending mount")
-    serving_outcome = _mount_on_rabbits(snapshot, index, offloads) if index in offloads else DONE
+    serving_outcome = (
+        _mount_on_rabbits(snapshot, index, offload_targets) if index in offload_targets else DONE
+    )
     if serving_outcome is not DONE:
         return serving_outcome
     return Outcome(env={**_variables(snapshot), **offloadsteps.variables(snapshot)})

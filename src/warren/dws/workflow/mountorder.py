@@ -20,7 +20,7 @@ def may_mount(snapshot: WorkflowSnapshot, index: int, indexes: Iterable[int], cl
     Others wait for persistent storage that is mounted. All take it in one order, so that no two
     wait for each other. `indexes` are those of all directives whose storage is mounted now.
     """
-    names = {each: instance_of(snapshot.directives[each]) for each in (*indexes, index)}
+    names = {each: instance_name_of(snapshot.directives[each]) for each in (*indexes, index)}
     own_name = names[index]
     return own_name is None or all(
         is_mounted(snapshot.accesses.get(f"{snapshot.child_name(each)}-{clients}"))
@@ -29,14 +29,14 @@ def may_mount(snapshot: WorkflowSnapshot, index: int, indexes: Iterable[int], cl
     )
 
 
-def instance_of(directive: Directive) -> str | None:
+def instance_name_of(directive: Directive) -> str | None:
     """Return the name of the instance whose storage a directive uses; None for the job's own."""
     return directive.values["name"] if directive.command.text == "persistentdw" else None
 
 
 def instance_options(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, Any]:
     """Return what an access is told of the instance whose storage a directive uses, if any."""
-    name = instance_of(directive)
+    name = instance_name_of(directive)
     instance = snapshot.instances.get(name) if name is not None else None
     return {
         "instance_name": name,

@@ -83,8 +83,8 @@ def _requested_copies(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
 def may_end_post_run(snapshot: WorkflowSnapshot) -> bool:
     """Return whether PostRun may be about to say that no copy is left.
 
-    What was seen of copies may be older than the job's end, and one of the last moment would be
-    lost with its word.
+    What was seen of copies may be older than the job's end, and one that was asked for in its last
+    moment would be lost, with what the application was told.
     """
     workflow = snapshot.workflow
     is_ending = workflow.spec.desired_state is State.POST_RUN

@@ -74,7 +74,7 @@ class WorkflowSnapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Where running jobs ask for copies, if they do anywhere."""
     new_ssh_key: Callable[[], SshKey] = SshKey
     """Makes a key pair for an MPI application."""
-    why_not_made: Callable[[str], str | None] = lambda kind: None
+    why_not_made: Callable[[str], str | None] = lambda fs_type: None
     """Tells why no rabbit makes a type of file systems; None where one does."""
     mount_prefix: str
     """Where nodes mount; a Workflow's own place under it has its UID in its name."""

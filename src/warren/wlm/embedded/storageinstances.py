@@ -40,7 +40,7 @@ class StorageInstances(Mapping[str, InstanceFacts]):
     def nodes(self, name: str) -> Sequence[str] | None:
         """Return the nodes that an instance is for; None for all, and where it is not known yet."""
         instance = self.get(name)
-        if instance is None or not is_node_local(instance.file_system):
+        if instance is None or not is_node_local(instance.fs_type):
             return None
         servers = self._servers.get(Key(kinds.DEFAULT_NAMESPACE, name))
         sets = read(servers, Servers).spec.allocation_sets if servers is not None else ()

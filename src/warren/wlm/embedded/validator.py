@@ -180,7 +180,7 @@ class StorageValidator:
     def _names_raw(self, texts: Sequence[str]) -> bool:
         named_instances = (self._persistent.get(name) for name in instances.instance_names(texts))
         return any("raw" in text for text in texts) or any(
-            each is not None and each.file_system == "raw" for each in named_instances
+            each is not None and each.fs_type == "raw" for each in named_instances
         )
 
     def _rewrite(
