@@ -94,7 +94,11 @@ def _text(file: str) -> str:
             raise click.UsageError("A script has up to 1 MiB.")
         return data.decode(errors="replace")
     try:
-        return scripts.text_of(Path(file)).encode(errors="surrogateescape").decode(errors="replace")
+        return (
+            scripts.read_script(Path(file))
+            .encode(errors="surrogateescape")
+            .decode(errors="replace")
+        )
     except UserMistake as mistake:
         raise click.UsageError(str(mistake)) from mistake
 
