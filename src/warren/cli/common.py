@@ -87,7 +87,7 @@ def _is_utf8(environment: Mapping[str, str]) -> bool:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work; what comes out of a task group comes out alone."""
+    """Run a command's work. Of a group of exceptions, raise the first one alone."""
     try:
         return asyncio.run(main)
     except BaseExceptionGroup as group:

@@ -142,7 +142,7 @@ class Format:
 
     @property
     def fields(self) -> list[str]:
-        """The names of all fields that are to be known."""
+        """The names of all fields that are written, or sorted by."""
         return [
             *(column.name for column in self._columns),
             *(key.lstrip("-") for key in self.sort_keys),

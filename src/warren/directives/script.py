@@ -69,7 +69,7 @@ class LocatedDirective(msgspec.Struct, frozen=True):
     def line_and_columns(self, start: int, end: int) -> tuple[int, int, int]:
         """Return line, first column and the one behind the last, of a part of the text.
 
-        What goes on in the next line is shown as far as the end of its first one.
+        Of a part that goes on in the next line, it is what stands in the first.
         """
         offset = 0
         parts: list[tuple[int, int, int]] = []

@@ -42,7 +42,7 @@ def apply_queue(
 ) -> Mapping[str, Any]:
     """Return a jobspec with what its queue adds to it.
 
-    Nothing of it needs to be right: of what is read here, the place of a mistake is told.
+    The jobspec need not have been checked: BadFormat tells the place of a mistake in what is read.
     Raises UserMistake for a queue that is not there, and for constraints that are too long.
     """
     require(isinstance(spec, Mapping), "jobspec", "is not an object")

@@ -45,7 +45,7 @@ def refusal(spec: Mapping[str, Any], limits: QueueLimits) -> str | None:
 def sizes(spec: Mapping[str, Any], *, greatest: bool = False) -> dict[str, int]:
     """Count nodes, cores and gpus of a checked jobspec, at the least or at the most.
 
-    One that names no nodes has no number.
+    Of a jobspec that names no nodes there is no `nnodes`.
     """
     count_by_type: dict[str, int] = {}
     for type_, count in _vertices(spec["resources"], 1, greatest):

@@ -6,11 +6,11 @@ Later jobs start before it only where that does not move the moment: if they wil
 then, or leave alone what is reserved. Where the moment is not known, because jobs run that have
 no end, they leave alone all that it could ever get. A job that the end of no other would help
 waits for an administrator to bring nodes back, and holds up no other: it does not count as
-one of the `depth` jobs of its user that are looked at in its queue and left waiting. Requests that
-have not fitted before are told by one look into a set: 64 times `depth` of that kind are for each
-user of a queue, and of different ones eight times `depth`. What a user has beyond that is passed by
-the jobs of others, until all together have left as many waiting as `_QUEUE_LIMIT_IN_USERS` users
-may.
+one of the `depth` jobs of its user that are looked at in its queue and left waiting. Of such jobs
+64 times `depth` are looked at for each user of a queue, with eight times `depth` different
+requests: one that has been refused before is found in a set. Where a user has reached a limit, the
+jobs of others are still looked at, until all together have left as many waiting as
+`_QUEUE_LIMIT_IN_USERS` users may.
 """
 
 from bisect import insort
@@ -310,7 +310,10 @@ class Plan:
         )
 
     def _withhold(self, unreserved: Graph, reserved: JobReservation) -> float:
-        """Take from a graph what is reserved; return by when jobs have ended that may have it."""
+        """Take from a graph what is reserved.
+
+        Return the moment until which jobs may use it all the same.
+        """
         reservation = reserved.reservation
         if reservation is None or reservation.allocation is None or not self.backfilling:
             unreserved.reserve(reserved.pending.request)

@@ -56,8 +56,8 @@ def choose(
 
     Of `candidates`, which are in order, no more are looked at than it takes. `flash_candidates`
     are all chassis with their flash, for what may be on any; they are looked at only if there is
-    such. Where one allocation is shared, it is found if there is any such choice. Of several, some
-    that would fit may be missed, if only a roundabout choice of nodes made room for them.
+    such. Where one allocation is shared, a choice is found if there is any; where several are, one
+    that takes other nodes than are tried here may be missed.
     """
     seen: list[Candidate] = []
     nodes_seen = 0

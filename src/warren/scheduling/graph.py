@@ -331,9 +331,9 @@ class Graph:
         return shortage.explain(request, view, needed_when_idle, needed_now)
 
     def blockers(self, request: Request, *, when_idle: bool) -> tuple[ReasonKind, ...] | None:
-        """Return what must be given back for a request to fit, or to fit when all jobs have ended.
+        """Return what must be given back for a request to fit now, or when all jobs have ended.
 
-        No part of that would do. None if all of it would not.
+        It is no more than is needed. None if the request would not fit even with all of it.
         """
         returned = set(WITHHELD_KINDS)
         if not self._would_fit(request, returned, when_idle=when_idle):

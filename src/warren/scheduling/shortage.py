@@ -147,16 +147,18 @@ def _rabbit_numbers(request: Request, view: SystemView) -> Iterator[dict[str, An
         chassis = view.inventory.chassis[index]
         if not has_labels(chassis.labels, request.labels):
             continue
-        unit, nodes = chassis.flash.unit_gib, (chassis.node_mask & suitable).bit_count()
-        free, per_node = (
+        unit_gib, nodes = chassis.flash.unit_gib, (chassis.node_mask & suitable).bit_count()
+        free_units, units_per_node = (
             view.free.available_units(index),
             chassis.flash.units(request.ssd_gib),
         )
-        fit = min(nodes, free // per_node) if per_node else nodes
-        lacking_gib = (per_node - (free - fit * per_node)) * unit if fit < nodes else 0
+        fit = min(nodes, free_units // units_per_node) if units_per_node else nodes
+        lacking_gib = (
+            (units_per_node - (free_units - fit * units_per_node)) * unit_gib if fit < nodes else 0
+        )
         entry = {
             "rabbit": chassis.rabbit,
-            "free_gib": free * unit,
+            "free_gib": free_units * unit_gib,
             "of_gib": chassis.flash.gib,
             "nodes_free": nodes,
             "nodes_with_flash": fit,

@@ -115,7 +115,7 @@ class _EventFollower:
         self.submitted = asyncio.Event()
         """Set when the time of the submission is known, from which times are counted."""
         self.started = asyncio.Event()
-        """Set when there is a job to take signals."""
+        """Set when the job has started: it takes signals from then on."""
         self.wait_status: int | None = None
         """How the tasks have ended, when they have."""
 
