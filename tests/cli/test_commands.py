@@ -222,7 +222,9 @@ def test_a_cluster_says_how_large_it_is(rabbits: int, computes: int, size: str) 
 
 def test_a_timeline_is_drawn_with_a_dash_that_the_output_has() -> None:
     timeline = Timeline(
-        submitted=10.0, ended=16.0, steps={"tasks": Step(name="tasks", began=12.0, ended=13.0)}
+        submitted_at=10.0,
+        ended_at=16.0,
+        steps={"tasks": Step(name="tasks", began=12.0, ended=13.0)},
     )
 
     assert list(_draw_timeline(timeline, "-")) == [

@@ -152,7 +152,7 @@ def test_the_fields_of_a_format_and_of_its_order_are_known() -> None:
     form = Format("sort:-t,id  {name} {a.b}", HEADINGS.get)
 
     assert form.fields == ["name", "a.b", "t", "id"]
-    assert form.order == ("-t", "id")
+    assert form.sort_keys == ("-t", "id")
     assert list(form.lines([], header=True)) == ["NAME A.B"]
     with pytest.raises(BadFormat, match="there is no field 'colour' to sort by"):
         Format("sort:colour {id}", HEADINGS.get)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from warren.base.errors import UserMistake
-from warren.cli.job.scripts import directives_of
+from warren.cli.job.scripts import script_directives
 from warren.cli.main import cli
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=s"
@@ -49,14 +49,14 @@ def test_a_variable_with_a_space_cannot_be_part_of_a_value(
     monkeypatch.setenv("MORE", "capacity=1GiB name=s")
     copy = "#DW copy_in source=$INPUT/a destination=$DW_JOB_s/"
     with pytest.raises(UserMistake) as refused:
-        directives_of(copy)
+        script_directives(copy)
 
     assert str(refused.value) == (
         f"the job is refused.\n{copy}\n                   ^^^^^^\n"
         "Your variable INPUT is '/in put', and a value ends at the first space. "
         "Use a path without spaces, such as that of a link."
     )
-    assert directives_of("#DW jobdw type=xfs $MORE") == [JOBDW]
+    assert script_directives("#DW jobdw type=xfs $MORE") == [JOBDW]
 
 
 def test_copies_of_a_job_are_told_once(tmp_path: Path) -> None:

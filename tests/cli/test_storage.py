@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from warren.cli.storage import summaries
+from warren.cli.storage import rabbit_summaries
 from warren.dws import kinds, labels
 from warren.dws.objects.meta import Meta
 
@@ -34,7 +34,7 @@ def test_a_rabbit_tells_what_has_its_flash() -> None:
         share("r0", "d", persistent("kept", "elsewhere")),
         share("r0", "e", system("local")),
     ]
-    found = {each["name"]: each for each in summaries(STORAGES, shares, [], [])}
+    found = {each["name"]: each for each in rabbit_summaries(STORAGES, shares, [], [])}
     assert found["r0"]["allocated"] == 50
     who = ("workflows", "persistent", "system")
     assert [found["r0"][each] for each in who] == [["job-1"], ["elsewhere/kept", "kept"], ["local"]]

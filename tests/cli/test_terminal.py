@@ -23,18 +23,18 @@ async def main():
     assert is_foreground(0)
     before = termios.tcgetattr(0)
     terminal = UserTerminal(0)
-    assert terminal.enter() and raw()
+    assert terminal.make_raw() and raw()
     terminal.resized.clear()
     await signalled(signal.SIGWINCH)
     assert terminal.resized.is_set()
     termios.tcsetattr(0, termios.TCSANOW, before)  # as the user's shell does, that was told fg
     await signalled(signal.SIGCONT)
     assert raw(), "it is not raw after a stop"
-    terminal.leave()
-    terminal.leave()
+    terminal.restore()
+    terminal.restore()
     assert termios.tcgetattr(0) == before
-    assert not terminal.enter(), "the tasks had ended"
-    assert not UserTerminal(NULL).enter()
+    assert not terminal.make_raw(), "the tasks had ended"
+    assert not UserTerminal(NULL).make_raw()
 
 asyncio.run(main())
 """

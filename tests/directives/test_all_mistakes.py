@@ -19,7 +19,7 @@ JOBDW = "#DW jobdw type=xfs capacity=1GiB name=scratch"
 def told(*directives: str, rules: Sequence[Rule] = RULES) -> list[tuple[int, str]]:
     """Return the directive and the sentence of each mistake."""
     findings = check_directives(directives, rules).findings
-    return [(found.directive, found.mistake.sentence) for found in findings]
+    return [(found.directive_index, found.mistake.sentence) for found in findings]
 
 
 def test_every_mistake_of_every_directive_is_told_in_order() -> None:
@@ -246,7 +246,7 @@ def test_every_mistake_stands_in_its_directive(texts: list[str]) -> None:
     found: Sequence[Finding] = check_directives(texts, RULES).findings
     for each in found:
         mistake = each.mistake
-        assert mistake.text == texts[each.directive]
+        assert mistake.text == texts[each.directive_index]
         assert 0 <= mistake.start < mistake.end <= max(len(mistake.text), 1)
         assert mistake.sentence.endswith((".", "…"))
 

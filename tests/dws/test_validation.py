@@ -45,7 +45,7 @@ def told(*directives: str, known: Facts | None = None) -> list[tuple[int, str, s
     form = check_directives(directives, RULES)
     return [
         (
-            each.directive,
+            each.directive_index,
             each.mistake.text[each.mistake.start : each.mistake.end],
             str(each.mistake),
         )

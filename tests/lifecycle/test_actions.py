@@ -25,7 +25,7 @@ from warren.rfc.eventlog import Event
 
 IDLE = OutstandingRequests()
 ASKED = OutstandingRequests(alloc=True)
-STOPPED = OutstandingRequests(eligible=False)
+STOPPED = OutstandingRequests(queue_eligible=False)
 EXECUTING = OutstandingRequests(execution=True)
 QUEUED = ["validate", "depend", "priority"]
 RUN = [*QUEUED, "alloc"]

@@ -201,7 +201,7 @@ def test_the_nodes_of_a_queue_have_its_property() -> None:
         "short": Queue(parent="batch"),
     }
 
-    assert queues.properties(configured, {"fast": "n2,n0"}, HOSTS) == {
+    assert queues.hosts_by_property(configured, {"fast": "n2,n0"}, HOSTS) == {
         "fast": {"n0", "n2"},
         "+batch": {"n0", "n1"},
     }
@@ -218,4 +218,4 @@ def test_nodes_that_are_not_there_are_refused_with_the_path(
     configured: dict[str, Queue], given: dict[str, str], words: str
 ) -> None:
     with pytest.raises(UserMistake, match=words):
-        queues.properties(configured, given, HOSTS)
+        queues.hosts_by_property(configured, given, HOSTS)

@@ -38,7 +38,7 @@ def test_a_job_with_nodes_is_kept_from_starting_once() -> None:
 def test_a_job_that_fails_in_its_prolog_is_let_go_and_then_held_for_its_storage() -> None:
     job = replace(JOB, state=State.CLEANUP, prologs=frozenset({"setup"}))
 
-    assert decide(job, HOLDS, executing=False) == [FinishProlog(), StartEpilog(started=False)]
+    assert decide(job, HOLDS, executing=False) == [FinishProlog(), StartEpilog(job_started=False)]
 
 
 def test_storage_is_kept_while_tasks_run_though_the_job_has_failed() -> None:
@@ -47,7 +47,7 @@ def test_storage_is_kept_while_tasks_run_though_the_job_has_failed() -> None:
 
     assert decide(job, HOLDS, executing=True) == []
     assert decide(replace(job, wait_status=15), HOLDS, executing=True) == [
-        StartEpilog(started=True)
+        StartEpilog(job_started=True)
     ]
 
 
@@ -55,7 +55,7 @@ def test_a_job_that_was_being_started_is_waited_for() -> None:
     job = replace(JOB, state=State.CLEANUP)
 
     assert decide(job, HOLDS, executing=True) == []
-    assert decide(job, HOLDS, executing=False) == [StartEpilog(started=False)]
+    assert decide(job, HOLDS, executing=False) == [StartEpilog(job_started=False)]
 
 
 def test_after_a_restart_a_started_job_is_not_taken_for_one_that_never_ran() -> None:

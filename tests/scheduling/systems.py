@@ -103,8 +103,8 @@ def parts(graph: Graph, allocation: Allocation) -> Bits:
         node = graph._inventory.nodes[graph._inventory.node_index_by_rank[piece.rank]]
         found["core", piece.rank], found["gpu", piece.rank] = piece.cores, piece.gpus
         if piece.portion:
-            assert node.chassis is not None
-            _add(found, _flash(graph._inventory.chassis[node.chassis]), piece.portion)
+            assert node.chassis_index is not None
+            _add(found, _flash(graph._inventory.chassis[node.chassis_index]), piece.portion)
     return {key: bits for key, bits in found.items() if bits}
 
 

@@ -36,8 +36,8 @@ def given_to(graph: Graph, request: Any) -> list[tuple[str, int, int]]:
 
 
 def test_a_chassis_holds_nodes_and_flash_for_all_of_them() -> None:
-    assert from_jobspec(of(2, 3)) == want(6, chassis=2)
-    assert from_jobspec(of(2, 3, {"type": "ssd", "count": 7})) == want(6, chassis=2, ssd=3)
+    assert from_jobspec(of(2, 3)) == want(6, chassis_count=2)
+    assert from_jobspec(of(2, 3, {"type": "ssd", "count": 7})) == want(6, chassis_count=2, ssd=3)
 
 
 @pytest.mark.parametrize(
@@ -56,17 +56,17 @@ def test_what_else_a_chassis_holds_is_refused(inside: list[Any], problem: str) -
 
 def test_nodes_are_as_many_on_each_of_so_many_chassis() -> None:
     graph = Graph(system((1, 9), (3, 9), (3, 9), **POOLS))
-    assert given_to(graph, want(4, chassis=2)) == [("r1", 2, 0), ("r2", 2, 0)]
-    assert given_to(graph, want(3, chassis=1)) == [("r1", 3, 0)]
-    assert given_to(graph, want(3, chassis=3)) == [("r0", 1, 0), ("r1", 1, 0), ("r2", 1, 0)]
-    assert given_to(graph, want(2, ssd=4, chassis=1)) == [("r1", 2, 8)]
+    assert given_to(graph, want(4, chassis_count=2)) == [("r1", 2, 0), ("r2", 2, 0)]
+    assert given_to(graph, want(3, chassis_count=1)) == [("r1", 3, 0)]
+    assert given_to(graph, want(3, chassis_count=3)) == [("r0", 1, 0), ("r1", 1, 0), ("r2", 1, 0)]
+    assert given_to(graph, want(2, ssd=4, chassis_count=1)) == [("r1", 2, 8)]
 
 
 def test_shared_flash_is_on_chassis_that_have_all_their_nodes() -> None:
     graph = Graph(system((3, 9), (3, 9), (3, 20), **POOLS))
-    request = want(3, ssd=3, chassis=1, shared_flash=(AllocationSet(1, 5),))
+    request = want(3, ssd=3, chassis_count=1, shared_flash=(AllocationSet(1, 5),))
     assert given_to(graph, request) == [("r2", 3, 14)]
-    request = want(6, ssd=3, chassis=2, shared_flash=(AllocationSet(1, 5),))
+    request = want(6, ssd=3, chassis_count=2, shared_flash=(AllocationSet(1, 5),))
     assert given_to(graph, request) == [("r0", 3, 9), ("r2", 3, 14)]
 
 
@@ -74,11 +74,11 @@ def test_shared_flash_is_on_chassis_that_have_all_their_nodes() -> None:
     ("request_", "reason"),
     [
         (
-            want(4, chassis=1),
+            want(4, chassis_count=1),
             "1 chassis with 4 nodes is asked for, and the cluster has none.",
         ),
         (
-            want(6, chassis=3),
+            want(6, chassis_count=3),
             "3 chassis with 2 nodes each are asked for, and the cluster has 2.",
         ),
     ],
@@ -91,8 +91,8 @@ def test_chassis_that_are_not_there_are_told_of(request_: Any, reason: str) -> N
 def test_chassis_whose_nodes_are_taken_are_waited_for() -> None:
     graph = Graph(system((3, 9), (3, 9), **POOLS))
     graph.take(matched(graph, want(4, exclusive=True)))
-    assert graph.match(want(2, chassis=1)) == matched(graph, want(2))
-    refusal = graph.match(want(2, chassis=2, exclusive=True))
+    assert graph.match(want(2, chassis_count=1)) == matched(graph, want(2))
+    refusal = graph.match(want(2, chassis_count=2, exclusive=True))
     assert refusal == Refusal("waits for 1 node on each of 2 chassis")
 
 
@@ -105,7 +105,7 @@ def test_a_jobspec_of_chassis_gets_its_flash_there() -> None:
     ssd = {"type": "ssd", "count": 15, "exclusive": True}
     assert found[0] == {"type": "chassis", "count": 2, "with": [node, ssd]}
     assert from_jobspec({**plain, "resources": found}) == want(
-        6, chassis=2, ssd=5, shared_flash=(AllocationSet(1, 2),)
+        6, chassis_count=2, ssd=5, shared_flash=(AllocationSet(1, 2),)
     )
     assert rewrite(found, needs, 0).resources == found
     with pytest.raises(Fault, match="leave its ssds out"):
@@ -127,7 +127,7 @@ def test_chassis_are_found_whenever_there_are_such(
     """With one allocation more, or none, against every choice of chassis."""
     graph = Graph(system(*shape, **POOLS))
     shared = (AllocationSet(1, alone),) if alone else ()
-    found = graph.match(want(count * nodes, ssd=beside, chassis=count, shared_flash=shared))
+    found = graph.match(want(count * nodes, ssd=beside, chassis_count=count, shared_flash=shared))
     fits = any(
         all(n >= nodes and gib >= nodes * beside for n, gib in chosen)
         and (not alone or any(gib - nodes * beside >= alone for _, gib in chosen))

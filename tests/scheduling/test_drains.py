@@ -9,7 +9,7 @@ from warren.base.errors import UserMistake
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.scheduling import drains
-from warren.scheduling.drains import Drain, Drains, State
+from warren.scheduling.drains import Drain, Drains, NodeState
 
 HOSTS = {0: "n0", 1: "n1", 2: "n2", 3: "n3"}
 
@@ -169,18 +169,18 @@ def test_a_drain_that_names_no_node_is_refused() -> None:
 @pytest.mark.parametrize(
     ("facts", "state"),
     [
-        ("", State.FREE),
-        ("used", State.ALLOCATED),
-        ("drained used", State.DRAINING),
-        ("drained", State.DRAINED),
-        ("offline", State.OFFLINE),
-        ("offline used", State.OFFLINE),
-        ("drained offline", State.DRAINED),
-        ("excluded drained offline used", State.EXCLUDED),
+        ("", NodeState.FREE),
+        ("used", NodeState.ALLOCATED),
+        ("drained used", NodeState.DRAINING),
+        ("drained", NodeState.DRAINED),
+        ("offline", NodeState.OFFLINE),
+        ("offline used", NodeState.OFFLINE),
+        ("drained offline", NodeState.DRAINED),
+        ("excluded drained offline used", NodeState.EXCLUDED),
     ],
 )
 def test_of_a_node_that_is_several_things_the_most_lasting_is_told(
-    facts: str, state: State
+    facts: str, state: NodeState
 ) -> None:
     names = ("excluded", "drained", "offline", "used")
     assert drains.state(**{name: name in facts.split() for name in names}) is state

@@ -113,7 +113,7 @@ def test_a_job_that_persistent_storage_stands_in_the_way_of_holds_up_no_other() 
 
 def test_a_rabbit_that_says_it_has_less_gives_less() -> None:
     graph = Graph(system((2, 8), quantum=None))
-    graph.set_rabbit("r0", up=True, capacity=5)
+    graph.set_rabbit("r0", up=True, capacity_gib=5)
     wanted = want(1, ssd=6)
     assert graph.match(wanted) == Refusal(
         "waits for 6 GiB of flash beside 1 node; r0 has 5 GiB of 8 GiB"
@@ -126,14 +126,14 @@ def test_a_rabbit_that_says_it_has_less_gives_less() -> None:
     assert isinstance(graph.match(want(1, ssd=4)), Refusal)
     matched(graph, want(1, ssd=3))
 
-    graph.set_rabbit("r0", up=True, capacity=20)  # the graph says 8
+    graph.set_rabbit("r0", up=True, capacity_gib=20)  # the graph says 8
     matched(graph, want(1, ssd=6))
     assert isinstance(graph.match(want(1, ssd=7)), Refusal)
 
 
 def test_a_quantum_that_a_rabbit_does_not_have_whole_is_not_given_out() -> None:
     graph = Graph(system((2, 8), quantum=2))
-    graph.set_rabbit("r0", up=True, capacity=7)
+    graph.set_rabbit("r0", up=True, capacity_gib=7)
     matched(graph, want(1, ssd=6))
     assert isinstance(graph.match(want(1, ssd=7)), Refusal)
 
@@ -141,7 +141,7 @@ def test_a_quantum_that_a_rabbit_does_not_have_whole_is_not_given_out() -> None:
 def test_flash_that_is_not_ready_is_not_given_out_though_none_is_taken() -> None:
     graph = Graph(system((2, 8), quantum=None))
     graph.set_external("r0", 1)
-    graph.set_rabbit("r0", up=False, capacity=20)
+    graph.set_rabbit("r0", up=False, capacity_gib=20)
     assert isinstance(graph.match(want(1, ssd=1)), Refusal)
 
 
@@ -155,7 +155,7 @@ def test_jobs_and_storage_together_have_no_more_than_there_is(
     quantum: int | None, external: int, capacity: int | None, wishes: list[int]
 ) -> None:
     graph = Graph(system((8, 8), quantum=quantum))
-    graph.set_rabbit("r0", up=True, capacity=capacity)
+    graph.set_rabbit("r0", up=True, capacity_gib=capacity)
     graph.set_external("r0", external)
     unit = quantum or 1
     room = min(8, 8 if capacity is None else capacity // unit * unit) - -(-external // unit) * unit

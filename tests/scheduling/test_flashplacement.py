@@ -249,14 +249,17 @@ def _fits(graph: Graph, nodes: int, beside: int, gib: int, late: set[int]) -> bo
     for chosen in combinations(system_.nodes, nodes):
         counts: dict[int, int] = {}
         for node in chosen:
-            assert node.chassis is not None
-            counts[node.chassis] = counts.get(node.chassis, 0) + 1
+            assert node.chassis_index is not None
+            counts[node.chassis_index] = counts.get(node.chassis_index, 0) + 1
         left = []
         for index, count in counts.items():
             flash = system_.chassis[index].flash
             free = flash.count(0 if index in late else flash.whole_portion)
             left.append(
-                (free - count * units_needed(beside, flash.unit), units_needed(gib, flash.unit))
+                (
+                    free - count * units_needed(beside, flash.unit_gib),
+                    units_needed(gib, flash.unit_gib),
+                )
             )
         if all(free >= 0 for free, _ in left) and any(free >= more for free, more in left):
             return True

@@ -132,9 +132,9 @@ def test_nodes_on_no_chassis_are_taken_first_where_no_flash_is_wanted() -> None:
 def test_chassis_are_whole_whatever_the_policy(policy: MatchPolicy) -> None:
     graph = Graph(THREE)
     graph.set_policy(policy)
-    assert ranks(graph, want(4, chassis=2)) == [0, 1, 4, 5]
+    assert ranks(graph, want(4, chassis_count=2)) == [0, 1, 4, 5]
     graph.take(matched(graph, want(1, ssd=1)))
-    assert len({rank // 4 for rank in ranks(graph, want(4, chassis=2))}) == 2
+    assert len({rank // 4 for rank in ranks(graph, want(4, chassis_count=2))}) == 2
 
 
 @settings(deadline=None, max_examples=200)

@@ -114,7 +114,7 @@ class Scheduling(RuleBasedStateMachine):
         if hasattr(self, "graph"):
             room = self.graph._free
             alike: dict[tuple[int, int], int] = {}
-            for place, counts in enumerate(zip(room._cores, room._gpus, strict=True)):
+            for place, counts in enumerate(zip(room._free_cores, room._free_gpus, strict=True)):
                 cores, gpus = (each.bit_count() for each in counts)
                 if cores or gpus:
                     alike[cores, gpus] = alike.get((cores, gpus), 0) | 1 << place

@@ -28,7 +28,9 @@ def r(*ranks: tuple[int, str], **properties: list[int]) -> resource_set.Resource
 
 
 def drawn(resources: resource_set.ResourceSet, **options: Any) -> Any:
-    return orjson.loads(rabbitgraph.document("c", CHASSIS, resources, **{"ssds": 2, **options}))
+    return orjson.loads(
+        rabbitgraph.encode_graph("c", CHASSIS, resources, **{"ssd_count": 2, **options})
+    )
 
 
 def paths(scheduling: Any, *kinds: str) -> dict[str, int]:
@@ -52,7 +54,7 @@ def test_the_graph_is_that_of_flux_coral2(name: str, cluster: str, r_file: str |
     ]
     resources = resource_set.decode_all(resource_set.without_scheduling(given))
 
-    made = rabbitgraph.document(cluster, chassis, resources, ssds=36)
+    made = rabbitgraph.encode_graph(cluster, chassis, resources, ssd_count=36)
     assert orjson.loads(made) == wanted["scheduling"]
 
 
@@ -142,7 +144,7 @@ def test_the_graph_of_720_rabbits_has_each_vertex_once_and_in_its_place() -> Non
         Chassis(rabbit=f"rabbit{n}", capacity=36 * GIB, hosts=tuple(hosts[16 * n : 16 * n + 16]))
         for n in range(720)
     ]
-    made = rabbitgraph.document("c", chassis, r(*enumerate(hosts)), ssds=36)
+    made = rabbitgraph.encode_graph("c", chassis, r(*enumerate(hosts)), ssd_count=36)
     found = list(jgf.decode(orjson.loads(made)))
     counts = Counter(each.type for each in found)
 

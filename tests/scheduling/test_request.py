@@ -247,7 +247,9 @@ def test_the_rabbits_of_flux_coral2_are_described_as_it_does() -> None:
     worker = Chassis(rabbit="kind-worker2", capacity=39582418599936, hosts=("compute-01",))
 
     vertices = list(
-        jgf.decode(resource_set_with_graph("ElCapitan", [worker], 1, quantum=1024)["scheduling"])
+        jgf.decode(
+            resource_set_with_graph("ElCapitan", [worker], 1, quantum_gib=1024)["scheduling"]
+        )
     )
 
     assert [vertex.path for vertex in vertices if vertex.type != "ssd"] == [

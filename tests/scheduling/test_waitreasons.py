@@ -172,12 +172,12 @@ def test_storage_of_no_job_is_blamed_only_where_no_end_of_a_job_helps(graph: Gra
 
 
 def test_a_map_that_promises_more_than_rabbits_have_is_told(graph: Graph) -> None:
-    graph.set_rabbit("r1", up=True, capacity=5)
+    graph.set_rabbit("r1", up=True, capacity_gib=5)
     reason = alone(graph, want(8, ssd=2))
 
     assert reason.kinds == (ReasonKind.CAPACITY,)
     assert reason.sentence.endswith("; r1 has 5 GiB of 8 GiB")
-    graph.set_rabbit("r1", up=True, capacity=8)
+    graph.set_rabbit("r1", up=True, capacity_gib=8)
     assert graph.fits(want(8, ssd=2))
 
 
@@ -237,12 +237,12 @@ def test_nodes_of_node_local_storage_are_waited_for_though_others_are_free(graph
 def test_chassis_are_waited_for_where_their_nodes_are_scattered(graph: Graph) -> None:
     scattered = ('{"ranks":["0"]}', '{"ranks":["4"]}')
     running = have(graph, *((want(1, constraint=each, exclusive=True), inf) for each in scattered))
-    reason = alone(graph, whole(4, chassis=1), running)
+    reason = alone(graph, whole(4, chassis_count=1), running)
 
     assert reason.kinds == (ReasonKind.CHASSIS,)
     assert reason.sentence == "waits for 4 nodes on each of 1 chassis"
     graph.give_back(running[0].allocation)
-    assert graph.fits(whole(4, chassis=1))
+    assert graph.fits(whole(4, chassis_count=1))
 
 
 def test_cores_are_counted_where_nodes_do_not_matter() -> None:
@@ -451,7 +451,7 @@ class Cluster:
         for rabbit in ("r0", "r1"):
             up = rabbit not in self.kept[ReasonKind.RABBITS]
             capacity = self.kept[ReasonKind.CAPACITY].get(rabbit, 1000)
-            self.graph.set_rabbit(rabbit, up=up, capacity=capacity)
+            self.graph.set_rabbit(rabbit, up=up, capacity_gib=capacity)
             self.graph.set_external(rabbit, self.kept[ReasonKind.EXTERNAL].get(rabbit, 0))
 
     def without(self, kinds: Iterable[ReasonKind]) -> "Cluster":

@@ -133,7 +133,7 @@ def test_the_status_counts_whole_nodes_and_no_tasks() -> None:
     ("quanta", "gib", "units"), [(2, 0, 0), (2, 1, 1), (2, 2, 1), (2, 3, 2), (0, 3, 0)]
 )
 def test_quanta_are_rounded_up(quanta: int, gib: int, units: int) -> None:
-    assert Quanta(size=quanta, whole_portion=15, up_portion=15).units(gib) == units
+    assert Quanta(quantum_gib=quanta, whole_portion=15, up_portion=15).units(gib) == units
 
 
 def test_a_pool_of_nothing_has_no_units() -> None:
@@ -150,7 +150,7 @@ def test_a_pool_of_nothing_has_no_units() -> None:
 
 @given(st.integers(0, 255), st.integers(0, 255))
 def test_a_share_of_quanta_is_free_if_all_of_it_is(free: int, share: int) -> None:
-    quanta = Quanta(size=2, whole_portion=255, up_portion=255)
+    quanta = Quanta(quantum_gib=2, whole_portion=255, up_portion=255)
     assert quanta.contains(free, share) is (share & free == share)
     assert dict(quanta.ssds(share)) == {n: 2 for n in range(8) if share >> n & 1}
 
@@ -164,7 +164,7 @@ def ssd(number: int, size: int = 2, up: bool = True) -> Any:
 
 
 def test_shares_are_read_back_and_those_of_another_system_refused() -> None:
-    quanta, pool = Quanta(size=2, whole_portion=7, up_portion=7), Pool(gib=6, up_portion=6)
+    quanta, pool = Quanta(quantum_gib=2, whole_portion=7, up_portion=7), Pool(gib=6, up_portion=6)
     assert quanta.read([]) == 0
     assert quanta.read([ssd(0), ssd(2)]) == 0b101
     with pytest.raises(BadFormat, match="ssd3, which the system does not have"):

@@ -169,14 +169,14 @@ def test_a_tag_is_there_again_after_a_restart_and_none_without_its_rabbit() -> N
         held.append(await world.submit(control, attributes={**DW, "constraints": OF_R0}))
         assert (await waits(control, held[0])).endswith("; tagged badrabbit: compute-01")
         graph = control.instance.scheduler._graph
-        assert list(graph._tagged) == [R0]
+        assert list(graph._tagged_by_source) == [R0]
         key = Key("default", "default")
         nodes: Any = {"spec": {"storageNodes": []}}
         await LocalClient(control.api.store).patch(
             Change(kind=kinds.SYSTEM_CONFIGURATION, key=key, patch=nodes)
         )
         await asyncio.sleep(1.0)
-        assert list(graph._tagged) == []
+        assert list(graph._tagged_by_source) == []
 
     lived(before, after, config=SOFTLY)
 
@@ -196,14 +196,14 @@ def test_a_site_may_want_nothing_of_it_or_drain_nodes_of_some_queues_alone() -> 
         await opening(world, control)
         await link(control, compute_00="Offline", compute_01="Offline")
         assert await drained(control) == {}
-        assert control.instance.scheduler._graph._tagged == {}
+        assert control.instance.scheduler._graph._tagged_by_source == {}
 
     async def few(world: World, control: Control) -> None:
         await opening(world, control)
         await link(control, compute_00="Offline", compute_01="Offline", compute_02="Offline")
         assert await drained(control) == {"compute-00": DRAIN_REASON, "compute-02": DRAIN_REASON}
         graph = control.instance.scheduler._graph
-        assert graph._tagged == {R0: 0b10}
+        assert graph._tagged_by_source == {R0: 0b10}
 
     lived(nothing, config=Config(rabbit=Rabbit(drain_compute_nodes=False, soft_drain=False)))
     queues = {"a": Queue(hosts="compute-00"), "b": Queue(hosts="compute-[02-03]"), "c": Queue()}

@@ -94,7 +94,11 @@ def _text(file: str) -> str:
             raise click.UsageError("A script has up to 1 MiB.")
         return data.decode(errors="replace")
     try:
-        return scripts.text_of(Path(file)).encode(errors="surrogateescape").decode(errors="replace")
+        return (
+            scripts.read_script(Path(file))
+            .encode(errors="surrogateescape")
+            .decode(errors="replace")
+        )
     except UserMistake as mistake:
         raise click.UsageError(str(mistake)) from mistake
 
@@ -159,11 +163,11 @@ def _mistakes(script: Script, checker: DirectiveChecker) -> Iterator[_ScriptMist
         )
         return
     for finding in checker.findings([each.text for each in directives]):
-        position = directives[finding.directive].line_and_columns(
+        position = directives[finding.directive_index].line_and_columns(
             finding.mistake.start, finding.mistake.end
         )
         if not _is_due_to_unset_variable(finding, directives, unset_variables):
-            yield _script_mistake(position, "error", finding.directive, finding.mistake)
+            yield _script_mistake(position, "error", finding.directive_index, finding.mistake)
 
 
 def _script_mistake(
@@ -201,12 +205,12 @@ def _is_due_to_unset_variable(
     finding: Finding, directives: Sequence[LocatedDirective], unset_variables: _UnsetVariables
 ) -> bool:
     """Return whether a mistake is only that a variable was not filled in."""
-    line, column, _ = directives[finding.directive].line_and_columns(
+    line, column, _ = directives[finding.directive_index].line_and_columns(
         finding.mistake.start, finding.mistake.end
     )
     return any(
         (word.line, word.column) in unset_variables
-        for word in directives[finding.directive].words
+        for word in directives[finding.directive_index].words
         if word.line == line and word.column <= column < word.column + word.length
     )
 

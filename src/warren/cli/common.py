@@ -87,7 +87,7 @@ def _is_utf8(environment: Mapping[str, str]) -> bool:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work; what comes out of a task group comes out alone."""
+    """Run a command's work. Of a group of exceptions, raise the first one alone."""
     try:
         return asyncio.run(main)
     except BaseExceptionGroup as group:
@@ -101,7 +101,10 @@ def _first_error(error: BaseException) -> BaseException:
 
 
 def ask_instance(statedir: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
-    """Do something with the instance of a cluster. Raises UserMistake where none runs."""
+    """Do `work` with the instance of a cluster, and return what comes of it.
+
+    Raises UserMistake where none runs.
+    """
     from warren.rpc.client import connect, fail_unless_alive
 
     async def ask() -> T:
@@ -191,7 +194,7 @@ def print_json(value: Any) -> None:
 def print_table(
     headers: Sequence[str], rows: Sequence[Sequence[Any]], right_aligned: str = ""
 ) -> None:
-    """Print rows under headers, aligned to the right where `right_aligned` has the header."""
+    """Print rows under headers. `right_aligned` has those of some columns, with spaces between."""
     texts = [["" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     widths = [
         max(len(header), *(len(row[column]) for row in texts), 0)

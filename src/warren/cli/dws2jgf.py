@@ -28,21 +28,21 @@ _NO_CONFIG_WARNING = "Unable to fetch `resource.exclude` from config"
 @statedir_option
 @click.option("--no-validate", is_flag=True,
               help="Leave out mapped compute nodes that R does not have.")  # fmt: skip
-@click.option("-c", "--chunks-per-nnf", "ssds", type=click.IntRange(min=1), default=36,
+@click.option("-c", "--chunks-per-nnf", "ssd_count", type=click.IntRange(min=1), default=36,
               show_default=True, metavar="N",
               help="Divide each rabbit into N ssds for Fluxion.")  # fmt: skip
 @click.option("--cluster-name", metavar="NAME", default=None,
               help="The cluster's name (default: the host's without digits).")  # fmt: skip
-@click.option("--from-config", "config", type=click.Path(path_type=Path), metavar="TOML",
+@click.option("--from-config", "config_file", type=click.Path(path_type=Path), metavar="TOML",
               help="Take R from the tables resource.config of a configuration.")  # fmt: skip
 @click.option("--only-sched", is_flag=True, help="Print the key `scheduling` of R alone.")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 def dws2jgf(
     statedir: StateDir,
     no_validate: bool,
-    ssds: int,
+    ssd_count: int,
     cluster_name: str | None,
-    config: Path | None,
+    config_file: Path | None,
     only_sched: bool,
     file: Path | None,
 ) -> None:
@@ -56,19 +56,21 @@ def dws2jgf(
     from warren.rfc import resource_set
     from warren.scheduling import rabbitgraph
 
-    tables = _read_configuration(statedir) if config is None else _read_config_file(config)
-    r, source = _read_r(tables, config)
+    configuration = (
+        _read_configuration(statedir) if config_file is None else _read_config_file(config_file)
+    )
+    r, source = _read_r(configuration, config_file)
     resources = resource_set.decode_all(r)
-    path = file or _configured_mapping(tables)
+    path = file or _configured_mapping_path(configuration)
     chassis = _read_chassis(path)
     if not no_validate:
         _check_same_nodes(chassis, resources, path, source)
-    exclude = None if tables is None else tables.resource.exclude
-    graph = rabbitgraph.document(
+    exclude = None if configuration is None else configuration.resource.exclude
+    graph = rabbitgraph.encode_graph(
         _cluster_name(cluster_name),
         chassis,
         resources,
-        ssds=ssds,
+        ssd_count=ssd_count,
         excluded=() if exclude is None else rabbitgraph.excluded_hosts(exclude, resources),
     )
     if only_sched:
@@ -105,16 +107,18 @@ def _read_config_file(path: Path) -> "Configuration":
     return resourceconfig.read(tables, str(path))
 
 
-def _read_r(tables: "Configuration | None", config: Path | None) -> tuple[dict[str, Any], str]:
+def _read_r(
+    configuration: "Configuration | None", config_file: Path | None
+) -> tuple[dict[str, Any], str]:
     """Return R without a graph, and where it is from. Raises UserMistake."""
     import orjson
 
     from warren.rfc import resource_set
     from warren.scheduling import resourceconfig
 
-    if config is not None:
-        assert tables is not None
-        return resourceconfig.resource_set_of(tables, str(config)), str(config)
+    if config_file is not None:
+        assert configuration is not None
+        return resourceconfig.resource_set_of(configuration, str(config_file)), str(config_file)
     try:
         r = orjson.loads(sys.stdin.buffer.read())
     except ValueError as error:
@@ -125,12 +129,12 @@ def _read_r(tables: "Configuration | None", config: Path | None) -> tuple[dict[s
     return resource_set.without_scheduling(r) if isinstance(r, dict) else r, "R"
 
 
-def _configured_mapping(tables: "Configuration | None") -> Path:
-    if tables is None or tables.rabbit.mapping is None:
+def _configured_mapping_path(configuration: "Configuration | None") -> Path:
+    if configuration is None or configuration.rabbit.mapping is None:
         raise UserMistake(
             "rabbit.mapping is not configured: name a FILE that `warren rabbitmapping` has printed."
         )
-    return Path(tables.rabbit.mapping)
+    return Path(configuration.rabbit.mapping)
 
 
 def _read_chassis(path: Path) -> list["Chassis"]:

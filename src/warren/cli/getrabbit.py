@@ -66,7 +66,7 @@ def _read_mapping(statedir: StateDir, jobids: Sequence[str]) -> tuple["RabbitMap
     from warren.rpc.message import RpcError
 
     async def query(handle: "Handle") -> tuple[str | None, list[str]]:
-        mapping = await _configured_mapping(handle)
+        mapping_path = await _configured_mapping_path(handle)
         rabbits_of_jobs: list[str] = []
         for text in jobids:
             request = {"id": fluid.parse(text), "attrs": ["annotations"]}
@@ -78,7 +78,7 @@ def _read_mapping(statedir: StateDir, jobids: Sequence[str]) -> tuple["RabbitMap
             if "rabbits" not in user:
                 raise UserMistake(f"No rabbits found for job {text}: it has none so far.")
             rabbits_of_jobs += hostlist.decode(user["rabbits"])
-        return mapping, rabbits_of_jobs
+        return mapping_path, rabbits_of_jobs
 
     path, rabbits_of_jobs = ask_flux(statedir, query)
     if path is None:
@@ -89,7 +89,7 @@ def _read_mapping(statedir: StateDir, jobids: Sequence[str]) -> tuple["RabbitMap
     return read_mapping(Path(path)), rabbits_of_jobs
 
 
-async def _configured_mapping(handle: "Handle") -> str | None:
+async def _configured_mapping_path(handle: "Handle") -> str | None:
     """Return the file that `rabbit.mapping` names, here or in an instance that this is part of."""
     from warren.rpc import broker
     from warren.rpc.message import RpcError
@@ -106,7 +106,7 @@ async def _configured_mapping(handle: "Handle") -> str | None:
     if path == uri:
         return None  # on another machine
     async with broker.connect(Path(path)) as parent:
-        return await _configured_mapping(parent)
+        return await _configured_mapping_path(parent)
 
 
 def read_mapping(path: Path) -> "RabbitMapping":

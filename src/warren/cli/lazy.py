@@ -8,8 +8,8 @@ import click
 
 from warren.cli.longoptions import expand_long_options
 
-Table = Mapping[str, tuple[str, str, str]]
-"""By the command's name: its module, what it is called there, and its help in a line."""
+CommandTable = Mapping[str, tuple[str, str, str]]
+"""By the command's name: its module, its attribute there, and its help in a line."""
 
 
 class Group(click.Group):
@@ -30,7 +30,7 @@ class Group(click.Group):
 class LazyGroup(Group):
     """A group whose commands are loaded one by one, when they are used."""
 
-    def __init__(self, *arguments: Any, table: Table, **options: Any) -> None:
+    def __init__(self, *arguments: Any, table: CommandTable, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.table = table
 

@@ -24,7 +24,7 @@ from warren.base.printable import printable
 from warren.rfc.errors import BadFormat
 
 Row = Callable[[str], Any]
-"""Returns the value of a field by its name; "" where there is none."""
+"""A row: called with the name of a field it returns the value, "" where there is none."""
 
 EMPTY_TEXTS: Final = ("", "-", "0", "0s", "0.0", "0:00:00", "1970-01-01T00:00:00")
 """What is as good as nothing, as text."""
@@ -60,13 +60,13 @@ class _Column(msgspec.Struct, frozen=True, kw_only=True):
     strftime: str = ""
 
     def text(self, value: Any) -> str:
-        """Write a value as wide as it is."""
+        """Write a value, neither cut nor padded."""
         converted = self._convert(value)
         text = printable(converted if isinstance(converted, str) else self._number(converted))
         return "-" if self.hyphen_if_empty and text in EMPTY_TEXTS else text
 
     def lay_out(self, text: str, align: str = "<") -> str:
-        """Cut a text off, and put it where it belongs in its column."""
+        """Cut a text to the precision, and pad it to the width of its column."""
         if self.precision is not None and self.kind in ("", "s") and len(text) > self.precision:
             text = text[: self.precision]
             if self.mark_truncation:
@@ -129,11 +129,11 @@ class Format:
         self._text = text
         self._heading = heading
         start = 0
-        self.order: tuple[str, ...] = ()
+        self.sort_keys: tuple[str, ...] = ()
         """The fields to sort by, downwards after a `-`."""
         sort = _SORT_PATTERN.match(text)
         if sort is not None:
-            self.order = self.parse_sort_keys(sort[1])
+            self.sort_keys = self.parse_sort_keys(sort[1])
             start = sort.end()
         self._columns: list[_Column] = []
         self._text_after = self._read(start)
@@ -142,19 +142,19 @@ class Format:
 
     @property
     def fields(self) -> list[str]:
-        """The names of all fields that are to be known."""
+        """The names of all fields that are written, or sorted by."""
         return [
             *(column.name for column in self._columns),
-            *(key.lstrip("-") for key in self.order),
+            *(key.lstrip("-") for key in self.sort_keys),
         ]
 
     def parse_sort_keys(self, keys: str) -> tuple[str, ...]:
         """Read the names of fields to sort by. Raises BadFormat for one of none."""
-        order = tuple(key.strip() for key in keys.split(","))
-        for key in order:
+        sort_keys = tuple(key.strip() for key in keys.split(","))
+        for key in sort_keys:
             if self._heading(key.removeprefix("-")) is None:
                 raise BadFormat(f"there is no field {key.removeprefix('-')!r} to sort by")
-        return order
+        return sort_keys
 
     def lines(self, rows: Sequence[Row], *, header: bool = True) -> Iterator[str]:
         """Write rows, after their headings."""
@@ -192,20 +192,20 @@ class Format:
         """Read the columns, and return the text after the last one."""
         text, text_before, position = self._text, "", start
         while position < len(text):
-            letter = text[position]
+            character = text[position]
             if text[position : position + 2] in ("{{", "}}"):
-                text_before += letter
+                text_before += character
                 position += 2
-            elif letter == "}":
+            elif character == "}":
                 self._refuse(position, "this '}' closes nothing: write '}}' for one")
-            elif letter == "{":
+            elif character == "{":
                 end = text.find("}", position)
                 if end < 0:
                     self._refuse(position, "this '{' is not closed: write '{{' for one")
                 self._columns.append(self._column(text_before, position + 1, end))
                 text_before, position = "", end + 1
             else:
-                text_before += letter
+                text_before += character
                 position += 1
         return text_before
 
@@ -268,18 +268,21 @@ class Format:
 
 
 def sort_rows(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
-    """Sort rows by fields, the first of which counts most. What is empty comes first."""
+    """Sort rows by the fields that `keys` name, downwards after a `-`; the first counts most.
+
+    Values that are empty are less than all others.
+    """
     sorted_rows = list(rows)
     for key in reversed(keys):
         name = key.removeprefix("-")
 
-        def value(row: Row, name: str = name) -> tuple[int, Any]:
-            field = row(name)
-            if isinstance(field, int | float):
-                return (1, field)
-            return (2, str(field)) if field != "" else (0, "")
+        def sort_value(row: Row, name: str = name) -> tuple[int, Any]:
+            value = row(name)
+            if isinstance(value, int | float):
+                return (1, value)
+            return (2, str(value)) if value != "" else (0, "")
 
-        sorted_rows.sort(key=value, reverse=key.startswith("-"))
+        sorted_rows.sort(key=sort_value, reverse=key.startswith("-"))
     return sorted_rows
 
 

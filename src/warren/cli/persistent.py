@@ -45,7 +45,7 @@ def persistent() -> None:
     """
 
 
-def _expiring_options(command: F) -> F:
+def _expiration_options(command: F) -> F:
     command = click.option("--for", "lifetime", metavar="DURATION",
                            help="How long from now it expires: 12h, 30d.")(command)  # fmt: skip
     return click.option("--until", metavar="WHEN",
@@ -162,7 +162,7 @@ def _hostlist_text(names: Sequence[str]) -> str:
               )  # fmt: skip
 @click.option("--requires", "requirements", multiple=True, metavar="QUERY",
               help="Which compute nodes, such as 'host:n[1-4]' or 'rabbit:r1'.")  # fmt: skip
-@_expiring_options
+@_expiration_options
 @click.option("-q", "--queue", metavar="NAME", help="The queue of the job that makes it.")
 @click.option("-t", "--time-limit", metavar="DURATION", help="The time limit of that job.")
 @_name_argument
@@ -355,7 +355,7 @@ def _change_sharing(statedir: StateDir, as_json: bool, request: Mapping[str, Any
 @persistent.command()
 @statedir_option
 @json_option
-@_expiring_options
+@_expiration_options
 @click.option("--never", is_flag=True, help="Keep it until it is destroyed.")
 @_name_argument
 def expire(

@@ -56,7 +56,7 @@ def queue() -> None:
 
 def _queue_argument(command: F) -> F:
     """Add QUEUE, which may be said as an option, too."""
-    command = click.option("-q", "--queue", "option", metavar="QUEUE", hidden=True)(command)
+    command = click.option("-q", "--queue", "queue_option", metavar="QUEUE", hidden=True)(command)
     return click.argument("name", metavar="[QUEUE]", required=False)(command)
 
 
@@ -215,10 +215,12 @@ def _fsd(seconds: float | None) -> str:
     "-v", "--verbose", is_flag=True, help="Show all queues, and how many jobs wait and run."
 )
 def status(
-    statedir: StateDir, as_json: bool, name: str | None, option: str | None, verbose: bool
+    statedir: StateDir, as_json: bool, name: str | None, queue_option: str | None, verbose: bool
 ) -> None:
     """Show whether queues accept and start jobs."""
-    _show(statedir, None, name or option, as_json, verbose, (_submission_line, _scheduling_line))
+    _show(
+        statedir, None, name or queue_option, as_json, verbose, (_submission_line, _scheduling_line)
+    )
 
 
 # Changing
@@ -262,7 +264,7 @@ def stop(message: str | None, nocheckpoint: bool, **options: Any) -> None:
 def _change(
     options: Mapping[str, Any], method: str, request: Mapping[str, Any], line: "_StatusLine"
 ) -> None:
-    name = options["name"] or options["option"]
+    name = options["name"] or options["queue_option"]
     payload = {**request, "all": options["all_"], **({"name": name} if name else {})}
 
     async def change(handle: "Handle") -> None:
@@ -345,13 +347,17 @@ def _prefix(name: str | None) -> str:
 @_queue_argument
 @_timeout_option
 def drain(
-    statedir: StateDir, as_json: bool, name: str | None, option: str | None, timeout: float | None
+    statedir: StateDir,
+    as_json: bool,
+    name: str | None,
+    queue_option: str | None,
+    timeout: float | None,
 ) -> None:
     """Wait until a queue, or every queue, is empty.
 
     Best after `disable`: jobs that come in the meantime are waited for, too.
     """
-    answer = _wait(statedir, "drain", name or option, timeout)
+    answer = _wait(statedir, "drain", name or queue_option, timeout)
     if as_json:
         print_json(answer)
 
@@ -366,7 +372,7 @@ def idle(
     statedir: StateDir,
     as_json: bool,
     name: str | None,
-    option: str | None,
+    queue_option: str | None,
     timeout: float | None,
     quiet: bool,
 ) -> None:
@@ -374,7 +380,7 @@ def idle(
 
     Best after `stop`: what is started in the meantime is waited for, too.
     """
-    answer = _wait(statedir, "idle", name or option, timeout)
+    answer = _wait(statedir, "idle", name or queue_option, timeout)
     if as_json:
         print_json(answer)
     elif answer["pending"] or not quiet:

@@ -44,7 +44,9 @@ def rabbits(context: click.Context, statedir: StateDir, as_json: bool) -> None:
 @click.argument("targets", metavar="[RABBIT]", required=False)
 def status(statedir: StateDir, as_json: bool, targets: str | None) -> None:
     """Show the status of rabbits: which are out of service, since when, by whom and why."""
-    summaries = [summary(each) for each in _named_rabbits(_list_storages(statedir), targets)]
+    summaries = [
+        service_summary(each) for each in _named_rabbits(_list_storages(statedir), targets)
+    ]
     if as_json:
         print_json({"rabbits": summaries})
         return
@@ -87,8 +89,8 @@ def show_links(statedir: StateDir, as_json: bool, targets: str | None) -> None:
     )
 
 
-def summary(obj: Object) -> dict[str, Any]:
-    """Return what there is to say of the service of a rabbit."""
+def service_summary(obj: Object) -> dict[str, Any]:
+    """Return whether a rabbit is in service, and if not, since when, by whom and why."""
     storage = read(obj, Storage)
     annotations = storage.metadata.annotations
     disabled = storage.spec.state == "Disabled"

@@ -16,7 +16,7 @@ from warren.rfc import hostlist, idset, resource_set
 from warren.rfc.eventlog import Event
 from warren.rfc.resource_set import ResourceSet
 from warren.scheduling import drains
-from warren.scheduling.drains import State
+from warren.scheduling.drains import NodeState
 
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
@@ -24,16 +24,22 @@ if TYPE_CHECKING:
 Node = Mapping[str, Any]
 """A node as `resource.status` tells of it."""
 
+NodeRow = Mapping[str, Any]
+"""A row of a listing, for one node or several: the values by field."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 STATES: Final = ("free", "allocated", "down")
 """What the scheduler knows, in the order of the listing."""
 LIST_STATES: Final = (*STATES, "up", "all")
-"""What may be listed: nodes that are up are free or allocated, or both."""
-ADMIN_STATES: Final = ("avail", *(state for state in State if state not in ("free", "allocated")))
+"""What may be listed: `up` is every node that is not down."""
+ADMIN_STATES: Final = (
+    "avail",
+    *(state for state in NodeState if state not in ("free", "allocated")),
+)
 """What administrators know of nodes."""
 
-_DRAINED: Final = (State.DRAINED, State.DRAINING)
+_DRAINED: Final = (NodeState.DRAINED, NodeState.DRAINING)
 _DRAIN_MODES: Final = (None, "overwrite", "force-overwrite")
 """The mode of a drain, by how often --force is given."""
 
@@ -52,7 +58,7 @@ _LIST_FIELDS: Final = {
     "nodelist": "NODELIST",
 }  # fmt: skip
 _GROUPING_FIELDS: Final = ("state", "queue", "properties", "propertiesx")
-"""Fields by which nodes are told apart: those with the same in all that are shown share a row."""
+"""Fields by which nodes are told apart: those that are equal in all that are shown share a row."""
 
 _STATUS_FIELDS: Final = {
     "state": "STATE", "up": "UP", "nnodes": "NNODES", "ranks": "RANKS", "nodelist": "NODELIST",
@@ -68,8 +74,8 @@ class NodeStates(msgspec.Struct, frozen=True, kw_only=True):
 
     status: Mapping[str, Any]
     """The answer of `resource.status`."""
-    sets: Mapping[str, ResourceSet]
-    """Nodes by what the scheduler does with them; `all` are those that it has."""
+    set_by_state: Mapping[str, ResourceSet]
+    """The nodes in each state that the scheduler knows; `all` are those that it has."""
 
     @property
     def nodes(self) -> list[Node]:
@@ -78,8 +84,8 @@ class NodeStates(msgspec.Struct, frozen=True, kw_only=True):
     def set_of(self, state: str) -> ResourceSet:
         """Return the nodes of one of `LIST_STATES`."""
         if state == "up":
-            return resource_set.difference(self.sets["all"], self.sets["down"])
-        return self.sets[state]
+            return resource_set.difference(self.set_by_state["all"], self.set_by_state["down"])
+        return self.set_by_state[state]
 
     def chosen_ranks(self, queues: Sequence[str], include: str | None) -> set[int]:
         """Return the ranks that are asked for. Raises UserMistake for what is not there."""
@@ -196,8 +202,8 @@ def scheduler_rows(
     states: Iterable[str],
     ranks: Collection[int],
     shown_fields: Collection[str],
-) -> Iterator[Node]:
-    """Return nodes as the scheduler sees them, with those in a row that look alike.
+) -> Iterator[NodeRow]:
+    """Yield the rows of nodes as the scheduler sees them; those that look alike share one.
 
     Nodes are told apart by those of the `shown_fields` that are grouping fields. A state without
     nodes has a row, too.
@@ -206,26 +212,28 @@ def scheduler_rows(
     grouping_fields = [field for field in _GROUPING_FIELDS if field in shown_fields]
     if len(shown_fields) == 1 and "state" not in shown_fields:
         grouping_fields = []  # the format lists all the queues, or properties, that there are
-    groups: dict[tuple[str, ...], dict[str, list[int]]] = {}
-    """The ranks of each row, by state."""
+    ranks_by_state_of_row: dict[tuple[str, ...], dict[str, list[int]]] = {}
     for state in states:
         nodes = _restrict(node_states.set_of(state), ranks)
         properties = _by_rank(nodes.properties)
         for ranks_of_node in [[each.rank] for each in nodes.ranks] or [[]]:
             values_by_field = _grouping_values(state, ranks_of_node, queues, properties)
-            row = groups.setdefault(tuple(values_by_field[field] for field in grouping_fields), {})
-            row.setdefault(state, []).extend(ranks_of_node)
-    for row in groups.values():
+            row_key = tuple(values_by_field[field] for field in grouping_fields)
+            ranks_by_state = ranks_by_state_of_row.setdefault(row_key, {})
+            ranks_by_state.setdefault(state, []).extend(ranks_of_node)
+    for ranks_by_state in ranks_by_state_of_row.values():
         nodes_of_row = _restrict(node_states.set_of("all"), ())
-        for state, members in row.items():
+        for state, state_ranks in ranks_by_state.items():
             nodes_of_row = resource_set.union(
-                nodes_of_row, _restrict(node_states.set_of(state), members)
+                nodes_of_row, _restrict(node_states.set_of(state), state_ranks)
             )
-        members = [each.rank for each in nodes_of_row.ranks]
+        row_ranks = [each.rank for each in nodes_of_row.ranks]
         yield {
-            **_grouping_values(next(iter(row)), members, queues, _by_rank(nodes_of_row.properties)),
+            **_grouping_values(
+                next(iter(ranks_by_state)), row_ranks, queues, _by_rank(nodes_of_row.properties)
+            ),
             **_counts(nodes_of_row),
-            "ranks": idset.encode(members),
+            "ranks": idset.encode(row_ranks),
             "nodelist": hostlist.encode(each.host for each in nodes_of_row.ranks),
         }
 
@@ -236,7 +244,7 @@ def _grouping_values(
     queues: Mapping[int, list[str]],
     properties: Mapping[int, list[str]],
 ) -> dict[str, str]:
-    """Return what nodes are told apart by; of several of them, all that there is."""
+    """Return the values of the grouping fields; of several nodes, all that any of them has."""
 
     def names_of(names_by_rank: Mapping[int, list[str]]) -> list[str]:
         return sorted({name for rank in ranks for name in names_by_rank.get(rank, ())})
@@ -342,8 +350,8 @@ def status(
 
 def status_rows(
     nodes: Iterable[Node], offline: Collection[int], shown_fields: Collection[str]
-) -> Iterator[Node]:
-    """Return the rows of nodes: those that are in one state, and there or not, share one.
+) -> Iterator[NodeRow]:
+    """Yield the rows of nodes: those in one state that are all online, or all offline, share one.
 
     Nodes are told apart by the `shown_fields` alone.
     """
@@ -357,8 +365,8 @@ def status_rows(
 
 def _group_rows(
     nodes_with_values: Iterable[tuple[Mapping[str, Any], Node]], shown_fields: Collection[str]
-) -> Iterator[Node]:
-    """Return a row for all nodes that have the same in the fields that are shown."""
+) -> Iterator[NodeRow]:
+    """Yield a row for all nodes that have equal values in the fields that are shown."""
     groups: dict[tuple[Any, ...], tuple[Mapping[str, Any], list[Node]]] = {}
     for values_by_field, node in nodes_with_values:
         key = tuple(value for field, value in values_by_field.items() if field in shown_fields)
@@ -414,8 +422,8 @@ def drain(
     _change(statedir, as_json, "resource.drain", targets, " ".join(reason), mode)
 
 
-def drained_rows(nodes: Iterable[Node], shown_fields: Collection[str]) -> Iterator[Node]:
-    """Return the rows of drained nodes; those that were drained together share one.
+def drained_rows(nodes: Iterable[Node], shown_fields: Collection[str]) -> Iterator[NodeRow]:
+    """Yield the rows of drained nodes; those that were drained together share one.
 
     Nodes are told apart by the `shown_fields` alone.
     """
@@ -495,8 +503,12 @@ def _read_node_states(statedir: StateDir) -> NodeStates:
 
 def node_states_from(status: Mapping[str, Any], sched: Mapping[str, Any]) -> NodeStates:
     """Put together what the resource service and the scheduler tell."""
-    sets = {name: resource_set.decode_all(encoded) for name, encoded in sched.items()}
-    not_free = resource_set.union(sets["allocated"], sets["down"])
+    set_by_state = {name: resource_set.decode_all(encoded) for name, encoded in sched.items()}
+    not_free = resource_set.union(set_by_state["allocated"], set_by_state["down"])
     return NodeStates(
-        status=status, sets={**sets, "free": resource_set.difference(sets["all"], not_free)}
+        status=status,
+        set_by_state={
+            **set_by_state,
+            "free": resource_set.difference(set_by_state["all"], not_free),
+        },
     )

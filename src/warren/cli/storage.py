@@ -62,9 +62,9 @@ def list_rabbits(statedir: StateDir, as_json: bool) -> None:
         kinds.NNF_NODE_BLOCK_STORAGE,
         kinds.SYSTEM_CONFIGURATION,
     )
-    rabbit_summaries = summaries(storages, shares, block_storages, configurations)
+    shown_rabbits = rabbit_summaries(storages, shares, block_storages, configurations)
     if as_json:
-        print_json({"rabbits": rabbit_summaries})
+        print_json({"rabbits": shown_rabbits})
         return
     from warren.rfc import hostlist
 
@@ -81,7 +81,7 @@ def list_rabbits(statedir: StateDir, as_json: bool) -> None:
             ",".join(each["system"]),
             each["message"],
         )
-        for each in rabbit_summaries
+        for each in shown_rabbits
     ]
     owner_headers = ("WORKFLOWS", "PERSISTENT", "SYSTEM")
     headers = (
@@ -97,32 +97,35 @@ def list_rabbits(statedir: StateDir, as_json: bool) -> None:
     print_table(headers, rows, right_aligned="CAPACITY ALLOCATED FREE")
 
 
-def summaries(
+def rabbit_summaries(
     storages: Sequence[Object],
     shares: Sequence[Object],
     block_storages: Sequence[Object],
     configurations: Sequence[Object],
 ) -> list[dict[str, Any]]:
-    """Return what there is to say of each rabbit: its flash in bytes, and what that is of."""
-    allocated = _allocated_bytes(shares, block_storages)
-    computes = {
+    """Return what there is to say of each rabbit: its flash in bytes, and what has taken it."""
+    allocated_bytes_by_rabbit = _allocated_bytes(shares, block_storages)
+    computes_by_rabbit = {
         node["name"]: [each["name"] for each in node.get("computesAccess", ())]
         for configuration in configurations
         for node in configuration["spec"].get("storageNodes", ())
     }
-    owners: dict[str, dict[str, set[str]]] = {}
+    owners_by_rabbit: dict[str, dict[str, set[str]]] = {}
     for share in shares:
         kind, name = _owner(share)
-        names_by_kind = owners.setdefault(share["metadata"]["namespace"], {})
+        names_by_kind = owners_by_rabbit.setdefault(share["metadata"]["namespace"], {})
         names_by_kind.setdefault(kind, set()).add(name)
-    return [_summary(storage, allocated, computes, owners) for storage in storages]
+    return [
+        _rabbit_summary(storage, allocated_bytes_by_rabbit, computes_by_rabbit, owners_by_rabbit)
+        for storage in storages
+    ]
 
 
 _OWNER_KINDS: Final = ("workflows", "persistent", "system")
 
 
 def _owner(share: Object) -> tuple[str, str]:
-    """Return what a share is of: one of `_OWNER_KINDS`, and its name."""
+    """Return the owner of a share: one of `_OWNER_KINDS`, and its name."""
     share_labels = share["metadata"].get("labels") or {}
     if labels.WORKFLOW_NAME in share_labels:
         return "workflows", share_labels[labels.WORKFLOW_NAME]
@@ -138,26 +141,26 @@ def _allocated_bytes(
     shares: Sequence[Object], block_storages: Sequence[Object]
 ) -> Mapping[str, int]:
     """Return how many bytes of flash volumes take on each rabbit."""
-    allocated: Counter[str] = Counter()
+    bytes_by_rabbit: Counter[str] = Counter()
     for block_storage in block_storages:
         allocations = block_storage["spec"].get("allocations") or ()
         sizes = (each.get("capacity", 0) for each in allocations)
-        allocated[block_storage["metadata"]["namespace"]] += sum(sizes)
+        bytes_by_rabbit[block_storage["metadata"]["namespace"]] += sum(sizes)
     for share in shares:
         if "blockReference" not in share["spec"]:  # of an older version
             size = share["spec"]["count"] * share["spec"]["capacity"]
-            allocated[share["metadata"]["namespace"]] += size
-    return allocated
+            bytes_by_rabbit[share["metadata"]["namespace"]] += size
+    return bytes_by_rabbit
 
 
-def _summary(
+def _rabbit_summary(
     storage: Object,
-    allocated: Mapping[str, int],
-    computes: Mapping[str, list[str]],
-    owners: Mapping[str, Mapping[str, set[str]]],
+    allocated_bytes_by_rabbit: Mapping[str, int],
+    computes_by_rabbit: Mapping[str, list[str]],
+    owners_by_rabbit: Mapping[str, Mapping[str, set[str]]],
 ) -> dict[str, Any]:
     name = storage["metadata"]["name"]
-    names_by_kind = owners.get(name, {})
+    names_by_kind = owners_by_rabbit.get(name, {})
     status = storage.get("status", {})
     return {
         "name": name,
@@ -165,8 +168,8 @@ def _summary(
         "status": status.get("status", "Starting"),
         "message": status.get("message") or "",
         "capacity": status.get("capacity", 0),
-        "allocated": allocated.get(name, 0),
-        "computes": computes.get(name, []),
+        "allocated": allocated_bytes_by_rabbit.get(name, 0),
+        "computes": computes_by_rabbit.get(name, []),
         **{kind: sorted(names_by_kind.get(kind, ())) for kind in _OWNER_KINDS},
     }
 

@@ -141,7 +141,9 @@ def _brokers(directory: Path, state: StateDir, shape: ClusterShape) -> Iterator[
     asyncio.run(_make_namespaces(Nodes(state, shape, isolated=True), hosts))
     r = resource_set.without_scheduling(dict(shape.r()))
     ssds = shape.capacity // _SSD_BYTES
-    graph = rabbitgraph.document("warren", shape.chassis(), resource_set.decode_all(r), ssds=ssds)
+    graph = rabbitgraph.encode_graph(
+        "warren", shape.chassis(), resource_set.decode_all(r), ssd_count=ssds
+    )
     r_path = directory / "R.json"
     r_path.write_bytes(orjson.dumps({**r, "scheduling": orjson.loads(graph)}))
     configuration = directory / "conf"

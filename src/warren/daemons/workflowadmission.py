@@ -56,7 +56,8 @@ class WorkflowAdmission:
 def _message(findings: Sequence[Finding]) -> str:
     """Return a line for each mistake, with the directive that it is in."""
     lines = [
-        f"{finding.mistake} (DW Directive {finding.directive}: {_shorten(finding.mistake.text)})"
+        f"{finding.mistake} (DW Directive {finding.directive_index}: "
+        f"{_shorten(finding.mistake.text)})"
         for finding in findings[:MAX_SHOWN]
     ]
     left = len(findings) - len(lines)

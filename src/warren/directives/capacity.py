@@ -17,15 +17,15 @@ def parse(text: str) -> Bytes:
     match = _CAPACITY_PATTERN.fullmatch(text)
     if match is None:
         raise UserMistake(f"{text!r} is not a capacity: write a number and a unit, such as 100GiB.")
-    number, unit, binary_mark = match.groups()
-    size = float(number) * (1024 if binary_mark else 1000) ** _POWER_BY_PREFIX[unit]
+    number, prefix, binary_mark = match.groups()
+    size = float(number) * (1024 if binary_mark else 1000) ** _POWER_BY_PREFIX[prefix]
     if size >= MAX_BYTES_EXCLUSIVE:
         raise UserMistake(f"{text!r} is too large: a capacity is less than 8 EiB.")
     return Bytes(round(size))
 
 
 def suggestion(text: str) -> str | None:
-    """Suggest a capacity in whole units for one that has none: `1.5TiB` to `1536GiB`."""
+    """Suggest a capacity in whole units for one that is not: `1536GiB` for `1.5TiB`."""
     match = re.fullmatch(r"(\d{1,15}(?:\.\d*)?|\.\d+)\s*([kmgtp])(i?)b?", text, re.IGNORECASE)
     if match is None:
         return "Try 100GiB." if re.fullmatch(r"\d+", text) else None

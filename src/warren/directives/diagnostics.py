@@ -39,15 +39,19 @@ class Mistake(UserMistake):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A mistake, and the index of the directive that it is in."""
+    """A mistake, and which directive of a job it is in."""
 
-    directive: int
+    directive_index: int
     mistake: Mistake
 
     def overlaps(self, other: "Finding") -> bool:
         """Return whether both are in the same words of one directive."""
         mine, its = self.mistake, other.mistake
-        return self.directive == other.directive and mine.start < its.end and its.start < mine.end
+        return (
+            self.directive_index == other.directive_index
+            and mine.start < its.end
+            and its.start < mine.end
+        )
 
 
 class Mistakes(UserMistake):

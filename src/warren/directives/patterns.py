@@ -52,13 +52,13 @@ def _compile(pattern: str, flags: int) -> re.Pattern[str]:
 
 
 class _Character(msgspec.Struct, frozen=True):
-    """One letter that the expression matches."""
+    """One character, which the expression matches."""
 
     expression: re.Pattern[str]
 
 
 class _Assertion(msgspec.Struct, frozen=True):
-    """A place between letters: `^`, `$`, and those of words."""
+    """A place between characters: `^`, `$`, and those of words."""
 
     symbol: str
 
@@ -80,23 +80,23 @@ _Program = tuple[_Step, ...]
 def _search(program: _Program, text: str) -> bool:
     step_indices: set[int] = set()
     for text_index in range(len(text) + 1):
-        # A match may begin at every letter.
+        # A match may begin at every character.
         reached_indices = _closure(program, [*step_indices, 0], text, text_index)
         if len(program) - 1 in reached_indices:
             return True
         if text_index < len(text):
-            letter = text[text_index]
+            character = text[text_index]
             step_indices = {
                 step_index + 1
                 for step_index in reached_indices
                 if isinstance(step := program[step_index], _Character)
-                and step.expression.match(letter)
+                and step.expression.match(character)
             }
     return False
 
 
 def _closure(program: _Program, pending: list[int], text: str, text_index: int) -> set[int]:
-    """Return all steps to which those that were begun lead without a letter."""
+    """Return all steps to which the `pending` ones lead without taking a character."""
     reached_indices: set[int] = set()
     while pending:
         step_index = pending.pop()
@@ -106,7 +106,7 @@ def _closure(program: _Program, pending: list[int], text: str, text_index: int) 
         match program[step_index]:
             case _Fork(offsets):
                 pending += [step_index + each for each in offsets]
-            case _Assertion(kind) if _ASSERTIONS[kind](text, text_index):
+            case _Assertion(symbol) if _ASSERTIONS[symbol](text, text_index):
                 pending.append(step_index + 1)
             case _:
                 pass
@@ -239,7 +239,7 @@ class _Parser:
             if self._accept(symbol):
                 self.is_simple = self.is_simple and symbol in "^$"
                 return (_Assertion(symbol),)
-        return (_Character(self._letter()),)
+        return (_Character(self._character()),)
 
     def _accept_group_name(self) -> bool:
         match = re.compile(r"P?<\w+>").match(self._pattern, self._position)
@@ -247,7 +247,7 @@ class _Parser:
         self.is_simple = False
         return match is not None
 
-    def _letter(self) -> re.Pattern[str]:
+    def _character(self) -> re.Pattern[str]:
         start = self._position
         match = _CLASS_PATTERN.match(self._pattern, start)
         if match is not None:

@@ -97,7 +97,7 @@ class _Checker:
         self._unique_values: dict[tuple[str, str], tuple[Directive, Argument]] = {}
 
     def mistakes(self, directive: Directive) -> Iterator[Mistake]:
-        """Find what is wrong with one directive; those before it were asked for before."""
+        """Find what is wrong with one directive. The directives of a job have to come in order."""
         rules = self._rules_by_command.get(directive.command.text)
         if rules is None:
             yield self._unknown_command_mistake(directive)

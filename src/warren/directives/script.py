@@ -29,9 +29,9 @@ class Remark(msgspec.Struct, frozen=True):
     line: int
     mistake: Mistake
 
-    def text_with_carets(self, script: str) -> str:
+    def text_with_carets(self, script_name: str) -> str:
         """Write it for a person: the place, the line, carets under the words, the sentence."""
-        return f"{script}, line {self.line}:\n{self.mistake.text_with_carets}"
+        return f"{script_name}, line {self.line}:\n{self.mistake.text_with_carets}"
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class LocatedDirective(msgspec.Struct, frozen=True):
     def line_and_columns(self, start: int, end: int) -> tuple[int, int, int]:
         """Return line, first column and the one behind the last, of a part of the text.
 
-        What goes on in the next line is shown as far as the end of its first one.
+        Of a part that goes on in the next line, it is what stands in the first.
         """
         offset = 0
         parts: list[tuple[int, int, int]] = []
@@ -119,8 +119,8 @@ def read(text: str) -> Script:
                 parts[-1] = parts[-1].rstrip(_SPACE_AND_BACKSLASH)
                 words = _without_backslash(words)
                 following = lines[index].removesuffix(_CR) if index < len(lines) else ""
-                first_word = _words_start(following)
-                if not following[first_word:].rstrip():
+                words_start = _words_start(following)
+                if not following[words_start:].rstrip():
                     break
                 if not following.lstrip().startswith("#"):
                     start = len(following) - len(following.lstrip())
@@ -129,8 +129,8 @@ def read(text: str) -> Script:
                             index + 1, following, start, len(following), _A_COMMAND, _AS_COMMENT
                         )
                     )
-                parts.append(following[first_word:].rstrip())
-                words += _words(parts[-1], index + 1, first_word)
+                parts.append(following[words_start:].rstrip())
+                words += _words(parts[-1], index + 1, words_start)
                 index += 1
             directives.append(" ".join(filter(None, parts)).strip())
         elif _DIRECTIVE_PATTERN.match(line):

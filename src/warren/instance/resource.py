@@ -55,7 +55,9 @@ def configured_graph(r: Mapping[str, Any], config: Config) -> Graph:
     """
     hosts = {each.rank: each.host for each in resource_set.decode_ranks(r)}
     hostlist_by_property = config.resource.properties
-    properties = queues.properties(config.queues, hostlist_by_property, frozenset(hosts.values()))
+    properties = queues.hosts_by_property(
+        config.queues, hostlist_by_property, frozenset(hosts.values())
+    )
     try:
         exclude = config.resource.exclude
         excluded = drains.parse_targets(exclude, hosts) if exclude else ()

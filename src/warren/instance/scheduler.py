@@ -198,7 +198,7 @@ class JobScheduler:
         `capacity` is how many GiB it says that it has, and `labels` are what it carries, where
         that is known.
         """
-        self._graph.set_rabbit(rabbit, up=up, state=state, capacity=capacity, labels=labels)
+        self._graph.set_rabbit(rabbit, up=up, state=state, capacity_gib=capacity, labels=labels)
         self._rabbits_changed_at = self._clock.now()
         self._changed.set()
 

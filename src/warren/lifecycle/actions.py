@@ -16,13 +16,16 @@ from warren.rfc import idset
 
 
 class OutstandingRequests(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests that were sent and are not answered. None of it survives a restart."""
+    """Requests that were sent and are not answered, and what else the job itself does not tell.
+
+    None of it survives a restart.
+    """
 
     alloc: bool = False
     execution: bool = False
     events: frozenset[str] = frozenset()
     """Names of events that are queued but not applied yet."""
-    eligible: bool = True
+    queue_eligible: bool = True
     """Whether the job's queue gives jobs to the scheduler now."""
 
 
@@ -90,7 +93,7 @@ def _prioritize(job: Job, outstanding: OutstandingRequests) -> list[Action]:
 
 
 def _schedule(job: Job, outstanding: OutstandingRequests) -> list[Action]:
-    wants_allocation = outstanding.eligible and job.priority != 0 and not job.alloc_bypass
+    wants_allocation = outstanding.queue_eligible and job.priority != 0 and not job.alloc_bypass
     if wants_allocation == outstanding.alloc:
         return []
     return [RequestAllocation()] if wants_allocation else [WithdrawAllocation()]

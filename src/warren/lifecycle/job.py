@@ -171,8 +171,9 @@ def replay(job: JobId, events: Iterable[Event]) -> Job:
 def finish_status(job: Job, wait_status: int) -> int:
     """Return the wait status to finish a job with, whose tasks have ended with `wait_status`.
 
-    A fatal exception that knows better has the last word, spelled as a shell would: 128 and
-    the signal. A job that one has come over has not succeeded, whatever its tasks say.
+    The wait status of a fatal exception, if it has one, comes first; a signal becomes the exit
+    code that a shell has for it, 128 and the signal. With a fatal exception the job has not
+    succeeded, whatever its tasks say.
     """
     fatal_exception = job.fatal_exception
     if fatal_exception is None:

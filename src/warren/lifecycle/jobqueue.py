@@ -31,18 +31,18 @@ def queue_of(spec: Mapping[str, Any]) -> str | None:
 
 
 def limits_of(
-    spec: Mapping[str, Any], queue_limits: Mapping[str | None, QueueLimits]
+    spec: Mapping[str, Any], limits_by_queue: Mapping[str | None, QueueLimits]
 ) -> QueueLimits:
     """Return what holds in the queue of a checked jobspec. Raises UserMistake if there is none."""
-    return _limits_of(queue_of(spec), queue_limits)
+    return _limits_of(queue_of(spec), limits_by_queue)
 
 
 def apply_queue(
-    spec: Any, queue_limits: Mapping[str | None, QueueLimits], default: str | None
+    spec: Any, limits_by_queue: Mapping[str | None, QueueLimits], default: str | None
 ) -> Mapping[str, Any]:
     """Return a jobspec with what its queue adds to it.
 
-    Nothing of it needs to be right: of what is read here, the place of a mistake is told.
+    The jobspec need not have been checked: BadFormat tells the place of a mistake in what is read.
     Raises UserMistake for a queue that is not there, and for constraints that are too long.
     """
     require(isinstance(spec, Mapping), "jobspec", "is not an object")
@@ -54,7 +54,7 @@ def apply_queue(
     require(queue is None or isinstance(queue, str), QUEUE, "is not a string")
     _check_length(system.get("constraints"))
     added: dict[str, Any] = {}
-    limits = _limits_of(queue, queue_limits)
+    limits = _limits_of(queue, limits_by_queue)
     if queue is not None and "queue" not in system:
         added["queue"] = queue
     duration = system.get("duration", 0)
@@ -78,7 +78,7 @@ def apply_queue(
 def expand_updates(
     spec: Mapping[str, Any],
     updates: Mapping[str, Any],
-    queue_limits: Mapping[str | None, QueueLimits],
+    limits_by_queue: Mapping[str | None, QueueLimits],
 ) -> dict[str, Any]:
     """Return what updates of a job come to, by dotted paths: those that are asked for, and more.
 
@@ -96,7 +96,7 @@ def expand_updates(
         _check_length(requested_constraints)
         constraint.check(requested_constraints, f"jobspec: {CONSTRAINTS}")
     old_constraints = system.get("constraints") or {}
-    old_limits, new_limits = queue_limits.get(queue_of(spec)), _limits_of(queue, queue_limits)
+    old_limits, new_limits = limits_by_queue.get(queue_of(spec)), _limits_of(queue, limits_by_queue)
     own_constraints = without_properties(
         old_constraints if requested_constraints is None else requested_constraints,
         old_limits.properties if old_limits is not None else (),
@@ -152,11 +152,11 @@ def _required_properties(own: Constraint) -> frozenset[str]:
     return frozenset().union(*map(_required_properties, own.get("and", ())))
 
 
-def _limits_of(queue: str | None, queue_limits: Mapping[str | None, QueueLimits]) -> QueueLimits:
-    limits = queue_limits.get(queue)
+def _limits_of(queue: str | None, limits_by_queue: Mapping[str | None, QueueLimits]) -> QueueLimits:
+    limits = limits_by_queue.get(queue)
     if limits is not None:
         return limits
-    names = [name for name in queue_limits if name is not None]
+    names = [name for name in limits_by_queue if name is not None]
     if queue is None:
         raise UserMistake(f"The job names no queue: {queue_choices(names)}.")
     raise UserMistake(f"There is no queue {queue!r}: {queue_choices(names)}.")

@@ -7,7 +7,7 @@ from typing import Any
 from warren.lifecycle.policy import QueueLimits
 from warren.rfc import counts, duration, ranges
 
-_VERTEX_TYPES = {"nnodes": "node", "ncores": "core", "ngpus": "gpu"}
+_VERTEX_TYPE_BY_SIZE_KEY = {"nnodes": "node", "ncores": "core", "ngpus": "gpu"}
 
 
 def refusal(spec: Mapping[str, Any], limits: QueueLimits) -> str | None:
@@ -25,16 +25,19 @@ def refusal(spec: Mapping[str, Any], limits: QueueLimits) -> str | None:
         return f"The job has {asked}, and {_queue_text(limits)} allows {_fsd(limits.max_duration)}."
     if not (limits.min_sizes or limits.max_sizes):
         return None
-    for what, greatest in sizes(spec, greatest=True).items():
-        most = limits.max_sizes.get(what)
+    for size_key, greatest in sizes(spec, greatest=True).items():
+        most = limits.max_sizes.get(size_key)
         if most is not None and greatest > most:
-            return f"The job asks for {greatest} {what}, and {_queue_text(limits)} allows {most}."
-    for what, count in sizes(spec).items():
-        least = limits.min_sizes.get(what)
-        may_be_more = what != "nnodes" and _has_whole_nodes(spec["resources"])
+            return (
+                f"The job asks for {greatest} {size_key}, and {_queue_text(limits)} allows {most}."
+            )
+    for size_key, count in sizes(spec).items():
+        least = limits.min_sizes.get(size_key)
+        may_be_more = size_key != "nnodes" and _has_whole_nodes(spec["resources"])
         if least is not None and count < least and not may_be_more:
             return (
-                f"The job asks for {count} {what}, and {_queue_text(limits)} takes {least} or more."
+                f"The job asks for {count} {size_key}, and {_queue_text(limits)} takes {least} or "
+                "more."
             )
     return None
 
@@ -42,15 +45,15 @@ def refusal(spec: Mapping[str, Any], limits: QueueLimits) -> str | None:
 def sizes(spec: Mapping[str, Any], *, greatest: bool = False) -> dict[str, int]:
     """Count nodes, cores and gpus of a checked jobspec, at the least or at the most.
 
-    One that names no nodes has no number.
+    Of a jobspec that names no nodes there is no `nnodes`.
     """
-    totals: dict[str, int] = {}
+    count_by_type: dict[str, int] = {}
     for type_, count in _vertices(spec["resources"], 1, greatest):
-        totals[type_] = totals.get(type_, 0) + count
+        count_by_type[type_] = count_by_type.get(type_, 0) + count
     return {
-        what: totals.get(type_, 0)
-        for what, type_ in _VERTEX_TYPES.items()
-        if type_ != "node" or type_ in totals
+        size_key: count_by_type.get(type_, 0)
+        for size_key, type_ in _VERTEX_TYPE_BY_SIZE_KEY.items()
+        if type_ != "node" or type_ in count_by_type
     }
 
 

@@ -198,10 +198,10 @@ def _queue_limits(
 
 
 def _limits(sizes: Sequence[Sizes]) -> dict[str, int]:
-    limit_by_unit = {what: _first(getattr(each, what) for each in sizes) for what in SIZE_KEYS}
+    limit_by_key = {key: _first(getattr(each, key) for each in sizes) for key in SIZE_KEYS}
     return {
-        what: limit
-        for what, limit in limit_by_unit.items()
+        key: limit
+        for key, limit in limit_by_key.items()
         if limit is not None and limit != UNLIMITED
     }
 
@@ -230,12 +230,15 @@ def check(queues: Mapping[str, Queue], policy: Policy) -> None:
         )
     for limits in queue_limits(queues, policy).values():
         where = "policy" if limits.name is None else f"queues.{limits.name}.policy"
-        for what in SIZE_KEYS:
-            least, most = limits.min_sizes.get(what, 0), limits.max_sizes.get(what, math.inf)
+        for size_key in SIZE_KEYS:
+            least, most = (
+                limits.min_sizes.get(size_key, 0),
+                limits.max_sizes.get(size_key, math.inf),
+            )
             if least > most:
                 raise UserMistake(
                     f"{where}.limits.job-size: no job has at least {least} and at most {most} "
-                    f"{what}."
+                    f"{size_key}."
                 )
 
 

@@ -85,7 +85,7 @@ def refusal(states: QueueStates, queue: str | None) -> str | None:
 
 
 def is_eligible(
-    states: QueueStates, queue_limits: Mapping[str | None, QueueLimits], queue: str | None
+    states: QueueStates, limits_by_queue: Mapping[str | None, QueueLimits], queue: str | None
 ) -> bool:
     """Return whether a queue's jobs are for the scheduler now.
 
@@ -95,15 +95,15 @@ def is_eligible(
     state = states.get(queue)
     if state is None or not state.start:
         return False
-    parent = queue_limits[queue].parent
+    parent = limits_by_queue[queue].parent
     return parent is None or states[parent].start
 
 
 def status(
-    states: QueueStates, queue_limits: Mapping[str | None, QueueLimits], queue: str | None
+    states: QueueStates, limits_by_queue: Mapping[str | None, QueueLimits], queue: str | None
 ) -> dict[str, Any]:
     """Return a queue as `job-manager.queue-status` shows it: started if its jobs are eligible."""
-    state, parent = states[queue], queue_limits[queue].parent
+    state, parent = states[queue], limits_by_queue[queue].parent
     blocked = state.start and parent is not None and not states[parent].start
     fields: dict[str, Any] = {"enable": state.enable, "start": state.start and not blocked}
     if not state.enable:
@@ -169,10 +169,10 @@ def _entry(entry: Any) -> tuple[str | None, QueueState]:
 # Nodes
 
 
-def properties(
+def hosts_by_property(
     queues: Mapping[str, Queue], hostlist_by_property: Mapping[str, str], hosts: Collection[str]
 ) -> dict[str, frozenset[str]]:
-    """Return the hosts that have each property: of `hostlist_by_property`, and `+NAME` of queues.
+    """Return the hosts of each property: of `hostlist_by_property`, and of `+NAME` for each queue.
 
     `hosts` are all there are. Raises UserMistake with the path for one that is not among them.
     """

@@ -46,7 +46,7 @@ class TooManyComparisons(BadFormat):
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """A piece of a constraint: its test, and the states of which it certainly tells something."""
+    """A part of a constraint: its test, and in which states jobs can pass it, or all do."""
 
     test: _Test
     possible_states: int = ALL_STATES

@@ -32,7 +32,8 @@ class FinishProlog(msgspec.Struct, frozen=True):
 class StartEpilog(msgspec.Struct, frozen=True):
     """Keep the job from ending, and ask for its storage to be taken down."""
 
-    started: bool
+    job_started: bool
+    """Whether its tasks were started before."""
 
 
 Action = AddDependency | StartProlog | FinishProlog | StartEpilog
@@ -51,7 +52,7 @@ def decide(job: Job, holds: HoldNames, *, executing: bool) -> list[Action]:
             # being started when it failed is let go of by execution first.
             tasks_gone = job.wait_status is not None if job.started else not executing
             if holds.epilog not in job.ever_epilogs and tasks_gone:
-                actions.append(StartEpilog(started=job.started))
+                actions.append(StartEpilog(job_started=job.started))
             return actions
         case _:
             return []

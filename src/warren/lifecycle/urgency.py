@@ -14,7 +14,7 @@ MAX_PRIORITY: Final = 2**32 - 1
 
 
 def priority(urgency: int, plugin_priority: int | None) -> int:
-    """Return a job's priority, from what a plugin has answered, or None if there is none.
+    """Return a job's priority: what a plugin has answered, or the urgency where that is None.
 
     A job that is held or expedited is so whatever a plugin says.
     """

@@ -6,10 +6,11 @@ Later jobs start before it only where that does not move the moment: if they wil
 then, or leave alone what is reserved. Where the moment is not known, because jobs run that have
 no end, they leave alone all that it could ever get. A job that the end of no other would help
 waits for an administrator to bring nodes back, and holds up no other: it does not count as
-one of the `depth` jobs of its user that are looked at in its queue and left waiting. Requests that
-have not fitted before are told by one look into a set: 64 times `depth` of that kind are for each
-user of a queue, and of different ones eight times `depth`. What a user has beyond that is passed by
-the jobs of others, until these have left as many waiting as `_USERS` users may.
+one of the `depth` jobs of its user that are looked at in its queue and left waiting. Of such jobs
+64 times `depth` are looked at for each user of a queue, with eight times `depth` different
+requests: one that has been refused before is found in a set. Where a user has reached a limit, the
+jobs of others are still looked at, until all together have left as many waiting as
+`_QUEUE_LIMIT_IN_USERS` users may.
 """
 
 from bisect import insort
@@ -41,16 +42,16 @@ class DepthLimit(IntEnum):
     """Jobs that wait for an administrator."""
 
 
-_USERS: Final = 8
-"""How far those of all users of a queue are, in the limits of one: no look is without an end."""
+_QUEUE_LIMIT_IN_USERS: Final = 8
+"""The limits of all users of a queue, as a multiple of those of one: no look is without an end."""
 
 
 class ReachedLimit(NamedTuple):
     """Why no more jobs of a user in a queue are looked at."""
 
     limit: DepthLimit
-    most: int
-    """How many that is."""
+    max_count: int
+    """How many are looked at."""
     of_user: bool
     """Whether it is the user's own, and not that of all users of the queue."""
     unseen: "tuple[PendingJob, ...]" = ()
@@ -142,18 +143,18 @@ def consider(
     plan: "Plan",
     queues: Iterable[Iterable[Iterable[PendingJob]]],
     depth: int,
-    reached: MutableMapping[int, ReachedLimit] | None = None,
+    reached_by_user: MutableMapping[int, ReachedLimit] | None = None,
 ) -> Iterator[tuple[PendingJob, Start | Blocked | None]]:
     """Yield the jobs that are looked at, each with what becomes of it; None if it just waits.
 
-    For users whose jobs in a queue are looked at no further, `reached` is told by their number
-    among all users of all queues why not.
+    For users whose jobs in a queue are looked at no further, `reached_by_user` is told why not, by
+    their number among all users of all queues.
     """
     users: list[_UserOfQueue] = []
     for queue in queues:
-        whole = _Remaining(depth * _USERS if plan.backfilling else depth)
-        users += [_UserOfQueue(jobs, depth, whole) for jobs in queue]
-    reached = {} if reached is None else reached
+        queue_remaining = _Remaining(depth * _QUEUE_LIMIT_IN_USERS if plan.backfilling else depth)
+        users += [_UserOfQueue(jobs, depth, queue_remaining) for jobs in queue]
+    reached_by_user = {} if reached_by_user is None else reached_by_user
     firsts = [(number, next(each.jobs, None)) for number, each in enumerate(users)]
     heads = [(first.position, number, first) for number, first in firsts if first is not None]
     heapify(heads)
@@ -168,7 +169,7 @@ def consider(
             user.use(_limits_used(plan, pending, outcome))
             limit, unseen = user.reached_limit(), ()
         if limit is not None:
-            reached[number] = limit._replace(unseen=unseen)
+            reached_by_user[number] = limit._replace(unseen=unseen)
         following = next(user.jobs, None) if limit is None else None
         if following is None:
             heappop(heads)
@@ -208,21 +209,21 @@ class _Remaining:
 class _UserOfQueue:
     """The jobs of one user in one queue, and what is left of the limits."""
 
-    def __init__(self, jobs: Iterable[PendingJob], depth: int, whole: _Remaining) -> None:
-        """`whole` is that of all users of the queue."""
+    def __init__(self, jobs: Iterable[PendingJob], depth: int, queue_remaining: _Remaining) -> None:
+        """`queue_remaining` is that of all users of the queue."""
         self.jobs = iter(jobs)
-        self._own = _Remaining(depth)
-        self._whole = whole
+        self._user_remaining = _Remaining(depth)
+        self._queue_remaining = queue_remaining
 
     def use(self, limits: Sequence[DepthLimit]) -> None:
-        self._own.use(limits)
-        self._whole.use(limits)
+        self._user_remaining.use(limits)
+        self._queue_remaining.use(limits)
 
     def reached_limit(self) -> ReachedLimit | None:
-        for each in (self._whole, self._own):
+        for each in (self._queue_remaining, self._user_remaining):
             if each.reached is not None:
-                most = each.reached * each.depth
-                return ReachedLimit(each.reached, most, of_user=each is self._own)
+                max_count = each.reached * each.depth
+                return ReachedLimit(each.reached, max_count, of_user=each is self._user_remaining)
         return None
 
 
@@ -309,7 +310,10 @@ class Plan:
         )
 
     def _withhold(self, unreserved: Graph, reserved: JobReservation) -> float:
-        """Take from a graph what is reserved; return by when jobs have ended that may have it."""
+        """Take from a graph what is reserved.
+
+        Return the moment until which jobs may use it all the same.
+        """
         reservation = reserved.reservation
         if reservation is None or reservation.allocation is None or not self.backfilling:
             unreserved.reserve(reserved.pending.request)
@@ -333,9 +337,9 @@ class Plan:
         return _reservation(self._graph, request, self._running, self._now)
 
     def blocking_reservations(self, pending: PendingJob) -> list[JobReservation]:
-        """Return for which jobs that is reserved which another would have: without them it starts.
+        """Return the reservations in the way of a job: without them it would start.
 
-        None of them can be left out. Empty where it starts beside what is reserved.
+        With any of them it would not. Empty where it starts beside all that is reserved.
         """
         end, until, unreserved = self._now + pending.duration, inf, self._graph
         blocking = []

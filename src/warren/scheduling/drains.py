@@ -1,4 +1,4 @@
-"""Which nodes are drained, since when and why, and which are gone: what RFC 44's events say.
+"""Which nodes are drained, since when and why, and which are offline: what RFC 44's events say.
 
 The log of these events is the truth, and is only ever added to: `update` reads one event,
 `drain` and `undrain` write the next one or say why not. Requests name nodes by
@@ -20,8 +20,8 @@ Hosts = Mapping[int, str]
 """All nodes of the system: name by rank."""
 
 
-class State(StrEnum):
-    """What a node does, as `flux resource` names it."""
+class NodeState(StrEnum):
+    """The state of a node, as `flux resource` names it."""
 
     FREE = "free"
     ALLOCATED = "allocated"
@@ -60,15 +60,15 @@ class AlreadyInState(UserMistake):
     """Nodes are already what they were to become."""
 
 
-def state(*, excluded: bool, drained: bool, offline: bool, used: bool) -> State:
+def state(*, excluded: bool, drained: bool, offline: bool, used: bool) -> NodeState:
     """Return the state of a node: the one of them that lasts the longest."""
     if excluded:
-        return State.EXCLUDED
+        return NodeState.EXCLUDED
     if drained:
-        return State.DRAINING if used else State.DRAINED
+        return NodeState.DRAINING if used else NodeState.DRAINED
     if offline:
-        return State.OFFLINE
-    return State.ALLOCATED if used else State.FREE
+        return NodeState.OFFLINE
+    return NodeState.ALLOCATED if used else NodeState.FREE
 
 
 def parse_targets(text: str, hosts: Hosts) -> tuple[int, ...]:
@@ -146,7 +146,9 @@ def _check_mode(mode: str | None, modes: Iterable[str | None]) -> None:
 
 
 def update(drains: Drains, event: Event, hosts: Hosts) -> Drains:
-    """Apply an event of the log. Events of other things, and nodes that are gone, are ignored.
+    """Apply an event of the log.
+
+    Events of other things, and nodes that the system no longer has, are ignored.
 
     Raises BadFormat where a drain does not say what it must.
     """
@@ -164,9 +166,9 @@ def update(drains: Drains, event: Event, hosts: Hosts) -> Drains:
 
 
 def update_offline(offline_ranks: frozenset[int], event: Event, hosts: Hosts) -> frozenset[int]:
-    """Return the nodes that are gone after an event of the log, of those that were before.
+    """Return the ranks that are offline after an event of the log.
 
-    Their ranks are those of this life: with `restart`, all is told anew. Raises BadFormat.
+    Ranks may be others after a `restart`, which tells anew which are online. Raises BadFormat.
     """
     match event.name:
         case "restart":

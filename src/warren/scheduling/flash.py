@@ -46,7 +46,7 @@ class Flash(Protocol):
         ...
 
     @property
-    def unit(self) -> int:
+    def unit_gib(self) -> int:
         """How many GiB are given out together."""
         ...
 
@@ -71,11 +71,11 @@ class Flash(Protocol):
         ...
 
     def subtract(self, free: int, portion: int) -> int:
-        """Return what is left without a portion."""
+        """Return what is left free when a portion is taken."""
         ...
 
     def add(self, free: int, portion: int) -> int:
-        """Put a portion to what is there."""
+        """Return what is free with a portion that is given back."""
         ...
 
     def ssds(self, portion: int) -> Iterator[tuple[int, int]]:
@@ -102,7 +102,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
         return 1
 
     @property
-    def unit(self) -> int:
+    def unit_gib(self) -> int:
         return 1
 
     def units(self, gib: int) -> int:
@@ -142,25 +142,25 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 class Quanta(msgspec.Struct, frozen=True, kw_only=True):
     """Flash that was cut into pieces of one size."""
 
-    size: int = 0
-    """GiB of each."""
+    quantum_gib: int = 0
+    """GiB of each piece."""
     whole_portion: int = 0
     up_portion: int = 0
 
     @property
     def gib(self) -> int:
-        return self.whole_portion.bit_count() * self.size
+        return self.whole_portion.bit_count() * self.quantum_gib
 
     @property
     def id_count(self) -> int:
         return self.whole_portion.bit_length()
 
     @property
-    def unit(self) -> int:
-        return self.size
+    def unit_gib(self) -> int:
+        return self.quantum_gib
 
     def units(self, gib: int) -> int:
-        return -(-gib // self.size) if self.size else 0
+        return -(-gib // self.quantum_gib) if self.quantum_gib else 0
 
     def intersect(self, one: int, other: int) -> int:
         return one & other
@@ -183,7 +183,7 @@ class Quanta(msgspec.Struct, frozen=True, kw_only=True):
     def ssds(self, portion: int) -> Iterator[tuple[int, int]]:
         while portion:
             low = portion & -portion
-            yield low.bit_length() - 1, self.size
+            yield low.bit_length() - 1, self.quantum_gib
             portion ^= low
 
     def read(self, vertices: Sequence[Vertex]) -> int:
@@ -193,9 +193,9 @@ class Quanta(msgspec.Struct, frozen=True, kw_only=True):
             bit = 1 << index if index < self.id_count else 0
             if not bit:
                 raise BadFormat(f"R names {vertex.path}, which the system does not have")
-            if vertex.size != self.size:
+            if vertex.size != self.quantum_gib:
                 raise BadFormat(
-                    f"R names {vertex.path} of {vertex.size} GiB, which has {self.size} here"
+                    f"R names {vertex.path} of {vertex.size} GiB, which has {self.quantum_gib} here"
                 )
             portion |= bit
         return portion
@@ -212,7 +212,7 @@ def from_vertices(path: str, properties: dict[str, str], ssds: Sequence[Vertex])
         raise BadFormat(f"the ssds of {path} are not of one size")
     up_bits = sum(1 << index for index, ssd in enumerate(ssds) if ssd.up)
     return Quanta(
-        size=max(sizes, default=0), whole_portion=(1 << len(ssds)) - 1, up_portion=up_bits
+        quantum_gib=max(sizes, default=0), whole_portion=(1 << len(ssds)) - 1, up_portion=up_bits
     )
 
 

@@ -26,11 +26,11 @@ from warren.scheduling.request import Request
 class Candidate(msgspec.Struct, frozen=True):
     """What a request could have of one chassis. Flash is counted in units of the chassis."""
 
-    chassis: int
+    chassis_index: int
     node_mask: int
     """The nodes that would do, as bits; none where only its flash matters."""
     max_nodes: int
-    """How many of them could have what is to be beside each."""
+    """How many of the nodes could have the flash that is to be beside each."""
     units_per_node: int
     """Flash beside each node."""
     free_units: int
@@ -41,7 +41,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What a request gets of one chassis: so many nodes, the first, and flash for all of them."""
+    """What a request gets of one chassis: its first `nodes`, and flash that they share."""
 
     candidate: Candidate
     nodes: int
@@ -56,8 +56,8 @@ def choose(
 
     Of `candidates`, which are in order, no more are looked at than it takes. `flash_candidates`
     are all chassis with their flash, for what may be on any; they are looked at only if there is
-    such. Where one allocation is shared, it is found if there is any such choice. Of several, some
-    that would fit may be missed, if only a roundabout choice of nodes made room for them.
+    such. Where one allocation is shared, a choice is found if there is any; where several are, one
+    that takes other nodes than are tried here may be missed.
     """
     seen: list[Candidate] = []
     nodes_seen = 0
@@ -130,11 +130,11 @@ def _take_in_order(
     candidates: Sequence[Candidate],
     max_nodes: Sequence[int],
     request: Request,
-    first: Iterable[int] = (),
+    first_indexes: Iterable[int] = (),
 ) -> list[tuple[Candidate, int]]:
-    """Take nodes in order, up to `max_nodes` of each chassis; of those that are `first`, one."""
+    """Take a node at each of `first_indexes`, and more in order, up to `max_nodes` of each."""
     counts = [0] * len(max_nodes)
-    for index in first:
+    for index in first_indexes:
         counts[index] = 1
     nodes_left = request.node_count - sum(counts)
     for index, bound in enumerate(max_nodes):
@@ -152,9 +152,9 @@ def _place_shared(
     """Place what is shared on the chassis of the nodes that were chosen, and where it may be."""
     # In the order in which R tells of them: by the first node on each, and then those of no node.
     ordered = sorted(chosen, key=lambda each: each[0].node_mask & -each[0].node_mask)
-    chosen_chassis = {candidate.chassis for candidate, _ in chosen}
+    chosen_chassis = {candidate.chassis_index for candidate, _ in chosen}
     ordered += [
-        (candidate, 0) for candidate in all_chassis if candidate.chassis not in chosen_chassis
+        (candidate, 0) for candidate in all_chassis if candidate.chassis_index not in chosen_chassis
     ]
     counts = placement(
         request.shared_flash,
@@ -192,26 +192,26 @@ class _TrialChassis:
     shared_units: int = 0
     colocation_keys: set[str] = field(default_factory=set)
     """Those of the allocations on it: no other allocation with one of them may be there."""
-    nodes: int = field(init=False)
-    """How many can have flash beside them still."""
+    max_nodes: int = field(init=False)
+    """How many nodes can have flash beside them still."""
     min_nodes: int = 0
-    """How many there must be, if any."""
+    """How many nodes there must be, if any."""
 
     def __post_init__(self) -> None:
-        self.nodes = self.candidate.max_nodes
+        self.max_nodes = self.candidate.max_nodes
 
-    def nodes_after(self, need: int) -> int:
+    def nodes_after(self, needed_units: int) -> int:
         """Return how many nodes could be there beside so much more."""
-        units_left = self.candidate.free_units - self.shared_units - need
+        units_left = self.candidate.free_units - self.shared_units - needed_units
         if units_left < 0:
             return 0
         candidate = self.candidate
-        nodes = (
+        max_nodes = (
             min(candidate.max_nodes, units_left // candidate.units_per_node)
             if candidate.units_per_node
-            else self.nodes
+            else self.max_nodes
         )
-        return nodes if nodes >= self.min_nodes else 0
+        return max_nodes if max_nodes >= self.min_nodes else 0
 
 
 def _follow_allocations(
@@ -221,14 +221,14 @@ def _follow_allocations(
     trials = [
         _TrialChassis(candidate, min_nodes=request.nodes_per_chassis) for candidate in candidates
     ]
-    max_rabbits = request.chassis or request.node_count
+    max_rabbits = request.chassis_count or request.node_count
     used_indexes: set[int] = set()
     local_sets = [each for each in request.shared_flash if each.locality is not Locality.ANY]
     for each in sorted(local_sets, key=placing_order):
 
         def cost(index: int, gib: int = each.gib) -> tuple[int, int, int]:
             trial = trials[index]
-            lost = trial.nodes - trial.nodes_after(units_needed(gib, trial.candidate.unit_gib))
+            lost = trial.max_nodes - trial.nodes_after(units_needed(gib, trial.candidate.unit_gib))
             return (lost, trial.shared_units - trial.candidate.free_units, index)
 
         heap = [
@@ -241,14 +241,17 @@ def _follow_allocations(
         allocations_left = each.count
         while allocations_left and heap:
             index = heap[0][2]
-            trial, need = trials[index], units_needed(each.gib, trials[index].candidate.unit_gib)
-            nodes_left = trial.nodes_after(need)
+            trial, needed_units = (
+                trials[index],
+                units_needed(each.gib, trials[index].candidate.unit_gib),
+            )
+            nodes_left = trial.nodes_after(needed_units)
             if not nodes_left or (index not in used_indexes and len(used_indexes) == max_rabbits):
                 heappop(heap)
                 continue
             used_indexes.add(index)
-            trial.shared_units += need
-            trial.nodes = nodes_left
+            trial.shared_units += needed_units
+            trial.max_nodes = nodes_left
             allocations_left -= 1
             if each.colocation_keys:
                 trial.colocation_keys.update(each.colocation_keys)
@@ -257,12 +260,12 @@ def _follow_allocations(
                 heapreplace(heap, cost(index))
         if allocations_left:
             return None
-    if request.chassis:
+    if request.chassis_count:
         unused_indexes = [index for index in range(len(trials)) if index not in used_indexes]
-        chosen = {*used_indexes, *unused_indexes[: request.chassis - len(used_indexes)]}
+        chosen = {*used_indexes, *unused_indexes[: request.chassis_count - len(used_indexes)]}
         trials = [trial for index, trial in enumerate(trials) if index in chosen]
         candidates, used_indexes = [trial.candidate for trial in trials], set()
-    max_nodes = [trial.nodes for trial in trials]
+    max_nodes = [trial.max_nodes for trial in trials]
     if sum(max_nodes) < request.node_count:
         return None
     return _place_shared(

@@ -26,18 +26,18 @@ class FreeResources:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._cores = [node.cores for node in inventory.nodes]
-        self._gpus = [node.gpus for node in inventory.nodes]
+        self._free_cores = [node.cores for node in inventory.nodes]
+        self._free_gpus = [node.gpus for node in inventory.nodes]
         self._free_flash = [chassis.flash.whole_portion for chassis in inventory.chassis]
         self._ready_flash = [chassis.flash.up_portion for chassis in inventory.chassis]
-        self._withheld = [0] * len(inventory.chassis)
+        self._withheld_units = [0] * len(inventory.chassis)
         """Units of flash that jobs do not get, whichever these are."""
         self._given_gib = [0] * len(inventory.chassis)
         """GiB that have been given out, be they back or not."""
         self.policy = MatchPolicy.FIRST
         self._nodes_by_free: dict[tuple[int, int], int] = {}
         """The nodes with so many free cores and gpus. Only those with any at all are here."""
-        self._idle = (1 << len(inventory.nodes)) - 1
+        self._idle_nodes = (1 << len(inventory.nodes)) - 1
         node_indexes_by_count: dict[tuple[int, int], list[int]] = {}
         for node_index, node in enumerate(inventory.nodes):
             count = (node.cores.bit_count(), node.gpus.bit_count())
@@ -51,11 +51,14 @@ class FreeResources:
     def copy(self) -> "FreeResources":
         other = FreeResources.__new__(FreeResources)
         other._inventory = self._inventory
-        other._cores, other._gpus = self._cores.copy(), self._gpus.copy()
+        other._free_cores, other._free_gpus = self._free_cores.copy(), self._free_gpus.copy()
         other._free_flash, other._ready_flash = self._free_flash.copy(), self._ready_flash.copy()
-        other._withheld, other._given_gib = self._withheld.copy(), self._given_gib.copy()
+        other._withheld_units, other._given_gib = (
+            self._withheld_units.copy(),
+            self._given_gib.copy(),
+        )
         other.policy = self.policy
-        other._nodes_by_free, other._idle = self._nodes_by_free.copy(), self._idle
+        other._nodes_by_free, other._idle_nodes = self._nodes_by_free.copy(), self._idle_nodes
         return other
 
     # Changes
@@ -68,16 +71,16 @@ class FreeResources:
             node_index = node_indexes[rank]
             if cores or gpus:
                 before = changed.get(node_index) or (
-                    self._cores[node_index],
-                    self._gpus[node_index],
+                    self._free_cores[node_index],
+                    self._free_gpus[node_index],
                 )
                 changed[node_index] = (before[0] & ~cores, before[1] & ~gpus)
             if portion:
-                index = nodes[node_index].chassis
+                index = nodes[node_index].chassis_index
                 assert index is not None
                 flash = self._inventory.chassis[index].flash
                 self._free_flash[index] = flash.subtract(self._free_flash[index], portion)
-                self._given_gib[index] += flash.count(portion) * flash.unit
+                self._given_gib[index] += flash.count(portion) * flash.unit_gib
         self._update_nodes(changed)
 
     def take_and_limit_flash(self, pieces: Iterable[Piece], other: "FreeResources") -> None:
@@ -100,12 +103,12 @@ class FreeResources:
             node_index = node_indexes[rank]
             if cores or gpus:
                 before = changed.get(node_index) or (
-                    self._cores[node_index],
-                    self._gpus[node_index],
+                    self._free_cores[node_index],
+                    self._free_gpus[node_index],
                 )
                 changed[node_index] = (before[0] | cores, before[1] | gpus)
             if portion:
-                index = nodes[node_index].chassis
+                index = nodes[node_index].chassis_index
                 assert index is not None
                 flash = self._inventory.chassis[index].flash
                 self._free_flash[index] = flash.add(self._free_flash[index], portion)
@@ -116,10 +119,10 @@ class FreeResources:
         idle: list[int] = []
         busy: list[int] = []
         for node_index, (cores, gpus) in changed.items():
-            had_cores, had_gpus = self._cores[node_index], self._gpus[node_index]
+            had_cores, had_gpus = self._free_cores[node_index], self._free_gpus[node_index]
             before = (had_cores.bit_count(), had_gpus.bit_count())
             after = (cores.bit_count(), gpus.bit_count())
-            self._cores[node_index], self._gpus[node_index] = cores, gpus
+            self._free_cores[node_index], self._free_gpus[node_index] = cores, gpus
             if before != after:
                 node_indexes_by_change.setdefault((before, after), []).append(node_index)
             node = self._inventory.nodes[node_index]
@@ -138,34 +141,34 @@ class FreeResources:
             if any(after):
                 self._nodes_by_free[after] = self._nodes_by_free.get(after, 0) | nodes
         if idle:
-            self._idle |= _bits_of(idle)
+            self._idle_nodes |= _bits_of(idle)
         if busy:
-            self._idle &= ~_bits_of(busy)
+            self._idle_nodes &= ~_bits_of(busy)
 
-    def set_ready(self, chassis: int, *, ready: bool) -> None:
+    def set_ready(self, chassis_index: int, *, ready: bool) -> None:
         """Set whether the flash of a chassis can be used."""
-        self._ready_flash[chassis] = (
-            self._inventory.chassis[chassis].flash.whole_portion if ready else 0
+        self._ready_flash[chassis_index] = (
+            self._inventory.chassis[chassis_index].flash.whole_portion if ready else 0
         )
 
     def copy_readiness(self, other: "FreeResources") -> None:
-        """Have as much flash ready as there is somewhere else."""
+        """Take over from `other` which flash is ready."""
         self._ready_flash = other._ready_flash.copy()
 
-    def set_withheld(self, chassis: int, units: int) -> None:
+    def set_withheld(self, chassis_index: int, units: int) -> None:
         """Set how many units of a chassis' flash jobs do not get."""
-        self._withheld[chassis] = units
+        self._withheld_units[chassis_index] = units
 
-    def not_ready(self, chassis: int) -> bool:
-        """Return whether there is flash of which nothing can be used."""
-        return not self._ready_flash[chassis] and bool(
-            self._inventory.chassis[chassis].flash.whole_portion
+    def not_ready(self, chassis_index: int) -> bool:
+        """Return whether a chassis has flash, and none of it can be used."""
+        return not self._ready_flash[chassis_index] and bool(
+            self._inventory.chassis[chassis_index].flash.whole_portion
         )
 
-    def unready_units(self, chassis: int) -> int:
+    def unready_units(self, chassis_index: int) -> int:
         """Return how many units of a chassis' flash cannot be used."""
-        flash = self._inventory.chassis[chassis].flash
-        return flash.count(flash.whole_portion) - flash.count(self._ready_flash[chassis])
+        flash = self._inventory.chassis[chassis_index].flash
+        return flash.count(flash.whole_portion) - flash.count(self._ready_flash[chassis_index])
 
     # Looking
 
@@ -174,9 +177,12 @@ class FreeResources:
         taken_portions: dict[int, int] = {}
         for piece in pieces:
             node_index = self._inventory.node_index_by_rank[piece.rank]
-            if piece.cores & ~self._cores[node_index] or piece.gpus & ~self._gpus[node_index]:
+            if (
+                piece.cores & ~self._free_cores[node_index]
+                or piece.gpus & ~self._free_gpus[node_index]
+            ):
                 return piece
-            index = self._inventory.nodes[node_index].chassis
+            index = self._inventory.nodes[node_index].chassis_index
             if piece.portion and index is not None:
                 flash = self._inventory.chassis[index].flash
                 taken_portions[index] = flash.add(taken_portions.get(index, 0), piece.portion)
@@ -187,7 +193,7 @@ class FreeResources:
     def taken_cores_and_gpus(self, node_index: int) -> tuple[int, int]:
         """Return the cores and gpus of a node that are taken, as bits."""
         node = self._inventory.nodes[node_index]
-        return node.cores & ~self._cores[node_index], node.gpus & ~self._gpus[node_index]
+        return node.cores & ~self._free_cores[node_index], node.gpus & ~self._free_gpus[node_index]
 
     def largest_per_node(self, usable: int) -> tuple[int, int]:
         """Return the most cores that are free on a node, and the most gpus."""
@@ -217,7 +223,7 @@ class FreeResources:
             if free_cores >= cores and free_gpus >= gpus:
                 found |= nodes
         found &= usable
-        return found & self._idle if request.exclusive else found
+        return found & self._idle_nodes if request.exclusive else found
 
     def max_slots(self, request: Request, usable: int) -> int:
         """Return how many slots there is room for, where nodes do not matter."""
@@ -232,9 +238,9 @@ class FreeResources:
         if request.nodes is None:
             return self.max_slots(request, usable) >= request.slots
         suitable_nodes = self.suitable_nodes(request, usable)
-        if not (request.wants_flash or request.chassis):
+        if not (request.wants_flash or request.chassis_count):
             return suitable_nodes.bit_count() >= request.node_count
-        if request.shared_flash or request.chassis:
+        if request.shared_flash or request.chassis_count:
             return self._choices(request, suitable_nodes) is not None
         nodes_wanted = request.node_count
         for nodes, _, _ in self._beside_flash(suitable_nodes, request):
@@ -244,7 +250,7 @@ class FreeResources:
         return False
 
     def largest_fit(self, request: Request, usable: int) -> Request:
-        """Settle what a request leaves open, on the most that there is room for.
+        """Return a request that leaves nothing open, with the greatest counts that fit.
 
         From the outside in: rather more nodes than more slots on each. The least must fit.
         """
@@ -262,11 +268,14 @@ class FreeResources:
         return replace(request, open_counts=()) if request.open_counts else request
 
     def pieces(self, request: Request, usable: int) -> tuple[Piece, ...]:
-        """Choose by rank, or as the policy has it. What is asked for must be settled, and fit."""
+        """Return what a request is given. It must fit, and leave nothing open (`largest_fit`).
+
+        Nodes are taken by rank, or as the policy has it.
+        """
         if request.nodes is None:
             return tuple(self._slot_pieces(request, usable))
         suitable_nodes = self.suitable_nodes(request, usable)
-        if request.shared_flash or request.chassis:
+        if request.shared_flash or request.chassis_count:
             pieces = self._shared_pieces(request, suitable_nodes)
         elif request.ssd_gib:
             pieces = self._flash_pieces(request, self._beside_flash(suitable_nodes, request))
@@ -301,7 +310,7 @@ class FreeResources:
     def _slot_pieces(self, request: Request, usable: int) -> Iterator[Piece]:
         nodes, slots = self._inventory.nodes, request.slots
         for node_index in _node_indexes(self.suitable_nodes(request, usable)):
-            cores, gpus = self._cores[node_index], self._gpus[node_index]
+            cores, gpus = self._free_cores[node_index], self._free_gpus[node_index]
             count = min(slots, _slots_of(cores.bit_count(), gpus.bit_count(), request))
             yield Piece(
                 nodes[node_index].rank,
@@ -355,11 +364,14 @@ class FreeResources:
         nodes = self._inventory.nodes
         for choice in self._choices(request, suitable_nodes) or ():
             candidate = choice.candidate
-            flash = self._inventory.chassis[candidate.chassis].flash
-            free, shared_units = self._available_portion(candidate.chassis), choice.shared_units
+            flash = self._inventory.chassis[candidate.chassis_index].flash
+            free, shared_units = (
+                self._available_portion(candidate.chassis_index),
+                choice.shared_units,
+            )
             if not choice.nodes:
                 yield Piece(
-                    self._inventory.representative_rank(candidate.chassis),
+                    self._inventory.representative_rank(candidate.chassis_index),
                     0,
                     flash.first_units(free, shared_units),
                     0,
@@ -393,9 +405,9 @@ class FreeResources:
     ) -> Iterator[Candidate]:
         """Yield what the policy would take. Of so many chassis with so many nodes each, all."""
         groups = [
-            ChassisNodes(each.max_nodes, self._given_gib[each.chassis]) for each in candidates
+            ChassisNodes(each.max_nodes, self._given_gib[each.chassis_index]) for each in candidates
         ]
-        if request.chassis:
+        if request.chassis_count:
             by_wear = self.policy is MatchPolicy.LEVEL
             order = sorted(
                 range(len(candidates)), key=lambda index: groups[index].given_gib if by_wear else 0
@@ -414,7 +426,7 @@ class FreeResources:
         for index, chassis in enumerate(self._inventory.chassis):
             free = chassis.flash.count(self._available_portion(index))
             if free and chassis.node_mask:
-                yield Candidate(index, 0, 0, 0, free, chassis.flash.unit, chassis.labels)
+                yield Candidate(index, 0, 0, 0, free, chassis.flash.unit_gib, chassis.labels)
 
     def _candidates(self, suitable_nodes: int, request: Request) -> Iterator[Candidate]:
         """Yield what a request could have of each chassis that has nodes for it."""
@@ -428,18 +440,18 @@ class FreeResources:
             max_nodes = nodes.bit_count()
             if units:
                 max_nodes = min(max_nodes, free // units)
-            if request.chassis:
+            if request.chassis_count:
                 max_nodes = (
                     request.nodes_per_chassis if max_nodes >= request.nodes_per_chassis else 0
                 )
             if max_nodes:
                 yield Candidate(
-                    index, nodes, max_nodes, units, free, chassis.flash.unit, chassis.labels
+                    index, nodes, max_nodes, units, free, chassis.flash.unit_gib, chassis.labels
                 )
 
     def _resources_of_node(self, request: Request, node_index: int) -> tuple[int, int]:
         """Return the cores and gpus of one node that are to be allocated."""
-        cores, gpus = self._cores[node_index], self._gpus[node_index]
+        cores, gpus = self._free_cores[node_index], self._free_gpus[node_index]
         if request.exclusive:
             return cores, gpus
         return lowest_bits(cores, request.node_cores), lowest_bits(gpus, request.node_gpus)
@@ -447,7 +459,7 @@ class FreeResources:
     def _beside_flash(
         self, suitable_nodes: int, request: Request
     ) -> Iterator[tuple[int, int, int]]:
-        """Return nodes that can have flash, the number of their chassis, and each node's units."""
+        """Yield nodes that can have flash, the index of their chassis, and each node's units."""
         for index, chassis in enumerate(self._inventory.chassis):
             units = chassis.flash.units(request.ssd_gib)
             nodes = suitable_nodes & chassis.node_mask
@@ -459,25 +471,27 @@ class FreeResources:
             if nodes:
                 yield nodes, index, units
 
-    def available_units(self, index: int) -> int:
+    def available_units(self, chassis_index: int) -> int:
         """Return how many units of a chassis' flash jobs can have now."""
-        return self._inventory.chassis[index].flash.count(self._available_portion(index))
+        return self._inventory.chassis[chassis_index].flash.count(
+            self._available_portion(chassis_index)
+        )
 
-    def _available_portion(self, index: int) -> int:
+    def _available_portion(self, chassis_index: int) -> int:
         """Return the flash of a chassis that is free and ready, and not kept from jobs."""
-        flash = self._inventory.chassis[index].flash
-        free = flash.intersect(self._free_flash[index], self._ready_flash[index])
-        withheld = self._withheld[index]
+        flash = self._inventory.chassis[chassis_index].flash
+        free = flash.intersect(self._free_flash[chassis_index], self._ready_flash[chassis_index])
+        withheld = self._withheld_units[chassis_index]
         return flash.first_units(free, max(flash.count(free) - withheld, 0)) if withheld else free
 
     def _upper_bound(self, part: Part) -> int:
         """Return what no number of such parts exceeds here."""
         if part == "nodes":
-            return len(self._cores)
+            return len(self._free_cores)
         if part == "gpus":
             return max((gpus for _, gpus in self._nodes_by_free), default=0)
         max_cores = max((cores for cores, _ in self._nodes_by_free), default=0)
-        return max_cores * len(self._cores) if part == "slots" else max_cores
+        return max_cores * len(self._free_cores) if part == "slots" else max_cores
 
 
 def _with_count(request: Request, part: Part, number: int) -> Request:

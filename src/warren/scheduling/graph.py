@@ -12,7 +12,7 @@ import orjson
 
 from warren.scheduling import refusals, shortage
 from warren.scheduling.free import FreeResources
-from warren.scheduling.inventory import Allocation, Inventory, Piece, Properties, bits, ids
+from warren.scheduling.inventory import Allocation, HostsByProperty, Inventory, Piece, bits, ids
 from warren.scheduling.matching import MatchPolicy
 from warren.scheduling.reasons import WITHHELD_KINDS, Reason, ReasonKind
 from warren.scheduling.refusals import Refusal, SystemView
@@ -69,28 +69,31 @@ class Graph:
     def __init__(
         self,
         r: Mapping[str, Any],
-        properties: Properties | None = None,
+        hosts_by_property: HostsByProperty | None = None,
         excluded: Iterable[int] = (),
     ) -> None:
-        """`properties` holds beside those in R; the ranks `excluded` are never given out."""
-        self._inventory = Inventory(r, properties or {})
+        """`hosts_by_property` is for properties beside those in R.
+
+        The ranks `excluded` are never given out.
+        """
+        self._inventory = Inventory(r, hosts_by_property or {})
         self._whole = FreeResources(self._inventory)
-        for chassis in range(len(self._inventory.chassis)):
+        for chassis_index in range(len(self._inventory.chassis)):
             # Flash that is not ready will be, with time.
-            self._whole.set_ready(chassis, ready=True)
+            self._whole.set_ready(chassis_index, ready=True)
         self._free = FreeResources(self._inventory)
         self._excluded = self._node_mask(excluded)
         self._drained = 0
         self._offline = 0
-        self._tagged: dict[str, int] = {}
+        self._tagged_by_source: dict[str, int] = {}
         """The nodes that are tagged, by the source that says so."""
         self._all_nodes = (1 << self.node_count) - 1
         self._idle = self._free.copy()
         """What there is when all jobs have ended."""
-        self._external_gib: dict[str, int] = {}
-        self._capacity_gib: dict[str, int] = {}
+        self._external_gib_by_rabbit: dict[str, int] = {}
+        self._capacity_gib_by_rabbit: dict[str, int] = {}
         self._matching_nodes = _MatchingNodes(self._inventory)
-        self._rabbit_states: dict[str, str] = {}
+        self._state_by_rabbit: dict[str, str] = {}
 
     def copy(self) -> "Graph":
         """Return another graph of the same system, as it is now, to try things on."""
@@ -126,28 +129,28 @@ class Graph:
         *,
         up: bool,
         state: str = "",
-        capacity: int | None = None,
+        capacity_gib: int | None = None,
         labels: Iterable[str] | None = None,
     ) -> None:
         """Set whether a rabbit's flash may be allocated. Unknown rabbits are ignored.
 
-        `state` is the word for what the rabbit is, where it may not; `capacity` how many GiB
+        `state` is the word for what the rabbit is, where it may not; `capacity_gib` how many GiB
         it says that it has, where it says so: more than the graph has is not given out. `labels`
         are what it carries, each as `key=value`, where that is known.
         """
-        self._rabbit_states[rabbit] = state
-        for index in self._inventory.chassis_by_rabbit.get(rabbit, ()):
+        self._state_by_rabbit[rabbit] = state
+        for index in self._inventory.chassis_indexes_by_rabbit.get(rabbit, ()):
             self._idle.set_ready(index, ready=up)  # no job's end makes it ready
             self._free.set_ready(index, ready=up)
             if labels is not None:
                 self._inventory.chassis[index].set_labels(labels)
-        if capacity is not None and capacity != self._capacity_gib.get(rabbit):
-            self._capacity_gib[rabbit] = capacity
+        if capacity_gib is not None and capacity_gib != self._capacity_gib_by_rabbit.get(rabbit):
+            self._capacity_gib_by_rabbit[rabbit] = capacity_gib
             self._withhold(rabbit)
 
     def set_external(self, rabbit: str, gib: int) -> None:
         """Set how many GiB of a rabbit's flash are taken by storage that is in no job's R."""
-        self._external_gib[rabbit] = gib
+        self._external_gib_by_rabbit[rabbit] = gib
         self._withhold(rabbit)
 
     def _withhold(self, rabbit: str) -> None:
@@ -161,17 +164,23 @@ class Graph:
         self, rabbit: str, returned: Collection[ReasonKind] = ()
     ) -> Iterator[tuple[int, int]]:
         """Yield how many units of which chassis are kept, but for what is given `returned`."""
-        chassis_indexes = self._inventory.chassis_by_rabbit.get(rabbit, ())
-        capacity = None if ReasonKind.CAPACITY in returned else self._capacity_gib.get(rabbit)
-        external = 0 if ReasonKind.EXTERNAL in returned else self._external_gib.get(rabbit, 0)
+        chassis_indexes = self._inventory.chassis_indexes_by_rabbit.get(rabbit, ())
+        capacity_gib = (
+            None if ReasonKind.CAPACITY in returned else self._capacity_gib_by_rabbit.get(rabbit)
+        )
+        external_gib = (
+            0 if ReasonKind.EXTERNAL in returned else self._external_gib_by_rabbit.get(rabbit, 0)
+        )
         for index in chassis_indexes:
             flash = self._inventory.chassis[index].flash
             units_there = flash.count(flash.whole_portion)
-            if capacity is not None and len(chassis_indexes) == 1:
+            if capacity_gib is not None and len(chassis_indexes) == 1:
                 # A part of a unit is none.
-                units_there = min(units_there, capacity // flash.unit if flash.unit else 0)
-            external_units = min(flash.units(external), units_there)
-            external -= external_units * flash.unit
+                units_there = min(
+                    units_there, capacity_gib // flash.unit_gib if flash.unit_gib else 0
+                )
+            external_units = min(flash.units(external_gib), units_there)
+            external_gib -= external_units * flash.unit_gib
             yield index, flash.count(flash.whole_portion) - units_there + external_units
 
     def set_policy(self, policy: MatchPolicy) -> None:
@@ -197,9 +206,11 @@ class Graph:
         index_by_host = self._inventory.node_index_by_host
         nodes = bits(index_by_host[host] for host in hosts if host in index_by_host)
         other_sources = {
-            name: tagged_nodes for name, tagged_nodes in self._tagged.items() if name != source
+            name: tagged_nodes
+            for name, tagged_nodes in self._tagged_by_source.items()
+            if name != source
         }
-        self._tagged = {**other_sources, source: nodes} if nodes else other_sources
+        self._tagged_by_source = {**other_sources, source: nodes} if nodes else other_sources
 
     def reserve(self, request: Request) -> None:
         """Keep from all others whatever a request could ever get."""
@@ -320,9 +331,9 @@ class Graph:
         return shortage.explain(request, view, needed_when_idle, needed_now)
 
     def blockers(self, request: Request, *, when_idle: bool) -> tuple[ReasonKind, ...] | None:
-        """Return what must be given back for a request to fit, or to fit when all jobs have ended.
+        """Return what must be given back for a request to fit now, or when all jobs have ended.
 
-        No part of that would do. None if all of it would not.
+        It is no more than is needed. None if the request would not fit even with all of it.
         """
         returned = set(WITHHELD_KINDS)
         if not self._would_fit(request, returned, when_idle=when_idle):
@@ -341,19 +352,19 @@ class Graph:
         """Return whether there would be room if some of what is kept from jobs were given back."""
         view = self._view(request)
         nodes = view.ever_usable
-        withheld = {
+        withheld_by_kind = {
             ReasonKind.DRAINED: view.drained,
             ReasonKind.OFFLINE: view.offline,
             ReasonKind.TAGGED: view.tagged,
         }
-        for kind, withheld_nodes in withheld.items():
+        for kind, withheld_nodes in withheld_by_kind.items():
             if kind not in returned:
                 nodes &= ~withheld_nodes
         room = self._whole if when_idle else self._free
         if request.wants_flash:
             room = room.copy()
             room.copy_readiness(self._whole if ReasonKind.RABBITS in returned else self._free)
-            for rabbit in {*self._capacity_gib, *self._external_gib}:
+            for rabbit in {*self._capacity_gib_by_rabbit, *self._external_gib_by_rabbit}:
                 for index, units in self._withheld_units(rabbit, returned):
                     room.set_withheld(index, units)
         return room.fits(request, nodes)
@@ -404,14 +415,14 @@ class Graph:
             drained=self._drained,
             offline=self._offline,
             tagged=self._all_tagged() if request.needs_untagged else 0,
-            state_by_rabbit=self._rabbit_states,
-            external_gib_by_rabbit=self._external_gib,
-            capacity_gib_by_rabbit=self._capacity_gib,
+            state_by_rabbit=self._state_by_rabbit,
+            external_gib_by_rabbit=self._external_gib_by_rabbit,
+            capacity_gib_by_rabbit=self._capacity_gib_by_rabbit,
         )
 
     def _all_tagged(self) -> int:
         tagged = 0
-        for nodes in self._tagged.values():
+        for nodes in self._tagged_by_source.values():
             tagged |= nodes
         return tagged
 

@@ -18,8 +18,8 @@ from warren.rfc.jgf import GraphText, Vertex
 from warren.scheduling import flash
 from warren.scheduling.flash import Flash, Pool, Quanta
 
-Properties = Mapping[str, Container[str]]
-"""The hosts that have each property."""
+HostsByProperty = Mapping[str, Container[str]]
+"""The hosts that have each property, beside those of R."""
 
 _ROOT: Final = 0
 """The id of the cluster in graphs."""
@@ -102,7 +102,7 @@ class Node(msgspec.Struct, kw_only=True, dict=True):
 
     rank: int
     host: str
-    chassis: int | None = None
+    chassis_index: int | None = None
     parent_id: int = _ROOT
     """The id in graphs of its parent: its chassis, or the cluster."""
     path: str = ""
@@ -145,8 +145,8 @@ class Node(msgspec.Struct, kw_only=True, dict=True):
 class Inventory:
     """All nodes by index, and all chassis. Made from the system's R and its graph."""
 
-    def __init__(self, r: Mapping[str, Any], properties: Properties) -> None:
-        """`properties` are told beside those in R. Raises BadFormat."""
+    def __init__(self, r: Mapping[str, Any], hosts_by_property: HostsByProperty) -> None:
+        """`hosts_by_property` is for properties beside those in R. Raises BadFormat."""
         self.chassis: list[Chassis] = []
         self._root = Vertex(type="cluster", path="")
         node_by_rank: dict[int, Node] = {}
@@ -176,13 +176,15 @@ class Inventory:
         self.node_index_by_host = {
             node.host: node_index for node_index, node in enumerate(self.nodes)
         }
-        self.chassis_by_rabbit: dict[str, list[int]] = {}
-        """The numbers of the chassis by the names of their rabbits."""
-        self._chassis_by_path = {chassis.path: index for index, chassis in enumerate(self.chassis)}
+        self.chassis_indexes_by_rabbit: dict[str, list[int]] = {}
+        """Indexes in `chassis`, by the names of the rabbits."""
+        self._chassis_index_by_path = {
+            chassis.path: index for index, chassis in enumerate(self.chassis)
+        }
         for index, chassis in enumerate(self.chassis):
-            self.chassis_by_rabbit.setdefault(chassis.rabbit, []).append(index)
+            self.chassis_indexes_by_rabbit.setdefault(chassis.rabbit, []).append(index)
         self._assign_ids()
-        self._set_properties(resource_set.decode_all(r).properties, properties)
+        self._set_properties(resource_set.decode_all(r).properties, hosts_by_property)
 
     def _read_graph(self, scheduling: Mapping[str, Any]) -> dict[int, Node]:
         """Read the graph. Raises BadFormat for one that is no tree, or not of what is known here.
@@ -190,48 +192,50 @@ class Inventory:
         Vertices of other types are passed over: Fluxion's graphs may have them.
         """
         jgf.check(scheduling)
-        nodes: dict[int, Node] = {}
+        node_by_rank: dict[int, Node] = {}
         hosts: set[str] = set()
-        chassis_by_path: dict[str, int] = {}
-        properties: list[dict[str, str]] = []
-        ssds: list[list[Vertex]] = []
+        chassis_index_by_path: dict[str, int] = {}
+        properties_of_chassis: list[dict[str, str]] = []
+        ssds_of_chassis: list[list[Vertex]] = []
         for vertex in jgf.decode(scheduling):
             if vertex.type == "cluster":
                 if self._root.path:
                     raise BadFormat(f"the graph has {vertex.path} beside {self._root.path}")
                 self._root = vertex
             elif vertex.type in ("chassis", "rack"):
-                chassis_by_path[vertex.path] = len(self.chassis)
+                chassis_index_by_path[vertex.path] = len(self.chassis)
                 rabbit = vertex.properties.get("rabbit", "")
                 self.chassis.append(Chassis(path=vertex.path, rabbit=rabbit))
-                properties.append(dict(vertex.properties))
-                ssds.append([])
+                properties_of_chassis.append(dict(vertex.properties))
+                ssds_of_chassis.append([])
             elif vertex.type == "ssd":
-                if vertex.parent not in chassis_by_path:
+                if vertex.parent not in chassis_index_by_path:
                     raise BadFormat(
                         f"the graph has {vertex.path}, which is in no chassis before it"
                     )
                 if vertex.unit not in ("", "GiB"):
                     raise BadFormat(f"the graph has {vertex.path} in {vertex.unit}, not in GiB")
-                ssds[chassis_by_path[vertex.parent]].append(vertex)
+                ssds_of_chassis[chassis_index_by_path[vertex.parent]].append(vertex)
             elif vertex.type == "node":
-                if vertex.rank < 0 or vertex.rank in nodes or vertex.name in hosts:
+                if vertex.rank < 0 or vertex.rank in node_by_rank or vertex.name in hosts:
                     raise BadFormat(
                         f"the graph has {vertex.name} as rank {vertex.rank}: each node has a name "
                         "and a rank of its own"
                     )
                 hosts.add(vertex.name)
-                nodes[vertex.rank] = Node(
+                node_by_rank[vertex.rank] = Node(
                     rank=vertex.rank,
                     host=vertex.name,
-                    chassis=chassis_by_path.get(vertex.parent),
+                    chassis_index=chassis_index_by_path.get(vertex.parent),
                     path=vertex.path,
                 )
         if self.chassis and not self._root.path:
             raise BadFormat("the graph has chassis, and no cluster that they are in")
-        for chassis, properties_of, ssds_of in zip(self.chassis, properties, ssds, strict=True):
-            chassis.flash = flash.from_vertices(chassis.path, properties_of, ssds_of)
-        return nodes
+        for chassis, chassis_properties, chassis_ssds in zip(
+            self.chassis, properties_of_chassis, ssds_of_chassis, strict=True
+        ):
+            chassis.flash = flash.from_vertices(chassis.path, chassis_properties, chassis_ssds)
+        return node_by_rank
 
     def _assign_ids(self) -> None:
         """Set the id of each vertex, which it has in the R of every job."""
@@ -242,23 +246,25 @@ class Inventory:
         for node_index, node in enumerate(self.nodes):
             node.vertex_id = next_id
             next_id += 1 + node.cores.bit_length() + node.gpus.bit_length()
-            if node.chassis is not None:
-                chassis = self.chassis[node.chassis]
+            if node.chassis_index is not None:
+                chassis = self.chassis[node.chassis_index]
                 node.parent_id = chassis.vertex_id
                 chassis.node_mask |= 1 << node_index
 
     def _set_properties(
-        self, ranks_by_name: Mapping[str, Iterable[int]], properties: Properties
+        self, ranks_by_property: Mapping[str, Iterable[int]], hosts_by_property: HostsByProperty
     ) -> None:
-        names_by_rank: dict[int, set[str]] = {}
-        for name, ranks in ranks_by_name.items():
+        properties_by_rank: dict[int, set[str]] = {}
+        for name, ranks in ranks_by_property.items():
             for rank in ranks:
-                names_by_rank.setdefault(rank, set()).add(name)
+                properties_by_rank.setdefault(rank, set()).add(name)
         for node in self.nodes:
-            names = names_by_rank.get(node.rank, set())
-            names.update(name for name, hosts in properties.items() if node.host in hosts)
-            if names:
-                node.properties = frozenset(names)
+            properties = properties_by_rank.get(node.rank, set())
+            properties.update(
+                name for name, hosts in hosts_by_property.items() if node.host in hosts
+            )
+            if properties:
+                node.properties = frozenset(properties)
 
     def matching_nodes(self, wanted: Mapping[str, Any]) -> int:
         """Return the nodes that meet a constraint, as bits."""
@@ -313,25 +319,25 @@ class Inventory:
         written: set[int] = set()
         for rank, cores, _, gpus in allocation.pieces:
             node = self.nodes[self.node_index_by_rank[rank]]
-            if node.chassis is not None and node.chassis not in written:
-                written.add(node.chassis)
-                chassis = self.chassis[node.chassis]
+            if node.chassis_index is not None and node.chassis_index not in written:
+                written.add(node.chassis_index)
+                chassis = self.chassis[node.chassis_index]
                 yield chassis.text
-                yield from chassis.ssd_texts(flash_portions.get(node.chassis, 0))
+                yield from chassis.ssd_texts(flash_portions.get(node.chassis_index, 0))
             if cores or gpus:
                 yield node.text(cores, gpus)
 
-    def representative_rank(self, chassis: int) -> int:
+    def representative_rank(self, chassis_index: int) -> int:
         """Return the rank that stands for a chassis of which only flash is allocated."""
-        node_mask = self.chassis[chassis].node_mask
+        node_mask = self.chassis[chassis_index].node_mask
         return self.nodes[(node_mask & -node_mask).bit_length() - 1].rank
 
     def flash_portions(self, pieces: Iterable[Piece]) -> dict[int, int]:
-        """Put together the flash of some pieces, by the numbers of the chassis."""
+        """Put together the flash of some pieces, by the indexes of the chassis."""
         portion_by_chassis: dict[int, int] = {}
         for piece in pieces:
             if piece.portion:
-                index = self.nodes[self.node_index_by_rank[piece.rank]].chassis
+                index = self.nodes[self.node_index_by_rank[piece.rank]].chassis_index
                 assert index is not None
                 portion_by_chassis[index] = self.chassis[index].flash.add(
                     portion_by_chassis.get(index, 0), piece.portion
@@ -352,7 +358,7 @@ class Inventory:
             cores, gpus = _bits_within(rank.cores, node.cores), _bits_within(rank.gpus, node.gpus)
             if cores is None or gpus is None:
                 raise BadFormat(f"R names cores or gpus of {node.host} that it does not have")
-            portion = 0 if node.chassis is None else portions.pop(node.chassis, 0)
+            portion = 0 if node.chassis_index is None else portions.pop(node.chassis_index, 0)
             pieces.append(Piece(rank.rank, cores, portion, gpus))
         for index, portion in portions.items():
             if not self.chassis[index].node_mask:
@@ -361,20 +367,20 @@ class Inventory:
         return Allocation(tuple(pieces), r["execution"].get("nslots", 1))
 
     def _portions_in(self, r: Mapping[str, Any]) -> dict[int, int]:
-        """Return the portions of flash of an R by chassis."""
+        """Return the portions of flash of an R, by the indexes of the chassis."""
         ssds_by_chassis: dict[int, list[Vertex]] = {}
         vertices = jgf.decode(r["scheduling"]) if "scheduling" in r else ()
         for index, vertex in enumerate(vertices):
             if vertex.type != "ssd":
                 continue
             jgf.check_vertex(vertex, index)
-            chassis = self._chassis_by_path.get(vertex.parent)
-            if chassis is None:
+            chassis_index = self._chassis_index_by_path.get(vertex.parent)
+            if chassis_index is None:
                 raise BadFormat(f"R names {vertex.path}, which the system does not have")
-            ssds_by_chassis.setdefault(chassis, []).append(vertex)
+            ssds_by_chassis.setdefault(chassis_index, []).append(vertex)
         return {
-            chassis: self.chassis[chassis].flash.read(ssds)
-            for chassis, ssds in ssds_by_chassis.items()
+            chassis_index: self.chassis[chassis_index].flash.read(ssds)
+            for chassis_index, ssds in ssds_by_chassis.items()
         }
 
 

@@ -31,19 +31,19 @@ def excluded_hosts(text: str, resources: ResourceSet) -> set[str]:
     return {rank.host for rank in resources.ranks if rank.rank in ranks}
 
 
-def document(
+def encode_graph(
     cluster: str,
     chassis: Sequence[Chassis],
     resources: ResourceSet,
     *,
-    ssds: int,
+    ssd_count: int,
     excluded: Collection[str] = (),
 ) -> bytes:
-    """Write the graph, with each rabbit's flash as so many `ssds`, and nodes `excluded` some.
+    """Write the graph, with `ssd_count` ssds for each rabbit's flash, without the `excluded` hosts.
 
-    Raises UserMistake where R has a host twice, of which a graph could not tell which is which.
+    Raises UserMistake where R has a host twice: nodes of a graph are told apart by their names.
     """
-    return jgf.encode_texts(_Graph(cluster, chassis, resources, ssds, excluded).texts())
+    return jgf.encode_texts(_Graph(cluster, chassis, resources, ssd_count, excluded).texts())
 
 
 class _Graph:
@@ -52,14 +52,14 @@ class _Graph:
         cluster: str,
         chassis: Sequence[Chassis],
         resources: ResourceSet,
-        ssds: int,
+        ssd_count: int,
         excluded: Collection[str],
     ) -> None:
         self._cluster = cluster
         self._chassis = chassis
-        self._ssds = ssds
-        self._nodes = _by_host(resources, excluded)
-        self._properties = _by_rank(resources.properties)
+        self._ssd_count = ssd_count
+        self._rank_by_host = _rank_by_host(resources, excluded)
+        self._properties_by_rank = _properties_by_rank(resources.properties)
         self._next_id = 0
 
     def texts(self) -> Iterator[GraphText]:
@@ -69,28 +69,28 @@ class _Graph:
         for number, each in enumerate(self._chassis):
             yield from self._chassis_texts(number, each)
         wired = {name for each in self._chassis for name in (each.rabbit, *each.hosts)}
-        for host, rank in self._nodes.items():
+        for host, rank in self._rank_by_host.items():
             if host not in wired:
                 yield from self._node_texts("node", path, rank, 0)
 
     def _chassis_texts(self, number: int, chassis: Chassis) -> Iterator[GraphText]:
         path = f"/{self._cluster}/chassis{number}"
         vertex_id = self._next_id
-        properties = {"rabbit": chassis.rabbit, "ssdcount": str(self._ssds)}
+        properties = {"rabbit": chassis.rabbit, "ssdcount": str(self._ssd_count)}
         metadata = {"id": number, "properties": properties}
         yield self._vertex(Vertex(type="chassis", path=path, metadata=metadata), 0)
-        size = chassis.capacity // self._ssds // GIB
-        ssd = {"unit": "GiB", "size": size, "status": 1}
-        for index in range(self._ssds):
+        ssd_gib = chassis.capacity // self._ssd_count // GIB
+        ssd = {"unit": "GiB", "size": ssd_gib, "status": 1}
+        for index in range(self._ssd_count):
             yield self._vertex(
                 Vertex(type="ssd", path=f"{path}/ssd{index}", metadata=ssd), vertex_id
             )
         for host in chassis.hosts:
-            if host in self._nodes:
-                yield from self._node_texts("node", path, self._nodes[host], vertex_id)
-        if chassis.rabbit in self._nodes:
+            if host in self._rank_by_host:
+                yield from self._node_texts("node", path, self._rank_by_host[host], vertex_id)
+        if chassis.rabbit in self._rank_by_host:
             yield from self._node_texts(
-                "storage_node", path, self._nodes[chassis.rabbit], vertex_id
+                "storage_node", path, self._rank_by_host[chassis.rabbit], vertex_id
             )
 
     def _node_texts(
@@ -101,8 +101,8 @@ class _Graph:
         metadata: dict[str, object] = {"name": rank.host, "rank": rank.rank}
         if kind == "storage_node":
             metadata["exclusive"] = True
-        if rank.rank in self._properties:
-            metadata["properties"] = self._properties[rank.rank]
+        if rank.rank in self._properties_by_rank:
+            metadata["properties"] = self._properties_by_rank[rank.rank]
         yield self._vertex(Vertex(type=kind, path=path, metadata=metadata), parent_id)
         for name, ids in (("gpu", rank.gpus), ("core", rank.cores)):
             if ids:
@@ -114,7 +114,7 @@ class _Graph:
         return jgf.vertex_text(vertex, self._next_id - 1, parent)
 
 
-def _by_host(resources: ResourceSet, excluded: Collection[str]) -> dict[str, Rank]:
+def _rank_by_host(resources: ResourceSet, excluded: Collection[str]) -> dict[str, Rank]:
     rank_by_host: dict[str, Rank] = {}
     for rank in resources.ranks:
         if rank_by_host.setdefault(rank.host, rank) is not rank:
@@ -125,9 +125,11 @@ def _by_host(resources: ResourceSet, excluded: Collection[str]) -> dict[str, Ran
     return {host: rank for host, rank in rank_by_host.items() if host not in excluded}
 
 
-def _by_rank(properties: Mapping[str, Sequence[int]]) -> dict[int, dict[str, str]]:
+def _properties_by_rank(
+    ranks_by_property: Mapping[str, Sequence[int]],
+) -> dict[int, dict[str, str]]:
     properties_by_rank: dict[int, dict[str, str]] = {}
-    for name, ranks in properties.items():
+    for name, ranks in ranks_by_property.items():
         for rank in ranks:
             properties_by_rank.setdefault(rank, {})[name] = ""
     return properties_by_rank

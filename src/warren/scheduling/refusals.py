@@ -123,9 +123,9 @@ def _missing_nodes(request: Request, view: SystemView) -> str:
         return (
             f"{number_asked_for(wanted, 'node', each)}, and the cluster has {able_count or 'none'}."
         )
-    on_chassis = _missing_chassis(request, view)
-    if on_chassis is not None:
-        return on_chassis
+    problem = _missing_chassis(request, view)
+    if problem is not None:
+        return problem
     if request.shared_flash or request.labels:
         return _missing_flash(request, view)
     largest = max((each.flash.gib for each in view.inventory.chassis), default=0)
@@ -138,22 +138,22 @@ def _missing_nodes(request: Request, view: SystemView) -> str:
 
 def _missing_chassis(request: Request, view: SystemView) -> str | None:
     """Return why nodes are not on as many chassis as is asked for, flash left out."""
-    if not request.chassis:
+    if not request.chassis_count:
         return None
     suitable, per_chassis = (
         view.whole.suitable_nodes(request, view.ever_usable),
         request.nodes_per_chassis,
     )
-    chassis_count = sum(
+    suitable_count = sum(
         (one.node_mask & suitable).bit_count() >= per_chassis for one in view.inventory.chassis
     )
-    if chassis_count >= request.chassis:
+    if suitable_count >= request.chassis_count:
         return None
-    clause = f"{_apiece(request.chassis)}{_constraint_clause(request, per_chassis)}"
-    are = "is" if request.chassis == 1 else "are"
+    clause = f"{_apiece(request.chassis_count)}{_constraint_clause(request, per_chassis)}"
+    are = "is" if request.chassis_count == 1 else "are"
     return (
-        f"{request.chassis} chassis with {plural(per_chassis, 'node')}{clause} {are} asked for, "
-        f"and the cluster has {chassis_count or 'none'}."
+        f"{request.chassis_count} chassis with {plural(per_chassis, 'node')}{clause} {are} asked "
+        f"for, and the cluster has {suitable_count or 'none'}."
     )
 
 
@@ -162,7 +162,8 @@ def _missing_flash(request: Request, view: SystemView) -> str:
     wanted = request.node_count
     suitable = view.whole.suitable_nodes(request, view.ever_usable)
     chassis = [
-        view.inventory.chassis[index] for index in reachable_chassis(request, view, suitable)
+        view.inventory.chassis[index]
+        for index in reachable_chassis_indexes(request, view, suitable)
     ]
     max_rabbits = len(chassis) if request.any_rabbit else wanted
     problem = _missing_rabbits(request, [each.labels for each in chassis], max_rabbits)
@@ -243,8 +244,8 @@ def _missing_rabbits(
     return None
 
 
-def reachable_chassis(request: Request, view: SystemView, nodes: int) -> list[int]:
-    """Return the numbers of the chassis whose flash would do, if it were of these nodes."""
+def reachable_chassis_indexes(request: Request, view: SystemView, nodes: int) -> list[int]:
+    """Return the indexes of the chassis whose flash would do, if it were of these nodes."""
     return [
         index
         for index, each in enumerate(view.inventory.chassis)
@@ -297,7 +298,7 @@ def shortage_text(request: Request, view: SystemView) -> str:
         return f"{_flash_text(request)}, on rabbits of {plural(wanted, 'node')}{clause}"
     if not request.wants_flash:
         each = plural(request.nodes_per_chassis, "node")
-        return f"{each} on each of {request.chassis} chassis{clause}"
+        return f"{each} on each of {request.chassis_count} chassis{clause}"
     flash = format_gib(request.ssd_gib, up=True)
     beside = "1 node" if wanted == 1 else f"each of {wanted} nodes"
     on = f" of rabbits with {' and '.join(request.labels)}" if request.labels else ""
@@ -313,31 +314,35 @@ def _withheld_flash_text(request: Request, view: SystemView) -> str:
     """Tell of flash that no job's end will bring, where nodes are not lacking."""
     if not request.wants_flash or node_shortage(request, view) > 0:
         return ""
-    chassis = reachable_chassis(request, view, view.free.suitable_nodes(request, view.usable))
+    chassis_indexes = reachable_chassis_indexes(
+        request, view, view.free.suitable_nodes(request, view.usable)
+    )
     return "".join(
-        list_withheld(kind, view, 0, chassis)
+        list_withheld(kind, view, 0, chassis_indexes)
         for kind in (ReasonKind.RABBITS, ReasonKind.EXTERNAL, ReasonKind.CAPACITY)
     )
 
 
-def list_withheld(kind: ReasonKind, view: SystemView, nodes: int, chassis: Sequence[int]) -> str:
-    """Name what is kept from jobs for one reason, among some nodes, and some chassis by number.
+def list_withheld(
+    kind: ReasonKind, view: SystemView, nodes: int, chassis_indexes: Sequence[int]
+) -> str:
+    """Name what is kept from jobs for one reason, among some nodes, and some chassis by index.
 
     Empty where there is nothing.
     """
-    rabbits = [view.inventory.chassis[index] for index in chassis]
+    chassis = [view.inventory.chassis[index] for index in chassis_indexes]
     parts = []
     match kind:
         case ReasonKind.RABBITS:
             names_by_state: dict[str, list[str]] = {}
-            for each in filter(view.free.unready_units, chassis):
+            for each in filter(view.free.unready_units, chassis_indexes):
                 name = view.inventory.chassis[each].rabbit
-                names_by_state.setdefault(_unready_state(view, each), []).append(name)
+                names_by_state.setdefault(_unready_text(view, each), []).append(name)
             parts = [f"{hostlist.encode(names)}{state}" for state, names in names_by_state.items()]
             return f"; not ready: {', '.join(parts)}" if parts else ""
         case ReasonKind.EXTERNAL:
             taken_gib = [
-                each for one in rabbits if (each := view.external_gib_by_rabbit.get(one.rabbit, 0))
+                each for one in chassis if (each := view.external_gib_by_rabbit.get(one.rabbit, 0))
             ]
             there = plural(len(taken_gib), "rabbit")
             size = format_gib(sum(taken_gib), up=True)
@@ -346,7 +351,7 @@ def list_withheld(kind: ReasonKind, view: SystemView, nodes: int, chassis: Seque
             parts = [
                 f"{each.rabbit} has {format_gib(has, up=False)} of "
                 f"{format_gib(each.flash.gib, up=False)}"
-                for each in rabbits
+                for each in chassis
                 if (has := view.capacity_gib_by_rabbit.get(each.rabbit, each.flash.gib))
                 < each.flash.gib
             ]
@@ -359,12 +364,12 @@ def list_withheld(kind: ReasonKind, view: SystemView, nodes: int, chassis: Seque
             return ""
 
 
-def _unready_state(view: SystemView, index: int) -> str:
+def _unready_text(view: SystemView, chassis_index: int) -> str:
     """Say why some or all of a rabbit's flash cannot be used, in brackets; empty if not known."""
-    chassis = view.inventory.chassis[index]
+    chassis = view.inventory.chassis[chassis_index]
     state = view.state_by_rabbit.get(chassis.rabbit)
-    if not view.free.not_ready(index):
-        size = format_gib(view.free.unready_units(index) * chassis.flash.unit, up=True)
+    if not view.free.not_ready(chassis_index):
+        size = format_gib(view.free.unready_units(chassis_index) * chassis.flash.unit_gib, up=True)
         state = f"{size} of {format_gib(chassis.flash.gib, up=True)} down"
     return f" ({state})" if state else ""
 

@@ -30,7 +30,7 @@ _KINDS_TEXT: Final = "node, slot, core, gpu and ssd"
 _MAX_ALLOCATIONS: Final = 16384
 """Beside those of nodes: each is placed by itself, while other requests wait."""
 
-_LONGEST_CONSTRAINT: Final = 2**20
+_MAX_CONSTRAINT_LENGTH: Final = 2**20
 """Characters of what a job demands of nodes: enough for the names of all nodes, which the system
 adds for storage that only these reach."""
 
@@ -39,7 +39,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What is wanted. Without `nodes`, slots may lie anywhere."""
 
     nodes: int | None
-    """How many; of slots that hold several nodes, how many such slots."""
+    """How many; where a slot holds several nodes, how many slots (`node_count` has the nodes)."""
     slots: int
     """On each node; without `nodes`, altogether."""
     cores: int
@@ -47,7 +47,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
     exclusive: bool = False
     """Whether the nodes are to be idle, and are given whole."""
-    chassis: int = 0
+    chassis_count: int = 0
     """On how many chassis the nodes are to be, as many on each; 0 where that does not matter."""
     nodes_per_slot: int = 1
     """How many nodes one slot holds."""
@@ -82,7 +82,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def nodes_per_chassis(self) -> int:
         """How many nodes are to be on each chassis; 0 where that does not matter."""
-        return self.node_count // self.chassis if self.chassis else 0
+        return self.node_count // self.chassis_count if self.chassis_count else 0
 
     @property
     def slot_count(self) -> int:
@@ -158,7 +158,9 @@ class _Reader:
         count, per_chassis = _fixed_count(chassis, path), _fixed_count(node, node_path)
         gib = -(-_fixed_count(*parts["ssd"]) // per_chassis) if "ssd" in parts else 0
         all_nodes = {**node, "count": count * per_chassis}
-        return replace(self._node(all_nodes, node_path, all_nodes, node_path, gib), chassis=count)
+        return replace(
+            self._node(all_nodes, node_path, all_nodes, node_path, gib), chassis_count=count
+        )
 
     def _around_node(self, slot: Vertex, path: str) -> Request:
         """Read `slot > node`: the task's slot, or one that holds a node with flash beside it."""
@@ -367,9 +369,9 @@ def _read_constraint(value: Any) -> tuple[str, bool]:
         raise BadFormat(f"jobspec: {error}") from None
     remaining, untagged = tags.strip_untagged(value)
     text = orjson.dumps(remaining, option=orjson.OPT_SORT_KEYS).decode() if remaining else ""
-    if len(text) > _LONGEST_CONSTRAINT:
+    if len(text) > _MAX_CONSTRAINT_LENGTH:
         raise BadFormat(
             f"jobspec: attributes.system.constraints has {len(text)} characters, and "
-            f"{_LONGEST_CONSTRAINT} at most: name hosts as a list, such as node[01-64]"
+            f"{_MAX_CONSTRAINT_LENGTH} at most: name hosts as a list, such as node[01-64]"
         )
     return text, untagged

@@ -38,36 +38,38 @@ class Configuration(msgspec.Struct, frozen=True):
     rabbit: _Rabbit = _Rabbit()
 
 
-def read(tables: Mapping[str, Any], name: str) -> Configuration:
-    """Read a configuration, from the file of that name. Raises UserMistake."""
+def read(tables: Mapping[str, Any], source: str) -> Configuration:
+    """Read a configuration. Raises UserMistake, which names the `source`: a file, or a service."""
     try:
         return msgspec.convert(tables, Configuration)
     except msgspec.ValidationError as error:
-        raise UserMistake(f"{name}: {error}.") from None
+        raise UserMistake(f"{source}: {error}.") from None
 
 
-def resource_set_of(configuration: Configuration, name: str) -> dict[str, Any]:
-    """Return R. Raises UserMistake where the tables describe none."""
-    cores: dict[str, set[int]] = {}
-    gpus: dict[str, set[int]] = {}
-    properties: dict[str, set[str]] = {}
+def resource_set_of(configuration: Configuration, source: str) -> dict[str, Any]:
+    """Return the R that the tables describe. Raises UserMistake where they describe none."""
+    cores_by_host: dict[str, set[int]] = {}
+    gpus_by_host: dict[str, set[int]] = {}
+    hosts_by_property: dict[str, set[str]] = {}
     for index, table in enumerate(configuration.resource.config):
         try:
             hosts = hostlist.decode(table.hosts)
-            cores_and_gpus = set(idset.decode(table.cores)), set(idset.decode(table.gpus))
+            cores, gpus = set(idset.decode(table.cores)), set(idset.decode(table.gpus))
         except BadFormat as error:
-            raise UserMistake(f"{name}: resource.config[{index}]: {error}.") from None
+            raise UserMistake(f"{source}: resource.config[{index}]: {error}.") from None
         for host in hosts:
-            cores[host] = cores.get(host, set()) | cores_and_gpus[0]
-            gpus[host] = gpus.get(host, set()) | cores_and_gpus[1]
+            cores_by_host[host] = cores_by_host.get(host, set()) | cores
+            gpus_by_host[host] = gpus_by_host.get(host, set()) | gpus
         for each in table.properties:
-            properties.setdefault(each, set()).update(hosts)
-    if not cores:
-        raise UserMistake(f"{name} names no resources: add a table [[resource.config]] with hosts.")
-    without_cores = [host for host, ids in cores.items() if not ids]
+            hosts_by_property.setdefault(each, set()).update(hosts)
+    if not cores_by_host:
+        raise UserMistake(
+            f"{source} names no resources: add a table [[resource.config]] with hosts."
+        )
+    without_cores = [host for host, ids in cores_by_host.items() if not ids]
     if without_cores:
         raise UserMistake(
-            f"{name}: {hostlist.encode(without_cores)} has no cores in resource.config."
+            f"{source}: {hostlist.encode(without_cores)} has no cores in resource.config."
         )
     # Most hosts have what others have, and one tuple of it is enough.
     tuple_by_ids: dict[frozenset[int], tuple[int, ...]] = {}
@@ -75,11 +77,14 @@ def resource_set_of(configuration: Configuration, name: str) -> dict[str, Any]:
     def ordered(ids: set[int]) -> tuple[int, ...]:
         return tuple_by_ids.setdefault(frozenset(ids), tuple(sorted(ids)))
 
-    ranks = {host: rank for rank, host in enumerate(cores)}
+    rank_by_host = {host: rank for rank, host in enumerate(cores_by_host)}
     return resource_set.encode_ranks(
         [
-            Rank(rank, host, ordered(cores[host]), ordered(gpus[host]))
-            for host, rank in ranks.items()
+            Rank(rank, host, ordered(cores_by_host[host]), ordered(gpus_by_host[host]))
+            for host, rank in rank_by_host.items()
         ],
-        properties={each: [ranks[host] for host in hosts] for each, hosts in properties.items()},
+        properties={
+            each: [rank_by_host[host] for host in hosts]
+            for each, hosts in hosts_by_property.items()
+        },
     )

@@ -15,7 +15,7 @@ from warren.scheduling.refusals import (
     SystemView,
     list_withheld,
     node_shortage,
-    reachable_chassis,
+    reachable_chassis_indexes,
     shortage_text,
 )
 from warren.scheduling.request import Request
@@ -48,11 +48,13 @@ def explain(
     if short_kind in kinds or short_kind is ReasonKind.FLASH:
         sentence += _counts_text(short_kind, request, view, rabbits)
     nodes = view.whole.suitable_nodes(request, view.ever_usable)
-    chassis = reachable_chassis(request, view, nodes)
-    sentence += "".join(list_withheld(kind, view, nodes, chassis) for kind in needed_when_idle)
+    chassis_indexes = reachable_chassis_indexes(request, view, nodes)
+    sentence += "".join(
+        list_withheld(kind, view, nodes, chassis_indexes) for kind in needed_when_idle
+    )
     if not needed_when_idle and needed_now:
         withheld_text = "".join(
-            list_withheld(kind, view, nodes, chassis) for kind in needed_now
+            list_withheld(kind, view, nodes, chassis_indexes) for kind in needed_now
         ).removeprefix("; ")
         sentence += f"; without this it would start at once: {withheld_text}"
     return Reason(kinds=kinds, sentence=sentence, numbers=_numbers(request, view, rabbits))
@@ -141,20 +143,22 @@ def _rabbit_numbers(request: Request, view: SystemView) -> Iterator[dict[str, An
     """Yield what each rabbit whose flash would do has, those that lack the least first."""
     suitable = view.free.suitable_nodes(request, view.usable)
     entries = []
-    for index in reachable_chassis(request, view, suitable):
+    for index in reachable_chassis_indexes(request, view, suitable):
         chassis = view.inventory.chassis[index]
         if not has_labels(chassis.labels, request.labels):
             continue
-        unit, nodes = chassis.flash.unit, (chassis.node_mask & suitable).bit_count()
-        free, per_node = (
+        unit_gib, nodes = chassis.flash.unit_gib, (chassis.node_mask & suitable).bit_count()
+        free_units, units_per_node = (
             view.free.available_units(index),
             chassis.flash.units(request.ssd_gib),
         )
-        fit = min(nodes, free // per_node) if per_node else nodes
-        lacking_gib = (per_node - (free - fit * per_node)) * unit if fit < nodes else 0
+        fit = min(nodes, free_units // units_per_node) if units_per_node else nodes
+        lacking_gib = (
+            (units_per_node - (free_units - fit * units_per_node)) * unit_gib if fit < nodes else 0
+        )
         entry = {
             "rabbit": chassis.rabbit,
-            "free_gib": free * unit,
+            "free_gib": free_units * unit_gib,
             "of_gib": chassis.flash.gib,
             "nodes_free": nodes,
             "nodes_with_flash": fit,

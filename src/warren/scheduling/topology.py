@@ -23,11 +23,11 @@ class Chassis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resource_set_with_graph(
-    cluster: str, chassis: Sequence[Chassis], cores: int, quantum: int | None = None
+    cluster: str, chassis: Sequence[Chassis], cores: int, quantum_gib: int | None = None
 ) -> dict[str, Any]:
     """Write the system as R with its graph. Nodes get ranks in the order given.
 
-    `cores` is per node. Each rabbit's flash is one pool, or as many ssds of `quantum` GiB as
+    `cores` is per node. Each rabbit's flash is one pool, or as many ssds of `quantum_gib` GiB as
     there is room for.
     """
     ranks = [
@@ -36,28 +36,30 @@ def resource_set_with_graph(
     ]
     return resource_set.encode_ranks(
         ranks,
-        scheduling=jgf.encode(map(jgf.encode_vertex, _vertices(cluster, chassis, cores, quantum))),
+        scheduling=jgf.encode(
+            map(jgf.encode_vertex, _vertices(cluster, chassis, cores, quantum_gib))
+        ),
     )
 
 
 def _vertices(
-    cluster: str, chassis: Sequence[Chassis], cores: int, quantum: int | None
+    cluster: str, chassis: Sequence[Chassis], cores: int, quantum_gib: int | None
 ) -> Iterator[jgf.Vertex]:
     yield jgf.Vertex(type="cluster", path=f"/{cluster}", metadata={"name": cluster})
     rank = 0
     for number, each in enumerate(chassis):
         path = f"/{cluster}/chassis{number}"
         gib = each.capacity // GIB
-        size = quantum or gib
-        count = gib // size if size else 0
-        properties = {"rabbit": each.rabbit, "ssdcount": str(count)}
-        if quantum is None:
+        ssd_gib = quantum_gib or gib
+        ssd_count = gib // ssd_gib if ssd_gib else 0
+        properties = {"rabbit": each.rabbit, "ssdcount": str(ssd_count)}
+        if quantum_gib is None:
             properties[flash.KIND_PROPERTY] = flash.POOL
         yield jgf.Vertex(
             type="chassis", path=path, metadata={"id": number, "properties": properties}
         )
-        for index in range(count):
-            metadata = {"unit": "GiB", "size": size, "id": index}
+        for index in range(ssd_count):
+            metadata = {"unit": "GiB", "size": ssd_gib, "id": index}
             yield jgf.Vertex(type="ssd", path=f"{path}/ssd{index}", metadata=metadata)
         for host in each.hosts:
             yield jgf.Vertex(

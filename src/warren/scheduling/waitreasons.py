@@ -46,32 +46,34 @@ def wait_reasons(
     """
     plan = Plan(graph.copy(), running, now, backfilling=backfilling)
     unexplained = {each.job: each for each in jobs}
-    shortages: dict[Request, Reason] = {}
+    reason_by_request: dict[Request, Reason] = {}
     iterators = [[iter(user) for user in queue] for queue in queues]
-    reached: dict[int, ReachedLimit] = {}
-    for waiting, outcome in consider(plan, iterators, depth, reached):
+    reached_by_user: dict[int, ReachedLimit] = {}
+    for waiting, outcome in consider(plan, iterators, depth, reached_by_user):
         if unexplained.pop(waiting.job, None) is not None:
             reason = (
-                _TURN_REASON if isinstance(outcome, Start) else _reason(plan, waiting, shortages)
+                _TURN_REASON
+                if isinstance(outcome, Start)
+                else _reason(plan, waiting, reason_by_request)
             )
             t_estimate = outcome.t_estimate if isinstance(outcome, Blocked) else inf
             yield waiting.job, replace(reason, t_estimate=t_estimate)
         if not unexplained:
             return
-    limits: dict[JobId, ReachedLimit] = {}
-    if len({(each.limit, each.of_user) for each in reached.values()}) > 1:
+    limit_by_job: dict[JobId, ReachedLimit] = {}
+    if len({(each.limit, each.of_user) for each in reached_by_user.values()}) > 1:
         # Whose jobs they are, and of which queue, is seen by what is left of each.
-        rest = list(chain.from_iterable(iterators))
-        limits = {
+        iterator_by_user = list(chain.from_iterable(iterators))
+        limit_by_job = {
             each.job: limit
-            for number, limit in reached.items()
-            for each in chain(limit.unseen, rest[number])
+            for number, limit in reached_by_user.items()
+            for each in chain(limit.unseen, iterator_by_user[number])
             if each.job in unexplained
         }
-    usual = next(iter(reached.values()), None)
+    usual = next(iter(reached_by_user.values()), None)
     for waiting in unexplained.values():
-        reason = _reason(plan, waiting, shortages)
-        limit = limits.get(waiting.job, usual)
+        reason = _reason(plan, waiting, reason_by_request)
+        limit = limit_by_job.get(waiting.job, usual)
         if reason is _TURN_REASON and limit is not None:
             reason = _depth_reason(depth, limit)
         yield waiting.job, reason
@@ -90,10 +92,10 @@ _TURN_REASON = Reason(
 
 
 def _depth_reason(depth: int, reached: ReachedLimit) -> Reason:
-    most = reached.most
+    most = reached.max_count
     owner = "user in its queue" if reached.of_user else "queue"
     wait = "waits" if most == 1 else "wait"
-    before = {
+    text_by_limit = {
         DepthLimit.WAITING_JOBS: f"{plural(most, 'job')} of its {owner} that cannot start {wait} "
         "before it",
         DepthLimit.ADMIN_REQUESTS: f"jobs of its {owner} with {most} different requests wait "
@@ -103,19 +105,19 @@ def _depth_reason(depth: int, reached: ReachedLimit) -> Reason:
     }
     return Reason(
         kinds=(ReasonKind.DEPTH,),
-        sentence=f"waits for its turn: there is room, but {before[reached.limit]}, and the "
+        sentence=f"waits for its turn: there is room, but {text_by_limit[reached.limit]}, and the "
         "scheduler looks at no more (sched.queue-depth)",
         numbers={"queue_depth": depth},
     )
 
 
-def _reason(plan: Plan, waiting: PendingJob, shortages: dict[Request, Reason]) -> Reason:
+def _reason(plan: Plan, waiting: PendingJob, reason_by_request: dict[Request, Reason]) -> Reason:
     """Return why a job does not start, after those that come before it."""
     request = waiting.request
     if not plan.fits(request):
-        if request not in shortages:
-            shortages[request] = plan.explain(request)
-        return shortages[request]
+        if request not in reason_by_request:
+            reason_by_request[request] = plan.explain(request)
+        return reason_by_request[request]
     before = plan.blocking_reservations(waiting)
     if not before:
         return _TURN_REASON

@@ -24,7 +24,7 @@ from warren.lifecycle.states import ACTIVE
 from warren.wlm import identity
 from warren.wlm.codec import BINDING
 
-_SECONDS_BETWEEN = 1.0
+_SECONDS_BETWEEN_LOOKS = 1.0
 """Seconds between two looks."""
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def audit(statedir: StateDir, repair: bool, as_json: bool) -> None:
     statedir.check_owner()
     _check_instance_owner(statedir)
     seen_before = {(each.about, each.why) for each in _differences(statedir)}
-    time.sleep(_SECONDS_BETWEEN)  # a difference that was only passing is gone by then
+    time.sleep(_SECONDS_BETWEEN_LOOKS)  # a difference that was only passing is gone by then
     differences = [each for each in _differences(statedir) if (each.about, each.why) in seen_before]
     if repair:
         _repair(statedir, differences)
@@ -81,20 +81,22 @@ def _differences(statedir: StateDir) -> list[Difference]:
         request = {"attrs": ["annotations"], "max_entries": 0, "constraint": active}
         jobs = await list_jobs(handle, request)
         status = await handle.rpc("resource.status")
-        workflow_names = {each["id"]: _workflow_name(each) for each in jobs}
-        drained = {each["name"]: each["reason"] for each in status["nodes"] if "reason" in each}
-        return workflow_names, drained, await identity.find_instance_id(handle)
+        workflow_name_by_job = {each["id"]: _workflow_name(each) for each in jobs}
+        drain_reason_by_node = {
+            each["name"]: each["reason"] for each in status["nodes"] if "reason" in each
+        }
+        return workflow_name_by_job, drain_reason_by_node, await identity.find_instance_id(handle)
 
     workflows, storages, mounts = list_objects(
         statedir, kinds.WORKFLOW, kinds.STORAGE, kinds.CLIENT_MOUNT
     )
-    jobs, drained, instance = ask_instance(statedir, query)
+    workflow_name_by_job, drain_reason_by_node, instance = ask_instance(statedir, query)
     snapshot = JobAuditSnapshot(
-        jobs=jobs,
+        jobs=workflow_name_by_job,
         workflows=[read(each, Workflow) for each in workflows],
         storages=[read(each, Storage) for each in storages],
         mounts=[read(each, ClientMount) for each in mounts],
-        drain_reasons=drained,
+        drain_reasons=drain_reason_by_node,
         instance=instance,
     )
     return jobaudit.differences(snapshot, BINDING.job_id, f58, time.time())

@@ -17,7 +17,7 @@ from warren.daemons.statedir import StateDir
 @cluster_options
 @click.pass_context
 def conductor(
-    context_: click.Context,
+    ctx: click.Context,
     statedir: StateDir,
     kubeconfig: Path | None,
     context: str | None,
@@ -30,7 +30,7 @@ def conductor(
     --no-conductor`). The cluster has the kinds of DWS (deploy/crds), and lets this user do what the
     role dws-workload-manager allows (deploy/rbac).
     """
-    if context_.invoked_subcommand is None:
+    if ctx.invoked_subcommand is None:
         from warren.daemons.conductor import EMBEDDED
 
         metrics = metrics_socket(metrics_port, metrics_address)

@@ -23,7 +23,7 @@ from warren.base.bytesize import format_bytes
 from warren.base.errors import UserMistake
 from warren.base.words import plural
 from warren.cli.cluster import guest as guests
-from warren.cli.cluster.timeline import DESCRIPTIONS, JOB_STATE, Step, Timeline
+from warren.cli.cluster.timeline import DESCRIPTIONS, JOB_STATE_BY_STEP, Step, Timeline
 from warren.cli.common import ask_instance, f58
 from warren.cli.job.specs import make_jobspec
 from warren.cli.job.submit import submitter
@@ -87,10 +87,10 @@ def demo(
     _treat_as_interrupts(signal.SIGTERM, signal.SIGHUP)
     # Its name only: what removes it is there before it is.
     directory = Path(tempfile.gettempdir()) / f"warren-demo-{secrets.token_hex(6)}"
-    shared = (Path(global_) if global_ else directory / "global").absolute()
+    global_directory = (Path(global_) if global_ else directory / "global").absolute()
     rabbits = max(2, -(-nodes // 4))
     config_path = directory / "config.toml"
-    options = ["--rabbits", str(rabbits), "--global", str(shared)]
+    options = ["--rabbits", str(rabbits), "--global", str(global_directory)]
     if tour:
         options += ["--config", str(config_path)]
     if separate or flux:
@@ -102,12 +102,12 @@ def demo(
         guest = stack.enter_context(guests.guest(directory)) if tour else None
         config_path.write_text(guest.config if guest else "")
         if global_ is None:
-            shutil.copytree(_examples() / "data", shared)
+            shutil.copytree(_examples() / "data", global_directory)
         demonstration = _Demonstration(console, cluster, nodes, rabbits)
         try:
-            failures = demonstration.tour(shared, guest) if tour else demonstration.run(
+            failures = demonstration.tour(global_directory, guest) if tour else demonstration.run(
                 Path(script) if script else _examples() / _EXAMPLE,
-                shared,
+                global_directory,
                 check=_station_means_mistake if script is None else None,
                 flux=flux,
             )  # fmt: skip
@@ -169,49 +169,54 @@ class _Demonstration(msgspec.Struct):
     rabbits: int
 
     @property
-    def state(self) -> StateDir:
+    def statedir(self) -> StateDir:
         return self.cluster.state
 
     def run(
-        self, script: Path, shared: Path, check: Callable[[Path], str | None] | None, *, flux: bool
+        self,
+        script: Path,
+        global_directory: Path,
+        check: Callable[[Path], str | None] | None,
+        *,
+        flux: bool,
     ) -> list[str]:
         from warren.daemons.sweep import leftovers
 
-        os.environ["GLOBAL"] = str(shared.resolve())
+        os.environ["GLOBAL"] = str(global_directory.resolve())
         spec = make_jobspec(command=(f"{script.parent}/{script.name}",), nodes=self.nodes)
         self._print_script(script, spec)
         with self._running(), self._flux(spec) if flux else nullcontext(self._ask) as ask:
             started_at = time.monotonic()
             timeline, output = self._run_job(spec, ask)
             self._print_summary(timeline, output, time.monotonic() - started_at)
-            failures = self._find_failures(timeline, shared, check)
+            failures = self._find_failures(timeline, global_directory, check)
             # While the nodes are still there: with them, whatever is mounted would go, too.
-            remaining = leftovers(self.state)
+            remaining = leftovers(self.statedir)
         return failures + self._report_leftovers(remaining)
 
-    def tour(self, shared: Path, guest: "guests.Guest | None") -> list[str]:
-        """Run the jobs of the tour, which have their files below `shared`."""
+    def tour(self, global_directory: Path, guest: "guests.Guest | None") -> list[str]:
+        """Run the jobs of the tour, which have their files below `global_directory`."""
         from warren.cli.cluster.tour import Tour
         from warren.daemons.sweep import leftovers
 
         with self._running():
             tour = Tour(
                 self.console,
-                self.state,
+                self.statedir,
                 self.nodes,
-                shared.resolve(),
+                global_directory.resolve(),
                 containers=_examples() / "containers",
                 guest=guest,
             )
             failures = tour.run()
-            remaining = leftovers(self.state)
+            remaining = leftovers(self.statedir)
         return failures + self._report_leftovers(remaining)
 
     def _report_leftovers(self, remaining: list[str]) -> list[str]:
         """Print whether anything is left; `remaining` was left before the cluster stopped."""
         from warren.daemons.sweep import leftovers
 
-        remaining = remaining + leftovers(self.state)
+        remaining = remaining + leftovers(self.statedir)
         if not remaining:
             sign = _sign(self.console, "✓", "ok:")
             self.console.print(
@@ -255,15 +260,15 @@ class _Demonstration(msgspec.Struct):
     def _wait_ready(self) -> dict[str, Any]:
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
-            status = self.state.status()
+            status = self.statedir.status()
             if status is not None:
                 return status
             if self.cluster.wait_ended(_POLL_INTERVAL):
                 break
-        raise UserMistake(_not_started(self.cluster.output(), self.state.logs / "control.log"))
+        raise UserMistake(_not_started(self.cluster.output(), self.statedir.logs / "control.log"))
 
     def _ask(self, work: "Work") -> list[Any]:
-        return ask_instance(self.state, work)
+        return ask_instance(self.statedir, work)
 
     @contextmanager
     def _flux(self, spec: dict[str, Any]) -> "Iterator[Ask]":
@@ -272,12 +277,12 @@ class _Demonstration(msgspec.Struct):
         from warren.rpc import broker
 
         started_at = time.monotonic()
-        status = self.state.status()
+        status = self.statedir.status()
         if status is None or not status["isolated"]:
             raise UserMistake(
                 "--flux needs nodes with mount namespaces, which the kernel forbids this user."
             )
-        with fluxbroker.running(self.state.path.parent / "flux", self.state) as flux:
+        with fluxbroker.running(self.statedir.path.parent / "flux", self.statedir) as flux:
 
             async def ask(work: "Work") -> list[Any]:
                 async with broker.connect(flux.socket) as handle:
@@ -305,7 +310,7 @@ class _Demonstration(msgspec.Struct):
                     synced = asyncio.Event()
                     watch_task = tasks.create_task(self._watch_storage(timeline, view, synced))
                     await synced.wait()
-                    job = await submitter(self.state, spec)(handle)
+                    job = await submitter(self.statedir, spec)(handle)
                     progress.console.print(f"[bold]{f58(job)}[/bold] submitted")
                     await self._follow(handle, job, timeline, view)
                     await view.wait_workflow_deleted()
@@ -335,7 +340,7 @@ class _Demonstration(msgspec.Struct):
         from warren.kube.http import connect
         from warren.kube.informer import Informers
 
-        async with connect(kubeconfig.load(self.state.kubeconfig)) as client:
+        async with connect(kubeconfig.load(self.statedir.kubeconfig)) as client:
             informers = Informers(client)
             workflows = informers.of(kinds.WORKFLOW)
 
@@ -376,15 +381,15 @@ class _Demonstration(msgspec.Struct):
         )
 
     def _find_failures(
-        self, timeline: Timeline, shared: Path, check: Callable[[Path], str | None] | None
+        self, timeline: Timeline, global_directory: Path, check: Callable[[Path], str | None] | None
     ) -> list[str]:
         failures = []
-        if timeline.exceptions or timeline.status != 0:
+        if timeline.exceptions or timeline.wait_status != 0:
             failures.append(
-                f"the job has failed: {'; '.join(timeline.exceptions) or timeline.status}"
+                f"the job has failed: {'; '.join(timeline.exceptions) or timeline.wait_status}"
             )
         elif check is not None:
-            mistake = check(shared)
+            mistake = check(global_directory)
             if mistake is None:
                 sign = _sign(self.console, "✓", "ok:")
                 self.console.print(f"[green]{sign}[/green] the output is right")
@@ -443,10 +448,10 @@ class _LiveView:
             )
         if (
             self._timeline.workflow_absent
-            and self._timeline.ended is not None
+            and self._timeline.ended_at is not None
             and not self._workflow_deleted.is_set()
         ):
-            seconds = self._timeline.ended - self._timeline.submitted
+            seconds = self._timeline.ended_at - self._timeline.submitted_at
             self._progress.console.print(f"  [cyan]INACTIVE[/cyan] after {seconds:.3f} s")
             self._workflow_deleted.set()
 
@@ -468,7 +473,7 @@ def _progress(console: "Console") -> "Iterator[Progress]":
 
 
 def _line(step: Step, timeline: Timeline) -> str:
-    state = JOB_STATE[step.name]
+    state = JOB_STATE_BY_STEP[step.name]
     name = "" if step.name == state else step.name
     outcome = timeline.outcome(step.name)
     return (
@@ -479,24 +484,24 @@ def _line(step: Step, timeline: Timeline) -> str:
 
 def _draw_timeline(timeline: Timeline, dash: str) -> Iterator[str]:
     """Draw the steps to scale, from submission to the end."""
-    total = (timeline.ended or time.time()) - timeline.submitted
+    total = (timeline.ended_at or time.time()) - timeline.submitted_at
     scale = 60 / total if total > 0 else 0.0
     for step in timeline.completed_steps():
-        start = round((step.began - timeline.submitted) * scale)
+        start = round((step.began - timeline.submitted_at) * scale)
         length = max(1, round((step.seconds or 0) * scale))
         bar = " " * start + dash * length
         yield f"  {step.name:<9} [cyan]{bar:<61}[/cyan] {step.seconds or 0:7.3f} s"
     yield f"  {'in all':<9} {'':<61} {total:7.3f} s"
 
 
-def _station_means_mistake(shared: Path) -> str | None:
+def _station_means_mistake(global_directory: Path) -> str | None:
     """Return what is wrong with the example's results; None if they are right."""
     values_by_station: defaultdict[str, list[float]] = defaultdict(list)
-    with (shared / "measurements.csv").open() as data:
+    with (global_directory / "measurements.csv").open() as data:
         for station, value in csv.reader(data):
             values_by_station[station].append(float(value))
     mean_by_station: dict[str, float] = {}
-    for path in sorted((shared / "results").glob("**/means.csv")):
+    for path in sorted((global_directory / "results").glob("**/means.csv")):
         with path.open() as results:
             mean_by_station.update((station, float(mean)) for station, mean in csv.reader(results))
     if mean_by_station.keys() != values_by_station.keys():

@@ -32,15 +32,16 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
 
     userid: int
     groupid: int
-    socket: Path
-    """The munged's."""
+    munge_socket: Path
+    """Where the munged of the demo listens."""
     process: GuestProcess
     """The guest's own."""
 
     @property
     def config(self) -> str:
         """The configuration of a cluster that lets the guest in."""
-        return f'[access]\nallow-guest-user = true\n[sign.munge]\nsocket-path = "{self.socket}"\n'
+        munge_table = f'[sign.munge]\nsocket-path = "{self.munge_socket}"\n'
+        return f"[access]\nallow-guest-user = true\n{munge_table}"
 
     def submit(self, statedir: StateDir, spec: Any) -> int:
         """Submit a jobspec, as the guest, and return the job's id. Blocks. Raises UserMistake."""
@@ -52,7 +53,7 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def guest(directory: Path) -> Iterator[Guest | None]:
-    """Return a guest for a cluster below a directory, which is there; None where none can be."""
+    """Yield a guest for a cluster below a directory, which exists; None where there can be none."""
     try:
         user = pwd.getpwnam(_NAME)
     except KeyError:
@@ -73,7 +74,7 @@ def guest(directory: Path) -> Iterator[Guest | None]:
         munged.running(directory / "munge") as socket,
         guestprocess.running(become, _submitter(userid, socket)) as process,
     ):
-        yield Guest(userid=userid, groupid=groupid, socket=socket, process=process)
+        yield Guest(userid=userid, groupid=groupid, munge_socket=socket, process=process)
 
 
 def _submitter(userid: int, socket: Path) -> Callable[[Any], int]:
@@ -86,8 +87,8 @@ def _submitter(userid: int, socket: Path) -> Callable[[Any], int]:
     library = munge.system_munge(str(socket))
 
     async def submit(instance: Path, spec: Any) -> int:
-        token = munge.wrap(json.dumps(spec).encode(), userid, library)
+        signed_request = munge.wrap(json.dumps(spec).encode(), userid, library)
         async with asyncio.timeout(_ANSWER_SECONDS), client.connect(instance) as handle:
-            return int((await handle.rpc("job-ingest.submit", {"J": token}))["id"])
+            return int((await handle.rpc("job-ingest.submit", {"J": signed_request}))["id"])
 
     return lambda request: asyncio.run(submit(Path(request["instance"]), request["spec"]))

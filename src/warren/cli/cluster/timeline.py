@@ -32,7 +32,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
 }
 """The steps of a job, in order, and what happens in each."""
 
-JOB_STATE: Final[Mapping[str, str]] = {
+JOB_STATE_BY_STEP: Final[Mapping[str, str]] = {
     "Proposal": "DEPEND",
     "SCHED": "SCHED",
     "Setup": "RUN",
@@ -87,9 +87,10 @@ class Timeline(msgspec.Struct, kw_only=True):
     nodes: str = ""
     rabbits: str = ""
     exceptions: list[str] = msgspec.field(default_factory=list)
-    status: int | None = None
-    submitted: float = 0.0
-    ended: float | None = None
+    wait_status: int | None = None
+    """How the tasks have ended, when they have."""
+    submitted_at: float = 0.0
+    ended_at: float | None = None
     message: str = ""
     workflow_absent: bool = False
     """Whether no Workflow is there: not yet, or not any more."""
@@ -105,7 +106,7 @@ class Timeline(msgspec.Struct, kw_only=True):
         context = event.context
         match event.name:
             case "submit":
-                self.submitted = event.timestamp
+                self.submitted_at = event.timestamp
             case "memo":
                 self.rabbits = context.get("rabbits", self.rabbits)
             case "alloc":
@@ -115,9 +116,9 @@ class Timeline(msgspec.Struct, kw_only=True):
                 note = f"{context['type']}: {context.get('note', '')}"
                 self.exceptions.append(note)
             case "finish":
-                self.status = context["status"]
+                self.wait_status = context["status"]
             case "clean":
-                self.ended = event.timestamp
+                self.ended_at = event.timestamp
             case _:
                 pass
         begun_step, ended_step = (
@@ -169,7 +170,7 @@ class Timeline(msgspec.Struct, kw_only=True):
 
     @property
     def flash(self) -> str:
-        """Return how much flash the job had."""
+        """How much flash the job had, in words."""
         total = format_bytes(sum(self.share_bytes.values()))
         rabbits = {rabbit for rabbit, _ in self.share_bytes}
         return f"{total} of flash on {plural(len(rabbits), 'rabbit')}"
@@ -202,7 +203,7 @@ class Timeline(msgspec.Struct, kw_only=True):
         return max(open_steps, key=lambda step: step.began, default=None)
 
     def outcome(self, step: str) -> str:
-        """Return the result of a step."""
+        """Return what has come of a step, in words."""
         copy_progress = self.copy_progress(step)
         if copy_progress is not None:
             return str(copy_progress)
@@ -213,7 +214,7 @@ class Timeline(msgspec.Struct, kw_only=True):
                 return self.flash
             case "PreRun":
                 return plural(len(self.computes), "compute node")
-            case "tasks" if self.status is not None:
-                return f"exit status {self.status >> 8}"
+            case "tasks" if self.wait_status is not None:
+                return f"exit status {self.wait_status >> 8}"
             case _:
                 return ""

@@ -74,8 +74,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     script: str = "true"
     nodes: int | None = None
     """How many nodes it has; None is as many as the demo's option says."""
-    check: Callable[[Path, int], str | None] = lambda shared, nodes: None
-    """Returns what is wrong with what the job has left in that directory."""
+    check: Callable[[Path, int], str | None] = lambda directory, nodes: None
+    """Returns what is wrong with what the job has left in its directory, given that and `nodes`."""
     container: str = ""
     """The example of a container, whose profile the job takes."""
 
@@ -85,14 +85,14 @@ def _case_of_type(kind: str, script: str = _WRITE_SCRIPT) -> Case:
     return Case(title=f"a job's own storage, {kind}", directives=(directive,), script=script)
 
 
-def _copy_mistake(shared: Path, nodes: int) -> str | None:
-    copied = [path.read_text().strip() for path in sorted(shared.glob("results/**/output"))]
+def _copy_mistake(directory: Path, nodes: int) -> str | None:
+    copied = [path.read_text().strip() for path in sorted(directory.glob("results/**/output"))]
     expected = [_INPUT.upper()] * nodes
     return None if copied == expected else f"copied out is {copied}, and not {expected}"
 
 
-def _persistent_copy_mistake(shared: Path, nodes: int) -> str | None:
-    copied = [path.read_text().strip() for path in sorted(shared.glob("kept/**/it"))]
+def _persistent_copy_mistake(directory: Path, nodes: int) -> str | None:
+    copied = [path.read_text().strip() for path in sorted(directory.glob("kept/**/it"))]
     return None if copied == ["kept"] * nodes else f"copied out is {copied}"
 
 
@@ -159,10 +159,10 @@ class Tour(msgspec.Struct):
     """One tour of a cluster that has no other jobs. `run` returns what has failed."""
 
     console: "Console"
-    state: StateDir
+    statedir: StateDir
     nodes: int
-    shared: Path
-    """A global file system. Jobs have their files in a directory of the tour's there."""
+    global_directory: Path
+    """The global file system. Jobs have their files in a directory of the tour's there."""
     cases: Sequence[Case] = CASES
     containers: Path = Path()
     """The examples of containers."""
@@ -175,10 +175,12 @@ class Tour(msgspec.Struct):
 
     def run(self) -> list[str]:
         """Try all cases, and show each."""
-        with tempfile.TemporaryDirectory(prefix="warren-tour-", dir=self.shared) as directory:
+        with tempfile.TemporaryDirectory(
+            prefix="warren-tour-", dir=self.global_directory
+        ) as directory:
             self._directory = Path(directory)
             (self._directory / "input").write_text(f"{_INPUT}\n")
-            failures = ask_instance(self.state, self._run_all)
+            failures = ask_instance(self.statedir, self._run_all)
         self.console.print(
             f"\n[bold]{len(self.cases)} jobs[/bold]: {self._done_count} done, "
             f"{self._refused_count} refused with a reason, {len(failures)} failed"
@@ -194,7 +196,7 @@ class Tour(msgspec.Struct):
         from warren.kube.informer import Informers
 
         failures: list[str] = []
-        async with connect(kubeconfig.load(self.state.kubeconfig)) as client:
+        async with connect(kubeconfig.load(self.statedir.kubeconfig)) as client:
             informers = Informers(client)
             workflows = informers.of(kinds.WORKFLOW)
             workflows.listen(self._on_workflow)
@@ -221,7 +223,7 @@ class Tour(msgspec.Struct):
         from warren.kube.perform import perform
 
         directory = self.containers / example
-        problem = await run_program(directory / "build", self.state.images / example)
+        problem = await run_program(directory / "build", self.statedir.images / example)
         if problem is not None:
             # Jobs are refused then, which is no failure of the cluster's.
             message = f"the image of the example was not made: {problem}"
@@ -273,14 +275,14 @@ class Tour(msgspec.Struct):
         case_mistake = self._case_mistake(case, nodes)
         if case_mistake is None:
             self._done_count += 1
-            seconds = (self._timeline.ended or 0.0) - self._timeline.submitted
+            seconds = (self._timeline.ended_at or 0.0) - self._timeline.submitted_at
             self.console.print(f"  [green]done[/green] in {seconds:.3f} s")
         return case_mistake
 
     async def _submit(self, handle: "Handle", case: Case, spec: dict[str, Any]) -> int:
         if case.container and self.guest is not None:
-            return await asyncio.to_thread(self.guest.submit, self.state, spec)
-        return await submitter(self.state, spec)(handle)
+            return await asyncio.to_thread(self.guest.submit, self.statedir, spec)
+        return await submitter(self.statedir, spec)(handle)
 
     async def _follow(self, handle: "Handle", job: int) -> None:
         watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": "eventlog"})
@@ -291,8 +293,8 @@ class Tour(msgspec.Struct):
     def _case_mistake(self, case: Case, nodes: int) -> str | None:
         if self._timeline.exceptions:
             return "; ".join(self._timeline.exceptions)
-        if self._timeline.status != 0:
-            return f"its tasks have ended with status {self._timeline.status}"
+        if self._timeline.wait_status != 0:
+            return f"its tasks have ended with status {self._timeline.wait_status}"
         return case.check(self._directory, nodes)
 
 

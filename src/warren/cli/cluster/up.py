@@ -48,10 +48,10 @@ _FLASH_KINDS: Final[Mapping[str, Literal["directory", "image", "simulated"] | No
               help="What a rabbit uses instead of an image: a block device, and what is on it is "
               "lost; or an LVM volume group, for volumes beside those that are there; "
               "or an image again. Repeatable.")  # fmt: skip
-@click.option("--global", "paths", multiple=True, metavar="PATH",
+@click.option("--global", "global_paths", multiple=True, metavar="PATH",
               help="A directory that copy_in and copy_out may reach. Repeatable: the directories "
               "given replace those that were.")  # fmt: skip
-@click.option("--no-global", "no_paths", is_flag=True,
+@click.option("--no-global", "no_global", is_flag=True,
               help="Let copies reach no directory any more.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), metavar="PORT",
               help="Port of the API server on 127.0.0.1; 0 is the last one if it is free, or any."
@@ -85,8 +85,8 @@ def up(
     flash: str,
     faults: Path | None,
     devices: tuple[str, ...],
-    paths: tuple[str, ...],
-    no_paths: bool,
+    global_paths: tuple[str, ...],
+    no_global: bool,
     port: int | None,
     isolated: bool | None,
     separate: bool | None,
@@ -107,7 +107,7 @@ def up(
     from warren.daemons.up import RunningCluster
     from warren.daemons.up import up as run_cluster
 
-    if paths and no_paths:
+    if global_paths and no_global:
         raise click.UsageError("--global and --no-global do not go together.")
     requested = RequestedOptions(
         rabbits=rabbits,
@@ -116,7 +116,9 @@ def up(
         flash=_FLASH_KINDS[flash],
         faults=None if faults is None else load_faults(faults),
         devices=dict(map(_parse_device, devices)),
-        global_file_systems=tuple(map(_parse_directory, paths)) if paths or no_paths else None,
+        global_file_systems=tuple(map(_parse_directory, global_paths))
+        if global_paths or no_global
+        else None,
         port=port,
         isolated=isolated,
         separate=separate,

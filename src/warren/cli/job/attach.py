@@ -84,11 +84,11 @@ async def attach(
                 if show_shell_events:
                     await tasks[-1]
         printer.flush()
-        if follower.status and not quiet:
-            click.echo(f"warren: {_failures_text(follower.status)}", err=True)
+        if follower.wait_status and not quiet:
+            click.echo(f"warren: {_failures_text(follower.wait_status)}", err=True)
         return code
     finally:
-        terminal.leave()
+        terminal.restore()
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
@@ -111,12 +111,12 @@ class _EventFollower:
         self._show_waiting = show_waiting
         self._show_events = show_events
         self._quiet = quiet
-        self._submitted = 0.0
+        self._submitted_at = 0.0
         self.submitted = asyncio.Event()
         """Set when the time of the submission is known, from which times are counted."""
         self.started = asyncio.Event()
-        """Set when there is a job to take signals."""
-        self.status: int | None = None
+        """Set when the job has started: it takes signals from then on."""
+        self.wait_status: int | None = None
         """How the tasks have ended, when they have."""
 
     async def run(self, handle: "Handle", until_event: str | None) -> tuple[int, bool]:
@@ -139,28 +139,28 @@ class _EventFollower:
                 elif event.name == "start":
                     self.started.set()
                 elif event.name == "finish":
-                    self.status = event.context["status"]
+                    self.wait_status = event.context["status"]
                 if event.name == until_event:
                     break
-        return _exit_code(self.status, fatal_exception), self.status is not None
+        return _exit_code(self.wait_status, fatal_exception), self.wait_status is not None
 
     def _print_event(self, event: Event) -> None:
-        self._submitted = self._submitted or event.timestamp
+        self._submitted_at = self._submitted_at or event.timestamp
         self.submitted.set()
         if event.name == "finish" or (event.name == "exception" and event.context["severity"] == 0):
             # The tasks end, and what is told from now on is the user's to read and to interrupt.
-            self._terminal.leave()
+            self._terminal.restore()
         if self._show_events:
             self.print_with_context(event, "job")
         elif event.name == "exception" and not self._quiet:
-            _print_exception(self._job, event, event.timestamp - self._submitted)
+            _print_exception(self._job, event, event.timestamp - self._submitted_at)
         elif self._show_waiting and event.name in _WAITING_TEXTS:
             click.echo(f"{f58(self._job)}: {_WAITING_TEXTS[event.name]}", err=True)
 
     def print_with_context(self, event: Event, log: str) -> None:
         """Print an event of a log with its context. The moment of submission is known."""
         context_text = " ".join(_assignment(name, value) for name, value in event.context.items())
-        since_submission = event.timestamp - self._submitted
+        since_submission = event.timestamp - self._submitted_at
         click.echo(f"{since_submission:.3f}s: {log}.{event.name} {context_text}".rstrip(), err=True)
 
 
@@ -168,11 +168,11 @@ def _assignment(name: str, value: Any) -> str:
     return f"{name}={orjson.dumps(value).decode()}"
 
 
-def _failures_text(status: int) -> str:
+def _failures_text(wait_status: int) -> str:
     """Return how tasks have ended that did not end well."""
-    if status & 0x7F:
-        return f"job shell {signal.strsignal(status & 0x7F) or f'signal {status & 0x7F}'}"
-    code = status >> 8
+    if wait_status & 0x7F:
+        return f"job shell {signal.strsignal(wait_status & 0x7F) or f'signal {wait_status & 0x7F}'}"
+    code = wait_status >> 8
     # A shell that says how a task was ended by a signal says it as shells do.
     signal_text = signal.strsignal(code - 128) if 128 < code < 128 + signal.NSIG else None
     return f"task(s) {signal_text}" if signal_text else f"task(s) exited with exit code {code}"
@@ -186,10 +186,10 @@ def _print_exception(job: int, event: Event, since_submission: float) -> None:
     )
 
 
-def _exit_code(status: int | None, fatal_exception: Event | None) -> int:
-    if status is None:
+def _exit_code(wait_status: int | None, fatal_exception: Event | None) -> int:
+    if wait_status is None:
         return 1
-    code = 128 + (status & 0x7F) if status & 0x7F else status >> 8
+    code = 128 + (wait_status & 0x7F) if wait_status & 0x7F else wait_status >> 8
     return code or (1 if fatal_exception is not None else 0)
 
 
@@ -269,8 +269,8 @@ def print_output(event: Event) -> None:
     OutputPrinter().show(event)
 
 
-def _write(name: str, data: bytes) -> None:
-    stream: Any = sys.stdout.buffer if name == "stdout" else sys.stderr.buffer
+def _write(stream_name: str, data: bytes) -> None:
+    stream: Any = sys.stdout.buffer if stream_name == "stdout" else sys.stderr.buffer
     stream.write(data)
     stream.flush()
 
@@ -319,7 +319,7 @@ async def _send_input(
         if "pty" in shell_context:
             # The terminal is one task's, and so is what is typed.
             ranks = "0"
-            if terminal.enter():
+            if terminal.make_raw():
                 sync_task = asyncio.create_task(_sync_size(handle, service, terminal))
         writer, sequence = secrets.token_hex(8), 0
         async for chunk in _read_chunks(descriptor):

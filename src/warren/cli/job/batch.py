@@ -27,7 +27,7 @@ DEFAULT_OUTPUT: Final = "flux-{{id}}.out"
 """Where a batch job's output goes if nothing is said."""
 
 
-class _Batch(click.Command):
+class _BatchCommand(click.Command):
     """A command whose options may stand in the script that it is given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -36,15 +36,15 @@ class _Batch(click.Command):
         if first_context.params.get("wrap") or not first_context.params.get("script"):
             return super().parse_args(ctx, args)
         script = first_context.params["script"][0]
-        directives = _directives(script, scripts.text_of(Path(script)))
-        self._check(ctx, script, directives)
-        script_arguments = expand_long_options(self, ctx, directives.arguments)
+        submission_directives = _submission_directives(script, scripts.read_script(Path(script)))
+        self._check(ctx, script, submission_directives)
+        script_arguments = expand_long_options(self, ctx, submission_directives.arguments)
         return super().parse_args(ctx, [*script_arguments, *args])
 
-    def _check(self, ctx: click.Context, script: str, directives: Submission) -> None:
+    def _check(self, ctx: click.Context, script: str, submission_directives: Submission) -> None:
         """Raise UserMistake with the line of the first directive that cannot be an option."""
         arguments: list[str] = []
-        for line, group in groupby(directives.words, key=lambda word: word.line):
+        for line, group in groupby(submission_directives.words, key=lambda word: word.line):
             arguments += [word.text for word in group]
             trial_context = click.Context(self, info_name=ctx.info_name, parent=ctx.parent)
             try:
@@ -55,7 +55,7 @@ class _Batch(click.Command):
                 raise UserMistake(f"{script}, line {line}: {error.format_message()}") from error
 
 
-@click.command(cls=_Batch, context_settings=CONTEXT_SETTINGS)
+@click.command(cls=_BatchCommand, context_settings=CONTEXT_SETTINGS)
 @jobspecs.jobspec_options
 @click.option("-n", "--nslots", type=click.IntRange(1), metavar="N",
               help="How many slots the job's own instance has for tasks.")  # fmt: skip
@@ -113,7 +113,7 @@ def batch_spec(
     """Make the jobspec of a batch job. Raises UserMistake where it makes none."""
     if nodes is None and nslots is None:
         raise UserMistake("Say how much the batch job is to have: -n SLOTS, -N NODES, or both.")
-    text = f"#!/bin/sh\n{' '.join(script)}\n" if wrap else scripts.text_of(Path(script[0]))
+    text = f"#!/bin/sh\n{' '.join(script)}\n" if wrap else scripts.read_script(Path(script[0]))
     if not text.startswith("#!"):
         raise UserMistake(f"{script[0]}: a batch script starts with #! and its interpreter.")
     # On every node of the job a process of its instance; the first one runs the script.
@@ -136,15 +136,16 @@ def batch_spec(
     shell_options = {"per-resource": {"type": "node"}, "mpi": "none", "exit-timeout": "none"}
     system.setdefault("shell", {}).setdefault("options", {}).update(shell_options)
     data = text.encode(errors="surrogateescape")
-    system.setdefault("files", {})["script"] = jobspecs.file_of(data, 0o700)
+    system.setdefault("files", {})["script"] = jobspecs.file_entry(data, 0o700)
     set_attributes(spec, attributes)
-    directives = scripts.directives_of(text)
+    directives = scripts.script_directives(text)
     if directives and "dw" not in system:
         system["dw"] = "\n".join(directives)
     return spec
 
 
-def _directives(script: str, text: str) -> Submission:
+def _submission_directives(script: str, text: str) -> Submission:
+    """Read the `#FLUX:` lines of a script. Raises UserMistake."""
     try:
         return submission.parse(text)
     except BadDirective as error:

@@ -99,8 +99,8 @@ def jobs(
     if form == "help":
         _print_formats()
         return
-    layout = _layout(form)
-    order = layout.parse_sort_keys(sort) if sort else layout.order
+    output_format = _read_format(form)
+    sort_keys = output_format.parse_sort_keys(sort) if sort else output_format.sort_keys
     wanted_ids = [fluid.parse(each) for each in ids]
     now = time.time()
     constraints = [
@@ -112,9 +112,9 @@ def jobs(
     ]
     use_colors = use_color(color, sys.stdout.isatty(), os.environ)
     field_names = [
-        *layout.fields,
+        *output_format.fields,
         *(["result"] if use_colors else []),
-        *(key.removeprefix("-") for key in order),
+        *(key.removeprefix("-") for key in sort_keys),
     ]
     attributes = ["all"] if as_json else jobfields.needed_attributes(field_names)
     request = {
@@ -146,9 +146,9 @@ def jobs(
         if not stats_only:
             rows = [jobfields.row(each, now, accounts.user_name) for each in listed_jobs]
             # An id is shown in letters, and goes by its number.
-            sort_keys = [{"id": "id.dec", "-id": "-id.dec"}.get(key, key) for key in order]
-            rows = sort_rows(rows, sort_keys)
-            lines = layout.lines(rows, header=not no_header)
+            row_keys = [{"id": "id.dec", "-id": "-id.dec"}.get(key, key) for key in sort_keys]
+            rows = sort_rows(rows, row_keys)
+            lines = output_format.lines(rows, header=not no_header)
             if not no_header:
                 click.echo(next(lines))
             for row, line in zip(rows, lines, strict=True):
@@ -178,7 +178,7 @@ def _status_filter(status: str | None, all_states: bool, since: str | None) -> s
     return "pending,running,inactive" if all_states or since else "pending,running"
 
 
-def _layout(form: str) -> Format:
+def _read_format(form: str) -> Format:
     if "{" in form:
         return Format(form, jobfields.heading)
     if form not in jobfields.FORMATS:

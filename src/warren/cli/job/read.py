@@ -121,7 +121,7 @@ def _json_or_text(text: str) -> Any:
 @click.option("-f", "--format", "form", type=click.Choice(FORMATS), default="text",
               help="How events are printed.")  # fmt: skip
 @json_option
-@click.option("-T", "--time-format", "times", default="raw", type=click.Choice(TIME_FORMATS),
+@click.option("-T", "--time-format", default="raw", type=click.Choice(TIME_FORMATS),
               help="How times are printed.")  # fmt: skip
 @click.option("-H", "--human", is_flag=True, help="The same as -T human.")
 @click.option("-F", "--follow", is_flag=True, help="Print new events until the job has ended.")
@@ -133,7 +133,7 @@ def job_eventlog(
     statedir: StateDir,
     form: str,
     as_json: bool,
-    times: str,
+    time_format: str,
     human: bool,
     follow: bool,
     path: str,
@@ -141,7 +141,7 @@ def job_eventlog(
 ) -> None:
     """Print a job's eventlog, or another log of the job."""
     jobid = fluid.parse(id_)
-    writer = EventWriter("json" if as_json else form, "human" if human else times)
+    writer = EventWriter("json" if as_json else form, "human" if human else time_format)
 
     async def print_events(handle: "Handle") -> None:
         if follow:
@@ -211,12 +211,12 @@ def job_list_ids(
     statedir: StateDir, as_json: bool, wait_state: str | None, ids: tuple[str, ...]
 ) -> None:
     """List jobs by their ids with all their attributes, one JSON object a line."""
-    wait_for_state = None if wait_state is None else selecting.state_bit(wait_state)
+    wanted_state_bit = None if wait_state is None else selecting.state_bit(wait_state)
     spelled_and_parsed = [(each, fluid.parse(each)) for each in ids]
 
     async def print_jobs(handle: "Handle") -> None:
         for id_, job in spelled_and_parsed:
-            request = {"id": job, "attrs": ["all"], "state": wait_for_state}
+            request = {"id": job, "attrs": ["all"], "state": wanted_state_bit}
             answer = await call(handle, "job-list.list-id", request, id_)
             click.echo(orjson.dumps(answer["job"]))
 
@@ -336,12 +336,18 @@ def _time_left(job: Mapping[str, Any], now: float, spelled_id: str) -> float:
 @click.command("taskmap")
 @statedir_option
 @json_option
-@click.option("--taskids", type=click.IntRange(0), metavar="NODEID", help="The tasks of a node.")
-@click.option("--ntasks", type=click.IntRange(0), metavar="NODEID",
+@click.option(
+    "--taskids",
+    "tasks_of_node",
+    type=click.IntRange(0),
+    metavar="NODEID",
+    help="The tasks of a node.",
+)
+@click.option("--ntasks", "task_count_of_node", type=click.IntRange(0), metavar="NODEID",
               help="How many tasks a node has.")  # fmt: skip
-@click.option("--nodeid", "--nodeids", type=click.IntRange(0), metavar="TASKID",
+@click.option("--nodeid", "--nodeids", "node_of_task", type=click.IntRange(0), metavar="TASKID",
               help="The node of a task.")  # fmt: skip
-@click.option("--hostname", type=click.IntRange(0), metavar="TASKID",
+@click.option("--hostname", "host_of_task", type=click.IntRange(0), metavar="TASKID",
               help="The name of the node of a task.")  # fmt: skip
 @click.option("--to", "form", type=click.Choice(["raw", "pmi", "multiline", "hosts"]),
               help="Print the whole map in another form.")  # fmt: skip
@@ -349,10 +355,10 @@ def _time_left(job: Mapping[str, Any], now: float, spelled_id: str) -> float:
 def job_taskmap(
     statedir: StateDir,
     as_json: bool,
-    taskids: int | None,
-    ntasks: int | None,
-    nodeid: int | None,
-    hostname: int | None,
+    tasks_of_node: int | None,
+    task_count_of_node: int | None,
+    node_of_task: int | None,
+    host_of_task: int | None,
     form: str | None,
     job_or_map: str,
 ) -> None:
@@ -360,10 +366,10 @@ def job_taskmap(
 
     Nodes are counted from 0 within the job.
     """
-    questions = [taskids, ntasks, nodeid, hostname, form]
+    questions = [tasks_of_node, task_count_of_node, node_of_task, host_of_task, form]
     if sum(question is not None for question in questions) > 1:
         raise click.UsageError("ask one question at a time.")
-    with_hosts = hostname is not None or form == "hosts"
+    with_hosts = host_of_task is not None or form == "hosts"
     blocks = None if with_hosts else _read_taskmap(job_or_map)
     hosts: list[str] = []
     if blocks is None:
@@ -372,17 +378,17 @@ def job_taskmap(
             statedir,
             lambda handle: _taskmap_of_job(handle, jobid, job_or_map, with_hosts=with_hosts),
         )
-    if taskids is not None or ntasks is not None:
-        node = taskids if taskids is not None else ntasks
+    if tasks_of_node is not None or task_count_of_node is not None:
+        node = tasks_of_node if tasks_of_node is not None else task_count_of_node
         assert node is not None
         if node >= taskmap.nodes(blocks):
             raise UserMistake(f"there is no node {node}: the tasks have {taskmap.nodes(blocks)}.")
         ranks = list(taskmap.ranks_of(blocks, node))
-        answer: Any = idset.encode(ranks) if taskids is not None else len(ranks)
-    elif nodeid is not None:
-        answer = taskmap.node_of(blocks, nodeid)
-    elif hostname is not None:
-        answer = hosts[taskmap.node_of(blocks, hostname)]
+        answer: Any = idset.encode(ranks) if tasks_of_node is not None else len(ranks)
+    elif node_of_task is not None:
+        answer = taskmap.node_of(blocks, node_of_task)
+    elif host_of_task is not None:
+        answer = hosts[taskmap.node_of(blocks, host_of_task)]
     else:
         answer = _render_taskmap(blocks, form, hosts)
     print_json({"taskmap": answer}) if as_json else click.echo(_text(answer))

@@ -30,7 +30,7 @@ _SEARCHED_BYTES: Final = 65536
 """How many bytes of a program are searched for directives."""
 
 
-def text_of(path: Path) -> str:
+def read_script(path: Path) -> str:
     """Read a script. Raises UserMistake where there is none, or it is too large."""
     try:
         with path.open("rb") as file:
@@ -42,14 +42,14 @@ def text_of(path: Path) -> str:
     return data.decode(errors="surrogateescape")
 
 
-def directives_of(text: str) -> list[str]:
-    """Return a script's directives, with the author's environment filled in."""
+def script_directives(text: str) -> list[str]:
+    """Return the directives in a script's text, with the author's environment filled in."""
     return [_expand_or_refuse(line) for line in script.read(text).directives]
 
 
-def directives_in(program: str) -> list[str]:
+def program_directives(program: str) -> list[str]:
     """Return the directives of a program that a command line names, if it is a script."""
-    return directives_of(_read_beginning(program))
+    return script_directives(_read_beginning(program))
 
 
 def check_directive_limits(directives: Sequence[str]) -> None:

@@ -146,7 +146,7 @@ def make_jobspec(
     )
     set_attributes(spec, attributes)
     _check_on_path(command[0], spec["attributes"]["system"]["environment"].get("PATH"))
-    directives = scripts.directives_in(command[0])
+    directives = scripts.program_directives(command[0])
     system = spec["attributes"]["system"]
     if directives and "dw" not in system:
         system["dw"] = "\n".join(directives)
@@ -234,7 +234,7 @@ def base_jobspec(
     if job_dependencies:
         system["dependencies"] = dependency_entries(job_dependencies)
     shell: dict[str, Any] = {}
-    _set_files(shell, output, error, stdin, label_lines=label_io)
+    _set_stdio(shell, output, error, stdin, label_lines=label_io)
     if unbuffered:
         for stream in ("stdout", "stderr"):
             _put_at_path(shell, ["output", stream, "buffer", "type"], "none")
@@ -253,7 +253,7 @@ def base_jobspec(
     variables, templates = environment.apply_rules(os.environ, rules)
     if templates:
         shell["env-expand"] = templates
-    _set_options(shell, shell_options)
+    _set_shell_options(shell, shell_options)
     if shell:
         system["shell"] = {"options": shell}
     if files:
@@ -357,7 +357,7 @@ def dependency_entries(job_dependencies: Iterable[dependency.Dependency]) -> lis
     return entries
 
 
-def _set_files(
+def _set_stdio(
     shell: dict[str, Any],
     output: str | None,
     error: str | None,
@@ -376,7 +376,7 @@ def _set_files(
         )
 
 
-def _set_options(shell: dict[str, Any], settings: Iterable[str]) -> None:
+def _set_shell_options(shell: dict[str, Any], settings: Iterable[str]) -> None:
     for setting in settings:
         name, equals, text = setting.partition("=")
         try:
@@ -403,7 +403,7 @@ def _read_attached_file(text: str) -> tuple[str, dict[str, Any]]:
     if not equals:
         name, path = Path(text).name, text
     if "\n" in path:
-        return name, file_of(path.encode(), 0o600)
+        return name, file_entry(path.encode(), 0o600)
     try:
         mode = Path(path).stat().st_mode & 0o777
         with Path(path).open("rb") as file:
@@ -412,10 +412,10 @@ def _read_attached_file(text: str) -> tuple[str, dict[str, Any]]:
         raise UserMistake(f"--add-file {text}: {error.strerror}.") from error
     if len(data) > _MAX_FILE_BYTES:
         raise UserMistake(f"--add-file {text}: a job takes files of up to 1 MiB along.")
-    return name, file_of(data, mode)
+    return name, file_entry(data, mode)
 
 
-def file_of(data: bytes, mode: int) -> dict[str, Any]:
+def file_entry(data: bytes, mode: int) -> dict[str, Any]:
     """Write a file as a jobspec carries it (RFC 37)."""
     from base64 import b64encode
 

@@ -129,8 +129,10 @@ def _print(name: str, storage: Mapping[str, Any]) -> None:
         click.echo(printable(f"  {each}"))
     rabbits = storage.get("rabbits") or {}
     if rabbits:
-        shares = ", ".join(f"{rabbit} {format_bytes(size)}" for rabbit, size in rabbits.items())
-        click.echo(f"storage: {format_bytes(storage['bytes'])} on {shares}")
+        shares_text = ", ".join(
+            f"{rabbit} {format_bytes(size)}" for rabbit, size in rabbits.items()
+        )
+        click.echo(f"storage: {format_bytes(storage['bytes'])} on {shares_text}")
     for field in ("nodes", "lost", "mounted"):
         # What was mounted when Teardown began is not any more.
         if storage.get(field) and (storage["live"] or field != "mounted"):

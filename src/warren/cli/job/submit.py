@@ -254,12 +254,12 @@ def submitter(
 
 
 def _submitter_of(
-    make_token: Callable[[], str], urgency: int, flags: int
+    make_signed_request: Callable[[], str], urgency: int, flags: int
 ) -> "Callable[[Handle], Awaitable[fluid.JobId]]":
     async def work(handle: "Handle") -> fluid.JobId:
         from warren.rpc.message import RpcError
 
-        request = {"J": make_token(), "urgency": urgency, "flags": flags}
+        request = {"J": make_signed_request(), "urgency": urgency, "flags": flags}
         try:
             answer = await handle.rpc("job-ingest.submit", request)
         except RpcError as error:

@@ -51,14 +51,17 @@ class UserTerminal:
         self._descriptor = descriptor
         self._saved_attributes: Any = None
         """How the terminal was; None while it is not raw."""
-        self._has_left = False
+        self._is_restored = False
         self._handled_signals: list[int] = []
         self.resized = asyncio.Event()
         """Set when the size may have changed."""
 
-    def enter(self) -> bool:
-        """Pass on each key as it is typed, until `leave`. Tell whether there are any."""
-        if self._has_left or not is_foreground(self._descriptor):
+    def make_raw(self) -> bool:
+        """Make the terminal raw, so that keys are passed on as they are typed, until `restore`.
+
+        Return whether it is raw: not where there is none, or it is not this process's to use.
+        """
+        if self._is_restored or not is_foreground(self._descriptor):
             return False
         try:
             self._saved_attributes = termios.tcgetattr(self._descriptor)
@@ -70,12 +73,12 @@ class UserTerminal:
             self._handle(signal.SIGCONT, self._on_continue)
             for signum in _ENDING_SIGNALS:
                 if signal.getsignal(signum) is signal.SIG_DFL:
-                    self._handle(signum, self._leave_and_end, signum)
+                    self._handle(signum, self._restore_and_end, signum)
         return True
 
-    def leave(self) -> None:
-        """Make the terminal what it was before `enter`, for good. May be repeated."""
-        self._has_left = True
+    def restore(self) -> None:
+        """Make the terminal what it was before `make_raw`, for good. May be repeated."""
+        self._is_restored = True
         if self._saved_attributes is None:
             return
         # In the background it is what the user's shell has made of it.
@@ -102,6 +105,6 @@ class UserTerminal:
                 tty.setraw(self._descriptor, termios.TCSANOW)
         self.resized.set()
 
-    def _leave_and_end(self, signum: int) -> None:
-        self.leave()
+    def _restore_and_end(self, signum: int) -> None:
+        self.restore()
         os.kill(os.getpid(), signum)

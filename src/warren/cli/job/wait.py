@@ -158,7 +158,7 @@ def _print_end(end: Mapping[str, Any], *, as_json: bool, id_is_known: bool, verb
 @click.option("-f", "--format", "form", type=click.Choice(FORMATS), default="text",
               help="How events are printed.")  # fmt: skip
 @json_option
-@click.option("-T", "--time-format", "times", default="raw", type=click.Choice(TIME_FORMATS),
+@click.option("-T", "--time-format", default="raw", type=click.Choice(TIME_FORMATS),
               help="How times are printed.")  # fmt: skip
 @click.option("-H", "--human", is_flag=True, help="The same as -T human.")
 @click.option("-m", "--match-context", "pairs", multiple=True, metavar="KEY=VAL",
@@ -180,7 +180,7 @@ def job_wait_event(
     timeout: str | None,
     form: str,
     as_json: bool,
-    times: str,
+    time_format: str,
     human: bool,
     pairs: tuple[str, ...],
     path: str,
@@ -194,7 +194,7 @@ def job_wait_event(
     jobid = fluid.parse(id_)
     timeout_seconds = None if timeout is None else duration.parse(timeout)
     context_values = dict(_parse_pair(each) for each in pairs)
-    writer = EventWriter("json" if as_json else form, "human" if human else times)
+    writer = EventWriter("json" if as_json else form, "human" if human else time_format)
 
     async def wait_for_event(handle: "Handle") -> None:
         events_left = count

@@ -78,16 +78,16 @@ async def why(handle: "Handle", job: int, about: str) -> dict[str, Any]:
     except RpcError as error:
         raise UserMistake(f"{about}: {error}") from error
     state = next(each for each in State if each.bit == job_attributes["state"])
-    return {"state": state.value, **await _reason(handle, job_attributes, state)}
+    return {"state": state.value, **await _explanation(handle, job_attributes, state)}
 
 
-async def _reason(handle: "Handle", job: Attributes, state: State) -> dict[str, Any]:
+async def _explanation(handle: "Handle", job: Attributes, state: State) -> dict[str, Any]:
     match state:
         case State.INACTIVE:
             result = next((each for each in Result if each.bit == job.get("result")), None)
             return _answer("over", f"does not wait: it is over ({result or 'no result'})")
         case State.SCHED:
-            return await _scheduling(handle, job)
+            return await _scheduling_explanation(handle, job)
         case State.PRIORITY:
             return _answer("priority", "waits for its priority, which a plugin of the site gives")
     storage_reason = (await pendingreasons.reasons(handle, [job])).get(job["id"])
@@ -107,7 +107,7 @@ async def _reason(handle: "Handle", job: Attributes, state: State) -> dict[str, 
     return _answer("running", f"does not wait: it has its resources{nodes_text}")
 
 
-async def _scheduling(handle: "Handle", job: Attributes) -> dict[str, Any]:
+async def _scheduling_explanation(handle: "Handle", job: Attributes) -> dict[str, Any]:
     from warren.rpc.message import RpcError
 
     if job.get("priority") == 0:

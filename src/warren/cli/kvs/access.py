@@ -74,6 +74,7 @@ def name_in_refusal(about: str) -> Iterator[None]:
 async def values(
     handle: "Handle", namespace: str, key: str, flags: int, at: dict[str, Any] | None
 ) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield the value of a key, and with flags of watches also later ones, as tree objects."""
     request = {"namespace": namespace, "key": key, "flags": flags}
     with name_in_refusal(key):
         if flags & ~TREEOBJ:
@@ -97,6 +98,7 @@ async def lookup(
 
 
 def operation(key: str, dirent: Mapping[str, Any] | None, flags: int = 0) -> dict[str, Any]:
+    """Return an operation of a commit; a `dirent` of None removes the key."""
     return {"key": key, "flags": flags, "dirent": dirent}
 
 

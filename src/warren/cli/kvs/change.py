@@ -77,15 +77,15 @@ def link(
 @namespace_option
 @click.option("-R", "--recursive", is_flag=True, help="Remove directories with all that they hold.")
 @click.option("-f", "--force", is_flag=True, help="Ignore keys that do not exist.")
-@click.argument("names", nargs=-1, required=True, metavar="KEY...")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 def unlink(
-    statedir: StateDir, namespace: str, recursive: bool, force: bool, names: tuple[str, ...]
+    statedir: StateDir, namespace: str, recursive: bool, force: bool, keys: tuple[str, ...]
 ) -> None:
     """Remove keys."""
 
     async def remove_keys(handle: "Handle") -> None:
         operations = []
-        for key in names:
+        for key in keys:
             try:
                 obj = await lookup(handle, namespace, key, TREEOBJ)
             except RequestRefused as refused:
@@ -107,7 +107,7 @@ def unlink(
 @click.command("mkdir")
 @statedir_option
 @namespace_option
-@click.argument("names", nargs=-1, required=True, metavar="KEY...")
-def mkdir(statedir: StateDir, namespace: str, names: tuple[str, ...]) -> None:
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+def mkdir(statedir: StateDir, namespace: str, keys: tuple[str, ...]) -> None:
     """Create empty directories."""
-    commit(statedir, namespace, [operation(key, treeobj.directory({})) for key in names])
+    commit(statedir, namespace, [operation(key, treeobj.directory({})) for key in keys])

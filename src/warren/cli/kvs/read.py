@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 @click.option("-A", "--append", is_flag=True, help="With --watch: print only what is appended.")
 @click.option("-S", "--stream", is_flag=True, help="Read long values in parts.")
 @click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after N values.")
-@click.argument("names", nargs=-1, required=True, metavar="KEY...")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 def get(
     statedir: StateDir,
     namespace: str,
@@ -66,7 +66,7 @@ def get(
     raw: bool,
     label: bool,
     count: int | None,
-    names: tuple[str, ...],
+    keys: tuple[str, ...],
     **switches: bool,
 ) -> None:
     """Print values."""
@@ -81,13 +81,13 @@ def get(
         )
     if flags & (WATCH_UNIQ | WATCH_FULL | WATCH_APPEND) and not flags & WATCH:
         raise click.UsageError("--uniq, --full and --append are ways to --watch.")
-    if len(names) > 1 and flags & WATCH:
+    if len(keys) > 1 and flags & WATCH:
         raise click.UsageError("--watch takes one key.")
     if as_object:
         flags |= TREEOBJ
 
     async def print_values(handle: "Handle") -> None:
-        for key in names:
+        for key in keys:
             values_left = count
             async with aclosing(values(handle, namespace, key, flags, at)) as answers:
                 async for value in answers:
@@ -123,29 +123,33 @@ def _text(value: bytes) -> str:
 @json_option
 @click.option("-R", "--recursive", is_flag=True, help="List what is below directories, too.")
 @click.option(
-    "-d", "--directory", is_flag=True, help="List directories themselves, not what they hold."
+    "-d",
+    "--directory",
+    "only_itself",
+    is_flag=True,
+    help="List directories themselves, not what they hold.",
 )
 @click.option("-F", "--classify", is_flag=True, help="Print . after directories, @ after links.")
 @click.option("-1", "one", is_flag=True, help="Print one name a line, which is the default.")
-@click.argument("names", nargs=-1, metavar="[KEY]...")
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
 def ls(
     statedir: StateDir,
     namespace: str,
     as_json: bool,
     recursive: bool,
-    directory: bool,
+    only_itself: bool,
     classify: bool,
     one: bool,
-    names: tuple[str, ...],
+    keys: tuple[str, ...],
 ) -> None:
     """List the names in directories."""
     marks = {"dir": ".", "symlink": "@"} if classify else {}
 
     async def list_entries(handle: "Handle") -> list[tuple[str, str, str]]:
         entries = []
-        for key in names or (".",):
+        for key in keys or (".",):
             async for directory_key, name, kind in _list_entries(
-                handle, namespace, key, recursive, directory
+                handle, namespace, key, recursive, only_itself
             ):
                 entries.append((directory_key, name, kind))
         return entries
@@ -201,7 +205,9 @@ def _join_key(directory_key: str, name: str) -> str:
 @at_option
 @json_option
 @click.option("-R", "--recursive", is_flag=True, help="List what is below directories, too.")
-@click.option("-d", "--directory", is_flag=True, help="Print keys without their values.")
+@click.option(
+    "-d", "--directory", "without_values", is_flag=True, help="Print keys without their values."
+)
 @click.argument("key", default=".")
 def dir_(
     statedir: StateDir,
@@ -209,7 +215,7 @@ def dir_(
     at: dict[str, Any] | None,
     as_json: bool,
     recursive: bool,
-    directory: bool,
+    without_values: bool,
     key: str,
 ) -> None:
     """Print the keys and values in a directory."""
@@ -236,7 +242,7 @@ def dir_(
                 )
             else:
                 value_object = (
-                    None if directory else await lookup(handle, namespace, child_key, 0, at)
+                    None if without_values else await lookup(handle, namespace, child_key, 0, at)
                 )
                 yield (
                     child_key,
@@ -255,7 +261,9 @@ def dir_(
         elif kind == "symlink":
             click.echo(f"{key_text} -> {printable(value)}")
         else:
-            click.echo(key_text if directory else f"{key_text} = {printable_value(value.rstrip())}")
+            click.echo(
+                key_text if without_values else f"{key_text} = {printable_value(value.rstrip())}"
+            )
 
 
 @click.command("getroot")
@@ -290,7 +298,7 @@ def getroot(
 @json_option
 @click.option("-o", "--namespace-only", is_flag=True, help="Print the namespace alone.")
 @click.option("-k", "--key-only", is_flag=True, help="Print the key alone.")
-@click.argument("names", nargs=-1, required=True, metavar="KEY...")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 def readlink(
     statedir: StateDir,
     namespace: str,
@@ -298,12 +306,12 @@ def readlink(
     as_json: bool,
     namespace_only: bool,
     key_only: bool,
-    names: tuple[str, ...],
+    keys: tuple[str, ...],
 ) -> None:
     """Print the targets of links."""
 
     async def query(handle: "Handle") -> list[dict[str, Any]]:
-        return [(await lookup(handle, namespace, key, READLINK, at))["data"] for key in names]
+        return [(await lookup(handle, namespace, key, READLINK, at))["data"] for key in keys]
 
     for data in ask_instance(statedir, query):
         target_namespace, target = data.get("namespace"), data["target"]

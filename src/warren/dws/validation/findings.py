@@ -30,7 +30,7 @@ def findings(
     """
     by_directive: dict[int, list[Finding]] = {}
     for finding in known:
-        by_directive.setdefault(finding.directive, []).append(finding)
+        by_directive.setdefault(finding.directive_index, []).append(finding)
     job = JobDirectives.of(directives, by_directive, _VALIDATORS)
     all_findings: list[Finding] = []
     for index, directive in enumerate(directives):

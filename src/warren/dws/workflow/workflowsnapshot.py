@@ -122,7 +122,7 @@ class WorkflowSnapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
         mistake_by_index: dict[int, Mistake] = {}
         for finding in findings(self.directives, facts):
-            mistake_by_index.setdefault(finding.directive, finding.mistake)
+            mistake_by_index.setdefault(finding.directive_index, finding.mistake)
         return mistake_by_index
 
 

@@ -199,7 +199,7 @@ class EventProcessor:
             alloc=entry.allocating,
             execution=entry.executing,
             events=frozenset(event.name for event in entry.pending_events),
-            eligible=entry.job.state is not State.SCHED or self.eligible(entry.jobspec),
+            queue_eligible=entry.job.state is not State.SCHED or self.eligible(entry.jobspec),
         )
         for action in decide(entry.job, outstanding):
             self._perform(entry, action)
