@@ -487,7 +487,7 @@ def _print(record: Any, form: Format, *, header: bool) -> None:
     if not isinstance(record, list):
         print_json(record)
         return
-    rows = sort_rows([row.__getitem__ for row in record], form.order)
+    rows = sort_rows([row.__getitem__ for row in record], form.sort_keys)
     for line in form.lines(rows, header=header):
         click.echo(line)
 
