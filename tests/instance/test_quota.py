@@ -24,7 +24,7 @@ LARGE = {"environment": {"A": "x" * 300_000}}
 
 async def submitted(life: Life, userid: int, **options: Any) -> JobId:
     text = orjson.dumps(spec(**options))
-    proven = f"{signed_request.unsigned_part(text, userid, 'munge')}.MUNGE:AAAA:"
+    proven = f"{signed_request.signed_part(text, userid, 'munge')}.MUNGE:AAAA:"
     token = signed_request.wrap(text, OWNER) if userid == OWNER else proven
     answer = await life.bus.handle(userid).rpc("job-ingest.submit", {"J": token})
     return JobId(answer["id"])

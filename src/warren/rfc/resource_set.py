@@ -19,7 +19,7 @@ from warren.rfc import hostlist, idset
 from warren.rfc.errors import BadFormat
 
 _ILLEGAL_PATTERN: Final = re.compile(r"[!&'\"^`|()]")
-_KINDS: Final[Mapping[type, str]] = {list: "an array", dict: "an object", str: "an idset"}
+_KIND_NAMES: Final[Mapping[type, str]] = {list: "an array", dict: "an object", str: "an idset"}
 _SCHEME_PATTERN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
@@ -255,7 +255,7 @@ def _typed_value(holder: Any, key: str, kind: type, path: str) -> Any:
     full_path = f"{path}.{key}" if path else key
     if key not in holder:
         raise BadFormat(f"R: {full_path} is missing")
-    raise BadFormat(f"R: {full_path} is not {_KINDS[kind]}")
+    raise BadFormat(f"R: {full_path} is not {_KIND_NAMES[kind]}")
 
 
 def _ids(holder: Any, key: str, path: str) -> tuple[int, ...]:
@@ -316,7 +316,7 @@ def without_ranks(resources: ResourceSet, ranks: Iterable[int]) -> ResourceSet:
 
 
 def remap(resources: ResourceSet, ranks: Mapping[int, int] | None = None) -> ResourceSet:
-    """Return the nodes other ranks: `ranks[old]`, or in the same order from 0 on.
+    """Give the nodes other ranks: `ranks[old]`, or in the same order from 0 on.
 
     So an instance inside a job takes over the R of its parent. `scheduling` is kept: it
     goes by host names. Raises BadFormat for a node without a new rank, or with another's.

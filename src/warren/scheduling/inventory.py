@@ -115,7 +115,9 @@ class Node(msgspec.Struct, kw_only=True, dict=True):
     @cached_property
     def constraint_node(self) -> constraint.Node:
         """What constraints go by."""
-        return constraint.Node(self.rank, self.host, constraint.implied_properties(self.properties))
+        return constraint.Node(
+            self.rank, self.host, constraint.with_implied_properties(self.properties)
+        )
 
     @cached_property
     def whole_text(self) -> GraphText:
