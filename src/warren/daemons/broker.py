@@ -121,11 +121,11 @@ class _BatchShell:
     def prepare(self, start: StartRequest) -> bytes | None:
         return None
 
-    def run_shell(self, start: StartRequest, request: bytes | None) -> int:
+    def run_shell(self, start: StartRequest, proven_payload: bytes | None) -> int:
         die_with_parent()
         if os.getppid() != self._parent:
             return 1
-        return run_shell(self._socket, builtin(self._tmp, self._cores), start, request)
+        return run_shell(self._socket, builtin(self._tmp, self._cores), start, proven_payload)
 
     def clean(self, start: StartRequest) -> int | None:
         return tmpdir.remove(self._tmp, start.id, start.rank)
