@@ -138,7 +138,7 @@ class Machine:
         self.plugins: Callable[[int], Sequence[ShellPlugin]] = lambda rank: ()
         self.launcher: Launcher = SimulatedLauncher(group, self._shell)
         self.config = Exec()
-        self.around = jobtables.JobManager()
+        self.around = jobtables.JobManagerTable()
         """The site's commands around jobs."""
         self.commands: Commands = SimulatedCommands(lambda argv, environment: TaskBehavior())
         self.nodes = NODES

@@ -328,7 +328,7 @@ async def alive(
     bus.register("job-manager", {**service.methods(), **queues.methods()})
     bus.register("job-ingest", ingest.methods())
     bus.register("config", LiveConfig(config, unkept).methods())
-    bus.register("job-info", JobInfo(kvs, manager, largest=largest_lookup).methods())
+    bus.register("job-info", JobInfo(kvs, manager, largest_answer=largest_lookup).methods())
     listing = JobList(
         manager,
         count_by_queue=bool(config.queues),

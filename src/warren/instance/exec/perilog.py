@@ -18,7 +18,7 @@ from warren.base import log
 from warren.base.errors import WarrenError
 from warren.instance import jobtables
 from warren.instance.exec.draining import Drain
-from warren.instance.exec.turns import Limits, Turns, default_limits
+from warren.instance.exec.turns import TurnLimits, Turns, default_turn_limits
 from warren.instance.jobs.jobtap import Jobtap
 from warren.lifecycle import tables
 from warren.lifecycle.job import Job
@@ -135,7 +135,7 @@ class SitePerilogSteps:
     name: Final = "perilog"
     keeps_background: Final = False
 
-    def __init__(self, table: jobtables.JobManager) -> None:
+    def __init__(self, table: jobtables.JobManagerTable) -> None:
         self._settings = Settings(
             has_prolog=bool(table.prolog.command),
             has_epilog=bool(table.epilog.command),
@@ -183,7 +183,7 @@ class Perilog:
         commands: Commands,
         drain: Drain,
         wait_committed: Callable[[], Awaitable[None]],
-        limits: Limits | None = None,
+        limits: TurnLimits | None = None,
     ) -> None:
         """`wait_committed` returns when everything that has been posted is durable."""
         self.name = steps.name
@@ -197,8 +197,8 @@ class Perilog:
         self._interrupted: set[JobId] = set()
         """Jobs of which an earlier life may have left a command of a prolog or an epilog."""
         self._due: asyncio.Queue[_RunningPerilog] = asyncio.Queue()
-        self._prolog_turns = Turns(limits or default_limits())
-        self._epilog_turns = Turns(limits or default_limits())
+        self._prolog_turns = Turns(limits or default_turn_limits())
+        self._epilog_turns = Turns(limits or default_turn_limits())
         """Of their own: a prolog may wait for what another job gives back in its epilog."""
         self._starting = asyncio.Semaphore(_MOST_STARTING)
         self._tap: Jobtap
@@ -398,7 +398,7 @@ class Perilog:
 _NO_NODES: Final[Mapping[str, Any]] = {"execution": {"R_lite": [], "nodelist": []}}
 
 
-def _step(subject: str, table: jobtables.Perilog, default_seconds: float) -> Step:
+def _step(subject: str, table: jobtables.PerilogTable, default_seconds: float) -> Step:
     seconds = default_seconds if table.timeout is None else tables.seconds(table.timeout)
     return Step(
         subject=subject,
