@@ -302,8 +302,8 @@ class Meeting(SimulatedCommands):
         return command
 
 
-def nodes(number: int) -> list[resource_set.Rank]:
-    return [resource_set.Rank(rank, f"node{rank}", (0, 1, 2, 3)) for rank in range(number)]
+def nodes(number: int) -> list[resource_set.NodeResources]:
+    return [resource_set.NodeResources(rank, f"node{rank}", (0, 1, 2, 3)) for rank in range(number)]
 
 
 @virtually

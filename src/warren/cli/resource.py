@@ -209,9 +209,9 @@ def scheduler_rows(
     groups: dict[tuple[str, ...], dict[str, list[int]]] = {}
     """The ranks of each row, by state."""
     for state in states:
-        nodes = _restrict(node_states.set_of(state), ranks)
-        properties = _by_rank(nodes.properties)
-        for ranks_of_node in [[each.rank] for each in nodes.ranks] or [[]]:
+        resources = _restrict(node_states.set_of(state), ranks)
+        properties = _by_rank(resources.properties)
+        for ranks_of_node in [[each.rank] for each in resources.nodes] or [[]]:
             values_by_field = _grouping_values(state, ranks_of_node, queues, properties)
             row = groups.setdefault(tuple(values_by_field[field] for field in grouping_fields), {})
             row.setdefault(state, []).extend(ranks_of_node)
@@ -221,12 +221,12 @@ def scheduler_rows(
             nodes_of_row = resource_set.union(
                 nodes_of_row, _restrict(node_states.set_of(state), members)
             )
-        members = [each.rank for each in nodes_of_row.ranks]
+        members = [each.rank for each in nodes_of_row.nodes]
         yield {
             **_grouping_values(next(iter(row)), members, queues, _by_rank(nodes_of_row.properties)),
             **_counts(nodes_of_row),
             "ranks": idset.encode(members),
-            "nodelist": hostlist.encode(each.host for each in nodes_of_row.ranks),
+            "nodelist": hostlist.encode(each.host for each in nodes_of_row.nodes),
         }
 
 
@@ -255,11 +255,11 @@ def _by_rank(ranks_by_name: Mapping[str, Iterable[int]]) -> Mapping[int, list[st
     return names_by_rank
 
 
-def _counts(nodes: ResourceSet) -> dict[str, int]:
+def _counts(resources: ResourceSet) -> dict[str, int]:
     return {
-        "nnodes": len(nodes.ranks),
-        "ncores": sum(len(rank.cores) for rank in nodes.ranks),
-        "ngpus": sum(len(rank.gpus) for rank in nodes.ranks),
+        "nnodes": len(resources.nodes),
+        "ncores": sum(len(node.cores) for node in resources.nodes),
+        "ngpus": sum(len(node.gpus) for node in resources.nodes),
     }
 
 
@@ -310,10 +310,10 @@ def _in_states(
     return nodes
 
 
-def _restrict(nodes: ResourceSet, ranks: Collection[int]) -> ResourceSet:
+def _restrict(resources: ResourceSet, ranks: Collection[int]) -> ResourceSet:
     ranks = frozenset(ranks)
-    excluded_ranks = (each.rank for each in nodes.ranks if each.rank not in ranks)
-    return resource_set.without_ranks(nodes, excluded_ranks)
+    excluded_ranks = (each.rank for each in resources.nodes if each.rank not in ranks)
+    return resource_set.without_ranks(resources, excluded_ranks)
 
 
 @resource.command("status")

@@ -133,7 +133,7 @@ class _BatchShell:
 
 def _start_shells(socket: Path, task: BatchTask, resources: ResourceSet) -> None:
     """Run the parent of a node's shells, until the instance has gone."""
-    shell = _BatchShell(socket, task.tmp, resources.ranks[task.rank].cores)
+    shell = _BatchShell(socket, task.tmp, resources.nodes[task.rank].cores)
     cluster = f"{socket}:{task.rank}"
     ShellParent(socket, shell, cluster, suffix=f"-{task.rank}", outlives_instance=False).run()
 
@@ -179,7 +179,7 @@ def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
     own_resources = replace(
         resource_set.remap(resources), scheduling=None, starttime=0.0, expiration=0.0
     )
-    hosts = [rank.host for rank in own_resources.ranks]
+    hosts = [node.host for node in own_resources.nodes]
 
     def launcher(bus: Bus, handle: Handle) -> Launcher:
         nodes = {}

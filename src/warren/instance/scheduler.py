@@ -157,7 +157,7 @@ class JobScheduler:
             # In the same step: what the job leaves on rabbits is not free in between.
             self._set_external_gib(self._external.set_allocated(job, allocated=False))
         else:
-            ranks = {rank.rank for rank in resource_set.decode_ranks(r)}
+            ranks = {node.rank for node in resource_set.decode_nodes(r)}
             kept, freed = _split(running.allocation, ranks)
             self._remove_running(running)
             self._add_running(running._replace(allocation=kept))

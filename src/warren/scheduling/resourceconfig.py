@@ -12,7 +12,7 @@ import msgspec
 from warren.base.errors import UserMistake
 from warren.rfc import hostlist, idset, resource_set
 from warren.rfc.errors import BadFormat
-from warren.rfc.resource_set import Rank
+from warren.rfc.resource_set import NodeResources
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,9 +76,9 @@ def resource_set_of(configuration: Configuration, name: str) -> dict[str, Any]:
         return tuple_by_ids.setdefault(frozenset(ids), tuple(sorted(ids)))
 
     ranks = {host: rank for rank, host in enumerate(cores)}
-    return resource_set.encode_ranks(
+    return resource_set.encode_nodes(
         [
-            Rank(rank, host, ordered(cores[host]), ordered(gpus[host]))
+            NodeResources(rank, host, ordered(cores[host]), ordered(gpus[host]))
             for host, rank in ranks.items()
         ],
         properties={each: [ranks[host] for host in hosts] for each, hosts in properties.items()},

@@ -79,7 +79,7 @@ class _RunningJob(msgspec.Struct, kw_only=True):
     job: JobId
     userid: int
     jobspec: Mapping[str, Any]
-    nodes: list[resource_set.Rank]
+    nodes: list[resource_set.NodeResources]
     """Where its shells are: the first one has the leader."""
     expiration: float
     namespace: GuestNamespace
@@ -161,7 +161,7 @@ class JobExec:
 
     def start(self, message: Message) -> None:
         job, r = JobId(message["id"]), message["R"]
-        nodes = resource_set.decode_ranks(r)
+        nodes = resource_set.decode_nodes(r)
         self._running[job] = _RunningJob(
             job=job,
             userid=message["userid"],

@@ -36,7 +36,7 @@ from warren.lifecycle.perilog import (
 from warren.lifecycle.states import State
 from warren.rfc import fluid, idset, resource_set
 from warren.rfc.fluid import JobId
-from warren.rfc.resource_set import Rank
+from warren.rfc.resource_set import NodeResources
 
 _TOPICS: Final = (
     "job.state.run",
@@ -158,7 +158,7 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a command."""
 
     step: Step
-    node: Rank | None
+    node: NodeResources | None
     status: int
     problem: str | None
     """What went wrong with it, if it is to blame."""
@@ -291,7 +291,7 @@ class Perilog:
 
     async def _run_all(self, perilog: _RunningPerilog) -> list[_Outcome]:
         """Run the commands in order; those of a prolog up to the first that fails."""
-        nodes = resource_set.decode_ranks(self._tap.resources(perilog.job) or _NO_NODES)
+        nodes = resource_set.decode_nodes(self._tap.resources(perilog.job) or _NO_NODES)
         spec = self._tap.jobspec(perilog.job)
         environment = {
             "FLUX_JOB_ID": fluid.f58(perilog.job),
@@ -317,9 +317,9 @@ class Perilog:
         perilog: _RunningPerilog,
         step: Step,
         environment: Mapping[str, str],
-        nodes: Sequence[Rank],
+        nodes: Sequence[NodeResources],
     ) -> list[_Outcome]:
-        targets: Sequence[Rank | None] = nodes if step.per_rank else [None]
+        targets: Sequence[NodeResources | None] = nodes if step.per_rank else [None]
         is_prolog = perilog.description == perilog.settings.prolog_name
         turns = self._prolog_turns if is_prolog else self._epilog_turns
         async with turns.take(perilog.userid, len(targets), perilog.cancelled) as most_at_once:
@@ -336,7 +336,7 @@ class Perilog:
         perilog: _RunningPerilog,
         step: Step,
         environment: Mapping[str, str],
-        node: Rank | None,
+        node: NodeResources | None,
         slots: asyncio.Semaphore,
     ) -> _Outcome:
         keep_for_job = fluid.f58(perilog.job) if self._steps.keeps_background else None
@@ -360,7 +360,7 @@ class Perilog:
         return outcome
 
     async def _wait_or_kill(
-        self, command: Command, perilog: _RunningPerilog, step: Step, node: Rank | None
+        self, command: Command, perilog: _RunningPerilog, step: Step, node: NodeResources | None
     ) -> _Outcome:
         """Wait for a command, and end it when it takes too long or is wanted no more."""
         async with asyncio.TaskGroup() as tasks:
