@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.measure import Result
 from warren.rfc import resource_set
-from warren.rfc.resource_set import Rank
+from warren.rfc.resource_set import NodeResources
 
 RABBITS, WIRED, GPUS = 696, 16, 4
 
@@ -26,8 +26,8 @@ def graphs() -> Iterator[Result]:
         mapping.write_text(json.dumps(_mapping(hosts)))
         for cores, budget in BUDGETS.items():
             each = (tuple(range(cores)), tuple(range(GPUS)))
-            ranks = (Rank(rank, host, *each) for rank, host in enumerate(hosts))
-            r.write_text(json.dumps(resource_set.encode_ranks(ranks)))
+            ranks = (NodeResources(rank, host, *each) for rank, host in enumerate(hosts))
+            r.write_text(json.dumps(resource_set.encode_nodes(ranks)))
             yield Result(
                 name=f"dws2jgf of {len(hosts)} nodes, {cores} cores and {GPUS} gpus",
                 value=_seconds(mapping, r),

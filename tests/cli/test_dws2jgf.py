@@ -11,10 +11,10 @@ from tests.dws.test_rabbitmapping import FILE
 from warren.base.errors import UserMistake
 from warren.cli.main import cli
 from warren.rfc import jgf, resource_set
-from warren.rfc.resource_set import Rank
+from warren.rfc.resource_set import NodeResources
 
 NOTE = "Unable to fetch `resource.exclude` from config\n"
-R = resource_set.encode_ranks([Rank(rank, f"n{rank}", (0,)) for rank in (1, 2, 10)])
+R = resource_set.encode_nodes([NodeResources(rank, f"n{rank}", (0,)) for rank in (1, 2, 10)])
 TABLES = """
 [resource]
 exclude = "n2"
@@ -85,7 +85,7 @@ def test_the_cluster_is_named_after_the_host(monkeypatch: pytest.MonkeyPatch) ->
     [
         (
             ["map"],
-            resource_set.encode_ranks([Rank(0, "n1", (0,))]),
+            resource_set.encode_nodes([NodeResources(0, "n1", (0,))]),
             r"n\[2,10\]: in map and not in R: ",
         ),
         (["map"], "no", "Standard input is not an R: "),
@@ -106,7 +106,7 @@ def test_what_cannot_be_made_a_graph_is_refused(words: list[str], r: object, ref
 
 
 def test_mapped_nodes_that_are_not_in_r_may_be_left_out() -> None:
-    r = resource_set.encode_ranks([Rank(0, "n1", (0,))])
+    r = resource_set.encode_nodes([NodeResources(0, "n1", (0,))])
     done = dws2jgf("--no-validate", "--only-sched", "--cluster-name=c", "map", r=r)
 
     assert nodes(json.loads(done.stdout)) == ["/c/chassis0/n1"]

@@ -157,7 +157,7 @@ def test_nodes_are_printed_as_r(ask: Any) -> None:
     free = json.loads(ask("R", "-s", "free").output)
 
     assert resource_set.nodelist(whole) == ["n0", "n1", "n2", "n3"]
-    assert [(each.host, each.cores) for each in resource_set.decode_ranks(free)] == [
+    assert [(each.host, each.cores) for each in resource_set.decode_nodes(free)] == [
         ("n0", (1, 2, 3))
     ]
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from warren.rpc.bus import Bus, Forwarder, may_serve
+from warren.rpc.bus import Bus, Forwarder, may_use
 from warren.rpc.message import Cred, Payload, Request, RpcError
 
 
@@ -38,7 +38,7 @@ class Line:
                     return
 
     async def _offering(self, service: str) -> AsyncIterator[Payload]:
-        if not may_serve(self._cred, service):
+        if not may_use(self._cred, service):
             raise RpcError(errno.EPERM)
         self._bus.register(service, _Back(self._serving))
         try:

@@ -46,7 +46,7 @@ from warren.rpc.bus import Bus
 from warren.rpc.client import ReconnectingHandle
 from warren.rpc.message import Handle, RpcError
 
-NODES = [resource_set.Rank(rank, f"node{rank}", (0, 1, 2, 3)) for rank in range(4)]
+NODES = [resource_set.NodeResources(rank, f"node{rank}", (0, 1, 2, 3)) for rank in range(4)]
 
 Playwright = Callable[[Sequence[str], Mapping[str, str]], TaskBehavior]
 
@@ -138,7 +138,7 @@ class Machine:
         self.plugins: Callable[[int], Sequence[ShellPlugin]] = lambda rank: ()
         self.launcher: Launcher = SimulatedLauncher(group, self._shell)
         self.config = Exec()
-        self.around = jobtables.JobManager()
+        self.around = jobtables.JobManagerTable()
         """The site's commands around jobs."""
         self.commands: Commands = SimulatedCommands(lambda argv, environment: TaskBehavior())
         self.nodes = NODES
@@ -179,7 +179,7 @@ class Machine:
         kvs = Kvs(SeamJournal("jobs", self.journal, seam), OWNER)
         bus, barriers = Bus(OWNER), Barriers()
         manager = JobManager(kvs, self.clock, bus.handle())
-        graph = configured_graph(resource_set.encode_ranks(self.nodes), settings)
+        graph = configured_graph(resource_set.encode_nodes(self.nodes), settings)
         scheduler = JobScheduler(kvs, self.clock, graph, manager.alloc_response)
         chosen = launcher(bus) if launcher is not None else SeamLauncher(self.launcher, seam)
         commands = SeamCommands(self.commands, seam)

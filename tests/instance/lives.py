@@ -40,8 +40,8 @@ PLAIN = [
 ]
 """The events of a job of which there is nothing to tell."""
 
-R = resource_set.encode_ranks(
-    [resource_set.Rank(0, "node0", (0,))], slots=1, scheduling={"graph": {}}
+R = resource_set.encode_nodes(
+    [resource_set.NodeResources(0, "node0", (0,))], slots=1, scheduling={"graph": {}}
 )
 
 Reply = Callable[[Message], None]
@@ -88,10 +88,10 @@ class PaperScheduler:
         self.expirations.append((job, expiration))
 
     def free(self, job: JobId, r: Message, final: bool) -> None:
-        ranks = {rank.rank for rank in resource_set.decode_ranks(r)}
+        ranks = {rank.rank for rank in resource_set.decode_nodes(r)}
         assert not ranks & self.back.get(job, set()), "a node was given back twice"
         if final:
-            given = {rank.rank for rank in resource_set.decode_ranks(self.given.pop(job))}
+            given = {rank.rank for rank in resource_set.decode_nodes(self.given.pop(job))}
             assert ranks == given - self.back.pop(job, set())
         else:
             assert "scheduling" not in r
@@ -328,7 +328,7 @@ async def alive(
     bus.register("job-manager", {**service.methods(), **queues.methods()})
     bus.register("job-ingest", ingest.methods())
     bus.register("config", LiveConfig(config, unkept).methods())
-    bus.register("job-info", JobInfo(kvs, manager, largest=largest_lookup).methods())
+    bus.register("job-info", JobInfo(kvs, manager, largest_answer=largest_lookup).methods())
     listing = JobList(
         manager,
         count_by_queue=bool(config.queues),

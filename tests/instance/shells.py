@@ -31,12 +31,12 @@ def info(
     if options is not None:
         spec["attributes"]["system"]["shell"] = {"options": options}
     ranks = [
-        resource_set.Rank(number, f"node{number}", tuple(cores), tuple(gpus))
+        resource_set.NodeResources(number, f"node{number}", tuple(cores), tuple(gpus))
         for number, cores in enumerate(nodes)
     ]
     found = {
         "J": signed_request.wrap(orjson.dumps(spec), OWNER),
         "jobspec": orjson.dumps(jobspec.without_environment(spec)).decode(),
-        "R": orjson.dumps(resource_set.encode_ranks(ranks, expiration=expiration)).decode(),
+        "R": orjson.dumps(resource_set.encode_nodes(ranks, expiration=expiration)).decode(),
     }
     return shellinfo.read(found, JOB, rank)

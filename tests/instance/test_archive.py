@@ -15,7 +15,7 @@ from tests.instance.parts import settle, virtually
 from warren.instance import keys
 from warren.instance.config import Config
 from warren.instance.jobs.archive import record
-from warren.instance.jobtables import JobManager
+from warren.instance.jobtables import JobManagerTable
 from warren.instance.kvs import put
 from warren.instance.kvs.operations import symlink
 from warren.journal import MemoryJournal
@@ -50,7 +50,7 @@ async def one_after_another(life: Life, count: int) -> list[JobId]:
 async def test_jobs_are_archived_before_they_are_purged(tmp_path: Path) -> None:
     """Statement 003.15: jobs are periodically archived and purged."""
     path = tmp_path / "jobs.jsonl"
-    table = JobManager(inactive_num_limit=1, archive=str(path))
+    table = JobManagerTable(inactive_num_limit=1, archive=str(path))
     async with alive(MemoryJournal(), config=Config(job_manager=table)) as life:
         jobs = await one_after_another(life, 3)
         await settle()
@@ -69,7 +69,7 @@ async def test_the_archive_has_the_records_of_services_but_neither_request_nor_o
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "jobs.jsonl"
-    table = JobManager(archive=str(path))
+    table = JobManagerTable(archive=str(path))
     async with alive(MemoryJournal(), config=Config(job_manager=table)) as life:
         (job,) = await one_after_another(life, 1)
         await life.kvs.commit(
@@ -91,7 +91,7 @@ async def test_the_archive_has_the_records_of_services_but_neither_request_nor_o
 @virtually
 async def test_what_cannot_be_archived_is_kept_and_tried_again_later(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "jobs.jsonl"
-    table = JobManager(inactive_num_limit=0, archive=str(path))
+    table = JobManagerTable(inactive_num_limit=0, archive=str(path))
     async with alive(MemoryJournal(), config=Config(job_manager=table)) as life:
         jobs = await one_after_another(life, 2)
         await asyncio.sleep(600)
@@ -107,7 +107,7 @@ async def test_what_cannot_be_archived_is_kept_and_tried_again_later(tmp_path: P
 async def test_a_purge_that_is_asked_for_says_that_the_archive_cannot_be_written(
     tmp_path: Path,
 ) -> None:
-    config = Config(job_manager=JobManager(archive=str(tmp_path)))
+    config = Config(job_manager=JobManagerTable(archive=str(tmp_path)))
     async with alive(MemoryJournal(), config=config) as life:
         (job,) = await one_after_another(life, 1)
         for topic, request in (("purge", {"num_limit": 0}), ("purge-id", {"id": job})):
@@ -123,7 +123,7 @@ async def test_a_purge_that_is_asked_for_says_that_the_archive_cannot_be_written
 async def test_no_memo_of_a_user_stops_the_purge_of_others_jobs(tmp_path: Path) -> None:
     """Memos are the user's, and JSON has integers of any length."""
     path = tmp_path / "jobs.jsonl"
-    table = JobManager(inactive_num_limit=1, archive=str(path))
+    table = JobManagerTable(inactive_num_limit=1, archive=str(path))
     async with alive(MemoryJournal(), config=Config(job_manager=table)) as life:
         job = await life.submit()
         memo = {"id": job, "memo": {"great": 2**200, "small": -(2**64)}}

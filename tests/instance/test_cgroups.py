@@ -172,7 +172,7 @@ def test_a_part_of_a_hierarchy_that_is_mounted_is_enough(tmp_path: Path) -> None
 def test_without_hierarchies_there_are_no_cgroups(tmp_path: Path) -> None:
     for proc in (tmp_path / "nowhere", machine(tmp_path, "", "/ /tmp rw - tmpfs tmpfs rw")):
         assert cgroups.cluster_cgroups("x", proc) is None
-        assert cgroups.job_cgroups("x", proc) == []
+        assert cgroups.base_cgroups("x", proc) == []
 
 
 def test_where_none_can_be_made_there_are_none_and_nothing_stays(tmp_path: Path) -> None:
@@ -192,6 +192,6 @@ def test_what_a_predecessor_has_made_elsewhere_is_found(tmp_path: Path) -> None:
     for place in (f"c/there/{name}/7-0.1", f"c/there/{cgroups._name('/another')}", "c/here"):
         (tmp_path / place).mkdir(parents=True)
 
-    assert [each._path for each in cgroups.job_cgroups("/a/cluster", proc)] == [
+    assert [each._path for each in cgroups.base_cgroups("/a/cluster", proc)] == [
         tmp_path / "c" / "there" / name
     ]

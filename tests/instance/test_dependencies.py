@@ -320,12 +320,12 @@ async def test_others_have_their_turn_while_many_jobs_are_told_of_one() -> None:
 
 def test_of_jobs_that_are_alike_the_oldest_goes_on_when_all_wait() -> None:
     alike = SameNameJobs()
-    assert alike.next_released() is None
+    assert alike.next_to_release() is None
     alike.active = {JobId(1), JobId(2), JobId(3)}
     alike.waiting = {JobId(2), JobId(3)}
-    assert alike.next_released() is None
+    assert alike.next_to_release() is None
     alike.active = {JobId(2), JobId(3)}
-    assert alike.next_released() == 2
+    assert alike.next_to_release() == 2
 
 
 @virtually

@@ -18,7 +18,7 @@ from warren.instance.jobs import summary
 from warren.instance.jobs.jobtap import Callbacks, Jobtap
 from warren.instance.jobs.manager import InactiveJob
 from warren.instance.jobs.purging import RetentionLimits, jobs_to_purge, read_limits
-from warren.instance.jobtables import JobManager
+from warren.instance.jobtables import JobManagerTable
 from warren.instance.kvs import put, unlink
 from warren.journal import MemoryJournal
 from warren.lifecycle.job import Job, JobException, replay
@@ -290,7 +290,7 @@ async def many(life: Life, count: int) -> list[JobId]:
 async def test_jobs_that_are_too_many_are_purged() -> None:
     """Statement 003.15: jobs are purged, so that their number stays manageable."""
     journal, mourner = MemoryJournal(), Mourner()
-    config = Config(job_manager=JobManager(inactive_num_limit=2))
+    config = Config(job_manager=JobManagerTable(inactive_num_limit=2))
     async with alive(journal, config=config, plugins=[mourner]) as life:
         jobs = await many(life, 5)
         await settle()
@@ -305,7 +305,7 @@ async def test_jobs_that_are_too_many_are_purged() -> None:
 async def test_jobs_that_are_too_old_are_purged_when_their_time_comes() -> None:
     """Statement 003.15: jobs are periodically purged."""
     journal = MemoryJournal()
-    config = Config(job_manager=JobManager(inactive_age_limit="1h"))
+    config = Config(job_manager=JobManagerTable(inactive_age_limit="1h"))
     async with alive(journal, config=config) as life:
         (job,) = await many(life, 1)
         await asyncio.sleep(3590)

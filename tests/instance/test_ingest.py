@@ -49,7 +49,7 @@ ROOT = 0
 
 def proven(userid: int, payload: bytes = SPEC) -> str:
     """A request that is signed by munge. The signature is not looked at here."""
-    return f"{signed_request.unsigned_part(payload, userid, 'munge')}.MUNGE:AAAA:"
+    return f"{signed_request.signed_part(payload, userid, 'munge')}.MUNGE:AAAA:"
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ async def test_a_guest_reads_what_was_stored_of_its_job() -> None:
     async with alive(config=config.parse("access.allow-guest-user = true")) as life:
         payload = orjson.dumps(spec())
         # The signature is not looked at here.
-        token = f"{signed_request.unsigned_part(payload, GUEST, 'munge')}.MUNGE:AAAA:"
+        token = f"{signed_request.signed_part(payload, GUEST, 'munge')}.MUNGE:AAAA:"
         guest = life.bus.handle(GUEST).rpc
         job = JobId((await guest("job-ingest.submit", {"J": token}))["id"])
         await life.until(job)

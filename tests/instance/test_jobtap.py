@@ -14,7 +14,7 @@ from tests.instance.parts import GUEST, OWNER, refused, settle, virtually
 from warren.instance.config import Config
 from warren.instance.jobs.jobtap import UNAVAILABLE, Callbacks, Jobtap, Rejected, Update, Verdict
 from warren.instance.jobs.plugins import builtin
-from warren.instance.jobtables import JobManager
+from warren.instance.jobtables import JobManagerTable
 from warren.journal import MemoryJournal
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import Result, State
@@ -473,6 +473,6 @@ async def test_a_plugin_is_told_the_configuration() -> None:
     told: list[Config] = []
     ear = Ear()
     ear.actions = {"conf.update": lambda tap, config: told.append(config)}
-    config = Config(job_manager=JobManager(inactive_num_limit=5))
+    config = Config(job_manager=JobManagerTable(inactive_num_limit=5))
     async with alive(plugins=[ear], config=config):
         assert told == [config]

@@ -171,7 +171,7 @@ async def test_who_watches_appends_is_told_what_was_appended() -> None:
 
 @virtually
 async def test_a_long_value_comes_in_parts() -> None:
-    async with watching(largest=6, part_bytes=4) as (kvs, bus, group):
+    async with watching(largest_answer=6, part_bytes=4) as (kvs, bus, group):
         await changed(kvs, [put("a", b"123456789"), put("empty", b"")])
         whole, parts, empty = (
             Watcher(bus, group, key, flags)

@@ -103,7 +103,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     yield site
     site.end()
     assert pids_by_variable(site.marker) == []
-    assert cgroups.job_cgroups(str(tmp_path)) == []
+    assert cgroups.base_cgroups(str(tmp_path)) == []
 
 
 async def signed(_: Request) -> dict[str, Any]:
@@ -324,7 +324,7 @@ def test_what_waits_in_execve_for_ever_holds_nothing_up(site: Site) -> None:
             shell, *_ = await site.shell(JOB, 0)
             (of_shell,) = (
                 cgroup._path
-                for base in cgroups.job_cgroups(str(site.place))
+                for base in cgroups.base_cgroups(str(site.place))
                 for name, cgroup in base.children()
                 if name.startswith(f"{JOB}-0.")
             )
@@ -402,7 +402,7 @@ def test_where_no_process_can_be_made_the_job_is_told_so(
     finally:
         os.close(parent._notes_reader)
         os.close(parent._notes_writer)
-        for each in cgroups.job_cgroups(str(tmp_path)):
+        for each in cgroups.base_cgroups(str(tmp_path)):
             assert each.remove()
 
 
@@ -412,7 +412,7 @@ class NoShell:
     def prepare(self, start: StartRequest) -> bytes | None:
         raise AssertionError
 
-    def run_shell(self, start: StartRequest, request: bytes | None) -> int:
+    def run_shell(self, start: StartRequest, proven_payload: bytes | None) -> int:
         raise AssertionError
 
     def clean(self, start: StartRequest) -> int | None:

@@ -11,7 +11,7 @@ from tests.instance.lives import PLAIN
 from tests.instance.parts import GUEST, virtually
 from warren.instance.config import parse
 from warren.instance.exec.perilog import Command, CommandNotStarted
-from warren.instance.jobtables import JobManager
+from warren.instance.jobtables import JobManagerTable
 from warren.instance.simulated import SimulatedCommands, TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc import fluid, resource_set
@@ -27,7 +27,7 @@ FAILED_BEFORE = [
 ]
 
 
-def around(prolog: str = "", epilog: str = "") -> JobManager:
+def around(prolog: str = "", epilog: str = "") -> JobManagerTable:
     """A site's tables. Its commands are `pro` and `epi`."""
     text = f'[job-manager.prolog]\ncommand = ["pro"]\n{prolog}\n'
     return parse(f'{text}[job-manager.epilog]\ncommand = ["epi"]\n{epilog}').job_manager
@@ -302,8 +302,8 @@ class Meeting(SimulatedCommands):
         return command
 
 
-def nodes(number: int) -> list[resource_set.Rank]:
-    return [resource_set.Rank(rank, f"node{rank}", (0, 1, 2, 3)) for rank in range(number)]
+def nodes(number: int) -> list[resource_set.NodeResources]:
+    return [resource_set.NodeResources(rank, f"node{rank}", (0, 1, 2, 3)) for rank in range(number)]
 
 
 @virtually
@@ -382,7 +382,7 @@ async def test_a_job_is_not_held_by_a_command_that_the_site_has_taken_away() -> 
         async with m.instance() as instance:
             job = await instance.submit()
             await instance.until(job, "prolog-start")
-        m.around = JobManager()
+        m.around = JobManagerTable()
         async with m.instance() as instance:
             await instance.until(job)
 

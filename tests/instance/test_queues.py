@@ -131,7 +131,7 @@ async def test_a_job_names_no_queue_where_there_are_none() -> None:
 async def test_a_queue_is_for_the_users_and_groups_that_it_names(user: User, errnum: int) -> None:
     async with alive(config=SITE, look_up_user=known({GUEST: user})) as life:
         payload = orjson.dumps(spec(attributes={"queue": "closed"}))
-        token = f"{signed_request.unsigned_part(payload, GUEST, 'munge')}.MUNGE:AAAA:"
+        token = f"{signed_request.signed_part(payload, GUEST, 'munge')}.MUNGE:AAAA:"
         asked = life.bus.handle(GUEST).rpc("job-ingest.submit", {"J": token})
 
         if errnum:

@@ -10,7 +10,7 @@ from tests.instance.lives import Life, alive, spec
 from tests.instance.parts import GUEST, OWNER, refused, virtually
 from warren.instance import config, keys
 from warren.instance.kvs import create_namespace
-from warren.instance.kvs.quota import PER_JOB, Quota
+from warren.instance.kvs.quota import BYTES_PER_JOB, Quota
 from warren.journal import MemoryJournal
 from warren.rfc import signed_request, treeobj
 from warren.rfc.fluid import JobId
@@ -24,7 +24,7 @@ LARGE = {"environment": {"A": "x" * 300_000}}
 
 async def submitted(life: Life, userid: int, **options: Any) -> JobId:
     text = orjson.dumps(spec(**options))
-    proven = f"{signed_request.unsigned_part(text, userid, 'munge')}.MUNGE:AAAA:"
+    proven = f"{signed_request.signed_part(text, userid, 'munge')}.MUNGE:AAAA:"
     token = signed_request.wrap(text, OWNER) if userid == OWNER else proven
     answer = await life.bus.handle(userid).rpc("job-ingest.submit", {"J": token})
     return JobId(answer["id"])
@@ -155,7 +155,7 @@ async def test_jobs_that_are_over_count_until_they_are_purged_and_over_restarts(
     async with alive(journal, config=LIMITED, generous=False) as life:
         waits = await submitted(life, GUEST, **LARGE)
         held = life.kvs.quota.bytes_of(keys.guest_namespace(waits))
-        assert held > 400_000 + PER_JOB
+        assert held > 400_000 + BYTES_PER_JOB
     async with alive(journal, config=LIMITED) as life:
         assert life.kvs.quota.bytes_of(keys.guest_namespace(waits)) >= held
         await life.until(waits, "clean")

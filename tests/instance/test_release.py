@@ -23,8 +23,8 @@ from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 from warren.scheduling.graph import Graph
 
-NODES = [resource_set.Rank(rank, f"node{rank}", (0, 1)) for rank in range(4)]
-R = resource_set.encode_ranks(NODES, slots=4, scheduling={"graph": {}})
+NODES = [resource_set.NodeResources(rank, f"node{rank}", (0, 1)) for rank in range(4)]
+R = resource_set.encode_nodes(NODES, slots=4, scheduling={"graph": {}})
 
 
 async def running(life: Life) -> JobId:
@@ -56,17 +56,17 @@ def test_a_part_and_what_is_left_are_the_whole() -> None:
     assert subset.ranks(rest) == {0, 3}
     assert subset.without_freed(R, ()) is R
     whole = subset.union([one, rest])
-    assert resource_set.decode_ranks(whole) == NODES
+    assert resource_set.decode_nodes(whole) == NODES
 
 
 def test_cores_of_one_node_are_put_together() -> None:
     halves = [
-        resource_set.encode_ranks([resource_set.Rank(0, "node0", (core,), (core,))])
+        resource_set.encode_nodes([resource_set.NodeResources(0, "node0", (core,), (core,))])
         for core in (1, 0)
     ]
-    (both,) = resource_set.decode_ranks(subset.union(halves))
+    (both,) = resource_set.decode_nodes(subset.union(halves))
     assert (both.cores, both.gpus) == ((0, 1), (0, 1))
-    assert resource_set.decode_ranks(subset.union([])) == []
+    assert resource_set.decode_nodes(subset.union([])) == []
 
 
 @virtually
@@ -194,7 +194,7 @@ def test_no_node_is_given_back_twice_whatever_is_said_and_whenever_it_ends(
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_cores_that_come_back_early_are_free_and_the_rest_is_not(restarted: bool) -> None:
-    whole = resource_set.encode_ranks(NODES)
+    whole = resource_set.encode_nodes(NODES)
     graph = Graph(whole)
     scheduler = JobScheduler(Kvs(MemoryJournal(), 1), virtual.VirtualClock(), graph, lambda _: None)
     if restarted:

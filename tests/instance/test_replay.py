@@ -138,7 +138,7 @@ def parts() -> list[Any]:
 def waits(plugins: Sequence[Any]) -> list[dict[JobId, Any]]:
     """What the plugins know of jobs that wait."""
     after, begin_time, singleton, *_ = plugins
-    return [after._dependencies, begin_time._moments, singleton._names]
+    return [after._dependencies, begin_time._moments, singleton._keys]
 
 
 def known(told: dict[JobId, Any], waiting: set[JobId]) -> dict[JobId, Any]:

@@ -351,8 +351,8 @@ async def test_another_duration_sends_a_waiting_job_through_the_queue_again() ->
 @virtually
 async def test_another_duration_of_a_running_job_is_another_expiration() -> None:
     journal = MemoryJournal()
-    started = resource_set.encode_ranks(
-        [resource_set.Rank(0, "node0", (0,))], starttime=1_790_000_000.0
+    started = resource_set.encode_nodes(
+        [resource_set.NodeResources(0, "node0", (0,))], starttime=1_790_000_000.0
     )
     async with alive(journal, generous=False, plugins=builtin(VirtualClock(), OWNER)) as life:
         job = await life.submit()

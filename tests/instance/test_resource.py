@@ -399,7 +399,7 @@ async def test_the_status_tells_all_that_is_known_of_the_nodes() -> None:
         await desk.resources.set_down(["node1"])
         status = await desk.bus.handle(GUEST).rpc("resource.status")
 
-    assert resource_set.decode_ranks(status["R"]) == resource_set.decode_ranks(desk.r)
+    assert resource_set.decode_nodes(status["R"]) == resource_set.decode_nodes(desk.r)
     assert "scheduling" not in status["R"]
     assert status["drain"] == {
         "0": {"timestamp": EPOCH, "reason": "bad disk"},
@@ -479,7 +479,7 @@ async def test_who_acquires_the_resources_hears_which_nodes_it_may_use() -> None
 
     first, *rest = heard
     assert first["up"] == "1-2"
-    assert [each.host for each in resource_set.decode_ranks(first["resources"])] == list(HOSTS[:3])
+    assert [each.host for each in resource_set.decode_nodes(first["resources"])] == list(HOSTS[:3])
     assert first["resources"]["scheduling"] == desk.r["scheduling"]
     assert rest == [{"down": "1-2"}, {"up": "0"}, {"down": "0"}, {"up": "1"}]
 

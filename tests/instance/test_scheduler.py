@@ -499,7 +499,7 @@ def flash(gib: int) -> Any:
 @virtually
 async def test_flash_that_is_not_ready_is_waited_for() -> None:
     async with opened() as desk:
-        desk.scheduler.set_ssds("rabbit0", up=False)
+        desk.scheduler.set_rabbit("rabbit0", up=False)
         jobspec = {**spec(tasks=1), "resources": flash(1)}
         desk.scheduler.alloc({"id": 1, "userid": OWNER, "priority": 16, "jobspec": jobspec})
         await settle()
@@ -507,7 +507,7 @@ async def test_flash_that_is_not_ready_is_waited_for() -> None:
         assert job == 1
         assert reason.endswith("not ready: rabbit0")
 
-        desk.scheduler.set_ssds("rabbit0", up=True)
+        desk.scheduler.set_rabbit("rabbit0", up=True)
         await settle()
         assert desk.served == [1]
 

@@ -448,7 +448,7 @@ def _job(nodes: int, **attributes: Any) -> Payload:
     return {
         "J": signed_request.wrap(orjson.dumps(spec), OWNER),
         "jobspec": orjson.dumps(spec).decode(),
-        "R": orjson.dumps(resource_set.encode_ranks(NODES[:nodes])).decode(),
+        "R": orjson.dumps(resource_set.encode_nodes(NODES[:nodes])).decode(),
     }
 
 

@@ -28,7 +28,7 @@ def really(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None
 @asynccontextmanager
 async def opened(terminal: Terminal) -> AsyncIterator[int]:
     """A terminal whose task has begun; gives the task's end."""
-    task = os.dup(terminal.task_end)
+    task = os.dup(terminal.slave)
     terminal.close_slave()
     try:
         yield task
@@ -162,7 +162,7 @@ async def test_what_was_seen_is_not_written_down() -> None:
         reading = asyncio.create_task(terminal.read())
         os.write(task, b"seen")
         assert await terminal.unseen.read_from(0) == (0, b"seen", False)
-        terminal.on_task_end()
+        terminal.on_task_exit()
         os.close(task)
         assert await terminal.unseen.read_from(4) == (4, b"", True)
         assert await reading == b""
@@ -178,7 +178,7 @@ async def test_what_is_never_attached_to_is_written_down_in_the_end(looked: bool
         os.write(task, b"unseen")
         if looked:
             assert await terminal.unseen.read_from(0) == (0, b"unseen", False)
-        terminal.on_task_end()
+        terminal.on_task_exit()
         os.close(task)
         assert [await reading, await terminal.read()] == [b"unseen", b""]
 
@@ -187,7 +187,7 @@ async def test_what_is_never_attached_to_is_written_down_in_the_end(looked: bool
 async def test_what_an_ended_task_has_left_prints_no_more_than_is_kept() -> None:
     terminal = WatchedTerminal(max_unseen=10, drain_timeout=0.01)
     async with opened(terminal) as task:
-        terminal.on_task_end()
+        terminal.on_task_exit()
         written = await fill(task)
         read = await terminal.read()
         os.close(task)

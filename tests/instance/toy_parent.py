@@ -35,8 +35,8 @@ class ToyShell:
         print("cleaned", start.host, flush=True)
         return None
 
-    def run_shell(self, start: StartRequest, request: bytes | None) -> int:
-        assert request == b"proven"
+    def run_shell(self, start: StartRequest, proven_payload: bytes | None) -> int:
+        assert proven_payload == b"proven"
         die_with_parent()
         if start.host == "broken":
             raise RuntimeError("a shell with a bug")

@@ -421,7 +421,9 @@ def assert_nothing_is_left(cluster: Cluster) -> None:
     for node in [*rabbits, *hosts]:
         root = nodes.namespace(node).root
         assert root is None or list(Path(f"{root}{state.mounts}").iterdir()) == []
-    assert [each for base in cgroups.job_cgroups(str(state.path)) for each in base.children()] == []
+    assert [
+        each for base in cgroups.base_cgroups(str(state.path)) for each in base.children()
+    ] == []
     directories = rundir.directory(state, config.load(state.config_file))
     wait_for(lambda: list(directories.iterdir()) == [])
 

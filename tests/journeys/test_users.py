@@ -410,7 +410,7 @@ def test_what_was_not_signed_does_not_run(one: User, other: User) -> None:
     _, theirs, _ = one.signed("touch", "forged").split(".")
     unsigned = f"{header}.{theirs}"
     found = munge.system_munge(str(other.munge))
-    proof = signed_request.proof(unsigned)
+    proof = signed_request.credential_payload(unsigned)
     signature = users.acting_as(other.userid, lambda: found.encode(proof))
     job = fluid.f58(one.asked("job-ingest.submit", {"J": f"{unsigned}.{signature}"})["id"])
     assert f"user {other.userid} has signed it" in refusal(one.cluster, job)

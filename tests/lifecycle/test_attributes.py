@@ -112,8 +112,11 @@ def test_what_a_job_asks_for_is_counted_as_far_as_it_is_known(
 
 
 def test_what_a_job_has_goes_before_what_it_asked_for() -> None:
-    ranks = [resource_set.Rank(3, "n3", (0, 1)), resource_set.Rank(4, "n4", (0, 1))]
-    r = resource_set.encode_ranks(ranks, expiration=90.0)
+    ranks = [
+        resource_set.NodeResources(3, "n3", (0, 1)),
+        resource_set.NodeResources(4, "n4", (0, 1)),
+    ]
+    r = resource_set.encode_nodes(ranks, expiration=90.0)
     names = ["ncores", "nnodes", "ranks", "nodelist", "expiration"]
     found = attributes.job_attributes(Placed(r, tasks=1), names)
 
@@ -128,8 +131,8 @@ def test_what_a_job_has_goes_before_what_it_asked_for() -> None:
 
 
 def test_tasks_for_each_resource_or_slot_are_counted_by_what_the_job_has() -> None:
-    ranks = [resource_set.Rank(3, "n3", (0, 1)), resource_set.Rank(4, "n4", (0,))]
-    r = resource_set.encode_ranks(ranks)
+    ranks = [resource_set.NodeResources(3, "n3", (0, 1)), resource_set.NodeResources(4, "n4", (0,))]
+    r = resource_set.encode_nodes(ranks)
     r["execution"]["nslots"] = 3
     for type_, tasks in (("node", 4), ("core", 6)):
         each = {"options": {"per-resource": {"type": type_, "count": 2}}}

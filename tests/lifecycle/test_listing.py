@@ -16,7 +16,7 @@ from warren.rfc.errors import BadFormat
 
 WAITING = job("validate")
 DONE = job(*LIFE)
-ON_TWO = [resource_set.Rank(3, "n3", (0, 1)), resource_set.Rank(4, "n4", (0, 1))]
+ON_TWO = [resource_set.NodeResources(3, "n3", (0, 1)), resource_set.NodeResources(4, "n4", (0, 1))]
 
 
 class Listed:
@@ -60,7 +60,7 @@ def test_of_several_damages_the_first_is_told_and_in_its_own_words_where_it_has_
 
     assert "a record has no place" not in first
     with pytest.raises(BadFormat) as refused:
-        resource_set.decode_ranks({"version": 7})
+        resource_set.decode_nodes({"version": 7})
     assert first == str(refused.value)
 
 
@@ -82,7 +82,7 @@ def test_a_job_without_resources_has_no_nodes_and_nothing_of_them() -> None:
 
 
 def test_a_job_with_resources_has_nodes_and_ranks_and_perhaps_an_end() -> None:
-    each = Listed(r=resource_set.encode_ranks(ON_TWO))
+    each = Listed(r=resource_set.encode_nodes(ON_TWO))
     assert (attributes.nodes(each), attributes.ranks(each)) == (
         ["n3", "n4"],
         frozenset({3, 4}),
@@ -155,7 +155,7 @@ def test_each_moment_is_that_of_its_state() -> None:
 
 
 def test_tasks_of_each_core_are_counted_where_the_cores_are_known() -> None:
-    each = Listed(r=resource_set.encode_ranks(ON_TWO), nodes=2)
+    each = Listed(r=resource_set.encode_nodes(ON_TWO), nodes=2)
     options = {"per-resource": {"type": "core", "count": 3}}
     system = each.jobspec["attributes"]["system"]
     system.setdefault("shell", {}).setdefault("options", {}).update(options)

@@ -36,7 +36,7 @@ def sample(
     canceled = JobException(type="cancel", severity=0, note="")
     attributes = {} if queue is None else {"queue": queue}
     reached = list(State)[: list(State).index(state) + 1]
-    has = [resource_set.Rank(rank, f"n{rank}", (0,)) for rank in ranks]
+    has = [resource_set.NodeResources(rank, f"n{rank}", (0,)) for rank in ranks]
     return Sample(
         Job(
             id=JobId(1),
@@ -49,7 +49,7 @@ def sample(
             times={each: 10.0 * (number + 1) for number, each in enumerate(reached)},
         ),
         jobspec.make(["app"], name=name, attributes=attributes),
-        resource_set.encode_ranks(has) if has else None,
+        resource_set.encode_nodes(has) if has else None,
     )
 
 
@@ -230,7 +230,7 @@ def oracle(constraint: Mapping[str, Any], each: Sample) -> bool:
             return each.job.result is not None and each.job.result.value in values
         case "ranks":
             has = (
-                [] if each.r is None else [rank.rank for rank in resource_set.decode_ranks(each.r)]
+                [] if each.r is None else [rank.rank for rank in resource_set.decode_nodes(each.r)]
             )
             return any(str(rank) in values for rank in has)
         case _:

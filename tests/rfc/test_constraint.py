@@ -109,7 +109,7 @@ def test_a_property_has_none_of_the_letters_that_the_rfc_forbids(letter: str) ->
 
 
 def test_a_property_for_the_scheduler_implies_the_plain_one() -> None:
-    assert constraint.implied_properties(["fast@gpu", "ssd"]) == {"fast@gpu", "fast", "ssd"}
+    assert constraint.with_implied_properties(["fast@gpu", "ssd"]) == {"fast@gpu", "fast", "ssd"}
 
 
 leaves: st.SearchStrategy[Any] = st.one_of(

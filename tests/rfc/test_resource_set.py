@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.rfc.vectors import vector
 from warren.rfc import resource_set
 from warren.rfc.errors import BadFormat
-from warren.rfc.resource_set import Rank, ResourceSet
+from warren.rfc.resource_set import NodeResources, ResourceSet
 
 SMALL = {
     "version": 1,
@@ -32,13 +32,21 @@ def changed(**execution: Any) -> dict[str, Any]:
 
 
 def test_nodes_with_the_same_cores_share_an_entry() -> None:
-    ranks = [Rank(3, "n3", (1,)), Rank(0, "n0", (0, 1, 2, 3)), Rank(1, "n1", (0, 1, 2, 3))]
-    assert resource_set.encode_ranks(ranks) == SMALL
+    ranks = [
+        NodeResources(3, "n3", (1,)),
+        NodeResources(0, "n0", (0, 1, 2, 3)),
+        NodeResources(1, "n1", (0, 1, 2, 3)),
+    ]
+    assert resource_set.encode_nodes(ranks) == SMALL
 
 
 def test_nodes_with_different_gpus_do_not_share_an_entry() -> None:
-    ranks = [Rank(0, "n0", (0,)), Rank(1, "n1", (0,), (0, 1)), Rank(2, "n2", (0,), (0, 1))]
-    assert resource_set.encode_ranks(ranks)["execution"]["R_lite"] == [
+    ranks = [
+        NodeResources(0, "n0", (0,)),
+        NodeResources(1, "n1", (0,), (0, 1)),
+        NodeResources(2, "n2", (0,), (0, 1)),
+    ]
+    assert resource_set.encode_nodes(ranks)["execution"]["R_lite"] == [
         {"rank": "0", "children": {"core": "0"}},
         {"rank": "1-2", "children": {"core": "0", "gpu": "0-1"}},
     ]
@@ -52,7 +60,7 @@ def test_hosts_are_in_the_order_of_their_ranks() -> None:
         ],
         nodelist=["n[0-1]", "n3"],
     )
-    assert [(each.rank, each.host) for each in resource_set.decode_ranks(r)] == [
+    assert [(each.rank, each.host) for each in resource_set.decode_nodes(r)] == [
         (0, "n0"),
         (1, "n1"),
         (3, "n3"),
@@ -65,9 +73,11 @@ def test_the_example_of_the_rfc_is_read() -> None:
     found = resource_set.decode_all(r)
 
     cores, gpus = tuple(range(48)), tuple(range(8))
-    assert list(found.ranks) == [Rank(n, f"node{n + 167}", cores, gpus) for n in range(19, 23)]
-    assert resource_set.decode_ranks(r) == list(found.ranks)
-    assert resource_set.ranks_text(found.ranks) == "19-22"
+    assert list(found.nodes) == [
+        NodeResources(n, f"node{n + 167}", cores, gpus) for n in range(19, 23)
+    ]
+    assert resource_set.decode_nodes(r) == list(found.nodes)
+    assert resource_set.ranks_text(found.nodes) == "19-22"
     assert resource_set.decode_all(resource_set.encode_all(found)) == found
 
 
@@ -110,7 +120,7 @@ def test_the_sets_of_flux_coral2_are_read(name: str) -> None:
 )
 def test_what_is_no_r_is_refused_with_its_path(r: Any, problem: str) -> None:
     with pytest.raises(BadFormat, match=problem):
-        resource_set.decode_ranks(r)
+        resource_set.decode_nodes(r)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +148,18 @@ def test_what_is_no_r_is_refused_with_its_path(r: Any, problem: str) -> None:
 def test_what_only_reading_all_of_r_finds_is_refused_with_its_path(
     r: dict[str, Any], problem: str
 ) -> None:
-    resource_set.decode_ranks(r)
+    resource_set.decode_nodes(r)
     with pytest.raises(BadFormat, match=problem):
         resource_set.decode_all(r)
 
 
 def test_slots_times_and_the_graph_are_written_where_they_are_given() -> None:
-    r = resource_set.encode_ranks(
-        [Rank(0, "n0", (0,))], slots=1, starttime=5.0, expiration=9.0, scheduling={"graph": {}}
+    r = resource_set.encode_nodes(
+        [NodeResources(0, "n0", (0,))],
+        slots=1,
+        starttime=5.0,
+        expiration=9.0,
+        scheduling={"graph": {}},
     )
     assert r["execution"]["nslots"] == 1
     assert (r["execution"]["starttime"], r["execution"]["expiration"]) == (5.0, 9.0)
@@ -170,7 +184,7 @@ def test_the_writer_of_the_graph_is_fluxion_if_no_other_is_told() -> None:
 
 
 def test_no_nodes_are_a_set_too() -> None:
-    empty = resource_set.from_ranks([])
+    empty = resource_set.from_nodes([])
     r = resource_set.encode_all(empty)
     assert r["execution"]["nodelist"] == r["execution"]["R_lite"] == []
     assert resource_set.decode_all(r) == empty
@@ -188,8 +202,8 @@ nodes = st.lists(st.tuples(st.sampled_from(["n1", "n", "x07"]), st.integers(1, 3
 def resource_sets(draw: st.DrawFn) -> ResourceSet:
     known = draw(nodes)
     return ResourceSet(
-        ranks=tuple(
-            Rank(2 * rank, host, bits(cores), bits(gpus))
+        nodes=tuple(
+            NodeResources(2 * rank, host, bits(cores), bits(gpus))
             for rank, (host, cores, gpus) in enumerate(known)
         ),
         properties={name: tuple(range(0, 2 * len(known), 4)) for name in draw(properties)},
@@ -206,43 +220,49 @@ properties = st.sampled_from([(), ("a",), ("b@gpu", "+c")])
 def test_r_reads_back(resources: ResourceSet) -> None:
     r = orjson.loads(orjson.dumps(resource_set.encode_all(resources)))
     assert resource_set.decode_all(r) == resources
-    assert tuple(resource_set.decode_ranks(r)) == resources.ranks
+    assert tuple(resource_set.decode_nodes(r)) == resources.nodes
 
 
 # Sets of them
 
 A = ResourceSet(
-    ranks=(Rank(0, "n0", (0, 1), (0,)), Rank(1, "n1", (0, 1))),
+    nodes=(NodeResources(0, "n0", (0, 1), (0,)), NodeResources(1, "n1", (0, 1))),
     properties={"big": (0, 1), "odd": (1,)},
     slots=2,
     expiration=9.0,
     scheduling={"graph": {}},
 )
-B = ResourceSet(ranks=(Rank(1, "n1", (1, 2)), Rank(4, "n4", (0,))), properties={"big": (4,)})
+B = ResourceSet(
+    nodes=(NodeResources(1, "n1", (1, 2)), NodeResources(4, "n4", (0,))), properties={"big": (4,)}
+)
 
 
 def test_a_union_has_what_is_in_either() -> None:
     assert resource_set.union(A, B) == ResourceSet(
-        ranks=(Rank(0, "n0", (0, 1), (0,)), Rank(1, "n1", (0, 1, 2)), Rank(4, "n4", (0,))),
+        nodes=(
+            NodeResources(0, "n0", (0, 1), (0,)),
+            NodeResources(1, "n1", (0, 1, 2)),
+            NodeResources(4, "n4", (0,)),
+        ),
         properties={"big": (0, 1, 4), "odd": (1,)},
         expiration=9.0,
     )
 
 
 def test_a_difference_leaves_nodes_out_of_which_nothing_is_left() -> None:
-    assert resource_set.difference(A, B).ranks == (
-        Rank(0, "n0", (0, 1), (0,)),
-        Rank(1, "n1", (0,)),
+    assert resource_set.difference(A, B).nodes == (
+        NodeResources(0, "n0", (0, 1), (0,)),
+        NodeResources(1, "n1", (0,)),
     )
-    all_of_1 = resource_set.from_ranks([Rank(1, "n1", (0, 1, 2))])
+    all_of_1 = resource_set.from_nodes([NodeResources(1, "n1", (0, 1, 2))])
     assert resource_set.difference(A, all_of_1) == ResourceSet(
-        ranks=(Rank(0, "n0", (0, 1), (0,)),), properties={"big": (0,)}, expiration=9.0
+        nodes=(NodeResources(0, "n0", (0, 1), (0,)),), properties={"big": (0,)}, expiration=9.0
     )
 
 
 def test_an_intersection_has_what_is_in_both() -> None:
     assert resource_set.intersection(A, B) == ResourceSet(
-        ranks=(Rank(1, "n1", (1,)),), properties={"big": (1,), "odd": (1,)}, expiration=9.0
+        nodes=(NodeResources(1, "n1", (1,)),), properties={"big": (1,), "odd": (1,)}, expiration=9.0
     )
 
 
@@ -252,34 +272,34 @@ def test_an_intersection_has_what_is_in_both() -> None:
 def test_sets_that_know_a_rank_by_different_hosts_have_nothing_to_do_with_each_other(
     operation: Any,
 ) -> None:
-    other = resource_set.from_ranks([Rank(1, "other", (0,))])
+    other = resource_set.from_nodes([NodeResources(1, "other", (0,))])
     with pytest.raises(BadFormat, match="rank 1 is n1 in one set and other in the other"):
         operation(A, other)
 
 
 def test_a_node_of_gpus_alone_may_be_left_over_but_not_be_written() -> None:
-    left = resource_set.difference(A, resource_set.from_ranks([Rank(0, "n0", (0, 1))]))
-    assert left.ranks[0] == Rank(0, "n0", (), (0,))
+    left = resource_set.difference(A, resource_set.from_nodes([NodeResources(0, "n0", (0, 1))]))
+    assert left.nodes[0] == NodeResources(0, "n0", (), (0,))
     with pytest.raises(BadFormat, match="rank 0 has no core"):
         resource_set.encode_all(left)
 
 
 def test_ranks_are_removed_with_their_properties() -> None:
     assert resource_set.without_ranks(A, [1, 7]) == ResourceSet(
-        ranks=(Rank(0, "n0", (0, 1), (0,)),), properties={"big": (0,)}, expiration=9.0
+        nodes=(NodeResources(0, "n0", (0, 1), (0,)),), properties={"big": (0,)}, expiration=9.0
     )
 
 
 def test_an_instance_in_a_job_counts_its_nodes_from_0() -> None:
     moved = resource_set.remap(resource_set.without_ranks(A, [0]))
-    assert moved.ranks == (Rank(0, "n1", (0, 1)),)
+    assert moved.nodes == (NodeResources(0, "n1", (0, 1)),)
     assert moved.properties == {"big": (0,), "odd": (0,)}
 
 
 def test_ranks_are_changed_as_told_and_the_graph_goes_by_hosts() -> None:
     moved = resource_set.remap(A, {0: 8, 1: 3})
-    assert [(rank.rank, rank.host) for rank in moved.ranks] == [(3, "n1"), (8, "n0")]
-    assert moved == replace(A, ranks=moved.ranks, properties={"big": (3, 8), "odd": (3,)})
+    assert [(node.rank, node.host) for node in moved.nodes] == [(3, "n1"), (8, "n0")]
+    assert moved == replace(A, nodes=moved.nodes, properties={"big": (3, 8), "odd": (3,)})
     with pytest.raises(BadFormat, match="rank 1 gets no new rank"):
         resource_set.remap(A, {0: 8})
     with pytest.raises(BadFormat, match="rank 5 is n0 and n1"):
@@ -288,14 +308,14 @@ def test_ranks_are_changed_as_told_and_the_graph_goes_by_hosts() -> None:
 
 def test_nodes_are_appended_after_the_greatest_rank() -> None:
     both = resource_set.append(B, A)
-    assert [(rank.rank, rank.host) for rank in both.ranks] == [
+    assert [(node.rank, node.host) for node in both.nodes] == [
         (1, "n1"),
         (4, "n4"),
         (5, "n0"),
         (6, "n1"),
     ]
     assert both.properties == {"big": (4, 5, 6), "odd": (6,)}
-    assert resource_set.append(resource_set.from_ranks([]), B) == replace(
+    assert resource_set.append(resource_set.from_nodes([]), B) == replace(
         resource_set.remap(B), scheduling=None
     )
 
@@ -306,9 +326,9 @@ Pieces = set[tuple[int, str, int]]
 def pieces(resources: ResourceSet) -> Pieces:
     """The dumb oracle: every core and gpu by itself."""
     return {
-        (rank.rank, kind, number)
-        for rank in resources.ranks
-        for kind, numbers in (("core", rank.cores), ("gpu", rank.gpus))
+        (node.rank, kind, number)
+        for node in resources.nodes
+        for kind, numbers in (("core", node.cores), ("gpu", node.gpus))
         for number in numbers
     }
 
@@ -317,13 +337,13 @@ def pieces(resources: ResourceSet) -> Pieces:
 def alike(draw: st.DrawFn) -> ResourceSet:
     """Sets whose ranks are the same nodes, any of which may be missing."""
     found = draw(st.lists(st.integers(0, 127), min_size=5, max_size=5))
-    ranks = [
-        Rank(rank, f"n{rank}", bits(number & 31), bits(number >> 5))
+    nodes = [
+        NodeResources(rank, f"n{rank}", bits(number & 31), bits(number >> 5))
         for rank, number in enumerate(found)
         if number & 31
     ]
-    known = tuple(rank.rank for rank in ranks)
-    return replace(resource_set.from_ranks(ranks), properties={"a": known[:2], "b": known[1:]})
+    known = tuple(node.rank for node in nodes)
+    return replace(resource_set.from_nodes(nodes), properties={"a": known[:2], "b": known[1:]})
 
 
 @given(alike(), alike())
@@ -340,7 +360,7 @@ def test_set_operations_do_what_they_do_to_single_cores_and_gpus(
         resource_set.intersection(one, other),
         resource_set.append(one, other),
     ):
-        ranks = [rank.rank for rank in result.ranks]
+        ranks = [node.rank for node in result.nodes]
         assert ranks == sorted(set(ranks))
-        assert all(rank.cores or rank.gpus for rank in result.ranks)
+        assert all(node.cores or node.gpus for node in result.nodes)
         assert all(set(named) <= set(ranks) for named in result.properties.values())

@@ -124,8 +124,8 @@ def munged() -> signed_request.SignedRequest:
 def test_what_munge_signs_is_a_digest_of_header_and_payload() -> None:
     request = munged()
     assert (request.mechanism, request.signature) == ("munge", CREDENTIAL_PATTERN)
-    assert request.signed == signed_request.unsigned_part(b"{}", 5588, "munge")
-    proof = signed_request.proof(request.signed)
+    assert request.signed_part == signed_request.signed_part(b"{}", 5588, "munge")
+    proof = signed_request.credential_payload(request.signed_part)
     assert proof == b"\x01" + hashlib.sha256(f"{b64(MUNGED)}.e30=".encode()).digest()
     assert len(proof) == 33
 
@@ -134,9 +134,11 @@ def test_what_munge_signs_is_a_digest_of_header_and_payload() -> None:
 def test_a_request_is_proven_by_a_credential_that_fits(age: float) -> None:
     request = munged()
     credential = Credential(
-        userid=5588, payload=signed_request.proof(request.signed), encoded_at=1000.0 - age
+        userid=5588,
+        payload=signed_request.credential_payload(request.signed_part),
+        encoded_at=1000.0 - age,
     )
-    signed_request.prove(request, credential, now=1000.0, ttl=60.0)
+    signed_request.verify(request, credential, now=1000.0, ttl=60.0)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_a_request_is_proven_by_a_credential_that_fits(age: float) -> None:
     [
         ({"userid": 1000}, "claims user 5588, and user 1000 has signed"),
         ({"payload": b""}, "not over this request"),
-        ({"payload": signed_request.proof("")}, "not over this request"),
+        ({"payload": signed_request.credential_payload("")}, "not over this request"),
         ({"payload": b"\x02" + hashlib.sha256(b"").digest()}, "not over this request"),
         ({"encoded_at": 939.0}, "signed 61 s ago, and holds for 60 s"),
     ],
@@ -153,9 +155,13 @@ def test_a_credential_that_does_not_fit_proves_nothing(
     changed: dict[str, Any], problem: str
 ) -> None:
     request = munged()
-    good = {"userid": 5588, "payload": signed_request.proof(request.signed), "encoded_at": 1000.0}
+    good = {
+        "userid": 5588,
+        "payload": signed_request.credential_payload(request.signed_part),
+        "encoded_at": 1000.0,
+    }
     with pytest.raises(NotProven, match=problem):
-        signed_request.prove(request, Credential(**{**good, **changed}), now=1000.0, ttl=60.0)
+        signed_request.verify(request, Credential(**{**good, **changed}), now=1000.0, ttl=60.0)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ async def test_work_that_is_over_at_once_does_not_wait_for_the_answer() -> None:
 async def test_a_request_to_a_process_that_is_stopped_ends(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     with sockets.listen(path), pytest.raises(RpcError, match="is stopped"):
-        async with connect(path) as handle, fail_unless_alive(handle, path, within=0.1):
+        async with connect(path) as handle, fail_unless_alive(handle, path, answer_timeout=0.1):
             await handle.rpc("job-info.lookup")
 
 

@@ -164,12 +164,12 @@ async def test_the_owner_has_as_many_connections_as_it_likes(path: Path) -> None
 
 def test_guests_leave_something_to_each_other_and_to_the_owner() -> None:
     known = Guests(FEW)
-    with known.connect(1), known.connect(1), known.connect(2):
+    with known.count_connection(1), known.count_connection(1), known.count_connection(2):
         for userid in (1, 2, 3):
-            with pytest.raises(RpcError) as failed, known.connect(userid):
+            with pytest.raises(RpcError) as failed, known.count_connection(userid):
                 pass
             assert failed.value.errnum == errno.EMFILE
-    with known.connect(3) as usage:
+    with known.count_connection(3) as usage:
         assert usage.connections == 1
     assert known._usages == {}
 

@@ -34,10 +34,10 @@ def system(
     described = resource_set_with_graph("c", made, cores, quantum)
     if not gpus:
         return described
-    ranks = resource_set.decode_ranks(described)
+    ranks = resource_set.decode_nodes(described)
     few = tuple(range(gpus))
     ranks = [replace(each, gpus=few) if 2 * each.rank < len(ranks) else each for each in ranks]
-    return resource_set.encode_ranks(ranks, scheduling=described["scheduling"])
+    return resource_set.encode_nodes(ranks, scheduling=described["scheduling"])
 
 
 def want(
@@ -143,7 +143,7 @@ class Oracle:
         self._ssds = {each.path: each.size for each in ssds if each.parent not in pools}
         self._pools = {each.parent: each.size for each in ssds if each.parent in pools}
         self._paths = {each.rank: each.path for each in vertices if each.type == "node"}
-        self._ranks = {each.rank: each for each in resource_set.decode_ranks(r)}
+        self._ranks = {each.rank: each for each in resource_set.decode_nodes(r)}
 
     def fits(self, request: Request, gone: Bits, drained: Container[int] = ()) -> bool:
         """Return whether there is room beside what is taken, on nodes that are not drained."""

@@ -517,7 +517,7 @@ def test_flash_of_another_rabbit_is_the_jobs_until_its_end_and_after_a_restart()
     graph = Graph(r)
     allocation = matched(graph, want(1, shared_flash=(anywhere(2, 8),)))
     told = written(graph, allocation)
-    assert [each.rank for each in resource_set.decode_ranks(told)] == [0]
+    assert [each.rank for each in resource_set.decode_nodes(told)] == [0]
 
     again = Graph(r)
     assert again.decode(told) == allocation

@@ -12,7 +12,7 @@ from tests.scheduling.systems import matched, paths, system, want, written
 from warren.rfc import jgf, resource_set
 from warren.rfc.counts import parse
 from warren.rfc.errors import BadFormat
-from warren.rfc.resource_set import Rank
+from warren.rfc.resource_set import NodeResources
 from warren.scheduling.graph import Allocation, Graph, NodeUse, Piece, Refusal
 from warren.scheduling.inventory import Inventory
 from warren.scheduling.request import Request
@@ -107,7 +107,7 @@ def test_a_job_that_has_a_node_whole_has_its_gpus() -> None:
     assert held.pieces == (Piece(0, 0b1111, 0, 0b11),)
 
     r = written(graph, held)
-    assert resource_set.decode_ranks(r) == [Rank(0, "n0", (0, 1, 2, 3), (0, 1))]
+    assert resource_set.decode_nodes(r) == [NodeResources(0, "n0", (0, 1, 2, 3), (0, 1))]
     assert paths(graph, held, "gpu") == ["/c/chassis0/n0/gpu0", "/c/chassis0/n0/gpu1"]
     assert graph.decode(r) == held
 
@@ -185,8 +185,9 @@ def test_only_nodes_that_meet_the_constraint_are_given(constraint: str, rank: in
 
 
 def test_properties_come_from_r_and_those_of_this_instance_alone_are_not_given_away() -> None:
-    r = resource_set.encode_ranks(
-        [Rank(0, "n0", (0,)), Rank(1, "n1", (0,))], properties={"slow": [1], "+mine": [0]}
+    r = resource_set.encode_nodes(
+        [NodeResources(0, "n0", (0,)), NodeResources(1, "n1", (0,))],
+        properties={"slow": [1], "+mine": [0]},
     )
     graph = Graph(r, {"fast": {"n1"}, "+batch": {"n1"}})
     held = matched(graph, want(1, constraint='{"properties":["slow","fast","+batch"]}'))
@@ -259,12 +260,12 @@ def test_the_status_says_what_there_is_what_is_taken_and_what_is_kept_back() -> 
     graph.take(matched(graph, want(slots=5)))
     graph.set_drained([1])
     graph.set_offline([3])
-    told = {name: resource_set.decode_ranks(r) for name, r in graph.status().items()}
+    told = {name: resource_set.decode_nodes(r) for name, r in graph.status().items()}
 
     whole = (0, 1, 2, 3)
-    assert told["all"] == [Rank(n, f"n{n}", whole) for n in range(4)]
-    assert told["allocated"] == [Rank(0, "n0", whole), Rank(1, "n1", (0,))]
-    assert told["down"] == [Rank(1, "n1", whole), Rank(3, "n3", whole)]
+    assert told["all"] == [NodeResources(n, f"n{n}", whole) for n in range(4)]
+    assert told["allocated"] == [NodeResources(0, "n0", whole), NodeResources(1, "n1", (0,))]
+    assert told["down"] == [NodeResources(1, "n1", whole), NodeResources(3, "n3", whole)]
 
 
 def test_what_several_have_of_one_node_is_given_back_at_once(graph: Graph) -> None:
@@ -531,7 +532,10 @@ def test_an_allocation_is_written_as_r_with_its_part_of_the_graph(graph: Graph) 
 
     assert {**seen, "scheduling": r["scheduling"]} == r
     assert "scheduling" not in seen
-    assert resource_set.decode_ranks(r) == [Rank(0, "n0", (0,)), Rank(2, "n2", (0,))]
+    assert resource_set.decode_nodes(r) == [
+        NodeResources(0, "n0", (0,)),
+        NodeResources(2, "n2", (0,)),
+    ]
     assert r["execution"]["nslots"] == 2
     assert (r["execution"]["starttime"], r["execution"]["expiration"]) == (5.0, 9.0)
     assert [vertex.path for vertex in jgf.decode(r["scheduling"])] == [
@@ -584,16 +588,19 @@ def test_an_r_that_names_what_is_not_here_is_refused(graph: Graph) -> None:
     flash = orjson.loads(orjson.dumps(r).replace(b"chassis0/ssd0", b"chassis7/ssd0"))
     for other, words in (
         (
-            resource_set.encode_ranks([Rank(9, "n9", (0,))]),
+            resource_set.encode_nodes([NodeResources(9, "n9", (0,))]),
             "rank 9, which the system does not have",
         ),
-        (resource_set.encode_ranks([Rank(1, "n0", (0,))]), "R names n0 as rank 1, which is n1"),
         (
-            resource_set.encode_ranks([Rank(1, "n1", (4,))]),
+            resource_set.encode_nodes([NodeResources(1, "n0", (0,))]),
+            "R names n0 as rank 1, which is n1",
+        ),
+        (
+            resource_set.encode_nodes([NodeResources(1, "n1", (4,))]),
             "cores or gpus of n1 that it does not have",
         ),
         (
-            resource_set.encode_ranks([Rank(1, "n1", (0,), (0,))]),
+            resource_set.encode_nodes([NodeResources(1, "n1", (0,), (0,))]),
             "cores or gpus of n1 that it does not",
         ),
         (flash, "R names /c/chassis7/ssd0, which the system does not have"),
@@ -603,7 +610,9 @@ def test_an_r_that_names_what_is_not_here_is_refused(graph: Graph) -> None:
 
 
 def test_a_system_without_a_graph_has_nodes_and_no_flash() -> None:
-    plain = Graph(resource_set.encode_ranks([Rank(0, "n0", (0, 1)), Rank(1, "n1", (0,))]))
+    plain = Graph(
+        resource_set.encode_nodes([NodeResources(0, "n0", (0, 1)), NodeResources(1, "n1", (0,))])
+    )
 
     held = matched(plain, want(slots=3))
     plain.take(held)

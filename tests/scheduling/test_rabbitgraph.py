@@ -11,7 +11,7 @@ from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
 from warren.dws.rabbits import rabbitmapping
 from warren.rfc import jgf, resource_set
-from warren.rfc.resource_set import Rank
+from warren.rfc.resource_set import NodeResources
 from warren.scheduling import rabbitgraph
 from warren.scheduling.topology import Chassis
 
@@ -23,8 +23,8 @@ CHASSIS = (
 
 def r(*ranks: tuple[int, str], **properties: list[int]) -> resource_set.ResourceSet:
     """Make R of nodes with two cores each."""
-    made = [Rank(rank, host, (0, 3)) for rank, host in ranks]
-    return resource_set.decode_all(resource_set.encode_ranks(made, properties=properties))
+    made = [NodeResources(rank, host, (0, 3)) for rank, host in ranks]
+    return resource_set.decode_all(resource_set.encode_nodes(made, properties=properties))
 
 
 def drawn(resources: resource_set.ResourceSet, **options: Any) -> Any:

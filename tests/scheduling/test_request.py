@@ -226,7 +226,7 @@ def ssds(r: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def test_nodes_get_ranks_in_the_order_of_their_chassis() -> None:
-    ranks = resource_set.decode_ranks(system((2, 4), (0, 4), (1, 4), cores=2))
+    ranks = resource_set.decode_nodes(system((2, 4), (0, 4), (1, 4), cores=2))
     assert [(each.rank, each.host, each.cores) for each in ranks] == [
         (0, "n0", (0, 1)),
         (1, "n1", (0, 1)),

@@ -31,10 +31,10 @@ def test_a_host_has_what_any_table_gives_it() -> None:
     configuration = resourceconfig.read(tomllib.loads(TABLES), "it")
     found = resource_set.decode_all(resourceconfig.resource_set_of(configuration, "it"))
 
-    assert [(each.rank, each.host) for each in found.ranks] == [
+    assert [(each.rank, each.host) for each in found.nodes] == [
         (0, "n1"), (1, "n2"), (2, "n3"), (3, "r1"), (4, "n4"),
     ]  # fmt: skip
-    assert [(each.cores, each.gpus) for each in found.ranks] == [
+    assert [(each.cores, each.gpus) for each in found.nodes] == [
         ((0, 1, 2, 3, 4), (0,)), *[((0, 1, 2, 3), (0,))] * 3, ((4,), ()),
     ]  # fmt: skip
     assert found.properties == {"batch": (0, 4), "fast": (0, 4)}

@@ -199,7 +199,7 @@ async def told(world: World, control: Control, first: int, second: int, ask: Ask
     bus.register("job-exec", RemoteLauncher(bus.handle(), bus.owner).methods())
     spec = orjson.dumps(jobspec.make(command=["app"], nodes=1))
     # The instance does not judge a signature: what runs the tasks does.
-    token = f"{signed_request.unsigned_part(spec, first, 'munge')}.MUNGE:AAAA:"
+    token = f"{signed_request.signed_part(spec, first, 'munge')}.MUNGE:AAAA:"
     submitted = await bus.handle(first).rpc("job-ingest.submit", {"J": token})
     job = submitted["id"]
     await world.until(

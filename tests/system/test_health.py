@@ -214,13 +214,13 @@ def test_flash_of_which_no_storage_tells_is_not_given_out() -> None:
     told: list[tuple[str, bool]] = []
 
     class Scheduler:
-        def set_ssds(
+        def set_rabbit(
             self,
             rabbit: str,
             *,
             up: bool,
             state: str = "",
-            capacity: int | None = None,
+            capacity_gib: int | None = None,
             labels: Iterable[str] | None = None,
         ) -> None:
             told.append((rabbit, up))

@@ -214,9 +214,9 @@ def scheduler_rows(
         grouping_fields = []  # the format lists all the queues, or properties, that there are
     ranks_by_state_of_row: dict[tuple[str, ...], dict[str, list[int]]] = {}
     for state in states:
-        nodes = _restrict(node_states.set_of(state), ranks)
-        properties = _by_rank(nodes.properties)
-        for ranks_of_node in [[each.rank] for each in nodes.ranks] or [[]]:
+        resources = _restrict(node_states.set_of(state), ranks)
+        properties = _by_rank(resources.properties)
+        for ranks_of_node in [[each.rank] for each in resources.nodes] or [[]]:
             values_by_field = _grouping_values(state, ranks_of_node, queues, properties)
             row_key = tuple(values_by_field[field] for field in grouping_fields)
             ranks_by_state = ranks_by_state_of_row.setdefault(row_key, {})
@@ -227,14 +227,14 @@ def scheduler_rows(
             nodes_of_row = resource_set.union(
                 nodes_of_row, _restrict(node_states.set_of(state), state_ranks)
             )
-        row_ranks = [each.rank for each in nodes_of_row.ranks]
+        row_ranks = [each.rank for each in nodes_of_row.nodes]
         yield {
             **_grouping_values(
                 next(iter(ranks_by_state)), row_ranks, queues, _by_rank(nodes_of_row.properties)
             ),
             **_counts(nodes_of_row),
             "ranks": idset.encode(row_ranks),
-            "nodelist": hostlist.encode(each.host for each in nodes_of_row.ranks),
+            "nodelist": hostlist.encode(each.host for each in nodes_of_row.nodes),
         }
 
 
@@ -263,11 +263,11 @@ def _by_rank(ranks_by_name: Mapping[str, Iterable[int]]) -> Mapping[int, list[st
     return names_by_rank
 
 
-def _counts(nodes: ResourceSet) -> dict[str, int]:
+def _counts(resources: ResourceSet) -> dict[str, int]:
     return {
-        "nnodes": len(nodes.ranks),
-        "ncores": sum(len(rank.cores) for rank in nodes.ranks),
-        "ngpus": sum(len(rank.gpus) for rank in nodes.ranks),
+        "nnodes": len(resources.nodes),
+        "ncores": sum(len(node.cores) for node in resources.nodes),
+        "ngpus": sum(len(node.gpus) for node in resources.nodes),
     }
 
 
@@ -318,10 +318,10 @@ def _in_states(
     return nodes
 
 
-def _restrict(nodes: ResourceSet, ranks: Collection[int]) -> ResourceSet:
+def _restrict(resources: ResourceSet, ranks: Collection[int]) -> ResourceSet:
     ranks = frozenset(ranks)
-    excluded_ranks = (each.rank for each in nodes.ranks if each.rank not in ranks)
-    return resource_set.without_ranks(nodes, excluded_ranks)
+    excluded_ranks = (each.rank for each in resources.nodes if each.rank not in ranks)
+    return resource_set.without_ranks(resources, excluded_ranks)
 
 
 @resource.command("status")

@@ -121,11 +121,11 @@ class _BatchShell:
     def prepare(self, start: StartRequest) -> bytes | None:
         return None
 
-    def run_shell(self, start: StartRequest, request: bytes | None) -> int:
+    def run_shell(self, start: StartRequest, proven_payload: bytes | None) -> int:
         die_with_parent()
         if os.getppid() != self._parent:
             return 1
-        return run_shell(self._socket, builtin(self._tmp, self._cores), start, request)
+        return run_shell(self._socket, builtin(self._tmp, self._cores), start, proven_payload)
 
     def clean(self, start: StartRequest) -> int | None:
         return tmpdir.remove(self._tmp, start.id, start.rank)
@@ -133,7 +133,7 @@ class _BatchShell:
 
 def _start_shells(socket: Path, task: BatchTask, resources: ResourceSet) -> None:
     """Run the parent of a node's shells, until the instance has gone."""
-    shell = _BatchShell(socket, task.tmp, resources.ranks[task.rank].cores)
+    shell = _BatchShell(socket, task.tmp, resources.nodes[task.rank].cores)
     cluster = f"{socket}:{task.rank}"
     ShellParent(socket, shell, cluster, suffix=f"-{task.rank}", outlives_instance=False).run()
 
@@ -179,7 +179,7 @@ def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
     own_resources = replace(
         resource_set.remap(resources), scheduling=None, starttime=0.0, expiration=0.0
     )
-    hosts = [rank.host for rank in own_resources.ranks]
+    hosts = [node.host for node in own_resources.nodes]
 
     def launcher(bus: Bus, handle: Handle) -> Launcher:
         nodes = {}

@@ -68,7 +68,7 @@ class NodeShell:
             )
         sign = settings.sign
         credentials = munge.system_munge(sign.munge.socket_path)
-        request = imp.proven_payload(
+        proven_payload = imp.proven_payload(
             start.J, start.userid, credentials, now=time.time(), ttl=sign.max_ttl
         )
         user = imp.account(start.userid)
@@ -77,12 +77,12 @@ class NodeShell:
         self._give_directory(start, user.userid, user.group)
         self._nodes.enter(start.host)
         imp.become(user)
-        return request
+        return proven_payload
 
     def _give_directory(self, start: StartRequest, userid: int, group: int) -> None:
         tmpdir.make_for_user(self._rundir, start.id, start.rank, userid, group, self._limit)
 
-    def run_shell(self, start: StartRequest, request: bytes | None) -> int:
+    def run_shell(self, start: StartRequest, proven_payload: bytes | None) -> int:
         # Now, since a change of user would undo it.
         die_with_parent()
         if os.getppid() != self._parent:
@@ -93,7 +93,7 @@ class NodeShell:
         ]
         if self._nodes.in_user_namespaces:
             plugins.append(EmulatedNode())
-        return run_shell(self._state.socket, plugins, start, request)
+        return run_shell(self._state.socket, plugins, start, proven_payload)
 
     def clean(self, start: StartRequest) -> int | None:
         return tmpdir.remove(self._rundir, start.id, start.rank)
@@ -113,15 +113,17 @@ class _NodePaths(msgspec.Struct, frozen=True):
 
 
 def run_shell(
-    socket: Path, plugins: Sequence[ShellPlugin], start: StartRequest, request: bytes | None
+    socket: Path, plugins: Sequence[ShellPlugin], start: StartRequest, proven_payload: bytes | None
 ) -> int:
     """Run a shell to its end, for the instance at a socket; return its exit code."""
     # Not asyncio.run: what it puts away goes with the process, which ends now.
-    return asyncio.new_event_loop().run_until_complete(_run_shell(socket, plugins, start, request))
+    return asyncio.new_event_loop().run_until_complete(
+        _run_shell(socket, plugins, start, proven_payload)
+    )
 
 
 async def _run_shell(
-    socket: Path, plugins: Sequence[ShellPlugin], start: StartRequest, request: bytes | None
+    socket: Path, plugins: Sequence[ShellPlugin], start: StartRequest, proven_payload: bytes | None
 ) -> int:
     bus = Bus(os.geteuid())
     handle = ReconnectingHandle(lambda: connect(socket, bus), bus)
@@ -133,7 +135,7 @@ async def _run_shell(
         job=JobId(start.id),
         rank=start.rank,
         uri=f"local://{socket}",
-        request=request,
+        proven_payload=proven_payload,
     )
     loop = asyncio.get_running_loop()
     own_signals = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGHUP)

@@ -85,7 +85,7 @@ async def sweep(state: StateDir) -> None:
             lambda: list(filter(None, [lock_holder(state.shells_lock)])), seconds=_KILL_TIMEOUT
         )
     await _wait_ended(lambda: _processes_in_cgroups(state), seconds=0.0)
-    for cgroup in cgroups.job_cgroups(str(state.path)):
+    for cgroup in cgroups.base_cgroups(str(state.path)):
         cgroup.remove()
     nodes = _nodes(state)
     if nodes is not None:
@@ -151,7 +151,7 @@ def _shells(state: StateDir) -> list[int]:
 def _processes_in_cgroups(state: StateDir) -> list[int]:
     """Return the processes of jobs, also those that have become daemons."""
     return [
-        process for each in cgroups.job_cgroups(str(state.path)) for process in each.processes()
+        process for each in cgroups.base_cgroups(str(state.path)) for process in each.processes()
     ]
 
 

@@ -14,8 +14,8 @@ _MOST_BARRIERS: Final = 4096
 """How many barriers one guest may have."""
 _ENTRIES_PER_BARRIER: Final = 16
 """How many may have entered all of a guest's barriers together, for each of them."""
-_LARGEST_SIZE: Final = 2**16
-"""How many may meet in one of a guest's."""
+_MOST_PARTICIPANTS: Final = 2**16
+"""How many may meet in one of a guest's barriers."""
 _LONGEST_NAME: Final = 256
 """Characters of a guest's names."""
 
@@ -34,11 +34,11 @@ class Barriers:
         self._most_barriers = most_barriers
         self._barriers: dict[str, _Barrier] = {}
         self._barrier_counts: Counter[str] = Counter()
-        """How many of them each guest has, by the name's first word."""
+        """How many barriers each guest has, by user id, the first word of their names."""
         self._entry_counts: Counter[str] = Counter()
-        """How many have entered them, likewise."""
+        """How many have entered the barriers of each guest, likewise."""
         self._broken_prefixes: set[str] = set()
-        """How the names of barriers begin that will not be complete any more."""
+        """What the names of barriers begin with that will never be complete."""
 
     def methods(self) -> Methods:
         return {"enter": Method(self._enter, guest=True)}
@@ -75,9 +75,9 @@ class Barriers:
         return {}
 
     def _check_guest(self, name: str, size: int, who: str) -> None:
-        if size > _LARGEST_SIZE or len(who) > _LONGEST_NAME or len(name) > _LONGEST_NAME:
+        if size > _MOST_PARTICIPANTS or len(who) > _LONGEST_NAME or len(name) > _LONGEST_NAME:
             message = (
-                f"a barrier is for up to {_LARGEST_SIZE}, with names of up to {_LONGEST_NAME} "
+                f"a barrier is for up to {_MOST_PARTICIPANTS}, with names of up to {_LONGEST_NAME} "
                 "characters"
             )
             raise RpcError(errno.EINVAL, message)
@@ -95,7 +95,7 @@ class Barriers:
             raise RpcError(errno.ENOSPC, message)
 
     def abort(self, userid: int, prefix: str) -> None:
-        """A participant has gone: fail those that wait, and those that come later."""
+        """Fail those that wait, and those that come later: a participant has gone."""
         self._broken_prefixes.add(f"{userid} {prefix}")
         for name, barrier in self._barriers.items():
             if name.startswith(f"{userid} {prefix}"):

@@ -13,13 +13,13 @@ import msgspec
 from warren.base import log
 from warren.base.errors import UserMistake
 from warren.instance import users
-from warren.instance.jobtables import Exec, JobManager
+from warren.instance.jobtables import Exec, JobManagerTable
 from warren.instance.rabbittable import Rabbit
 from warren.instance.servicetables import (
     Access,
-    Content,
-    Ingest,
-    JobList,
+    ContentTable,
+    IngestTable,
+    JobListTable,
     KvsTable,
     Resource,
     Sched,
@@ -39,13 +39,13 @@ class Config(Table, frozen=True):
     """A whole configuration."""
 
     access: Access = Access()
-    content: Content = Content()
+    content: ContentTable = ContentTable()
     kvs: KvsTable = KvsTable()
     policy: Policy = Policy()
     queues: Mapping[str, Queue] = {}
-    ingest: Ingest = Ingest()
-    job_manager: JobManager = JobManager()
-    job_list: JobList = JobList()
+    ingest: IngestTable = IngestTable()
+    job_manager: JobManagerTable = JobManagerTable()
+    job_list: JobListTable = JobListTable()
     exec: Exec = Exec()
     resource: Resource = Resource()
     sched: Sched = Sched()

@@ -38,7 +38,9 @@ def split_change(old: Config, new: Config) -> tuple[Config, list[str]]:
     if _queues(old) == _queues(new):
         tables |= {"queues": new.queues, "policy": new.policy}
     # What is at its default stays the very default, which is left out where it is written.
-    current = replace(old, **{key: it for key, it in tables.items() if it != getattr(old, key)})
+    current = replace(
+        old, **{key: table for key, table in tables.items() if table != getattr(old, key)}
+    )
     return current, sorted(
         set(_differing_paths(config.to_builtins(current), config.to_builtins(new)))
     )

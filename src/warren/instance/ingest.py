@@ -19,7 +19,7 @@ from warren.instance.config import Config
 from warren.instance.jobids import JobIdAllocator
 from warren.instance.jobs.manager import JobManager
 from warren.instance.kvs import Kvs, put
-from warren.instance.kvs.quota import PER_JOB
+from warren.instance.kvs.quota import BYTES_PER_JOB
 from warren.instance.queues import Queues
 from warren.rfc import canonical, signed_request
 from warren.rfc import jobspec as jobspecs
@@ -128,7 +128,7 @@ class Ingest:
             "version": 1,
         }
         if not cred.is_owner:
-            quota_bytes = len(submission.token) + quota_size(text) + PER_JOB
+            quota_bytes = len(submission.token) + quota_size(text) + BYTES_PER_JOB
             self._kvs.quota.charge(keys.guest_namespace(job), cred.userid, quota_bytes)
         operations = [
             *checkpoint,

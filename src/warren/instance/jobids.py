@@ -36,24 +36,24 @@ class JobIdAllocator:
         self._durable_until = 0
 
     def next(self) -> tuple[JobId, list[Operation]]:
-        """Return the next number, and what must be committed before it is told."""
-        now = int(self._clock.now() * 1000)
+        """Return the next id, and what must be committed before it is told."""
+        now_ms = int(self._clock.now() * 1000)
         if self._generator is None:
-            latest = max(self._max_jobid(), self._checkpointed_jobid())
-            self._generator = fluid.Generator(now, latest=latest)
-        job = self._generator.next(now)
+            latest_id = max(self._max_jobid(), self._checkpointed_jobid())
+            self._generator = fluid.Generator(now_ms, latest_id)
+        job = self._generator.next(now_ms)
         if job <= self._durable_until:
             return job, []
         return job, [put(_KEY, msgspec.json.encode(_Checkpoint(_reserved_until(job))))]
 
     def set_durable(self, job: JobId) -> None:
-        """Take note that what came with a number is durable."""
+        """Note that what came with an id is durable."""
         if job > self._durable_until:
             self._durable_until = _reserved_until(job)
 
     @property
     def timestamp(self) -> int:
-        """The part of the next number that is time: a generator elsewhere may start from it."""
+        """The timestamp of a new id, given to no job: a generator elsewhere may start from it."""
         return self.next()[0] >> 24
 
     def _checkpointed_jobid(self) -> int:

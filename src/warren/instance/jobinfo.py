@@ -52,9 +52,11 @@ class JobInfo:
     A client that wants no more of a watch closes its stream: nothing else cancels it.
     """
 
-    def __init__(self, kvs: Kvs, manager: JobManager, *, largest: int = LARGEST_ANSWER) -> None:
-        """A lookup gives no more than `largest` bytes, and a watch no longer line."""
-        self._largest = largest
+    def __init__(
+        self, kvs: Kvs, manager: JobManager, *, largest_answer: int = LARGEST_ANSWER
+    ) -> None:
+        """A lookup gives no more than `largest_answer` bytes, and a watch no longer line."""
+        self._largest_answer = largest_answer
         self._kvs = kvs
         self._manager = manager
 
@@ -81,9 +83,10 @@ class JobInfo:
         size = 0
         for key in dict.fromkeys(requested_keys):
             size += len(self._stored_value(job, key) or b"")
-            if size > self._largest:
+            if size > self._largest_answer:
                 message = (
-                    f"with {key} there are over {self._largest} bytes: ask for less, or watch a log"
+                    f"with {key} there are over {self._largest_answer} bytes: ask for less, or "
+                    "watch a log"
                 )
                 raise RpcError(errno.EFBIG, message)
             value = self._value(job, key)
@@ -181,7 +184,7 @@ class JobInfo:
         """
         stored = self._stored_value(job, path)
         if stored is not None:
-            return stored.rfind(b"\n", max(0, len(stored) - self._largest)) + 1
+            return stored.rfind(b"\n", max(0, len(stored) - self._largest_answer)) + 1
         try:
             return len(self._value(job, path))
         except RpcError as error:
@@ -198,9 +201,9 @@ class JobInfo:
         def part_end(log: bytes | bytearray, offset: int) -> int:
             end = log.rfind(b"\n", offset, offset + _CHUNK) + 1
             if not end:
-                end = log.find(b"\n", offset + _CHUNK, offset + self._largest) + 1
-            if not end and len(log) - offset > self._largest:
-                message = f"{path}: a line of over {self._largest} bytes is none of a log"
+                end = log.find(b"\n", offset + _CHUNK, offset + self._largest_answer) + 1
+            if not end and len(log) - offset > self._largest_answer:
+                message = f"{path}: a line of over {self._largest_answer} bytes is none of a log"
                 raise RpcError(errno.EFBIG, message)
             return max(offset, end)
 
@@ -283,19 +286,19 @@ def _flags(request: Request, allowed: int, default: int = 0) -> int:
 
 # Updates
 
-Context = Mapping[str, Any]
+_Object = Mapping[str, Any]
 
 
-def _update_execution(r: Context, update: Context) -> Context:
+def _update_execution(r: _Object, update: _Object) -> _Object:
     """Apply the context of a `resource-update` event to R."""
     return {**r, "execution": {**r["execution"], **update}}
 
 
-_UPDATES: Final[Mapping[str, tuple[str, Callable[[Context, Context], Context]]]] = {
+_UPDATES: Final[Mapping[str, tuple[str, Callable[[_Object, _Object], _Object]]]] = {
     "jobspec": ("jobspec-update", jobspecs.update),
     "R": ("resource-update", _update_execution),
 }
-"""What changes a key, and how."""
+"""The event that updates a key, and what applies the event's context to the value."""
 
 
 def _updated_key(request: Request) -> str:
@@ -319,11 +322,11 @@ def _end_detector(path: str) -> _IsEnd | None:
         return lambda event: event.name == _LAST_EVENTS[path]
     if path == "guest.input":
         return lambda event: event.name == "data" and event.context.get("eof") is True
-    return _LastClosing() if path == "guest.output" else None
+    return _AllStreamsClosed() if path == "guest.output" else None
 
 
-class _LastClosing:
-    """Sees the last stream close."""
+class _AllStreamsClosed:
+    """Tells of each event whether all streams that were opened are closed by it."""
 
     def __init__(self) -> None:
         self._opened = self._closed = 0

@@ -19,7 +19,7 @@ import msgspec
 
 from warren.instance.jobs.jobtap import Jobtap
 from warren.instance.jobs.manager import JobManager
-from warren.instance.servicetables import JobList as JobListTable
+from warren.instance.servicetables import JobListTable
 from warren.lifecycle import attributes
 from warren.lifecycle.attributes import CachedJob, ListedJob
 from warren.lifecycle.job import Job
@@ -64,16 +64,19 @@ class _Query(msgspec.Struct, frozen=True, kw_only=True):
     selection: Selection
 
 
-class _Turns:
-    """Whose turn it is of one guest's listings: what each has found so far is in memory."""
+class _Listings:
+    """One guest's listings under way. One at a time collects jobs, which are in memory."""
 
     def __init__(self) -> None:
         self.collecting_lock = asyncio.Lock()
         self._streams = 0
 
     @contextmanager
-    def streaming(self) -> Iterator[None]:
-        """Have one more stream under way. Raises RpcError(EAGAIN) if that is too many."""
+    def count_stream(self) -> Iterator[None]:
+        """Count one more stream under way for the length of a block.
+
+        Raises RpcError(EAGAIN) if that is too many.
+        """
         if self._streams >= _MAX_STREAMS:
             message = (
                 f"you have {_MAX_STREAMS} streams of jobs under way: read or close some, try again"
@@ -106,13 +109,13 @@ class JobList:
         `most_bytes` that is no stream.
         """
         self._most_bytes = most_bytes
-        self._most_comparisons = max_comparisons
+        self._max_comparisons = max_comparisons
         self._manager = manager
-        self._counts_by_queue = count_by_queue
+        self._count_by_queue = count_by_queue
         self._private = private
         self._purged = 0
-        self._state_events: dict[JobId, list[asyncio.Event]] = {}
-        self._turns_of_guests: dict[int, _Turns] = {}
+        self._state_waiters: dict[JobId, list[asyncio.Event]] = {}
+        self._listings_by_guest: dict[int, _Listings] = {}
         manager.load(self)
 
     def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
@@ -134,7 +137,7 @@ class JobList:
         }
 
     def _on_state(self, job: Job) -> None:
-        for changed in self._state_events.get(job.id, ()):
+        for changed in self._state_waiters.get(job.id, ()):
             changed.set()
 
     def _on_removed(self, job: Job) -> None:
@@ -143,10 +146,10 @@ class JobList:
     # Lists
 
     async def _list(self, request: Request) -> Payload:
-        query = _query(request, self._most_comparisons)
+        query = _query(request, self._max_comparisons)
         descriptions, size = [], 0
         async with (
-            self._turns(request.cred).collecting_lock,
+            self._listings(request.cred).collecting_lock,
             aclosing(self._selected_jobs(query, request.cred)) as jobs,  # type: ignore[type-var]
         ):
             async for each in jobs:
@@ -161,15 +164,15 @@ class JobList:
         return {"jobs": descriptions}
 
     async def _stream(self, request: Request) -> AsyncIterator[Payload]:
-        query = _query(request, self._most_comparisons)
-        turns = self._turns(request.cred)
+        query = _query(request, self._max_comparisons)
+        listings = self._listings(request.cred)
         head: dict[str, Any] = {"version": 1}
         selected = self._selected_jobs(query, request.cred)
-        with turns.streaming():
+        with listings.count_stream():
             async with aclosing(selected) as jobs:  # type: ignore[type-var]
                 while True:
                     # Not while it is sent: a reader may be slow. Nor is the batch kept then.
-                    async with turns.collecting_lock:
+                    async with listings.collecting_lock:
                         batches = [await _batch(jobs)]
                     if not (batches[0] or head):
                         return
@@ -221,10 +224,10 @@ class JobList:
             if each.ended_at > since and self._manager.find(each.id) is not None:
                 yield each
 
-    def _turns(self, cred: Cred) -> "_Turns":
+    def _listings(self, cred: Cred) -> "_Listings":
         if cred.is_owner:
-            return _Turns()
-        return self._turns_of_guests.setdefault(cred.userid, _Turns())
+            return _Listings()
+        return self._listings_by_guest.setdefault(cred.userid, _Listings())
 
     # One job
 
@@ -257,7 +260,7 @@ class JobList:
 
     async def _wait_state(self, job: JobId, bit: int) -> None:
         changed = asyncio.Event()
-        self._state_events.setdefault(job, []).append(changed)
+        self._state_waiters.setdefault(job, []).append(changed)
         try:
             while (found := self._manager.find(job)) is not None:
                 if _is_active(found) and not any(state.bit == bit for state in found.job.times):
@@ -266,9 +269,9 @@ class JobList:
                 else:
                     return
         finally:
-            self._state_events[job].remove(changed)
-            if not self._state_events[job]:
-                del self._state_events[job]
+            self._state_waiters[job].remove(changed)
+            if not self._state_waiters[job]:
+                del self._state_waiters[job]
 
     def _visible(self, listed: ListedJob, cred: Cred) -> bool:
         return not self._private or cred.is_owner or listed.job.userid == cred.userid
@@ -288,7 +291,7 @@ class JobList:
             "inactive_purged": self._purged,
             "queues": [],
         }
-        if self._counts_by_queue:
+        if self._count_by_queue:
             names = sorted(
                 {queue for queue, _ in (*active_counts, *inactive_counts) if queue is not None}
             )

@@ -13,10 +13,10 @@ from warren.lifecycle.tables import (
     check_kill_timeout,
 )
 
-_LEAST_TMPDIR: Final = 2**20
+_LEAST_TMPDIR_BYTES: Final = 2**20
 
 
-class Perilog(Table, frozen=True):
+class PerilogTable(Table, frozen=True):
     """Tables `job-manager.prolog` and `job-manager.epilog`: a command around each job."""
 
     command: tuple[str, ...] = ()
@@ -46,9 +46,11 @@ class Housekeeping(Table, frozen=True):
             raise ValueError("command is not offered: make it an epilog's command, with per-rank")
 
 
-class JobManager(Table, frozen=True):
-    prolog: Perilog = Perilog()
-    epilog: Perilog = Perilog()
+class JobManagerTable(Table, frozen=True):
+    """Table `job-manager`."""
+
+    prolog: PerilogTable = PerilogTable()
+    epilog: PerilogTable = PerilogTable()
     housekeeping: Housekeeping = Housekeeping()
     inactive_age_limit: Duration | None = None
     """FSD or seconds after which inactive jobs are purged; None keeps them."""
@@ -85,8 +87,8 @@ class Exec(Table, frozen=True):
         check_durations(self, "kill_timeout")
         check_kill_timeout(self.kill_timeout)
         check_absolute("rundir", self.rundir)
-        if 0 < self.tmpdir_limit < _LEAST_TMPDIR:
+        if 0 < self.tmpdir_limit < _LEAST_TMPDIR_BYTES:
             raise ValueError(
-                f"tmpdir-limit is {self.tmpdir_limit}: it is at least {_LEAST_TMPDIR} bytes, or 0 "
-                "for no limit"
+                f"tmpdir-limit is {self.tmpdir_limit}: it is at least {_LEAST_TMPDIR_BYTES} bytes, "
+                "or 0 for no limit"
             )

@@ -39,9 +39,9 @@ class Scheduler(Protocol):
         ...
 
     def hello(self, job: JobId, r: Message, freed: Collection[int]) -> str | None:
-        """Announce, after a restart, what a job still has: R as it was written, but for the
-        ranks in `freed`, of which it has the flash alone.
+        """Announce, after a restart, what a job still has.
 
+        That is `r`, R as it was written; of the ranks in `freed` the job has the flash alone.
         Return why it cannot have that any more, if so: the job has nothing then.
         """
         ...

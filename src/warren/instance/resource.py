@@ -53,7 +53,7 @@ def configured_graph(r: Mapping[str, Any], config: Config) -> Graph:
 
     Raises UserMistake where nodes are named that are none of the system.
     """
-    hosts = {each.rank: each.host for each in resource_set.decode_ranks(r)}
+    hosts = {each.rank: each.host for each in resource_set.decode_nodes(r)}
     hostlist_by_property = config.resource.properties
     properties = queues.hosts_by_property(
         config.queues, hostlist_by_property, frozenset(hosts.values())

@@ -48,7 +48,7 @@ _DEFAULTS: Final = Sched()
 
 
 class QueueUser(NamedTuple):
-    """Whose jobs they are, and in which queue."""
+    """A queue, and a user who has jobs in it."""
 
     queue: str
     userid: int
@@ -77,11 +77,12 @@ class JobScheduler:
         """The positions of the jobs that wait, in order, by queue and user. None is empty."""
         self._allocated: dict[JobId, RunningJob] = {}
         self._running: list[RunningJob] = []
-        """The same by end."""
+        """The jobs that have resources, by when they end."""
         self._external = ExternalAllocations()
         self._reasons: dict[JobId, tuple[str, float]] = {}
+        """Why the first jobs wait and until when, as they were told last."""
         self._graph_read_at = 0.0
-        """When the graph was taken to be what there is."""
+        """When scheduling began, with the graph as it was read then."""
         self._rabbits_changed_at: float | None = None
         """When the last news of a rabbit came."""
         self._changed = asyncio.Event()
@@ -154,9 +155,9 @@ class JobScheduler:
             self._remove_running(running)
             self._graph.give_back(running.allocation)
             # In the same step: what the job leaves on rabbits is not free in between.
-            self._take_external(self._external.set_allocated(job, allocated=False))
+            self._set_external_gib(self._external.set_allocated(job, allocated=False))
         else:
-            ranks = {rank.rank for rank in resource_set.decode_ranks(r)}
+            ranks = {node.rank for node in resource_set.decode_nodes(r)}
             kept, freed = _split(running.allocation, ranks)
             self._remove_running(running)
             self._add_running(running._replace(allocation=kept))
@@ -171,7 +172,7 @@ class JobScheduler:
         conflict = self._graph.conflict(kept)
         if conflict is None:
             self._graph.take(kept)
-            self._take_external(self._external.set_allocated(job, allocated=True))
+            self._set_external_gib(self._external.set_allocated(job, allocated=True))
             self._add_running(RunningJob(r["execution"].get("expiration") or inf, job, kept))
         return conflict
 
@@ -184,39 +185,43 @@ class JobScheduler:
 
     # What may be given out
 
-    def set_ssds(
+    def set_rabbit(
         self,
         rabbit: str,
         *,
         up: bool,
         state: str = "",
-        capacity: int | None = None,
+        capacity_gib: int | None = None,
         labels: Iterable[str] | None = None,
     ) -> None:
         """Set whether a rabbit's flash may be given to jobs; and its state, where it may not.
 
-        `capacity` is how many GiB it says that it has, and `labels` are what it carries, where
+        `capacity_gib` is how much it says that it has, and `labels` are what it carries, where
         that is known.
         """
-        self._graph.set_rabbit(rabbit, up=up, state=state, capacity_gib=capacity, labels=labels)
+        self._graph.set_rabbit(rabbit, up=up, state=state, capacity_gib=capacity_gib, labels=labels)
         self._rabbits_changed_at = self._clock.now()
         self._changed.set()
 
     def set_external(
-        self, name: str, sizes: Mapping[str, int] | None, job: JobId | None = None
+        self, name: str, bytes_by_rabbit: Mapping[str, int] | None, job: JobId | None = None
     ) -> None:
-        """Set what storage there is of a name, in bytes by rabbit; None if there is none any more.
+        """Set what storage there is of a name; None if there is none any more.
 
         While `job` has its resources, its R counts for the storage; from when it gives them
         back, and for storage of no job, the storage counts for itself.
         """
-        storage = None if sizes is None else ExternalStorage(bytes_by_rabbit=sizes, job=job)
-        self._take_external(self._external.set(name, storage, allocated=job in self._allocated))
+        storage = (
+            None
+            if bytes_by_rabbit is None
+            else ExternalStorage(bytes_by_rabbit=bytes_by_rabbit, job=job)
+        )
+        self._set_external_gib(self._external.set(name, storage, allocated=job in self._allocated))
 
-    def _take_external(self, taken: Mapping[str, int]) -> None:
-        for rabbit, gib in taken.items():
+    def _set_external_gib(self, gib_by_rabbit: Mapping[str, int]) -> None:
+        for rabbit, gib in gib_by_rabbit.items():
             self._graph.set_external(rabbit, gib)
-        if taken:
+        if gib_by_rabbit:
             self._changed.set()
 
     def set_tagged(self, source: str, hosts: Iterable[str]) -> None:
@@ -269,8 +274,8 @@ class JobScheduler:
                     if len(given) == _ALLOCATIONS_PER_COMMIT:
                         self._changed.set()
                         break
-                case Blocked(waiting, reason, at):
-                    self._explain(waiting.job, reason, at)
+                case Blocked(waiting, reason, t_estimate):
+                    self._explain(waiting.job, reason, t_estimate)
         for job, _ in given:
             self._dequeue(job)
             self._reasons.pop(job, None)
@@ -310,12 +315,13 @@ class JobScheduler:
         del self._allocated[running.job]
         del self._running[bisect_left(self._running, running)]
 
-    def _explain(self, job: JobId, reason: str, at: float) -> None:
+    def _explain(self, job: JobId, reason: str, t_estimate: float) -> None:
         # To the second: a job past its limit ends a little later in each cycle.
-        at = ceil(at) if at < inf else inf
-        if self._reasons.get(job) != (reason, at):
-            self._reasons[job] = (reason, at)
-            sched = {"reason_pending": reason, "t_estimate": at if at < inf else None}
+        t_estimate = ceil(t_estimate) if t_estimate < inf else inf
+        if self._reasons.get(job) != (reason, t_estimate):
+            self._reasons[job] = (reason, t_estimate)
+            told_estimate = t_estimate if t_estimate < inf else None
+            sched = {"reason_pending": reason, "t_estimate": told_estimate}
             self._reply({"id": job, "type": ANNOTATE, "annotations": {"sched": sched}})
 
     # Services
@@ -324,7 +330,7 @@ class JobScheduler:
         """Return the service `sched`."""
         return {
             "resource-status": Method(self._status, guest=True),
-            "expiration": Method(self._expire),
+            "expiration": Method(self._set_expiration),
             "prioritize": Method(self._prioritize),
             "waits": Method(self._waits, guest=True),
             "why": Method(self._why, guest=True),
@@ -337,7 +343,7 @@ class JobScheduler:
     async def _status(self, request: Request) -> Payload:
         return self._graph.status()
 
-    async def _expire(self, request: Request) -> Payload:
+    async def _set_expiration(self, request: Request) -> Payload:
         job, expiration = request.payload.get("id"), request.payload.get("expiration")
         if type(job) is not int or not isinstance(expiration, int | float) or expiration < 0:
             raise RpcError(errno.EPROTO, "sched.expiration takes id and expiration")
@@ -380,8 +386,8 @@ class JobScheduler:
             raise RpcError(errno.ENOENT, "the job does not wait for resources")
         else:
             user, waiting = self._waiting[JobId(number)]
-        more = (user, waiting) if spec is not None else None
-        ((_, reason),) = self._reasons_of([waiting], more)
+        hypothetical = (user, waiting) if spec is not None else None
+        ((_, reason),) = self._reasons_of([waiting], hypothetical)
         users = self._queues.get(user.queue, {})
         told: dict[str, Any] = {
             "kind": reason.kind.value,
@@ -402,17 +408,17 @@ class JobScheduler:
         return told
 
     def _reasons_of(
-        self, asked: Sequence[PendingJob], more: tuple[QueueUser, PendingJob] | None = None
+        self, asked: Sequence[PendingJob], hypothetical: tuple[QueueUser, PendingJob] | None = None
     ) -> Iterator[tuple[JobId, Reason]]:
-        """Yield why jobs wait, with one `more` that there might be in the queues."""
+        """Yield why jobs wait, as if one that is `hypothetical` were in the queues, too."""
         # Of copies: while one client is answered, others come and leave.
         jobs = {
             QueueUser(queue, userid): self._in_order([*positions])
             for queue, users in self._queues.items()
             for userid, positions in users.items()
         }
-        if more is not None:
-            user, waiting = more
+        if hypothetical is not None:
+            user, waiting = hypothetical
             others = jobs.get(user, iter(()))
             jobs[user] = merge(others, [waiting], key=lambda each: each.position)
         queues: dict[str, list[Iterator[PendingJob]]] = {}

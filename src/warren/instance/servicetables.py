@@ -59,14 +59,14 @@ class Sched(Table, frozen=True):
     """Which nodes jobs get, of those that would do."""
 
 
-class Ingest(Table, frozen=True):
+class IngestTable(Table, frozen=True):
     """Table `ingest`."""
 
     max_payload: Annotated[int, msgspec.Meta(ge=1024)] = 4 * 2**20
     """Bytes of the longest signed request that is read."""
 
 
-class JobList(Table, frozen=True):
+class JobListTable(Table, frozen=True):
     """Table `job-list`."""
 
     private: bool = False
@@ -97,7 +97,7 @@ class KvsTable(Table, frozen=True):
     """Bytes that the records of all jobs of a user may have, those that are over included."""
 
 
-class Content(Table, frozen=True):
+class ContentTable(Table, frozen=True):
     """Table `content`."""
 
     hash: Algorithm = "sha1"

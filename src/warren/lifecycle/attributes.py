@@ -112,7 +112,7 @@ def ranks(listed: ListedJob) -> frozenset[int]:
     """Return the ranks that a job has or had."""
     if listed.r is None:
         return frozenset()
-    return frozenset(rank.rank for rank in resource_set.decode_ranks(listed.r))
+    return frozenset(node.rank for node in resource_set.decode_nodes(listed.r))
 
 
 def name(listed: ListedJob) -> str:
@@ -144,7 +144,7 @@ def _system(listed: ListedJob, key: str) -> Any:
 
 def _ncores(listed: ListedJob) -> int | None:
     if listed.r is not None:
-        return sum(len(rank.cores) for rank in resource_set.decode_ranks(listed.r))
+        return sum(len(node.cores) for node in resource_set.decode_nodes(listed.r))
     counts = jobspecs.resource_counts(listed.jobspec)
     # The cores of whole nodes are not known before they are allocated.
     return None if counts.exclusive else counts.slots * counts.cores_per_slot
@@ -230,7 +230,7 @@ ATTRIBUTES: Final[Mapping[str, Callable[[ListedJob], Any]]] = {
     "ncores": _ncores,
     "nnodes": _nnodes,
     "ranks": lambda listed: (
-        None if listed.r is None else resource_set.ranks_text(resource_set.decode_ranks(listed.r))
+        None if listed.r is None else resource_set.ranks_text(resource_set.decode_nodes(listed.r))
     ),
     "nodelist": lambda listed: (
         None if listed.r is None else ",".join(listed.r["execution"]["nodelist"])

@@ -33,7 +33,7 @@ class Node(msgspec.Struct, frozen=True):
 Matcher = Callable[[Node], bool]
 
 
-def implied_properties(properties: Iterable[str]) -> frozenset[str]:
+def with_implied_properties(properties: Iterable[str]) -> frozenset[str]:
     """Return a node's properties with those that they bring along: `fast@gpu` brings `fast`."""
     found = set(properties)
     return frozenset(found | {name.partition("@")[0] for name in found if "@" in name})

@@ -20,7 +20,7 @@ _KEYS: Final = ("min", "max", "operator", "operand")
 
 
 class CountList(msgspec.Struct, frozen=True):
-    """Any of these numbers, ascending, and no other."""
+    """The counts that are acceptable, in ascending order."""
 
     numbers: tuple[int, ...]
 

@@ -31,13 +31,14 @@ class ValueKind(Enum):
 
 
 class Scheme(msgspec.Struct, frozen=True):
-    """A scheme of the RFC, and the description under which the job's eventlog has it.
+    """A scheme of the RFC, and how the job's eventlog describes a dependency of it.
 
-    The description is None for those that the RFC reserves and no plugin serves.
+    `description_format` takes the value; it is None for schemes that the RFC reserves and no plugin
+    serves.
     """
 
     value_kind: ValueKind
-    description: str | None
+    description_format: str | None
 
 
 SCHEMES: Final[Mapping[str, Scheme]] = {
@@ -52,7 +53,7 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
     "string": Scheme(ValueKind.NAME, None),
     "fluid": Scheme(ValueKind.NAME, None),
 }
-_OPENMP: Final[Mapping[str, tuple[str, ...]]] = {
+_OPENMP_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "type": ("in", "out", "inout"),
     "scope": ("user", "global"),
 }
@@ -155,11 +156,11 @@ def description(dependency: Dependency) -> str:
     Raises BadFormat for a scheme that is not served.
     """
     scheme = SCHEMES.get(dependency.scheme)
-    if scheme is None or scheme.description is None:
+    if scheme is None or scheme.description_format is None:
         raise BadFormat(f'dependency scheme "{dependency.scheme}" not supported')
     if scheme.value_kind is ValueKind.TIME:
-        return scheme.description.format(f"{float(dependency.value):.3f}")
-    return scheme.description.format(dependency.value)
+        return scheme.description_format.format(f"{float(dependency.value):.3f}")
+    return scheme.description_format.format(dependency.value)
 
 
 def _problem(dependency: Dependency) -> tuple[str, str] | None:
@@ -185,11 +186,11 @@ def _problem(dependency: Dependency) -> tuple[str, str] | None:
 
 
 def _openmp_problem(dependency: Dependency) -> tuple[str, str] | None:
-    for key, choice in _OPENMP.items():
+    for key, choice in _OPENMP_OPTIONS.items():
         if dependency.options.get(key) not in choice:
             return key, f"{dependency.scheme} takes a {key} of {', '.join(choice)}"
     for key in dependency.options:
-        if key not in _OPENMP:
+        if key not in _OPENMP_OPTIONS:
             return key, f"{dependency.scheme} has no {key}"
     return None
 

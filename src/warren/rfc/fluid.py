@@ -1,6 +1,6 @@
 """Job ids: FLUIDs and their spellings (RFC 19).
 
-An id is 64 bits: 40 of milliseconds, 14 of generator id, 10 of sequence, so that
+An id is 64 bits: 40 of timestamp (milliseconds), 14 of generator id, 10 of sequence, so that
 ids of one generator sort by time. The list behind ids in words is mnemonicode's, and
 comes with its package where they are wanted.
 """
@@ -233,17 +233,18 @@ class Generator:
     millisecond, whatever the clock says now.
     """
 
-    def __init__(self, now_ms: int, latest: int = 0, generator: int = 0) -> None:
-        self._offset = (latest >> 24) + 1 - now_ms
-        self._generator = generator
-        self._latest = (latest >> 24, _SEQUENCES - 1)
+    def __init__(self, now_ms: int, latest_id: int = 0, generator_id: int = 0) -> None:
+        self._offset_ms = (latest_id >> 24) + 1 - now_ms
+        self._generator_id = generator_id
+        self._latest = (latest_id >> 24, _SEQUENCES - 1)
+        """The timestamp and the sequence number of the last id."""
 
     def next(self, now_ms: int) -> JobId:
         """Make an id. When a millisecond is used up, or time steps back, borrow the next one."""
-        stamp, sequence = now_ms + self._offset, 0
-        if stamp <= self._latest[0]:
-            stamp, sequence = self._latest[0], self._latest[1] + 1
+        timestamp, sequence = now_ms + self._offset_ms, 0
+        if timestamp <= self._latest[0]:
+            timestamp, sequence = self._latest[0], self._latest[1] + 1
         if sequence == _SEQUENCES:
-            stamp, sequence = stamp + 1, 0
-        self._latest = (stamp, sequence)
-        return JobId(stamp << 24 | self._generator << 10 | sequence)
+            timestamp, sequence = timestamp + 1, 0
+        self._latest = (timestamp, sequence)
+        return JobId(timestamp << 24 | self._generator_id << 10 | sequence)

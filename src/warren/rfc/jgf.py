@@ -147,13 +147,13 @@ def leaves_text(
 
 
 def join_texts(texts: Iterable[GraphText]) -> GraphText:
-    """Put vertices together."""
+    """Put the texts of vertices together."""
     nodes, edges = zip(*texts, strict=True)
     return GraphText(b",".join(nodes), b",".join(filter(None, edges)))
 
 
 def encode_texts(texts: Iterable[GraphText]) -> bytes:
-    """Write the graph of what was written before."""
+    """Write the graph of vertices that are texts already."""
     nodes, edges = join_texts(texts)
     return b'{"graph":{"directed":false,"nodes":[%b],"edges":[%b]}}' % (nodes, edges)
 
@@ -181,7 +181,7 @@ def edges(scheduling: Mapping[str, Any]) -> Iterator[Edge]:
 
 
 def _edges(scheduling: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Return the same without making anything of each: of large graphs there are very many."""
+    """Return the fields of each edge. No Edge is made of them: large graphs have very many."""
     ids: set[str] = set()
     for index, node in enumerate(_nodes(scheduling)):
         vertex_id = node.get("id") if isinstance(node, Mapping) else None
@@ -251,7 +251,7 @@ def _problem(vertex: Vertex) -> tuple[str, str] | None:
     if not isinstance(vertex.type, str):
         return "type", f"is {vertex.type!r}, not a text"
     for key, value in vertex.metadata.items():
-        kind_and_text = _KINDS.get(key)
+        kind_and_text = _METADATA_KINDS.get(key)
         if kind_and_text is None:
             continue
         kind, kind_text = kind_and_text
@@ -269,7 +269,7 @@ def _problem(vertex: Vertex) -> tuple[str, str] | None:
     return None
 
 
-_KINDS: Final[Mapping[str, tuple[type, str]]] = {
+_METADATA_KINDS: Final[Mapping[str, tuple[type, str]]] = {
     "basename": (str, "a text"),
     "name": (str, "a text"),
     "unit": (str, "a text"),
@@ -280,6 +280,7 @@ _KINDS: Final[Mapping[str, tuple[type, str]]] = {
     "exclusive": (bool, "true or false"),
     "properties": (dict, "an object"),
 }
+"""The type that each key of the metadata has, and what errors call it."""
 
 
 def _nodes(scheduling: Mapping[str, Any]) -> list[Any]:

@@ -1,6 +1,6 @@
 """What a job or a system has: resource sets, version 1 (RFC 20).
 
-`encode_ranks` and `decode_ranks` know the nodes, which is what most need of R; `encode_all`
+`encode_nodes` and `decode_nodes` know the nodes, which is what most need of R; `encode_all`
 and `decode_all` know all of it. Ranks ascend, and hosts are in the order of their ranks. Times
 are seconds since the epoch, 0 for unset. Set operations give new values; what the scheduler has
 said about a set in `scheduling` holds for no other set, and is left out of their results.
@@ -19,11 +19,11 @@ from warren.rfc import hostlist, idset
 from warren.rfc.errors import BadFormat
 
 _ILLEGAL_PATTERN: Final = re.compile(r"[!&'\"^`|()]")
-_KINDS: Final[Mapping[type, str]] = {list: "an array", dict: "an object", str: "an idset"}
+_KIND_NAMES: Final[Mapping[type, str]] = {list: "an array", dict: "an object", str: "an idset"}
 _SCHEME_PATTERN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
-class Rank(msgspec.Struct, frozen=True):
+class NodeResources(msgspec.Struct, frozen=True):
     """One node: its rank, its host name, and its cores and gpus as ids."""
 
     rank: int
@@ -33,9 +33,9 @@ class Rank(msgspec.Struct, frozen=True):
 
 
 class ResourceSet(msgspec.Struct, frozen=True, kw_only=True):
-    """All that R says. Make it by `decode_all` or `from_ranks`; ranks are unique and ascend."""
+    """All that R says. Make it by `decode_all` or `from_nodes`; ranks are unique and ascend."""
 
-    ranks: tuple[Rank, ...]
+    nodes: tuple[NodeResources, ...]
     properties: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     """The ranks that have each property. `+` begins one of this instance alone."""
     slots: int | None = None
@@ -48,8 +48,8 @@ class ResourceSet(msgspec.Struct, frozen=True, kw_only=True):
 # The nodes
 
 
-def encode_ranks(
-    ranks: Iterable[Rank],
+def encode_nodes(
+    nodes: Iterable[NodeResources],
     *,
     slots: int | None = None,
     properties: Mapping[str, Iterable[int]] | None = None,
@@ -58,10 +58,10 @@ def encode_ranks(
     scheduling: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write R. Times are seconds since the epoch, 0 for unset."""
-    ordered = sorted(ranks, key=lambda rank: rank.rank)
+    ordered = sorted(nodes, key=lambda node: node.rank)
     ids_by_resources: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
-    for rank in ordered:
-        ids_by_resources.setdefault((rank.cores, rank.gpus), []).append(rank.rank)
+    for node in ordered:
+        ids_by_resources.setdefault((node.cores, node.gpus), []).append(node.rank)
     execution: dict[str, Any] = {
         "R_lite": [
             {"rank": idset.encode(ids), "children": _children(cores, gpus)}
@@ -69,7 +69,7 @@ def encode_ranks(
         ],
         "starttime": starttime,
         "expiration": expiration,
-        "nodelist": [hostlist.encode([rank.host for rank in ordered])] if ordered else [],
+        "nodelist": [hostlist.encode([node.host for node in ordered])] if ordered else [],
     }
     if slots is not None:
         execution["nslots"] = slots
@@ -87,7 +87,7 @@ def _children(cores: tuple[int, ...], gpus: tuple[int, ...]) -> dict[str, str]:
     return {"core": idset.encode(cores), "gpu": idset.encode(gpus)}
 
 
-def decode_ranks(r: Mapping[str, Any]) -> list[Rank]:
+def decode_nodes(r: Mapping[str, Any]) -> list[NodeResources]:
     """Read R's nodes in ascending rank, and nothing else of it.
 
     Raises BadFormat, with the path of the mistake, where R is not RFC 20's.
@@ -114,7 +114,7 @@ def decode_ranks(r: Mapping[str, Any]) -> list[Rank]:
             "in R_lite"
         )
     return [
-        Rank(rank, host, *resources_by_rank[rank])
+        NodeResources(rank, host, *resources_by_rank[rank])
         for rank, host in zip(sorted(resources_by_rank), hosts, strict=True)
     ]
 
@@ -141,26 +141,26 @@ def without_scheduling(r: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in r.items() if key != "scheduling"}
 
 
-def ranks_text(ranks: Iterable[Rank]) -> str:
-    """Return the ranks as an idset."""
-    return idset.encode(rank.rank for rank in ranks)
+def ranks_text(nodes: Iterable[NodeResources]) -> str:
+    """Return the ranks of nodes as an idset."""
+    return idset.encode(node.rank for node in nodes)
 
 
 # All of R
 
 
-def from_ranks(ranks: Iterable[Rank]) -> ResourceSet:
+def from_nodes(nodes: Iterable[NodeResources]) -> ResourceSet:
     """Make a set of nodes. Raises BadFormat where a rank comes twice."""
-    ordered = sorted(ranks, key=lambda rank: rank.rank)
+    ordered = sorted(nodes, key=lambda node: node.rank)
     for one, other in pairwise(ordered):
         if one.rank == other.rank:
             raise BadFormat(f"R: rank {one.rank} is {one.host} and {other.host}")
-    return ResourceSet(ranks=tuple(ordered))
+    return ResourceSet(nodes=tuple(ordered))
 
 
 def decode_all(r: Mapping[str, Any]) -> ResourceSet:
     """Read and check all of R. Raises BadFormat with the path of the mistake."""
-    ranks = decode_ranks(r)
+    nodes = decode_nodes(r)
     execution = r["execution"]
     slots = execution.get("nslots")
     if "nslots" in execution and (type(slots) is not int or slots < 1):
@@ -174,8 +174,8 @@ def decode_all(r: Mapping[str, Any]) -> ResourceSet:
             raise BadFormat("R: scheduling is not an object")
         writer(scheduling)
     return ResourceSet(
-        ranks=tuple(ranks),
-        properties=_properties(execution, {rank.rank for rank in ranks}),
+        nodes=tuple(nodes),
+        properties=_properties(execution, {node.rank for node in nodes}),
         slots=slots,
         starttime=start,
         expiration=end,
@@ -189,11 +189,11 @@ def encode_all(resources: ResourceSet) -> dict[str, Any]:
     Raises BadFormat for a node of gpus alone, which a set operation may leave over and
     R cannot say.
     """
-    for rank in resources.ranks:
-        if not rank.cores:
-            raise BadFormat(f"R: rank {rank.rank} has no core, and R cannot say so")
-    return encode_ranks(
-        resources.ranks,
+    for node in resources.nodes:
+        if not node.cores:
+            raise BadFormat(f"R: rank {node.rank} has no core, and R cannot say so")
+    return encode_nodes(
+        resources.nodes,
         slots=resources.slots,
         properties=resources.properties,
         starttime=resources.starttime,
@@ -255,7 +255,7 @@ def _typed_value(holder: Any, key: str, kind: type, path: str) -> Any:
     full_path = f"{path}.{key}" if path else key
     if key not in holder:
         raise BadFormat(f"R: {full_path} is missing")
-    raise BadFormat(f"R: {full_path} is not {_KINDS[kind]}")
+    raise BadFormat(f"R: {full_path} is not {_KIND_NAMES[kind]}")
 
 
 def _ids(holder: Any, key: str, path: str) -> tuple[int, ...]:
@@ -282,13 +282,13 @@ def union(one: ResourceSet, other: ResourceSet) -> ResourceSet:
     Raises BadFormat where the two know a rank by different hosts.
     """
     combined = _by_rank(one, other, lambda mine, others: mine | others)
-    node_by_rank = {rank.rank: rank for rank in (*other.ranks, *one.ranks)}
+    node_by_rank = {node.rank: node for node in (*other.nodes, *one.nodes)}
     merged = tuple(combined.get(rank, node_by_rank[rank]) for rank in sorted(node_by_rank))
     properties = {
         name: tuple(sorted({*one.properties.get(name, ()), *other.properties.get(name, ())}))
         for name in {**one.properties, **other.properties}
     }
-    return replace(one, ranks=merged, properties=properties, slots=None, scheduling=None)
+    return replace(one, nodes=merged, properties=properties, slots=None, scheduling=None)
 
 
 def difference(one: ResourceSet, other: ResourceSet) -> ResourceSet:
@@ -297,7 +297,7 @@ def difference(one: ResourceSet, other: ResourceSet) -> ResourceSet:
     Raises BadFormat where the two know a rank by different hosts.
     """
     combined = _by_rank(one, other, lambda mine, others: mine - others)
-    return _subset(one, (combined.get(rank.rank, rank) for rank in one.ranks))
+    return _subset(one, (combined.get(node.rank, node) for node in one.nodes))
 
 
 def intersection(one: ResourceSet, other: ResourceSet) -> ResourceSet:
@@ -312,32 +312,32 @@ def intersection(one: ResourceSet, other: ResourceSet) -> ResourceSet:
 def without_ranks(resources: ResourceSet, ranks: Iterable[int]) -> ResourceSet:
     """Leave nodes out. Ranks that are not there are ignored."""
     left_out = set(ranks)
-    return _subset(resources, (rank for rank in resources.ranks if rank.rank not in left_out))
+    return _subset(resources, (node for node in resources.nodes if node.rank not in left_out))
 
 
 def remap(resources: ResourceSet, ranks: Mapping[int, int] | None = None) -> ResourceSet:
-    """Return the nodes other ranks: `ranks[old]`, or in the same order from 0 on.
+    """Give the nodes other ranks: `ranks[old]`, or in the same order from 0 on.
 
     So an instance inside a job takes over the R of its parent. `scheduling` is kept: it
     goes by host names. Raises BadFormat for a node without a new rank, or with another's.
     """
     if ranks is None:
-        ranks = {rank.rank: new for new, rank in enumerate(resources.ranks)}
-    for rank in resources.ranks:
-        if rank.rank not in ranks:
-            raise BadFormat(f"R: rank {rank.rank} gets no new rank")
-    remapped = from_ranks(replace(rank, rank=ranks[rank.rank]) for rank in resources.ranks)
+        ranks = {node.rank: new for new, node in enumerate(resources.nodes)}
+    for node in resources.nodes:
+        if node.rank not in ranks:
+            raise BadFormat(f"R: rank {node.rank} gets no new rank")
+    remapped = from_nodes(replace(node, rank=ranks[node.rank]) for node in resources.nodes)
     properties = {
         name: tuple(sorted(ranks[rank] for rank in ids))
         for name, ids in resources.properties.items()
     }
-    return replace(resources, ranks=remapped.ranks, properties=properties)
+    return replace(resources, nodes=remapped.nodes, properties=properties)
 
 
 def append(one: ResourceSet, other: ResourceSet) -> ResourceSet:
     """Add the nodes of `other` after those of `one`, ranked on from its greatest rank."""
-    first = one.ranks[-1].rank + 1 if one.ranks else 0
-    new_ranks = {rank.rank: first + index for index, rank in enumerate(other.ranks)}
+    first = one.nodes[-1].rank + 1 if one.nodes else 0
+    new_ranks = {node.rank: first + index for index, node in enumerate(other.nodes)}
     return union(one, remap(other, new_ranks))
 
 
@@ -351,33 +351,33 @@ def without_local_properties(resources: ResourceSet) -> ResourceSet:
 
 def _by_rank(
     one: ResourceSet, other: ResourceSet, combine: Callable[[set[int], set[int]], set[int]]
-) -> dict[int, Rank]:
-    """Combine the cores and the gpus of the ranks that both know."""
-    other_by_rank = {rank.rank: rank for rank in other.ranks}
+) -> dict[int, NodeResources]:
+    """Combine the cores and the gpus of the nodes that both have, by rank."""
+    other_by_rank = {node.rank: node for node in other.nodes}
     combined = {}
-    for rank in one.ranks:
-        match = other_by_rank.get(rank.rank)
+    for node in one.nodes:
+        match = other_by_rank.get(node.rank)
         if match is None:
             continue
-        if match.host != rank.host:
+        if match.host != node.host:
             raise BadFormat(
-                f"R: rank {rank.rank} is {rank.host} in one set and {match.host} in the other"
+                f"R: rank {node.rank} is {node.host} in one set and {match.host} in the other"
             )
-        combined[rank.rank] = replace(
-            rank,
-            cores=tuple(sorted(combine(set(rank.cores), set(match.cores)))),
-            gpus=tuple(sorted(combine(set(rank.gpus), set(match.gpus)))),
+        combined[node.rank] = replace(
+            node,
+            cores=tuple(sorted(combine(set(node.cores), set(match.cores)))),
+            gpus=tuple(sorted(combine(set(node.gpus), set(match.gpus)))),
         )
     return combined
 
 
-def _subset(resources: ResourceSet, ranks: Iterable[Rank]) -> ResourceSet:
+def _subset(resources: ResourceSet, nodes: Iterable[NodeResources]) -> ResourceSet:
     """Return a part of a set: the nodes that still have something, with their properties."""
-    kept = tuple(rank for rank in ranks if rank.cores or rank.gpus)
-    kept_ranks = {rank.rank for rank in kept}
+    kept = tuple(node for node in nodes if node.cores or node.gpus)
+    kept_ranks = {node.rank for node in kept}
     narrowed = {
         name: tuple(rank for rank in ids if rank in kept_ranks)
         for name, ids in resources.properties.items()
     }
     properties = {name: ids for name, ids in narrowed.items() if ids}
-    return replace(resources, ranks=kept, properties=properties, slots=None, scheduling=None)
+    return replace(resources, nodes=kept, properties=properties, slots=None, scheduling=None)

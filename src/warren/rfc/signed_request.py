@@ -55,7 +55,7 @@ class SignedRequest(msgspec.Struct, frozen=True, kw_only=True):
     userid: int
     mechanism: str
     payload: bytes
-    signed: str
+    signed_part: str
     """HEADER.PAYLOAD, which the signature is over."""
     signature: str
 
@@ -74,11 +74,11 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
 def wrap(payload: bytes, userid: int) -> str:
     """Wrap `payload` for `userid` with mechanism `none`."""
-    return f"{unsigned_part(payload, userid, 'none')}.none"
+    return f"{signed_part(payload, userid, 'none')}.none"
 
 
-def unsigned_part(payload: bytes, userid: int, mechanism: str) -> str:
-    """Write HEADER.PAYLOAD; a full stop and the signature over it make it whole."""
+def signed_part(payload: bytes, userid: int, mechanism: str) -> str:
+    """Write HEADER.PAYLOAD, which is to be signed; a full stop and the signature follow it."""
     # In the order in which flux-core writes them.
     header = f"version\0i1\0userid\0i{userid}\0mechanism\0s{mechanism}\0"
     return f"{_encode_base64(header.encode())}.{_encode_base64(payload)}"
@@ -94,7 +94,7 @@ def unwrap(
     """Take a request apart, refusing mechanisms other than `mechanisms`.
 
     The caller compares the claimed user with the connection's, or has it done by giving
-    `userid`; and proves a signature of `munge` by `prove`. Raises BadFormat with the place of
+    `userid`; and verifies a signature of `munge` by `verify`. Raises BadFormat with the place of
     the mistake, and NotProven for another user's request.
     """
     if len(token) > longest:
@@ -116,7 +116,7 @@ def unwrap(
         userid=claimed,
         mechanism=mechanism,
         payload=_decode_base64(parts[1], "payload"),
-        signed=f"{parts[0]}.{parts[1]}",
+        signed_part=f"{parts[0]}.{parts[1]}",
         signature=parts[2],
     )
 
@@ -145,18 +145,18 @@ def _claims(header: bytes) -> tuple[int, str]:
 # Mechanism munge
 
 
-def proof(signed: str) -> bytes:
+def credential_payload(signed_part: str) -> bytes:
     """Return what a credential over HEADER.PAYLOAD carries: the kind of digest, and the digest."""
-    return _SHA256 + hashlib.sha256(signed.encode()).digest()
+    return _SHA256 + hashlib.sha256(signed_part.encode()).digest()
 
 
-def prove(request: SignedRequest, credential: Credential, *, now: float, ttl: float) -> None:
+def verify(request: SignedRequest, credential: Credential, *, now: float, ttl: float) -> None:
     """Return if the decoded signature of a request proves it at `now`, else raise NotProven.
 
     `ttl` is how many seconds a request holds, as the site has set it. MUNGE's own, shorter
     one is not asked: jobs wait for longer.
     """
-    if credential.payload != proof(request.signed):
+    if credential.payload != credential_payload(request.signed_part):
         raise NotProven("the signature is not over this request")
     if credential.userid != request.userid:
         raise NotProven(

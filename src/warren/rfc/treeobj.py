@@ -26,7 +26,7 @@ from warren.rfc.errors import BadFormat
 Algorithm = Literal["sha1", "sha256"]
 TreeObject = Mapping[str, Any]
 
-_DIGITS: Final[Mapping[str, int]] = {"sha1": 40, "sha256": 64}
+_DIGIT_COUNTS: Final[Mapping[str, int]] = {"sha1": 40, "sha256": 64}
 _HEX_PATTERN: Final = re.compile(r"[0-9a-f]*")
 _TYPES: Final = ("val", "valref", "dir", "dirref", "symlink", "hdir")
 
@@ -44,7 +44,7 @@ def check_blobref(ref: Any, where: str = "blobref") -> str:
     if not isinstance(ref, str):
         raise BadFormat(f"{where} is {ref!r}, not a blobref")
     algorithm, _, digits = ref.partition("-")
-    if algorithm not in _DIGITS:
+    if algorithm not in _DIGIT_COUNTS:
         raise BadFormat(f"{where}: {ref[:80]!r} begins with neither 'sha1-' nor 'sha256-'")
     match = _HEX_PATTERN.match(digits)
     assert match is not None  # it also matches nothing at all
@@ -53,8 +53,10 @@ def check_blobref(ref: Any, where: str = "blobref") -> str:
         raise BadFormat(
             f"{where}: {ref[:80]!r} holds {ref[position]!r} at {position}, not a hex digit"
         )
-    if len(digits) != _DIGITS[algorithm]:
-        raise BadFormat(f"{where}: {algorithm} has {_DIGITS[algorithm]} digits, not {len(digits)}")
+    if len(digits) != _DIGIT_COUNTS[algorithm]:
+        raise BadFormat(
+            f"{where}: {algorithm} has {_DIGIT_COUNTS[algorithm]} digits, not {len(digits)}"
+        )
     return ref
 
 

@@ -40,9 +40,9 @@ _LONG_PART: Final = 0xFF
 """In place of a part's length: its length follows, in four bytes."""
 
 _HEAD_BYTES: Final = 2**12
-"""Bytes in which the routes and the topic of a frame are that is too long."""
+"""Bytes that are kept of the beginning of a frame that is too long: its routes and its topic."""
 _TAIL_BYTES: Final = 1 + _HEADER.size
-"""Bytes of the last part, with its length."""
+"""Bytes that are kept of its end: the header, with its length."""
 
 
 class Type(IntEnum):
@@ -143,7 +143,7 @@ class FrameReader:
         self._on_bad_frame = on_bad_frame
         self._longest = longest
         self._buffer = bytearray()
-        self._too_long: _TooLong | None = None
+        self._oversized: _OversizedFrame | None = None
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """Return what is complete with these bytes. Raises BadFormat for what is no frame."""
@@ -151,11 +151,11 @@ class FrameReader:
         position = 0
         try:
             while True:
-                if self._too_long is not None:
-                    position += self._too_long.take(self._buffer, position)
-                    if self._too_long.bytes_left:
+                if self._oversized is not None:
+                    position += self._oversized.take(self._buffer, position)
+                    if self._oversized.bytes_left:
                         return
-                    make_message, self._too_long = self._too_long.message, None
+                    make_message, self._oversized = self._oversized.message, None
                 elif len(self._buffer) - position < _FRAME.size:
                     return
                 else:
@@ -164,7 +164,7 @@ class FrameReader:
                         raise BadFormat(f"a frame begins with {bytes(magic).hex()}")
                     begin = position + _FRAME.size
                     if size > self._longest:
-                        self._too_long, position = _TooLong(size), begin
+                        self._oversized, position = _OversizedFrame(size), begin
                         continue
                     if len(self._buffer) - begin < size:
                         return
@@ -180,7 +180,7 @@ class FrameReader:
             del self._buffer[:position]
 
 
-class _TooLong:
+class _OversizedFrame:
     """A frame that is too long, of which only both ends are kept."""
 
     def __init__(self, size: int) -> None:

@@ -194,7 +194,7 @@ class Broker:
 
 @asynccontextmanager
 async def connect(path: Path, bus: Bus | None = None) -> AsyncIterator[Broker]:
-    """Connect for the length of a block. Raises RpcError where no broker answers, or takes us.
+    """Connect for the length of a block. Raises RpcError where no broker takes the connection.
 
     Requests for services that the block adds with `service.add` go to `bus`.
     """

@@ -116,7 +116,7 @@ class Bus:
         if service is None:
             raise RpcError(errno.ENOSYS, f"no service answers {_brief(request.topic)}")
         if isinstance(service, Forwarder):
-            if not may_serve(request.cred, name):
+            if not may_use(request.cred, name):
                 raise RpcError(errno.EPERM, f"{_brief(request.topic)} is not for this user")
             return service
         found = service.get(method)
@@ -131,8 +131,8 @@ def _brief(topic: str) -> str:
     return topic if len(topic) <= _LONGEST_TOPIC else f"{topic[:_LONGEST_TOPIC]}..."
 
 
-def may_serve(cred: Cred, service: str) -> bool:
-    """Return whether a user may register, and call, a service of this name from outside."""
+def may_use(cred: Cred, service: str) -> bool:
+    """Return whether a user may offer a service of this name, or call one that others offer."""
     return cred.is_owner or service.startswith(f"{cred.userid}-")
 
 

@@ -16,7 +16,7 @@ from warren.rpc.peer import MOST_WAITING, Peer, RequestHandler
 _NO_USER = Cred(0, False)
 
 ANSWER_TIMEOUT: Final = 15.0
-"""Seconds in which an instance answers a client, which asks whether it does after as many."""
+"""Seconds after which a client asks whether the instance answers, and then for which it waits."""
 
 
 class _BusHandler(RequestHandler):
@@ -103,22 +103,22 @@ async def connect(
 
 @asynccontextmanager
 async def fail_unless_alive(
-    handle: Handle, path: Path, within: float = ANSWER_TIMEOUT
+    handle: Handle, path: Path, answer_timeout: float = ANSWER_TIMEOUT
 ) -> AsyncIterator[None]:
-    """End the block with RpcError(ETIMEDOUT) where nothing answers at `path` within a time.
+    """End the block with RpcError(ETIMEDOUT) where nothing answers at `path`.
 
-    What the block asks may take hours. If it is not over after the same time, something is asked
-    that is answered at once; not earlier, since a broker that hangs up after the first request
-    cannot be heard any more after a second one.
+    What the block asks may take hours. If it is not over after `answer_timeout` seconds, something
+    is asked that is answered at once, and waited for as long; not earlier, since a broker that
+    hangs up after the first request cannot be heard any more after a second one.
     """
 
     async def check_alive() -> None:
-        await asyncio.sleep(within)
+        await asyncio.sleep(answer_timeout)
         with suppress(RpcError):  # which is an answer
             await handle.rpc("broker.ping")
         silence.reschedule(None)
 
-    silence = asyncio.timeout(2 * within)
+    silence = asyncio.timeout(2 * answer_timeout)
     try:
         async with silence:
             check_task = asyncio.create_task(check_alive())
@@ -131,8 +131,9 @@ async def fail_unless_alive(
             raise
         raise RpcError(
             errno.ETIMEDOUT,
-            f"the instance at {path} has not answered for {within:g} s: its process is stopped, "
-            "or its machine has no time for it; what was asked for may still be done later",
+            f"the instance at {path} has not answered for {answer_timeout:g} s: "
+            "its process is stopped, or its machine has no time for it; "
+            "what was asked for may still be done later",
         ) from error
 
 

@@ -65,8 +65,11 @@ class Usage:
         return await self._queue.run(self._userid, work)
 
     @contextmanager
-    def request(self) -> Iterator[None]:
-        """Have one more request under way. Raises RpcError(EAGAIN) if that is too many."""
+    def count_request(self) -> Iterator[None]:
+        """Count one more request under way for the length of a block.
+
+        Raises RpcError(EAGAIN) if that is too many.
+        """
         if self.requests >= self._limits.requests:
             raise RpcError(
                 errno.EAGAIN,
@@ -79,30 +82,33 @@ class Usage:
             self.requests -= 1
 
     @contextmanager
-    def hold(self, count: int) -> Iterator[None]:
-        """Have so many more bytes waiting. Raises RpcError(EAGAIN) if that is too many."""
-        self.add_waiting(count)
+    def count_waiting(self, size: int) -> Iterator[None]:
+        """Count so many more bytes that wait, for the length of a block.
+
+        Raises RpcError(EAGAIN) if that is too many.
+        """
+        self.add_waiting(size)
         try:
             yield
         finally:
-            self.remove_waiting(count)
+            self.remove_waiting(size)
 
-    def has_room(self, count: int) -> bool:
+    def has_room(self, size: int) -> bool:
         """Return whether so many more bytes may wait."""
-        return self.waiting_bytes + count <= self._limits.waiting_bytes
+        return self.waiting_bytes + size <= self._limits.waiting_bytes
 
-    def add_waiting(self, count: int) -> None:
+    def add_waiting(self, size: int) -> None:
         """Count so many more bytes that wait. Raises RpcError(EAGAIN) if that is too many."""
-        if not self.has_room(count):
+        if not self.has_room(size):
             raise RpcError(
                 errno.EAGAIN,
                 f"{self.waiting_bytes} bytes of user {self._userid}'s wait already: "
                 "try again later",
             )
-        self.waiting_bytes += count
+        self.waiting_bytes += size
 
-    def remove_waiting(self, count: int) -> None:
-        self.waiting_bytes -= count
+    def remove_waiting(self, size: int) -> None:
+        self.waiting_bytes -= size
 
 
 class Guests:
@@ -135,8 +141,11 @@ class Guests:
         self._known.add(userid)
 
     @contextmanager
-    def connect(self, userid: int) -> Iterator[Usage]:
-        """Have one more connection of a guest. Raises RpcError(EMFILE) if that is too many."""
+    def count_connection(self, userid: int) -> Iterator[Usage]:
+        """Count one more connection of a guest for the length of a block.
+
+        Raises RpcError(EMFILE) if that is too many.
+        """
         usage = self._usages.get(userid) or Usage(userid, self._limits, self._queue)
         if usage.connections >= self._limits.connections:
             raise RpcError(

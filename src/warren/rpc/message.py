@@ -3,14 +3,13 @@
 import errno
 import os
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, NewType, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from warren.base.errors import WarrenError
 
 Payload = Mapping[str, Any]
-Errno = NewType("Errno", int)
 
 LONGEST_MESSAGE: Final = 16 * 2**20
 """Bytes of the longest message that is read; a longer one ends the connection."""
@@ -24,7 +23,7 @@ MOST_VALUES: Final = 2**15
 """Values in what a guest sends: while more are read, all others would wait."""
 
 _BYTES_PER_VALUE: Final = 80
-"""Bytes that each value of a JSON text is counted for: read, even `{}` is as large as that."""
+"""Bytes that are counted for each value of a JSON text: in memory even `{}` takes as many."""
 
 
 class Cred(msgspec.Struct, frozen=True):
@@ -119,7 +118,7 @@ def count_values(data: bytes) -> int:
 
 
 def quota_size(data: bytes) -> int:
-    """Return how many bytes a JSON text is counted for that is kept as it is read."""
+    """Return how many bytes to count for a JSON text whose values stay in memory."""
     upper_bound = _count_separators(data) * _BYTES_PER_VALUE
     return len(data) + (
         upper_bound if upper_bound <= len(data) else count_values(data) * _BYTES_PER_VALUE

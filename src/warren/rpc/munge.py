@@ -100,8 +100,9 @@ class Munge:
 
 def wrap(payload: bytes, userid: int, munge: Munge) -> str:
     """Sign a request as the user of this process, who must be `userid`."""
-    unsigned = signed_request.unsigned_part(payload, userid, "munge")
-    return f"{unsigned}.{munge.encode(signed_request.proof(unsigned))}"
+    signed_part = signed_request.signed_part(payload, userid, "munge")
+    signature = munge.encode(signed_request.credential_payload(signed_part))
+    return f"{signed_part}.{signature}"
 
 
 def unwrap(
@@ -113,7 +114,7 @@ def unwrap(
     BadFormat, NotProven, NotInstalled or Unreachable.
     """
     request = signed_request.unwrap(token, userid=userid, mechanisms=("munge",))
-    signed_request.prove(request, munge.decode(request.signature), now=now, ttl=ttl)
+    signed_request.verify(request, munge.decode(request.signature), now=now, ttl=ttl)
     return request
 
 

@@ -114,7 +114,7 @@ class Peer(Forwarder):
         received_lines = 0
         try:
             async with asyncio.TaskGroup() as tasks:
-                counting = tasks.create_task(self._count_abandoned())
+                counting_task = tasks.create_task(self._count_abandoned())
                 try:
                     async with aclosing(self._lines()) as lines:
                         async for line in lines:
@@ -130,7 +130,7 @@ class Peer(Forwarder):
                     log.debug("connection ends", error=str(error))
                 finally:
                     self._closed = True
-                    counting.cancel()
+                    counting_task.cancel()
                     for answer_task in self._answer_tasks.values():
                         answer_task.cancel()
         finally:
@@ -275,8 +275,8 @@ class Peer(Forwarder):
         It counts from now on: a guest's task may wait long for its first step.
         """
         with ExitStack() as taken:
-            taken.enter_context(self._usage.request())
-            taken.enter_context(self._usage.hold(size))
+            taken.enter_context(self._usage.count_request())
+            taken.enter_context(self._usage.count_waiting(size))
             work = partial(self._answer, received)
             task = tasks.create_task(self._usage.run_fairly(work))
             give_back = taken.pop_all().close
@@ -293,7 +293,7 @@ class Peer(Forwarder):
     async def _answer(self, received: Message) -> None:
         tag = received.tag
         try:
-            await self._answer_with(tag, self._handler.request(received))
+            await self._send_answers(tag, self._handler.request(received))
             return
         except RpcError as error:
             line = _error_line(tag, error)
@@ -309,7 +309,7 @@ class Peer(Forwarder):
             # request is not read before they are.
             self._write(_error_line(tag, error))
 
-    async def _answer_with(self, tag: int, request: Request) -> None:
+    async def _send_answers(self, tag: int, request: Request) -> None:
         if request.streaming:
             async with aclosing(self._handler.stream(request)) as answers:  # type: ignore[type-var]
                 async for answer in answers:

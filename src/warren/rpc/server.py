@@ -21,7 +21,7 @@ import msgspec
 
 from warren.base.fairqueue import DEFAULT_FAIRNESS, Fairness
 from warren.rpc import message, sockets
-from warren.rpc.bus import Bus, may_serve
+from warren.rpc.bus import Bus, may_use
 from warren.rpc.foreign import ServerProtocol
 from warren.rpc.guests import GuestLimits, Guests, default_limits
 from warren.rpc.message import LONGEST_MESSAGE, Cred, Message, Payload, Request, RpcError
@@ -77,7 +77,7 @@ class _Connection(RequestHandler):
         if len(name) > _LONGEST_NAME:
             text = f"the name of a service has {_LONGEST_NAME} characters at most"
             raise RpcError(errno.EINVAL, text)
-        if not may_serve(self._cred, name):
+        if not may_use(self._cred, name):
             userid = self._cred.userid
             raise RpcError(errno.EPERM, f"this user offers services that are called {userid}-...")
         if not self._cred.is_owner and len(self.offered_services) >= _MOST_SERVICES:
@@ -170,7 +170,7 @@ async def _serve_connection(
     try:
         if not is_owner:
             await _check_admitted(userid, access, guests)
-        with nullcontext() if is_owner else guests.connect(userid) as usage:
+        with nullcontext() if is_owner else guests.count_connection(userid) as usage:
             peer = Peer(
                 reader, writer, connection, longest_message=limits.longest_message, usage=usage
             )

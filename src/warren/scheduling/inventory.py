@@ -115,7 +115,9 @@ class Node(msgspec.Struct, kw_only=True, dict=True):
     @cached_property
     def constraint_node(self) -> constraint.Node:
         """What constraints go by."""
-        return constraint.Node(self.rank, self.host, constraint.implied_properties(self.properties))
+        return constraint.Node(
+            self.rank, self.host, constraint.with_implied_properties(self.properties)
+        )
 
     @cached_property
     def whole_text(self) -> GraphText:
@@ -153,7 +155,7 @@ class Inventory:
         if r.get("scheduling") is not None:
             node_by_rank = self._read_graph(r["scheduling"])
         has_graph = bool(node_by_rank)
-        ranks = resource_set.decode_ranks(r)
+        ranks = resource_set.decode_nodes(r)
         for rank in ranks:
             node = node_by_rank.setdefault(rank.rank, Node(rank=rank.rank, host=rank.host))
             if node.host != rank.host:
@@ -287,19 +289,21 @@ class Inventory:
 
         Properties that only this instance knows are left out (RFC 20), unless `local`.
         """
-        ranks: list[resource_set.Rank] = []
+        ranks: list[resource_set.NodeResources] = []
         properties: dict[str, list[int]] = {}
         for piece in allocation.pieces:
             if not (piece.cores or piece.gpus):
                 continue
             node = self.nodes[self.node_index_by_rank[piece.rank]]
             ranks.append(
-                resource_set.Rank(piece.rank, node.host, _ids(piece.cores), _ids(piece.gpus))
+                resource_set.NodeResources(
+                    piece.rank, node.host, _ids(piece.cores), _ids(piece.gpus)
+                )
             )
             for name in node.properties:
                 if local or not name.startswith("+"):
                     properties.setdefault(name, []).append(piece.rank)
-        return resource_set.encode_ranks(
+        return resource_set.encode_nodes(
             ranks,
             slots=allocation.slots or None,
             properties=dict(sorted(properties.items())),
@@ -348,7 +352,7 @@ class Inventory:
         """Read an R that was written here. Raises BadFormat if it names what is not here."""
         pieces = []
         portions = self._portions_in(r)
-        for rank in resource_set.decode_ranks(r):
+        for rank in resource_set.decode_nodes(r):
             node_index = self.node_index_by_rank.get(rank.rank)
             if node_index is None:
                 raise BadFormat(f"R names rank {rank.rank}, which the system does not have")

@@ -12,13 +12,13 @@ from warren.base.errors import UserMistake
 from warren.rfc import hostlist, idset, jgf
 from warren.rfc.errors import BadFormat
 from warren.rfc.jgf import GraphText, Vertex
-from warren.rfc.resource_set import Rank, ResourceSet
+from warren.rfc.resource_set import NodeResources, ResourceSet
 from warren.scheduling.topology import Chassis
 
 
 def missing_nodes(chassis: Sequence[Chassis], resources: ResourceSet) -> list[str]:
     """Return the compute nodes that are wired to a rabbit, and not in R."""
-    hosts_in_r = {rank.host for rank in resources.ranks}
+    hosts_in_r = {rank.host for rank in resources.nodes}
     return [host for each in chassis for host in each.hosts if host not in hosts_in_r]
 
 
@@ -28,7 +28,7 @@ def excluded_hosts(text: str, resources: ResourceSet) -> set[str]:
         ranks = set(idset.decode(text))
     except BadFormat:
         return set(hostlist.decode(text))
-    return {rank.host for rank in resources.ranks if rank.rank in ranks}
+    return {rank.host for rank in resources.nodes if rank.rank in ranks}
 
 
 def encode_graph(
@@ -94,7 +94,7 @@ class _Graph:
             )
 
     def _node_texts(
-        self, kind: str, parent: str, rank: Rank, parent_id: int
+        self, kind: str, parent: str, rank: NodeResources, parent_id: int
     ) -> Iterator[GraphText]:
         path = f"{parent}/{rank.host}"
         vertex_id = self._next_id
@@ -114,9 +114,9 @@ class _Graph:
         return jgf.vertex_text(vertex, self._next_id - 1, parent)
 
 
-def _rank_by_host(resources: ResourceSet, excluded: Collection[str]) -> dict[str, Rank]:
-    rank_by_host: dict[str, Rank] = {}
-    for rank in resources.ranks:
+def _rank_by_host(resources: ResourceSet, excluded: Collection[str]) -> dict[str, NodeResources]:
+    rank_by_host: dict[str, NodeResources] = {}
+    for rank in resources.nodes:
         if rank_by_host.setdefault(rank.host, rank) is not rank:
             raise UserMistake(
                 f"R has {rank.host} as rank {rank_by_host[rank.host].rank} and as rank "

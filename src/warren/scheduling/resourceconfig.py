@@ -12,7 +12,7 @@ import msgspec
 from warren.base.errors import UserMistake
 from warren.rfc import hostlist, idset, resource_set
 from warren.rfc.errors import BadFormat
-from warren.rfc.resource_set import Rank
+from warren.rfc.resource_set import NodeResources
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,9 +78,9 @@ def resource_set_of(configuration: Configuration, source: str) -> dict[str, Any]
         return tuple_by_ids.setdefault(frozenset(ids), tuple(sorted(ids)))
 
     rank_by_host = {host: rank for rank, host in enumerate(cores_by_host)}
-    return resource_set.encode_ranks(
+    return resource_set.encode_nodes(
         [
-            Rank(rank, host, ordered(cores_by_host[host]), ordered(gpus_by_host[host]))
+            NodeResources(rank, host, ordered(cores_by_host[host]), ordered(gpus_by_host[host]))
             for host, rank in rank_by_host.items()
         ],
         properties={

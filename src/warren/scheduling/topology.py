@@ -31,10 +31,10 @@ def resource_set_with_graph(
     there is room for.
     """
     ranks = [
-        resource_set.Rank(rank, host, tuple(range(cores)))
+        resource_set.NodeResources(rank, host, tuple(range(cores)))
         for rank, host in enumerate(host for each in chassis for host in each.hosts)
     ]
-    return resource_set.encode_ranks(
+    return resource_set.encode_nodes(
         ranks,
         scheduling=jgf.encode(
             map(jgf.encode_vertex, _vertices(cluster, chassis, cores, quantum_gib))

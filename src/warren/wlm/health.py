@@ -28,23 +28,23 @@ from warren.rfc.fluid import JobId
 class Scheduler(Protocol):
     """Is told of each rabbit's flash, as often as there is news of it."""
 
-    def set_ssds(
+    def set_rabbit(
         self,
         rabbit: str,
         *,
         up: bool,
         state: str = "",
-        capacity: int | None = None,
+        capacity_gib: int | None = None,
         labels: Iterable[str] | None = None,
     ) -> None: ...
 
     def set_external(
-        self, name: str, sizes: Mapping[str, int] | None, job: JobId | None = None
+        self, name: str, bytes_by_rabbit: Mapping[str, int] | None, job: JobId | None = None
     ) -> None:
-        """Count the flash of one NnfStorage, in bytes by rabbit, which is in no job's R as taken.
+        """Count as taken the flash of one NnfStorage that is in no job's R.
 
-        `name` is the NnfStorage's; without `sizes` it is gone. While the R of the `job` that has
-        made it has that flash, it is not counted twice.
+        `name` is the NnfStorage's; without `bytes_by_rabbit` it is gone. While the R of the `job`
+        that has made it has that flash, it is not counted twice.
         """
         ...
 
@@ -62,7 +62,7 @@ class NodeDrainer(Protocol):
 def mark_all_down(rabbits: Iterable[str], scheduler: Scheduler) -> None:
     """Tell the scheduler to give out nothing of which nothing is known yet."""
     for rabbit in rabbits:
-        scheduler.set_ssds(rabbit, up=False)
+        scheduler.set_rabbit(rabbit, up=False)
 
 
 async def follow_health(
@@ -100,17 +100,17 @@ async def follow_health(
         raw = storages.get(key)
         apply_decision(key.name, None if raw is None else read(raw, Storage))
         if raw is None:
-            scheduler.set_ssds(key.name, up=False)
+            scheduler.set_rabbit(key.name, up=False)
             return
         storage = read(raw, Storage)
         capacity, rabbit_labels = storage.status.capacity, placement_labels(storage)
         is_rabbit = RABBIT_LABEL in rabbit_labels
-        scheduler.set_ssds(
+        scheduler.set_rabbit(
             key.name,
             up=is_usable(storage) and is_rabbit,
             state=effective_status(storage) if is_rabbit else f"without the label {RABBIT_LABEL}",
             # One that has not said how much it has, says 0.
-            capacity=capacity // GIB if capacity else None,
+            capacity_gib=capacity // GIB if capacity else None,
             labels=[label for label in rabbit_labels if label != RABBIT_LABEL],
         )
 

@@ -9,7 +9,7 @@ from warren.scheduling.drains import Hosts
 
 def hosts(status: Payload) -> Hosts:
     """Return the host of each rank. Raises BadFormat."""
-    return {each.rank: each.host for each in resource_set.decode_ranks(status["R"])}
+    return {each.rank: each.host for each in resource_set.decode_nodes(status["R"])}
 
 
 def drain_reasons(status: Payload) -> dict[str, str]:

@@ -184,8 +184,7 @@ def decide(snapshot: PortSnapshot) -> tuple[list[Write], float | None]:
     remaining = [
         each
         for each in manager.spec.allocations
-        if each.requester.kind != kinds.WORKFLOW.name
-        or each.requester.uid in snapshot.users
+        if each.requester.kind != kinds.WORKFLOW.name or each.requester.uid in snapshot.users
     ]
     change = _remove_requests(manager, remaining)
     if change is not None:

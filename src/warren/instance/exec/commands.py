@@ -17,11 +17,11 @@ from warren.base import log
 from warren.base.processes import kill, pids_by_variable
 from warren.instance.exec.perilog import Command, CommandNotStarted
 
-_CLUSTER_VARIABLE: Final = "WARREN_PERILOG"
-"""What all commands of an instance have in their environment."""
+_PERILOG_VARIABLE: Final = "WARREN_PERILOG"
+"""In the environment of commands whose children end with them."""
 
-_JOB_VARIABLE: Final = "WARREN_LASTING"
-"""What those have whose children are kept: the secret, and the job that they are kept for."""
+_LASTING_VARIABLE: Final = "WARREN_LASTING"
+"""In that of commands whose children are kept: the secret, and the job they are kept for."""
 
 _MOST_LINES: Final = 100
 """Lines of a command that are kept. The rest is read, and dropped."""
@@ -59,9 +59,9 @@ class ProcessCommands:
         program = argv[0]
         markers = {self._marker_name: self._secret}
         if keep_for_job is None:
-            markers[_CLUSTER_VARIABLE] = self._secret
+            markers[_PERILOG_VARIABLE] = self._secret
         else:
-            markers[_JOB_VARIABLE] = f"{self._secret}.{keep_for_job}"
+            markers[_LASTING_VARIABLE] = f"{self._secret}.{keep_for_job}"
             if shutil.which(program) is None:
                 # Told here: what puts it onto the node would tell it by an exit status.
                 raise CommandNotStarted(f"{program}: there is no such program")
@@ -100,9 +100,9 @@ class ProcessCommands:
 
     async def kill_leftovers(self, job: str | None = None) -> None:
         entry = (
-            f"{_CLUSTER_VARIABLE}={self._secret}"
+            f"{_PERILOG_VARIABLE}={self._secret}"
             if job is None
-            else f"{_JOB_VARIABLE}={self._secret}.{job}"
+            else f"{_LASTING_VARIABLE}={self._secret}.{job}"
         )
 
         def leftovers() -> list[int]:
@@ -136,13 +136,13 @@ class _Process:
     async def wait(self) -> int:
         try:
             async with asyncio.TaskGroup() as tasks:
-                reading = tasks.create_task(self._output.log_lines(self._log_fields))
+                reading_task = tasks.create_task(self._output.log_lines(self._log_fields))
                 code = await self._process.wait()
                 if not self._keeps_children:
                     # What it has left in its group would go on beside the job.
                     self.signal(signal.SIGKILL)
-                await asyncio.wait({reading}, timeout=_OUTPUT_TIMEOUT)
-                reading.cancel()
+                await asyncio.wait({reading_task}, timeout=_OUTPUT_TIMEOUT)
+                reading_task.cancel()
         finally:
             self._output.close()
         return code << 8 if code >= 0 else -code

@@ -30,10 +30,10 @@ from warren.rfc import fluid, idset, resource_set
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 
-_FAILED: Final = 1 << 8
+_FAILED_STATUS: Final = 1 << 8
 """The wait status of what went wrong without one of its own."""
 
-_UNKILLABLE: Final = 1
+_UNKILLABLE_STATUS: Final = 1
 """The least status of a job of which something could not be killed."""
 
 
@@ -79,10 +79,10 @@ class _RunningJob(msgspec.Struct, kw_only=True):
     job: JobId
     userid: int
     jobspec: Mapping[str, Any]
-    nodes: list[resource_set.Rank]
+    nodes: list[resource_set.NodeResources]
     """Where its shells are: the first one has the leader."""
     expiration: float
-    guest: GuestNamespace
+    namespace: GuestNamespace
     shells: Shells
     exception: str | None = None
     """The type of the first fatal exception that it has met."""
@@ -96,6 +96,7 @@ class _RunningJob(msgspec.Struct, kw_only=True):
     statuses: dict[int, int] = msgspec.field(default_factory=dict)
     """How shells have ended, by their ranks among the job's shells."""
     released: set[int] = msgspec.field(default_factory=set)
+    """Ranks of nodes that were released before the others."""
     stuck: set[int] = msgspec.field(default_factory=set)
     """Ranks of nodes where something does not die that a shell has left behind."""
 
@@ -108,13 +109,13 @@ class _RunningJob(msgspec.Struct, kw_only=True):
         """How the names of the barriers begin where the job's shells meet."""
         return f"{fluid.f58plain(self.job)}-"
 
-    def active(self) -> list[int]:
+    def active_ranks(self) -> list[int]:
         """Return the ranks of the nodes whose shells have not ended."""
         return [node.rank for index, node in enumerate(self.nodes) if index not in self.statuses]
 
 
 _ShellExits = asyncio.Queue[tuple[int, int] | None]
-"""Ends of shells, rank and wait status; None when no more of them are waited for."""
+"""Ends of shells, each its rank and its wait status; None when no more are waited for."""
 
 
 class JobExec:
@@ -160,14 +161,14 @@ class JobExec:
 
     def start(self, message: Message) -> None:
         job, r = JobId(message["id"]), message["R"]
-        nodes = resource_set.decode_ranks(r)
+        nodes = resource_set.decode_nodes(r)
         self._running[job] = _RunningJob(
             job=job,
             userid=message["userid"],
             jobspec=message["jobspec"],
             nodes=nodes,
             expiration=r["execution"].get("expiration", 0.0),
-            guest=GuestNamespace(self._kvs, self._clock, job, message["userid"]),
+            namespace=GuestNamespace(self._kvs, self._clock, job, message["userid"]),
             shells=self._launcher,
             shells_to_start=len(nodes),
             started=message["reattach"],
@@ -216,10 +217,10 @@ class JobExec:
                 await self._send_signal(self._launcher, job, signal.SIGKILL)
                 await self._forget(job)
         for namespace in self._kvs.namespaces():
-            owner = keys.job_of(namespace)
-            if owner is not None and owner not in self._running:
+            namespace_job = keys.job_of(namespace)
+            if namespace_job is not None and namespace_job not in self._running:
                 userid = self._kvs.owner(namespace) or 0
-                await GuestNamespace(self._kvs, self._clock, owner, userid).close()
+                await GuestNamespace(self._kvs, self._clock, namespace_job, userid).close()
 
     # One job
 
@@ -239,10 +240,10 @@ class JobExec:
             await self._forget(running.job)
 
     async def _end_status(self, running: _RunningJob, *, reattach: bool) -> int | None:
-        history = running.guest.history()
+        history = running.namespace.history()
         if history.status is None:
             return await self._execute(running, history, reattach=reattach)
-        await running.guest.close()
+        await running.namespace.close()
         return history.status
 
     async def _execute(
@@ -256,26 +257,26 @@ class JobExec:
             return None
         if reattach and not history.recoverable:
             return await self._end_lost(running, "job is not recoverable: no recoverable event")
-        known = history.started_at is not None and (
+        shells_known = history.started_at is not None and (
             mock is not None or running.job in await self._launcher.started_jobs()
         )
-        if running.exception is not None and not (reattach or known):
+        if running.exception is not None and not (reattach or shells_known):
             if history.started_at is not None:
-                await running.guest.close()
+                await running.namespace.close()
             return None
         if mock is not None and mock.init_exception is not None:
             self._raise_exception(running, mock.init_exception)
             return None
-        if (reattach or history.tasks_started) and not known:
+        if (reattach or history.tasks_started) and not shells_known:
             note = "the job's shells were lost while the cluster was down"
             return await self._end_lost(running, note)
         started_at = (
-            history.started_at if history.started_at is not None else await running.guest.open()
+            history.started_at if history.started_at is not None else await running.namespace.open()
         )
         if mock is not None:
             running.shells = SimulatedShells(self._clock, mock, started_at)
         if reattach:
-            await running.guest.log(("reattach", {}))
+            await running.namespace.log(("reattach", {}))
             running.shells_started.set()
             self._respond(running, "reattached", {})
         return await self._supervise(running, history, mock, reattach=reattach)
@@ -290,8 +291,10 @@ class JobExec:
         self._report_start(running)
         self._raise_exception(running, note)
         await self._kill(running, signal.SIGKILL)
-        await running.guest.close(_log_entry(running, note), ("complete", {"status": _FAILED}))
-        return _FAILED
+        await running.namespace.close(
+            _log_entry(running, note), ("complete", {"status": _FAILED_STATUS})
+        )
+        return _FAILED_STATUS
 
     async def _supervise(
         self,
@@ -304,31 +307,31 @@ class JobExec:
         """Follow a job's shells from their start, or from where they are, to their end."""
         exits: _ShellExits = asyncio.Queue()
         async with asyncio.TaskGroup() as tasks:
-            life = [
-                tasks.create_task(self._shell(running, index, exits, start=not reattach))
+            running_tasks = [
+                tasks.create_task(self._run_shell(running, index, exits, start=not reattach))
                 for index in range(len(running.nodes))
             ]
-            life.append(tasks.create_task(self._end_early(running, exits)))
+            running_tasks.append(tasks.create_task(self._end_early(running, exits)))
             if mock is not None and mock.run_exception is not None and not running.exception:
                 await running.shells_started.wait()
                 self._raise_exception(running, mock.run_exception)
-            last = await self._collect(running, history, exits)
-            for task in life:
+            last = await self._collect_exits(running, history, exits)
+            for task in running_tasks:
                 task.cancel()
         status = max(running.statuses.values(), default=0)
-        stuck = sorted({*running.active(), *running.stuck})
+        stuck = sorted({*running.active_ranks(), *running.stuck})
         if stuck:
             reason = f"unkillable user processes for job {running.label}"
             log.error("processes cannot be killed", job=running.label, ranks=idset.encode(stuck))
             await self._drain(stuck, reason)
             last.append(_log_entry(running, reason))
-            status = max(status, _UNKILLABLE)
+            status = max(status, _UNKILLABLE_STATUS)
         if status == 0 and running.exception is not None:
-            status = _FAILED
-        await running.guest.close(*last, ("complete", {"status": status}))
+            status = _FAILED_STATUS
+        await running.namespace.close(*last, ("complete", {"status": status}))
         return status
 
-    async def _collect(
+    async def _collect_exits(
         self, running: _RunningJob, history: ExecutionHistory, exits: _ShellExits
     ) -> list[LogEntry]:
         """Wait until all shells have ended or are given up; return what is still to be logged."""
@@ -340,12 +343,12 @@ class JobExec:
             index, running.statuses[index] = ended
             if index == 0 and not history.leader_exited:
                 entries.append(_leader_exit(running))
-            if entries and exits.empty() and running.active():
-                await running.guest.log(*entries)
+            if entries and exits.empty() and running.active_ranks():
+                await running.namespace.log(*entries)
                 entries = []
         return entries
 
-    async def _shell(
+    async def _run_shell(
         self, running: _RunningJob, index: int, exits: _ShellExits, *, start: bool
     ) -> None:
         try:
@@ -357,7 +360,7 @@ class JobExec:
                 self._raise_exception(running, str(error))
             if isinstance(error, ShellStuck):
                 running.stuck.add(running.nodes[index].rank)
-            status = _FAILED
+            status = _FAILED_STATUS
         if status != 0 or index == 0:
             # Others that wait for this shell would wait for ever; for a leader without a failure,
             # one that lost the answer to its report with its connection.
@@ -418,7 +421,7 @@ class JobExec:
 
     def _release_others(self, running: _RunningJob) -> None:
         """Release the nodes whose shells have ended: what is stuck on the rest may take long."""
-        ended = {node.rank for node in running.nodes} - {*running.active(), *running.released}
+        ended = {node.rank for node in running.nodes} - {*running.active_ranks(), *running.released}
         if ended:
             running.released |= ended
             self._respond(running, "release", {"ranks": idset.encode(ended), "final": False})
@@ -454,7 +457,7 @@ class JobExec:
 
 def _leader_exit(running: _RunningJob) -> LogEntry:
     context: dict[str, Any] = {"rank": running.nodes[0].rank, "wait_status": running.statuses[0]}
-    active = running.active()
+    active = running.active_ranks()
     return "shell-exit", context | ({"active_ranks": idset.encode(active)} if active else {})
 
 

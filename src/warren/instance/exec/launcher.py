@@ -15,7 +15,8 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Handle, Payload, Request, RpcError
 
-_RETRY: Final = 0.2
+_RETRY_DELAY: Final = 0.2
+"""Seconds until a parent that did not answer is asked again."""
 
 
 class ShellRefused(ShellsLost):
@@ -93,7 +94,7 @@ class RemoteLauncher:
             except RpcError as error:
                 if not error.unserved:
                     raise
-                await asyncio.sleep(_RETRY)
+                await asyncio.sleep(_RETRY_DELAY)
             else:
                 return
 

@@ -18,7 +18,7 @@ from warren.base import log
 from warren.base.errors import WarrenError
 from warren.instance import jobtables
 from warren.instance.exec.draining import Drain
-from warren.instance.exec.turns import Limits, Turns, default_limits
+from warren.instance.exec.turns import TurnLimits, Turns, default_turn_limits
 from warren.instance.jobs.jobtap import Jobtap
 from warren.lifecycle import tables
 from warren.lifecycle.job import Job
@@ -36,7 +36,7 @@ from warren.lifecycle.perilog import (
 from warren.lifecycle.states import State
 from warren.rfc import fluid, idset, resource_set
 from warren.rfc.fluid import JobId
-from warren.rfc.resource_set import Rank
+from warren.rfc.resource_set import NodeResources
 
 _TOPICS: Final = (
     "job.state.run",
@@ -135,7 +135,7 @@ class SitePerilogSteps:
     name: Final = "perilog"
     keeps_background: Final = False
 
-    def __init__(self, table: jobtables.JobManager) -> None:
+    def __init__(self, table: jobtables.JobManagerTable) -> None:
         self._settings = Settings(
             has_prolog=bool(table.prolog.command),
             has_epilog=bool(table.epilog.command),
@@ -158,7 +158,7 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a command."""
 
     step: Step
-    node: Rank | None
+    node: NodeResources | None
     status: int
     problem: str | None
     """What went wrong with it, if it is to blame."""
@@ -183,7 +183,7 @@ class Perilog:
         commands: Commands,
         drain: Drain,
         wait_committed: Callable[[], Awaitable[None]],
-        limits: Limits | None = None,
+        limits: TurnLimits | None = None,
     ) -> None:
         """`wait_committed` returns when everything that has been posted is durable."""
         self.name = steps.name
@@ -197,8 +197,8 @@ class Perilog:
         self._interrupted: set[JobId] = set()
         """Jobs of which an earlier life may have left a command of a prolog or an epilog."""
         self._due: asyncio.Queue[_RunningPerilog] = asyncio.Queue()
-        self._prolog_turns = Turns(limits or default_limits())
-        self._epilog_turns = Turns(limits or default_limits())
+        self._prolog_turns = Turns(limits or default_turn_limits())
+        self._epilog_turns = Turns(limits or default_turn_limits())
         """Of their own: a prolog may wait for what another job gives back in its epilog."""
         self._starting = asyncio.Semaphore(_MOST_STARTING)
         self._tap: Jobtap
@@ -291,7 +291,7 @@ class Perilog:
 
     async def _run_all(self, perilog: _RunningPerilog) -> list[_Outcome]:
         """Run the commands in order; those of a prolog up to the first that fails."""
-        nodes = resource_set.decode_ranks(self._tap.resources(perilog.job) or _NO_NODES)
+        nodes = resource_set.decode_nodes(self._tap.resources(perilog.job) or _NO_NODES)
         spec = self._tap.jobspec(perilog.job)
         environment = {
             "FLUX_JOB_ID": fluid.f58(perilog.job),
@@ -317,9 +317,9 @@ class Perilog:
         perilog: _RunningPerilog,
         step: Step,
         environment: Mapping[str, str],
-        nodes: Sequence[Rank],
+        nodes: Sequence[NodeResources],
     ) -> list[_Outcome]:
-        targets: Sequence[Rank | None] = nodes if step.per_rank else [None]
+        targets: Sequence[NodeResources | None] = nodes if step.per_rank else [None]
         is_prolog = perilog.description == perilog.settings.prolog_name
         turns = self._prolog_turns if is_prolog else self._epilog_turns
         async with turns.take(perilog.userid, len(targets), perilog.cancelled) as most_at_once:
@@ -336,7 +336,7 @@ class Perilog:
         perilog: _RunningPerilog,
         step: Step,
         environment: Mapping[str, str],
-        node: Rank | None,
+        node: NodeResources | None,
         slots: asyncio.Semaphore,
     ) -> _Outcome:
         keep_for_job = fluid.f58(perilog.job) if self._steps.keeps_background else None
@@ -360,7 +360,7 @@ class Perilog:
         return outcome
 
     async def _wait_or_kill(
-        self, command: Command, perilog: _RunningPerilog, step: Step, node: Rank | None
+        self, command: Command, perilog: _RunningPerilog, step: Step, node: NodeResources | None
     ) -> _Outcome:
         """Wait for a command, and end it when it takes too long or is wanted no more."""
         async with asyncio.TaskGroup() as tasks:
@@ -398,7 +398,7 @@ class Perilog:
 _NO_NODES: Final[Mapping[str, Any]] = {"execution": {"R_lite": [], "nodelist": []}}
 
 
-def _step(subject: str, table: jobtables.Perilog, default_seconds: float) -> Step:
+def _step(subject: str, table: jobtables.PerilogTable, default_seconds: float) -> Step:
     seconds = default_seconds if table.timeout is None else tables.seconds(table.timeout)
     return Step(
         subject=subject,

@@ -87,7 +87,7 @@ class SimulatedShells:
     def __init__(self, clock: Clock, mock: MockRun, started_at: float) -> None:
         self._clock = clock
         self._mock = mock
-        self._end = started_at + mock.seconds
+        self._ends_at = started_at + mock.seconds
         self._killed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:
@@ -95,7 +95,7 @@ class SimulatedShells:
 
     async def wait(self, job: JobId, rank: int) -> int:
         try:
-            async with asyncio.timeout(self._end - self._clock.now()):
+            async with asyncio.timeout(self._ends_at - self._clock.now()):
                 return await asyncio.shield(self._killed)
         except TimeoutError:
             return self._mock.wait_status

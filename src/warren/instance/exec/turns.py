@@ -25,7 +25,7 @@ _LONGEST_WAIT: Final = 60.0
 may never end, and those of a job may wait for each other."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many turns and commands there are at a time."""
 
     turns: int = 64
@@ -36,11 +36,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     users who have no turn yet."""
 
 
-def default_limits() -> Limits:
+def default_turn_limits() -> TurnLimits:
     """Return the limits that suit what this process may have open."""
     # A command takes a descriptor or two, and guests' connections take three quarters.
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Limits(commands=max(1, min(_MOST_COMMANDS, descriptors // 8)))
+    return TurnLimits(commands=max(1, min(_MOST_COMMANDS, descriptors // 8)))
 
 
 class _Turn(msgspec.Struct):
@@ -52,17 +52,17 @@ class _Turn(msgspec.Struct):
 class Turns:
     """The turns of all users."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: TurnLimits) -> None:
         self._limits = limits
         self._waiting: dict[int, deque[_Turn]] = {}
         """The turns that wait, by user."""
         self._turn_counts: Counter[int] = Counter()
-        """The turns that have begun, by user."""
+        """How many turns have begun and are not over, by user."""
         self._last_turns: dict[int, int] = {}
         """A number for each user's last turn, greater for later ones. It outlives the turn."""
-        self._numbers = itertools.count()
-        self._commands = 0
-        """The commands of these turns."""
+        self._turn_numbers = itertools.count()
+        self._command_count = 0
+        """How many commands these turns have together."""
 
     @asynccontextmanager
     async def take(
@@ -83,12 +83,12 @@ class Turns:
         self._begin_due()
         timer = loop.call_at(turn.overdue_at, self._begin_due)
         try:
-            yield turn.commands if await _comes_first(turn.begun, cancelled) else 1
+            yield turn.commands if await _wait_turn(turn.begun, cancelled) else 1
         finally:
             timer.cancel()
             if turn.begun.done() and not turn.begun.cancelled():
                 self._turn_counts[userid] -= 1
-                self._commands -= turn.commands
+                self._command_count -= turn.commands
             else:
                 turn.begun.cancel()
             self._begin_due()
@@ -106,8 +106,8 @@ class Turns:
                 del self._waiting[userid]
             if not turn.begun.done():
                 self._turn_counts[userid] += 1
-                self._commands += turn.commands
-                self._last_turns[userid] = next(self._numbers)
+                self._command_count += turn.commands
+                self._last_turns[userid] = next(self._turn_numbers)
                 turn.begun.set_result(None)
 
     def _next_user(self) -> int | None:
@@ -126,13 +126,13 @@ class Turns:
         if count >= limits.turns_of_own and self._turn_counts.total() >= limits.turns:
             return False
         most_commands = limits.commands // 2 if count else limits.commands
-        if self._commands + turn.commands <= most_commands:
+        if self._command_count + turn.commands <= most_commands:
             return True
         is_overdue = asyncio.get_running_loop().time() >= turn.overdue_at
-        return is_overdue and self._commands <= limits.commands
+        return is_overdue and self._command_count <= limits.commands
 
 
-async def _comes_first(begun: asyncio.Future[None], cancelled: asyncio.Event) -> bool:
+async def _wait_turn(begun: asyncio.Future[None], cancelled: asyncio.Event) -> bool:
     """Wait for a turn or its cancellation, and return whether it was the turn."""
     cancellation = asyncio.ensure_future(cancelled.wait())
     both: list[asyncio.Future[Any]] = [begun, cancellation]

@@ -78,7 +78,7 @@ class EventJournal:
         return len(self._readers)
 
     def publish(self, active: ActiveJob, event: Event) -> None:
-        """Send an event to all subscribers."""
+        """Send an event to all readers that want it."""
         record: dict[str, Any] | None = None
         for reader in self._readers:
             if not reader.event_filter.allows(event):

@@ -43,7 +43,8 @@ from warren.rfc.eventlog import Event
 from warren.rfc.jobflags import DEBUG
 from warren.rpc.message import RpcError
 
-DURATION: Final = "attributes.system.duration"
+DURATION_KEY: Final = "attributes.system.duration"
+"""Under which an update of a jobspec has the duration."""
 
 _STATE_TOPICS: Final = {state: f"job.state.{state.lower()}" for state in State}
 
@@ -134,7 +135,7 @@ class EventProcessor:
         self.process(entry)
 
     def publish(self, entry: ActiveJob, event: Event) -> None:
-        """Tell the followers of the journal of an event, which is durable."""
+        """Tell the readers of the journal of an event, which is durable."""
         entry.durable_count += 1
         self._journal.publish(entry, event)
 
@@ -164,7 +165,7 @@ class EventProcessor:
         if event.name == "jobspec-update":
             self.stack.call("job.update", entry)
         if after.state is not before.state:
-            entry.previous = before.state
+            entry.previous_state = before.state
             self.stack.call(_STATE_TOPICS[after.state], entry)
         self._act(entry)
         if after.state is State.INACTIVE:
@@ -182,14 +183,15 @@ class EventProcessor:
                 self._commits.when_durable(
                     partial(self._scheduler.prioritize, [(job.id, job.priority)])
                 )
-            case "jobspec-update" if job.state is State.RUN and DURATION in event.context:
-                moment = expiration(entry.r or {}, event.context[DURATION])
+            case "jobspec-update" if job.state is State.RUN and DURATION_KEY in event.context:
+                moment = expiration(entry.r or {}, event.context[DURATION_KEY])
                 self._enqueue(entry, "resource-update", {"expiration": moment})
             case "resource-update" if job.expiration is not None and entry.r is not None:
                 entry.r = subset.with_expiration(entry.r, job.expiration)
                 if not job.alloc_bypass:
-                    announce = partial(self._scheduler.set_expiration, job.id, job.expiration)
-                    self._commits.when_durable(announce)
+                    self._commits.when_durable(
+                        partial(self._scheduler.set_expiration, job.id, job.expiration)
+                    )
                 self._commits.when_durable(
                     partial(self._execution.set_expiration, job.id, job.expiration)
                 )
@@ -320,6 +322,6 @@ def updated_jobspec(jobspec: Mapping[str, Any], updates: Mapping[str, Any]) -> M
 
 
 def expiration(r: Mapping[str, Any], duration: float) -> float:
-    """Return when a job's time is up, which has `r`; 0 for never."""
+    """Return when the time is up of a job that has R `r`; 0 for never."""
     start: float = r.get("execution", {}).get("starttime", 0.0)
     return start + duration if duration else 0.0

@@ -62,7 +62,7 @@ class InactiveJobs:
     # Coming in
 
     def track_waitable(self, entry: ActiveJob) -> None:
-        """Note that there is an active job."""
+        """Note that there is an active job, if it may be waited for."""
         if entry.job.flags & WAITABLE:
             self._waitable.add(entry.job.id)
 
@@ -131,7 +131,7 @@ class InactiveJobs:
             return
         log.error("job cannot be read", job=fluid.f58(job), reason=reason)
         self._removing.add(job)
-        self._commits.add(*self._stored.move_to_lost_found(job))
+        self._commits.add(*self._stored.lost_found_operations(job))
 
         def on_durable() -> None:
             self._forget(job)
@@ -159,7 +159,7 @@ class InactiveJobs:
             except BaseException:  # cancelled, too
                 self._removing.difference_update(chosen)
                 raise
-        self._commits.add(*self._stored.purge(chosen))
+        self._commits.add(*self._stored.purge_operations(chosen))
 
         def on_durable() -> None:
             for job in chosen:

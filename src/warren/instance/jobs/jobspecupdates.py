@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from warren.base.errors import UserMistake
-from warren.instance.jobs.eventprocessor import DURATION, updated_jobspec
+from warren.instance.jobs.eventprocessor import DURATION_KEY, updated_jobspec
 from warren.instance.jobs.jobtap import Rejected, Update
 from warren.instance.jobs.known import ActiveJob
 from warren.instance.jobs.manager import JobManager
@@ -50,14 +50,17 @@ def _check_state(entry: ActiveJob, updates: Mapping[str, Any], cred: Cred) -> No
         )
     if job.state in (State.CLEANUP, State.INACTIVE):
         raise RpcError(errno.EINVAL, f"a job in state {job.state} cannot be changed")
-    if job.state is State.RUN and updates.keys() - {DURATION}:
-        raise RpcError(errno.EINVAL, f"of a job that runs only {DURATION} can be changed")
+    if job.state is State.RUN and updates.keys() - {DURATION_KEY}:
+        raise RpcError(errno.EINVAL, f"of a job that runs only {DURATION_KEY} can be changed")
 
 
 def _ask_plugins(
     manager: JobManager, entry: ActiveJob, updates: Mapping[str, Any], cred: Cred
 ) -> tuple[dict[str, Any], bool, bool]:
-    """Ask about each key; return all changes, whether they are validated, and to be feasible."""
+    """Ask about each key.
+
+    Return all changes, whether they are validated, and whether their feasibility is to be checked.
+    """
     stack = manager.processor.stack
     all_updates = dict(updates)
     validated, check_feasibility = True, False

@@ -172,7 +172,7 @@ class Jobtap(Protocol):
         """Release nodes early, which the plugin's own epilog is done with.
 
         While another plugin's prolog or epilog holds the job, too, or execution has not finished
-        it, nothing happens, and they go with the rest. So they do without this call.
+        it, nothing happens: they are released with the rest, as they are without this call.
         """
         ...
 

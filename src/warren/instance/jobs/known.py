@@ -33,10 +33,12 @@ class ActiveJob(msgspec.Struct):
     paused: bool = False
     """Whether its pending events have to wait: the job is being taken in, or an event applied."""
     allocating: bool = False
+    """Whether the scheduler was asked for resources, and has not answered."""
     withdrawn: bool = False
     """Whether the request for resources was withdrawn, and is not answered yet."""
     executing: bool = False
-    previous: State | None = None
+    """Whether execution was asked to run the job, and has not let go of it."""
+    previous_state: State | None = None
     """The state before the present one, where it was entered in this life."""
     subscribers: set[str] = msgspec.field(default_factory=set)
     """Plugins that want to hear of every event."""

@@ -148,7 +148,7 @@ class JobManager:
         return self._stack.query(plugin)
 
     def counts(self) -> dict[str, Any]:
-        """Return how much there is of what."""
+        """Return how many jobs there are, and readers of the journal, as `stats-get` answers."""
         return {
             "journal": {"listeners": self._journal.reader_count},
             "active_jobs": len(self._known.active),
@@ -224,9 +224,9 @@ class JobManager:
         """Post an event to an active job. Raises RpcError(ENOENT) for any other."""
         self.processor.post(self.active_job(job), name, context)
 
-    def charge(self, entry: ActiveJob, count: int) -> None:
+    def charge(self, entry: ActiveJob, size: int) -> None:
         """Count bytes that its user adds to a job. Raises RpcError(ENOSPC) for too many."""
-        self._stored.quota.charge(keys.guest_namespace(entry.job.id), entry.job.userid, count)
+        self._stored.quota.charge(keys.guest_namespace(entry.job.id), entry.job.userid, size)
 
     async def wait_committed(self) -> None:
         """Wait until everything that has been posted is durable."""

@@ -34,14 +34,14 @@ Severity = Annotated[int, msgspec.Meta(ge=0, le=7)]
 ExceptionType = Annotated[str, msgspec.Meta(pattern=r"^[^\s=]+\Z", max_length=256)]
 
 
-class AnyJob(msgspec.Struct, frozen=True, kw_only=True):
-    """`wait`, where anything that is a number is at least no malformed request."""
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """`wait`, of which any number is well-formed: there may be no such job."""
 
     id: int
 
 
 class OneJob(msgspec.Struct, frozen=True, kw_only=True):
-    """`purge-id`, and what all that are about one job have."""
+    """`purge-id`, and what all requests about one job have."""
 
     id: Id
 
@@ -78,7 +78,7 @@ class Purge(OneJob, frozen=True, kw_only=True):
 
 
 class ManyJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """What all that are about many jobs have."""
+    """What all requests about many jobs have."""
 
     dry_run: bool = False
     """Only say how many there are."""
@@ -154,7 +154,7 @@ def own_active_job(
 ) -> ActiveJob:
     """Return the active job that a request is about.
 
-    Raises RpcError: ENOENT, EPERM, or what the field says to the topic for an inactive one.
+    Raises RpcError: ENOENT, EPERM, or `inactive_errnum`, which is Flux's for the topic.
     """
     found = permitted_job(manager, request)
     if not isinstance(found, ActiveJob):
@@ -165,7 +165,7 @@ def own_active_job(
 def charge_own_job(
     manager: JobManager, request: Request, inactive_errnum: int = errno.ENOENT
 ) -> ActiveJob:
-    """Return the active job that a request adds to the log of.
+    """Return the active job that a request is about, and count what it adds to the job's log.
 
     Raises RpcError as `own_active_job` and `charge_quota` do.
     """
@@ -188,7 +188,7 @@ def charge_quota(manager: JobManager, entry: ActiveJob, request: Request) -> Non
 
 
 def check_size(request: Request) -> int:
-    """Return the bytes that a request is counted for.
+    """Return how many bytes to count for a request in a quota.
 
     Raises RpcError(EFBIG) for more than is kept of a guest's.
     """

@@ -92,7 +92,7 @@ class JobManagerService:
         check_size(request)
         if not _ends_job(entry, payload):
             charge_own_job(self._manager, request)
-        context = _exception(request, payload)
+        context = _exception_context(request, payload)
         if payload.wait_status is not None:
             context["wait_status"] = payload.wait_status
         self._manager.processor.post(entry, "exception", context)
@@ -174,7 +174,7 @@ class JobManagerService:
             if not request.cred.is_owner:
                 raise RpcError(errno.ECHILD, "guests have no waitable jobs")
             return await self._manager.inactive_jobs.wait(None)
-        job_id = read(request, requests.AnyJob).id
+        job_id = read(request, requests.Wait).id
         found = self._manager.find(JobId(job_id))
         if found is None:
             raise RpcError(errno.ECHILD, "unknown job id")
@@ -206,7 +206,7 @@ class JobManagerService:
                 except RpcError:
                     errors += 1  # the next one may have to end, which takes no room
                     return
-            self._manager.processor.post(entry, "exception", _exception(request, payload))
+            self._manager.processor.post(entry, "exception", _exception_context(request, payload))
 
         entries = [*filter(is_selected, selected_jobs(self._manager, request, payload))]
         if not payload.dry_run:
@@ -317,7 +317,9 @@ async def _in_turns(entries: Sequence[ActiveJob], act: Callable[[ActiveJob], Non
         raise asyncio.CancelledError
 
 
-def _exception(request: Request, payload: requests.Raise | requests.RaiseAll) -> dict[str, Any]:
+def _exception_context(
+    request: Request, payload: requests.Raise | requests.RaiseAll
+) -> dict[str, Any]:
     return {
         "type": payload.type,
         "severity": payload.severity,

@@ -9,7 +9,7 @@ from warren.base import log
 from warren.instance import keys
 from warren.instance.jobs import subset
 from warren.instance.kvs import PRIMARY, Kvs, Operation, Quota, graft, put, unlink
-from warren.instance.kvs.quota import PER_JOB
+from warren.instance.kvs.quota import BYTES_PER_JOB
 from warren.lifecycle.job import Job, replay
 from warren.lifecycle.states import State
 from warren.rfc import eventlog, fluid, resource_set
@@ -41,7 +41,7 @@ class StoredJobs:
         return self._kvs.quota
 
     def count_quota(self, job: JobId, userid: int, quota_bytes: int | None = None) -> None:
-        """Count in its user's quota what a job holds; None is what can be found of it."""
+        """Count in its user's quota what a job holds: `quota_bytes`, or what is found of it."""
         if userid == self._kvs.owner(PRIMARY):
             return
         if quota_bytes is None:
@@ -52,20 +52,22 @@ class StoredJobs:
                 self._kvs.get(keys.job_key(job, name)) or b"" for name in ("jobspec", "eventlog")
             ]
             quota_bytes = (
-                PER_JOB + stored_bytes + sum(quota_size(text) - len(text) for text in texts)
+                BYTES_PER_JOB + stored_bytes + sum(quota_size(text) - len(text) for text in texts)
             )
         self.quota.add(keys.guest_namespace(job), userid, quota_bytes)
 
     def ids(self) -> Iterator[JobId]:
         """Return the ids of all jobs, in order."""
-        groups = ["job"]
+        directories = ["job"]
         for _ in range(4):
-            groups = [f"{group}.{name}" for group in groups for name in self._kvs.names(group)]
-        for group in groups:
+            directories = [
+                f"{each}.{name}" for each in directories for name in self._kvs.names(each)
+            ]
+        for key in directories:
             try:
-                yield fluid.parse(group)
+                yield fluid.parse(key)
             except BadFormat:
-                log.error("no job has such a key", key=group)
+                log.error("no job has such a key", key=key)
 
     def max_removed_jobid(self) -> JobId:
         """Return the greatest id among the jobs that were removed; 0 if none was."""
@@ -132,15 +134,15 @@ class StoredJobs:
             raise BadFormat("it was never validated")
         return replayed, events
 
-    def move_to_lost_found(self, job: JobId) -> Iterator[Operation]:
-        """Move a job that cannot be read to lost+found, with what it has printed."""
+    def lost_found_operations(self, job: JobId) -> Iterator[Operation]:
+        """Return what moves a job that cannot be read to lost+found, with what it has printed."""
         target = f"{_LOST_KEY}.{fluid.f58plain(job)}"
         yield from self._copies(fluid.kvs(job), target)
         yield graft(f"{target}.guest", keys.guest_namespace(job))
         yield unlink(fluid.kvs(job))
 
-    def purge(self, jobs: list[JobId]) -> Iterator[Operation]:
-        """Remove jobs, and remember that their ids are taken."""
+    def purge_operations(self, jobs: list[JobId]) -> Iterator[Operation]:
+        """Return what removes jobs, and keeps in mind that their ids are taken."""
         yield put(_MAX_JOBID_KEY, str(max(*jobs, self.max_removed_jobid())).encode())
         for job in jobs:
             yield unlink(fluid.kvs(job))

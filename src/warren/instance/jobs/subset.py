@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from warren.rfc import resource_set
-from warren.rfc.resource_set import Rank, ResourceSet
+from warren.rfc.resource_set import NodeResources, ResourceSet
 
 
 def only_ranks(r: Mapping[str, Any], ranks: Collection[int]) -> dict[str, Any]:
     """Return these nodes of an R, without what only the scheduler knows. Others are ignored."""
-    return resource_set.encode_ranks(
-        rank for rank in resource_set.decode_ranks(r) if rank.rank in ranks
+    return resource_set.encode_nodes(
+        node for node in resource_set.decode_nodes(r) if node.rank in ranks
     )
 
 
@@ -18,14 +18,14 @@ def without_freed(r: Mapping[str, Any], freed: Collection[int]) -> Mapping[str, 
     """Return an R without the nodes that were given back: the same, if there were none."""
     if not freed:
         return r
-    return resource_set.encode_ranks(
-        rank for rank in resource_set.decode_ranks(r) if rank.rank not in freed
+    return resource_set.encode_nodes(
+        node for node in resource_set.decode_nodes(r) if node.rank not in freed
     )
 
 
 def ranks(r: Mapping[str, Any]) -> frozenset[int]:
     """Return the ranks of an R."""
-    return frozenset(rank.rank for rank in resource_set.decode_ranks(r))
+    return frozenset(node.rank for node in resource_set.decode_nodes(r))
 
 
 def union(rs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -34,16 +34,16 @@ def union(rs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     gpus: dict[int, set[int]] = {}
     hosts: dict[int, str] = {}
     for r in rs:
-        for rank in resource_set.decode_ranks(r):
-            hosts[rank.rank] = rank.host
-            cores.setdefault(rank.rank, set()).update(rank.cores)
-            gpus.setdefault(rank.rank, set()).update(rank.gpus)
+        for node in resource_set.decode_nodes(r):
+            hosts[node.rank] = node.host
+            cores.setdefault(node.rank, set()).update(node.cores)
+            gpus.setdefault(node.rank, set()).update(node.gpus)
     merged = (
-        Rank(rank, host, tuple(sorted(cores[rank])), tuple(sorted(gpus[rank])))
+        NodeResources(rank, host, tuple(sorted(cores[rank])), tuple(sorted(gpus[rank])))
         for rank, host in hosts.items()
     )
     return resource_set.encode_all(
-        ResourceSet(ranks=tuple(sorted(merged, key=lambda each: each.rank)))
+        ResourceSet(nodes=tuple(sorted(merged, key=lambda each: each.rank)))
     )
 
 

@@ -76,7 +76,7 @@ def encode(
             name=_name(spec),
             queue=_queue(spec),
             hosts=",".join(r["execution"]["nodelist"]) if r is not None else "",
-            ranks=resource_set.ranks_text(resource_set.decode_ranks(r)) if r is not None else "",
+            ranks=resource_set.ranks_text(resource_set.decode_nodes(r)) if r is not None else "",
             job=_encode_job(job),
             quota_bytes=quota_bytes,
         )

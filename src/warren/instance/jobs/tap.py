@@ -40,7 +40,7 @@ class Tap:
             priority=known.priority,
             t_submit=known.times[State.NEW],
             state=known.state,
-            prev_state=entry.previous,
+            prev_state=entry.previous_state,
             jobspec=entry.jobspec,
             r=self.resources(job),
             entry=entry.events[-1],

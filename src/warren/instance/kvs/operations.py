@@ -22,8 +22,11 @@ Action = Literal[
     # What only snapshots have.
     "fill",
     "pack",
-    "at",
+    "at",  # SET_VERSION
 ]
+
+SET_VERSION: Final = "at"
+"""The action that sets a namespace's version. It keeps its name: journals have it."""
 
 
 class Operation(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -34,8 +37,8 @@ class Operation(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
     key: str = ""
     value: bytes = b""
     """What to put or append; for a link or a graft, the namespace that it is about."""
-    owner: int = 0
-    """The owner of a namespace that is created; the version of a namespace that is `at` one."""
+    owner_or_version: int = 0
+    """Of `create`, the owner of the namespace; of SET_VERSION, its version."""
 
 
 def put(key: str, value: bytes, namespace: str = PRIMARY) -> Operation:
@@ -72,12 +75,18 @@ def tree(key: str, entries: Mapping[str, Any], namespace: str = PRIMARY) -> Oper
 
 def create_namespace(name: str, owner: int, entries: Mapping[str, Any] | None = None) -> Operation:
     """Make a namespace that holds `entries`, as `tree` has them, unless it is there."""
-    return Operation("create", name, value=encode(entries) if entries else b"", owner=owner)
+    value = encode(entries) if entries else b""
+    return Operation("create", name, value=value, owner_or_version=owner)
 
 
 def remove_namespace(name: str) -> Operation:
     """Remove a namespace with all that it holds."""
     return Operation("remove", name)
+
+
+def set_version(namespace: str, version: int) -> Operation:
+    """Set the version of a namespace, as the last record of it in a snapshot does."""
+    return Operation(SET_VERSION, namespace, owner_or_version=version)
 
 
 def graft(key: str, namespace: str) -> Operation:

@@ -25,12 +25,12 @@ _RELEASED_BYTES: Final = 16 * 2**20
 
 
 class Pack:
-    """Some directories by name, compressed. `entries` of the cache decompresses them."""
+    """Some directories by name, compressed. `PackCache.entries` decompresses them."""
 
-    __slots__ = ("blob", "count", "digests", "last_snapshot")
+    __slots__ = ("compressed", "count", "digests", "last_snapshot")
 
-    def __init__(self, blob: bytes, count: int, last_snapshot: int) -> None:
-        self.blob = blob
+    def __init__(self, compressed: bytes, count: int, last_snapshot: int) -> None:
+        self.compressed = compressed
         self.count = count
         """How many directories were in it when it was made, or read from the journal."""
         self.last_snapshot = last_snapshot
@@ -53,21 +53,21 @@ class PackCache:
         self.released: OrderedDict[Pack, None] = OrderedDict()
         """Packs with digests, out of which something was taken: the latest of them."""
 
-    def release(self, packed: Pack) -> None:
-        """Keep a pack that the tree refers to no more in full, if its digest is known outside."""
+    def keep_released(self, packed: Pack) -> None:
+        """Keep a pack of which the tree has lost something, if its digests are known outside."""
         if packed.digests is None or packed in self.released:
             return
         self.released[packed] = None
-        self._released_size += len(packed.blob)
+        self._released_size += len(packed.compressed)
         while self._released_size > _RELEASED_BYTES:
             oldest, _ = self.released.popitem(last=False)
-            self._released_size -= len(oldest.blob)
+            self._released_size -= len(oldest.compressed)
 
     def entries(self, packed: Pack) -> dict[str, Any]:
         """Return what is in a pack. It is not to be changed."""
         found = self._unpacked.get(packed)
         if found is None:
-            found = msgspec.msgpack.decode(zlib.decompress(packed.blob))
+            found = msgspec.msgpack.decode(zlib.decompress(packed.compressed))
             assert isinstance(found, dict)
             self._unpacked[packed] = found
             if len(self._unpacked) > _MOST_UNPACKED:

@@ -20,9 +20,9 @@ class PastRoot:
         self._blobs = blobs
 
     def find(
-        self, root: Mapping[str, Any], names: Sequence[str], *, follow: bool
+        self, root: Mapping[str, Any], names: Sequence[str], *, follow_symlinks: bool
     ) -> Mapping[str, Any]:
-        """Return the tree object of a key; a link at its very end is followed if `follow`."""
+        """Return the tree object of a key, behind a link at its very end if `follow_symlinks`."""
         for _ in range(MOST_LINKS + 1):
             found = root
             for depth, name in enumerate(names):
@@ -30,7 +30,7 @@ class PastRoot:
                 if name not in entries:
                     raise RpcError(errno.ENOENT)
                 found = entries[name]
-                if found["type"] == "symlink" and (follow or depth + 1 < len(names)):
+                if found["type"] == "symlink" and (follow_symlinks or depth + 1 < len(names)):
                     break
             else:
                 return found

@@ -187,7 +187,7 @@ class Lookup:
     """A request to look up a key: whose it is, where the key is, and in which form to answer."""
 
     def __init__(
-        self, kvs: Kvs, request: Request, allowed_flags: int, largest: int = LARGEST_ANSWER
+        self, kvs: Kvs, request: Request, allowed_flags: int, largest_answer: int = LARGEST_ANSWER
     ) -> None:
         self._kvs = kvs
         self.namespace = permitted_namespace(kvs, request)
@@ -197,7 +197,7 @@ class Lookup:
         if flags & ~allowed_flags or (flags & READLINK and flags & READDIR):
             raise RpcError(errno.EINVAL, f"{request.topic} does not know the flags {flags}")
         self.flags = flags
-        self._largest = largest
+        self._largest_answer = largest_answer
         key = request.payload.get("key", ".")
         self._names = parse_key(key)
         self._must_be_directory = len(self._names) > 0 and key.endswith(".")
@@ -208,8 +208,10 @@ class Lookup:
     def find(self) -> LookupResult:
         """Look for the key, as things are now."""
         names = resolve(self._kvs, self._names, self.namespace)
-        follow = self._must_be_directory or not self.flags & (READLINK | TREEOBJ)
-        return self._kvs.find(names, self.namespace, follow=follow, permitted=self._is_permitted)
+        follow_symlinks = self._must_be_directory or not self.flags & (READLINK | TREEOBJ)
+        return self._kvs.find(
+            names, self.namespace, follow_symlinks=follow_symlinks, permitted=self._is_permitted
+        )
 
     async def object(self, found: LookupResult) -> dict[str, Any]:
         """Return what was found as the tree object that was asked for. Raises RpcError."""
@@ -228,7 +230,7 @@ class Lookup:
         node = self.node(found)
         if not isinstance(node, VALUE):
             raise RpcError(errno.EISDIR)
-        if len(node) > self._largest:
+        if len(node) > self._largest_answer:
             raise RpcError(errno.EFBIG, f"it has {len(node)} bytes: read it as a stream")
         return bytes(node)
 
@@ -254,8 +256,8 @@ class Lookup:
         except BadFormat as error:
             raise RpcError(errno.EPROTO, f"rootdir: {error}") from None
         past = PastRoot(self._kvs.blob)
-        follow = not self.flags & (READLINK | TREEOBJ)
-        found = past.find(rootdir, self._names, follow=follow)
+        follow_symlinks = not self.flags & (READLINK | TREEOBJ)
+        found = past.find(rootdir, self._names, follow_symlinks=follow_symlinks)
         if self.flags & READDIR and not self.flags & TREEOBJ:
             return treeobj.directory(past.entries(found))
         if self.flags & READLINK and found["type"] != "symlink":

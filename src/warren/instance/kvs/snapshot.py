@@ -18,6 +18,7 @@ from warren.instance.kvs.operations import (
     create_namespace,
     encode,
     record,
+    set_version,
 )
 from warren.instance.kvs.packs import LARGEST_PACK, Pack, pack
 from warren.instance.kvs.tree import (
@@ -37,26 +38,26 @@ class Snapshot:
     """One snapshot. It is being made as long as `records` is being read."""
 
     def __init__(
-        self, spaces: Iterable[Namespace], context: WriteContext, largest: int = LARGEST_PACK
+        self, spaces: Iterable[Namespace], context: WriteContext, largest_pack: int = LARGEST_PACK
     ) -> None:
-        """`largest` is the bytes of the largest pack, and of what a record has of a directory."""
+        """`largest_pack` is how many bytes go into a pack, and of a directory into a record."""
         context.snapshot_number += 1
         self._context = context
         self._number = context.snapshot_number
-        self._largest = largest
+        self._largest_pack = largest_pack
         self._roots = [(space.name, space.root) for space in spaces]
-        self._opening = [
+        self._opening_operations = [
             create_namespace(space.name, space.owner) for space in spaces if space.name != PRIMARY
         ]
         # To create what is there does nothing: such a record keeps the writer's number alone.
-        self._closing = [
+        self._closing_records = [
             record((create_namespace(space.name, space.owner),), writer, sequence)
             for space in spaces
             for writer, sequence in space.applied_sequences.items()
         ]
         # The primary namespace last of all: its version ends a snapshot.
-        self._closing += [
-            record((Operation("at", space.name, owner=space.version),))
+        self._closing_records += [
+            record((set_version(space.name, space.version),))
             for space in sorted(spaces, key=lambda space: space.name == PRIMARY)
         ]
         self._records: list[bytes] = []
@@ -65,12 +66,12 @@ class Snapshot:
     def records(self) -> Iterator[bytes]:
         self._context.snapshot = self
         try:
-            yield from (encode(record((operation,))) for operation in self._opening)
+            yield from (encode(record((operation,))) for operation in self._opening_operations)
             for name, root in self._roots:
                 for _ in self._visit(name, root):
                     yield from self._take_records()
             yield from self._take_records()
-            yield from map(encode, self._closing)
+            yield from map(encode, self._closing_records)
         finally:
             if self._context.snapshot is self:
                 self._context.snapshot = None
@@ -109,7 +110,7 @@ class Snapshot:
             if not isinstance(node, Directory | Pack):
                 leaves[name] = node
                 size += _ENTRY_BYTES + len(node)
-                if size > self._largest:
+                if size > self._largest_pack:
                     self._fill(namespace, path, leaves)
                     leaves, size = {}, 0
         if leaves or not directory:
@@ -125,7 +126,7 @@ class Snapshot:
             return
         packed.last_snapshot = self._number
         remaining = [name for name in names if directory.get(name) is packed]
-        self._put(Operation("pack", namespace, path, encode((remaining, packed.blob))))
+        self._put(Operation("pack", namespace, path, encode((remaining, packed.compressed))))
 
     def _put(self, operation: Operation) -> None:
         self._records.append(encode(record((operation,))))
@@ -143,7 +144,8 @@ class Snapshot:
                 new_pack.digests = None if None in digests.values() else digests
                 for name in entries:
                     directory[name] = new_pack
-                self._put(Operation("pack", namespace, path, encode(([*entries], new_pack.blob))))
+                names_and_pack = ([*entries], new_pack.compressed)
+                self._put(Operation("pack", namespace, path, encode(names_and_pack)))
                 yield
             for packed, names in _packs(directory).items():
                 self._take_pack(namespace, path, directory, packed, names)
@@ -160,18 +162,18 @@ class Snapshot:
         """Return the directories in one that are to be packed, as many as go into a pack."""
         self._unpack_sparse(directory)
         entries: dict[str, Any] = {}
-        room = self._largest
+        room = self._largest_pack
         for name, node in list(directory.items()):
             if not isinstance(node, Directory) or directory.get(name) is not node:
                 continue
-            room_left = self._room_left(node, self._largest)
+            room_left = self._room_left(node, self._largest_pack)
             if room_left < 0:
                 continue
             entries[name] = to_plain(node, self._context.packs)
-            room -= self._largest - room_left
+            room -= self._largest_pack - room_left
             if room < 0:
                 yield entries
-                entries, room = {}, self._largest
+                entries, room = {}, self._largest_pack
         if entries:
             yield entries
 
@@ -180,7 +182,7 @@ class Snapshot:
         for packed, names in _packs(directory).items():
             if 2 * len(names) < packed.count and packed.last_snapshot != self._number:
                 entries = self._context.packs.entries(packed)
-                self._context.packs.release(packed)
+                self._context.packs.keep_released(packed)
                 for name in names:
                     directory[name] = unpack(entries[name], 0, 0)
 

@@ -42,7 +42,7 @@ class LookupResult(NamedTuple):
     """A value, a directory or a link; None where there is nothing."""
     traversed: list[NamespacedKey]
     refusal: RpcError | None = None
-    """Why there is nothing, if it is not that nothing is there."""
+    """The error with which the search ended, if it is not that nothing is there."""
 
 
 class Kvs:
@@ -78,7 +78,7 @@ class Kvs:
             except (ValueError, TypeError, LookupError, AttributeError) as error:
                 raise ops.unreadable(number, str(error)) from error
             appended_bytes += len(text)
-            if record.operations and record.operations[0].action == "at":
+            if record.operations and record.operations[0].action == ops.SET_VERSION:
                 base_bytes, appended_bytes = base_bytes + appended_bytes, 0
         # What this life has not touched by the time of its first snapshot is packed.
         self._context.snapshot_number = 1
@@ -150,7 +150,7 @@ class Kvs:
             space = self._namespaces.get(record.operations[0].namespace)
             if space is None or space.applied_sequences.get(record.writer, 0) >= record.sequence:
                 return
-        self._context.records += 1
+        self._context.transaction_count += 1
         changes: list[tuple[str, str, Any]] = []
         for index, operation in enumerate(record.operations):
             try:
@@ -214,11 +214,11 @@ class Kvs:
                     key, unpack(_decode_value(operation.value), snapshot_number, snapshot_number)
                 )
             case "pack":
-                names, blob = _decode_value(operation.value)
-                packed = Pack(blob, len(names), snapshot_number)
+                names, compressed = _decode_value(operation.value)
+                packed = Pack(compressed, len(names), snapshot_number)
                 space.fill(key, dict.fromkeys(names, packed))
-            case "at":
-                space.version = operation.owner
+            case ops.SET_VERSION:
+                space.version = operation.owner_or_version
         if space.replaced:
             changes += [(name, *each) for each in space.replaced]
             space.replaced = []
@@ -226,7 +226,9 @@ class Kvs:
     def _create(self, operation: Operation, *, strict: bool) -> None:
         name = operation.namespace
         if name not in self._namespaces:
-            space = self._namespaces[name] = Namespace(name, operation.owner, self._context)
+            space = self._namespaces[name] = Namespace(
+                name, operation.owner_or_version, self._context
+            )
             if operation.value:
                 snapshot_number = self._context.snapshot_number
                 space.set_root(
@@ -285,20 +287,20 @@ class Kvs:
         return None if found is None else found.owner
 
     def charge(
-        self, namespace: str, count: int, namespace_limit: float, *, is_running: bool = False
+        self, namespace: str, size: int, namespace_limit: float, *, is_running: bool = False
     ) -> None:
         """Count bytes that a guest is to write.
 
-        Raises RpcError: ENOENT, or ENOSPC over `namespace_limit` and over what its user's jobs may
+        Raises RpcError: ENOTSUP, or ENOSPC over `namespace_limit` and over what its user's jobs may
         hold.
         """
         space = self._space(namespace)
-        if space.guest_bytes + count > namespace_limit:
+        if space.guest_bytes + size > namespace_limit:
             raise RpcError(
                 errno.ENOSPC, f"{space.guest_bytes} bytes were written to {namespace} already"
             )
-        self.quota.charge(namespace, space.owner, count, is_running=is_running)
-        space.guest_bytes += count
+        self.quota.charge(namespace, space.owner, size, is_running=is_running)
+        space.guest_bytes += size
 
     def size(self, key: str, namespace: str = PRIMARY) -> int:
         """Return how many bytes a value takes, or all that is in a directory; 0 for none.
@@ -311,7 +313,7 @@ class Kvs:
             if isinstance(node, VALUE):
                 total += len(node) + cost.ENTRY_BYTES
             elif isinstance(node, Pack):
-                total += len(node.blob)
+                total += len(node.compressed)
             elif isinstance(node, Directory):
                 total += cost.DIRECTORY_BYTES
                 pending += node.values()
@@ -370,10 +372,10 @@ class Kvs:
         names: Sequence[str],
         namespace: str = PRIMARY,
         *,
-        follow: bool = True,
+        follow_symlinks: bool = True,
         permitted: Callable[[str], bool] = lambda namespace: True,
     ) -> LookupResult:
-        """Look for a key, behind all links; a link at its very end is followed if `follow`.
+        """Look for a key, behind all links, and behind one at its very end if `follow_symlinks`.
 
         What is found is not to be changed. `permitted` says into which namespaces links may lead.
         """
@@ -389,7 +391,7 @@ class Kvs:
                 kind = type(found)
                 if kind is Pack:
                     found = unpack(self._context.packs.entries(found)[name], 0, 0)
-                elif kind is Link and (follow or depth + 1 < len(names)):
+                elif kind is Link and (follow_symlinks or depth + 1 < len(names)):
                     break
             else:
                 return LookupResult(found, traversed)

@@ -54,7 +54,7 @@ class WriteContext:
         self.snapshot_number = 0
         """How many snapshots have been begun."""
         self.snapshot: Snapshot | None = None
-        self.records = 0
+        self.transaction_count = 0
         """How many transactions have been begun."""
         self.undo: list[Callable[[], object]] | None = None
         """How to take back what the transaction under way has done, if it may be refused."""
@@ -87,7 +87,7 @@ def unpack(plain: Any, changed_after: int, last_snapshot: int) -> Any:
 def release_packs(node: Any, packs: PackCache) -> None:
     """Tell the cache which packs a node that is about to be removed has used."""
     if isinstance(node, Pack):
-        packs.release(node)
+        packs.keep_released(node)
     elif isinstance(node, Directory):
         for each in node.values():
             release_packs(each, packs)
@@ -171,7 +171,7 @@ class Namespace:
         """Return a directory that is to change, which is made if it is not there."""
         context = self._context
         transaction, last_path, directory = self._last_directory
-        if last_path == path and transaction == context.records:
+        if last_path == path and transaction == context.transaction_count:
             return directory
         directory = self.root
         directory.digest = None
@@ -186,7 +186,7 @@ class Namespace:
                         self.replaced.append((".".join(names[: depth + 1]), before))
             directory = child
             directory.digest = None
-        self._last_directory = (context.records, path, directory)
+        self._last_directory = (context.transaction_count, path, directory)
         return directory
 
     def _unpacked_directory(self, directory: Directory, name: str) -> Directory | None:
@@ -201,7 +201,7 @@ class Namespace:
             self._context.packs.entries(found)[name], directory.changed_after, found.last_snapshot
         )
         assert isinstance(opened, Directory)
-        self._context.packs.release(found)
+        self._context.packs.keep_released(found)
         if found.digests is not None:
             opened.digest = found.digests[name]
         directory[name] = opened

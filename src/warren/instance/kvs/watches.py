@@ -13,12 +13,12 @@ class WatchNode(msgspec.Struct, eq=False):
 
     watchers: set[asyncio.Event] = msgspec.field(default_factory=set)
     """The watchers of the key itself."""
-    recursive: set[asyncio.Event] = msgspec.field(default_factory=set)
+    recursive_watchers: set[asyncio.Event] = msgspec.field(default_factory=set)
     """The watchers of the key and of everything below it."""
     children: dict[str, "WatchNode"] = msgspec.field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.watchers or self.recursive or self.children)
+        return bool(self.watchers or self.recursive_watchers or self.children)
 
     def add(self, names: Sequence[str], changed: asyncio.Event, *, recursive: bool) -> None:
         node = self
@@ -26,14 +26,14 @@ class WatchNode(msgspec.Struct, eq=False):
             if name not in node.children:
                 node.children[name] = WatchNode()
             node = node.children[name]
-        (node.recursive if recursive else node.watchers).add(changed)
+        (node.recursive_watchers if recursive else node.watchers).add(changed)
 
     def discard(self, names: Sequence[str], changed: asyncio.Event) -> None:
         nodes = [self]
         for name in names:
             nodes.append(nodes[-1].children[name])
         nodes[-1].watchers.discard(changed)
-        nodes[-1].recursive.discard(changed)
+        nodes[-1].recursive_watchers.discard(changed)
         for node, name in zip(reversed(nodes[:-1]), reversed(names), strict=True):
             if node.children[name]:
                 break
@@ -43,7 +43,7 @@ class WatchNode(msgspec.Struct, eq=False):
         """Wake the watchers of a key; with `below`, those of keys below it, too."""
         node = self
         for name in names:
-            for changed in node.recursive:
+            for changed in node.recursive_watchers:
                 changed.set()
             child = node.children.get(name)
             if child is None:
@@ -52,11 +52,11 @@ class WatchNode(msgspec.Struct, eq=False):
         if below:
             node._wake_all()
         else:
-            for changed in (*node.watchers, *node.recursive):
+            for changed in (*node.watchers, *node.recursive_watchers):
                 changed.set()
 
     def _wake_all(self) -> None:
-        for changed in (*self.watchers, *self.recursive):
+        for changed in (*self.watchers, *self.recursive_watchers):
             changed.set()
         for node in self.children.values():
             node._wake_all()

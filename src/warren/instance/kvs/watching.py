@@ -46,11 +46,11 @@ class KvsWatch:
     """The `kvs-watch` service."""
 
     def __init__(
-        self, kvs: Kvs, *, largest: int = LARGEST_ANSWER, part_bytes: int = LARGEST_BLOB
+        self, kvs: Kvs, *, largest_answer: int = LARGEST_ANSWER, part_bytes: int = LARGEST_BLOB
     ) -> None:
-        """`largest` is how many bytes a value has in one answer; in a stream, `part_bytes`."""
+        """An answer has up to `largest_answer` bytes of a value; in a stream, `part_bytes`."""
         self._kvs = kvs
-        self._largest = largest
+        self._largest_answer = largest_answer
         self._part_bytes = part_bytes
 
     def methods(self) -> Methods:
@@ -58,7 +58,7 @@ class KvsWatch:
 
     async def _lookup(self, request: Request) -> AsyncIterator[Payload]:
         await self._wait_namespace(request)
-        lookup = Lookup(self._kvs, request, _ALLOWED_FLAGS, self._largest)
+        lookup = Lookup(self._kvs, request, _ALLOWED_FLAGS, self._largest_answer)
         flags = lookup.flags
         if flags & _WATCH_MODES and not flags & WATCH:
             raise RpcError(errno.EINVAL, "WATCH_FULL, WATCH_UNIQ and WATCH_APPEND need WATCH")

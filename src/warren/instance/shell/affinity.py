@@ -102,7 +102,7 @@ def choose_cpus(
     count = len(available)
     if not node.emulated and count > len(node.ids):
         return ()
-    first = offset(rank, len(node.ids), count) if node.emulated else 0
+    first = core_offset(rank, len(node.ids), count) if node.emulated else 0
     chosen: dict[int, None] = {}
     for core in sorted(cores)[:count]:
         position = first + bisect_left(node.ids, core)
@@ -113,7 +113,7 @@ def choose_cpus(
     return tuple(chosen)
 
 
-def offset(rank: int, core_count: int, cpu_count: int) -> int:
+def core_offset(rank: int, core_count: int, cpu_count: int) -> int:
     """Return where the cores of an emulated node begin: after those of the nodes before it.
 
     Each time that the nodes are through, the next ones begin one further: jobs often use the

@@ -19,7 +19,8 @@ from warren.base import mountinfo
 from warren.base.processes import send_signal
 
 _FREEZE_CHECKS: Final = 50
-_PAUSE_SECONDS: Final = 0.001
+_FREEZE_CHECK_PAUSE: Final = 0.001
+"""Seconds between two looks whether a cgroup is frozen."""
 
 
 class Cgroup:
@@ -113,8 +114,8 @@ def cluster_cgroups(cluster: str, proc: Path = Path("/proc/self")) -> Cgroups | 
     return None
 
 
-def job_cgroups(cluster: str, proc: Path = Path("/proc/self")) -> list[Cgroup]:
-    """Return the cgroups of a cluster's jobs, from wherever in the hierarchies they were made."""
+def base_cgroups(cluster: str, proc: Path = Path("/proc/self")) -> list[Cgroup]:
+    """Return the cgroups that those of a cluster's jobs are in, wherever in the hierarchies."""
     return [
         Cgroup(Path(directory) / name)
         for top in {top for top, _, _ in _hierarchies(proc)}
@@ -125,10 +126,10 @@ def job_cgroups(cluster: str, proc: Path = Path("/proc/self")) -> list[Cgroup]:
 
 
 def job_processes(cluster: str) -> dict[int, int]:
-    """Return the processes of a cluster's jobs, and the jobs: `make` had names `JOB-RANK`."""
+    """Return the jobs of a cluster by their processes: `make` had names `JOB-RANK`."""
     return {
         process: int(job)
-        for base in job_cgroups(cluster)
+        for base in base_cgroups(cluster)
         for name, cgroup in base.children()
         if (job := name.partition("-")[0]).isdecimal()
         for process in cgroup.processes()
@@ -142,8 +143,8 @@ def _name(cluster: str) -> str:
 def _hierarchies(proc: Path) -> Iterator[tuple[Path, Path, tuple[str, ...]]]:
     """Return the hierarchies that serve, the best first.
 
-    Of each where it is mounted, where this process is in it, and a file that its cgroups have
-    if this kernel can kill in them.
+    Of each where it is mounted, where this process is in it, and the files of which its cgroups
+    have one if this kernel can kill in them.
     """
     try:
         lines = os.fsdecode((proc / "cgroup").read_bytes()).split("\n")
@@ -178,7 +179,7 @@ def _kill_one(directory: Path) -> None:
         for _ in range(_FREEZE_CHECKS):
             if _is_frozen(directory):
                 break
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(_FREEZE_CHECK_PAUSE)
         send_signal(lambda: _processes(directory), signal.SIGKILL)
     except OSError:
         return  # it was removed

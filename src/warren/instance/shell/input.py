@@ -53,7 +53,7 @@ class Stdin(ShellPlugin):
         self._closed = False
         self._lock = asyncio.Lock()
 
-    # At the shell's points
+    # Callbacks
 
     async def init(self, shell: RunningShell) -> None:
         info, stdin = shell.info, shell.info.options.stdin

@@ -15,7 +15,7 @@ import msgspec
 from warren.base.errors import WarrenError
 from warren.instance.shell import affinity
 from warren.instance.shell.affinity import CpuAffinity
-from warren.instance.shell.terminal import SIZE
+from warren.instance.shell.terminal import DEFAULT_SIZE
 from warren.rfc import duration, idset
 from warren.rfc.errors import BadFormat
 
@@ -23,7 +23,9 @@ OUTPUT_LIMIT: Final = 10 * 10**6
 """Bytes of each stream that a shell writes to the KVS, which is in the instance's memory."""
 MAX_OUTPUT_LIMIT: Final = 10**9
 EXIT_TIMEOUT: Final = 30.0
+"""Seconds that other tasks may run on after the first has ended."""
 TIME_LEFT: Final = 60.0
+"""Seconds before the time limit at which option `signal` has the tasks signalled."""
 
 _SIZE_PATTERN: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([kKMG]?)")
 _UNITS: Final = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9}
@@ -54,7 +56,7 @@ class PtyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a client may be attached to that of task 0."""
     capture: bool = True
     """Whether what that one prints is written down."""
-    size: tuple[int, int] = SIZE
+    size: tuple[int, int] = DEFAULT_SIZE
 
     def includes(self, rank: int) -> bool:
         """Return whether a task is on a terminal."""
@@ -63,7 +65,7 @@ class PtyOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 _KVS: Final = Stream(type="kvs")
 _NO_TERMINALS: Final = PtyOptions()
-_DEFAULT_BINDING: Final = CpuAffinity()
+_DEFAULT_AFFINITY: Final = CpuAffinity()
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +89,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     per_resource: tuple[str, int] | None = None
     """A type of resource, and how many tasks there are for each."""
     pmi: bool = True
-    cpu_affinity: CpuAffinity = _DEFAULT_BINDING
+    cpu_affinity: CpuAffinity = _DEFAULT_AFFINITY
     gpu_affinity: Literal["on", "off", "per-task"] = "on"
     pty: PtyOptions = _NO_TERMINALS
     variables: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -113,7 +115,7 @@ def read(given: Any) -> Options:
         stdout=stdout,
         stderr=_output(output, "stderr", default),
         append=_one_of(output, "mode", ("truncate", "append"), "truncate", "output.") == "append",
-        output_limit=_limit(output.get("limit")),
+        output_limit=_output_limit(output.get("limit")),
         stdin=_input(_object(given, "input")),
         exit_timeout=_exit_timeout(given.get("exit-timeout")),
         exit_on_error=_flag(given, "exit-on-error"),
@@ -122,7 +124,7 @@ def read(given: Any) -> Options:
         taskmap=_taskmap(given.get("taskmap")),
         per_resource=per_resource(given.get("per-resource"), "shell option per-resource"),
         pmi=_pmi(given.get("pmi")),
-        cpu_affinity=_cpus(given.get("cpu-affinity", "on")),
+        cpu_affinity=_cpu_affinity(given.get("cpu-affinity", "on")),
         gpu_affinity=_one_of(given, "gpu-affinity", ("on", "off", "per-task"), "on"),  # type: ignore[arg-type]
         pty=_pty(given.get("pty")),
         variables=_texts(given, "env-expand"),
@@ -178,7 +180,7 @@ def _input(given: Mapping[str, Any]) -> Stream:
     return Stream(type=type_, path=path if type_ == "file" else "")  # type: ignore[arg-type]
 
 
-def _limit(given: Any) -> int:
+def _output_limit(given: Any) -> int:
     if given is None:
         return OUTPUT_LIMIT
     match = _SIZE_PATTERN.fullmatch(str(given))
@@ -241,7 +243,7 @@ def _pmi(given: Any) -> bool:
     return bool({"simple", "pmi1", "pmi2"} & set(given.split(",")))
 
 
-def _cpus(given: Any) -> CpuAffinity:
+def _cpu_affinity(given: Any) -> CpuAffinity:
     try:
         return affinity.read(given)
     except BadFormat as error:
@@ -275,7 +277,7 @@ def _ranks(given: Any) -> frozenset[int] | None:
 
 def _size(given: Any) -> tuple[int, int]:
     if given is None:
-        return SIZE
+        return DEFAULT_SIZE
     match = re.fullmatch(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})", str(given))
     if match is None:
         _refuse("pty.size", f"is {given!r}, not rows and columns, as in 24x80")

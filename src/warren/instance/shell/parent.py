@@ -39,7 +39,8 @@ SERVICE: Final = "shells"
 EXEC_SERVICE: Final = "job-exec"
 """Where it tells what it has."""
 
-_RETRY: Final = 0.2
+_RETRY_DELAY: Final = 0.2
+"""Seconds until an instance that is not there is looked for again."""
 _CHUNK: Final = 2**16
 _LARGEST_FD: Final = 2**31 - 1
 _LONGEST_NOTE: Final = 1000
@@ -49,6 +50,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0
 """Seconds after which what has been killed is looked at again, at first and at last."""
 
 KILL_TIMEOUT: Final = 10.0
+"""Seconds that what was killed has to die before it is told of."""
 
 
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,13 +68,13 @@ class ShellLife(Protocol):
     """A shell's life, in a fresh process, which has nothing open but its standard streams."""
 
     def prepare(self, start: StartRequest) -> bytes | None:
-        """Become the user of the shell; return what of the request is proven.
+        """Become the user of the shell; return the payload of its signed request if that is proven.
 
         Raises WarrenError or OSError where there can be no such shell.
         """
         ...
 
-    def run_shell(self, start: StartRequest, request: bytes | None) -> int:
+    def run_shell(self, start: StartRequest, proven_payload: bytes | None) -> int:
         """Run the shell, and return its exit code. TASK_SIGNALS are blocked at first."""
         ...
 
@@ -116,8 +118,9 @@ class _DyingShell(msgspec.Struct):
     shell: _Shell
     since: float
     pause: float = _FIRST_PAUSE
+    """Seconds between the last look at it and the next."""
     next_check: float = 0.0
-    aborting: int = 0
+    aborting_process: int = 0
     """The process that aborts what the rest waits for, if there has been any."""
 
 
@@ -187,10 +190,10 @@ class ShellParent:
     def _end(self, *_: object) -> None:
         self._ending = True
 
-    def _wait_readable(self, reading: int) -> set[int]:
+    def _wait_readable(self, wakeup_reader: int) -> set[int]:
         """Wait until something is to be done, and return which descriptors can be read."""
         readable = select.poll()  # their numbers may be any: select takes those below 1024
-        readable.register(reading, select.POLLIN)
+        readable.register(wakeup_reader, select.POLLIN)
         if self._connection is not None:
             readable.register(self._connection, select.POLLIN)
         seconds = self._idle_seconds()
@@ -198,7 +201,7 @@ class ShellParent:
 
     def _idle_seconds(self) -> float | None:
         """Return how long nothing is to be done if nothing happens."""
-        waits = [] if self._connection is not None else [_RETRY]
+        waits = [] if self._connection is not None else [_RETRY_DELAY]
         now = time.monotonic()
         waits += [max(0.0, dying.next_check - now) for dying in self._dying]
         return min(waits, default=None)
@@ -254,7 +257,7 @@ class ShellParent:
             elif received.errnum == errno.EEXIST:
                 # The instance has not noticed yet that our last connection is gone.
                 self._disconnect()
-                time.sleep(_RETRY)
+                time.sleep(_RETRY_DELAY)
                 return
 
     def _answer(self, received: Message) -> None:
@@ -317,12 +320,12 @@ class ShellParent:
             try:
                 if cgroup is not None:
                     cgroup.enter()
-                request = self._life.prepare(start)
+                proven_payload = self._life.prepare(start)
             except (WarrenError, OSError) as error:
                 self._write_note(start, str(error))
             else:
                 os.close(self._notes_writer)
-                code = self._life.run_shell(start, request)
+                code = self._life.run_shell(start, proven_payload)
         except Exception:
             traceback.print_exc()  # nothing else could report it
         finally:
@@ -379,7 +382,7 @@ class ShellParent:
 
     def _abort_servers(self, dying: "_DyingShell") -> None:
         """Have a process abort what the rest of a shell waits for, as that may take long."""
-        if dying.aborting in self._cleaning_processes:
+        if dying.aborting_process in self._cleaning_processes:
             return
         leftovers = self._leftovers(dying.shell)
         try:
@@ -394,7 +397,7 @@ class ShellParent:
                 traceback.print_exc()  # nothing else could report it
             finally:
                 os._exit(0)
-        dying.aborting = process
+        dying.aborting_process = process
         self._cleaning_processes.add(process)
 
     def _report(self, shell: _Shell) -> None:
@@ -458,13 +461,13 @@ class ShellParent:
             print("processes do not die:", *survivors, file=sys.stderr, flush=True)
 
     def _kill_all_leftovers(self) -> None:
-        for cgroup in cgroups.job_cgroups(self._cluster):
+        for cgroup in cgroups.base_cgroups(self._cluster):
             cgroup.kill()
         kill(self._all_leftovers)
 
     def _all_leftovers(self) -> set[int]:
         leftovers = set(descendants(os.getpid()))
-        for cgroup in cgroups.job_cgroups(self._cluster):
+        for cgroup in cgroups.base_cgroups(self._cluster):
             if not cgroup.remove():
                 leftovers.update(cgroup.processes())
         return leftovers

@@ -1,6 +1,6 @@
 """Shell plugins: what they are called for, and what they may call (flux-shell-plugins).
 
-The points come in this order: `connect`, `init`, `post_init`, then for each task `task_init`,
+The topics come in this order: `connect`, `init`, `post_init`, then for each task `task_init`,
 `task_exec` and `task_fork`, `start`, for each task `task_exit`, `finish`, `exit`. All shells of
 a job have gone through `init` before one goes through `post_init`.
 """
@@ -130,7 +130,7 @@ class RunningShell(Protocol):
 
 
 class ShellPlugin:
-    """Does nothing at any point; a plugin overrides what it is there for.
+    """Does nothing on any topic; a plugin overrides what it is there for.
 
     Wherever it may wait it may raise CannotRun, and the job does not run.
     """
@@ -163,9 +163,9 @@ class ShellPlugin:
         """The shell ends, whichever way. Nothing of the tasks is left."""
 
 
-def callbacks_at(point: str, plugins: Iterable[ShellPlugin]) -> list[Callable[..., Any]]:
-    """Return what plugins do at a point, in their order; those that do nothing are left out."""
-    nothing = getattr(ShellPlugin, point)
+def callbacks_on(topic: str, plugins: Iterable[ShellPlugin]) -> list[Callable[..., Any]]:
+    """Return the callbacks of plugins on a topic, in order, without those that do nothing."""
+    nothing = getattr(ShellPlugin, topic)
     return [
-        getattr(plugin, point) for plugin in plugins if getattr(type(plugin), point) is not nothing
+        getattr(plugin, topic) for plugin in plugins if getattr(type(plugin), topic) is not nothing
     ]

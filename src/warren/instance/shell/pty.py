@@ -70,7 +70,7 @@ class Pty(ShellPlugin):
 
     async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
         if task.terminal is not None:
-            task.terminal.on_task_end()
+            task.terminal.on_task_exit()
 
     def exit(self, shell: RunningShell) -> None:
         for terminal in self._terminals.values():

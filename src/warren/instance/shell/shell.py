@@ -52,8 +52,8 @@ class Shell:
     rank: int
     uri: str
     """Where the instance is, for the tasks, and to know them by."""
-    request: bytes | None = None
-    """What of the signed request was proven; None, and the instance is believed."""
+    proven_payload: bytes | None = None
+    """The payload of the signed request, if that was proven; else the instance is believed."""
     environment: dict[str, str] = field(default_factory=dict)
     initial_logs: dict[str, list[Event]] = field(default_factory=dict)
     init_context: dict[str, Any] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Shell:
             return 1
         finally:
             await self.spawner.clean_up()
-            for leave in plugins.callbacks_at("exit", self.plugins):
+            for leave in plugins.callbacks_on("exit", self.plugins):
                 leave(self)
 
     def deliver(self, signum: int) -> None:
@@ -102,7 +102,7 @@ class Shell:
         values = await self.handle.rpc(
             "job-info.lookup", {"id": self.job, "keys": ["J", "jobspec", "R"]}
         )
-        self._info = info = shellinfo.read(values, self.job, self.rank, self.request)
+        self._info = info = shellinfo.read(values, self.job, self.rank, self.proven_payload)
         self.environment.update(info.environment)
         user_shell = jobspec.system(info.jobspec).get("exec", {}).get("job_shell")
         if user_shell is not None:
@@ -193,7 +193,7 @@ class Shell:
         async with asyncio.TaskGroup() as work:
             exit_tasks = []
             for index in range(len(info.ranks)):
-                start, task = await self._start(index, task_output)
+                start, task = await self._start_task(index, task_output)
                 exit_tasks.append(work.create_task(self._wait_task(start, task)))
                 if task is not None:
                     for stream in output.STREAMS:
@@ -209,7 +209,7 @@ class Shell:
             await self.spawner.clean_up()
         return statuses
 
-    async def _start(self, index: int, task_output: Output) -> tuple[TaskStart, Task | None]:
+    async def _start_task(self, index: int, task_output: Output) -> tuple[TaskStart, Task | None]:
         info = self.info
         rank = info.ranks[index]
         start = TaskStart(
@@ -304,8 +304,8 @@ class Shell:
             if ranks is None or rank in ranks:
                 task.signal(signum)
 
-    async def _call_plugins(self, point: str, *arguments: Any) -> None:
-        for callback in plugins.callbacks_at(point, self.plugins):
+    async def _call_plugins(self, topic: str, *arguments: Any) -> None:
+        for callback in plugins.callbacks_on(topic, self.plugins):
             await callback(self, *arguments)
 
     def _task_group(self) -> asyncio.TaskGroup:

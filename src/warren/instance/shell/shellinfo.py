@@ -14,7 +14,7 @@ from warren.rfc import jobspec as jobspecs
 from warren.rfc import resource_set, signed_request, taskmap
 from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
-from warren.rfc.resource_set import Rank
+from warren.rfc.resource_set import NodeResources
 from warren.rfc.taskmap import Block
 
 MOST_TASKS: Final = 2**16
@@ -52,9 +52,9 @@ class ShellInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.jobspec["tasks"][0]["command"]  # type: ignore[no-any-return]
 
     @property
-    def resources(self) -> Rank:
+    def resources(self) -> NodeResources:
         """What of this node is the job's."""
-        return resource_set.decode_ranks(self.r)[self.rank]
+        return resource_set.decode_nodes(self.r)[self.rank]
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -148,13 +148,13 @@ def tasks_per_node(
         type_, number = for_each
         if type_ == "node":
             return [number] * len(hosts)
-        return [number * len(node.cores) for node in resource_set.decode_ranks(r)]
+        return [number * len(node.cores) for node in resource_set.decode_nodes(r)]
     counts = jobspecs.resource_counts(spec)
     slots = r["execution"].get("nslots", counts.slots) if counts.moldable else counts.slots
     tasks = jobspecs.tasks_in_slots(spec, slots)
     if len(hosts) == 1:
         return [tasks]
-    return cyclic_counts(tasks, [len(node.cores) for node in resource_set.decode_ranks(r)],
+    return cyclic_counts(tasks, [len(node.cores) for node in resource_set.decode_nodes(r)],
                   counts.cores_per_slot)  # fmt: skip
 
 

@@ -35,7 +35,7 @@ class Kill(ShellPlugin):
     """
 
     def __init__(self) -> None:
-        self._requests = 0
+        self._request_count = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -48,18 +48,18 @@ class Kill(ShellPlugin):
         if not isinstance(signum, int) or not 0 < signum < signal.NSIG:
             raise RpcError(errno.EPROTO, "a signal is a number from 1 to 64")
         try:
-            wanted = None if ranks in (None, "all") else idset.decode(str(ranks))
+            chosen_ranks = None if ranks in (None, "all") else idset.decode(str(ranks))
         except BadFormat as error:
             raise RpcError(errno.EPROTO, f"kill: {error}") from None
-        self._requests += 1
+        self._request_count += 1
         self._idle.clear()
         try:
-            shell.signal(signum, wanted)
+            shell.signal(signum, chosen_ranks)
             if shell.info.rank == 0:
                 await _pass_on(shell, request.payload)
         finally:
-            self._requests -= 1
-            if not self._requests:
+            self._request_count -= 1
+            if not self._request_count:
                 self._idle.set()
         return {}
 

@@ -238,9 +238,9 @@ def _streams(inherited: Inherited) -> tuple[dict[str, Readable], dict[str, Any]]
             before_exec()
 
     return {"stdout": terminal, "stderr": _NoStream()}, {
-        "stdin": terminal.task_end if inherited.stdin is None else inherited.stdin,
-        "stdout": terminal.task_end,
-        "stderr": terminal.task_end,
+        "stdin": terminal.slave if inherited.stdin is None else inherited.stdin,
+        "stdout": terminal.slave,
+        "stderr": terminal.slave,
         "start_new_session": True,
         "preexec_fn": begin,
     }

@@ -17,7 +17,7 @@ MOST_UNSEEN_BYTES: Final = 2**16
 """Bytes that a task may have printed and no client has read."""
 DRAIN_TIMEOUT: Final = 5.0
 """Seconds that an attached client has for the last of it, when the task has ended."""
-SIZE: Final = (24, 80)
+DEFAULT_SIZE: Final = (24, 80)
 """Rows and columns of a terminal whose size was not set."""
 
 _LOCAL_MODES, _CHARACTERS = 3, 6
@@ -25,37 +25,37 @@ _LOCAL_MODES, _CHARACTERS = 3, 6
 
 
 class Terminal:
-    """A pseudo-terminal: our end, and for a moment the task's."""
+    """A pseudo-terminal: its master, and its slave until the task has that."""
 
-    def __init__(self, size: tuple[int, int] = SIZE, *, echo: bool = False) -> None:
+    def __init__(self, size: tuple[int, int] = DEFAULT_SIZE, *, echo: bool = False) -> None:
         """Open one, of so many rows and columns. Raises OSError where there is none.
 
         With `echo` it prints what is typed, for clients that cannot see it otherwise.
         """
-        self._own_end, self._task_end = os.openpty()
+        self._master, self._slave = os.openpty()
         self._closed = False
-        os.set_blocking(self._own_end, False)
+        os.set_blocking(self._master, False)
         if not echo:
-            modes = termios.tcgetattr(self._task_end)
+            modes = termios.tcgetattr(self._slave)
             modes[_LOCAL_MODES] &= ~termios.ECHO
-            termios.tcsetattr(self._task_end, termios.TCSANOW, modes)
+            termios.tcsetattr(self._slave, termios.TCSANOW, modes)
         self.resize(*size)
-        self._reader = Reader(os.dup(self._own_end))
+        self._reader = Reader(os.dup(self._master))
         self._last_typed = b"\n"
         """The last byte that the task was given to read."""
 
     @property
-    def task_end(self) -> int:
+    def slave(self) -> int:
         """The descriptor that is the task's terminal, until `close_slave`."""
-        return self._task_end
+        return self._slave
 
     def close_slave(self) -> None:
-        """Leave the task's end to the task: when no process has it any more, that is the end."""
-        if self._task_end >= 0:
-            os.close(self._task_end)
-            self._task_end = -1
+        """Leave the slave to the task: when no process has it open any more, reading ends."""
+        if self._slave >= 0:
+            os.close(self._slave)
+            self._slave = -1
 
-    def on_task_end(self) -> None:
+    def on_task_exit(self) -> None:
         """Note that the task has ended. What it has printed may still be read."""
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class Terminal:
             self._closed = True
             self.close_slave()
             self._reader.close()
-            os.close(self._own_end)
+            os.close(self._master)
 
     async def read(self) -> bytes:
         """Return what is to be written down, as soon as there is some; nothing at the end."""
@@ -74,13 +74,13 @@ class Terminal:
         """Change the size, which tells the programs on the terminal. A closed one is let be."""
         if not self._closed:
             with suppress(termios.error):  # the task has just gone
-                termios.tcsetwinsize(self._own_end, (rows, columns))
+                termios.tcsetwinsize(self._master, (rows, columns))
 
     # What is typed
 
     def writer(self) -> int:
         """Return a descriptor of the caller's own to type with. It does not block."""
-        return os.dup(self._own_end)
+        return os.dup(self._master)
 
     def encode_input(self, chunk: bytes, *, eof: bool) -> bytes:
         """Return what to write so that the task reads `chunk`, and with `eof` the end after it.
@@ -92,7 +92,7 @@ class Terminal:
         if not eof:
             return chunk
         try:
-            modes = termios.tcgetattr(self._own_end)
+            modes = termios.tcgetattr(self._master)
         except termios.error:  # the task has just gone
             return chunk
         if not modes[_LOCAL_MODES] & termios.ICANON:
@@ -161,7 +161,7 @@ class WatchedTerminal(Terminal):
 
     def __init__(
         self,
-        size: tuple[int, int] = SIZE,
+        size: tuple[int, int] = DEFAULT_SIZE,
         *,
         max_unseen: int = MOST_UNSEEN_BYTES,
         drain_timeout: float = DRAIN_TIMEOUT,
@@ -170,12 +170,12 @@ class WatchedTerminal(Terminal):
         self.unseen = UnseenOutput()
         self._max_unseen = max_unseen
         self._drain_timeout = drain_timeout
-        self._task_ended = asyncio.Event()
+        self._task_exited = asyncio.Event()
         self._viewer_gone = False
         """Whether no client is attached any more."""
 
-    def on_task_end(self) -> None:
-        self._task_ended.set()
+    def on_task_exit(self) -> None:
+        self._task_exited.set()
 
     async def read(self) -> bytes:
         while chunk := await self._reader.read():
@@ -195,14 +195,14 @@ class WatchedTerminal(Terminal):
     async def _wait_seen(self, count: int) -> bool:
         """Wait until all but a few bytes were seen, when the task has ended only for a while."""
         seen_task = asyncio.ensure_future(self.unseen.wait_below(count))
-        end_task = asyncio.ensure_future(self._task_ended.wait())
+        exit_task = asyncio.ensure_future(self._task_exited.wait())
         try:
-            await asyncio.wait({seen_task, end_task}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({seen_task, exit_task}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait(
                 {seen_task}, timeout=self._drain_timeout if self.unseen.was_read else 0
             )
             return seen_task.done()
         finally:
             seen_task.cancel()
-            end_task.cancel()
-            await asyncio.wait({seen_task, end_task})
+            exit_task.cancel()
+            await asyncio.wait({seen_task, exit_task})

@@ -19,7 +19,7 @@ _NOFOLLOW: Final = 0x8
 
 _BASE_SIZE: Final = 2**20
 """Bytes of the file system that has nothing but the mount points of the others."""
-_PER_FILE: Final = 4096
+_BYTES_PER_FILE: Final = 4096
 """Bytes for each of which there may be a file: the names of files are memory, too."""
 _MAX_DIRECTORIES: Final = 2**20
 """Inodes of that file system: how many directories of jobs there may be at a time."""
@@ -37,7 +37,7 @@ def mount_shared(path: Path) -> None:
 
 def mount(path: Path, size: int, userid: int, group: int) -> None:
     """Mount a tmpfs of `size` bytes on a directory, for its user alone. Raises OSError."""
-    files = max(1024, size // _PER_FILE)
+    files = max(1024, size // _BYTES_PER_FILE)
     _mount(path, f"size={size},nr_inodes={files},mode=0700,uid={userid},gid={group}")
 
 

@@ -209,7 +209,7 @@ class DwsPlugin:
         if job is not None and EPILOG in job.epilogs and r is not None:
             hosts = set(hostlist.decode(message.nodelist))
             self._tap.release(
-                job.id, [each.rank for each in resource_set.decode_ranks(r) if each.host in hosts]
+                job.id, [each.rank for each in resource_set.decode_nodes(r) if each.host in hosts]
             )
         return {}
 

@@ -61,31 +61,35 @@ class Fluxion:
         """The hosts whose tags have changed."""
         self._news = asyncio.Event()
 
-    def set_ssds(
+    def set_rabbit(
         self,
         rabbit: str,
         *,
         up: bool,
         state: str = "",
-        capacity: int | None = None,
+        capacity_gib: int | None = None,
         labels: Iterable[str] | None = None,
     ) -> None:
-        """Set whether a rabbit's flash may be given to jobs, and how many GiB it has.
+        """Set whether a rabbit's flash may be given to jobs, and how much it has.
 
         Fluxion has no words for its `state` and its `labels`.
         """
-        self._flash_states[rabbit] = (up, capacity)
+        self._flash_states[rabbit] = (up, capacity_gib)
         self._mark_changed({rabbit: 0})
 
     def set_external(
-        self, name: str, sizes: Mapping[str, int] | None, job: JobId | None = None
+        self, name: str, bytes_by_rabbit: Mapping[str, int] | None, job: JobId | None = None
     ) -> None:
-        """Set what storage there is of a name, in bytes by rabbit; None if there is none any more.
+        """Set what storage there is of a name; None if there is none any more.
 
         While `job` has its resources, its R counts for the storage.
         """
         is_allocated = job is not None and self._holds_resources(job)
-        storage = None if sizes is None else ExternalStorage(bytes_by_rabbit=sizes, job=job)
+        storage = (
+            None
+            if bytes_by_rabbit is None
+            else ExternalStorage(bytes_by_rabbit=bytes_by_rabbit, job=job)
+        )
         self._update_external(self._external.set(name, storage, allocated=is_allocated))
 
     def set_tagged(self, source: str, hosts: Iterable[str]) -> None:

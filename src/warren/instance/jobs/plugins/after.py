@@ -118,20 +118,20 @@ class After:
         for description, depends_on in self._outstanding(job.id).items():
             antecedent = self._tap.job(depends_on.antecedent)
             # One that was lost in a restart never does anything again.
-            answer = (
+            state = (
                 DependencyState.NEVER
                 if antecedent is None
                 else dependency_state(depends_on.scheme, antecedent)
             )
-            self._act_on(job.id, description, answer)
+            self._act_on(job.id, description, state)
 
-    def _act_on(self, job: JobId, description: str, answer: DependencyState) -> None:
+    def _act_on(self, job: JobId, description: str, state: DependencyState) -> None:
         pending = self._tap.with_pending_events(job)
         if pending is None or pending.state is not State.DEPEND:
             return  # another of its dependencies has ended it
-        if answer is DependencyState.MET:
+        if state is DependencyState.MET:
             self._tap.dependency_remove(job, description)
-        elif answer is DependencyState.NEVER:
+        elif state is DependencyState.NEVER:
             note = f"dependency {description} can never be met"
             self._tap.raise_exception(job, "dependency", 0, note)
 

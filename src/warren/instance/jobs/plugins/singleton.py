@@ -16,8 +16,8 @@ from warren.rfc.fluid import JobId
 
 DESCRIPTION: Final = "singleton"
 
-_Name = tuple[int, str]
-"""A user, and the name of jobs of theirs."""
+_Key = tuple[int, str]
+"""What jobs have in common of which one runs at a time: their user, and their name."""
 
 
 class SameNameJobs:
@@ -27,7 +27,7 @@ class SameNameJobs:
         self.active: set[JobId] = set()
         self.waiting: set[JobId] = set()
 
-    def next_released(self) -> JobId | None:
+    def next_to_release(self) -> JobId | None:
         """Return the job that may go on, if all of them wait."""
         all_wait = self.waiting and len(self.waiting) == len(self.active)
         return min(self.waiting) if all_wait else None
@@ -39,8 +39,8 @@ class Singleton:
     name: Final = "dependency-singleton"
 
     def __init__(self) -> None:
-        self._names: dict[JobId, _Name] = {}
-        self._same_name: dict[_Name, SameNameJobs] = {}
+        self._keys: dict[JobId, _Key] = {}
+        self._same_name: dict[_Key, SameNameJobs] = {}
 
     def load(self, tap: Jobtap) -> Callbacks:
         self._tap = tap
@@ -54,42 +54,42 @@ class Singleton:
 
     def _depend(self, job: Job, wanted: Dependency) -> None:
         """Hold a job. Raises Rejected where it has no name."""
-        if self._name(job) is None:
+        if self._key(job) is None:
             raise Rejected("singleton: the job has no name, and others of its name are waited for")
         self._tap.dependency_add(job.id, dependency.description(wanted))
 
-    def _name(self, job: Job) -> _Name | None:
+    def _key(self, job: Job) -> _Key | None:
         name = jobspecs.system(self._tap.jobspec(job.id)).get("job", {}).get("name")
         return (job.userid, name) if isinstance(name, str) and name else None
 
     def _add(self, job: Job) -> None:
-        name = self._name(job)
-        if name is None:
+        key = self._key(job)
+        if key is None:
             return
-        self._names[job.id] = name
-        same_name = self._same_name.setdefault(name, SameNameJobs())
+        self._keys[job.id] = key
+        same_name = self._same_name.setdefault(key, SameNameJobs())
         same_name.active.add(job.id)
         pending = self._tap.with_pending_events(job.id)
         if pending is not None and DESCRIPTION in pending.dependencies:
             same_name.waiting.add(job.id)
 
     def _remove(self, job: Job) -> None:
-        name = self._names.pop(job.id, None)
-        if name is not None:
-            same_name = self._same_name[name]
+        key = self._keys.pop(job.id, None)
+        if key is not None:
+            same_name = self._same_name[key]
             same_name.active.discard(job.id)
             same_name.waiting.discard(job.id)
             self._release_one(same_name)
             if not same_name.active:
-                del self._same_name[name]
+                del self._same_name[key]
 
     def _release_next(self, job: Job) -> None:
-        name = self._names.get(job.id)
-        if name is not None:
-            self._release_one(self._same_name[name])
+        key = self._keys.get(job.id)
+        if key is not None:
+            self._release_one(self._same_name[key])
 
     def _release_one(self, same_name: SameNameJobs) -> None:
-        first = same_name.next_released()
+        first = same_name.next_to_release()
         found = None if first is None else self._tap.with_pending_events(first)
         if first is not None and found is not None and found.state is State.DEPEND:
             same_name.waiting.discard(first)
