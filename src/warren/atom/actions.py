@@ -63,9 +63,9 @@ class Actions:
                 log.info("command done", jobid=job.jobid, command=action.command[0], said=output)
 
     async def kill_leftovers(self, job: Registration) -> None:
-        """Kill what commands of a dead service have left of a job that they had not done with."""
-        variable = f"{_OWNER_VARIABLE}={self._owner_of(job)}"
-        await asyncio.to_thread(processes.kill, lambda: processes.pids_by_variable(variable))
+        """Kill what is still running of the commands that a dead service ran for a job."""
+        entry = f"{_OWNER_VARIABLE}={self._owner_of(job)}"
+        await asyncio.to_thread(processes.kill, lambda: processes.pids_with_variable(entry))
 
     def _owner_of(self, job: Registration) -> str:
         return f"{self._owner}:{job.jobid}"

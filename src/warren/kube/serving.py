@@ -44,7 +44,7 @@ web_protocol.MAX_MSG_QUEUE_SIZE = 1
 """Requests of a connection that are read while another one is answered. A client that reads no
 answer has them kept, with all their headers, for as long as it likes."""
 
-_FAIRNESS: Final = Fairness(rest=4.0)
+_FAIRNESS: Final = Fairness(rest_factor=4.0)
 """Of the time that a request takes much goes by before and after its handler."""
 
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
