@@ -27,7 +27,7 @@ class Actions:
         owner: str,
         on_command_ended: Callable[[Event, bool], None] = lambda event, succeeded: None,
     ) -> None:
-        """`owner` is what commands are known by to be this service's, also by its next life.
+        """`owner` marks commands as this service's: after a restart it knows them by that.
 
         `on_command_ended` is told of each command that has ended, and whether it succeeded.
         """
@@ -54,7 +54,9 @@ class Actions:
             for action in self._actions_by_event[event]:
                 try:
                     output = await commands.run_site_command(
-                        action.command, self._environment(event, job), seconds=action.seconds
+                        action.command,
+                        self._environment(event, job),
+                        seconds=action.timeout_seconds,
                     )
                 except NodeTrouble:
                     self._on_command_ended(event, False)
