@@ -24,7 +24,7 @@ from warren.dws import kinds
 from warren.dws.binding import Phase
 from warren.dws.rabbits.health import DrainPolicy
 from warren.instance.config import Config
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 from warren.kube.client import Client, LogReader
 from warren.kube.informer import Informers
 from warren.rpc import broker
@@ -141,7 +141,7 @@ class _BrokerConductor:
         handle: InstanceConnection,
         client: Client,
         informers: Informers,
-        rabbit: Rabbit,
+        rabbit: RabbitTable,
         flash_graph: FlashGraph | None,
         drainable: frozenset[str] | None,
         least_allocation: int,
@@ -184,7 +184,7 @@ class _BrokerConductor:
             "configuration": self._follow_configuration,
         }
 
-    def _settings(self, rabbit: Rabbit) -> Settings:
+    def _settings(self, rabbit: RabbitTable) -> Settings:
         conductor_settings = compose.conductor_settings(Config(rabbit=rabbit))
         maximums = {str(kind): gib for kind, gib in rabbit.policy.maximums.items()}
         policy = replace(conductor_settings.policy, reserves=self._reserves, maximums=maximums)
