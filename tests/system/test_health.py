@@ -220,7 +220,7 @@ def test_flash_of_which_no_storage_tells_is_not_given_out() -> None:
             *,
             up: bool,
             state: str = "",
-            capacity: int | None = None,
+            capacity_gib: int | None = None,
             labels: Iterable[str] | None = None,
         ) -> None:
             told.append((rabbit, up))

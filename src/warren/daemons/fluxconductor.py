@@ -125,7 +125,7 @@ async def _read_graph(handle: InstanceConnection) -> FlashGraph | None:
         return None
     r = orjson.loads(base64.b64decode(reply["val"]["data"]))
     flash_graph = graph.read(r["scheduling"]) if "scheduling" in r else None
-    if flash_graph is None or not flash_graph.rabbits:
+    if flash_graph is None or not flash_graph.ssds_by_rabbit:
         log.warning(
             "the broker's R has no rabbits: jobs get their nodes, and flash as far as there is any"
         )
@@ -156,7 +156,9 @@ class _BrokerConductor:
         self._rules = SiteRules(rabbit, owner)
         self._jobs = FluxJobs(handle, owner, self._rules)
         self._fluxion = Fluxion(
-            handle, flash_graph or FlashGraph(rabbits={}, nodes={}), self._has_resources
+            handle,
+            flash_graph or FlashGraph(ssds_by_rabbit={}, path_by_host={}),
+            self._has_resources,
         )
         self._jobs.listen(self._fluxion.job_changed)
         self._storages = informers.of(kinds.STORAGE)

@@ -190,27 +190,31 @@ class JobScheduler:
         *,
         up: bool,
         state: str = "",
-        capacity: int | None = None,
+        capacity_gib: int | None = None,
         labels: Iterable[str] | None = None,
     ) -> None:
         """Set whether a rabbit's flash may be given to jobs; and its state, where it may not.
 
-        `capacity` is how many GiB it says that it has, and `labels` are what it carries, where
+        `capacity_gib` is how much it says that it has, and `labels` are what it carries, where
         that is known.
         """
-        self._graph.set_rabbit(rabbit, up=up, state=state, capacity=capacity, labels=labels)
+        self._graph.set_rabbit(rabbit, up=up, state=state, capacity=capacity_gib, labels=labels)
         self._rabbits_changed_at = self._clock.now()
         self._changed.set()
 
     def set_external(
-        self, name: str, sizes: Mapping[str, int] | None, job: JobId | None = None
+        self, name: str, bytes_by_rabbit: Mapping[str, int] | None, job: JobId | None = None
     ) -> None:
-        """Set what storage there is of a name, in bytes by rabbit; None if there is none any more.
+        """Set what storage there is of a name; None if there is none any more.
 
         While `job` has its resources, its R counts for the storage; from when it gives them
         back, and for storage of no job, the storage counts for itself.
         """
-        storage = None if sizes is None else ExternalStorage(bytes_by_rabbit=sizes, job=job)
+        storage = (
+            None
+            if bytes_by_rabbit is None
+            else ExternalStorage(bytes_by_rabbit=bytes_by_rabbit, job=job)
+        )
         self._take_external(self._external.set(name, storage, allocated=job in self._allocated))
 
     def _take_external(self, taken: Mapping[str, int]) -> None:

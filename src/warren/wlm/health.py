@@ -34,17 +34,17 @@ class Scheduler(Protocol):
         *,
         up: bool,
         state: str = "",
-        capacity: int | None = None,
+        capacity_gib: int | None = None,
         labels: Iterable[str] | None = None,
     ) -> None: ...
 
     def set_external(
-        self, name: str, sizes: Mapping[str, int] | None, job: JobId | None = None
+        self, name: str, bytes_by_rabbit: Mapping[str, int] | None, job: JobId | None = None
     ) -> None:
-        """Count the flash of one NnfStorage, in bytes by rabbit, which is in no job's R as taken.
+        """Count as taken the flash of one NnfStorage that is in no job's R.
 
-        `name` is the NnfStorage's; without `sizes` it is gone. While the R of the `job` that has
-        made it has that flash, it is not counted twice.
+        `name` is the NnfStorage's; without `bytes_by_rabbit` it is gone. While the R of the `job`
+        that has made it has that flash, it is not counted twice.
         """
         ...
 
@@ -72,15 +72,14 @@ async def follow_health(
     scheduler: Scheduler,
     drainer: NodeDrainer,
     policy: Callable[[], DrainPolicy] = DrainPolicy,
-    on_policy: Callable[[Callable[[], None]], None] = lambda listener: None,
+    listen_to_policy: Callable[[Callable[[], None]], None] = lambda listener: None,
 ) -> None:
     """Tell the scheduler what it may give out, and drain nodes, until cancelled.
 
     `storages` are the rabbits, and `nnf_storages` the NnfStorages, which are there for as long as
-    there is flash that is theirs. `binding` tells whose jobs have made them. `on_policy` takes
-    what is to be called when the policy has changed.
+    there is flash that is theirs. `binding` tells whose jobs have made them. `listen_to_policy`
+    takes what is to be called when the policy has changed.
     """
-
     decisions: dict[str, DrainDecision] = {}
     drain_changes: asyncio.Queue[tuple[frozenset[str], frozenset[str]]] = asyncio.Queue()
 
@@ -110,7 +109,7 @@ async def follow_health(
             up=is_usable(storage) and is_rabbit,
             state=effective_status(storage) if is_rabbit else f"without the label {RABBIT_LABEL}",
             # One that has not said how much it has, says 0.
-            capacity=capacity // GIB if capacity else None,
+            capacity_gib=capacity // GIB if capacity else None,
             labels=[label for label in rabbit_labels if label != RABBIT_LABEL],
         )
 
@@ -132,7 +131,7 @@ async def follow_health(
     nnf_storages.listen(storage_changed)
     await storages.wait_synced()
     storages.listen(rabbit_changed)
-    on_policy(policy_changed)
+    listen_to_policy(policy_changed)
     # Whose rabbit has gone meanwhile, or got its link back, is not drained any more.
     lost = frozenset[str]().union(*(each.nodes_to_drain for each in decisions.values()))
     await drainer.keep_drained(lost, DRAIN_REASON)

@@ -15,11 +15,11 @@ from warren.wlm.flux.fluxion import Fluxion
 from warren.wlm.flux.graph import FlashGraph, Ssds
 
 GRAPH = FlashGraph(
-    rabbits={
+    ssds_by_rabbit={
         "r0": Ssds(paths=("/c/0/ssd0", "/c/0/ssd1", "/c/0/ssd2"), gib=4),
         "r1": Ssds(paths=("/c/1/ssd0",), gib=4),
     },
-    nodes={"n0": "/c/0/n0", "n1": "/c/1/n1"},
+    path_by_host={"n0": "/c/0/n0", "n1": "/c/1/n1"},
 )
 
 
@@ -103,7 +103,7 @@ def test_flash_of_which_nothing_is_known_is_left_as_the_graph_has_it() -> None:
 
 def test_a_fluxion_that_was_loaded_anew_is_told_everything_again() -> None:
     async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
-        fluxion.set_ssds("r0", up=True, capacity=12)
+        fluxion.set_ssds("r0", up=True, capacity_gib=12)
         fluxion.set_tagged("r0", ["n0"])
         await told()
         broker.status.clear()
@@ -118,7 +118,7 @@ def test_a_fluxion_that_was_loaded_anew_is_told_everything_again() -> None:
 
 def test_flash_of_a_rabbit_goes_up_and_down_with_it() -> None:
     async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
-        fluxion.set_ssds("r0", up=True, capacity=12)
+        fluxion.set_ssds("r0", up=True, capacity_gib=12)
         await told()
         assert broker.up == {"/c/0/ssd0", "/c/0/ssd1", "/c/0/ssd2"}
         fluxion.set_ssds("r0", up=False)
@@ -133,13 +133,13 @@ def test_flash_of_a_rabbit_goes_up_and_down_with_it() -> None:
 
 def test_only_what_has_changed_is_told() -> None:
     async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
-        fluxion.set_ssds("r0", up=True, capacity=12)
+        fluxion.set_ssds("r0", up=True, capacity_gib=12)
         await told()
         before = broker.asked
-        fluxion.set_ssds("r0", up=True, capacity=12)
+        fluxion.set_ssds("r0", up=True, capacity_gib=12)
         await told()
         assert broker.asked == before
-        fluxion.set_ssds("r0", up=True, capacity=8)
+        fluxion.set_ssds("r0", up=True, capacity_gib=8)
         await told()
         assert (broker.asked, len(broker.up)) == (before + 1, 2)
 
@@ -148,7 +148,7 @@ def test_only_what_has_changed_is_told() -> None:
 
 def test_storage_of_no_job_takes_flash_from_jobs() -> None:
     async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
-        fluxion.set_ssds("r0", up=True, capacity=12)
+        fluxion.set_ssds("r0", up=True, capacity_gib=12)
         fluxion.set_external("default/p", {"r0": 5 * GIB})
         await told()
         assert broker.up == {"/c/0/ssd2"}  # Fluxion gives jobs the last ones
@@ -162,7 +162,7 @@ def test_storage_of_no_job_takes_flash_from_jobs() -> None:
 def test_storage_of_a_job_counts_from_when_the_job_gives_its_resources_back() -> None:
     async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
         holding.add(7)
-        fluxion.set_ssds("r0", up=True, capacity=12)
+        fluxion.set_ssds("r0", up=True, capacity_gib=12)
         fluxion.set_external("default/p", {"r0": 4 * GIB}, JobId(7))
         await told()
         assert len(broker.up) == 3
@@ -193,7 +193,7 @@ def test_nodes_are_tagged_as_long_as_some_rabbit_says_so() -> None:
 def test_what_fluxion_did_not_take_is_told_again() -> None:
     async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
         broker.failing = 2
-        fluxion.set_ssds("r0", up=True, capacity=12)
+        fluxion.set_ssds("r0", up=True, capacity_gib=12)
         fluxion.set_tagged("r0", ["n0"])
         await told(60)
         assert len(broker.up) == 3
@@ -207,14 +207,14 @@ def test_what_fluxion_refuses_of_one_ssd_costs_neither_the_others_nor_the_tags(e
     async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
         broker.refusals = {"/c/0/ssd0": errnum, "/c/0/n0": errnum}
         with capture_logs() as logs:
-            fluxion.set_ssds("r0", up=True, capacity=12)
-            fluxion.set_ssds("r1", up=True, capacity=4)
+            fluxion.set_ssds("r0", up=True, capacity_gib=12)
+            fluxion.set_ssds("r1", up=True, capacity_gib=4)
             fluxion.set_tagged("r0", ["n0", "n1"])
             await told(60)
             assert broker.up == {"/c/0/ssd1", "/c/0/ssd2", "/c/1/ssd0"}
             assert broker.tags == {"/c/1/n1": "badrabbit=bad"}
             assert broker.asked == 6  # and not again, before there is news
-            fluxion.set_ssds("r0", up=True, capacity=12)
+            fluxion.set_ssds("r0", up=True, capacity_gib=12)
             await told(60)
             assert broker.asked == 7
         assert [each["path"] for each in logs if each["event"] == "Fluxion has refused"] == [
@@ -223,7 +223,7 @@ def test_what_fluxion_refuses_of_one_ssd_costs_neither_the_others_nor_the_tags(e
         ]
 
         broker.refusals = {}
-        fluxion.set_ssds("r0", up=True, capacity=12)
+        fluxion.set_ssds("r0", up=True, capacity_gib=12)
         fluxion.set_tagged("r0", ["n1"])
         fluxion.set_tagged("r0", ["n0"])
         await told(60)
@@ -236,7 +236,7 @@ def test_what_fluxion_refuses_of_one_ssd_costs_neither_the_others_nor_the_tags(e
 def test_fluxion_is_looked_for_seldom_where_there_is_none() -> None:
     async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
         broker.failing, broker.errnum = 10, errno.ENOSYS
-        fluxion.set_ssds("r0", up=True, capacity=12)
+        fluxion.set_ssds("r0", up=True, capacity_gib=12)
         await told(300)
         assert broker.asked <= 7
 
@@ -250,4 +250,4 @@ def test_no_node_is_asked_for_where_no_rabbit_is() -> None:
         await told(60)
         assert broker.asked == 0
 
-    live(story, FlashGraph(rabbits={}, nodes={}))
+    live(story, FlashGraph(ssds_by_rabbit={}, path_by_host={}))
