@@ -101,7 +101,7 @@ class _StoredWebhooks:
 
     def kind_for(self, hook: Webhook, review: Review) -> Kind | None:
         """Return the kind, in the version, in which a webhook wants to see a write, if it does."""
-        return hook.wants(
+        return hook.wanted_kind(
             review, self.resource(review.kind).versions, self._namespace_labels(review)
         )
 
