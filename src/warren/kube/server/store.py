@@ -394,9 +394,9 @@ class Store:
         new = dict(track(resource, kind, shown_object, new, options))
         if kind == CRD:
             _check_servable(new)
-        status_subresource = resource.has_status
-        if writing.generation_content(new, status_subresource) != writing.generation_content(
-            old, status_subresource
+        has_status = resource.has_status
+        if writing.generation_content(new, has_status) != writing.generation_content(
+            old, has_status
         ):
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
         return new
@@ -600,7 +600,7 @@ def _check_servable(crd: Object) -> None:
     except (KeyError, TypeError, AttributeError) as error:
         raise Refused(f"spec: the definition is not complete: {error!r}") from error
     if not resource.versions or not writing.are_strings(
-        (resource.group, resource.plural, resource.name, *resource.versions)
+        (resource.group, resource.plural, resource.kind_name, *resource.versions)
     ):
         raise Refused("spec: the definition serves nothing")
     name = crd["metadata"]["name"]
