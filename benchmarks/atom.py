@@ -171,7 +171,7 @@ def hook() -> Iterator[Result]:
             )  # fmt: skip
 
             def begin() -> None:
-                assert next(iter(trial.events())).accepted
+                assert next(iter(trial.run_events())).accepted
 
             return median_ms(begin, 15)
 

@@ -17,8 +17,8 @@ def loaded(tmp_path: Path, text: str) -> config.Config:
 
 def test_an_empty_file_is_a_configuration(tmp_path: Path) -> None:
     assert loaded(tmp_path, "") == config.Config()
-    assert config.Config().users == {0, os.geteuid()}
-    assert config.Config().group is None
+    assert config.Config().allowed_userids == {0, os.geteuid()}
+    assert config.Config().socket_gid is None
 
 
 def test_commands_users_and_limits_are_what_the_file_says(tmp_path: Path) -> None:
@@ -40,9 +40,9 @@ def test_commands_users_and_limits_are_what_the_file_says(tmp_path: Path) -> Non
         command = ["/bin/true"]
         """,
     )
-    assert (found.socket_mode, found.group, found.max_jobs) == (0o660, 0, 7)
-    assert 1 in found.users
-    assert [each.seconds for each in (*found.start, *found.end)] == [2.5, 20.0]
+    assert (found.socket_mode, found.socket_gid, found.max_jobs) == (0o660, 0, 7)
+    assert 1 in found.allowed_userids
+    assert [each.timeout_seconds for each in (*found.start, *found.end)] == [2.5, 20.0]
 
 
 @pytest.mark.parametrize(

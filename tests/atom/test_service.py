@@ -147,7 +147,7 @@ def test_an_end_that_fails_is_tried_again_ever_more_seldom_until_it_succeeds() -
             await service.end("1.pbshost")
         (registered,) = register
         assert registered.stage is Stage.ENDING
-        assert service.unclean_jobs == 1
+        assert service.unclean_count == 1
         with pytest.raises(AlreadyRegistered, match="not cleaned up after"):
             await service.begin(job())
         await asyncio.sleep(5 + 1 + 10 + 1.5)
@@ -157,7 +157,7 @@ def test_an_end_that_fails_is_tried_again_ever_more_seldom_until_it_succeeds() -
         assert seldom < 20
         actions.failing.clear()
         await asyncio.sleep(301)
-        assert len(register) == service.unclean_jobs == 0
+        assert len(register) == service.unclean_count == 0
 
     actions = Scripted(failing=["end"])
     live(story, actions)
@@ -321,7 +321,7 @@ def test_every_job_is_cleaned_up_after_whatever_happens_and_wherever_the_service
         for number in (1, 2, 3):
             await service.end(f"{number}.pbshost")
         await asyncio.sleep(1000)
-        assert len(register) == service.unclean_jobs == 0
+        assert len(register) == service.unclean_count == 0
 
     async def whole() -> None:
         try:

@@ -8,7 +8,7 @@ from tests.harness import virtual
 from tests.harness.virtual import VirtualLoop
 from warren.base.fairqueue import Fairness, FairQueue
 
-FAIR = Fairness(allowance=0.02, refill=0.1, debt=10.0, rest=1.0)
+FAIR = Fairness(allowance=0.02, refill=0.1, debt=10.0, rest_factor=1.0)
 
 
 def spend(seconds: float) -> None:

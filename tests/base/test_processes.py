@@ -19,7 +19,7 @@ def test_a_process_that_does_not_answer_is_alive_and_carries_nothing_that_is_see
         environment = {**os.environ, "STUCK": "yes"}
         with subprocess.Popen(["sleep", "600"], env=environment) as other:
             try:
-                assert processes.pids_by_variable("STUCK=yes") == [other.pid]
+                assert processes.pids_with_variable("STUCK=yes") == [other.pid]
             finally:
                 other.kill()
 

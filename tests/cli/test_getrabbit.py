@@ -10,7 +10,7 @@ from tests.cli import living
 from tests.cli.living import Cluster
 from tests.dws.test_rabbitmapping import FILE
 from warren.instance.config import Config
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 from warren.rfc import fluid
 
 
@@ -19,7 +19,7 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]
     path = tmp_path / "mapping.json"
     path.write_bytes(FILE)
     mapping = getattr(request, "param", str(path))
-    with living.cluster(tmp_path, config=Config(rabbit=Rabbit(mapping=mapping))) as found:
+    with living.cluster(tmp_path, config=Config(rabbit=RabbitTable(mapping=mapping))) as found:
         yield found
 
 

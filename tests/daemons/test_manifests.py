@@ -362,7 +362,7 @@ def told() -> Told:
         old: Object | None = None,
     ) -> Object:
         def hear(unknown: list[str]) -> None:
-            seen.dropped.update(f"{self.name}: {path}" for path in unknown)
+            seen.dropped.update(f"{self.kind_name}: {path}" for path in unknown)
             told(unknown)
 
         whole = prune_and_default(self, version, obj, hear, old)

@@ -40,7 +40,7 @@ from warren.dws.offload.copyservice import OffloadService
 from warren.dws.offload.requests import Refusal
 from warren.instance.config import Config
 from warren.instance.jobs.manager import InactiveJob
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 from warren.instance.simulated import TaskBehavior
 from warren.kube.client import AlreadyExists, NotFound
 from warren.kube.informer import Informers
@@ -330,7 +330,7 @@ async def _lived(story: Story, stops: Sequence[int], found: Found, behaviour: Be
             seconds=10.0 if story.asks else 1.0,
             behaviour=behaviour,
         )
-        world.config = Config(rabbit=Rabbit(prerun_timeout=30))
+        world.config = Config(rabbit=RabbitTable(prerun_timeout=30))
         rest = Rest(found.wrong)
         world.metrics, world.client = rest, rest.client  # type: ignore[method-assign]
         if story.containers is not None:

@@ -79,7 +79,7 @@ async def test_an_informer_knows_the_truth_after_whatever_has_befallen_it(pki: P
                     await eventually(lambda: known(informer, store))
                     if not box.blows["WATCH"]:
                         break
-                    store._history.end((WORKFLOW.group, WORKFLOW.plural))
+                    store._history.end_watches((WORKFLOW.group, WORKFLOW.plural))
                 await store.delete(remove(WORKFLOW, workflow(f"w-{number}-0")))
                 await eventually(lambda: known(informer, store))
                 # What befell a watch is followed by a list, after a pause.

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.harness.logs import capture_logs
-from warren.base.processes import pids_by_variable
+from warren.base.processes import pids_with_variable
 from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.perilog import CommandNotStarted
 
@@ -22,7 +22,7 @@ from warren.instance.exec.perilog import CommandNotStarted
 def commands(tmp_path: Path) -> Iterator[ProcessCommands]:
     before = open_files()
     yield ProcessCommands(("WARREN_CLUSTER", str(tmp_path)))
-    assert pids_by_variable(f"WARREN_CLUSTER={tmp_path}") == []
+    assert pids_with_variable(f"WARREN_CLUSTER={tmp_path}") == []
     assert open_files() <= before
 
 
@@ -119,7 +119,7 @@ def test_what_lasts_stays_until_its_own_job_is_cleared(tmp_path: Path) -> None:
     mark = ("WARREN_CLUSTER", str(tmp_path))
 
     def living() -> int:
-        return len(pids_by_variable("=".join(mark)))
+        return len(pids_with_variable("=".join(mark)))
 
     async def story() -> None:
         commands = ProcessCommands(mark, enter_node=lambda node: ["env", f"ON={node}"])

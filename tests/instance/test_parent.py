@@ -19,7 +19,7 @@ from tests.base.test_fuse import USER, Silent, silent  # noqa: F401 - a fixture
 from tests.harness import stuck
 from tests.instance.parts import living, refused
 from tests.instance.test_cgroups import hierarchy
-from warren.base.processes import parents, pids_by_variable, process_status
+from warren.base.processes import parents, pids_with_variable, process_status
 from warren.instance.exec.execution import ShellsLost, ShellStuck
 from warren.instance.exec.launcher import RemoteLauncher, ShellRefused
 from warren.instance.shell import cgroups
@@ -102,7 +102,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path, f"TOY={uuid.uuid4()}", request.param)
     yield site
     site.end()
-    assert pids_by_variable(site.marker) == []
+    assert pids_with_variable(site.marker) == []
     assert cgroups.base_cgroups(str(tmp_path)) == []
 
 
@@ -253,7 +253,7 @@ def test_a_kill_reaches_what_the_shells_have_started(site: Site) -> None:
         async with instance(site) as launcher:
             await start(launcher, JOB, host="messy")
             shell, left = await site.shell(JOB, 0)
-            assert pids_by_variable(site.marker) == [left]
+            assert pids_with_variable(site.marker) == [left]
             await launcher.kill(JOB, signal.SIGKILL)
             assert await launcher.wait(JOB, 0) == signal.SIGKILL
             await gone(shell, left)

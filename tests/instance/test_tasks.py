@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from warren.base.processes import descendants, parents, pids_by_variable, send_signal
+from warren.base.processes import descendants, parents, pids_with_variable, send_signal
 
 
 def spawning(program: str, *words: str) -> Any:
@@ -71,7 +71,7 @@ def mark() -> dict[str, str]:
 
 
 def left(mark: dict[str, str]) -> list[int]:
-    return pids_by_variable(f"MARK={mark['MARK']}")
+    return pids_with_variable(f"MARK={mark['MARK']}")
 
 
 def test_a_task_gives_its_output_and_its_status(mark: dict[str, str]) -> None:
@@ -309,7 +309,7 @@ def test_what_an_ended_task_has_left_in_its_group_gets_the_signals_of_the_group(
 def test_no_process_finds_itself_by_its_mark() -> None:
     name, value = next(iter(os.environ.items()))
 
-    assert os.getpid() not in pids_by_variable(f"{name}={value}")
+    assert os.getpid() not in pids_with_variable(f"{name}={value}")
 
 
 def test_a_script_that_does_not_name_who_reads_it_is_read_by_sh(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 async def _install(client: Client) -> None:
     """Install what `kubectl apply -f deploy/rbac -f deploy/rules.yaml` would."""
-    by_name = {each.name: each.kind(each.versions[0]) for each in BUILT_IN}
+    by_name = {each.kind_name: each.kind(each.versions[0]) for each in BUILT_IN}
     by_name |= {kind.name: kind for kind in kinds.ALL}
     spaces = (kinds.RULES_NAMESPACE, kinds.PROFILES_NAMESPACE)
     for name in spaces:
@@ -181,7 +181,7 @@ def test_the_webhook_of_the_controllers_judges_workflows(site: Site, tmp_path: P
 
 
 def _configurations(port: int, authority: str) -> Iterator[Create]:
-    by_name = {each.name: each.kind(each.versions[0]) for each in BUILT_IN}
+    by_name = {each.kind_name: each.kind(each.versions[0]) for each in BUILT_IN}
     for obj in manifests("webhooks"):
         webhooks = [_at(each, port, authority) for each in obj["webhooks"]]
         yield Create(kind=by_name[obj["kind"]], object={**obj, "webhooks": webhooks})

@@ -17,7 +17,7 @@ import pytest
 from tests.harness.extent import extent
 from tests.journeys.conftest import Cluster, running, wait_for
 from tests.journeys.loads import SEED, answered, cancel, listed, open_files, submit
-from warren.base.processes import pids_by_variable
+from warren.base.processes import pids_with_variable
 from warren.instance.kvs import Kvs
 from warren.journal.sqlite import SqliteJournal
 from warren.lifecycle.states import Result
@@ -173,7 +173,7 @@ def test_a_load_survives_any_number_of_kills(cluster: Cluster) -> None:
         found = set((cluster.shared.parent / script).read_text().split())
         assert to_their_end <= found
 
-    assert pids_by_variable(f"FLUX_URI={cluster.state.uri}") == []
+    assert pids_with_variable(f"FLUX_URI={cluster.state.uri}") == []
     wait_for(lambda: open_files(cluster) <= before)
     cluster.down()
     with SqliteJournal(cluster.state.jobs_journal) as journal:

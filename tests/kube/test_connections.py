@@ -107,7 +107,7 @@ def test_all_subordinate_ids_of_a_user_have_as_many_as_four_users(
     with ExitStack() as stack:
         for userid in range(first, first + 4):
             assert limits.admit(accepted := stack.enter_context(connected(listener, userid)))
-            assert limits.guest(accepted.fileno()) == first + userid % 4
+            assert limits.client_id(accepted.fileno()) == first + userid % 4
         assert not limits.admit(stack.enter_context(connected(listener, first + 8)))
         assert limits.admit(stack.enter_context(connected(listener, first + 9)))
 
@@ -134,27 +134,27 @@ def test_machines_whose_users_are_not_known_have_a_few_each(
         assert shares.admit(unknown("127.0.0.2"))
 
 
-def test_machines_whose_users_are_not_known_are_guests_of_their_own(
+def test_machines_whose_users_are_not_known_are_clients_of_their_own(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None waits in a queue behind the requests of another one."""
     monkeypatch.setattr(connections, "user_of", lambda _: None)
 
-    def guest(address: str) -> int:
+    def client_id(address: str) -> int:
         with socket.socket() as own:
             own.bind((address, 0))
             own.connect(listener.getsockname())
             accepted = stack.enter_context(listener.accept()[0])
         assert limits.admit(accepted)
-        found = limits.guest(accepted.fileno())
+        found = limits.client_id(accepted.fileno())
         assert found is not None
         return found
 
     limits = ConnectionLimits(by_address=True)
     with ExitStack() as stack:
-        first, again = guest("127.0.0.2"), guest("127.0.0.2")
+        first, again = client_id("127.0.0.2"), client_id("127.0.0.2")
         # Of many addresses two may have one number.
-        others = {guest(f"127.0.0.{number}") for number in range(3, 9)}
+        others = {client_id(f"127.0.0.{number}") for number in range(3, 9)}
 
     assert first == again
     assert len(others) > 1
@@ -317,7 +317,7 @@ async def test_requests_of_strangers_leave_the_event_loop_to_others(
             assert (await loop.sock_recv(one, 100)).startswith(b"HTTP/1.1 200")
             ticking.cancel()
             await asyncio.wait({ticking})
-    # What a guest may take at once is taken by the first of the steps.
+    # What a client may take at once is taken by the first of the steps.
     assert (sum(between[10:]) > 100) is strange
 
 
@@ -329,7 +329,7 @@ def test_a_descriptor_is_no_strangers_once_another_connection_has_it(
         for user, known in ((4711, 4711), (None, connections.UNKNOWN), (os.geteuid(), None)):
             monkeypatch.setattr(connections, "user_of", lambda _, user=user: user)
             assert shares.admit(connection)
-            assert shares.guest(connection.fileno()) == known
+            assert shares.client_id(connection.fileno()) == known
 
 
 def refusing(asked: asyncio.Event) -> web.Application:

@@ -416,7 +416,7 @@ async def test_a_program_that_takes_too_long_is_ended_with_what_it_has_started(
     source = plugin(tmp_path, "sleep 600 & echo $! > pid; wait")
     for seconds in (0.2, 2.0, 20.0, 120.0):
         with pytest.raises(Unavailable, match="users/admin/exec"):
-            PluginSource(**{**vars(source), "seconds": seconds}).fetch()
+            PluginSource(**{**vars(source), "timeout": seconds}).fetch()
         if pid.exists() and pid.read_text().strip():
             break  # on a loaded machine it takes a while until it has started anything
     process = int(pid.read_text())

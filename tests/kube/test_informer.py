@@ -713,7 +713,7 @@ async def test_it_says_how_far_it_is() -> None:
         async with alongside(informer.run()):
             await asyncio.sleep(100)
             assert informer.sync_state() == SyncState(
-                synced=False, version="", silence=float("inf"), lists=0, watches=0
+                synced=False, version="", silence=float("inf"), list_count=0, watch_count=0
             )
             client.down = False
             await informer.wait_synced()
@@ -726,8 +726,8 @@ async def test_it_says_how_far_it_is() -> None:
                 synced=True,
                 version=made["metadata"]["resourceVersion"],
                 silence=8,
-                lists=1,
-                watches=2,
+                list_count=1,
+                watch_count=2,
             )
             client.extra = [bookmark(store.version)]
             client.shake()

@@ -34,7 +34,7 @@ def resource(kind: Kind, **more: Any) -> Resource:
     about: dict[str, Any] = {
         "group": kind.group,
         "plural": kind.plural,
-        "name": kind.name,
+        "kind_name": kind.name,
         "versions": (kind.version,),
         "namespaced": kind.namespaced,
         "has_status": kind.status,

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.kube.server.rest import protobuf
-from warren.kube.server.rest.messages import KINDS as MESSAGE_OF
-from warren.kube.server.rest.messages import MESSAGES
+from warren.kube.server.rest.messages import MESSAGE_BY_KIND, MESSAGES
 from warren.kube.server.rest.protobuf import Malformed, UnknownKind, decode
 
 # An encoder
@@ -411,7 +410,7 @@ def test_a_kind_that_is_not_known_is_refused_in_words_of_its_own(body: bytes) ->
         decode(body)
 
 
-KINDS = [*MESSAGE_OF.items(), (("v1", "DeleteOptions"), "DeleteOptions")]
+KINDS = [*MESSAGE_BY_KIND.items(), (("v1", "DeleteOptions"), "DeleteOptions")]
 BODIES = [base64.b64decode(body) for body, _ in CAPTURED.values()]
 
 

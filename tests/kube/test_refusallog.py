@@ -17,7 +17,7 @@ from warren.kube.informer import Informer
 from warren.kube.refusallog import RefusalLog
 from warren.kube.server.local import LocalClient
 from warren.kube.server.store import Store
-from warren.kube.transport import failure
+from warren.kube.transport import error_of_answer
 
 Logged = list[MutableMapping[str, Any]]
 
@@ -157,7 +157,7 @@ async def test_who_starts_asks_for_a_minute_what_is_served(heard: Logged) -> Non
 )
 def test_what_no_role_allows_is_not_what_admission_denies(sentence: str, may_not: bool) -> None:
     status = b'{"reason": "Forbidden", "message": %s}' % _json(sentence)
-    found = failure(403, status)
+    found = error_of_answer(403, status)
     assert isinstance(found, Refused)
     assert isinstance(found, Forbidden) == may_not
     assert str(found) == sentence

@@ -240,7 +240,7 @@ def review(kind: Kind, operation: Operation = Operation.CREATE, **rest: Any) -> 
 
 def wants(asked: Review, served: Sequence[str] = (), **changes: Any) -> Kind | None:
     (made,) = configurations.read_webhooks(configuration("c", hook(**changes)))
-    return made.wants(asked, served, {"team": "a"} if asked.key.namespace else None)
+    return made.wanted_kind(asked, served, {"team": "a"} if asked.key.namespace else None)
 
 
 SERVERS = {"apiGroups": [kinds.SERVERS.group], "apiVersions": ["v1alpha7"],

@@ -457,7 +457,7 @@ async def test_guests_requests_are_answered_in_turns_and_the_owners_are_not(
 
     async def asked(bus: Bus, path: Path) -> int:
         bus.register("test", {"heavy": Method(heavy, guest=True)})
-        limits = ServerLimits(fairness=Fairness(allowance=0.0, refill=0.0, rest=10.0))
+        limits = ServerLimits(fairness=Fairness(allowance=0.0, refill=0.0, rest_factor=10.0))
         running = asyncio.ensure_future(
             server.serve(bus, path, AccessPolicy(allow_guests=True), limits)
         )

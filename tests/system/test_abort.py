@@ -23,7 +23,7 @@ from warren.dws.rabbits.outofservice import Action
 from warren.instance import keys
 from warren.instance.config import Config
 from warren.instance.jobs.manager import InactiveJob
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 from warren.kube.server.local import LocalClient
 from warren.rfc.fluid import JobId
 
@@ -55,7 +55,7 @@ def out_of_reach(control: Control) -> set[str]:
 
 
 def lived(
-    story: Story, *lives: Story, limits: Rabbit, what: str = "unmount", kind: type[Slow] = Slow
+    story: Story, *lives: Story, limits: RabbitTable, what: str = "unmount", kind: type[Slow] = Slow
 ) -> None:
     """Have a job whose nodes do not unmount for ten minutes let go, and see what comes of it."""
 
@@ -119,7 +119,7 @@ async def put_back(world: World, control: Control, job: JobId) -> None:
     await world.assert_nothing_left(control)
 
 
-LIMITS = Rabbit(epilog_timeout=60)
+LIMITS = RabbitTable(epilog_timeout=60)
 
 
 def test_of_a_job_that_was_let_go_there_is_a_summary_afterwards() -> None:
@@ -196,7 +196,7 @@ def test_a_guests_word_disables_no_rabbit(of_guest: bool) -> None:
         assert (over, state_of_rabbit) == ((False, "Enabled") if of_guest else (True, "Disabled"))
         await world.ended(control, job)
 
-    lived(story, limits=Rabbit())
+    lived(story, limits=RabbitTable())
 
 
 class Broken(Slow):
@@ -210,7 +210,7 @@ class Broken(Slow):
         await super().make(volume)
 
 
-RETURNING = Rabbit(epilog_timeout=60, return_to_service=True)
+RETURNING = RabbitTable(epilog_timeout=60, return_to_service=True)
 
 
 def test_nodes_and_rabbits_return_to_service_by_themselves_where_a_site_wants_it() -> None:

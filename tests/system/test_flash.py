@@ -13,7 +13,7 @@ from warren.base.bytesize import GIB
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control, placement_policy
 from warren.instance.config import Config
-from warren.instance.rabbittable import Rabbit, RabbitPolicy
+from warren.instance.rabbittable import RabbitPolicy, RabbitTable
 from warren.instance.simulated import TaskBehavior
 from warren.instance.storagetables import Storage
 from warren.lifecycle.states import Result, State
@@ -91,7 +91,7 @@ def test_a_site_may_bound_what_a_job_has_for_each_node_by_the_type_of_its_storag
             await world.submit(control, nodes=2, attributes=more)
 
     maximums = RabbitPolicy(maximums={"xfs": 31, "raw": 1})
-    lived((Config(rabbit=Rabbit(policy=maximums)), life))
+    lived((Config(rabbit=RabbitTable(policy=maximums)), life))
 
 
 def test_a_site_may_have_it_given_out_in_quanta() -> None:

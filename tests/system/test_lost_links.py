@@ -13,13 +13,13 @@ from warren.dws import kinds, labels
 from warren.dws.rabbits.health import DRAIN_REASON
 from warren.dws.rabbits.rabbitstorages import NNF_NODE_NAME
 from warren.instance.config import Config
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 from warren.instance.simulated import TaskBehavior
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.policy import Queue
 from warren.scheduling.tags import UNTAGGED
 
-SOFTLY = Config(rabbit=Rabbit(drain_compute_nodes=False))
+SOFTLY = Config(rabbit=RabbitTable(drain_compute_nodes=False))
 Life = Callable[[World, Control], Awaitable[None]]
 
 
@@ -205,9 +205,9 @@ def test_a_site_may_want_nothing_of_it_or_drain_nodes_of_some_queues_alone() -> 
         graph = control.instance.scheduler._graph
         assert graph._tagged_by_source == {R0: 0b10}
 
-    lived(nothing, config=Config(rabbit=Rabbit(drain_compute_nodes=False, soft_drain=False)))
+    lived(nothing, config=Config(rabbit=RabbitTable(drain_compute_nodes=False, soft_drain=False)))
     queues = {"a": Queue(hosts="compute-00"), "b": Queue(hosts="compute-[02-03]"), "c": Queue()}
-    lived(few, config=Config(queues=queues, rabbit=Rabbit(drain_queues=("a", "b"))))
+    lived(few, config=Config(queues=queues, rabbit=RabbitTable(drain_queues=("a", "b"))))
 
 
 # Over a network

@@ -10,13 +10,13 @@ from tests.harness.world import DIRECTIVES, World, opened
 from warren.daemons.compose import Control
 from warren.instance import keys
 from warren.instance.config import Config
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 from warren.lifecycle.states import Result
 
 DW = {"dw": "\n".join(DIRECTIVES)}
 
 
-def record(rabbit: Rabbit, key: str) -> Any:
+def record(rabbit: RabbitTable, key: str) -> Any:
     """Return what the record of a job has at a key, once it is over; None if it has nothing."""
 
     async def main() -> Any:
@@ -35,7 +35,7 @@ def record(rabbit: Rabbit, key: str) -> Any:
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_save_datamovements_keeps_copies_with_the_record(most: int) -> None:
-    found = record(Rabbit(save_datamovements=most), "rabbit_datamovements")
+    found = record(RabbitTable(save_datamovements=most), "rabbit_datamovements")
 
     # Of copy_in and copy_out, for four nodes each.
     assert len(found) == most
@@ -43,4 +43,4 @@ def test_save_datamovements_keeps_copies_with_the_record(most: int) -> None:
 
 
 def test_without_save_datamovements_none_are_kept() -> None:
-    assert record(Rabbit(), "rabbit_datamovements") is None
+    assert record(RabbitTable(), "rabbit_datamovements") is None

@@ -9,7 +9,7 @@ from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
 from warren.daemons.compose import Control
 from warren.instance.config import Config
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rpc.message import RpcError
@@ -17,7 +17,9 @@ from warren.rpc.message import RpcError
 DW = {"dw": "\n".join(DIRECTIVES)}
 
 
-def saved(attributes: dict[str, Any], rabbit: Rabbit, type: str = "cancel") -> tuple[Result, bool]:
+def saved(
+    attributes: dict[str, Any], rabbit: RabbitTable, type: str = "cancel"
+) -> tuple[Result, bool]:
     """Return how a job ends that an exception ends while it runs, and whether it was copied out."""
 
     async def main() -> Any:
@@ -56,14 +58,14 @@ FLUSH = {"dw_unsaved_results": "flush"}
 def test_a_cancel_gives_up_what_a_job_has_written_if_it_says_so_or_the_site(
     attributes: dict[str, Any], offered: Any, copied: bool
 ) -> None:
-    found = saved(attributes, Rabbit(unsaved_results=offered))
+    found = saved(attributes, RabbitTable(unsaved_results=offered))
 
     assert found == (Result.CANCELED, copied)
 
 
 @pytest.mark.parametrize("type", ["timeout", "exec"])
 def test_what_fails_or_runs_out_of_time_is_copied_out_in_any_case(type: str) -> None:
-    result, copied = saved(DROP, Rabbit(), type)
+    result, copied = saved(DROP, RabbitTable(), type)
 
     assert copied
     assert result is not Result.CANCELED
@@ -71,7 +73,7 @@ def test_what_fails_or_runs_out_of_time_is_copied_out_in_any_case(type: str) -> 
 
 def test_a_site_says_what_jobs_may_choose() -> None:
     with pytest.raises(ExceptionGroup) as refused:
-        saved(DROP, Rabbit(unsaved_results=("flush",)))
+        saved(DROP, RabbitTable(unsaved_results=("flush",)))
     (error,) = leaves(refused.value)
     assert isinstance(error, RpcError)
     assert 'dw_unsaved_results="drop" is not offered: it is flush.' in str(error)

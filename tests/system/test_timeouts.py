@@ -14,7 +14,7 @@ from warren.daemons.compose import Control
 from warren.dws.node import Copy, Progress
 from warren.instance.config import Config
 from warren.instance.jobs.manager import InactiveJob
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
@@ -68,7 +68,7 @@ def slow(
 
 
 def lived(
-    rabbit: Rabbit,
+    rabbit: RabbitTable,
     machine: Callable[[World], Callable[[str, str], Machine]],
     *,
     copy_seconds: float = 1.0,
@@ -126,18 +126,18 @@ def told(events: Any) -> list[tuple[int, str, str]]:
     [
         (
             "make",
-            Rabbit(setup_timeout="30s"),
+            RabbitTable(setup_timeout="30s"),
             "File system creation took too long: it waits for Setup on rabbit-0",
         ),
         (
             "mount",
-            Rabbit(prerun_timeout=30),
+            RabbitTable(prerun_timeout=30),
             "timed out waiting for mounts: it waits for PreRun on compute-[00-03]",
         ),
     ],
 )
 def test_storage_that_is_not_there_in_time_fails_the_job_before_it_begins(
-    what: str, limits: Rabbit, note: str, restarted: bool
+    what: str, limits: RabbitTable, note: str, restarted: bool
 ) -> None:
     ended, events = lived(limits, slow(what), restarted=restarted)
     assert ended.job.result is Result.FAILED
@@ -148,7 +148,7 @@ def test_storage_that_is_not_there_in_time_fails_the_job_before_it_begins(
 
 
 def test_nodes_that_do_not_unmount_in_time_cost_the_job_its_results() -> None:
-    ended, events = lived(Rabbit(postrun_timeout=60), slow("unmount"))
+    ended, events = lived(RabbitTable(postrun_timeout=60), slow("unmount"))
     assert ended.job.result is Result.FAILED
     ((seconds, type, words),) = told(events)
     assert type == "rabbit-timeout"
@@ -158,7 +158,7 @@ def test_nodes_that_do_not_unmount_in_time_cost_the_job_its_results() -> None:
 
 
 def test_a_copy_that_does_not_go_on_is_given_up_and_the_job_has_not_failed() -> None:
-    ended, events = lived(Rabbit(teardown_after=100), slow("copy"))
+    ended, events = lived(RabbitTable(teardown_after=100), slow("copy"))
     assert ended.job.result is Result.COMPLETED
     ((seconds, type, words),) = told(events)
     assert seconds == pytest.approx(105, abs=5)
@@ -168,13 +168,13 @@ def test_a_copy_that_does_not_go_on_is_given_up_and_the_job_has_not_failed() -> 
 
 def test_a_copy_that_goes_on_has_the_time_that_it_takes() -> None:
     """It says four times how far it is."""
-    ended, events = lived(Rabbit(teardown_after=100), slow(), copy_seconds=320)
+    ended, events = lived(RabbitTable(teardown_after=100), slow(), copy_seconds=320)
     assert ended.job.result is Result.COMPLETED
     assert told(events) == []
 
 
 def test_but_no_more_than_the_latest() -> None:
-    limits = Rabbit(teardown_after=100, teardown_latest=200)
+    limits = RabbitTable(teardown_after=100, teardown_latest=200)
     _, events = lived(limits, slow(), copy_seconds=320)
     ((seconds, type, _),) = told(events)
     finish = next(at for at, name, _ in events if name == "finish")
@@ -185,7 +185,9 @@ def test_but_no_more_than_the_latest() -> None:
 def test_a_job_is_let_go_before_its_storage_if_that_takes_too_long() -> None:
     """Statement 000.59: the option epilog-timeout of the plugin."""
     for restarted in (False, True):
-        ended, events = lived(Rabbit(epilog_timeout="5m"), slow("unmount"), restarted=restarted)
+        ended, events = lived(
+            RabbitTable(epilog_timeout="5m"), slow("unmount"), restarted=restarted
+        )
         ((seconds, type, words),) = told(events)
         assert (type, words) == ("dws-epilog-timeout", "DWS epilog timed out")
         finish = next(at for at, name, _ in events if name == "finish")
@@ -198,13 +200,13 @@ def test_a_job_is_let_go_before_its_storage_if_that_takes_too_long() -> None:
 @pytest.mark.parametrize(
     ("what", "limits", "before"),
     [
-        ("make", Rabbit(setup_timeout=30), 0.0),
-        ("mount", Rabbit(prerun_timeout=30), 1.0),
-        ("unmount", Rabbit(postrun_timeout=30), 1.0),
+        ("make", RabbitTable(setup_timeout=30), 0.0),
+        ("mount", RabbitTable(prerun_timeout=30), 1.0),
+        ("unmount", RabbitTable(postrun_timeout=30), 1.0),
     ],
 )
 def test_what_ends_about_when_its_time_is_up_has_ended_in_time_or_late_and_not_both(
-    what: str, limits: Rabbit, before: float
+    what: str, limits: RabbitTable, before: float
 ) -> None:
     """`before` is how long the job takes until then: its copies in."""
     late = []
@@ -218,7 +220,7 @@ def test_what_ends_about_when_its_time_is_up_has_ended_in_time_or_late_and_not_b
 
 
 def test_the_time_of_a_state_that_has_ended_is_never_up() -> None:
-    limits = Rabbit(
+    limits = RabbitTable(
         setup_timeout=30, prerun_timeout=30, postrun_timeout=30, teardown_after=30, tc_timeout=30
     )
     ended, events = lived(limits, slow(), task_seconds=LONG)
@@ -228,7 +230,7 @@ def test_the_time_of_a_state_that_has_ended_is_never_up() -> None:
 
 
 def test_without_limits_a_job_waits_for_its_storage() -> None:
-    ended, events = lived(Rabbit(), slow("make"))
+    ended, events = lived(RabbitTable(), slow("make"))
     assert ended.job.result is Result.COMPLETED
     assert told(events) == []
     assert events[-1][0] > LONG

@@ -15,13 +15,13 @@ from warren.dws.faults import Fault
 from warren.dws.node import Copy, Progress
 from warren.instance.config import Config
 from warren.instance.jobs.manager import InactiveJob
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
 from warren.rfc import hostlist
 
 SECOND = frozenset(f"compute-0{number}" for number in range(4, 8))
-LIMITS = Rabbit(setup_timeout=30, prerun_timeout=30)
+LIMITS = RabbitTable(setup_timeout=30, prerun_timeout=30)
 LONG = 600.0
 
 
@@ -77,7 +77,7 @@ def lived(
     what: str,
     *,
     refuses: bool = False,
-    limits: Rabbit = LIMITS,
+    limits: RabbitTable = LIMITS,
     stop: Callable[[World, Control], Any] | None = None,
     meanwhile: Callable[[World, Control], Any] | None = None,
 ) -> Lived:
@@ -192,7 +192,7 @@ def test_nodes_that_do_not_mount_are_drained() -> None:
 
 @pytest.mark.parametrize("limits", [{"drain_compute_nodes": False}])
 def test_they_are_not_drained_where_a_site_does_not_want_that(limits: dict[str, Any]) -> None:
-    found = lived(4, SECOND, "mount", limits=Rabbit(prerun_timeout=30, **limits))
+    found = lived(4, SECOND, "mount", limits=RabbitTable(prerun_timeout=30, **limits))
 
     assert found.ended.result is Result.COMPLETED
     assert found.drained == {}

@@ -12,7 +12,7 @@ from tests.harness.world import opened
 from warren.base.errors import UserMistake
 from warren.daemons.compose import Control
 from warren.instance.config import Config
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 from warren.lifecycle.states import Result
 from warren.wlm.presets import Presets
 
@@ -77,7 +77,7 @@ def test_what_is_no_jobspec_is_left_to_be_refused(found: Any) -> None:
 def test_a_job_that_says_a_name_has_its_storage() -> None:
     async def main() -> None:
         async with opened() as world:
-            world.config = Config(rabbit=Rabbit(presets={"fast": XFS}))
+            world.config = Config(rabbit=RabbitTable(presets={"fast": XFS}))
 
             async def life(control: Control) -> None:
                 job = await world.submit(control, nodes=1, attributes={"dw": "fast"})

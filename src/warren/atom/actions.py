@@ -27,7 +27,7 @@ class Actions:
         owner: str,
         on_command_ended: Callable[[Event, bool], None] = lambda event, succeeded: None,
     ) -> None:
-        """`owner` is what commands are known by to be this service's, also by its next life.
+        """`owner` marks commands as this service's: after a restart it knows them by that.
 
         `on_command_ended` is told of each command that has ended, and whether it succeeded.
         """
@@ -54,7 +54,9 @@ class Actions:
             for action in self._actions_by_event[event]:
                 try:
                     output = await commands.run_site_command(
-                        action.command, self._environment(event, job), seconds=action.seconds
+                        action.command,
+                        self._environment(event, job),
+                        seconds=action.timeout_seconds,
                     )
                 except NodeTrouble:
                     self._on_command_ended(event, False)
@@ -63,9 +65,9 @@ class Actions:
                 log.info("command done", jobid=job.jobid, command=action.command[0], said=output)
 
     async def kill_leftovers(self, job: Registration) -> None:
-        """Kill what commands of a dead service have left of a job that they had not done with."""
-        variable = f"{_OWNER_VARIABLE}={self._owner_of(job)}"
-        await asyncio.to_thread(processes.kill, lambda: processes.pids_by_variable(variable))
+        """Kill what is still running of the commands that a dead service ran for a job."""
+        entry = f"{_OWNER_VARIABLE}={self._owner_of(job)}"
+        await asyncio.to_thread(processes.kill, lambda: processes.pids_with_variable(entry))
 
     def _owner_of(self, job: Registration) -> str:
         return f"{self._owner}:{job.jobid}"

@@ -3,13 +3,17 @@
 | request | answers |
 |---|---|
 | `POST /rm/v1/jobs` `{"jobid", "uid", "exclusive"}` | 200 with the job; 400 for what is no such \
-body, and where another job has this id; 500 where a command failed; 503 where there is no room |
-| `GET /rm/v1/jobs` | 200 with all jobs, in the order in which they came |
+body, and where another job has this id, or one that is not cleaned up after; 408 where the body \
+does not come, and 413 where it is too long; 500 where a command failed, and where a DELETE or \
+the service's end cut the start short; 503 where there is no room |
+| `GET /rm/v1/jobs` | 200 with `{"jobs": [...]}`: all jobs, in the order in which they came |
 | `GET /rm/v1/jobs/ID` | 200 with the job; 404 |
-| `DELETE /rm/v1/jobs/ID` | 204; 404; 500 where a command failed: it is run again later |
+| `DELETE /rm/v1/jobs/ID` | 204; 404; 500 where a command failed, which is run again later, and \
+where the service ends, which goes on with it when it is back |
 
-A user who is not let in has 403. A request that is refused has a body `{"message": ...}` with a
-sentence; what is no request of HTTP has the 400 of the library.
+A user who is not let in has 403, another path 404, and another method 405. A request that is
+refused has a body `{"message": ...}` with a sentence; what is no request of HTTP has the 400 of the
+library.
 """
 
 import asyncio
@@ -92,8 +96,8 @@ class Api:
             response = _refusal(500, "internal error; see the service's log")
         seconds = time.perf_counter() - started_at
         # The client chooses the method's name, and each name would be counted for ever.
-        is_counted = request.method in ("POST", "GET", "DELETE")
-        self._on_answered(request.method if is_counted else "other", response.status, seconds)
+        is_known_method = request.method in ("POST", "GET", "DELETE")
+        self._on_answered(request.method if is_known_method else "other", response.status, seconds)
         if request.method != "GET":
             fields = {"method": request.method, "path": _path(request), "code": response.status}
             log.info("answered", **fields, seconds=round(seconds, 4))

@@ -26,12 +26,12 @@ class Action(Table, frozen=True):
     than the timeout of PBS's hook."""
 
     @property
-    def seconds(self) -> float:
+    def timeout_seconds(self) -> float:
         return tables.seconds(self.timeout)
 
     def __post_init__(self) -> None:
         check_durations(self, "timeout")
-        if self.seconds in (0, float("inf")):
+        if self.timeout_seconds in (0, float("inf")):
             raise ValueError("timeout: every command needs a limit that is more than 0")
         if any("\0" in argument for argument in self.command):
             raise ValueError("command: no program can be given a NUL character")
@@ -72,14 +72,14 @@ class Config(Table, frozen=True):
             _check_exists(grp.getgrnam, "socket-group", "group", self.socket_group)
 
     @property
-    def users(self) -> frozenset[int]:
+    def allowed_userids(self) -> frozenset[int]:
         """The ids of the users that may use the service."""
         return frozenset(
             {0, os.geteuid(), *(pwd.getpwnam(name).pw_uid for name in self.allow_users)}
         )
 
     @property
-    def group(self) -> int | None:
+    def socket_gid(self) -> int | None:
         return None if self.socket_group is None else grp.getgrnam(self.socket_group).gr_gid
 
 

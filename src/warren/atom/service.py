@@ -70,7 +70,7 @@ class Service:
                 timer.cancel()
 
     @property
-    def unclean_jobs(self) -> int:
+    def unclean_count(self) -> int:
         """How many jobs' ends have failed and wait for another attempt."""
         return len(self._retry_delays)
 

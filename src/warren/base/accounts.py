@@ -18,7 +18,7 @@ def groups_of(userid: int) -> frozenset[int]:
 
 
 def user_name(userid: int) -> str:
-    """Return a user's name, or the number of one without."""
+    """Return a user's name; of a user without an entry, the number."""
     try:
         return pwd.getpwuid(userid).pw_name
     except (KeyError, OverflowError):
@@ -26,7 +26,7 @@ def user_name(userid: int) -> str:
 
 
 def group_name(groupid: int) -> str:
-    """Return a group's name, or the number of one without."""
+    """Return a group's name; of a group without an entry, the number."""
     try:
         return grp.getgrgid(groupid).gr_name
     except (KeyError, OverflowError):

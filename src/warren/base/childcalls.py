@@ -4,7 +4,7 @@ Most files below /proc/PID wait while that process is in the middle of execve(2)
 server of its user's can keep it there without end: execve closes files, which FUSE asks the
 server about. With Linux 6.18, `status`, `cgroup`, `mountinfo`, and the lists of
 descriptors and threads do not wait; `stat`, `environ`, `maps`, `wchan`, pidfd_getfd(2) and links
-do. Only to kill the process that waits ends the wait, so that process is a child.
+do. Such a wait ends only when the process that waits is killed. So it is a child that asks.
 """
 
 import importlib
@@ -107,12 +107,12 @@ def call_in_child(
 def _read_lines(pid: int, descriptor: int, silence: float, timeout: float) -> Iterator[bytes]:
     """Yield the lines that the child writes, until it is silent or `timeout` seconds are over."""
     deadline = time.monotonic() + timeout
-    readable = select.poll()  # its number may be any: select takes those below 1024
-    readable.register(descriptor, select.POLLIN)
+    poller = select.poll()  # its number may be any: select takes those below 1024
+    poller.register(descriptor, select.POLLIN)
     line = b""
     wait = timeout  # until it has begun, which depends on no call
     while (seconds_left := deadline - time.monotonic()) > 0:
-        if not readable.poll(1000 * min(wait, seconds_left)):
+        if not poller.poll(1000 * min(wait, seconds_left)):
             if _is_running(pid):
                 continue
             return

@@ -27,9 +27,9 @@ class Fairness(msgspec.Struct, frozen=True, kw_only=True):
     debt: float = 10.0
     """Seconds beyond the allowance that are remembered."""
     slice: float = 0.002
-    """Seconds that queued steps take together before the loop is left to others: of short
-    steps many make one slice, of a long one none is cut."""
-    rest: float = 1.0
+    """Seconds that queued steps take together before the loop is left to others. Many short
+    steps make one slice; a longer step is not cut."""
+    rest_factor: float = 1.0
     """After a slice the loop is left to others for this many times its length."""
 
 
@@ -139,7 +139,7 @@ class FairQueue:
         if self._slice_used < self._fairness.slice:
             self._end_rest()
         else:
-            rest_seconds, self._slice_used = self._slice_used * self._fairness.rest, 0.0
+            rest_seconds, self._slice_used = self._slice_used * self._fairness.rest_factor, 0.0
             asyncio.get_running_loop().call_later(rest_seconds, self._end_rest)
 
     def _end_rest(self) -> None:

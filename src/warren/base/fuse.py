@@ -17,16 +17,17 @@ from warren.base.childcalls import SILENT, call_in_child
 from warren.base.processes import process_status
 
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
+"""The numbers of the system calls."""
 _CLOEXEC: Final = 1
+"""FSOPEN_CLOEXEC, and FSMOUNT_CLOEXEC."""
 _FSCONFIG_CMD_CREATE: Final = 6
-"""FSCONFIG_CMD_CREATE."""
-_FUSE_CHANNELS: Final = ("request_wait_answer", "fuse_")
+_FUSE_WAIT_CHANNELS: Final = ("request_wait_answer", "fuse_")
 """Where Linux waits for a server's answer, as /proc/PID/task/TID/wchan begins (proc(5))."""
 _syscall: Final = ctypes.CDLL(None, use_errno=True).syscall
 
 
 def abort_servers(processes: Iterable[int], userid: int, proc: Path = Path("/proc")) -> list[int]:
-    """Abort the servers that processes may wait for which work for a user; return their devices.
+    """Abort those of a user's servers that processes may wait for; return their devices.
 
     Where a thread waits in FUSE and cannot be killed, these are all of the user's servers, for
     what it waits for may be mounted nowhere any more; and those of the subordinate ids of its
@@ -45,7 +46,7 @@ def abort_servers(processes: Iterable[int], userid: int, proc: Path = Path("/pro
     stuck = [
         Path(thread)
         for thread, answer in zip(threads, answers, strict=True)
-        if answer is SILENT or answer.startswith(_FUSE_CHANNELS)
+        if answer is SILENT or answer.startswith(_FUSE_WAIT_CHANNELS)
     ]
     if not stuck or userid == 0:
         return []

@@ -35,15 +35,15 @@ def read(process: Path) -> list[Mount]:
 def _mount(line: bytes) -> Mount:
     fields = line.split(b" ")
     major, _, minor = fields[2].partition(b":")
-    file_system = fields.index(b"-", _FIRST_OPTIONAL_FIELD)
+    separator = fields.index(b"-", _FIRST_OPTIONAL_FIELD)
     return Mount(
         id=int(fields[0]),
         parent=int(fields[1]),
         device=os.makedev(int(major), int(minor)),
         root=_unescape(fields[3]),
         point=_unescape(fields[4]),
-        type=_unescape(fields[file_system + 1]),
-        super_options=_unescape(fields[file_system + 3]),
+        type=_unescape(fields[separator + 1]),
+        super_options=_unescape(fields[separator + 3]),
     )
 
 

@@ -109,7 +109,7 @@ def kill_until_gone(
 ) -> list[int]:
     """Kill processes until there are none, and reap those of them that are our children.
 
-    Give those that do not die for so many seconds. `kill` kills what there is, once.
+    Return those that have not died after so many seconds. `kill` kills what there is, once.
     """
     deadline = time.monotonic() + seconds
     pause = _FIRST_PAUSE
@@ -125,7 +125,7 @@ def kill_until_gone(
     return []
 
 
-def pids_by_variable(entry: str) -> list[int]:
+def pids_with_variable(entry: str) -> list[int]:
     """Return the living processes, but for this one, that carry an environment entry `NAME=value`.
 
     What one process knows, any can carry: what is found is to be killed only if the entry is a
@@ -145,7 +145,7 @@ def has_variable(process: int, entry: str) -> bool:
 
 
 def adopt_orphans() -> None:
-    """Run the parent of whatever loses its own below this process."""
+    """Become the parent of all processes below this one that lose theirs."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 

@@ -1,4 +1,4 @@
-"""Subordinate user ids (subuid(5)), of which one user has tens of thousands to be."""
+"""Subordinate user ids (subuid(5)): one user may act under tens of thousands of them."""
 
 import os
 from contextlib import suppress

@@ -71,7 +71,7 @@ def atomd(
         with hold_lock(lock_path):
             settings = service.Settings(
                 config=config,
-                listener=sockets.listen(socket_path, config.socket_mode, config.group),
+                listener=sockets.listen(socket_path, config.socket_mode, config.socket_gid),
                 journal=journal_path,
                 metrics_socket=metrics_socket,
             )

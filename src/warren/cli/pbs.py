@@ -59,7 +59,7 @@ def install(name: str, config_file: Path | None, enable: bool | None, dry_run: b
     if enable:
         hooksetup.check_shipped_hook_off(qmgr)
     hook = hooksetup.read_hook(qmgr, name)
-    directives = hooksetup.install(name, hook, config, enable)
+    directives = hooksetup.install_directives(name, hook, config, enable)
     _run_directives(qmgr, directives, dry_run)
     if not directives:
         click.echo(f"the hook {name} is registered as it is to be")
@@ -83,7 +83,7 @@ def uninstall(name: str, dry_run: bool) -> None:
 
     hooksetup.check_name(name)
     qmgr = Qmgr()
-    directives = hooksetup.uninstall(name, hooksetup.read_hook(qmgr, name))
+    directives = hooksetup.uninstall_directives(name, hooksetup.read_hook(qmgr, name))
     _run_directives(qmgr, directives, dry_run)
     if not dry_run:
         click.echo(f"the hook {name} is gone" if directives else f"no hook {name} is registered")
@@ -150,11 +150,11 @@ def test(
     hooksetup.check_name(name)
     mom_hook = checks.hook_on_mom(name) if config_file is None else None
     if mom_hook is not None:
-        hookfile.check_ours(_read_file(mom_hook.hook), name)
-        config_file = mom_hook.config
+        hookfile.check_ours(_read_file(mom_hook.file), name)
+        config_file = mom_hook.config_file
     node = qmgr.node_name()
     trial = Trial(
-        hook=mom_hook.hook if mom_hook else hookfile.path(),
+        hook=mom_hook.file if mom_hook else hookfile.path(),
         hook_name=name,
         config=config_file,
         node=node,
@@ -166,7 +166,7 @@ def test(
         alarm=alarm,
     )
     accepted = True
-    for result in trial.events():
+    for result in trial.run_events():
         accepted = result.accepted
         if as_json:
             print_json(vars(result))

@@ -123,6 +123,6 @@ class _Doctor:
             spared |= {*processes.descendants(agent_pid)}
         return [
             each
-            for each in processes.pids_by_variable("=".join(environment_variable))
+            for each in processes.pids_with_variable("=".join(environment_variable))
             if each not in spared
         ]

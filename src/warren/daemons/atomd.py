@@ -66,11 +66,11 @@ async def _serve(
     register = Register(journal)
     service = Service(register, actions, SystemClock(), config.max_jobs)
     metrics.jobs.set_function(lambda: len(register))
-    metrics.unclean_jobs.set_function(lambda: service.unclean_jobs)
-    app = Api(service, register, config.users, metrics.count_request).application()
+    metrics.unclean_jobs.set_function(lambda: service.unclean_count)
+    app = Api(service, register, config.allowed_userids, metrics.count_request).application()
 
     def is_clean() -> bool:
-        return service.unclean_jobs == 0
+        return service.unclean_count == 0
 
     monitoring.add_routes(app, metrics.exposition, is_clean)
     async with asyncio.TaskGroup() as parts:

@@ -209,18 +209,18 @@ class _ConfiguredValidator:
 class _DrainPolicies:
     """What a site wants of nodes that have lost their rabbit, as it is configured now."""
 
-    def __init__(self, rabbit: rabbittable.Rabbit, resources: Resources) -> None:
+    def __init__(self, rabbit: rabbittable.RabbitTable, resources: Resources) -> None:
         self._resources = resources
         self.current = drain_policy(rabbit, resources)
         self.listeners: list[Callable[[], None]] = []
 
-    def configure(self, rabbit: rabbittable.Rabbit) -> None:
+    def configure(self, rabbit: rabbittable.RabbitTable) -> None:
         previous, self.current = self.current, drain_policy(rabbit, self._resources)
         for listener in self.listeners if self.current != previous else ():
             listener()
 
 
-def drain_policy(rabbit: rabbittable.Rabbit, resources: Resources) -> DrainPolicy:
+def drain_policy(rabbit: rabbittable.RabbitTable, resources: Resources) -> DrainPolicy:
     """Return what a site wants of nodes that have lost their rabbit."""
     queues = rabbit.drain_queues
     return DrainPolicy(
@@ -239,7 +239,7 @@ def placement_policy(storage: storagetables.Storage) -> PlacementPolicy:
     )
 
 
-def timeouts(rabbit: rabbittable.Rabbit) -> Timeouts:
+def timeouts(rabbit: rabbittable.RabbitTable) -> Timeouts:
     """Return for how long a site lets Workflows be in each state."""
     return Timeouts(
         transient=rabbit.seconds("tc_timeout"),

@@ -21,7 +21,7 @@ from warren.daemons.foreground import until_stopped
 from warren.daemons.system import INDEXES, RunGroup, Runnable
 from warren.dws import kinds
 from warren.instance import config
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 from warren.kube import http, versions
 from warren.kube.client import Client, LogReader, Unavailable
 from warren.kube.http import HttpClient
@@ -68,7 +68,7 @@ class ConductorBuilder(Protocol):
 class ConnectedInstance(msgspec.Struct, frozen=True, kw_only=True):
     """An instance that is connected to: its configuration, and how to build its conductor."""
 
-    rabbit: Rabbit
+    rabbit: RabbitTable
     """The table `rabbit` of its configuration."""
     build: ConductorBuilder
 
@@ -110,12 +110,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where health and metrics are served, if anywhere."""
 
 
-async def read_rabbit_table(instance: Path, instance_type: InstanceType = EMBEDDED) -> Rabbit:
+async def read_rabbit_table(instance: Path, instance_type: InstanceType = EMBEDDED) -> RabbitTable:
     """Return table `rabbit` of the instance at a socket; all defaults where none answers."""
     with suppress(RpcError):
         async with instance_type.connect(instance, None) as handle:
             return (await instance_type.inspect(handle)).rabbit
-    return Rabbit()
+    return RabbitTable()
 
 
 async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:

@@ -24,7 +24,7 @@ from warren.dws import kinds
 from warren.dws.binding import Phase
 from warren.dws.rabbits.health import DrainPolicy
 from warren.instance.config import Config
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 from warren.kube.client import Client, LogReader
 from warren.kube.informer import Informers
 from warren.rpc import broker
@@ -125,7 +125,7 @@ async def _read_graph(handle: InstanceConnection) -> FlashGraph | None:
         return None
     r = orjson.loads(base64.b64decode(reply["val"]["data"]))
     flash_graph = graph.read(r["scheduling"]) if "scheduling" in r else None
-    if flash_graph is None or not flash_graph.rabbits:
+    if flash_graph is None or not flash_graph.ssds_by_rabbit:
         log.warning(
             "the broker's R has no rabbits: jobs get their nodes, and flash as far as there is any"
         )
@@ -141,7 +141,7 @@ class _BrokerConductor:
         handle: InstanceConnection,
         client: Client,
         informers: Informers,
-        rabbit: Rabbit,
+        rabbit: RabbitTable,
         flash_graph: FlashGraph | None,
         drainable: frozenset[str] | None,
         least_allocation: int,
@@ -156,7 +156,9 @@ class _BrokerConductor:
         self._rules = SiteRules(rabbit, owner)
         self._jobs = FluxJobs(handle, owner, self._rules)
         self._fluxion = Fluxion(
-            handle, flash_graph or FlashGraph(rabbits={}, nodes={}), self._has_resources
+            handle,
+            flash_graph or FlashGraph(ssds_by_rabbit={}, path_by_host={}),
+            self._has_resources,
         )
         self._jobs.listen(self._fluxion.job_changed)
         self._storages = informers.of(kinds.STORAGE)
@@ -184,7 +186,7 @@ class _BrokerConductor:
             "configuration": self._follow_configuration,
         }
 
-    def _settings(self, rabbit: Rabbit) -> Settings:
+    def _settings(self, rabbit: RabbitTable) -> Settings:
         conductor_settings = compose.conductor_settings(Config(rabbit=rabbit))
         maximums = {str(kind): gib for kind, gib in rabbit.policy.maximums.items()}
         policy = replace(conductor_settings.policy, reserves=self._reserves, maximums=maximums)

@@ -139,7 +139,7 @@ def cluster_processes(state: StateDir) -> list[int]:
         environment_variable = state.environment_variable
     except OSError:  # there never was one
         return []
-    return processes.pids_by_variable("=".join(environment_variable))
+    return processes.pids_with_variable("=".join(environment_variable))
 
 
 def _shells(state: StateDir) -> list[int]:

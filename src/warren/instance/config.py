@@ -14,7 +14,7 @@ from warren.base import log
 from warren.base.errors import UserMistake
 from warren.instance import users
 from warren.instance.jobtables import Exec, JobManagerTable
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 from warren.instance.servicetables import (
     Access,
     ContentTable,
@@ -51,7 +51,7 @@ class Config(Table, frozen=True):
     sched: Sched = Sched()
     sign: Sign = Sign()
     storage: Storage = Storage()
-    rabbit: Rabbit = Rabbit()
+    rabbit: RabbitTable = RabbitTable()
     daemons: Mapping[Annotated[str, msgspec.Meta(pattern=_DAEMON_PATTERN)], Daemon] = {}
 
 

@@ -31,7 +31,7 @@ class RabbitPolicy(Table, frozen=True):
     """GiB of storage that a job may have for each of its nodes, by type."""
 
 
-class Rabbit(Table, frozen=True, rename="lower"):
+class RabbitTable(Table, frozen=True, rename="lower"):
     """Table `rabbit`, with the keys of flux-coral2 (coral2-spec section 1).
 
     A time of 0 is no limit, where its key does not say otherwise.

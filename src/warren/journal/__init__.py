@@ -21,7 +21,7 @@ class JournalBroken(WarrenError):
 
 
 class JournalFull(Retryable):
-    """The disk has no room for a record. What was appended before is there, and no part of it."""
+    """The disk has no room for a record. No part of it is there; what was appended before is."""
 
 
 class Journal(Protocol):

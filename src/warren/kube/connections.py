@@ -28,7 +28,7 @@ CLOSED: Final = -2
 
 _FIRST_MACHINE: Final = -3
 _MAX_MACHINES: Final = 2**16
-"""Guests that other machines count as: what is remembered of each is kept, for many addresses."""
+"""Ids that other machines have as clients: each id is remembered, and addresses are many."""
 
 _NETLINK_SOCK_DIAG: Final = 4
 _SOCK_DIAG_BY_FAMILY: Final = 20
@@ -67,27 +67,27 @@ class ConnectionLimits:
         self._subordinates = subordinates or SubordinateIds()
         self._by_address = by_address
         self._interval = interval
-        self._next_accept_by_guest: dict[int, float] = {}
+        self._next_accept_by_client: dict[int, float] = {}
         self._per_user = per_user
         self._total = total
-        self._open_by_opener: dict[int | str | None, list[socket.socket]] = {}
-        self._guest_by_descriptor: dict[int, int] = {}
-        """Guests by descriptor: each request looks here, however many connections there are."""
+        self._open_by_client: dict[int | str | None, list[socket.socket]] = {}
+        self._client_id_by_descriptor: dict[int, int] = {}
+        """By descriptor: each request looks here, however many connections there are."""
 
-    def guest(self, descriptor: int) -> int | None:
-        """Return the guest that opened a connection; None for the server's own user and root.
+    def client_id(self, descriptor: int) -> int | None:
+        """Return the client that opened a connection; None for the server's own user and root.
 
-        It is a user, or, `by_address`, a number below zero for another machine.
+        It is the id of a user, or, `by_address`, a number below zero for another machine.
         """
-        return self._guest_by_descriptor.get(descriptor)
+        return self._client_id_by_descriptor.get(descriptor)
 
-    def next_delay(self, guest: int, now: float) -> float:
-        """Return after how many seconds the next connection of a guest is accepted."""
-        self._next_accept_by_guest = {
-            each: moment for each, moment in self._next_accept_by_guest.items() if moment > now
+    def next_delay(self, client_id: int, now: float) -> float:
+        """Return after how many seconds the next connection of a client is accepted."""
+        self._next_accept_by_client = {
+            each: moment for each, moment in self._next_accept_by_client.items() if moment > now
         }
-        moment = self._next_accept_by_guest.get(guest, now)
-        self._next_accept_by_guest[guest] = moment + self._interval
+        moment = self._next_accept_by_client.get(client_id, now)
+        self._next_accept_by_client[client_id] = moment + self._interval
         return moment - now
 
     def admit(self, connection: socket.socket) -> bool:
@@ -95,7 +95,8 @@ class ConnectionLimits:
 
         It is counted until it is closed.
         """
-        self._guest_by_descriptor.pop(connection.fileno(), None)  # one that was closed had the same
+        # One that was closed had the same.
+        self._client_id_by_descriptor.pop(connection.fileno(), None)
         user = user_of(connection)
         if user in (0, os.geteuid()):
             return True
@@ -103,32 +104,32 @@ class ConnectionLimits:
             return False
         if user is not None:
             user = self._subordinates.accounting_id(user)
-        self._open_by_opener = {
+        self._open_by_client = {
             each: still_open
-            for each, sockets in self._open_by_opener.items()
+            for each, sockets in self._open_by_client.items()
             if (still_open := [one for one in sockets if one.fileno() >= 0])
         }
-        opener = _address_of(connection) if user is None and self._by_address else user
-        own_connections = self._open_by_opener.get(opener, [])
-        max_connections = self._total if opener is None else self._per_user
+        client = _address_of(connection) if user is None and self._by_address else user
+        own_connections = self._open_by_client.get(client, [])
+        max_connections = self._total if client is None else self._per_user
         if (
             len(own_connections) >= max_connections
-            or sum(map(len, self._open_by_opener.values())) >= self._total
+            or sum(map(len, self._open_by_client.values())) >= self._total
         ):
             return False
-        self._open_by_opener[opener] = [*own_connections, connection]
-        self._guest_by_descriptor[connection.fileno()] = _guest_of(opener)
+        self._open_by_client[client] = [*own_connections, connection]
+        self._client_id_by_descriptor[connection.fileno()] = _client_id_of(client)
         return True
 
 
-def _guest_of(opener: int | str | None) -> int:
-    """Return the guest that a user, or the machine of an address, is."""
-    match opener:
+def _client_id_of(client: int | str | None) -> int:
+    """Return the id that a user, or the machine of an address, has as a client."""
+    match client:
         case int():
-            return opener
+            return client
         case str():
             # No client can choose an address with the number of another one: the hash has a secret.
-            return _FIRST_MACHINE - hash(opener) % _MAX_MACHINES
+            return _FIRST_MACHINE - hash(client) % _MAX_MACHINES
         case None:
             return UNKNOWN
 

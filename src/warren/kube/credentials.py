@@ -33,8 +33,10 @@ _RETRY_DELAY: Final = 5.0
 _RENEWAL_FRACTION: Final = 0.8
 """The part of their lifetime after which credentials are renewed."""
 
-_PLUGIN_SECONDS: Final = 60.0
+_PLUGIN_TIMEOUT: Final = 60.0
+"""Seconds that a plug-in may take."""
 _WAIT_SECONDS: Final = 20.0
+"""Seconds that a request waits for credentials."""
 _MAX_REASON_LENGTH: Final = 300
 
 
@@ -272,7 +274,7 @@ class PluginSource:
     """Of the kubeconfig: a path of the program is relative to it."""
     static: StaticSource
     """What the kubeconfig says plainly besides."""
-    seconds: float = _PLUGIN_SECONDS
+    timeout: float = _PLUGIN_TIMEOUT
     refresh_seconds: float | None = None
 
     def fetch(self) -> Identity:
@@ -292,7 +294,7 @@ class PluginSource:
             raise UserMistake(f"{self.origin}: {_one_line(error)}.") from error
         self._check_installed(provider.args[0], provider.env)
         # The package waits for ever. This ends the program, and what it has started.
-        provider.args = ["timeout", "--kill-after=5", f"{self.seconds:g}", *provider.args]
+        provider.args = ["timeout", "--kill-after=5", f"{self.timeout:g}", *provider.args]
         try:
             answer = provider.run()  # type: ignore[no-untyped-call]
         except (ConfigException, OSError, TypeError, ValueError) as error:

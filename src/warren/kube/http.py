@@ -15,7 +15,7 @@ from warren.base.clock import Clock, SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.kube.client import Event, Expired, Listing, Unavailable
 from warren.kube.kubeconfig import ClusterAccess
-from warren.kube.transport import REQUEST_TIMEOUT, Transport, failure
+from warren.kube.transport import REQUEST_TIMEOUT, Transport, error_of_answer
 
 _PAGE_SIZE: Final = 500
 """How many objects of a list to ask for at a time."""
@@ -207,7 +207,7 @@ def _event(kind: Kind, line: bytes) -> Event:
         event = orjson.loads(line)
         type_, obj = event["type"], event["object"]
         if type_ == "ERROR":
-            raise failure(int(obj.get("code", 500)), orjson.dumps(obj))
+            raise error_of_answer(int(obj.get("code", 500)), orjson.dumps(obj))
         if type_ not in _EVENT_TYPES or "metadata" not in obj:
             raise ValueError(f"no event is of the type {type_!r}")
         return Event(type_, _as_asked_for(kind, obj))

@@ -62,8 +62,8 @@ class SyncState(msgspec.Struct, frozen=True, kw_only=True):
     """The newest version that it has heard of."""
     silence: float
     """Seconds since it heard anything: a list, an event or a bookmark. Infinite at first."""
-    lists: int
-    watches: int
+    list_count: int
+    watch_count: int
 
 
 class Informer:
@@ -100,7 +100,7 @@ class Informer:
         self._list_label, self._watch_label = f"list {kind}", f"watch {kind}"
         self._version = ""
         self._last_heard: float | None = None
-        self._lists = self._watches = 0
+        self._list_count = self._watch_count = 0
         self._failures = 0
         """How often in a row it has got nowhere."""
         self._stale_lists = 0
@@ -134,8 +134,8 @@ class Informer:
             synced=self._synced.is_set(),
             version=self._version,
             silence=float("inf") if heard is None else now - heard,
-            lists=self._lists,
-            watches=self._watches,
+            list_count=self._list_count,
+            watch_count=self._watch_count,
         )
 
     def get(self, key: Key) -> Object | None:
@@ -197,7 +197,7 @@ class Informer:
     async def _list(self) -> None:
         listing = await self._client.list(self.kind, self.namespace)
         self._refusals.note_success(self._list_label)
-        self._lists += 1
+        self._list_count += 1
         self._last_heard = asyncio.get_running_loop().time()
         if _is_older(listing.version, self._version):
             self._stale_lists += 1
@@ -221,7 +221,7 @@ class Informer:
         """Watch until the API ends it."""
         loop = asyncio.get_running_loop()
         started_at = loop.time()
-        self._watches += 1
+        self._watch_count += 1
         try:
             watch = self._client.watch(self.kind, self._version, self.namespace)
             async with aclosing(watch) as events:  # type: ignore[type-var]

@@ -58,7 +58,7 @@ def _ignore(leads: bool) -> None:
 async def lead(
     client: Client,
     clock: Clock,
-    name: Key,
+    key: Key,
     identity: str,
     run: Callable[[], Awaitable[None]],
     *,
@@ -68,16 +68,16 @@ async def lead(
 ) -> None:
     """Wait to become the leader, and `run` for as long as that holds.
 
-    `identity` is that of this life of this process: no other's, nor that of
-    a leader that may still be alive. `on_change` is called when leading begins and ends. When
-    `run` has ended, or has been cancelled, the Lease is given back, so that
-    the next leader need not wait. Raises LeaseLost once `run` has ended after
-    the Lease was lost, and Refused where the API will have none; what `run`
-    raises comes in a group. A role that lacks is waited for.
+    `key` is that of the Lease, and `identity` that of this life of this process: no other's, nor
+    that of a leader that may still be alive. `on_change` is called when leading begins and ends.
+    When `run` has ended, or has been cancelled, the Lease is given back, so that the next leader
+    need not wait. Raises LeaseLost once `run` has ended after the Lease was lost, and Refused
+    where the API will have none; what `run` raises comes in a group. While our role does not let
+    us have the Lease, it waits.
     """
-    candidate = _Candidate(client, clock, name, identity, timing)
+    candidate = _Candidate(client, clock, key, identity, timing)
     await candidate.acquire(jitter)
-    log.info("leading", lease=str(name), identity=identity)
+    log.info("leading", lease=str(key), identity=identity)
     on_change(True)
     try:
         was_lost = await _run_while_renewing(candidate, run)
@@ -85,7 +85,7 @@ async def lead(
         on_change(False)
         await candidate.release()
     if was_lost:
-        raise LeaseLost(f"the lease {name} could not be renewed")
+        raise LeaseLost(f"the lease {key} could not be renewed")
 
 
 async def _run_while_renewing(candidate: "_Candidate", run: Callable[[], Awaitable[None]]) -> bool:
@@ -112,11 +112,11 @@ class _Candidate:
     """A candidate: it has the Lease, or tries to get it."""
 
     def __init__(
-        self, client: Client, clock: Clock, name: Key, identity: str, timing: LeaseTiming
+        self, client: Client, clock: Clock, key: Key, identity: str, timing: LeaseTiming
     ) -> None:
         self._client = client
         self._clock = clock
-        self._name = name
+        self._key = key
         self._identity = identity
         self._timing = timing
         self._own_version: str | None = None
@@ -147,20 +147,20 @@ class _Candidate:
                         break
         except TimeoutError:
             pass
-        log.error("the lease is lost", lease=str(self._name), holder=_holder(self._seen_spec))
+        log.error("the lease is lost", lease=str(self._key), holder=_holder(self._seen_spec))
 
     async def attempt(self) -> bool:
         """Take the Lease if it is to be had, or renew it; return whether it is ours now."""
         try:
             async with asyncio.timeout(self._timing.renew_deadline):
                 is_ours = await self._attempt()
-            self._refusals.note_success(str(self._name))
+            self._refusals.note_success(str(self._key))
             return is_ours
         except Forbidden as error:
-            self._refusals.note_refusal(str(self._name), str(error))
+            self._refusals.note_refusal(str(self._key), str(error))
             return False
         except (Retryable, NotFound, AlreadyExists, TimeoutError) as error:
-            log.info("no word about the lease", lease=str(self._name), reason=str(error))
+            log.info("no word about the lease", lease=str(self._key), reason=str(error))
             return False
 
     async def release(self) -> None:
@@ -178,11 +178,11 @@ class _Candidate:
                 if own_version is not None:
                     await self._client.patch(self._change(spec, own_version))
         except (WarrenError, TimeoutError) as error:
-            log.info("lease not released", lease=str(self._name), reason=str(error))
+            log.info("lease not released", lease=str(self._key), reason=str(error))
 
     async def _find_own_version(self) -> str | None:
         """Return the version of the Lease, if it is ours."""
-        lease = await self._client.get(LEASE, self._name)
+        lease = await self._client.get(LEASE, self._key)
         is_ours = _holder(lease.get("spec") or {}) == self._identity
         return lease["metadata"]["resourceVersion"] if is_ours else None
 
@@ -190,7 +190,7 @@ class _Candidate:
         if self._own_version is not None:
             return await self._write(self._renewed_spec(), self._own_version)
         try:
-            lease = await self._client.get(LEASE, self._name)
+            lease = await self._client.get(LEASE, self._key)
         except NotFound:
             return await self._write({**self._acquired_spec(), "leaseTransitions": 0}, None)
         self._observe(lease.get("spec") or {})
@@ -210,7 +210,7 @@ class _Candidate:
         # Without an answer, it may have been written all the same: then look first.
         self._own_version = None
         if seen_version is None:
-            metadata = {"name": self._name.name, "namespace": self._name.namespace}
+            metadata = {"name": self._key.name, "namespace": self._key.namespace}
             written = await self._client.create(LEASE, {"metadata": metadata, "spec": spec})
         else:
             written = await self._client.patch(self._change(spec, seen_version))
@@ -222,7 +222,7 @@ class _Candidate:
     def _observe(self, spec: Mapping[str, Any]) -> None:
         if spec != self._seen_spec:
             if _holder(spec) != _holder(self._seen_spec):
-                log.info("another leads", lease=str(self._name), holder=_holder(spec))
+                log.info("another leads", lease=str(self._key), holder=_holder(spec))
             self._seen_spec = spec
             self._changed_at = asyncio.get_running_loop().time()
 
@@ -247,7 +247,7 @@ class _Candidate:
 
     def _change(self, spec: Object, seen_version: str) -> Change:
         return Change(
-            kind=LEASE, key=self._name, patch={"spec": spec}, resource_version=seen_version
+            kind=LEASE, key=self._key, patch={"spec": spec}, resource_version=seen_version
         )
 
 

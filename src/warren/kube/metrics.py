@@ -119,9 +119,9 @@ class Metrics:
         """Register all informers of a client, those that are yet to come included."""
         self._scraped.informers.append(informers)
 
-    def leading_callback(self, name: Key) -> Callable[[bool], None]:
-        """Return what `leader.lead` is to tell about the Lease `name`."""
-        gauge = self._leading.labels(str(name))
+    def leading_callback(self, lease: Key) -> Callable[[bool], None]:
+        """Return what `leader.lead` is to tell about a Lease."""
+        gauge = self._leading.labels(str(lease))
         gauge.set(0)
         return lambda leads: gauge.set(leads)
 
@@ -138,11 +138,11 @@ class _ReconcileObserver:
         waits: Histogram,
         results: Mapping[Outcome, Counter],
         errors: Counter,
-        times: Histogram,
+        durations: Histogram,
     ) -> None:
         self._results = results
         self._errors = errors
-        self._durations = times
+        self._durations = durations
         self.waited: Callable[[float], None] = waits.observe
 
     def reconciled(self, outcome: Outcome, seconds: float) -> None:
@@ -242,8 +242,8 @@ class _ScrapedMetrics(Collector):
             label_values = [str(each.kind), each.namespace]
             synced.add_metric(label_values, sync_state.synced)
             silence.add_metric(label_values, sync_state.silence)
-            lists.add_metric(label_values, sync_state.lists)
-            watches.add_metric(label_values, sync_state.watches)
+            lists.add_metric(label_values, sync_state.list_count)
+            watches.add_metric(label_values, sync_state.watch_count)
             if sync_state.version.isdecimal():
                 version.add_metric(label_values, int(sync_state.version))
         yield from (synced, silence, version, lists, watches)

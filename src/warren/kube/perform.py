@@ -8,7 +8,7 @@ from warren.kube.client import AlreadyExists, Client, NotFound
 
 
 async def perform(client: Client, writes: Iterable[Write]) -> list[Object]:
-    """Do the writes in order; return what was made, and what was changed as it had been seen.
+    """Do the writes in order; return what was made, and what was changed in the version seen.
 
     That an object is there already, or gone already, is as good as done: the
     process may have died after the same write once before. An object to change

@@ -1,10 +1,9 @@
 """Keys waiting for a worker: each at most once, and never with two workers at a time.
 
-An event of a key waits for nothing but the keys that came before it, and where keys are
-users', for those of its own user: the users take turns. A key whose
-work failed is put off: longer with each failure in a row, and all of them
-together come back no faster than the budget of retries allows; there, too,
-the users take turns.
+A key waits for nothing but the keys that came before it; where keys belong to users, for those of
+its own user, and the users take turns. A key whose work failed is put off: longer with each failure
+in a row, and all of them together come back no faster than the budget of retries allows; there,
+too, the users take turns.
 """
 
 import asyncio

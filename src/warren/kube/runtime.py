@@ -101,9 +101,9 @@ class Reconciler(Generic[K]):
         """What came while a key is reconciled. It may have been written by that very reconcile."""
 
     def add(self, key: K, changed: Object | None = None) -> None:
-        """Have `key` reconciled. `changed` is the object that has changed, if it is one.
+        """Have `key` reconciled. `changed` is the object whose change asks for it, if one does.
 
-        It is none as the last reconcile of `key` has written it.
+        An object as the last reconcile of `key` has written it asks for nothing.
         """
         if changed is None:
             self._queue.add(key)
@@ -113,7 +113,7 @@ class Reconciler(Generic[K]):
             self._queue.add(key)
 
     def note_written(self, key: K, objects: Iterable[Object]) -> None:
-        """Note what the reconcile of `key` that goes on has written as it had seen it.
+        """Note the objects that the running reconcile of `key` wrote over what it had seen.
 
         With these objects as they are now, and all else as it was, there must be nothing to
         decide.

@@ -44,7 +44,7 @@ web_protocol.MAX_MSG_QUEUE_SIZE = 1
 """Requests of a connection that are read while another one is answered. A client that reads no
 answer has them kept, with all their headers, for as long as it likes."""
 
-_FAIRNESS: Final = Fairness(rest=4.0)
+_FAIRNESS: Final = Fairness(rest_factor=4.0)
 """Of the time that a request takes much goes by before and after its handler."""
 
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -103,8 +103,8 @@ async def serve(
             while True:
                 connection = await _accept_next(listener, retry_delay)
                 if limits.admit(connection):
-                    guest = limits.guest(connection.fileno())
-                    delay = 0.0 if guest is None else limits.next_delay(guest, loop.time())
+                    client_id = limits.client_id(connection.fileno())
+                    delay = 0.0 if client_id is None else limits.next_delay(client_id, loop.time())
                     handshakes.create_task(
                         _accept_when_due(protocol_factory, connection, tls, client_timeout, delay)
                     )
@@ -213,7 +213,7 @@ async def _drain_body(request: web.Request, handler: Handler) -> web.StreamRespo
 
 
 def _fair_middleware(limits: ConnectionLimits) -> Middleware:
-    """Return what has requests of guests share the event loop with all others."""
+    """Return what has requests of limited clients share the event loop with all others."""
     queue = FairQueue(_FAIRNESS)
 
     @web.middleware
@@ -221,14 +221,14 @@ def _fair_middleware(limits: ConnectionLimits) -> Middleware:
         connection = (
             None if request.transport is None else request.transport.get_extra_info("socket")
         )
-        guest = None if connection is None else limits.guest(connection.fileno())
-        if guest is None:
+        client_id = None if connection is None else limits.client_id(connection.fileno())
+        if client_id is None:
             return await handler(request)
 
         async def answer() -> web.StreamResponse:
             return await handler(request)
 
-        return await queue.run(guest, answer)
+        return await queue.run(client_id, answer)
 
     return run_fairly
 

@@ -224,7 +224,7 @@ class Transport:
     def _failed_try(self, response: aiohttp.ClientResponse, answer: bytes) -> _FailedTry:
         status = response.status
         delay = retry_after(response.headers.get("Retry-After"), self._clock.now())
-        error = failure(status, answer)
+        error = error_of_answer(status, answer)
         if status == 401:
             error = Forbidden(f"{self._access.origin or self._server}: {error}")
         elif 300 <= status < 400:
@@ -253,7 +253,7 @@ async def _split(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield b"".join(line_parts)
 
 
-def failure(code: int, answer: bytes) -> WarrenError:
+def error_of_answer(code: int, answer: bytes) -> WarrenError:
     """Translate a Status, or whatever else an answer says, into the port's errors."""
     try:
         status = orjson.loads(answer)

@@ -254,7 +254,7 @@ def rotating_context(certificate: Path, key: Path) -> ssl.SSLContext:
     they cannot be used now.
     """
     files = _Certificate(certificate, key)
-    files.context.sni_callback = files.handshake
+    files.context.sni_callback = files.on_client_hello
     return files.context
 
 
@@ -267,7 +267,9 @@ class _Certificate:
         self._stamps = self._stat()
         self.context = self._read()
 
-    def handshake(self, session: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+    def on_client_hello(
+        self, session: ssl.SSLObject, name: str | None, context: ssl.SSLContext
+    ) -> None:
         try:
             stamps = self._stat()
             if stamps != self._stamps:

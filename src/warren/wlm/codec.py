@@ -79,7 +79,7 @@ class ResourceUpdate(_Struct, frozen=True):
     errmsg: str | msgspec.UnsetType = msgspec.UNSET
     """Why the job fails. flux-coral2's plugin takes a text, or nothing, and no null."""
     dw_constraints: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    """What their flash demands of rabbits. It is ours, and only there where something is."""
+    """What their flash demands of rabbits. It is ours, and only there where they do."""
     requires: Sequence[str] | msgspec.UnsetType = msgspec.UNSET
     """The daemons that the job needs. It is ours, and only there where it needs some."""
 

@@ -72,15 +72,14 @@ async def follow_health(
     scheduler: Scheduler,
     drainer: NodeDrainer,
     policy: Callable[[], DrainPolicy] = DrainPolicy,
-    on_policy: Callable[[Callable[[], None]], None] = lambda listener: None,
+    listen_to_policy: Callable[[Callable[[], None]], None] = lambda listener: None,
 ) -> None:
     """Tell the scheduler what it may give out, and drain nodes, until cancelled.
 
     `storages` are the rabbits, and `nnf_storages` the NnfStorages, which are there for as long as
-    there is flash that is theirs. `binding` tells whose jobs have made them. `on_policy` takes
-    what is to be called when the policy has changed.
+    there is flash that is theirs. `binding` tells whose jobs have made them. `listen_to_policy`
+    takes what is to be called when the policy has changed.
     """
-
     decisions: dict[str, DrainDecision] = {}
     drain_changes: asyncio.Queue[tuple[frozenset[str], frozenset[str]]] = asyncio.Queue()
 
@@ -132,7 +131,7 @@ async def follow_health(
     nnf_storages.listen(storage_changed)
     await storages.wait_synced()
     storages.listen(rabbit_changed)
-    on_policy(policy_changed)
+    listen_to_policy(policy_changed)
     # Whose rabbit has gone meanwhile, or got its link back, is not drained any more.
     lost = frozenset[str]().union(*(each.nodes_to_drain for each in decisions.values()))
     await drainer.keep_drained(lost, DRAIN_REASON)

@@ -54,7 +54,7 @@ DENIED_EVENTS: Final = ("memo", "annotations")
 
 _PHASES: Final = list(Phase)
 _COMMIT_TIMEOUT: Final = 10.0
-"""Seconds for which jobs wait until the instance's mark is kept."""
+"""Seconds for which jobs wait until the instance's id is kept."""
 
 _SERVICE: Final = "dws"
 """The name that is unique to the service whose records these are."""
@@ -209,9 +209,9 @@ class FluxJobs:
             await asyncio.sleep(_RETRY_DELAY)
 
     async def _find_or_make_id(self) -> str:
-        """Return what marks the instance's Workflows; the empty mark while none can be kept.
+        """Return the id that marks the instance's Workflows; an empty one while none can be kept.
 
-        With that, Workflows are made without a label, and those that have one are another's.
+        With an empty one, Workflows are made without a label, and those with one are another's.
         """
         kept_id = await identity.find_instance_id(self._handle)
         if kept_id:

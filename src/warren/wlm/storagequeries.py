@@ -14,7 +14,7 @@ _MAX_IDS = 1000
 
 def methods(
     job: Callable[[int], Job | None],
-    waiting: Callable[[Iterable[int]], Mapping[int, str]],
+    wait_reasons: Callable[[Iterable[int]], Mapping[int, str]],
     storage: Callable[[int], Awaitable[Mapping[str, Any] | None]],
 ) -> Methods:
     """Return the topics. Users are told of their own jobs, the owner of all."""
@@ -27,7 +27,7 @@ def methods(
         if not isinstance(ids, list) or not all(type(each) is int for each in ids):
             raise RpcError(errno.EPROTO, "dws.waits takes ids")
         visible = [jobid for jobid in ids[:_MAX_IDS] if may_see(request.cred, jobid)]
-        return {"waits": {str(jobid): reason for jobid, reason in waiting(visible).items()}}
+        return {"waits": {str(jobid): reason for jobid, reason in wait_reasons(visible).items()}}
 
     async def storage_of_job(request: Request) -> Payload:
         jobid = request.payload.get("id")

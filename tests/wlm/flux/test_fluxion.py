@@ -15,11 +15,11 @@ from warren.wlm.flux.fluxion import Fluxion
 from warren.wlm.flux.graph import FlashGraph, Ssds
 
 GRAPH = FlashGraph(
-    rabbits={
+    ssds_by_rabbit={
         "r0": Ssds(paths=("/c/0/ssd0", "/c/0/ssd1", "/c/0/ssd2"), gib=4),
         "r1": Ssds(paths=("/c/1/ssd0",), gib=4),
     },
-    nodes={"n0": "/c/0/n0", "n1": "/c/1/n1"},
+    path_by_host={"n0": "/c/0/n0", "n1": "/c/1/n1"},
 )
 
 
@@ -250,4 +250,4 @@ def test_no_node_is_asked_for_where_no_rabbit_is() -> None:
         await told(60)
         assert broker.asked == 0
 
-    live(story, FlashGraph(rabbits={}, nodes={}))
+    live(story, FlashGraph(ssds_by_rabbit={}, path_by_host={}))

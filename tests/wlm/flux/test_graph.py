@@ -33,14 +33,14 @@ def test_rabbits_are_found_with_their_ssds_and_nodes_by_their_hosts() -> None:
         )
     )
     assert found == FlashGraph(
-        rabbits={"rabbit-0": Ssds(paths=("/c/chassis0/ssd9", "/c/chassis0/ssd10"), gib=4)},
-        nodes={"n0": "/c/chassis0/n0", "n1": "/c/n1"},
+        ssds_by_rabbit={"rabbit-0": Ssds(paths=("/c/chassis0/ssd9", "/c/chassis0/ssd10"), gib=4)},
+        path_by_host={"n0": "/c/chassis0/n0", "n1": "/c/n1"},
     )
 
 
 def test_what_holds_a_rabbit_need_be_no_chassis() -> None:
     rack = (vertex("rack", "/c/rack0", **RABBIT), vertex("ssd", "/c/rack0/ssd0", id=0))
-    assert graph.read(scheduling(*rack)).rabbits["rabbit-0"].gib == 1
+    assert graph.read(scheduling(*rack)).ssds_by_rabbit["rabbit-0"].gib == 1
 
 
 def test_a_graph_without_paths_is_refused() -> None:

@@ -64,7 +64,7 @@ def installed(
     enable: bool | None = None,
     most: int = 1000,
 ) -> list[Directive]:
-    said = hooksetup.install("cray_atom", server.registered("cray_atom"), config, enable)
+    said = hooksetup.install_directives("cray_atom", server.registered("cray_atom"), config, enable)
     server.perform(said, most)
     return said
 
@@ -88,7 +88,7 @@ def test_a_new_hook_has_the_attributes_of_the_design_and_is_off() -> None:
 
 def test_it_is_never_enabled_before_it_is_whole() -> None:
     server = FakeServer()
-    said = hooksetup.install("cray_atom", None, None, enable=True)
+    said = hooksetup.install_directives("cray_atom", None, None, enable=True)
     for count in range(len(said) + 1):
         server.perform(said[count - 1 : count] if count else [])
         hook = server.hooks.get("cray_atom", {"enabled": "false"})
@@ -127,22 +127,22 @@ def test_what_is_there_keeps_what_its_administrator_gave_it() -> None:
 def test_another_hook_of_the_name_is_left_alone() -> None:
     other = RegisteredHook(attributes=DEFAULTS, source=b"import pbs\n", config=b"")
     with pytest.raises(UserMistake, match="is another one: choose a name with --name"):
-        hooksetup.install("cray_atom", other, None, None)
+        hooksetup.install_directives("cray_atom", other, None, None)
     with pytest.raises(UserMistake, match="is left alone"):
-        hooksetup.uninstall("cray_atom", other)
+        hooksetup.uninstall_directives("cray_atom", other)
     assert [check.met for check in check_hook("cray_atom", other)] == [False]
 
 
 def test_it_is_off_before_it_is_gone() -> None:
     server = FakeServer()
     installed(server, enable=True)
-    said = hooksetup.uninstall("cray_atom", server.registered("cray_atom"))
+    said = hooksetup.uninstall_directives("cray_atom", server.registered("cray_atom"))
     assert [each.command for each in said] == [
         "set hook cray_atom enabled=false",
         "delete hook cray_atom",
     ]
     server.perform(said)
-    assert hooksetup.uninstall("cray_atom", server.registered("cray_atom")) == []
+    assert hooksetup.uninstall_directives("cray_atom", server.registered("cray_atom")) == []
 
 
 @pytest.mark.parametrize("name", ["PBS_cray_atom", "", "a b", "a\nb", "-x", "a;b", "x" * 65])

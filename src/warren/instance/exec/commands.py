@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from warren.base import log
-from warren.base.processes import kill, pids_by_variable
+from warren.base.processes import kill, pids_with_variable
 from warren.instance.exec.perilog import Command, CommandNotStarted
 
 _PERILOG_VARIABLE: Final = "WARREN_PERILOG"
@@ -106,7 +106,7 @@ class ProcessCommands:
         )
 
         def leftovers() -> list[int]:
-            return pids_by_variable(entry)
+            return pids_with_variable(entry)
 
         def any_leftovers() -> bool:
             if not leftovers():

@@ -48,7 +48,7 @@ def _resource(
     return Resource(
         group=kind.group,
         plural=kind.plural,
-        name=kind.name,
+        kind_name=kind.name,
         versions=(kind.version,),
         namespaced=kind.namespaced,
         has_status=kind.status,
@@ -134,7 +134,7 @@ REVIEWS: Final = tuple(
     Resource(
         group=kind.group,
         plural=kind.plural,
-        name=kind.name,
+        kind_name=kind.name,
         versions=(kind.version,),
         namespaced=kind.namespaced,
         has_status=False,

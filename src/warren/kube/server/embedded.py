@@ -89,6 +89,6 @@ _ROLE_RESOURCES = {(kind.group, kind.plural) for kind in authorization.KINDS}
 def _default_objects() -> Iterator[tuple[Kind, Object]]:
     for name in SYSTEM_NAMESPACES:
         yield NAMESPACE, {"metadata": {"name": name}}
-    kinds = {resource.name: resource.kind(resource.versions[0]) for resource in BUILT_IN}
+    kinds = {resource.kind_name: resource.kind(resource.versions[0]) for resource in BUILT_IN}
     for obj in default_roles():
         yield kinds[obj["kind"]], obj

@@ -230,7 +230,7 @@ class History:
         finally:
             subscription.close()
 
-    def end(self, group_resource: GroupResource) -> None:
+    def end_watches(self, group_resource: GroupResource) -> None:
         """Close the watches of a resource that is not served any more."""
         for subscriptions in self._subscriptions.get(group_resource, {}).values():
             for subscription in subscriptions:

@@ -25,7 +25,7 @@ class LabelIndex:
             self._keys_by_label.setdefault(label, set()).add(key)
 
     def find(self, labels: Mapping[str, str]) -> Iterable[Key]:
-        """Return the keys of the objects that carry all of these labels, of which there is one."""
+        """Return the keys of the objects that carry all of these labels, one or more."""
         key_sets = sorted(
             (self._keys_by_label.get(label, set()) for label in labels.items()), key=len
         )

@@ -53,7 +53,7 @@ class Resource:
 
     group: str
     plural: str
-    name: str
+    kind_name: str
     versions: tuple[str, ...]
     namespaced: bool
     has_status: bool
@@ -108,7 +108,7 @@ class Resource:
         violations = compiled.violations(defaulted)
         if violations:
             metadata = obj.get("metadata") or {}
-            raise Invalid(self.group, self.name, str(metadata.get("name", "")), violations)
+            raise Invalid(self.group, self.kind_name, str(metadata.get("name", "")), violations)
         return defaulted
 
     def _conforms(self, old: Object, version: str) -> bool:
@@ -117,7 +117,9 @@ class Resource:
         return same_version and int(old["metadata"]["resourceVersion"]) > self.definition_version
 
     def kind(self, version: str) -> Kind:
-        return Kind(self.group, version, self.name, self.plural, self.namespaced, self.has_status)
+        return Kind(
+            self.group, version, self.kind_name, self.plural, self.namespaced, self.has_status
+        )
 
 
 def from_crd(crd: Object) -> Resource:
@@ -135,7 +137,7 @@ def from_crd(crd: Object) -> Resource:
     return Resource(
         group=spec["group"],
         plural=spec["names"]["plural"],
-        name=spec["names"]["kind"],
+        kind_name=spec["names"]["kind"],
         versions=tuple(version["name"] for version in versions),
         namespaced=spec["scope"] == "Namespaced",
         has_status=any("status" in version.get("subresources", {}) for version in versions),

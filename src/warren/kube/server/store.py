@@ -394,9 +394,9 @@ class Store:
         new = dict(track(resource, kind, shown_object, new, options))
         if kind == CRD:
             _check_servable(new)
-        status_subresource = resource.has_status
-        if writing.generation_content(new, status_subresource) != writing.generation_content(
-            old, status_subresource
+        has_status = resource.has_status
+        if writing.generation_content(new, has_status) != writing.generation_content(
+            old, has_status
         ):
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
         return new
@@ -492,14 +492,14 @@ class Store:
     def _publish(self, change: ObjectChange, key: Key, after: Object | None) -> None:
         """Make a durable change visible: to readers, and to watchers, in order."""
         self._durable_version = change.version
-        self._apply(change.group_resource, key, after)
+        self._set_visible(change.group_resource, key, after)
         if self._pending[change.group_resource, key].version == change.version:
             del self._pending[change.group_resource, key]
         self._history.add(change)
         for listener in self._listeners:
             listener(change)
 
-    def _apply(self, group_resource: GroupResource, key: Key, after: Object | None) -> None:
+    def _set_visible(self, group_resource: GroupResource, key: Key, after: Object | None) -> None:
         before = self._objects[group_resource].get(key)
         self._label_indexes[group_resource].update(key, before, after)
         if before is None or after is None:
@@ -516,7 +516,7 @@ class Store:
     def _withdraw(self, resource: Resource) -> None:
         group_resource = (resource.group, resource.plural)
         self._resources.pop(group_resource, None)
-        self._history.end(group_resource)
+        self._history.end_watches(group_resource)
 
     def _serve(self, resource: Resource) -> None:
         group_resource = (resource.group, resource.plural)
@@ -533,7 +533,7 @@ class Store:
             self._objects.setdefault(group_resource, {})
             self._label_indexes.setdefault(group_resource, LabelIndex())
             before = self._objects[group_resource].get(key)
-            self._apply(group_resource, key, after)
+            self._set_visible(group_resource, key, after)
             self._version = max(self._version, version)
             if not name:
                 self._history.forget_all(version)
@@ -600,7 +600,7 @@ def _check_servable(crd: Object) -> None:
     except (KeyError, TypeError, AttributeError) as error:
         raise Refused(f"spec: the definition is not complete: {error!r}") from error
     if not resource.versions or not writing.are_strings(
-        (resource.group, resource.plural, resource.name, *resource.versions)
+        (resource.group, resource.plural, resource.kind_name, *resource.versions)
     ):
         raise Refused("spec: the definition serves nothing")
     name = crd["metadata"]["name"]

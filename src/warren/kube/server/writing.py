@@ -82,21 +82,21 @@ def are_strings(values: Iterable[Any]) -> bool:
 
 
 def writable_part(
-    old: Object, proposed: Object, status: bool, status_subresource: bool
+    old: Object, proposed: Object, through_status: bool, has_status: bool
 ) -> dict[str, Any]:
-    """Return the object with what its writer may write; `status_subresource` if it has that."""
-    if status and status_subresource:
+    """Return the object with what its writer may write; `has_status` if status is a subresource."""
+    if through_status and has_status:
         return _with(old, "status", proposed)
     new = {**proposed, "apiVersion": old["apiVersion"], "kind": old["kind"]}
-    return _with(new, "status", old) if status_subresource else new
+    return _with(new, "status", old) if has_status else new
 
 
-def writable_configuration(configuration: Object, status: bool, status_subresource: bool) -> Object:
+def writable_configuration(configuration: Object, through_status: bool, has_status: bool) -> Object:
     """Return the part of a configuration that its writer may write."""
-    if status and status_subresource:
+    if through_status and has_status:
         names = ("apiVersion", "kind", "metadata", "status")
         return {name: configuration[name] for name in names if name in configuration}
-    return _with(configuration, "status", {}) if status_subresource else configuration
+    return _with(configuration, "status", {}) if has_status else configuration
 
 
 def _with(obj: Object, name: str, source: Object) -> dict[str, Any]:

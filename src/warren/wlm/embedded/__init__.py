@@ -1,1 +1,1 @@
-"""The binding to the embedded instance: plugin, validator, shell plugin, and the port itself."""
+"""The binding to the embedded instance: jobtap plugin, ingest validator, shell plugin, services."""

@@ -24,7 +24,7 @@ from warren.wlm.tokens import TOPIC
 _TIMEOUT: Final = 60.0
 """How long storage is waited for that is not there, and a token that cannot be read now."""
 
-TOKEN: Final = "DW_WORKFLOW_TOKEN"
+TOKEN_VARIABLE: Final = "DW_WORKFLOW_TOKEN"
 
 _LIST_VARIABLES: Final = ("DW_JOBS", "DW_PERSISTENTS")
 """Variables that hold `name:path,name:path` (dws-spec section 9)."""
@@ -68,7 +68,7 @@ class DwsEnvironment(ShellPlugin):
         if containerauth.has_token(directives):
             token = await _token(shell, self._wait_seconds)
             if token is not None:
-                shell.environment[TOKEN] = token
+                shell.environment[TOKEN_VARIABLE] = token
 
     async def _variables(self, shell: RunningShell) -> tuple[Mapping[str, str], set[str]]:
         """Return what the event says, also from an instance that is restarted meanwhile.
@@ -140,7 +140,7 @@ async def _token(shell: RunningShell, seconds: float) -> str | None:
             if error.unserved:
                 deadline = loop.time() + seconds
             elif not error.busy or loop.time() > deadline:
-                raise CannotRun(f"no {TOKEN} for the job: {error}") from error
+                raise CannotRun(f"no {TOKEN_VARIABLE} for the job: {error}") from error
             await asyncio.sleep(_TOKEN_RETRY_DELAY)
         else:
             return str(answer["token"])

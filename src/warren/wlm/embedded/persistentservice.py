@@ -121,7 +121,7 @@ class PersistentService:
                     "and groups: make a group of them, and share it with that.",
                 )
             patch = {"metadata": {"annotations": sharing.annotations(after)}}
-            return _patch(obj, patch) if after != before else None
+            return _change(obj, patch) if after != before else None
 
         changed = await self._change_storage(request.cred, message.name, "share it", decide)
         return {"persistent": summary(changed, self._servers.get(changed.metadata.key))}
@@ -147,7 +147,7 @@ class PersistentService:
                     f"The persistent storage {message.name!r} is kept until "
                     f"{expiry.expiry_text(latest)} at most (storage.persistent-max).",
                 )
-            return _patch(obj, {"metadata": {"annotations": {labels.EXPIRES: text}}})
+            return _change(obj, {"metadata": {"annotations": {labels.EXPIRES: text}}})
 
         changed = await self._change_storage(
             request.cred, message.name, "say when it expires", decide
@@ -168,7 +168,7 @@ class PersistentService:
             if obj.metadata.deleting or obj.spec.state == "Destroying":
                 return None
             # The controller deletes it; no job begins to use it from now on.
-            return _patch(obj, {"spec": {"state": "Destroying"}})
+            return _change(obj, {"spec": {"state": "Destroying"}})
 
         await self._change_storage(request.cred, message.name, "destroy it", decide)
         return {}
@@ -244,7 +244,7 @@ def _consumers(obj: PersistentStorageInstance) -> Mapping[str, Any]:
     }
 
 
-def _patch(obj: PersistentStorageInstance, patch: Object) -> Change:
+def _change(obj: PersistentStorageInstance, patch: Object) -> Change:
     return Change(
         kind=kinds.PERSISTENT_INSTANCE,
         key=obj.metadata.key,

@@ -87,7 +87,7 @@ class DwsPlugin:
         match action:
             case AddDependency():
                 self._tap.dependency_add(job.id, DEPENDENCY)
-                self._send("create", self._create(job), DEPENDENCY)
+                self._send("create", self._create_message(job), DEPENDENCY)
             case StartProlog():
                 self._tap.prolog_start(job.id, PROLOG)
                 setup = codec.Setup(jobid=job.id, R=self._tap.resources(job.id) or {})
@@ -116,7 +116,7 @@ class DwsPlugin:
         if pending is not None and EPILOG in pending.epilogs:
             self._tap.raise_exception(job, EPILOG_TIMEOUT, 0, "DWS epilog timed out")
 
-    def _create(self, job: Job) -> codec.Create:
+    def _create_message(self, job: Job) -> codec.Create:
         spec = self._tap.jobspec(job.id)
         system = jobspecs.system(spec)
         return codec.Create(

@@ -204,9 +204,9 @@ class StorageValidator:
                     needs += self._policy.with_site_limits(directive_needs)
                     typed_needs.append((fs_type, directive_needs))
                     localities += self._localities(directive, directive_needs, profile)
-            nodes = resources.least_node_count(spec["resources"])
+            node_count = resources.least_node_count(spec["resources"])
             maximums.check_maximums(
-                typed_needs, nodes, self._min_allocation, self._max_gib_per_node
+                typed_needs, node_count, self._min_allocation, self._max_gib_per_node
             )
             new_resources = resources.rewrite(
                 spec["resources"],
@@ -217,7 +217,7 @@ class StorageValidator:
             )
             allowed_nodes = self._nodes_of_persistent(directives)
             if allowed_nodes is not None:
-                nodelocal.check_enough_nodes(allowed_nodes, nodes)
+                nodelocal.check_enough_nodes(allowed_nodes, node_count)
         except Fault as fault:
             raise UserMistake(f"{str(fault)[:1].upper()}{str(fault)[1:]}.") from fault
         attributes = spec.get("attributes") or {}

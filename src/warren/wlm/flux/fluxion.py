@@ -2,7 +2,7 @@
 
 What is wanted is compared with what was told last, and the difference is told, one request after
 the other, until Fluxion has taken it: a broker that is busy, or a module that is reloaded, loses
-nothing. What Fluxion refuses of one ssd or node is told, and tried again at the next news of it.
+nothing. What Fluxion refuses of one ssd or node is logged, and tried again at the next news of it.
 Of a rabbit of which nothing is known, the graph says what is up. A `health.Scheduler`
 (coral2-spec section 8).
 """
@@ -31,7 +31,7 @@ _REFUSAL_ERRNUMS: Final = frozenset({errno.EINVAL, errno.ENOENT})
 """Errors about one ssd or node, which another try does not change."""
 
 _TAG_VALUE: Final = "bad"
-"""The value of the tag, which Fluxion's properties have to have."""
+"""The value of the tag: a property of Fluxion's must have one."""
 
 
 class Fluxion:
@@ -49,7 +49,7 @@ class Fluxion:
         self._external = ExternalAllocations()
         self._external_gib: dict[str, int] = {}
         """How many GiB of each rabbit storage takes that is in no job's R."""
-        self._tags: dict[str, frozenset[str]] = {}
+        self._hosts_by_source: dict[str, frozenset[str]] = {}
         """The hosts that each source has tagged."""
         self._sent: dict[str, bool] = {}
         """Whether an ssd is up, and whether a node is tagged, by their paths, as told last."""
@@ -75,7 +75,7 @@ class Fluxion:
         Fluxion has no words for its `state` and its `labels`.
         """
         self._flash_states[rabbit] = (up, capacity_gib)
-        self._mark_changed({rabbit: 0})
+        self._mark_changed({rabbit})
 
     def set_external(
         self, name: str, bytes_by_rabbit: Mapping[str, int] | None, job: JobId | None = None
@@ -94,8 +94,8 @@ class Fluxion:
 
     def set_tagged(self, source: str, hosts: Iterable[str]) -> None:
         """Set which nodes one source has tagged, in place of those that it had before."""
-        before, now = self._tags.get(source, frozenset()), frozenset(hosts)
-        self._tags[source] = now
+        before, now = self._hosts_by_source.get(source, frozenset()), frozenset(hosts)
+        self._hosts_by_source[source] = now
         self._changed_hosts |= before ^ now
         self._news.set()
 
@@ -131,7 +131,7 @@ class Fluxion:
     def _resend_all(self) -> None:
         self._sent.clear()
         self._changed_rabbits.update(self._flash_states)
-        self._changed_hosts.update(self._graph.nodes)
+        self._changed_hosts.update(self._graph.path_by_host)
         self._news.set()
 
     async def _send_when_changed(self) -> None:
@@ -165,7 +165,7 @@ class Fluxion:
             except BaseException:
                 self._changed_rabbits.add(rabbit)
                 raise
-        tagged_hosts = frozenset[str]().union(*self._tags.values())
+        tagged_hosts = frozenset[str]().union(*self._hosts_by_source.values())
         while self._changed_hosts:
             host = self._changed_hosts.pop()
             try:
@@ -176,11 +176,11 @@ class Fluxion:
 
     def _ssd_changes(self, rabbit: str) -> Iterator[tuple[str, bool]]:
         """Return the ssds of a rabbit that are to be told otherwise, those first that go down."""
-        ssds = self._graph.rabbits.get(rabbit)
+        ssds = self._graph.ssds_by_rabbit.get(rabbit)
         if ssds is None:
             return
-        up, capacity = self._flash_states.get(rabbit, (False, None))
-        up_count = ssds.usable_count(capacity, self._external_gib.get(rabbit, 0)) if up else 0
+        up, capacity_gib = self._flash_states.get(rabbit, (False, None))
+        up_count = ssds.usable_count(capacity_gib, self._external_gib.get(rabbit, 0)) if up else 0
         # The first ones go down first: Fluxion gives jobs the last ones.
         down_count = len(ssds.paths) - up_count
         up_by_path = {path: position >= down_count for position, path in enumerate(ssds.paths)}
@@ -189,7 +189,7 @@ class Fluxion:
             yield path, up_by_path[path]
 
     async def _tag(self, host: str, *, tagged: bool) -> None:
-        path = self._graph.nodes.get(host)
+        path = self._graph.path_by_host.get(host)
         if path is None or self._sent.get(path) == tagged:
             return
         if tagged:

@@ -15,45 +15,45 @@ class Ssds(msgspec.Struct, frozen=True, kw_only=True):
     gib: int
     """The size of each."""
 
-    def usable_count(self, capacity: int | None, external_gib: int) -> int:
+    def usable_count(self, capacity_gib: int | None, external_gib: int) -> int:
         """Return how many of them jobs may have.
 
-        `capacity` is how many GiB the rabbit has, where it says so, and `external_gib` how many
+        `capacity_gib` is how many GiB the rabbit has, where it says so, and `external_gib` how many
         are taken by what is in no job's R.
         """
         count = len(self.paths)
-        capacity_gib = count * self.gib if capacity is None else capacity
-        return max(0, min(count, (capacity_gib - external_gib) // self.gib))
+        total_gib = count * self.gib if capacity_gib is None else capacity_gib
+        return max(0, min(count, (total_gib - external_gib) // self.gib))
 
 
 class FlashGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """The rabbits' flash by rabbit, and the paths of nodes by host."""
+    """Where Fluxion has the flash of each rabbit, and each node, by its host."""
 
-    rabbits: Mapping[str, Ssds]
-    nodes: Mapping[str, str]
+    ssds_by_rabbit: Mapping[str, Ssds]
+    path_by_host: Mapping[str, str]
 
 
 def read(scheduling: Mapping[str, Any]) -> FlashGraph:
     """Read what `flux dws2jgf` has written, or `warren dws2jgf`. Raises BadFormat."""
-    owners: dict[str, str] = {}
-    ssds: dict[str, list[jgf.Vertex]] = {}
-    nodes: dict[str, str] = {}
+    rabbit_by_path: dict[str, str] = {}
+    ssds_by_parent: dict[str, list[jgf.Vertex]] = {}
+    path_by_host: dict[str, str] = {}
     for vertex in jgf.decode(scheduling):
         match vertex.type:
             case "node":
-                nodes[vertex.name] = vertex.path
+                path_by_host[vertex.name] = vertex.path
             case "ssd":
-                ssds.setdefault(vertex.parent, []).append(vertex)
+                ssds_by_parent.setdefault(vertex.parent, []).append(vertex)
             case _ if rabbit := vertex.properties.get("rabbit"):
-                owners[vertex.path] = rabbit
+                rabbit_by_path[vertex.path] = rabbit
     return FlashGraph(
-        rabbits={
+        ssds_by_rabbit={
             rabbit: Ssds(
                 paths=tuple(each.path for each in sorted(vertices, key=lambda each: each.id)),
                 gib=max(1, min(each.size for each in vertices)),
             )
-            for path, rabbit in owners.items()
-            if (vertices := ssds.get(path))
+            for path, rabbit in rabbit_by_path.items()
+            if (vertices := ssds_by_parent.get(path))
         },
-        nodes=nodes,
+        path_by_host=path_by_host,
     )

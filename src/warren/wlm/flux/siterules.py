@@ -9,7 +9,7 @@ from typing import Any
 
 from warren.base.errors import UserMistake
 from warren.dws.persistent import instances
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 from warren.wlm import jobdirectives, view
 from warren.wlm.presets import Presets
 
@@ -17,11 +17,11 @@ from warren.wlm.presets import Presets
 class SiteRules:
     """Presets, and the limits of users. A `jobs.Rules`."""
 
-    def __init__(self, table: Rabbit, owner: int) -> None:
+    def __init__(self, table: RabbitTable, owner: int) -> None:
         self._owner = owner
         self.configure(table)
 
-    def configure(self, table: Rabbit) -> None:
+    def configure(self, table: RabbitTable) -> None:
         """Take other rules from now on."""
         self._table = table
         self._presets = Presets(table.directives)

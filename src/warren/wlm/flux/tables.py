@@ -7,21 +7,21 @@ import msgspec
 from msgspec import structs
 
 from warren.base.errors import UserMistake
-from warren.instance.rabbittable import Rabbit
+from warren.instance.rabbittable import RabbitTable
 
-_RESTRICTIONS = ("restrict_persistent", "restrict_persistent_creation")
-"""Whether guests create persistent storage: where a site does not say, they do not."""
+_RESTRICTION_KEYS = ("restrict_persistent", "restrict_persistent_creation")
+"""The keys that forbid guests to create persistent storage. Without either, it is forbidden."""
 
 
-def read(configuration: Mapping[str, Any]) -> Rabbit:
+def read(configuration: Mapping[str, Any]) -> RabbitTable:
     """Read the table. Keys that are not known are passed over. Raises UserMistake."""
     table = dict(_table(configuration))
     for key in unknown_keys(configuration):
         del table[key]
-    if not any(key in table for key in _RESTRICTIONS):
-        table[_RESTRICTIONS[0]] = True
+    if not any(key in table for key in _RESTRICTION_KEYS):
+        table[_RESTRICTION_KEYS[0]] = True
     try:
-        return msgspec.convert(table, Rabbit)
+        return msgspec.convert(table, RabbitTable)
     except msgspec.ValidationError as error:
         raise UserMistake(f"The broker's configuration, table rabbit: {error}.") from error
 
@@ -45,7 +45,7 @@ def properties_of(configuration: Mapping[str, Any], queues: Iterable[str]) -> fr
 
 def unknown_keys(configuration: Mapping[str, Any]) -> Iterator[str]:
     """Return the keys of the table that nothing here reads."""
-    known_keys = {field.encode_name for field in structs.fields(Rabbit)}
+    known_keys = {field.encode_name for field in structs.fields(RabbitTable)}
     yield from sorted(_table(configuration).keys() - known_keys)
 
 

@@ -160,19 +160,19 @@ def _check_vnodes(name: str) -> Iterator[Check]:
 class HookOnMom:
     """What the mom of this node has of the hook."""
 
-    hook: Path
-    config: Path | None
+    file: Path
+    config_file: Path | None
 
 
 def hook_on_mom(name: str) -> HookOnMom | None:
     """Find the hook as the mom here has it; None without a mom, or without the hook."""
     home = qmgr.settings().get("PBS_HOME", "/var/spool/pbs")
     directory = Path(home, "mom_priv", "hooks")
-    hook, config = directory / f"{name}.PY", directory / f"{name}.CF"
+    file, config_file = directory / f"{name}.PY", directory / f"{name}.CF"
     try:
-        if not hook.exists():
+        if not file.exists():
             return None
-        return HookOnMom(hook=hook, config=config if config.exists() else None)
+        return HookOnMom(file=file, config_file=config_file if config_file.exists() else None)
     except PermissionError:
         raise UserMistake(f"{directory} cannot be read: root can.") from None
 
@@ -190,7 +190,7 @@ def check_node(name: str) -> Iterator[Check]:
     if hook is None:
         yield Check("mom", False, f"the mom of this node does not have the hook {name}")
         return
-    is_current = hook.hook.read_bytes() == hookfile.source()
+    is_current = hook.file.read_bytes() == hookfile.source()
     yield Check(
         "mom",
         is_current,
@@ -199,8 +199,8 @@ def check_node(name: str) -> Iterator[Check]:
         else "has another version of the hook",
     )
     try:
-        text = hook.config.read_bytes() if hook.config else b"{}"
-        config = hookfile.read_config(text, str(hook.config))
+        text = hook.config_file.read_bytes() if hook.config_file else b"{}"
+        config = hookfile.read_config(text, str(hook.config_file))
     except UserMistake as mistake:
         yield Check("mom's configuration", False, str(mistake))
         return

@@ -72,10 +72,10 @@ def check_name(name: str) -> None:
         raise UserMistake(f"--name {name}: PBS keeps names that begin with PBS for its own hooks.")
 
 
-def install(
+def install_directives(
     name: str, found: RegisteredHook | None, config: bytes | None, enable: bool | None
 ) -> list[Directive]:
-    """Decide what is missing. `config` and `enable` are None where nothing was said of them.
+    """Return what is still to be said. `config` and `enable` are None where nothing is asked for.
 
     Raises UserMistake where another hook has the name.
     """
@@ -106,8 +106,8 @@ def install(
     return directives
 
 
-def uninstall(name: str, found: RegisteredHook | None) -> list[Directive]:
-    """Decide how the hook goes: it is off before it is gone. Raises UserMistake."""
+def uninstall_directives(name: str, found: RegisteredHook | None) -> list[Directive]:
+    """Return what removes the hook: it is off before it is gone. Raises UserMistake."""
     if found is None:
         return []
     if found.source and not hookfile.is_ours(found.source):

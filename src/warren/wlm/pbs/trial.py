@@ -41,15 +41,15 @@ class Trial:
     vntype: str | None
     alarm: float
 
-    def events(self) -> "Iterator[EventResult]":
+    def run_events(self) -> "Iterator[EventResult]":
         """Run the hook for each event of the job; without a begin it has no end."""
         for event in rehearsal.EVENTS:
-            result = self._run(event)
+            result = self._run_event(event)
             yield result
             if not result.accepted:
                 return
 
-    def _run(self, event: str) -> "EventResult":
+    def _run_event(self, event: str) -> "EventResult":
         vnode = rehearsal.VnodeFields(
             sharing=rehearsal.SHARING[f"ND_{self.sharing.upper()}"], vntype=self.vntype
         )

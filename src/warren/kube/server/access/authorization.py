@@ -137,7 +137,7 @@ class Authorizer:
     def escalated_permissions(
         self, user: User, kind: Kind, obj: Object, old: Object | None = None
     ) -> list[str]:
-        """Return what a user would hand out with a role or a binding without having it himself.
+        """Return what a user would hand out with a role or a binding and does not have.
 
         `old` is what the object takes the place of. Objects of other kinds hand out nothing.
         Raises NotFound where the role is not there that is to be bound.

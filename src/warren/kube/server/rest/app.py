@@ -377,7 +377,9 @@ class ApiServer:
         return self._write_response(request, target, created, write_request, 201)
 
     async def _replace(self, request: web.Request, target: _Target) -> web.Response:
-        write_request = WriteRequest(request, request[_USER], status=target.subresource == "status")
+        write_request = WriteRequest(
+            request, request[_USER], through_status=target.subresource == "status"
+        )
         obj = await self._bodies.object(request)
         check_type(obj, target.kind.name, target.kind.api_version)
         metadata = obj.get("metadata") or {}
@@ -391,7 +393,9 @@ class ApiServer:
         return self._write_response(request, target, written, write_request)
 
     async def _patch(self, request: web.Request, target: _Target) -> web.Response:
-        write_request = WriteRequest(request, request[_USER], status=target.subresource == "status")
+        write_request = WriteRequest(
+            request, request[_USER], through_status=target.subresource == "status"
+        )
         if request.content_type == _APPLY_TYPE:
             return await self._apply(request, target, write_request)
         apply_patch = self._patch_types(target).get(request.content_type)

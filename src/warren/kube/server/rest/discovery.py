@@ -49,9 +49,9 @@ def resources_of(resources: Iterable[Resource], group: str, version: str) -> dic
             continue
         entry = {
             "name": resource.plural,
-            "singularName": resource.name.lower(),
+            "singularName": resource.kind_name.lower(),
             "namespaced": resource.namespaced,
-            "kind": resource.name,
+            "kind": resource.kind_name,
             "verbs": resource.verbs,
         }
         short = {"shortNames": resource.short_names} if resource.short_names else {}

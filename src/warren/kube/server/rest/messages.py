@@ -23,7 +23,7 @@ class Field(msgspec.Struct, frozen=True):
     """Whether JSON has it even when it is empty or zero."""
 
 
-KINDS: Final[Mapping[tuple[str, str], str]] = {
+MESSAGE_BY_KIND: Final[Mapping[tuple[str, str], str]] = {
     (version, kind): kind
     for version, kinds in {
         "v1": "ConfigMap Event Namespace Node Pod Secret Service ServiceAccount",

@@ -42,11 +42,11 @@ def empty_document() -> bytes:
     over what is not in it. The server checks them anyway.
     """
     version, title = (each.encode() for each in _EMPTY_VERSION_AND_TITLE)
-    info = _message(1, title) + _message(2, version)
-    return _message(1, version) + _message(2, info)
+    info = _bytes_field(1, title) + _bytes_field(2, version)
+    return _bytes_field(1, version) + _bytes_field(2, info)
 
 
-def _message(number: int, content: bytes) -> bytes:
+def _bytes_field(number: int, content: bytes) -> bytes:
     return bytes((number << 3 | 2, len(content))) + content
 
 

@@ -2,9 +2,9 @@
 
 Followers look for more, each for itself. Nothing tells of it: what prints are containers, whose
 output the process of a pod writes, and that process outlives all daemons and speaks with none of
-them. A watch of files (inotify) would need a thread or a descriptor for each as well, and two files
-that take each other's place. So what a follower costs is bounded by its pause, and how many there
-are by `Followers`.
+them. A watch of files (inotify) would need a thread or a descriptor for each as well, and would
+have two files to watch that take each other's place. So what a follower costs is bounded by its
+pause, and how many there are by `Followers`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from warren.kube.server.rest.requests import RequestError, flag, number_text
 from warren.kube.serving import has_next_request
 
 POLL_INTERVAL: Final = 0.25
-"""Seconds after which it is looked for more that a container has printed, where it is followed."""
+"""Seconds after which a follower looks for more that a container has printed."""
 
 MAX_FOLLOWERS: Final = 64
 """Clients that may follow logs at one time: each keeps files open and a thread at work."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from warren.kube.server.rest.messages import KINDS, MESSAGES
+from warren.kube.server.rest.messages import MESSAGE_BY_KIND, MESSAGES
 
 CONTENT_TYPE: Final = "application/vnd.kubernetes.protobuf"
 
@@ -45,7 +45,7 @@ def decode(data: bytes) -> dict[str, Any]:
     _read_message("TypeMeta", envelope.get(1, b""), type_meta)
     api_version, kind = type_meta.get("apiVersion", ""), type_meta.get("kind", "")
     # A client deletes in the words of the group that it deletes from.
-    message = kind if kind == "DeleteOptions" else KINDS.get((api_version, kind))
+    message = kind if kind == "DeleteOptions" else MESSAGE_BY_KIND.get((api_version, kind))
     if message is None:
         raise UnknownKind(f"{kind!r} of {api_version!r} is read from JSON or YAML, not protobuf")
     obj: dict[str, Any] = {"apiVersion": api_version, "kind": kind}

@@ -38,7 +38,7 @@ def number_text(request: web.Request, parameter: str) -> str:
 class WriteRequest:
     """The options of a request that writes, and the warnings that go back with its answer."""
 
-    def __init__(self, request: web.Request, user: User, *, status: bool = False) -> None:
+    def __init__(self, request: web.Request, user: User, *, through_status: bool = False) -> None:
         dry_run = request.query.getall("dryRun", [])
         if any(each != "All" for each in dry_run):
             raise RequestError(400, "BadRequest", f"dryRun: {', '.join(dry_run)} is not All")
@@ -51,7 +51,7 @@ class WriteRequest:
         self.warnings: list[str] = []
         self.options = WriteOptions(
             user=user,
-            through_status=status,
+            through_status=through_status,
             dry_run=bool(dry_run),
             manager=request.query.get("fieldManager", ""),
             report_unknown=self._report_unknown,

@@ -141,7 +141,10 @@ def _resolve_tag(text: str) -> str:
 
 
 def _number(tag: str, node: yaml.ScalarNode) -> int | float:
-    """Read a number as JSON would: whole ones of more than 64 bits are not exact. Raises."""
+    """Read a number as JSON would: those beyond 64 bits are not exact.
+
+    Raises ValueError, and OverflowError.
+    """
     if len(node.value) > _MAX_NUMBER_LENGTH:
         raise ValueError(node.value)
     number: int | float = (

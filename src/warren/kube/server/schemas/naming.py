@@ -12,8 +12,10 @@ import orjson
 from warren.base.objects import Kind
 from warren.kube.server.schemas.causes import Cause
 
-_LABEL_PATTERN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN_PATTERN: Final = re.compile(rf"{_LABEL_PATTERN.pattern}(\.{_LABEL_PATTERN.pattern})*")
+_DNS_LABEL_PATTERN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN_PATTERN: Final = re.compile(
+    rf"{_DNS_LABEL_PATTERN.pattern}(\.{_DNS_LABEL_PATTERN.pattern})*"
+)
 _QUALIFIED_PATTERN: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -38,7 +40,7 @@ def _name_violations(kind: Kind, metadata: Mapping[str, Any]) -> Iterator[Cause]
     elif kind.group == _RBAC:
         pass  # any part of a path will do, and has been looked at: `system:node` is one
     elif (kind.group, kind.plural) == ("", "namespaces"):
-        yield from _causes("metadata.name", name, _label_complaint(name))
+        yield from _causes("metadata.name", name, _dns_label_complaint(name))
     else:
         yield from _causes("metadata.name", name, _subdomain_complaint(name))
 
@@ -82,9 +84,9 @@ def _complaint_maker(limit: int, pattern: re.Pattern[str], why: str) -> Callable
 
 
 _ENDS: Final = "and must start and end with an alphanumeric character"
-_label_complaint: Final = _complaint_maker(
+_dns_label_complaint: Final = _complaint_maker(
     63,
-    _LABEL_PATTERN,
+    _DNS_LABEL_PATTERN,
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters "
     f"or '-', {_ENDS}",
 )

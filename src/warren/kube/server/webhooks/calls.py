@@ -73,13 +73,13 @@ class Calls:
         self._resolve = resolve
         self._new_uid = new_uid
 
-    async def verdict(self, hook: Webhook, review: Review, kind: Kind) -> "Response | None":
+    async def ask(self, hook: Webhook, review: Review, kind: Kind) -> "Response | None":
         """Ask one webhook; None where it gives no answer, and need not.
 
         Raises Rejected, and CallFailed where it must answer.
         """
         try:
-            response = await self._answer(hook, review, kind)
+            response = await self._call(hook, review, kind)
         except CallFailed as error:
             if hook.required:
                 raise
@@ -95,7 +95,7 @@ class Calls:
             raise Rejected(reason, hook.name, max(status.code or 0, 400), status.reason or "")
         return response
 
-    async def _answer(self, hook: Webhook, review: Review, kind: Kind) -> "Response":
+    async def _call(self, hook: Webhook, review: Review, kind: Kind) -> "Response":
         uid, endpoint = self._new_uid(), self._endpoint(hook)
         try:
             async with asyncio.timeout(hook.timeout_seconds):

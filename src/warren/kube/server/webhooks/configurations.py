@@ -88,9 +88,9 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     namespace_selector: LabelSelector
     object_selector: LabelSelector
     exact: bool
-    """Wants no write in a version of its kind that no rule names."""
+    """Whether it wants no write in a version of its kind that no rule names."""
     required: bool
-    """A write that it cannot be asked about is refused."""
+    """Whether a write that it cannot be asked about is refused."""
     timeout_seconds: int
     """The longest that it may take to answer."""
     service: Service | None
@@ -99,7 +99,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     tls: ssl.SSLContext | Literal[True]
     """Trusts the signer of its certificate; True trusts the authorities of this machine."""
 
-    def wants(
+    def wanted_kind(
         self, review: Review, served: Sequence[str], namespace_labels: Mapping[str, str] | None
     ) -> Kind | None:
         """Return the kind, in the version, in which it wants to see a write; None if it does not.

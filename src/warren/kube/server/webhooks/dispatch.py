@@ -101,7 +101,7 @@ class _StoredWebhooks:
 
     def kind_for(self, hook: Webhook, review: Review) -> Kind | None:
         """Return the kind, in the version, in which a webhook wants to see a write, if it does."""
-        return hook.wants(
+        return hook.wanted_kind(
             review, self.resource(review.kind).versions, self._namespace_labels(review)
         )
 
@@ -156,7 +156,7 @@ class _Mutating:
             kind = self._stored.kind_for(hook, review)
             if kind is None:
                 continue
-            response = await self._calls.verdict(hook, review, kind)
+            response = await self._calls.ask(hook, review, kind)
             if response is not None and response.patch and review.new is not None:
                 resource = self._stored.resource(review.kind)
                 patched = _apply_patch(hook, in_version(kind, review.new), response)
@@ -190,7 +190,7 @@ class _Validating:
 
     async def _objection(self, hook: Webhook, review: Review, kind: Kind) -> WarrenError | None:
         try:
-            await self._calls.verdict(hook, review, kind)
+            await self._calls.ask(hook, review, kind)
         except WarrenError as error:
             return error
         return None
