@@ -83,14 +83,14 @@ def test_flash_is_where_it_is_said_and_no_name_leads_out_of_it(tmp_path: Path) -
 
     image = FlashTable(kind="image", directory=str(tmp_path / "flash"), capacity="1GiB")
     blocks, _ = agentconfig.build_flash(Config(flash=image), tmp_path)
-    for group in ("..", "a/b"):
+    for rabbit in ("..", "a/b"):
         for some in (flash, blocks):
             with pytest.raises(NodeTrouble, match="no name of a volume or group"):
-                asyncio.run(some.make(_volume(group)))
+                asyncio.run(some.make(_volume(rabbit)))
 
 
-def _volume(group: str) -> Volume:
-    return Volume(group=group, name="v", size=1, file_system="xfs", userid=0, groupid=0)
+def _volume(rabbit: str) -> Volume:
+    return Volume(rabbit=rabbit, name="v", size=1, file_system="xfs", userid=0, groupid=0)
 
 
 def test_directories_are_all_file_systems_and_no_device(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_after_a_start_of_its_machine_a_volume_is_activated_by_its_profile_alone
 ) -> None:
     """Where the profile says nothing, it is when it is mounted."""
     volume = Volume(
-        group="r0", name="a", size=4096, file_system="xfs", userid=5, groupid=6, commands=profile
+        rabbit="r0", name="a", size=4096, file_system="xfs", userid=5, groupid=6, commands=profile
     )
     asyncio.run(BlockFlash(lambda rabbit: group.disk, tmp_path).make(volume))
     wanted = [["lvchange", "-K", "--activate", "ys", "vg/a"]]

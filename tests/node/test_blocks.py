@@ -51,7 +51,7 @@ names = sys.argv[3].split()
 
 async def main():
     for name in names:
-        await disk.reserve(Volume(group="rabbit1", name=name, size=2**22, file_system="raw",
+        await disk.reserve(Volume(rabbit="rabbit1", name=name, size=2**22, file_system="raw",
                                   userid=0, groupid=0))
     return await asyncio.gather(*(disk.device(name) for name in names))
 
@@ -79,11 +79,11 @@ class Rabbit:
 
     def blocks(self, seconds: float = 30.0) -> BlockFlash:
         disk = self.disk()
-        return BlockFlash(lambda group: disk, self.root, seconds=seconds)
+        return BlockFlash(lambda rabbit: disk, self.root, seconds=seconds)
 
     def volume(self, kind: str = "ext4", name: str = "a", size: int | None = None) -> Volume:
         return Volume(
-            group="rabbit1",
+            rabbit="rabbit1",
             name=name,
             size=size or SIZES.get(kind, UNIT),
             file_system=kind,

@@ -120,7 +120,7 @@ class Rabbit:
         grace_period = GracePeriod(seconds=SECONDS, policy=self.policy, clock=self.clock)
         disk = LoopDisk("node1", self.root / "node1", 4 * self.size, None)
         self.disk = disk
-        self.blocks = BlockFlash(lambda group: disk, self.root, grace_period=grace_period)
+        self.blocks = BlockFlash(lambda rabbit: disk, self.root, grace_period=grace_period)
         self.machine = NamespacedMachine("node1", self.blocks, self.nodes.namespace(), grace_period)
         self.path = str(self.nodes.prefix / "of a job")
 
@@ -133,7 +133,7 @@ class Rabbit:
 
     async def _mount(self) -> None:
         volume = Volume(
-            group="node1",
+            rabbit="node1",
             name="a",
             size=self.size,
             file_system=self.file_system,
@@ -572,7 +572,7 @@ def test_what_may_keep_flash_is_ended_only_if_that_can_never_be_cut_off(
 
 async def next_volume(rabbit: Rabbit) -> str:
     """Make a bare device of root's where there is room for one; return it."""
-    volume = Volume(group="node1", name="b", size=SIZE, file_system="raw", userid=0, groupid=0)
+    volume = Volume(rabbit="node1", name="b", size=SIZE, file_system="raw", userid=0, groupid=0)
     await rabbit.machine.make(volume)
     return (await rabbit.blocks.source("node1", "b", "raw")).arguments[-1]
 
@@ -811,7 +811,7 @@ def test_storage_that_is_mounted_over_as_fast_as_it_is_unmounted_is_waited_for_a
     machine = NamespacedMachine("node1", flash, space, grace_period)
     path = nodes.prefix / "job"
     volume = Volume(
-        group="rabbit1",
+        rabbit="rabbit1",
         name="a",
         size=SIZE,
         file_system="xfs",

@@ -55,7 +55,7 @@ class Group:
 
     def volume(self, name: str = "a", size: int = EXTENT, kind: str = "ext4") -> Volume:
         return Volume(
-            group="rabbit1",
+            rabbit="rabbit1",
             name=name,
             size=size,
             file_system=kind,

@@ -140,7 +140,7 @@ def kernel_types() -> set[str]:
 
 def lock_table(volume: Volume, cluster: DlmCluster) -> str:
     """Return by which name a cluster locks a volume: of few characters, and of no other's."""
-    lock_space = sha256(f"{volume.group}/{volume.name}".encode()).hexdigest()[:16]
+    lock_space = sha256(f"{volume.rabbit}/{volume.name}".encode()).hexdigest()[:16]
     return f"{cluster.name}:{lock_space}"
 
 

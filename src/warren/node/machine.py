@@ -88,12 +88,12 @@ class NamespacedMachine:
     async def make(self, volume: Volume) -> None:
         await self._flash.make(volume)
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        await self._flash.release(group, name, profile)
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        await self._flash.release(rabbit, name, profile)
 
     async def mount(
         self,
-        group: str,
+        rabbit: str,
         name: str,
         file_system: str,
         path: str,
@@ -101,7 +101,7 @@ class NamespacedMachine:
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         self._check_allowed(path)
-        source = await self._flash.source(group, name, file_system)
+        source = await self._flash.source(rabbit, name, file_system)
         nsenter = await self._namespace.nsenter_command()
         values = {"$MOUNT_PATH": path, "$DEVICE": source.arguments[-1]}
         if path not in self._namespace.mounts():

@@ -35,7 +35,7 @@ class Rabbit:
 
     def volume(self, name: str, kind: str) -> Volume:
         return Volume(
-            group="rabbit1", name=name, size=SIZES[kind],
+            rabbit="rabbit1", name=name, size=SIZES[kind],
             file_system=kind, userid=USER, groupid=GROUP,
         )  # fmt: skip
 

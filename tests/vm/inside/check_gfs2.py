@@ -24,7 +24,7 @@ from warren.node.volumegroup import VolumeGroup
 USER = 1234
 CLUSTER = DlmCluster(name=dlm.NAME, journals=2)
 VOLUME = Volume(
-    group="rabbit-0", name="uid-0", size=320 * MIB, file_system="gfs2", userid=USER, groupid=USER
+    rabbit="rabbit-0", name="uid-0", size=320 * MIB, file_system="gfs2", userid=USER, groupid=USER
 )
 PATH = "/run/nodes/mounts/a"
 NAMESPACE = Namespace(Path("/run/nodes/own"), Path("/run/nodes/mounts"))
@@ -32,7 +32,7 @@ NAMESPACE = Namespace(Path("/run/nodes/own"), Path("/run/nodes/mounts"))
 
 async def mount(machine: NamespacedMachine) -> Path:
     await NAMESPACE.ensure()
-    await machine.mount(VOLUME.group, VOLUME.name, "gfs2", PATH)
+    await machine.mount(VOLUME.rabbit, VOLUME.name, "gfs2", PATH)
     return Path(f"{NAMESPACE.root}{PATH}")
 
 
@@ -86,7 +86,7 @@ def _mounted_type() -> str:
 async def _let_go(machine: NamespacedMachine, exports: Exports) -> None:
     await machine.unmount(PATH, USER)
     await exports.offer(VOLUME.name, [])
-    await machine.release(VOLUME.group, VOLUME.name)
+    await machine.release(VOLUME.rabbit, VOLUME.name)
 
 
 @pytest.mark.skipif(os.environ["WARREN_GUEST"] != "node", reason="the rabbit's part")

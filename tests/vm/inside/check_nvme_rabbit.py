@@ -18,7 +18,7 @@ from warren.node.volumegroup import VolumeGroup
 
 USER = 1234
 VOLUME = Volume(
-    group="rabbit-0", name="uid-0", size=320 * MIB, file_system="xfs", userid=USER, groupid=USER
+    rabbit="rabbit-0", name="uid-0", size=320 * MIB, file_system="xfs", userid=USER, groupid=USER
 )
 LISTENING = ListenAddress(address="10.0.0.1")
 
@@ -71,7 +71,7 @@ def test_it_is_offered_again_and_nothing_is_left_when_it_is_released(rabbit: Rab
     rabbit.offer()
 
     assert configured() == set()
-    asyncio.run(rabbit.flash.release(VOLUME.group, VOLUME.name))
+    asyncio.run(rabbit.flash.release(VOLUME.rabbit, VOLUME.name))
     assert lvm.volumes("flash") == set()
 
     asyncio.run(rabbit.flash.make(VOLUME))

@@ -25,7 +25,7 @@ from warren.node.volumegroup import VolumeGroup
 USER = 1234
 SECRET, OTHER = b"known to root alone" * 2, b"known to others also" * 2
 VOLUME = Volume(
-    group="rabbit-0", name="uid-0", size=320 * MIB, file_system="xfs", userid=USER, groupid=USER
+    rabbit="rabbit-0", name="uid-0", size=320 * MIB, file_system="xfs", userid=USER, groupid=USER
 )
 TARGET = NvmeVolume("rabbit-0", VOLUME.name)
 LISTENING = ListenAddress(address="10.0.0.1")
