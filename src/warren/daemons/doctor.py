@@ -32,8 +32,8 @@ _MAX_CANDIDATES: Final = 10
 class Doctor:
     """Examines the running cluster of a state directory."""
 
-    def __init__(self, state: StateDir, client: Client, nodes: Nodes) -> None:
-        self._state = state
+    def __init__(self, state_dir: StateDir, client: Client, nodes: Nodes) -> None:
+        self._state_dir = state_dir
         self._client = client
         self._nodes = nodes
         self._keepers: dict[str, Process] = {}
@@ -140,12 +140,12 @@ class Doctor:
 
         Where there are no cgroups, only the parent of the shells can tell what is whose.
         """
-        job_by_process = cgroups.job_processes(str(self._state.path))
+        job_by_process = cgroups.job_processes(str(self._state_dir.path))
         return {process: fluid.f58(fluid.JobId(job)) for process, job in job_by_process.items()}
 
     async def _active_jobs(self) -> set[str]:
         constraint = {"states": [sum(state.bit for state in ACTIVE)]}
-        async with connect_to_instance(self._state.socket) as handle:
+        async with connect_to_instance(self._state_dir.socket) as handle:
             reply = await handle.rpc("job-list.list", {"attrs": [], "constraint": constraint})
         return {fluid.f58(each["id"]) for each in reply["jobs"]}
 
@@ -162,32 +162,32 @@ async def list_examined(client: Client) -> dict[Kind, list[Object]]:
     return objects
 
 
-async def examine_running(state: StateDir, *, repair: bool) -> tuple[list[Finding], list[str]]:
+async def examine_running(state_dir: StateDir, *, repair: bool) -> tuple[list[Finding], list[str]]:
     """Examine a cluster that runs; return what was found, and what could not be given back."""
-    shape, status = clustershape.load(state.shape_file), state.status()
+    shape, status = clustershape.load(state_dir.shape_file), state_dir.status()
     assert shape is not None
     assert status is not None
-    nodes = Nodes(state, shape, isolated=status["isolated"])
-    async with connect_to_api(kubeconfig.load(state.kubeconfig)) as client:
-        doctor = Doctor(state, client, nodes)
+    nodes = Nodes(state_dir, shape, isolated=status["isolated"])
+    async with connect_to_api(kubeconfig.load(state_dir.kubeconfig)) as client:
+        doctor = Doctor(state_dir, client, nodes)
         findings = await doctor.examine()
         failures = await remove_all(findings, doctor.remove) if repair else []
     return findings, failures
 
 
-async def examine_stopped(state: StateDir, *, repair: bool) -> tuple[list[str], list[str]]:
+async def examine_stopped(state_dir: StateDir, *, repair: bool) -> tuple[list[str], list[str]]:
     """Examine what a cluster that does not run has left; volumes wait for its next start."""
-    left_behind = _leftovers_without_volumes(state)
+    left_behind = _leftovers_without_volumes(state_dir)
     if repair and left_behind:
-        await sweep(state)
-        return left_behind, _leftovers_without_volumes(state)
+        await sweep(state_dir)
+        return left_behind, _leftovers_without_volumes(state_dir)
     return left_behind, []
 
 
-def _leftovers_without_volumes(state: StateDir) -> list[str]:
+def _leftovers_without_volumes(state_dir: StateDir) -> list[str]:
     return [
-        *(each for each in leftovers(state) if not each.startswith("volume ")),
-        *(f"process {process}" for process in cluster_processes(state)),
+        *(each for each in leftovers(state_dir) if not each.startswith("volume ")),
+        *(f"process {process}" for process in cluster_processes(state_dir)),
     ]
 
 

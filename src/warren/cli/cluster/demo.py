@@ -170,7 +170,7 @@ class _Demonstration(msgspec.Struct):
 
     @property
     def state(self) -> StateDir:
-        return self.cluster.state
+        return self.cluster.state_dir
 
     def run(
         self, script: Path, shared: Path, check: Callable[[Path], str | None] | None, *, flux: bool
