@@ -129,13 +129,13 @@ def test_agents_offer_and_attach_where_there_is_a_network(tmp_path: Path) -> Non
     config = Config(network=network, namespace=str(tmp_path / "n"), flash=image, node="rabbit-0")
     rabbit = agentconfig.build_node(config, tmp_path, is_rabbit=True)
     compute = agentconfig.build_node(config, tmp_path, is_rabbit=False)
-    assert (rabbit.exports is None, rabbit.host is None) == (False, True)
-    assert (compute.exports is None, compute.host is None) == (True, False)
+    assert (rabbit.exports is None, rabbit.nvme_host is None) == (False, True)
+    assert (compute.exports is None, compute.nvme_host is None) == (True, False)
     wired = Config(namespace=str(tmp_path / "n"), flash=image)
     for each in (True, False):
         found = agentconfig.build_node(wired, tmp_path, is_rabbit=each)
         assert found.exports is None
-        assert found.host is None
+        assert found.nvme_host is None
 
 
 def test_a_volume_group_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

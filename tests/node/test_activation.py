@@ -60,7 +60,7 @@ class Group:
         return VolumeGroup("r0", "vg", 2**20)
 
     def device(self, profile: ProfileCommands = NO_COMMANDS) -> str:
-        return asyncio.run(self.disk.device("a", profile))
+        return asyncio.run(self.disk.attach("a", profile))
 
     def give_back(self, profile: ProfileCommands = NO_COMMANDS) -> None:
         asyncio.run(self.disk.give_back("a", profile))

@@ -53,7 +53,7 @@ async def main():
     for name in names:
         await disk.reserve(Volume(rabbit="rabbit1", name=name, size=2**22, file_system="raw",
                                   userid=0, groupid=0))
-    return await asyncio.gather(*(disk.device(name) for name in names))
+    return await asyncio.gather(*(disk.attach(name) for name in names))
 
 print(*asyncio.run(main()))
 """
@@ -98,7 +98,7 @@ class Rabbit:
         asyncio.run(self.blocks().release("rabbit1", name))
 
     def device(self, name: str = "a") -> str:
-        return asyncio.run(self.disk().device(name))
+        return asyncio.run(self.disk().attach(name))
 
     def raw(self, name: str = "a") -> Path:
         """The device of a raw volume of root's, as it is when it is mounted."""
@@ -458,7 +458,7 @@ def test_agents_that_come_at_once_attach_one_device_to_each_volume(rabbit: Rabbi
     async def here() -> list[str]:
         for name in names:
             await rabbit.disk().reserve(rabbit.volume("raw", name, UNIT))
-        return await together(rabbit.disk().device(name) for name in names * 4)
+        return await together(rabbit.disk().attach(name) for name in names * 4)
 
     told = {tuple(asyncio.run(here())[: len(names)])}
     for agent in agents:

@@ -197,7 +197,7 @@ def test_a_volume_whose_agent_died_in_its_setup_is_made_anew(rabbit: Rabbit) -> 
     with pytest.raises(NodeTrouble):
         rabbit.make("ext4", commands("ext4", userCommands_postSetup="false"))
     disk = LoopDisk("rabbit1", rabbit.root / "rabbit1", 1024 * MIB, None)
-    device = asyncio.run(disk.device("a"))
+    device = asyncio.run(disk.attach("a"))
     (rabbit.root / "rabbit1-a.mount").mkdir()
     subprocess.run(["mount", device, rabbit.root / "rabbit1-a.mount"], check=True)
 

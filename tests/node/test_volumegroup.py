@@ -280,7 +280,7 @@ def test_what_is_not_warrens_is_never_taken_for_it(group: Group) -> None:
     with pytest.raises(NodeTrouble, match="already exists"):
         group.reserve("home")
     with pytest.raises(NodeTrouble, match="rabbit1/home does not exist"):
-        asyncio.run(group.disk().device("home"))
+        asyncio.run(group.disk().attach("home"))
 
     assert group.all() == {"home"}
     assert group.sizes() == {}

@@ -27,7 +27,7 @@ from warren.node.hostnamespace import HostNamespace
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import MountNamespace, NamespacedMachine
 from warren.node.namespaces import Namespace
-from warren.node.nvmehost import Host
+from warren.node.nvmehost import NvmeHost
 from warren.node.nvmetarget import Exports
 from warren.node.volumegroup import VolumeGroup
 
@@ -252,16 +252,16 @@ class AgentNode(msgspec.Struct, frozen=True, kw_only=True):
     """The same, where it is the agent's own and has a holder."""
     exports: Exports | None = None
     """What a rabbit offers on the network, if it is to."""
-    host: Host | None = None
+    nvme_host: NvmeHost | None = None
     """A compute node's connections to rabbits, where it reaches them over a network."""
 
 
 def build_node(config: Config, state_directory: Path, *, is_rabbit: bool) -> AgentNode:
     """Return the node of an agent that keeps what it must in `state_directory`."""
     flash, disk = build_flash(config, state_directory)
-    exports, host = None, None
+    exports, nvme_host = None, None
     if config.network is not None and not is_rabbit:
-        flash, host = networks.compute_flash(config.network, config.name)
+        flash, nvme_host = networks.compute_flash(config.network, config.name)
     elif config.network is not None and disk is not None:
         flash, exports = networks.rabbit_flash(
             config.network, config.name, flash, disk(config.name)
@@ -280,7 +280,7 @@ def build_node(config: Config, state_directory: Path, *, is_rabbit: bool) -> Age
         namespace=namespace,
         own_namespace=own_namespace,
         exports=exports,
-        host=host,
+        nvme_host=nvme_host,
     )
 
 

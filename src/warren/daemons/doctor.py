@@ -50,10 +50,12 @@ class Doctor:
         active = await self._active_jobs()
         resources = resources_before.intersection(self._resources())
         pending = audit.pending_removal(objects)
-        users = await self._users(pending)
+        processes_by_resource = await self._using_processes(pending)
         return [
-            *self._busy_findings(users, {**pending.mounts, **pending.volumes}),
-            *await self._overdue_findings(audit.overdue_volumes(objects), resources.volumes, users),
+            *self._busy_findings(processes_by_resource, {**pending.mounts, **pending.volumes}),
+            *await self._overdue_findings(
+                audit.overdue_volumes(objects), resources.volumes, processes_by_resource
+            ),
             *audit.orphans(resources, objects, active),
         ]
 
@@ -89,26 +91,30 @@ class Doctor:
             processes=self._processes(),
         )
 
-    async def _users(self, pending: PendingRemoval) -> dict[tuple[str, str], list[Process]]:
+    async def _using_processes(
+        self, pending: PendingRemoval
+    ) -> dict[tuple[str, str], list[Process]]:
         """Return the processes that use mounts and volumes which are to go, by node and name."""
-        users_by_resource = {}
+        processes_by_resource = {}
         for node, path in sorted(pending.mounts):
-            users_by_resource[node, path] = await self._nodes.users_of_mount(node, path)
+            processes_by_resource[node, path] = await self._nodes.processes_using_mount(node, path)
         for rabbit, name in sorted(pending.volumes):
-            users_by_resource[rabbit, name] = await self._nodes.users_of_volume(rabbit, name)
-        return {key: users for key, users in users_by_resource.items() if users}
+            processes_by_resource[rabbit, name] = await self._nodes.processes_using_volume(
+                rabbit, name
+            )
+        return {key: found for key, found in processes_by_resource.items() if found}
 
     async def _overdue_findings(
         self,
         overdue: Sequence[OverdueVolumes],
         volumes: Collection[tuple[str, str]],
-        users: Collection[tuple[str, str]],
+        busy: Collection[tuple[str, str]],
     ) -> list[Finding]:
-        """Return the volumes that are overdue, and that no process is seen to use."""
+        """Return the volumes that are overdue, and not `busy`: no process is seen to use them."""
         findings = []
         for late in overdue:
             # Of a rabbit's volumes of a job, the first one that is kept has the others wait.
-            if any((late.rabbit, name) in users for name in late.names):
+            if any((late.rabbit, name) in busy for name in late.names):
                 continue
             user = usage.user_name(late.userid)
             for name in (each for each in late.names if (late.rabbit, each) in volumes):
@@ -119,13 +125,13 @@ class Doctor:
 
     def _busy_findings(
         self,
-        users: Mapping[tuple[str, str], Sequence[Process]],
+        processes_by_resource: Mapping[tuple[str, str], Sequence[Process]],
         owners: Mapping[tuple[str, str], int],
     ) -> list[Finding]:
-        """Return the processes that keep something."""
+        """Return the processes that keep something in use."""
         findings = []
-        for (where, name), using in users.items():
-            for process in using:
+        for (where, name), using_processes in processes_by_resource.items():
+            for process in using_processes:
                 process_id, is_own = str(process.id), process.userid == owners[where, name]
                 self._keepers[process_id] = process
                 if is_own:

@@ -24,7 +24,7 @@ from warren.node.namespaces import HolderEnded, Namespace, join, mount_points, p
 from warren.node.podnetwork import PodNetwork, host_address
 from warren.node.pods import Pods
 from warren.node.threads import in_thread
-from warren.node.usage import Process, users_of_mounts
+from warren.node.usage import Process, processes_using_mounts
 from warren.node.volumegroup import PREFIX, VolumeGroup
 
 _AGENT_SECONDS: Final = 60.0
@@ -194,17 +194,17 @@ class Nodes:
             if name == rabbit:
                 await disk.detach_stray(device)
 
-    async def users_of_volume(self, rabbit: str, name: str) -> list[Process]:
+    async def processes_using_volume(self, rabbit: str, name: str) -> list[Process]:
         """Return the processes that use a volume. Raises NodeTrouble."""
-        return await self._block_flash.users_of(rabbit, name) if self._disks else []
+        return await self._block_flash.processes_using(rabbit, name) if self._disks else []
 
     async def suspects_of_volume(self, rabbit: str, name: str) -> list[Process]:
         """Return the processes that may use a volume without being seen to. Raises NodeTrouble."""
         return await self._block_flash.processes_of_owner(rabbit, name) if self._disks else []
 
-    async def users_of_mount(self, node: str, path: str) -> list[Process]:
+    async def processes_using_mount(self, node: str, path: str) -> list[Process]:
         """Return the processes with something open on what is mounted on a node."""
-        return await in_thread(users_of_mounts, self.namespace(node).mount_ids(path))
+        return await in_thread(processes_using_mounts, self.namespace(node).mount_ids(path))
 
     def _loop_disks(self) -> list[tuple[str, LoopDisk]]:
         return [(name, disk) for name, disk in self._disks.items() if isinstance(disk, LoopDisk)]

@@ -24,12 +24,12 @@ from warren.node.usage import (
     describe,
     leaving_out_others,
     processes_of_user,
+    processes_using_devices,
     processes_with_hidden_files,
-    users_of_devices,
 )
 
 MAKE_SECONDS: Final = 30.0
-"""How long it may take to make a file system."""
+"""Seconds that making a file system may take."""
 
 
 class VolumeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +75,8 @@ class Disk(Protocol):
         """Take space for a volume, if it has none."""
         ...
 
-    async def device(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
-        """Return a volume's device, attached and ready for use, as a profile has it attached."""
+    async def attach(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
+        """Attach a volume, as a profile has it attached; return its device, ready for use."""
         ...
 
     async def devices(self, name: str) -> list[str]:
@@ -170,10 +170,10 @@ class BlockFlash:
                 # Its file system never again: there may be data in it.
                 if disk.activates_volumes and volume.commands:
                     # The machine may have been started anew.
-                    await disk.device(volume.name, volume.commands)
+                    await disk.attach(volume.name, volume.commands)
                 return
             await usercommands.run(volume.commands, usercommands.PRE_ACTIVATE, {})
-            device = await disk.device(volume.name, volume.commands)
+            device = await disk.attach(volume.name, volume.commands)
             values = {"$DEVICE": device}
             await usercommands.run(volume.commands, usercommands.POST_ACTIVATE, values)
             # An agent that died may have left it mounted, and nothing is made on that.
@@ -196,7 +196,7 @@ class BlockFlash:
 
     async def _serve(self, disk: Disk, volume: Volume, target: Target, *, formatted: bool) -> None:
         device, mount_point = (
-            await disk.device(volume.name),
+            await disk.attach(volume.name),
             self._mount_point(volume.rabbit, volume.name),
         )
         if not formatted:
@@ -234,7 +234,7 @@ class BlockFlash:
         if record is None or not record.formatted:
             return
         try:
-            device = await disk.device(name, profile)
+            device = await disk.attach(name, profile)
             names = usercommands.PRE_TEARDOWN
             await self._run_mounted(rabbit, name, profile.file_system, device, names, profile)
             values = {"$DEVICE": device}
@@ -260,18 +260,18 @@ class BlockFlash:
                 raise
             record = await disk.find(name)
             userid = record.userid if record else 0
-            find_users = partial(users_of_devices, devices, userid)
-            users = await self._grace_period.wait(full_name, userid, find_users)
+            find_processes = partial(processes_using_devices, devices, userid)
+            processes = await self._grace_period.wait(full_name, userid, find_processes)
             try:
                 await disk.give_back(name, profile)
             except NodeTrouble as trouble:
-                in_use = NodeTrouble(f"{full_name} is kept by {describe(users)}: {trouble}")
+                in_use = NodeTrouble(f"{full_name} is kept by {describe(processes)}: {trouble}")
                 if not self._grace_period.may_kill(userid):
                     raise in_use from trouble
                 awaited_userid = 0 if self._grace_period.has_survived_kill(full_name) else userid
                 if await in_thread(_must_not_be_cut_off, devices, awaited_userid):
                     raise in_use from trouble
-                await self._take_while_in_use(disk, name, full_name, userid, users)
+                await self._take_while_in_use(disk, name, full_name, userid, processes)
         self._grace_period.forget(full_name)
         try:
             await usercommands.run(profile, usercommands.POST_DEACTIVATE, {})
@@ -280,25 +280,27 @@ class BlockFlash:
             log.warning("a command of the profile failed", volume=full_name, why=trouble)
 
     async def _take_while_in_use(
-        self, disk: Disk, name: str, full_name: str, userid: int, users: Sequence[Process]
+        self, disk: Disk, name: str, full_name: str, userid: int, processes: Sequence[Process]
     ) -> None:
         """Free a volume that is kept by other users, or by what cannot be found."""
         try:
             await disk.cut_off(name)
         except NodeTrouble as trouble:
-            if not users and isinstance(trouble, CannotBeCutOff):
+            if not processes and isinstance(trouble, CannotBeCutOff):
                 # Only where there is no other way: what keeps it may be any user's, who has copied
                 # a mount namespace in which it was mounted.
                 await self._grace_period.kill(
                     full_name, userid, partial(processes_with_hidden_files, userid)
                 )
-            raise NodeTrouble(f"{full_name} is kept by {describe(users)}: {trouble}") from trouble
+            raise NodeTrouble(
+                f"{full_name} is kept by {describe(processes)}: {trouble}"
+            ) from trouble
         await disk.give_back(name)
-        log.warning("flash taken while in use", volume=full_name, by=describe(users))
+        log.warning("flash taken while in use", volume=full_name, by=describe(processes))
 
-    async def users_of(self, rabbit: str, name: str) -> list[Process]:
+    async def processes_using(self, rabbit: str, name: str) -> list[Process]:
         """Return the processes that are seen to use a volume. Raises NodeTrouble."""
-        return await in_thread(users_of_devices, await self._disk(rabbit).devices(name))
+        return await in_thread(processes_using_devices, await self._disk(rabbit).devices(name))
 
     async def processes_of_owner(self, rabbit: str, name: str) -> list[Process]:
         """Return the processes of a volume's user, if it has a device. Raises NodeTrouble.
@@ -316,7 +318,7 @@ class BlockFlash:
         record = await disk.find(name)
         if record is None or not record.formatted:
             raise NodeTrouble(f"{rabbit}/{name} does not exist")
-        device = await disk.device(name)
+        device = await disk.attach(name)
         self._check_cluster(file_system)
         source = filesystems.source(file_system, device, self._cluster)
         if source.is_file and disk.offers_raw:
@@ -352,5 +354,6 @@ def _must_not_be_cut_off(devices: Sequence[str], awaited_userid: int) -> bool:
     user have just been killed, and are waited for as `awaited_userid`; 0 waits for none.
     """
     with leaving_out_others():
-        users = users_of_devices(devices, awaited_userid)
-    return any(each.userid in (0, awaited_userid) for each in users) or are_mounted_by_root(devices)
+        processes = processes_using_devices(devices, awaited_userid)
+    is_waited_for = any(each.userid in (0, awaited_userid) for each in processes)
+    return is_waited_for or are_mounted_by_root(devices)

@@ -91,7 +91,7 @@ class LoopDisk:
                 await self._allocate_blocks(volume, extent)
         return _record_of(extent)
 
-    async def device(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
+    async def attach(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
         async with self._locked():
             extent = self._extents.get(name)
             if extent is None:

@@ -8,13 +8,13 @@ from warren.dws.node import NodeTrouble, RawVolumes, Volume
 from warren.node import filesystems
 from warren.node.filesystems import NO_DLM_CLUSTER, DlmCluster
 from warren.node.flash import Source
-from warren.node.nvmehost import Host
+from warren.node.nvmehost import NvmeHost
 
 
 class RemoteFlash:
     """`Flash` of a node that has none: it mounts what rabbits offer it, and makes nothing."""
 
-    def __init__(self, host: Host, cluster: DlmCluster | None = None) -> None:
+    def __init__(self, host: NvmeHost, cluster: DlmCluster | None = None) -> None:
         """Without a `cluster`, there is no file system that several nodes may mount."""
         self._host = host
         self._cluster = cluster

@@ -97,7 +97,7 @@ class VolumeGroup:
                     )
         return records[volume.name]
 
-    async def device(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
+    async def attach(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
         row = (await self._rows()).get(name)
         if row is None:
             raise NodeTrouble(f"{self._rabbit}/{name} does not exist")

@@ -15,7 +15,7 @@ from warren.node.blocks import BlockFlash
 from warren.node.filesystems import DlmCluster
 from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import Namespace
-from warren.node.nvmehost import Host, NvmeTimeouts, TransportAddress
+from warren.node.nvmehost import NvmeHost, NvmeTimeouts, TransportAddress
 from warren.node.nvmetarget import Exports
 from warren.node.nvmetree import ListenAddress
 from warren.node.remoteflash import RemoteFlash
@@ -48,7 +48,7 @@ def test_a_rabbit_has_it_while_a_node_has_it() -> None:
     lvm.make("flash", "/dev/vda")
     disk = VolumeGroup("rabbit-0", "flash", 1024 * MIB)
     flash = BlockFlash(lambda rabbit: disk, Path("/tmp"), cluster=CLUSTER)
-    exports = Exports("rabbit-0", disk.device, ListenAddress(address="10.0.0.1"))
+    exports = Exports("rabbit-0", disk.attach, ListenAddress(address="10.0.0.1"))
     machine = NamespacedMachine("rabbit-0", flash, NAMESPACE)
 
     async def main() -> Path:
@@ -91,7 +91,9 @@ async def _let_go(machine: NamespacedMachine, exports: Exports) -> None:
 
 @pytest.mark.skipif(os.environ["WARREN_GUEST"] != "node", reason="the rabbit's part")
 def test_a_node_has_it_while_its_rabbit_has_it() -> None:
-    host = Host("node1", {"rabbit-0": TransportAddress(host="10.0.0.1")}, NvmeTimeouts(connect=60))
+    host = NvmeHost(
+        "node1", {"rabbit-0": TransportAddress(host="10.0.0.1")}, NvmeTimeouts(connect=60)
+    )
     machine = NamespacedMachine("node1", RemoteFlash(host, CLUSTER), NAMESPACE)
     with dlm.member():
         meeting.wait("mounted")

@@ -28,7 +28,7 @@ class Rabbit:
         lvm.configure()
         self.disk = VolumeGroup("rabbit-0", "flash", 1024 * MIB)
         self.flash = BlockFlash(lambda rabbit: self.disk, Path("/tmp"))
-        self.exports = Exports("rabbit-0", self.disk.device, LISTENING)
+        self.exports = Exports("rabbit-0", self.disk.attach, LISTENING)
 
     def offer(self, *nodes: str) -> None:
         asyncio.run(self.exports.offer(VOLUME.name, nodes))
@@ -57,7 +57,7 @@ def configured() -> set[str]:
 def test_a_volume_is_offered_until_the_power_goes(rabbit: Rabbit) -> None:
     rabbit.offer("node1")
     target = NvmeVolume("rabbit-0", VOLUME.name)
-    device = asyncio.run(rabbit.disk.device(VOLUME.name))
+    device = asyncio.run(rabbit.disk.attach(VOLUME.name))
     # What the kernel shows is what was written: it is not written again under those who use it.
     assert not nvmetree.export_steps(Configfs().read(), target, device, ["node1"], LISTENING)
     meeting.tell("offered")
