@@ -16,7 +16,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Key, Remove, key_of
 from warren.base.times import parse_rfc3339
 from warren.controllers.batchjobs import BatchJobController
-from warren.controllers.nodelife import NodeLifeController
+from warren.controllers.nodelifecycle import NodeLifecycleController
 from warren.daemons import cluster, roles, users
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.containerlogs import ContainerLogs
@@ -105,12 +105,16 @@ async def run(
             tasks.create_task(endpoint.serve(embedded, clock), name="api server")
             tasks.create_task(expire_events(LocalClient(embedded.store), clock), name="events")
             if not plain:
-                tasks.create_task(run_jobs(LocalClient(embedded.store), clock), name="jobs")
-                tasks.create_task(run_nodes(LocalClient(embedded.store), clock), name="nodes")
+                tasks.create_task(
+                    run_job_controller(LocalClient(embedded.store), clock), name="jobs"
+                )
+                tasks.create_task(
+                    run_node_lifecycle_controller(LocalClient(embedded.store), clock), name="nodes"
+                )
             on_ready()
 
 
-async def run_jobs(client: Client, clock: Clock) -> None:
+async def run_job_controller(client: Client, clock: Clock) -> None:
     """Make the pods of batch Jobs, until cancelled."""
     informers = Informers(client, indexes={"job": jobpods.job_of})
     controller = BatchJobController(client, informers, clock)
@@ -121,10 +125,10 @@ async def run_jobs(client: Client, clock: Clock) -> None:
     await RunGroup(runnables=runnables).run()
 
 
-async def run_nodes(client: Client, clock: Clock) -> None:
+async def run_node_lifecycle_controller(client: Client, clock: Clock) -> None:
     """Set Nodes to Unknown whose agents are not heard of, until cancelled."""
     informers = Informers(client)
-    controller = NodeLifeController(client, informers, clock)
+    controller = NodeLifecycleController(client, informers, clock)
     runnables = {
         "informers": informers.run,
         **runnables_after_sync(informers, [controller.reconciler]),

@@ -31,7 +31,7 @@ from warren.rpc.message import Payload, RpcError
 from warren.scheduling import rabbitgraph
 
 _TIMEOUT: Final = 120.0
-"""How long building, starting and ending each may take."""
+"""Seconds that building, starting and ending may take, each."""
 
 _POLL_INTERVAL: Final = 0.1
 _SSD_BYTES: Final = 4 * GIB

@@ -76,9 +76,9 @@ async def instance(state_dir: StateDir, shape: ClusterShape) -> None:
     async with http.connect(
         kubeconfig.load(state_dir.user_kubeconfig(users.INSTANCE)), component="instance"
     ) as client:
-        with SqliteJournal(state_dir.jobs_journal, RESERVE_BYTES) as jobs:
+        with SqliteJournal(state_dir.jobs_journal, RESERVE_BYTES) as jobs_journal:
             informers = Informers(client, indexes=INDEXES)
-            dependencies = instance_dependencies(state_dir, jobs)
+            dependencies = instance_dependencies(state_dir, jobs_journal)
             flux = compose.instance(shape, dependencies, informers, client)
             access = access_policy(dependencies.config)
             system = RunGroup(
@@ -92,11 +92,11 @@ async def instance(state_dir: StateDir, shape: ClusterShape) -> None:
             await system.run()
 
 
-def instance_dependencies(state_dir: StateDir, jobs: Journal) -> InstanceDependencies:
+def instance_dependencies(state_dir: StateDir, jobs_journal: Journal) -> InstanceDependencies:
     """Return what the cluster's instance is built on."""
     return InstanceDependencies(
         clock=SystemClock(),
-        kvs_journal=jobs,
+        kvs_journal=jobs_journal,
         launcher=remote_launcher,
         commands=ProcessCommands(
             state_dir.environment_variable,

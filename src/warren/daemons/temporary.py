@@ -20,7 +20,7 @@ from typing import Final
 from warren.daemons.statedir import StateDir
 
 _END_SECONDS: Final = 30.0
-"""How long a cluster may take to stop before it is killed, and swept."""
+"""Seconds that a cluster may take to stop before it is killed, and swept."""
 
 _KEEP: Final = "keep"
 _REMOVE: Final = "remove"

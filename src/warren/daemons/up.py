@@ -95,7 +95,8 @@ async def up(
     except BlockingIOError:
         raise UserMistake(
             f"The state directory {state_dir.path} is in use by process "
-            f"{lock_holder(state_dir.lock)}: stop it with 'warren down --statedir {state_dir.path}', or choose another directory."
+            f"{lock_holder(state_dir.lock)}: stop it with "
+            f"'warren down --statedir {state_dir.path}', or choose another directory."
         ) from None
     except (OSError, BaseExceptionGroup) as error:
         why = _why_unusable(state_dir, error)
@@ -235,15 +236,15 @@ async def _run_together(
     """Run all parts in this process but the nodes' agents and the shells."""
     endpoint = apiserver.open_endpoint(state_dir, port, apiserver.components(cluster.shape))
     with (
-        SqliteJournal(state_dir.objects_journal, RESERVE_BYTES) as objects,
-        SqliteJournal(state_dir.jobs_journal, RESERVE_BYTES) as jobs,
+        SqliteJournal(state_dir.objects_journal, RESERVE_BYTES) as objects_journal,
+        SqliteJournal(state_dir.jobs_journal, RESERVE_BYTES) as jobs_journal,
     ):
         # All that is read from the journals stays: to look for garbage in it takes half as
         # long again as to read it.
         gc.disable()
-        dependencies = instance_dependencies(state_dir, jobs)
+        dependencies = instance_dependencies(state_dir, jobs_journal)
         control_dependencies = ControlDependencies(
-            objects_journal=objects,
+            objects_journal=objects_journal,
             instance=dependencies,
             mount_prefix=str(state_dir.mounts),
             container_logs=endpoint.logs,
