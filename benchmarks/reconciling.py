@@ -48,7 +48,7 @@ class Tally:
 
     def watch_conductor(self, conductor: Conductor) -> None:
         conductor.reconciler.observe(PassObserver(self, conductor.reconciler.name))
-        jobs: Any = conductor._jobs
+        jobs: Any = conductor._wlm
         jobs._handle = CountingHandle(jobs._handle)
         record = jobs.answer_requests
 

@@ -21,25 +21,25 @@ def test_the_largest_rabbit_is_known_by_what_each_says_now() -> None:
     async def story(api: Api) -> None:
         capacities = Capacities(api.informers.of(kinds.STORAGE))
         async with informed(api):
-            assert capacities.largest() is None
+            assert capacities.largest_gib() is None
             await api.add(kinds.STORAGE, storage("r0", 3 * GIB))
             await api.add(kinds.STORAGE, storage("r1", 5 * GIB + 1))
             await api.add(kinds.STORAGE, storage("r2", 9 * GIB, namespace="elsewhere"))
             await caught_up()
-            assert capacities.largest() == 5
+            assert capacities.largest_gib() == 5
 
             change = {"status": {"capacity": 2 * GIB}}
             await api.change(kinds.STORAGE, Key("default", "r1"), change, status=True)
             await caught_up()
-            assert capacities.largest() == 3
+            assert capacities.largest_gib() == 3
 
             await api.remove(kinds.STORAGE, Key("default", "r0"))
             await caught_up()
-            assert capacities.largest() == 2
+            assert capacities.largest_gib() == 2
 
             change = {"status": {"capacity": 0}}
             await api.change(kinds.STORAGE, Key("default", "r1"), change, status=True)
             await caught_up()
-            assert capacities.largest() is None
+            assert capacities.largest_gib() is None
 
     alone(story)

@@ -35,21 +35,21 @@ class Noting(SimulatedMachine):
         self._note("make", volume.name)
         await super().make(volume)
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        self._note("release", group, name)
-        await super().release(group, name, profile)
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        self._note("release", rabbit, name)
+        await super().release(rabbit, name, profile)
 
     async def mount(
         self,
-        group: str,
+        rabbit: str,
         name: str,
         file_system: str,
         path: str,
         shared: Sharing | None = None,
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
-        self._note("mount", group, name, file_system, path)
-        await super().mount(group, name, file_system, path, shared, profile)
+        self._note("mount", rabbit, name, file_system, path)
+        await super().mount(rabbit, name, file_system, path, shared, profile)
 
     async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
         self._note("configure mgs", *map(tuple, commands))

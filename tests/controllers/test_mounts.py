@@ -58,7 +58,7 @@ def with_node(story: Story) -> None:
         for number in range(len(PATHS)):
             await machine.make(
                 Volume(
-                    group="r0", name=f"v{number}", size=1, file_system="xfs", userid=0, groupid=0
+                    rabbit="r0", name=f"v{number}", size=1, file_system="xfs", userid=0, groupid=0
                 )
             )
         machine.asked.clear()
@@ -307,8 +307,8 @@ def test_a_volume_that_is_reached_over_a_network_is_let_go_of_once_it_is_unmount
         detached: list[tuple[str, str]] = []
         asked_before: list[int] = []
 
-        async def detach(group: str, name: str) -> None:
-            detached.append((group, name))
+        async def detach(rabbit: str, name: str) -> None:
+            detached.append((rabbit, name))
             asked_before.append(len([each for each in machine.asked if each[0] == "unmount"]))
             if len(detached) == 1:
                 raise NodeTrouble("nvme0 is not disconnected: it takes its time")
@@ -438,7 +438,7 @@ def test_mounts_of_one_job_that_hang_hold_up_no_other_job_nor_those_of_one_user_
         machine = Hanging()
         for number, _ in enumerate(PATHS):
             kept: dict[str, Any] = {"size": 1, "file_system": "xfs", "userid": 0, "groupid": 0}
-            await machine.make(Volume(group="r0", name=f"v{number}", **kept))
+            await machine.make(Volume(rabbit="r0", name=f"v{number}", **kept))
         mounts = MountReconciler(api, api.informers, machine, timeout=2000)
         assert mounts.reconciler.workers == WORKERS
         wide = {"mgsAddresses": "mgs@tcp", "fileSystemName": "wide"}

@@ -58,7 +58,7 @@ def test_volumes_are_made_as_they_are_asked_for_and_named_after_the_share() -> N
 
         assert machine.flash.volumes == {
             ("r0", f"{uid}-{number}"): Volume(
-                group="r0", name=f"{uid}-{number}", size=10, file_system="xfs", userid=1, groupid=2
+                rabbit="r0", name=f"{uid}-{number}", size=10, file_system="xfs", userid=1, groupid=2
             )
             for number in range(2)
         }

@@ -9,7 +9,7 @@ from tests.controllers.alone import Api, alone, caught_up
 from tests.kube.clusters import alongside
 from warren.base.objects import Key
 from warren.controllers import heartbeats
-from warren.controllers.nodelife import NodeLifeController
+from warren.controllers.nodelifecycle import NodeLifecycleController
 from warren.controllers.registration import NodeRegistration
 from warren.dws import kinds
 from warren.dws.pods.pod import why_not_ready
@@ -46,7 +46,7 @@ class Rabbit:
 @asynccontextmanager
 async def lifecycle(api: Api) -> AsyncIterator[None]:
     informers = Informers(LocalClient(api.store))
-    controller = NodeLifeController(api, informers, api.clock)
+    controller = NodeLifecycleController(api, informers, api.clock)
     async with alongside(informers.run()):
         await informers.wait_synced()
         async with alongside(controller.reconciler.run()):

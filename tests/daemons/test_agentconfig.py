@@ -83,14 +83,14 @@ def test_flash_is_where_it_is_said_and_no_name_leads_out_of_it(tmp_path: Path) -
 
     image = FlashTable(kind="image", directory=str(tmp_path / "flash"), capacity="1GiB")
     blocks, _ = agentconfig.build_flash(Config(flash=image), tmp_path)
-    for group in ("..", "a/b"):
+    for rabbit in ("..", "a/b"):
         for some in (flash, blocks):
             with pytest.raises(NodeTrouble, match="no name of a volume or group"):
-                asyncio.run(some.make(_volume(group)))
+                asyncio.run(some.make(_volume(rabbit)))
 
 
-def _volume(group: str) -> Volume:
-    return Volume(group=group, name="v", size=1, file_system="xfs", userid=0, groupid=0)
+def _volume(rabbit: str) -> Volume:
+    return Volume(rabbit=rabbit, name="v", size=1, file_system="xfs", userid=0, groupid=0)
 
 
 def test_directories_are_all_file_systems_and_no_device(tmp_path: Path) -> None:
@@ -129,13 +129,13 @@ def test_agents_offer_and_attach_where_there_is_a_network(tmp_path: Path) -> Non
     config = Config(network=network, namespace=str(tmp_path / "n"), flash=image, node="rabbit-0")
     rabbit = agentconfig.build_node(config, tmp_path, is_rabbit=True)
     compute = agentconfig.build_node(config, tmp_path, is_rabbit=False)
-    assert (rabbit.exports is None, rabbit.host is None) == (False, True)
-    assert (compute.exports is None, compute.host is None) == (True, False)
+    assert (rabbit.exports is None, rabbit.nvme_host is None) == (False, True)
+    assert (compute.exports is None, compute.nvme_host is None) == (True, False)
     wired = Config(namespace=str(tmp_path / "n"), flash=image)
     for each in (True, False):
         found = agentconfig.build_node(wired, tmp_path, is_rabbit=each)
         assert found.exports is None
-        assert found.host is None
+        assert found.nvme_host is None
 
 
 def test_a_volume_group_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

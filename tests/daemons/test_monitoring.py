@@ -75,7 +75,7 @@ def test_an_exposition_is_rendered_once_a_second_however_often_it_is_asked_for()
         now, rendered = now + 0.5, rendered + 1
         return b"%d" % rendered
 
-    kept = monitoring.kept(exposition, lambda: now)
+    kept = monitoring.cached(exposition, lambda: now)
 
     assert [kept(), kept()] == [b"1", b"1"]
     now += 0.75
@@ -92,7 +92,7 @@ def test_an_exposition_that_fails_is_tried_again() -> None:
             raise RuntimeError("a collector is broken")
         return answers[0]
 
-    failing, kept = True, monitoring.kept(exposition, lambda: 0.0)
+    failing, kept = True, monitoring.cached(exposition, lambda: 0.0)
     with pytest.raises(RuntimeError):
         kept()
     failing = False

@@ -147,11 +147,11 @@ class Watched(Bad):
 
     wrong: list[str]
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        users = [node for (node, _), place in self._flash.mounts.items() if place == (group, name)]
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        users = [node for (node, _), place in self._flash.mounts.items() if place == (rabbit, name)]
         if users:
-            self.wrong.append(f"{group}/{name} is given back while {users} have it mounted")
-        await super().release(group, name, profile)
+            self.wrong.append(f"{rabbit}/{name} is given back while {users} have it mounted")
+        await super().release(rabbit, name, profile)
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
         users = [node for node, _ in self._flash.mounts if node.startswith("compute")]

@@ -52,7 +52,7 @@ class Rest:
         self._reconcilers = {each.name: each for each in reconcilers if each.name in KEYS}
 
     def watch_conductor(self, conductor: Conductor) -> None:
-        self._jobs = conductor._jobs
+        self._jobs = conductor._wlm
         self._jobs._handle = _Told(self._jobs._handle)
         self._reconcilers[conductor.reconciler.name] = conductor.reconciler
 

@@ -222,7 +222,7 @@ def test_a_bug_that_is_logged_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(self: Any, group: str, name: str, *others: Any) -> None:
+    async def nothing(self: Any, rabbit: str, name: str, *others: Any) -> None:
         """Say that it is given back."""
 
     monkeypatch.setattr(SimulatedMachine, "release", nothing)

@@ -89,14 +89,14 @@ class SeamMachine:
         await self._inner.make(volume)
         self._seam.done(f"{self._name}: make")
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         self._seam.check()
-        await self._inner.release(group, name, profile)
+        await self._inner.release(rabbit, name, profile)
         self._seam.done(f"{self._name}: release")
 
     async def mount(
         self,
-        group: str,
+        rabbit: str,
         name: str,
         file_system: str,
         path: str,
@@ -104,7 +104,7 @@ class SeamMachine:
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         self._seam.check()
-        await self._inner.mount(group, name, file_system, path, shared, profile)
+        await self._inner.mount(rabbit, name, file_system, path, shared, profile)
         self._seam.done(f"{self._name}: mount")
 
     async def mount_lustre(

@@ -201,7 +201,7 @@ def test_what_no_object_asks_for_is_found_and_given_back_beside_a_job(machines: 
 async def _make_stray(rabbit: Host, path: str) -> None:
     """Make a volume and mount it, as an agent would."""
     volume = Volume(
-        group="rabbit-0",
+        rabbit="rabbit-0",
         name="stray-0",
         size=2**29,
         file_system="xfs",

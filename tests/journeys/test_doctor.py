@@ -67,7 +67,7 @@ async def make_strays(cluster: Cluster) -> None:
     """Make a volume and its mount, and an object of a Workflow that never was."""
     machine = nodes_of(cluster).machine("rabbit-1")
     volume = Volume(
-        group="rabbit-1",
+        rabbit="rabbit-1",
         name="stray-0",
         size=2**29,
         file_system="xfs",

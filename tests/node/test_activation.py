@@ -60,7 +60,7 @@ class Group:
         return VolumeGroup("r0", "vg", 2**20)
 
     def device(self, profile: ProfileCommands = NO_COMMANDS) -> str:
-        return asyncio.run(self.disk.device("a", profile))
+        return asyncio.run(self.disk.attach("a", profile))
 
     def give_back(self, profile: ProfileCommands = NO_COMMANDS) -> None:
         asyncio.run(self.disk.give_back("a", profile))
@@ -199,7 +199,7 @@ def test_after_a_start_of_its_machine_a_volume_is_activated_by_its_profile_alone
 ) -> None:
     """Where the profile says nothing, it is when it is mounted."""
     volume = Volume(
-        group="r0", name="a", size=4096, file_system="xfs", userid=5, groupid=6, commands=profile
+        rabbit="r0", name="a", size=4096, file_system="xfs", userid=5, groupid=6, commands=profile
     )
     asyncio.run(BlockFlash(lambda rabbit: group.disk, tmp_path).make(volume))
     wanted = [["lvchange", "-K", "--activate", "ys", "vg/a"]]

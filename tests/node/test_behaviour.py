@@ -14,7 +14,7 @@ from warren.node.simulated import SimulatedFlash, SimulatedMachine
 
 
 def volume(name: str) -> Volume:
-    return Volume(group="r0", name=name, size=1, file_system="xfs", userid=5, groupid=5)
+    return Volume(rabbit="r0", name=name, size=1, file_system="xfs", userid=5, groupid=5)
 
 
 async def tried(behaviour: Behaviour, count: int, node: str = "r0") -> list[str]:

@@ -51,9 +51,9 @@ names = sys.argv[3].split()
 
 async def main():
     for name in names:
-        await disk.reserve(Volume(group="rabbit1", name=name, size=2**22, file_system="raw",
+        await disk.reserve(Volume(rabbit="rabbit1", name=name, size=2**22, file_system="raw",
                                   userid=0, groupid=0))
-    return await asyncio.gather(*(disk.device(name) for name in names))
+    return await asyncio.gather(*(disk.attach(name) for name in names))
 
 print(*asyncio.run(main()))
 """
@@ -79,11 +79,11 @@ class Rabbit:
 
     def blocks(self, seconds: float = 30.0) -> BlockFlash:
         disk = self.disk()
-        return BlockFlash(lambda group: disk, self.root, seconds=seconds)
+        return BlockFlash(lambda rabbit: disk, self.root, seconds=seconds)
 
     def volume(self, kind: str = "ext4", name: str = "a", size: int | None = None) -> Volume:
         return Volume(
-            group="rabbit1",
+            rabbit="rabbit1",
             name=name,
             size=size or SIZES.get(kind, UNIT),
             file_system=kind,
@@ -98,7 +98,7 @@ class Rabbit:
         asyncio.run(self.blocks().release("rabbit1", name))
 
     def device(self, name: str = "a") -> str:
-        return asyncio.run(self.disk().device(name))
+        return asyncio.run(self.disk().attach(name))
 
     def raw(self, name: str = "a") -> Path:
         """The device of a raw volume of root's, as it is when it is mounted."""
@@ -458,7 +458,7 @@ def test_agents_that_come_at_once_attach_one_device_to_each_volume(rabbit: Rabbi
     async def here() -> list[str]:
         for name in names:
             await rabbit.disk().reserve(rabbit.volume("raw", name, UNIT))
-        return await together(rabbit.disk().device(name) for name in names * 4)
+        return await together(rabbit.disk().attach(name) for name in names * 4)
 
     told = {tuple(asyncio.run(here())[: len(names)])}
     for agent in agents:

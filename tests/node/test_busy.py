@@ -120,7 +120,7 @@ class Rabbit:
         grace_period = GracePeriod(seconds=SECONDS, policy=self.policy, clock=self.clock)
         disk = LoopDisk("node1", self.root / "node1", 4 * self.size, None)
         self.disk = disk
-        self.blocks = BlockFlash(lambda group: disk, self.root, grace_period=grace_period)
+        self.blocks = BlockFlash(lambda rabbit: disk, self.root, grace_period=grace_period)
         self.machine = NamespacedMachine("node1", self.blocks, self.nodes.namespace(), grace_period)
         self.path = str(self.nodes.prefix / "of a job")
 
@@ -133,7 +133,7 @@ class Rabbit:
 
     async def _mount(self) -> None:
         volume = Volume(
-            group="node1",
+            rabbit="node1",
             name="a",
             size=self.size,
             file_system=self.file_system,
@@ -248,7 +248,7 @@ def test_a_process_of_another_user_keeps_the_flash_and_not_the_node(
         assert not end.value.fatal
         assert process.poll() is None
         assert rabbit.volumes() == ["a"]
-        users = asyncio.run(rabbit.blocks.users_of("node1", "a"))
+        users = asyncio.run(rabbit.blocks.processes_using("node1", "a"))
         assert [each.id for each in users] == [process.pid]
     eventually(lambda: _released(rabbit))
 
@@ -269,7 +269,7 @@ def test_a_socket_on_a_file_system_that_has_failed_keeps_no_other_jobs_flash(
             os.stat(there)
 
         # As is asked about any flash that is in use.
-        assert usage.users_of_devices([str(rabbit.root / "of another")]) == []
+        assert usage.processes_using_devices([str(rabbit.root / "of another")]) == []
     rabbit.unmount_at_last()
     eventually(lambda: _released(rabbit))
 
@@ -412,7 +412,7 @@ def test_no_user_has_processes_of_the_jobs_user_killed_by_a_copy_of_a_nodes_name
         rabbit.unmount_at_last()
         with pytest.raises(InUse, match="in use by something that /proc does not show"):
             rabbit.release()
-        assert asyncio.run(rabbit.blocks.users_of("node1", "a")) == []
+        assert asyncio.run(rabbit.blocks.processes_using("node1", "a")) == []
         rabbit.clock.seconds += SECONDS
         with suppress(NodeTrouble):  # where the kernel does not take it
             rabbit.release()
@@ -468,7 +468,7 @@ def test_of_flash_that_is_kept_unseen_all_processes_of_its_user_are_suspected(
         rabbit.unmount_at_last()
         with pytest.raises(InUse, match="node1/a is in use by something that /proc does not show"):
             rabbit.release()
-        assert asyncio.run(rabbit.blocks.users_of("node1", "a")) == []
+        assert asyncio.run(rabbit.blocks.processes_using("node1", "a")) == []
         suspects = asyncio.run(rabbit.blocks.processes_of_owner("node1", "a"))
         assert [each.id for each in suspects] == [process.pid]
 
@@ -572,7 +572,7 @@ def test_what_may_keep_flash_is_ended_only_if_that_can_never_be_cut_off(
 
 async def next_volume(rabbit: Rabbit) -> str:
     """Make a bare device of root's where there is room for one; return it."""
-    volume = Volume(group="node1", name="b", size=SIZE, file_system="raw", userid=0, groupid=0)
+    volume = Volume(rabbit="node1", name="b", size=SIZE, file_system="raw", userid=0, groupid=0)
     await rabbit.machine.make(volume)
     return (await rabbit.blocks.source("node1", "b", "raw")).arguments[-1]
 
@@ -811,7 +811,7 @@ def test_storage_that_is_mounted_over_as_fast_as_it_is_unmounted_is_waited_for_a
     machine = NamespacedMachine("node1", flash, space, grace_period)
     path = nodes.prefix / "job"
     volume = Volume(
-        group="rabbit1",
+        rabbit="rabbit1",
         name="a",
         size=SIZE,
         file_system="xfs",
@@ -857,17 +857,17 @@ def test_another_process_that_has_got_the_same_id_is_not_killed() -> None:
 def test_a_process_that_does_not_answer_is_suspected_of_its_users_storage_alone() -> None:
     with stuck.in_exec(54321) as process:
         suspects = {
-            "mounts": usage.users_of_mounts([-1], 54321),
+            "mounts": usage.processes_using_mounts([-1], 54321),
             "hidden": usage.processes_with_hidden_files(54321),
             "all": usage.processes_of_user(54321),
         }
         assert {name: [each.id for each in found] for name, found in suspects.items()} == {
             name: [process.pid] for name in suspects
         }
-        assert usage.users_of_mounts([-1], 54322) == []
-        assert usage.users_of_mounts([-1]) == []
+        assert usage.processes_using_mounts([-1], 54322) == []
+        assert usage.processes_using_mounts([-1]) == []
         assert usage.processes_with_hidden_files(54322) == []
-        assert usage.users_of_devices(["/dev/null"]) != []
+        assert usage.processes_using_devices(["/dev/null"]) != []
         assert not usage.are_mounted_by_root(["/dev/null"])
 
         (found,) = suspects["mounts"]
@@ -930,8 +930,8 @@ def test_what_others_have_open_delays_no_look_at_the_users_own(
     monkeypatch.setattr(usage, "_process_by_status", named)
     monkeypatch.setattr(usage, "call_in_child", answered)
 
-    usage.users_of_mounts([1], 1002)
-    usage.users_of_devices([], 1001)
+    usage.processes_using_mounts([1], 1002)
+    usage.processes_using_devices([], 1001)
 
     assert asked == [[5, 8, 4, 7], [3, 6], [5, 8, 3, 6], [4, 7]]
 
@@ -975,7 +975,7 @@ def test_what_others_have_open_is_looked_at_once_however_often_is_looked_for_wha
     processes = FakeProcesses({root: 0, users: 1001, others: 1002})
     processes.fake(monkeypatch)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    find = partial(usage.users_of_mounts, [1], 1001)
+    find = partial(usage.processes_using_mounts, [1], 1001)
 
     left = asyncio.run(GracePeriod(seconds=0, clock=Time()).wait("it", 1001, find))
 
@@ -998,7 +998,7 @@ def test_a_namespace_that_another_user_is_in_as_well_is_no_users_alone_also_for_
     monkeypatch.setattr(usage, "_devices_mounted", mounted.__getitem__)
 
     with usage.leaving_out_others():
-        found = usage.users_of_devices(["/dev/null"], 1001)
+        found = usage.processes_using_devices(["/dev/null"], 1001)
 
     assert [each.id for each in found] == ([] if other_is_there else [users])
     assert processes.asked == [

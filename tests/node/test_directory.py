@@ -24,7 +24,7 @@ def flash(tmp_path: Path) -> DirectoryFlash:
 def volume(name: str = "a", size: int = 100, user: User | None = None) -> Volume:
     user = user or User(os.geteuid(), os.getegid())
     return Volume(
-        group="rabbit1",
+        rabbit="rabbit1",
         name=name,
         size=size,
         file_system="xfs",

@@ -23,7 +23,7 @@ def test_a_volume_is_withdrawn_before_it_is_released(tmp_path: Path) -> None:
     async def main() -> None:
         offered = ExportedFlash(flash, withdraw)
         await offered.make(
-            Volume(group="r0", name="a", size=MIB, file_system="xfs", userid=0, groupid=0)
+            Volume(rabbit="r0", name="a", size=MIB, file_system="xfs", userid=0, groupid=0)
         )
         with pytest.raises(NodeTrouble, match="it takes its time"):
             await offered.release("r0", "a")

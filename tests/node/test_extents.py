@@ -122,7 +122,7 @@ def test_an_image_does_not_grow_for_ever(actions: Sequence[int]) -> None:
 
 def volume(name: str = "a", units: int = 1) -> Volume:
     return Volume(
-        group="rabbit1", name=name, size=units * UNIT, file_system="xfs", userid=7, groupid=8
+        rabbit="rabbit1", name=name, size=units * UNIT, file_system="xfs", userid=7, groupid=8
     )
 
 

@@ -60,7 +60,7 @@ def test_this_machine_is_asked_for_its_programs_and_its_kernel(
 # gfs2 of nodes that are machines of their own
 
 LAB = DlmCluster(name="lab", journals=3)
-VOLUME = Volume(group="r0", name="u-0", size=2**30, file_system="gfs2", userid=5, groupid=6)
+VOLUME = Volume(rabbit="r0", name="u-0", size=2**30, file_system="gfs2", userid=5, groupid=6)
 
 
 def mkfs(line: str | None = None, cluster: DlmCluster | None = LAB) -> list[str]:
@@ -106,7 +106,7 @@ def test_a_machine_of_a_cluster_lacks_gfs2_without_its_own_programs() -> None:
 
 def test_a_gfs2_is_not_made_as_what_two_kernels_would_destroy(tmp_path: Path) -> None:
     disk = LoopDisk("r0", tmp_path / "r0", 2**30, None)
-    blocks = BlockFlash(lambda group: disk, tmp_path, one_kernel=False)
+    blocks = BlockFlash(lambda rabbit: disk, tmp_path, one_kernel=False)
 
     with pytest.raises(NodeTrouble, match=r"network\.cluster") as caught:
         asyncio.run(blocks.make(VOLUME))

@@ -55,14 +55,14 @@ class Rabbit:
 
     def blocks(self) -> BlockFlash:
         disk = LoopDisk("rabbit1", self.flash / "rabbit1", 64 * MIB, None)
-        return BlockFlash(lambda group: disk, self.flash)
+        return BlockFlash(lambda rabbit: disk, self.flash)
 
     def machine(self) -> NamespacedMachine:
         return NamespacedMachine("rabbit1", self.blocks(), self.nodes.namespace())
 
     def volume(self, kind: str = "ost", index: int = 2) -> Volume:
         return Volume(
-            group="rabbit1",
+            rabbit="rabbit1",
             name="a",
             size=8 * MIB,
             file_system=LUSTRE,

@@ -57,12 +57,12 @@ class Node:
         result: T = self.loop(action)
         return result
 
-    def make(self, name: str = "a", size: int = 100, group: str = "rabbit1") -> None:
-        self.run(self.machine.make(self.volume(name, size, group)))
+    def make(self, name: str = "a", size: int = 100, rabbit: str = "rabbit1") -> None:
+        self.run(self.machine.make(self.volume(name, size, rabbit)))
 
-    def volume(self, name: str = "a", size: int = 100, group: str = "rabbit1") -> Volume:
+    def volume(self, name: str = "a", size: int = 100, rabbit: str = "rabbit1") -> Volume:
         return Volume(
-            group=group,
+            rabbit=rabbit,
             name=name,
             size=size * self.unit,
             file_system=self.file_system,
@@ -106,7 +106,9 @@ def simulated(outside: Path) -> Node:
         prefix="/mnt/nnf",
         outside=outside,
         volumes=lambda: {
-            name: found.size for (group, name), found in flash.volumes.items() if group == "rabbit1"
+            name: found.size
+            for (rabbit, name), found in flash.volumes.items()
+            if rabbit == "rabbit1"
         },
         mounts=lambda: {path for _, path in flash.mounts},
         loop=virtual.run,
@@ -149,8 +151,8 @@ def image(request: pytest.FixtureRequest) -> Node:
     flash = request.getfixturevalue("loop_devices") / "flash"
     nodes = request.getfixturevalue("nodes")
 
-    def disk(group: str) -> LoopDisk:
-        return LoopDisk(group, flash / group, CAPACITY * UNIT, None)
+    def disk(rabbit: str) -> LoopDisk:
+        return LoopDisk(rabbit, flash / rabbit, CAPACITY * UNIT, None)
 
     blocks = BlockFlash(disk, nodes.root)
     return Node(
@@ -547,10 +549,10 @@ def test_a_gfs2_is_one_file_system_on_all_nodes_that_mount_it(
 ) -> None:
     """Statement 001.38: what is on it is there for a container as for the job's tasks."""
     rabbit = LoopDisk("rabbit1", loop_devices / "rabbit1", CAPACITY * UNIT, None)
-    blocks = BlockFlash(lambda group: rabbit, nodes.root)
+    blocks = BlockFlash(lambda _: rabbit, nodes.root)
     path = f"{nodes.prefix}/job"
     volume = Volume(
-        group="rabbit1",
+        rabbit="rabbit1",
         name="a",
         size=400 * UNIT,
         file_system="gfs2",

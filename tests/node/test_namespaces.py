@@ -330,7 +330,7 @@ class Wrong(DirectoryFlash):
 
     file: Path
 
-    async def source(self, group: str, name: str, file_system: str) -> Source:
+    async def source(self, rabbit: str, name: str, file_system: str) -> Source:
         return Source(("--bind", str(self.file)))
 
 
@@ -349,7 +349,7 @@ def test_a_mount_that_fails_names_its_device_and_the_reason(nodes: Nodes) -> Non
 
 def _volume(name: str) -> Volume:
     return Volume(
-        group="rabbit1",
+        rabbit="rabbit1",
         name=name,
         size=100,
         file_system="xfs",

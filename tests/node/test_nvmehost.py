@@ -15,7 +15,7 @@ from warren.node import commands, filewriter
 from warren.node.filesystems import DlmCluster
 from warren.node.nvmehost import (
     Controller,
-    Host,
+    NvmeHost,
     NvmeTimeouts,
     TransportAddress,
     connect_options,
@@ -34,8 +34,8 @@ class Node:
 
     root: Path
 
-    def host(self, connect: float = 0.0, secret: bytes | None = None) -> Host:
-        return Host(
+    def host(self, connect: float = 0.0, secret: bytes | None = None) -> NvmeHost:
+        return NvmeHost(
             "node1",
             REACH,
             NvmeTimeouts(connect=connect),

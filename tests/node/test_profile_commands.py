@@ -48,7 +48,7 @@ class Rabbit:
 
     def volume(self, kind: str, profile: ProfileCommands) -> Volume:
         return Volume(
-            group="rabbit1",
+            rabbit="rabbit1",
             name="a",
             size=SIZES[kind],
             file_system=kind,
@@ -92,7 +92,7 @@ def rabbit(loop_devices: Path, nodes: Nodes, user: User) -> Iterator[Rabbit]:
     tell.write_text(f'#!/bin/sh\necho "$@" >> {root}/told\n')
     tell.chmod(0o755)
     disk = LoopDisk("rabbit1", root / "rabbit1", 1024 * MIB, None)
-    blocks = BlockFlash(lambda group: disk, root)
+    blocks = BlockFlash(lambda rabbit: disk, root)
     machine = NamespacedMachine("rabbit1", blocks, nodes.namespace())
     rabbit = Rabbit(machine, blocks, root, str(nodes.prefix / "job"), user)
     yield rabbit
@@ -197,7 +197,7 @@ def test_a_volume_whose_agent_died_in_its_setup_is_made_anew(rabbit: Rabbit) -> 
     with pytest.raises(NodeTrouble):
         rabbit.make("ext4", commands("ext4", userCommands_postSetup="false"))
     disk = LoopDisk("rabbit1", rabbit.root / "rabbit1", 1024 * MIB, None)
-    device = asyncio.run(disk.device("a"))
+    device = asyncio.run(disk.attach("a"))
     (rabbit.root / "rabbit1-a.mount").mkdir()
     subprocess.run(["mount", device, rabbit.root / "rabbit1-a.mount"], check=True)
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from warren.node.nvmehost import Host, NvmeTimeouts, TransportAddress
+from warren.node.nvmehost import NvmeHost, NvmeTimeouts, TransportAddress
 from warren.node.tcpprobe import why_unanswered
 
 SECONDS = 60.0
@@ -38,8 +38,8 @@ def port_of(made: socket.socket) -> int:
     return int(made.getsockname()[1])
 
 
-def host(port: int, answer: float = SECONDS, name: str = "127.0.0.1") -> Host:
-    return Host(
+def host(port: int, answer: float = SECONDS, name: str = "127.0.0.1") -> NvmeHost:
+    return NvmeHost(
         "n0", {"r0": TransportAddress(host=name, service=port)}, NvmeTimeouts(answer=answer)
     )
 
@@ -107,7 +107,7 @@ def test_a_rabbit_whose_name_is_not_known_is_not_reached() -> None:
 
 
 def test_a_rabbit_of_which_nothing_is_said_is_looked_for_by_its_name() -> None:
-    nowhere = Host("n0", {}, NvmeTimeouts(answer=SECONDS))
+    nowhere = NvmeHost("n0", {}, NvmeTimeouts(answer=SECONDS))
 
     why = asyncio.run(nowhere.why_unreached("no-such-rabbit.invalid"))
 

@@ -56,7 +56,7 @@ def test_a_volume_whose_making_was_given_up_can_be_released_at_once(
         make_alone(self, volume)
 
     monkeypatch.setattr(DirectoryFlash, "_make_locked", slowly)
-    volume = Volume(group="r", name="a", size=1, file_system="xfs", userid=0, groupid=0)
+    volume = Volume(rabbit="r", name="a", size=1, file_system="xfs", userid=0, groupid=0)
 
     async def main() -> None:
         making = asyncio.create_task(flash.make(volume))

@@ -55,7 +55,7 @@ class Group:
 
     def volume(self, name: str = "a", size: int = EXTENT, kind: str = "ext4") -> Volume:
         return Volume(
-            group="rabbit1",
+            rabbit="rabbit1",
             name=name,
             size=size,
             file_system=kind,
@@ -280,7 +280,7 @@ def test_what_is_not_warrens_is_never_taken_for_it(group: Group) -> None:
     with pytest.raises(NodeTrouble, match="already exists"):
         group.reserve("home")
     with pytest.raises(NodeTrouble, match="rabbit1/home does not exist"):
-        asyncio.run(group.disk().device("home"))
+        asyncio.run(group.disk().attach("home"))
 
     assert group.all() == {"home"}
     assert group.sizes() == {}

@@ -169,10 +169,10 @@ def test_when_one_copy_out_fails_for_good_others_are_mounted_and_made_to_their_e
                 machine = make(node, rabbit)
                 mount = machine.mount
 
-                async def slowly(group: str, name: str, kind: str, path: str, *more: Any) -> None:
+                async def slowly(rabbit: str, name: str, kind: str, path: str, *more: Any) -> None:
                     if path.endswith(f"-1/{RABBIT}-0"):
                         await asyncio.sleep(pauses + 10)
-                    await mount(group, name, kind, path, *more)
+                    await mount(rabbit, name, kind, path, *more)
 
                 machine.mount = slowly  # type: ignore[method-assign,assignment]
                 return machine

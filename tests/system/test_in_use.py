@@ -22,13 +22,13 @@ class Kept(SimulatedMachine):
     users: Mapping[str, bool]
     asked = 0
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         if self.users["there"]:
             self.asked += 1
             if self.asked < 3:
-                raise InUse(f"{group}/{name} is in use by process 7 (sh of root)")
-            raise NodeTrouble(f"{group}/{name} is kept by process 7 (sh of root)")
-        await super().release(group, name, profile)
+                raise InUse(f"{rabbit}/{name} is in use by process 7 (sh of root)")
+            raise NodeTrouble(f"{rabbit}/{name} is kept by process 7 (sh of root)")
+        await super().release(rabbit, name, profile)
 
 
 def test_flash_that_is_kept_keeps_neither_nodes_nor_the_jobs_success() -> None:

@@ -61,7 +61,7 @@ class Between:
         """Nothing is between these."""
 
     def watch_conductor(self, conductor: Conductor) -> None:
-        jobs: Any = conductor._jobs
+        jobs: Any = conductor._wlm
         if self._asks_us:
             offered = jobs.methods()
             jobs.methods = lambda: self._methods(offered)

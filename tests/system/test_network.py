@@ -66,15 +66,15 @@ class Node(SimulatedMachine):
 
     async def mount(
         self,
-        group: str,
+        rabbit: str,
         name: str,
         file_system: str,
         path: str,
         shared: Sharing | None = None,
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
-        self.network.demand(self.own, group, name)
-        await super().mount(group, name, file_system, path, shared, profile)
+        self.network.demand(self.own, rabbit, name)
+        await super().mount(rabbit, name, file_system, path, shared, profile)
         self.network.mounted[self.own] = name
 
     async def unmount(

@@ -41,7 +41,7 @@ class Watched(SimulatedMachine):
 
     async def mount(
         self,
-        group: str,
+        rabbit: str,
         name: str,
         file_system: str,
         path: str,
@@ -49,9 +49,9 @@ class Watched(SimulatedMachine):
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         mounts = self._flash.mounts.items()
-        others = [node for (node, _), volume in mounts if volume == (group, name)]
+        others = [node for (node, _), volume in mounts if volume == (rabbit, name)]
         assert {self._name} >= {*others}, (self._name, name, others)
-        await super().mount(group, name, file_system, path, shared, profile)
+        await super().mount(rabbit, name, file_system, path, shared, profile)
 
 
 def watched(world: World) -> Callable[[str, str], Machine]:

@@ -61,13 +61,13 @@ class Flaky:
         self._roll()
         await self._inner.make(volume)
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         self._roll()
-        await self._inner.release(group, name, profile)
+        await self._inner.release(rabbit, name, profile)
 
     async def mount(
         self,
-        group: str,
+        rabbit: str,
         name: str,
         file_system: str,
         path: str,
@@ -75,7 +75,7 @@ class Flaky:
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         self._roll()
-        await self._inner.mount(group, name, file_system, path, shared, profile)
+        await self._inner.mount(rabbit, name, file_system, path, shared, profile)
 
     async def mount_lustre(
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS

@@ -28,7 +28,7 @@ class SlowToMount(SimulatedMachine):
 
     async def mount(
         self,
-        group: str,
+        rabbit: str,
         name: str,
         file_system: str,
         path: str,
@@ -36,7 +36,7 @@ class SlowToMount(SimulatedMachine):
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         await asyncio.sleep(5)
-        await super().mount(group, name, file_system, path, shared, profile)
+        await super().mount(rabbit, name, file_system, path, shared, profile)
 
 
 async def live(world: World, control: Control) -> InactiveJob:

@@ -15,10 +15,10 @@ class Capacities:
         self._storages = storages
         self._capacities: dict[Key, int] = {}
         self._largest_gib: int | None = None
-        """None until it is computed anew: a capacity has changed."""
+        """None where it is to be computed anew, since a capacity has changed."""
         storages.listen(self._changed)
 
-    def largest(self) -> int | None:
+    def largest_gib(self) -> int | None:
         """Return how many GiB the largest rabbit has; None where none has told."""
         if self._largest_gib is None:
             self._largest_gib = max(self._capacities.values(), default=0) // GIB

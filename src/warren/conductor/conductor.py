@@ -52,7 +52,7 @@ from warren.kube.runtime import Reconciler
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a site wants of the storage of jobs."""
 
-    policy: placement.PlacementPolicy = placement.DEFAULT_POLICY
+    placement_policy: placement.PlacementPolicy = placement.DEFAULT_POLICY
     timeouts: Timeouts = NO_TIMEOUTS
     unsaved_policy: UnsavedPolicy = UnsavedPolicy.FLUSH
     """What becomes of what jobs have written that are cancelled, and do not say."""
@@ -79,7 +79,7 @@ class Conductor:
         self,
         client: Client,
         informers: Informers,
-        jobs: WorkloadManager,
+        wlm: WorkloadManager,
         clock: Clock,
         min_allocation: int,
         settings: Settings = _DEFAULTS,
@@ -93,7 +93,7 @@ class Conductor:
         self._pod_lists = PodLists(client)
         self._client = client
         self.informers = informers
-        self._jobs = jobs
+        self._wlm = wlm
         self._clock = clock
         self._min_allocation = min_allocation
         self._settings = settings
@@ -106,9 +106,9 @@ class Conductor:
         self._nodes_to_undrain: dict[int, Collection[str]] = {}
         """The nodes of Workflows that were marked (`abort`) and are gone, until they are back."""
         self.reconciler: Reconciler[int] = Reconciler(
-            "conductor", self.reconcile, workers=8, user=jobs.user
+            "conductor", self.reconcile, workers=8, user=wlm.user
         )
-        jobs.listen(self.reconciler.add)
+        wlm.listen(self.reconciler.add)
         for kind in kinds.FOR_WORKLOAD_MANAGERS:
             informers.of(kind).listen_to_changes(partial(self._dependent_changed, kind))
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
@@ -118,7 +118,7 @@ class Conductor:
         self._return_to_service = ReturnToService(
             client, informers, clock, enabled=settings.return_to_service
         )
-        self._stale_drains = StaleDrains(informers, jobs, enabled=settings.return_to_service)
+        self._stale_drains = StaleDrains(informers, wlm, enabled=settings.return_to_service)
         self._capacities = Capacities(informers.of(kinds.STORAGE))
         informers.of(kinds.STORAGE).listen(self._rabbit_changed)
 
@@ -128,29 +128,29 @@ class Conductor:
             self._settings = settings
             self._return_to_service.configure(enabled=settings.return_to_service)
             self._stale_drains.configure(enabled=settings.return_to_service)
-            for job in self._jobs.jobs():
+            for job in self._wlm.jobs():
                 self.reconciler.add(job)
 
     async def run(self) -> None:
         """Lead until cancelled, from when everything is known."""
         await self.informers.wait_synced()
-        await self._jobs.wait_synced()
+        await self._wlm.wait_synced()
         self._log_workflows_of_others()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.reconciler.run())
             tasks.create_task(self._return_to_service.reconciler.run())
             tasks.create_task(self._stale_drains.reconciler.run())
             self._stale_drains.check()
-            for job in self._jobs.jobs():
+            for job in self._wlm.jobs():
                 self.reconciler.add(job)
 
     async def reconcile(self, job_id: int) -> float | None:
         """Reconcile a job."""
         # While the jobs are being told anew, one that is not known may not be over.
-        await self._jobs.wait_synced()
+        await self._wlm.wait_synced()
         job = self._job_or_over(job_id)
         if self._is_of_another_instance(job_id):
-            self._jobs.answer_requests(job, None)
+            self._wlm.answer_requests(job, None)
             return None
         configuration = self._configuration()  # what is wrong with that is no job's mistake
         mistake = None
@@ -158,7 +158,7 @@ class Conductor:
         try:
             snapshot = self._snapshot(job, configuration)
             if snapshot.workflow is None and job.phase is Phase.HELD:
-                self._jobs.check_allowed(job)
+                self._wlm.check_allowed(job)
             delay = await self._act(job, await self._decide(snapshot))
         except Forbidden:
             raise  # is for the API's admin: the job's author can do nothing about it
@@ -172,10 +172,10 @@ class Conductor:
                 log.info("job refused", job=job_id, reason=mistake)
                 if not job.failed:
                     type_ = job.binding.exception_type(job.phase)
-                    delay = await self._jobs.raise_exception(job, type_, mistake)
+                    delay = await self._wlm.raise_exception(job, type_, mistake)
         else:
             self._refusals.note_success(job_id)
-        self._jobs.answer_requests(job, mistake)
+        self._wlm.answer_requests(job, mistake)
         if job.phase is Phase.OVER:
             self._shown_memos.pop(job_id, None)
             self._observed_timings.pop(job_id, None)
@@ -187,7 +187,7 @@ class Conductor:
         configuration = self._configuration()
         reasons = {}
         for job_id in jobs:
-            job = self._jobs.job(job_id)
+            job = self._wlm.job(job_id)
             # Most jobs of a long list run, or wait for nodes: nothing is looked up for them.
             if job is None or job.phase not in waits.PHASES:
                 continue
@@ -203,7 +203,7 @@ class Conductor:
 
     async def storage(self, job_id: int) -> Mapping[str, Any] | None:
         """Return what there is to say of a job's storage now; None where it has no Workflow."""
-        job = self._jobs.job(job_id)
+        job = self._wlm.job(job_id)
         raw = self.informers.of(kinds.WORKFLOW).get(job.workflow_key) if job is not None else None
         if job is None or raw is None:
             return None
@@ -281,13 +281,13 @@ class Conductor:
         """Look up which rabbits' flash the job was given, where that matters."""
         if not conduct.needs_flash(snapshot):
             return snapshot
-        return replace(snapshot, flash=await self._jobs.flash(snapshot.job))
+        return replace(snapshot, flash=await self._wlm.flash(snapshot.job))
 
     async def _with_abort_check(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up whether a job was aborted, and which rabbits hold its storage."""
         if not conduct.needs_abort_check(snapshot):
             return snapshot
-        if not await self._jobs.ended_by_epilog_timeout(snapshot.job):
+        if not await self._wlm.ended_by_epilog_timeout(snapshot.job):
             return snapshot
         storages = self._rabbits(abort.rabbits_with_allocations(snapshot.servers.values()))
         return replace(snapshot, is_newly_aborted=True, storages=storages)
@@ -299,7 +299,9 @@ class Conductor:
         wiring = snapshot.configuration.rabbits_of_computes() if snapshot.configuration else {}
         rabbits = {wiring[node] for node in snapshot.job.nodes if node in wiring}
         for each in snapshot.servers.values():
-            rabbits.update(share.name for one in each.spec.allocation_sets for share in one.storage)
+            rabbits.update(
+                server.name for one in each.spec.allocation_sets for server in one.storage
+            )
         return replace(snapshot, storages=self._rabbits(rabbits))
 
     def _with_shared_nodes(self, snapshot: JobSnapshot) -> JobSnapshot:
@@ -330,23 +332,21 @@ class Conductor:
         }
 
     def _job_or_over(self, job_id: int) -> Job:
-        return self._jobs.job(job_id) or Job(
-            id=job_id, phase=Phase.OVER, binding=self._jobs.binding
-        )
+        return self._wlm.job(job_id) or Job(id=job_id, phase=Phase.OVER, binding=self._wlm.binding)
 
     def _is_of_another_instance(self, job_id: int) -> bool:
         """Return whether what looks like an orphan is the Workflow of another instance's job."""
-        raw = self.informers.of(kinds.WORKFLOW).get(self._jobs.binding.workflow_key(job_id))
-        if raw is None or self._jobs.job(job_id) is not None:
+        raw = self.informers.of(kinds.WORKFLOW).get(self._wlm.binding.workflow_key(job_id))
+        if raw is None or self._wlm.job(job_id) is not None:
             return False
         return labels.is_of_another_instance(
-            raw["metadata"].get("labels") or {}, self._jobs.instance
+            raw["metadata"].get("labels") or {}, self._wlm.instance
         )
 
     def _log_workflows_of_others(self) -> None:
         """Log which Workflows are left alone, for those of an instance that is lost stay."""
         names = sorted(key_of(raw).name for raw in self.informers.of(kinds.WORKFLOW).all())
-        job_ids = {name: self._jobs.binding.job_id(name) for name in names}
+        job_ids = {name: self._wlm.binding.job_id(name) for name in names}
         names_of_others = [
             name
             for name, job_id in job_ids.items()
@@ -390,7 +390,7 @@ class Conductor:
             configuration=configuration,
             mounted_nodes=self._mounted(job),
             not_fully_mounted_nodes=self._not_fully_mounted(job),
-            instance=self._jobs.instance,
+            instance=self._wlm.instance,
             shown_memos=self._shown_memos.get(job.id, {}),
             drains=settings.drains,
             nodes_to_undrain=self._nodes_to_undrain.get(job.id, ()),
@@ -398,8 +398,8 @@ class Conductor:
             max_recorded_movements=settings.max_recorded_movements,
             movements=self._movements(job),
             min_allocation=self._min_allocation,
-            largest_rabbit_gib=self._capacities.largest(),
-            policy=settings.policy,
+            largest_rabbit_gib=self._capacities.largest_gib(),
+            policy=settings.placement_policy,
             daemons=settings.daemons,
             seconds_in_trouble=self._seconds_in_trouble(job.id, workflow),
             timeouts=settings.timeouts,
@@ -453,31 +453,31 @@ class Conductor:
                 case Create() | Change() | Remove():
                     await perform(self._client, [action])
                 case jobactions.ReleaseToScheduler(resources, constraints, nodes, daemons):
-                    await self._jobs.release_to_scheduler(
+                    await self._wlm.release_to_scheduler(
                         job, resources, constraints, nodes, daemons
                     )
                 case jobactions.Start(variables):
-                    await self._jobs.start(job, variables)
+                    await self._wlm.start(job, variables)
                 case jobactions.Finish():
-                    await self._jobs.finish(job)
+                    await self._wlm.finish(job)
                 case jobactions.FreeNodes(nodes):
-                    await self._jobs.free(job, nodes)
+                    await self._wlm.free(job, nodes)
                 case jobactions.Drain(nodes, reason):
-                    await self._jobs.drain(nodes, reason)
+                    await self._wlm.drain(nodes, reason)
                 case jobactions.Undrain(nodes, reason):
-                    await self._jobs.undrain(nodes, reason)
+                    await self._wlm.undrain(nodes, reason)
                 case jobactions.RaiseException(type_, note, severity):
                     delay = _sooner(
-                        delay, await self._jobs.raise_exception(job, type_, note, severity)
+                        delay, await self._wlm.raise_exception(job, type_, note, severity)
                     )
                 case jobactions.KeepValues(values):
-                    await self._jobs.record(job, values)
+                    await self._wlm.record(job, values)
                     for key, value in values.items():
                         self._observe(job, key, value)
                 case jobactions.KeepLogs(logs):
                     if self._log_tails is not None:
                         text = await self._log_tails.text(logs)
-                        await self._jobs.record(job, {jobactions.CONTAINER_LOG: text})
+                        await self._wlm.record(job, {jobactions.CONTAINER_LOG: text})
                 case jobactions.Memo(values):
                     await self._show(job, values)
                 case jobactions.RequeueAfter(seconds):
@@ -496,17 +496,17 @@ class Conductor:
         # ends while the Workflow is behind.
         shown = self._shown_memos.setdefault(job.id, {})
         if not values.items() <= shown.items():
-            await self._jobs.memo(job, values)
+            await self._wlm.memo(job, values)
             shown.update(values)
 
     def _workflow_changed(self, obj: Object) -> None:
         key = key_of(obj)
-        job_id = self._jobs.binding.job_id(key.name)
+        job_id = self._wlm.binding.job_id(key.name)
         if job_id is None:
             return
         is_gone = self.informers.of(kinds.WORKFLOW).get(key) is None
-        job = self._jobs.job(job_id)
-        is_finished = conduct.is_finished(obj, job, self._jobs.binding.finalizer)
+        job = self._wlm.job(job_id)
+        is_finished = conduct.is_finished(obj, job, self._wlm.binding.finalizer)
         nodes = _nodes_of_abort(obj) if is_gone and self._settings.return_to_service else ()
         if nodes:
             self._nodes_to_undrain[job_id] = nodes
@@ -551,7 +551,7 @@ class Conductor:
                 self._dependent_changed(kinds.COMPUTES, None, each)
 
     def _wake_job_of(self, workflow_name: str) -> None:
-        job_id = self._jobs.binding.job_id(workflow_name)
+        job_id = self._wlm.binding.job_id(workflow_name)
         if job_id is not None:
             self.reconciler.add(job_id)
 

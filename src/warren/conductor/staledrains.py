@@ -27,9 +27,9 @@ class StaleDrains:
     """Undrains such nodes, each time that it is asked to look at them."""
 
     def __init__(
-        self, informers: Informers, jobs: WorkloadManager, *, enabled: bool = False
+        self, informers: Informers, wlm: WorkloadManager, *, enabled: bool = False
     ) -> None:
-        self._jobs = jobs
+        self._wlm = wlm
         self._enabled = enabled
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self._workflows = informers.of(kinds.WORKFLOW)
@@ -48,7 +48,7 @@ class StaleDrains:
 
     async def reconcile(self, key: str) -> None:
         """Undrain the nodes that no Workflow of a job that is over has any more."""
-        await self._jobs.wait_synced()
+        await self._wlm.wait_synced()
         raw = self._configurations.get(kinds.CONFIGURATION_KEY)
         if raw is None or not self._enabled:
             return
@@ -57,13 +57,13 @@ class StaleDrains:
             - self._nodes_of_remaining_workflows()
         )
         if nodes:
-            await self._jobs.undrain(sorted(nodes), abort.DRAIN_REASON)
+            await self._wlm.undrain(sorted(nodes), abort.DRAIN_REASON)
 
     def _nodes_of_remaining_workflows(self) -> set[str]:
         """Return the nodes of the Workflows that are still to go, or to be marked."""
         remaining: set[str] = set()
         for raw in self._workflows.all():
-            job_id = self._jobs.binding.job_id(key_of(raw).name)
+            job_id = self._wlm.binding.job_id(key_of(raw).name)
             if job_id is None:
                 continue
             for nodes in (abort.nodes_of_abort, partial(self._nodes_of_finished_job, job_id)):
@@ -80,7 +80,7 @@ class StaleDrains:
 
     def _nodes_of_finished_job(self, job_id: int, workflow: Object) -> frozenset[str]:
         """Return the nodes of a Workflow whose job is over. Raises Malformed."""
-        job, computes = self._jobs.job(job_id), self._computes.get(key_of(workflow))
+        job, computes = self._wlm.job(job_id), self._computes.get(key_of(workflow))
         if computes is None or not (job is None or job.phase is Phase.OVER):
             return frozenset()
         return frozenset(each.name for each in read(computes, Computes).data)

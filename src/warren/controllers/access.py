@@ -26,9 +26,9 @@ from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
 OUT_OF_REACH_SECONDS: Final = 60.0
-"""How long a node that is out of reach has to unmount: its agent may be well, as when its broker
-is started anew, and what is not unmounted is not copied. More than what is in use takes, which is
-taken away after 30 s unless a site says otherwise."""
+"""How long a node that is out of reach is waited for to unmount: its agent may be well, as when its
+broker is started anew, and what is not unmounted is not copied. It is more than an unmount takes
+of what is in use, which is taken away after 30 s unless a site says otherwise."""
 
 _STATUS_KEY: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
 """The SystemStatus."""
@@ -44,7 +44,7 @@ class AccessController:
         *,
         out_of_reach_seconds: float = OUT_OF_REACH_SECONDS,
     ) -> None:
-        """Nodes are not waited for that are out of reach for so long before they unmount."""
+        """A node that is out of reach is waited for to unmount, `out_of_reach_seconds` long."""
         self._out_of_reach_seconds = out_of_reach_seconds
         self._client = client
         self._accesses = informers.of(kinds.NNF_ACCESS)

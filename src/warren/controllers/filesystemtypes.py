@@ -6,16 +6,18 @@ from warren.dws.rabbits import rabbitstorages
 from warren.kube.informer import Informer
 
 
-def why_not_made(storages: Informer, kind: str) -> str | None:
-    """Return why no rabbit makes a type of file systems; None where one does, or there is none."""
+def why_not_made(storages: Informer, file_system: str) -> str | None:
+    """Return why no rabbit makes a type of file systems; None where one does, or none is there."""
     # All rabbits are looked at only for a refusal.
-    if storages.is_indexed("supported type", kind):
+    if storages.is_indexed("supported type", file_system):
         return None
-    return rabbitstorages.why_not_made(kind, (read(obj, Storage) for obj in storages.values()))
+    return rabbitstorages.why_not_made(
+        file_system, (read(obj, Storage) for obj in storages.values())
+    )
 
 
-def is_made_by_some_only(storages: Informer, kind: str) -> bool:
+def is_made_by_some_only(storages: Informer, file_system: str) -> bool:
     """Return whether some rabbits make a type of file systems, and others do not."""
-    return storages.is_indexed("unsupported type", kind) and storages.is_indexed(
-        "supported type", kind
+    return storages.is_indexed("unsupported type", file_system) and storages.is_indexed(
+        "supported type", file_system
     )

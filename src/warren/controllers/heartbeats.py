@@ -44,9 +44,9 @@ def lease_key(rabbit: str) -> Key:
     return Key(NAMESPACE, rabbit)
 
 
-def lease_removals(storages: Iterable[Remove]) -> list[Remove]:
-    """Return the removals of the Leases of rabbits whose Storages are removed."""
-    return [Remove(kind=LEASE, key=lease_key(each.key.name)) for each in storages]
+def lease_removals(storage_removals: Iterable[Remove]) -> list[Remove]:
+    """Return the removals of the Leases of rabbits, from the removals of their Storages."""
+    return [Remove(kind=LEASE, key=lease_key(each.key.name)) for each in storage_removals]
 
 
 async def renew(client: Client, clock: Clock, rabbit: str, timing: Timing = DEFAULT_TIMING) -> None:

@@ -34,7 +34,7 @@ class Machine(Protocol):
         """Reserve a volume's space and make its file system, owned by its user."""
         ...
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         """Give a volume's space back, with whatever is in it.
 
         Raises InUse for a bounded time while a process uses it, and then may kill those of
@@ -44,7 +44,7 @@ class Machine(Protocol):
 
     async def mount(
         self,
-        group: str,
+        rabbit: str,
         name: str,
         file_system: str,
         path: str,

@@ -45,9 +45,9 @@ class MgsReconciler:
         self._machine = machine
         self._mgts = informers.of(kinds.LUSTRE_MGT)
         self._queued: dict[Key, Sequence[Requester]] = {}
-        """Whose commands run, were run or are to be run again, until that is seen to be said."""
-        self._results: dict[Key, dict[Requester, NodeTrouble | None]] = {}
-        """What came of them."""
+        """Whose commands are queued or were run, until their NnfLustreMGT is seen to say so."""
+        self._outcomes: dict[Key, dict[Requester, NodeTrouble | None]] = {}
+        """What came of their commands; None where all went well."""
         self.command_reconciler: Reconciler[Request] = Reconciler(
             "mgs commands", self.run_commands, workers=_WORKERS, timeout=timeout
         )
@@ -62,7 +62,7 @@ class MgsReconciler:
         current = self._current(key)
         if current is None:
             self._queued.pop(key, None)
-            self._results.pop(key, None)
+            self._outcomes.pop(key, None)
             return None
         due = [each.reference for each in mgscommands.unanswered_commands(current)]
         queued = self._queued.get(key, ())
@@ -70,8 +70,8 @@ class MgsReconciler:
             if requester not in queued:
                 self.command_reconciler.add((key, requester))
         self._queued[key] = due
-        outcomes = self._results[key] = {
-            each: trouble for each, trouble in self._results.get(key, {}).items() if each in due
+        outcomes = self._outcomes[key] = {
+            each: trouble for each, trouble in self._outcomes.get(key, {}).items() if each in due
         }
         change = mgscommands.answer_change(current, outcomes)
         # What it says wakes it once more, so that it forgets what is said.
@@ -91,7 +91,7 @@ class MgsReconciler:
             await self._machine.configure_mgs(mgscommands.vectors(commands))
         except NodeTrouble as trouble:
             failure = trouble
-        self._results.setdefault(key, {})[requester] = failure
+        self._outcomes.setdefault(key, {})[requester] = failure
         self.reconciler.add(key)
         if failure is not None and not failure.fatal:
             raise failure

@@ -28,7 +28,7 @@ from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
 _REFUSED_RETRY_DELAY: Final = 30.0
-"""Before a status is reported again that the API has refused."""
+"""Seconds before a status is reported again that the API has refused."""
 
 
 class MovementReconciler:
@@ -67,7 +67,7 @@ class MovementReconciler:
 
         Events of a deletion or cancellation come here, whatever the copier does meanwhile.
         """
-        current = self._snapshot(key)
+        current = self._current(key)
         if current is None:
             await self.copies.stop(key)
         elif current.metadata.deleting:
@@ -91,7 +91,7 @@ class MovementReconciler:
             self.copies.enqueue(key, current.spec.user_id)
         return None
 
-    def _snapshot(self, key: Key) -> NnfDataMovement | None:
+    def _current(self, key: Key) -> NnfDataMovement | None:
         raw = self._movements.get(key)
         return None if raw is None else read(raw, NnfDataMovement)
 
@@ -124,7 +124,7 @@ class MovementReconciler:
 
     def _due_movement(self, key: Key) -> NnfDataMovement | None:
         """Return a movement whose copy is to begin now; None if it is not wanted now."""
-        current = self._snapshot(key)
+        current = self._current(key)
         if (
             current is None
             or current.metadata.deleting
@@ -197,20 +197,20 @@ class MovementReconciler:
         return self._status_after_failure(current, message, by_copier=False)
 
     def _status_after_failure(
-        self, current: NnfDataMovement, trouble: str, *, by_copier: bool
+        self, current: NnfDataMovement, reason: str, *, by_copier: bool
     ) -> Object:
         """Return the status after a try that has failed: another one, or the end."""
         restarts = _restarts(current)
         command = current.metadata.labels.get(labels.INITIATOR, "")
         if self._retries.should_retry(command, restarts, by_copier=by_copier):
-            log.info("copy is tried again", reason=trouble)
+            log.info("copy is tried again", reason=reason)
             return {
                 "state": "Starting",
                 "restarts": restarts + 1,
                 "endTime": rfc3339_micro(self._clock.now()),
-                "message": f"try {restarts + 1} has failed: {trouble}",
+                "message": f"try {restarts + 1} has failed: {reason}",
             }
-        message = f"{trouble} (tried {restarts + 1} times)" if restarts else trouble
+        message = f"{reason} (tried {restarts + 1} times)" if restarts else reason
         return self._fatal_status(message, "User" if by_copier else "Internal")
 
     def _fatal_status(self, message: str, type: str) -> Object:

@@ -1,4 +1,4 @@
-"""Keys that were never used: those of tokens, and those of MPI applications.
+"""New random keys: those that sign tokens, and those of the SSH of MPI applications.
 
 The library that makes them is imported only where one is needed.
 """

@@ -294,10 +294,10 @@ def _commands(share: NnfNodeStorage) -> ProfileCommands:
 
 
 def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: int) -> Volume:
-    group, name = volume_group_and_name(share, number)
+    rabbit, name = volume_group_and_name(share, number)
     targets = share.spec.lustre_storage
     return Volume(
-        group=group,
+        rabbit=rabbit,
         name=name,
         size=volume_size(share, block, number),
         file_system=share.spec.file_system_type,

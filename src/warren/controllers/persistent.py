@@ -21,19 +21,21 @@ from warren.kube.runtime import Reconciler
 
 T = TypeVar("T")
 
-PARTS: Final = (kinds.SERVERS, kinds.NNF_STORAGE, kinds.NNF_STORAGE_PROFILE)
-"""What has the name of its instance."""
+DEPENDENT_KINDS: Final = (kinds.SERVERS, kinds.NNF_STORAGE, kinds.NNF_STORAGE_PROFILE)
+"""The kinds of what is made for an instance: an object of each, with its name."""
 
 _MAX_DELAY: Final = 3600.0
 """Seconds after which it is looked at again when an instance expires: clocks are set."""
 
 
 class InstanceReader:
-    """Instances with what has their names: as it was seen, or as the API has it now."""
+    """Reads instances with their dependents: as they were seen, or as the API has them now."""
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
-        self._informers = {kind: informers.of(kind) for kind in (kinds.PERSISTENT_INSTANCE, *PARTS)}
+        self._informers = {
+            kind: informers.of(kind) for kind in (kinds.PERSISTENT_INSTANCE, *DEPENDENT_KINDS)
+        }
 
     def read_cached(self, key: Key) -> InstanceSnapshot | None:
         """Return an instance as it was seen, and None where none was."""
@@ -45,7 +47,7 @@ class InstanceReader:
             kinds.PERSISTENT_INSTANCE: await read_live(self._client, kinds.PERSISTENT_INSTANCE, key)
         }
         if objects[kinds.PERSISTENT_INSTANCE] is not None:
-            objects |= {kind: await read_live(self._client, kind, key) for kind in PARTS}
+            objects |= {kind: await read_live(self._client, kind, key) for kind in DEPENDENT_KINDS}
         return _instance_snapshot(objects)
 
 
@@ -54,14 +56,14 @@ def _instance_snapshot(objects: dict[Kind, Object | None]) -> InstanceSnapshot |
     if raw is None:
         return None
 
-    def part(kind: Kind, type_: type[T]) -> T | None:
+    def dependent(kind: Kind, type_: type[T]) -> T | None:
         obj = objects.get(kind)
         return None if obj is None else read(obj, type_)
 
     return InstanceSnapshot(
         object=read(raw, PersistentStorageInstance),
-        servers=part(kinds.SERVERS, Servers),
-        storage=part(kinds.NNF_STORAGE, NnfStorage),
+        servers=dependent(kinds.SERVERS, Servers),
+        storage=dependent(kinds.NNF_STORAGE, NnfStorage),
         profile=None if profile is None else read(profile["metadata"], Meta),
     )
 
@@ -76,15 +78,15 @@ class PersistentController:
         self._client = client
         self._clock = clock
         self._max_lifetime = max_lifetime
-        self._informer = informers.of(kinds.PERSISTENT_INSTANCE)
+        self._instances = informers.of(kinds.PERSISTENT_INSTANCE)
         self._consumers = {kind: informers.of(kind) for kind in (kinds.WORKFLOW, kinds.NNF_STORAGE)}
         self._reader = InstanceReader(client, informers)
         self.reconciler: Reconciler[Key] = Reconciler("persistent", self.reconcile)
-        self._informer.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._instances.listen(lambda obj: self.reconciler.add(key_of(obj)))
         for kind in self._consumers:
             self._consumers[kind].listen(partial(self._consumer_changed, kind))
-        for kind in PARTS:
-            informers.of(kind).listen(self._part_changed)
+        for kind in DEPENDENT_KINDS:
+            informers.of(kind).listen(self._dependent_changed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile a PersistentStorageInstance."""
@@ -117,7 +119,7 @@ class PersistentController:
     async def _lost_consumers(self, obj: PersistentStorageInstance) -> list[Reference]:
         """Return the consumers that are gone.
 
-        A user takes itself off before it goes. One is left over when the request that adds it
+        A consumer takes itself off before it goes. One is left over when the request that adds it
         arrives late, after its maker has given it up, or is not seen yet by what takes it off.
         """
         lost = []
@@ -134,10 +136,10 @@ class PersistentController:
     def _consumer_changed(self, kind: Kind, obj: Object) -> None:
         key = key_of(obj)
         if self._consumers[kind].get(key) is None:
-            for each in self._informer.by_index("consumer", instances.consumer_index(kind, key)):
+            for each in self._instances.by_index("consumer", instances.consumer_index(kind, key)):
                 self.reconciler.add(key_of(each))
 
-    def _part_changed(self, obj: Object) -> None:
+    def _dependent_changed(self, obj: Object) -> None:
         # By name, whatever owns it: that a name is free again is an event, too.
-        if self._informer.get(key_of(obj)) is not None:
+        if self._instances.get(key_of(obj)) is not None:
             self.reconciler.add(key_of(obj))

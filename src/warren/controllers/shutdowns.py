@@ -28,10 +28,10 @@ from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
 
 _TIMEOUT: Final = 1.0
-"""How long a container is waited for."""
+"""Seconds that a container has to answer."""
 
 _MAX_CONCURRENT: Final = 16
-"""How many of one Workflow are asked at once."""
+"""Containers of one Workflow that are asked at a time."""
 
 
 class ShutdownClient(Protocol):
@@ -40,7 +40,10 @@ class ShutdownClient(Protocol):
     async def request_shutdowns(
         self, requests: Sequence[ShutdownRequest], authority: str, token: str | None
     ) -> None:
-        """Ask containers whose certificates an authority vouches for. Failures are told alone."""
+        """Ask containers to end; `authority` is the certificate that vouches for theirs.
+
+        Failures are logged, and no more.
+        """
         ...
 
 
@@ -99,7 +102,7 @@ class HttpsShutdownClient:
 
 
 class ShutdownController:
-    """Has the containers of every Workflow asked for whose end it waits."""
+    """Asks containers to end: those of each Workflow in PostRun that waits for their end."""
 
     def __init__(
         self, client: Client, informers: Informers, shutdown_client: ShutdownClient | None = None

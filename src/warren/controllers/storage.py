@@ -45,10 +45,10 @@ class StorageController:
         )
         self._storages.listen_to_changes(self._storage_changed)
         self._node_storages.listen_to_changes(
-            partial(self._part_changed, changes.is_relevant_node_storage_change)
+            partial(self._dependent_changed, changes.is_relevant_node_storage_change)
         )
         self._block_storages.listen_to_changes(
-            partial(self._part_changed, changes.is_relevant_block_storage_change)
+            partial(self._dependent_changed, changes.is_relevant_block_storage_change)
         )
         self._mgts.listen(self._mgt_changed)
         self._nodes.listen(self._node_changed)
@@ -73,10 +73,10 @@ class StorageController:
                     self._client, kinds.NNF_STORAGE, key, kind, objects
                 )
             ]
-            removals += await self._orphaned_mgts(key, owner)
-            released = await self._release_servers(key)
+            removals += await self._orphaned_mgt_writes(key, owner)
+            servers_release = await self._servers_release(key)
             written = await perform(
-                self._client, [*removals, *released, *self._report_assigned(key)]
+                self._client, [*removals, *servers_release, *self._assignment_report(key)]
             )
             self.reconciler.note_written(key, written)
         else:
@@ -149,15 +149,15 @@ class StorageController:
         )
 
     def _mgts_for(self, current: NnfStorage, *addresses: str) -> list[NnfLustreMGT]:
-        """Return what may give out the name of a file system, which is found by some MGS."""
+        """Return the MGTs that may give out the name of a storage's file system."""
         own_mgt = self._mgts.get(lustrestorage.own_mgt_key(current))
         raw_mgts = [] if own_mgt is None else [own_mgt]
         for value in (str(current.metadata.key), current.status.mgs_address, *addresses):
             raw_mgts += self._mgts.by_index("mgt", value)
         return [read(obj, NnfLustreMGT) for obj in {key_of(obj): obj for obj in raw_mgts}.values()]
 
-    async def _orphaned_mgts(self, key: Key, owner: str) -> list[Write]:
-        """Remove the NnfLustreMGT of a storage that went without taking it along."""
+    async def _orphaned_mgt_writes(self, key: Key, owner: str) -> list[Write]:
+        """Return the writes that remove the NnfLustreMGT of a storage that is gone without it."""
         raw_mgts = self._mgts.by_index("owner", owner)
         metas = [read(obj, NnfLustreMGT).metadata for obj in raw_mgts]
         return [
@@ -202,8 +202,8 @@ class StorageController:
         raw = self._profiles.get(key) if key is not None else None
         return None if raw is None else read(raw, NnfStorageProfile)
 
-    async def _release_servers(self, key: Key) -> list[Write]:
-        """Let go of Servers that are deleted, once there is no storage that they speak of."""
+    async def _servers_release(self, key: Key) -> list[Write]:
+        """Return the release of Servers that are deleted, once they have no storage any more."""
         raw = self._servers.get(key)
         if raw is None:
             return []
@@ -217,8 +217,8 @@ class StorageController:
             return [reports.remove_finalizer(kinds.SERVERS, meta, labels.SERVERS_FINALIZER)]
         return []
 
-    def _report_assigned(self, key: Key) -> list[Write]:
-        """Name the rabbits that are assigned, before anything is made on them."""
+    def _assignment_report(self, key: Key) -> list[Write]:
+        """Return the report of the rabbits that are assigned, before anything is made on them."""
         raw = self._servers.get(key)
         if raw is None:
             return []
@@ -233,9 +233,11 @@ class StorageController:
         raw = self._servers.get(current.metadata.key)
         if raw is None or current.metadata.deleting:
             return []
-        sets = {key.name: label for key, label in nnfstorage.set_label_by_share(current).items()}
+        labels_by_share = {
+            key.name: label for key, label in nnfstorage.set_label_by_share(current).items()
+        }
         now = self._clock.now()
-        change = servers.report(read(raw, Servers), node_storages, sets, now)
+        change = servers.report(read(raw, Servers), node_storages, labels_by_share, now)
         return [] if change is None else [change]
 
     def _storage_changed(self, before: Object | None, after: Object | None) -> None:
@@ -267,7 +269,7 @@ class StorageController:
         if seen_late or changes.is_relevant_servers_change(before, after):
             self.reconciler.add(key, after)
 
-    def _part_changed(
+    def _dependent_changed(
         self,
         is_relevant: Callable[[Object | None, Object | None], bool],
         before: Object | None,

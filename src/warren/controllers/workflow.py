@@ -66,7 +66,7 @@ class WorkflowController:
         self._clock = clock
         self._mount_prefix = mount_prefix
         self._configuration: Object | None = None
-        self._rabbits_of_computes: Mapping[str, str] | None = None
+        self._rabbits_of_all_computes: Mapping[str, str] | None = None
         self._positions: Mapping[str, int] = {}
         self._offload_service: OffloadService | None = None
         self.reconciler: Reconciler[Key] = Reconciler(
@@ -199,12 +199,12 @@ class WorkflowController:
         if raw is not self._configuration:
             self._configuration = raw
             configuration = read(raw, SystemConfiguration) if raw else None
-            self._rabbits_of_computes = (
+            self._rabbits_of_all_computes = (
                 configuration.rabbits_of_all_computes() if configuration else None
             )
             self._positions = nodelocal.positions(configuration) if configuration else {}
             self._offload_service = copyservice.of_configuration(raw)
-        return self._rabbits_of_computes
+        return self._rabbits_of_all_computes
 
     def _has_unseen(self, children: Mapping[Kind, Sequence[Object]]) -> bool:
         return any(
@@ -220,10 +220,10 @@ class WorkflowController:
         all_servers = [read(each_servers, Servers) for each_servers in raw_servers]
         all_servers += [each.servers for each in instances if each and each.servers]
         names = {
-            share.name
+            server.name
             for each_servers in all_servers
             for each in each_servers.spec.allocation_sets
-            for share in each.storage
+            for server in each.storage
         }
         live_rabbits = {}
         for name in sorted(names):

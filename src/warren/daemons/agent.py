@@ -23,14 +23,14 @@ from warren.node.busy import GracePeriod
 from warren.node.faulty import FaultyMachine
 
 
-async def main(state: StateDir, node_names: list[str], *, isolated: bool) -> None:
+async def main(state_dir: StateDir, node_names: list[str], *, isolated: bool) -> None:
     """Run the agents of these nodes until cancelled."""
     threads.set_thread_pool_size(WORKERS * len(node_names))
-    shape = clustershape.load(state.shape_file)
+    shape = clustershape.load(state_dir.shape_file)
     assert shape is not None
-    storage = config.load(state.config_file).storage
+    storage = config.load(state_dir.config_file).storage
     grace_period = GracePeriod(seconds=storage.busy_seconds, policy=storage.busy_policy)
-    nodes = Nodes(state, shape, isolated=isolated, grace_period=grace_period)
+    nodes = Nodes(state_dir, shape, isolated=isolated, grace_period=grace_period)
     rabbits = {chassis.rabbit for chassis in shape.chassis()}
     async with AsyncExitStack() as stack:
         system = RunGroup()
@@ -41,7 +41,7 @@ async def main(state: StateDir, node_names: list[str], *, isolated: bool) -> Non
             machine: Machine = (
                 FaultyMachine(name, real_machine, behaviour) if simulated else real_machine
             )
-            access = kubeconfig.load(state.user_kubeconfig(users.node_user(name)))
+            access = kubeconfig.load(state_dir.user_kubeconfig(users.node_user(name)))
             client = await stack.enter_async_context(connect(access, component="agent"))
             agent = build_agent(
                 client,

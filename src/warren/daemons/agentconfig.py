@@ -27,7 +27,7 @@ from warren.node.hostnamespace import HostNamespace
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import MountNamespace, NamespacedMachine
 from warren.node.namespaces import Namespace
-from warren.node.nvmehost import Host
+from warren.node.nvmehost import NvmeHost
 from warren.node.nvmetarget import Exports
 from warren.node.volumegroup import VolumeGroup
 
@@ -203,9 +203,9 @@ async def volume_group_refusal(config: Config) -> str | None:
     return f"flash.volume-group: there is no {name}; there are {', '.join(groups) or 'none'}"
 
 
-async def file_system_support(config: Config, state: Path) -> dict[str, str | None]:
+async def file_system_support(config: Config, state_directory: Path) -> dict[str, str | None]:
     """Return for each type of file system why it cannot be made here; None where it can."""
-    flash, _ = build_flash(config, state)
+    flash, _ = build_flash(config, state_directory)
     unsupported = {**await flash.unsupported_types(config.name)}
     if config.network is not None:
         unsupported |= networks.UNSUPPORTED
@@ -217,10 +217,12 @@ def grace_period(config: Config) -> GracePeriod:
     return GracePeriod(seconds=tables.seconds(config.busy_timeout), policy=config.busy_policy)
 
 
-def build_flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | None]:
+def build_flash(
+    config: Config, state_directory: Path
+) -> tuple[Flash, Callable[[str], Disk] | None]:
     """Return the flash of an agent, and the disk of each rabbit behind it if it has such."""
     table = config.flash
-    directory = Path(table.directory) if table.directory else state / "flash"
+    directory = Path(table.directory) if table.directory else state_directory / "flash"
     size = table.bytes or 0
     if table.kind in _DIRECTORY_KINDS:
         return DirectoryFlash(directory, size), None
@@ -233,7 +235,7 @@ def build_flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Dis
 
     cluster = config.network.dlm_cluster() if config.network is not None else None
     flash = BlockFlash(
-        disk, state, grace_period=grace_period(config), cluster=cluster, one_kernel=False
+        disk, state_directory, grace_period=grace_period(config), cluster=cluster, one_kernel=False
     )
     return flash, disk
 
@@ -250,16 +252,16 @@ class AgentNode(msgspec.Struct, frozen=True, kw_only=True):
     """The same, where it is the agent's own and has a holder."""
     exports: Exports | None = None
     """What a rabbit offers on the network, if it is to."""
-    host: Host | None = None
+    nvme_host: NvmeHost | None = None
     """A compute node's connections to rabbits, where it reaches them over a network."""
 
 
-def build_node(config: Config, state: Path, *, is_rabbit: bool) -> AgentNode:
-    """Return the node of an agent that keeps what it must in the directory `state`."""
-    flash, disk = build_flash(config, state)
-    exports, host = None, None
+def build_node(config: Config, state_directory: Path, *, is_rabbit: bool) -> AgentNode:
+    """Return the node of an agent that keeps what it must in `state_directory`."""
+    flash, disk = build_flash(config, state_directory)
+    exports, nvme_host = None, None
     if config.network is not None and not is_rabbit:
-        flash, host = networks.compute_flash(config.network, config.name)
+        flash, nvme_host = networks.compute_flash(config.network, config.name)
     elif config.network is not None and disk is not None:
         flash, exports = networks.rabbit_flash(
             config.network, config.name, flash, disk(config.name)
@@ -278,7 +280,7 @@ def build_node(config: Config, state: Path, *, is_rabbit: bool) -> AgentNode:
         namespace=namespace,
         own_namespace=own_namespace,
         exports=exports,
-        host=host,
+        nvme_host=nvme_host,
     )
 
 

@@ -35,7 +35,7 @@ from warren.kube.client import Client
 from warren.kube.kubeconfig import ClusterAccess
 from warren.node import behaviour, holders, hostmounts, threads
 from warren.node.faulty import FaultyMachine
-from warren.node.nvmehost import Host
+from warren.node.nvmehost import NvmeHost
 
 if TYPE_CHECKING:
     from warren.daemons.controlmetrics import ControlMetrics
@@ -128,8 +128,8 @@ async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -
     node = agentconfig.build_node(
         settings.config, settings.state.path, is_rabbit=settings.is_rabbit
     )
-    if node.host is not None:
-        await _disconnect_unused(node.host)
+    if node.nvme_host is not None:
+        await _disconnect_unused(node.nvme_host)
     async with http.connect(settings.access, component="agent") as unversioned:
         client = unversioned.with_versions(
             await versions.choose_when_allowed(
@@ -144,7 +144,7 @@ async def run_until_stopped(settings: Settings, on_ready: Callable[[], None]) ->
     await until_stopped(run(settings, on_ready))
 
 
-async def _disconnect_unused(host: Host) -> None:
+async def _disconnect_unused(host: NvmeHost) -> None:
     """Disconnect volumes that an agent connected to and did not mount before it was killed."""
     try:
         await host.disconnect_unused()
@@ -175,8 +175,8 @@ def _system(
         machine,
         is_rabbit=settings.is_rabbit,
         exports=node.exports,
-        detach=node.host.disconnect if node.host is not None else None,
-        probe=node.host.why_unreached if node.host is not None else None,
+        detach=node.nvme_host.disconnect if node.nvme_host is not None else None,
+        probe=node.nvme_host.why_unreached if node.nvme_host is not None else None,
         link_policy=config.network.link_policy() if config.network is not None else None,
     )
     runnables = {**agent.runnables, "watchdog": systemd.watchdog}

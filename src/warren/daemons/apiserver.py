@@ -16,7 +16,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Key, Remove, key_of
 from warren.base.times import parse_rfc3339
 from warren.controllers.batchjobs import BatchJobController
-from warren.controllers.nodelife import NodeLifeController
+from warren.controllers.nodelifecycle import NodeLifecycleController
 from warren.daemons import cluster, roles, users
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.containerlogs import ContainerLogs
@@ -87,7 +87,7 @@ def build(journal: Journal, clock: Clock, *, plain: bool = False) -> EmbeddedApi
 
 
 async def run(
-    state: StateDir,
+    state_dir: StateDir,
     endpoint: Endpoint,
     establish: Callable[[Client], Awaitable[None]],
     on_ready: Callable[[], None] = lambda: None,
@@ -96,7 +96,7 @@ async def run(
 ) -> None:
     """Run an API server until cancelled: `establish` makes what is to be there from the start."""
     clock = SystemClock()
-    with SqliteJournal(state.objects_journal, RESERVE_BYTES) as journal:
+    with SqliteJournal(state_dir.objects_journal, RESERVE_BYTES) as journal:
         embedded = build(journal, clock, plain=plain)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(embedded.run(), name="api")
@@ -105,12 +105,16 @@ async def run(
             tasks.create_task(endpoint.serve(embedded, clock), name="api server")
             tasks.create_task(expire_events(LocalClient(embedded.store), clock), name="events")
             if not plain:
-                tasks.create_task(run_jobs(LocalClient(embedded.store), clock), name="jobs")
-                tasks.create_task(run_nodes(LocalClient(embedded.store), clock), name="nodes")
+                tasks.create_task(
+                    run_job_controller(LocalClient(embedded.store), clock), name="jobs"
+                )
+                tasks.create_task(
+                    run_node_lifecycle_controller(LocalClient(embedded.store), clock), name="nodes"
+                )
             on_ready()
 
 
-async def run_jobs(client: Client, clock: Clock) -> None:
+async def run_job_controller(client: Client, clock: Clock) -> None:
     """Make the pods of batch Jobs, until cancelled."""
     informers = Informers(client, indexes={"job": jobpods.job_of})
     controller = BatchJobController(client, informers, clock)
@@ -121,10 +125,10 @@ async def run_jobs(client: Client, clock: Clock) -> None:
     await RunGroup(runnables=runnables).run()
 
 
-async def run_nodes(client: Client, clock: Clock) -> None:
+async def run_node_lifecycle_controller(client: Client, clock: Clock) -> None:
     """Set Nodes to Unknown whose agents are not heard of, until cancelled."""
     informers = Informers(client)
-    controller = NodeLifeController(client, informers, clock)
+    controller = NodeLifecycleController(client, informers, clock)
     runnables = {
         "informers": informers.run,
         **runnables_after_sync(informers, [controller.reconciler]),
@@ -156,7 +160,7 @@ async def expire_events(client: Client, clock: Clock) -> None:
 
 
 async def serve_until_stopped(
-    state: StateDir,
+    state_dir: StateDir,
     endpoint: Endpoint,
     establish: Callable[[Client], Awaitable[None]],
     on_ready: Callable[[], None],
@@ -164,7 +168,7 @@ async def serve_until_stopped(
     plain: bool,
 ) -> None:
     """Run an API server until SIGTERM or SIGINT."""
-    await until_stopped(run(state, endpoint, establish, on_ready, plain=plain), signal.SIGHUP)
+    await until_stopped(run(state_dir, endpoint, establish, on_ready, plain=plain), signal.SIGHUP)
 
 
 async def establish(client: Client, shape: ClusterShape, daemons: Collection[str] = ()) -> None:
@@ -188,35 +192,35 @@ def components(shape: ClusterShape) -> list[str]:
     return [*component_users, *map(users.node_user, nodes)]
 
 
-def open_endpoint(state: StateDir, port: int | None, names: Collection[str] = ()) -> Endpoint:
+def open_endpoint(state_dir: StateDir, port: int | None, names: Collection[str] = ()) -> Endpoint:
     """Take the port, make the keys, and write a kubeconfig for the admin and each of `names`.
 
     Raises UserMistake where the port cannot be had.
     """
-    listener = _listen(state, port)
-    context = tls.server_context(state.pki)
+    listener = _listen(state_dir, port)
+    context = tls.server_context(state_dir.pki)
     url = f"https://{HOST}:{listener.getsockname()[1]}"
-    authority = tls.authority(state.pki)
-    admin = ClusterAccess(server=url, authority=authority, token=_token(state))
+    authority = tls.authority(state_dir.pki)
+    admin = ClusterAccess(server=url, authority=authority, token=_token(state_dir))
     for name in names:
-        certificate, key = tls.issue(state.pki, name)
+        certificate, key = tls.issue(state_dir.pki, name)
         access = ClusterAccess(server=url, authority=authority, certificate=certificate, key=key)
-        kubeconfig.write(state.user_kubeconfig(name), access, user=name)
+        kubeconfig.write(state_dir.user_kubeconfig(name), access, user=name)
     # Last: a process that finds it may expect the others.
-    kubeconfig.write(state.kubeconfig, admin, user=ADMIN)
+    kubeconfig.write(state_dir.kubeconfig, admin, user=ADMIN)
     return Endpoint(
         listener=listener,
         tls=context,
         components=frozenset(names),
         admin=admin,
-        logs=ContainerLogs(state.pods),
+        logs=ContainerLogs(state_dir.pods),
     )
 
 
-def _token(state: StateDir) -> str:
+def _token(state_dir: StateDir) -> str:
     """Return the admin's token: the one that it had before, if it had one."""
     try:
-        return kubeconfig.load(state.kubeconfig).token or secrets.token_urlsafe(32)
+        return kubeconfig.load(state_dir.kubeconfig).token or secrets.token_urlsafe(32)
     except UserMistake:
         return secrets.token_urlsafe(32)
 
@@ -226,12 +230,12 @@ def check_port_free(port: int) -> None:
     _bind(port).close()
 
 
-def _listen(state: StateDir, port: int | None) -> socket.socket:
+def _listen(state_dir: StateDir, port: int | None) -> socket.socket:
     """Take the port that is asked for, or the last one if it is free, or any."""
     if port is not None:
         return _bind(port)
     try:
-        return _bind(_last_port(state) or 0)
+        return _bind(_last_port(state_dir) or 0)
     except UserMistake:
         return _bind(0)
 
@@ -250,8 +254,8 @@ def _bind(port: int) -> socket.socket:
     return listener
 
 
-def _last_port(state: StateDir) -> int | None:
+def _last_port(state_dir: StateDir) -> int | None:
     try:
-        return int(kubeconfig.load(state.kubeconfig).server.rsplit(":", 1)[1])
+        return int(kubeconfig.load(state_dir.kubeconfig).server.rsplit(":", 1)[1])
     except (UserMistake, ValueError):
         return None

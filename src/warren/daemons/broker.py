@@ -59,9 +59,9 @@ _END_SECONDS: Final = 30.0
 class BatchTask(msgspec.Struct, frozen=True, kw_only=True):
     """Which process of which job this is, as its environment tells."""
 
-    enclosing: Path
+    enclosing_socket: Path
     """The socket of the instance that the job is of."""
-    job: fluid.JobId
+    job_id: fluid.JobId
     rank: int
     size: int
     namespace: str
@@ -70,7 +70,7 @@ class BatchTask(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def barrier_name(self) -> str:
         """The barrier of the job's processes, which breaks where one of them cannot come."""
-        return f"{fluid.f58plain(self.job)}-broker"
+        return f"{fluid.f58plain(self.job_id)}-broker"
 
     @property
     def socket(self) -> Path:
@@ -81,8 +81,8 @@ def task_of_environment(environment: Mapping[str, str]) -> BatchTask:
     """Read the environment of a task. Raises WarrenError outside of a job."""
     try:
         return BatchTask(
-            enclosing=Path(environment["FLUX_URI"].removeprefix(_LOCAL)),
-            job=fluid.parse(environment["FLUX_JOB_ID"]),
+            enclosing_socket=Path(environment["FLUX_URI"].removeprefix(_LOCAL)),
+            job_id=fluid.parse(environment["FLUX_JOB_ID"]),
             rank=int(environment["FLUX_TASK_RANK"]),
             size=int(environment["FLUX_JOB_NNODES"]),
             namespace=environment["FLUX_KVS_NAMESPACE"],
@@ -101,7 +101,7 @@ def script_environment(environment: Mapping[str, str], task: BatchTask) -> dict[
         **inherited,
         tmpdir.VARIABLE: str(task.tmp),
         "FLUX_URI": f"{_LOCAL}{task.socket}",
-        "FLUX_ENCLOSING_ID": fluid.f58(task.job),
+        "FLUX_ENCLOSING_ID": fluid.f58(task.job_id),
     }
 
 
@@ -131,8 +131,8 @@ class _BatchShell:
         return tmpdir.remove(self._tmp, start.id, start.rank)
 
 
-def _start_shells(socket: Path, task: BatchTask, resources: ResourceSet) -> None:
-    """Run the parent of a node's shells, until the instance has gone."""
+def _run_shell_parent(socket: Path, task: BatchTask, resources: ResourceSet) -> None:
+    """Run the parent of a node's shells until the instance has gone."""
     shell = _BatchShell(socket, task.tmp, resources.nodes[task.rank].cores)
     cluster = f"{socket}:{task.rank}"
     ShellParent(socket, shell, cluster, suffix=f"-{task.rank}", outlives_instance=False).run()
@@ -145,7 +145,7 @@ async def run_instance(
     task: BatchTask, resources: ResourceSet, command: Sequence[str], environment: Mapping[str, str]
 ) -> int:
     """Run the instance, and run the script in it; return its exit code. Raises RpcError."""
-    async with connect(task.enclosing) as enclosing:
+    async with connect(task.enclosing_socket) as enclosing:
         flux = _build_instance(task, resources)
         system = RunGroup(
             outer_runnables={"kvs": flux.kvs.run},
@@ -160,7 +160,7 @@ async def run_instance(
             await ready.wait()
             await _drain_nodes_without_storage(task, enclosing, flux)
             await _publish_uri(task, enclosing)
-            code = await _run(command, environment)
+            code = await _run_script(command, environment)
             await _end_jobs(flux.handle)
             running.cancel()
     return code
@@ -168,8 +168,8 @@ async def run_instance(
 
 async def _job_resources(task: BatchTask) -> ResourceSet:
     """Return what the job was given. Raises RpcError."""
-    lookup = {"id": task.job, "keys": ["R"]}
-    async with connect(task.enclosing) as enclosing:
+    lookup = {"id": task.job_id, "keys": ["R"]}
+    async with connect(task.enclosing_socket) as enclosing:
         reply = await enclosing.rpc("job-info.lookup", lookup)
     return resource_set.decode_all(orjson.loads(reply["R"]))
 
@@ -200,7 +200,7 @@ def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
 
 async def _drain_nodes_without_storage(task: BatchTask, enclosing: Handle, flux: Instance) -> None:
     """Keep jobs from the nodes whose storage has failed, with which the job goes on (ADR 072)."""
-    reply = await enclosing.rpc("job-info.lookup", {"id": task.job, "keys": ["eventlog"]})
+    reply = await enclosing.rpc("job-info.lookup", {"id": task.job_id, "keys": ["eventlog"]})
     notes = [
         each.context.get("note", "")
         for each in eventlog.decode(reply["eventlog"])
@@ -220,7 +220,7 @@ async def _publish_uri(task: BatchTask, enclosing: Handle) -> None:
     # Once, however often it is sent; and it waits, where there is no room for it now.
     request.update(writer="broker", sequence=1)
     await enclosing.rpc("kvs.commit", request)
-    await enclosing.rpc("job-manager.memo", {"id": task.job, "memo": {"uri": uri}})
+    await enclosing.rpc("job-manager.memo", {"id": task.job_id, "memo": {"uri": uri}})
     await _enter_barrier(task, enclosing)
 
 
@@ -229,7 +229,7 @@ async def _enter_barrier(task: BatchTask, enclosing: Handle) -> None:
     await enclosing.rpc("barrier.enter", request)
 
 
-async def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+async def _run_script(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the script, which gets the signals that the job gets; return its exit code."""
     try:
         process = await asyncio.create_subprocess_exec(*command, env=dict(environment))
@@ -259,7 +259,7 @@ async def _end_jobs(handle: Handle) -> None:
 
 async def _wait_for_socket(task: BatchTask) -> Path:
     """Wait until the first process is there, and return its socket. Raises RpcError."""
-    async with connect(task.enclosing) as enclosing:
+    async with connect(task.enclosing_socket) as enclosing:
         await _enter_barrier(task, enclosing)
         request = {"key": URI_KEY, "namespace": task.namespace}
         uri = treeobj.read_val((await enclosing.rpc("kvs.lookup", request))["val"])
@@ -271,12 +271,12 @@ def main(command: Sequence[str]) -> int:
     task = task_of_environment(os.environ)
     resources = asyncio.run(_job_resources(task))
     if task.rank != 0:
-        _start_shells(asyncio.run(_wait_for_socket(task)), task, resources)
+        _run_shell_parent(asyncio.run(_wait_for_socket(task)), task, resources)
         return 0
     # A fork of what has loaded everything, before there are threads.
     if os.fork() == 0:
         die_with_parent()
-        _start_shells(task.socket, task, resources)
+        _run_shell_parent(task.socket, task, resources)
         os._exit(0)
     return asyncio.run(run_instance(task, resources, command, script_environment(os.environ, task)))
 

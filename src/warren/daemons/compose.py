@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from warren.daemons.controlmetrics import ControlMetrics
     from warren.daemons.offload import Endpoint as OffloadEndpoint
 
-LEAST_ALLOCATION = 0
+MIN_ALLOCATION = 0
 """The least size of an allocation in bytes. Real rabbits have a reason for one; this has none."""
 
 
@@ -163,12 +163,12 @@ def instance(
     tokens = WorkflowTokens(client, lambda job: built.manager.active_job(JobId(job)).job.userid)
     built.bus.register(tokens.name, tokens.methods())
     storages, nnf_storages = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
-    drain_policies = _DrainPolicies(rabbit, built.resources)
+    live_drain_policy = _LiveDrainPolicy(rabbit, built.resources)
 
     def configure(new_config: config.Config) -> None:
         plugin.configure(new_config.rabbit.seconds("epilog_timeout"))
         presets.configure(new_config.rabbit.directives)
-        drain_policies.configure(new_config.rabbit)
+        live_drain_policy.configure(new_config.rabbit)
         for validator in configured_validators:
             validator.configure(new_config)
 
@@ -183,8 +183,8 @@ def instance(
                 BINDING,
                 built.scheduler,
                 built.resources,
-                lambda: drain_policies.current,
-                drain_policies.listeners.append,
+                lambda: live_drain_policy.current,
+                live_drain_policy.listeners.append,
             ),
         },
     )
@@ -206,7 +206,7 @@ class _ConfiguredValidator:
         return self._validator(spec, userid)
 
 
-class _DrainPolicies:
+class _LiveDrainPolicy:
     """What a site wants of nodes that have lost their rabbit, as it is configured now."""
 
     def __init__(self, rabbit: rabbittable.RabbitTable, resources: Resources) -> None:
@@ -280,7 +280,7 @@ def _validator(
         find_refusal=graph.infeasibility,
         largest_rabbit_gib=lambda: graph.largest_chassis_gib,
         policy=placement_policy(storage),
-        min_allocation=LEAST_ALLOCATION,
+        min_allocation=MIN_ALLOCATION,
         now=clock.now,
         max_lifetime=storage.max_lifetime,
         persistent=instances,
@@ -289,7 +289,7 @@ def _validator(
         max_gib_per_node={str(kind): most for kind, most in rabbit.policy.maximums.items()},
         creator=dependencies.owner if rabbit.restricts_persistent else None,
         unsaved_choices=rabbit.unsaved_results,
-        containers=lambda: _containers(kubernetes_nodes, container_profiles),
+        containers=lambda: _container_profiles(kubernetes_nodes, container_profiles),
         copy_profiles=lambda: frozenset(
             obj["metadata"]["name"]
             for obj in copy_profiles.by_index("profiles", kinds.PROFILES_NAMESPACE)
@@ -302,7 +302,7 @@ def _validator(
     )
 
 
-def _containers(
+def _container_profiles(
     kubernetes_nodes: Informer, container_profiles: Informer
 ) -> dict[str, ContainerProfile] | str:
     """Return the profiles of containers that jobs choose from, or why no rabbit runs any."""
@@ -357,7 +357,7 @@ def conductor(
     """
     jobs = FluxJobs(handle, owner)
     built = Conductor(
-        client, informers, jobs, clock, LEAST_ALLOCATION, conductor_settings(settings), reader
+        client, informers, jobs, clock, MIN_ALLOCATION, conductor_settings(settings), reader
     )
     observe(built)
     methods = {
@@ -378,7 +378,7 @@ def conductor_settings(settings: config.Config) -> Settings:
     """Return what a conductor takes of a configuration."""
     rabbit = settings.rabbit
     return Settings(
-        policy=placement_policy(settings.storage),
+        placement_policy=placement_policy(settings.storage),
         timeouts=timeouts(rabbit),
         unsaved_policy=UnsavedPolicy(rabbit.unsaved_results[0]),
         daemons=settings.daemons,
@@ -447,7 +447,7 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
         runnables={
             "informers": informers.run,
             **runnables_after_sync(informers, reconcilers),
-            "jobs of the API": lambda: apiserver.run_jobs(local, dependencies.clock),
+            "jobs of the API": lambda: apiserver.run_job_controller(local, dependencies.clock),
             "event expiry": lambda: apiserver.expire_events(local, dependencies.clock),
             **flux.runnables,
             **conductor_runnables,

@@ -32,8 +32,8 @@ _MAX_CANDIDATES: Final = 10
 class Doctor:
     """Examines the running cluster of a state directory."""
 
-    def __init__(self, state: StateDir, client: Client, nodes: Nodes) -> None:
-        self._state = state
+    def __init__(self, state_dir: StateDir, client: Client, nodes: Nodes) -> None:
+        self._state_dir = state_dir
         self._client = client
         self._nodes = nodes
         self._keepers: dict[str, Process] = {}
@@ -50,10 +50,12 @@ class Doctor:
         active = await self._active_jobs()
         resources = resources_before.intersection(self._resources())
         pending = audit.pending_removal(objects)
-        users = await self._users(pending)
+        processes_by_resource = await self._using_processes(pending)
         return [
-            *self._busy_findings(users, {**pending.mounts, **pending.volumes}),
-            *await self._overdue_findings(audit.overdue_volumes(objects), resources.volumes, users),
+            *self._busy_findings(processes_by_resource, {**pending.mounts, **pending.volumes}),
+            *await self._overdue_findings(
+                audit.overdue_volumes(objects), resources.volumes, processes_by_resource
+            ),
             *audit.orphans(resources, objects, active),
         ]
 
@@ -89,26 +91,30 @@ class Doctor:
             processes=self._processes(),
         )
 
-    async def _users(self, pending: PendingRemoval) -> dict[tuple[str, str], list[Process]]:
+    async def _using_processes(
+        self, pending: PendingRemoval
+    ) -> dict[tuple[str, str], list[Process]]:
         """Return the processes that use mounts and volumes which are to go, by node and name."""
-        users_by_resource = {}
+        processes_by_resource = {}
         for node, path in sorted(pending.mounts):
-            users_by_resource[node, path] = await self._nodes.users_of_mount(node, path)
+            processes_by_resource[node, path] = await self._nodes.processes_using_mount(node, path)
         for rabbit, name in sorted(pending.volumes):
-            users_by_resource[rabbit, name] = await self._nodes.users_of_volume(rabbit, name)
-        return {key: users for key, users in users_by_resource.items() if users}
+            processes_by_resource[rabbit, name] = await self._nodes.processes_using_volume(
+                rabbit, name
+            )
+        return {key: found for key, found in processes_by_resource.items() if found}
 
     async def _overdue_findings(
         self,
         overdue: Sequence[OverdueVolumes],
         volumes: Collection[tuple[str, str]],
-        users: Collection[tuple[str, str]],
+        busy: Collection[tuple[str, str]],
     ) -> list[Finding]:
-        """Return the volumes that are overdue, and that no process is seen to use."""
+        """Return the volumes that are overdue, and not `busy`: no process is seen to use them."""
         findings = []
         for late in overdue:
             # Of a rabbit's volumes of a job, the first one that is kept has the others wait.
-            if any((late.rabbit, name) in users for name in late.names):
+            if any((late.rabbit, name) in busy for name in late.names):
                 continue
             user = usage.user_name(late.userid)
             for name in (each for each in late.names if (late.rabbit, each) in volumes):
@@ -119,13 +125,13 @@ class Doctor:
 
     def _busy_findings(
         self,
-        users: Mapping[tuple[str, str], Sequence[Process]],
+        processes_by_resource: Mapping[tuple[str, str], Sequence[Process]],
         owners: Mapping[tuple[str, str], int],
     ) -> list[Finding]:
-        """Return the processes that keep something."""
+        """Return the processes that keep something in use."""
         findings = []
-        for (where, name), using in users.items():
-            for process in using:
+        for (where, name), using_processes in processes_by_resource.items():
+            for process in using_processes:
                 process_id, is_own = str(process.id), process.userid == owners[where, name]
                 self._keepers[process_id] = process
                 if is_own:
@@ -140,12 +146,12 @@ class Doctor:
 
         Where there are no cgroups, only the parent of the shells can tell what is whose.
         """
-        job_by_process = cgroups.job_processes(str(self._state.path))
+        job_by_process = cgroups.job_processes(str(self._state_dir.path))
         return {process: fluid.f58(fluid.JobId(job)) for process, job in job_by_process.items()}
 
     async def _active_jobs(self) -> set[str]:
         constraint = {"states": [sum(state.bit for state in ACTIVE)]}
-        async with connect_to_instance(self._state.socket) as handle:
+        async with connect_to_instance(self._state_dir.socket) as handle:
             reply = await handle.rpc("job-list.list", {"attrs": [], "constraint": constraint})
         return {fluid.f58(each["id"]) for each in reply["jobs"]}
 
@@ -162,32 +168,32 @@ async def list_examined(client: Client) -> dict[Kind, list[Object]]:
     return objects
 
 
-async def examine_running(state: StateDir, *, repair: bool) -> tuple[list[Finding], list[str]]:
+async def examine_running(state_dir: StateDir, *, repair: bool) -> tuple[list[Finding], list[str]]:
     """Examine a cluster that runs; return what was found, and what could not be given back."""
-    shape, status = clustershape.load(state.shape_file), state.status()
+    shape, status = clustershape.load(state_dir.shape_file), state_dir.status()
     assert shape is not None
     assert status is not None
-    nodes = Nodes(state, shape, isolated=status["isolated"])
-    async with connect_to_api(kubeconfig.load(state.kubeconfig)) as client:
-        doctor = Doctor(state, client, nodes)
+    nodes = Nodes(state_dir, shape, isolated=status["isolated"])
+    async with connect_to_api(kubeconfig.load(state_dir.kubeconfig)) as client:
+        doctor = Doctor(state_dir, client, nodes)
         findings = await doctor.examine()
         failures = await remove_all(findings, doctor.remove) if repair else []
     return findings, failures
 
 
-async def examine_stopped(state: StateDir, *, repair: bool) -> tuple[list[str], list[str]]:
+async def examine_stopped(state_dir: StateDir, *, repair: bool) -> tuple[list[str], list[str]]:
     """Examine what a cluster that does not run has left; volumes wait for its next start."""
-    left_behind = _leftovers_without_volumes(state)
+    left_behind = _leftovers_without_volumes(state_dir)
     if repair and left_behind:
-        await sweep(state)
-        return left_behind, _leftovers_without_volumes(state)
+        await sweep(state_dir)
+        return left_behind, _leftovers_without_volumes(state_dir)
     return left_behind, []
 
 
-def _leftovers_without_volumes(state: StateDir) -> list[str]:
+def _leftovers_without_volumes(state_dir: StateDir) -> list[str]:
     return [
-        *(each for each in leftovers(state) if not each.startswith("volume ")),
-        *(f"process {process}" for process in cluster_processes(state)),
+        *(each for each in leftovers(state_dir) if not each.startswith("volume ")),
+        *(f"process {process}" for process in cluster_processes(state_dir)),
     ]
 
 

@@ -31,7 +31,7 @@ from warren.rpc.message import Payload, RpcError
 from warren.scheduling import rabbitgraph
 
 _TIMEOUT: Final = 120.0
-"""How long building, starting and ending each may take."""
+"""Seconds that building, starting and ending may take, each."""
 
 _POLL_INTERVAL: Final = 0.1
 _SSD_BYTES: Final = 4 * GIB
@@ -77,21 +77,21 @@ def why_unavailable() -> str | None:
 
 
 @contextmanager
-def running(directory: Path, state: StateDir) -> Iterator[Flux]:
+def running(directory: Path, state_dir: StateDir) -> Iterator[Flux]:
     """Have a Flux on the nodes of a cluster that runs. Its files are in `directory`.
 
     Raises UserMistake where it does not start.
     """
-    shape = clustershape.load(state.shape_file)
+    shape = clustershape.load(state_dir.shape_file)
     assert shape is not None
     directory.mkdir(mode=0o700)
     plugins = _build_plugins(directory / "plugins")
     userrc = directory / "userrc.lua"
     userrc.write_text(f'plugin.load {{ file = "{plugins}/dws_environment.so" }}\n')
     with_fluxion = has_fluxion()
-    with _brokers(directory, state, shape) as socket:
+    with _brokers(directory, state_dir, shape) as socket:
         _rpc(socket, "job-manager.jobtap", {"load": str(plugins / _JOBTAP), "conf": {}})
-        with _conductor(directory, state, socket, with_fluxion=with_fluxion):
+        with _conductor(directory, state_dir, socket, with_fluxion=with_fluxion):
             scheduler = "Fluxion" if with_fluxion else "sched-simple"
             yield Flux(socket, userrc, scheduler, _flux_output("version").split()[-1])
 
@@ -136,9 +136,9 @@ def _flux_output(*command: str) -> str:
 
 
 @contextmanager
-def _brokers(directory: Path, state: StateDir, shape: ClusterShape) -> Iterator[Path]:
+def _brokers(directory: Path, state_dir: StateDir, shape: ClusterShape) -> Iterator[Path]:
     hosts = [host for each in shape.chassis() for host in each.hosts]
-    asyncio.run(_make_namespaces(Nodes(state, shape, isolated=True), hosts))
+    asyncio.run(_make_namespaces(Nodes(state_dir, shape, isolated=True), hosts))
     r = resource_set.without_scheduling(dict(shape.r()))
     ssds = shape.capacity // _SSD_BYTES
     graph = rabbitgraph.encode_graph(
@@ -149,7 +149,7 @@ def _brokers(directory: Path, state: StateDir, shape: ClusterShape) -> Iterator[
     configuration = directory / "conf"
     configuration.mkdir()
     (configuration / "flux.toml").write_text(_CONFIGURATION.format(r=r_path))
-    wrapper = (sys.executable, "-P", "-m", "warren.daemons.onnode", str(state.path))
+    wrapper = (sys.executable, "-P", "-m", "warren.daemons.onnode", str(state_dir.path))
     command = ["flux", "start", f"--test-size={len(hosts)}", f"--test-hosts={','.join(hosts)}"]
     command += [f"--test-rundir={directory}", f"--config-path={configuration}"]
     # Its shell ends when this process has, and the brokers with it.
@@ -189,14 +189,14 @@ def _is_up(socket: Path, size: int) -> bool:
 
 @contextmanager
 def _conductor(
-    directory: Path, state: StateDir, socket: Path, *, with_fluxion: bool
+    directory: Path, state_dir: StateDir, socket: Path, *, with_fluxion: bool
 ) -> Iterator[None]:
     log = directory / "conductor.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             # It does not outlive this process.
             ["setpriv", "--pdeathsig", "TERM", sys.executable, "-P", "-m", "warren", "conductor",
-             "flux", "--kubeconfig", str(state.kubeconfig),
+             "flux", "--kubeconfig", str(state_dir.kubeconfig),
              *(() if with_fluxion else ("--disable-fluxion",))],
             stdin=subprocess.DEVNULL,
             stdout=output,

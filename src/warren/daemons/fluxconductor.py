@@ -42,7 +42,7 @@ from warren.wlm.nodes import hosts_with_properties
 from warren.wlm.online import OnlineNodes
 from warren.wlm.tokens import WorkflowTokens
 
-LEAST_GIB: Final = 4
+MIN_ALLOCATION_GIB: Final = 4
 """GiB of the least allocation, unless an admin says otherwise (coral2-spec section 1)."""
 
 _RELOAD_INTERVAL: Final = 30.0
@@ -53,16 +53,16 @@ _PHASES_WITH_RESOURCES: Final = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 
 
 def broker_type(
-    *, least_allocation: int, use_fluxion: bool = True, drain_queues: Sequence[str] = ()
+    *, min_allocation: int, use_fluxion: bool = True, drain_queues: Sequence[str] = ()
 ) -> InstanceType:
-    """Return how brokers of Flux are driven. Allocations have `least_allocation` bytes at least.
+    """Return how brokers of Flux are driven. Allocations have `min_allocation` bytes at least.
 
     `use_fluxion` is whether Fluxion may give jobs their flash, where it has a graph with some.
     Only nodes of `drain_queues` are drained, where some are named.
     """
     inspect = partial(
         _inspect,
-        least_allocation=least_allocation,
+        min_allocation=min_allocation,
         use_fluxion=use_fluxion,
         drain_queues=drain_queues,
     )
@@ -72,7 +72,7 @@ def broker_type(
 async def _inspect(
     handle: InstanceConnection,
     *,
-    least_allocation: int,
+    min_allocation: int,
     use_fluxion: bool,
     drain_queues: Sequence[str],
 ) -> ConnectedInstance:
@@ -90,7 +90,7 @@ async def _inspect(
         reader: LogReader,
     ) -> tuple[Methods, dict[str, Runnable]]:
         broker_conductor = _BrokerConductor(
-            handle, client, informers, rabbit, flash_graph, drainable, least_allocation, reader
+            handle, client, informers, rabbit, flash_graph, drainable, min_allocation, reader
         )
         observe(broker_conductor.conductor)
         return broker_conductor.methods(), broker_conductor.runnables()
@@ -144,7 +144,7 @@ class _BrokerConductor:
         rabbit: RabbitTable,
         flash_graph: FlashGraph | None,
         drainable: frozenset[str] | None,
-        least_allocation: int,
+        min_allocation: int,
         reader: LogReader,
     ) -> None:
         owner = os.geteuid()
@@ -167,7 +167,7 @@ class _BrokerConductor:
         settings = self._settings(rabbit)
         clock = SystemClock()
         self.conductor = Conductor(
-            client, informers, self._jobs, clock, least_allocation, settings, reader
+            client, informers, self._jobs, clock, min_allocation, settings, reader
         )
 
     def methods(self) -> Methods:
@@ -189,8 +189,10 @@ class _BrokerConductor:
     def _settings(self, rabbit: RabbitTable) -> Settings:
         conductor_settings = compose.conductor_settings(Config(rabbit=rabbit))
         maximums = {str(kind): gib for kind, gib in rabbit.policy.maximums.items()}
-        policy = replace(conductor_settings.policy, reserves=self._reserves, maximums=maximums)
-        return replace(conductor_settings, policy=policy, daemons=None)
+        placement_policy = replace(
+            conductor_settings.placement_policy, reserves=self._reserves, maximums=maximums
+        )
+        return replace(conductor_settings, placement_policy=placement_policy, daemons=None)
 
     def _user_of(self, job_id: int) -> int:
         job = self._jobs.job(job_id)

@@ -15,8 +15,8 @@ _MAX_CONNECTIONS: Final = 50
 _MAX_PER_CLIENT: Final = 8
 """Of those, connections of one user, or of one other machine: none shuts Prometheus out."""
 
-_KEPT_SECONDS: Final = 1.0
-"""Seconds for which a rendered exposition is kept: to render one may take 20 ms of all others."""
+_CACHE_SECONDS: Final = 1.0
+"""Seconds for which a rendered exposition is cached: to render one may take 20 ms of all others."""
 
 _PROMETHEUS_HEADERS: Final = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
 
@@ -42,10 +42,10 @@ def add_routes(
     app: web.Application, exposition: Callable[[], bytes], is_ready: Callable[[], bool]
 ) -> None:
     """Have an application serve `/metrics`, `/healthz` and `/readyz` besides what it serves."""
-    kept_exposition = kept(exposition)
+    cached_exposition = cached(exposition)
 
     async def metrics(request: web.Request) -> web.Response:
-        return web.Response(body=kept_exposition(), headers=_PROMETHEUS_HEADERS)
+        return web.Response(body=cached_exposition(), headers=_PROMETHEUS_HEADERS)
 
     async def health(request: web.Request) -> web.Response:
         return web.Response(text="ok")
@@ -58,7 +58,7 @@ def add_routes(
     app.router.add_get("/readyz", readiness)
 
 
-def kept(
+def cached(
     exposition: Callable[[], bytes], now: Callable[[], float] = time.monotonic
 ) -> Callable[[], bytes]:
     """Return what renders an exposition no more than once a second, however often it is asked."""
@@ -66,7 +66,7 @@ def kept(
 
     def render() -> bytes:
         nonlocal last
-        if last is None or now() >= last[0] + _KEPT_SECONDS:
+        if last is None or now() >= last[0] + _CACHE_SECONDS:
             body = exposition()
             # From its end on: one that takes long is not rendered without a break.
             last = now(), body

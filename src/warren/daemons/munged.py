@@ -12,7 +12,7 @@ from typing import Final
 from warren.base.errors import UserMistake
 
 _TIMEOUT: Final = 120.0
-"""How long it may take to start, on a machine that has much else to do."""
+"""Seconds that it may take to start, on a machine that has much else to do."""
 
 _POLL_INTERVAL: Final = 0.02
 

@@ -17,7 +17,7 @@ from warren.node.blocks import Disk
 from warren.node.exportedflash import ExportedFlash
 from warren.node.filesystems import DlmCluster
 from warren.node.flash import Flash
-from warren.node.nvmehost import Host, NvmeTimeouts, TransportAddress
+from warren.node.nvmehost import NvmeHost, NvmeTimeouts, TransportAddress
 from warren.node.nvmetarget import Exports
 from warren.node.nvmetree import ListenAddress
 from warren.node.remoteflash import RemoteFlash
@@ -186,21 +186,23 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 def rabbit_flash(network: Network, rabbit: str, flash: Flash, disk: Disk) -> tuple[Flash, Exports]:
     """Return the flash of a rabbit, whose volumes are on `disk`, and what it offers of that.
 
-    Raises UserMistake for a secret that is none.
+    Raises UserMistake where the file of the secret cannot be used.
     """
     assert network.listen is not None
     listen_address = ListenAddress(address=network.listen, service=network.port)
-    exports = Exports(rabbit, disk.device, listen_address, secret=network.read_secret())
+    exports = Exports(rabbit, disk.attach, listen_address, secret=network.read_secret())
     return ExportedFlash(flash, exports.withdraw), exports
 
 
-def compute_flash(network: Network, node: str) -> tuple[Flash, Host]:
+def compute_flash(network: Network, node: str) -> tuple[Flash, NvmeHost]:
     """Return what a compute node has of rabbits' flash, and its connections to them.
 
-    Raises UserMistake for a secret that is none.
+    Raises UserMistake where the file of the secret cannot be used.
     """
-    host = Host(node, network.addresses(), network.nvme_timeouts(), secret=network.read_secret())
-    return RemoteFlash(host, network.dlm_cluster()), host
+    nvme_host = NvmeHost(
+        node, network.addresses(), network.nvme_timeouts(), secret=network.read_secret()
+    )
+    return RemoteFlash(nvme_host, network.dlm_cluster()), nvme_host
 
 
 def _check_address(key: str, text: str) -> None:

@@ -24,7 +24,7 @@ from warren.node.namespaces import HolderEnded, Namespace, join, mount_points, p
 from warren.node.podnetwork import PodNetwork, host_address
 from warren.node.pods import Pods
 from warren.node.threads import in_thread
-from warren.node.usage import Process, users_of_mounts
+from warren.node.usage import Process, processes_using_mounts
 from warren.node.volumegroup import PREFIX, VolumeGroup
 
 _AGENT_SECONDS: Final = 60.0
@@ -42,7 +42,7 @@ class Nodes:
 
     def __init__(
         self,
-        state: StateDir,
+        state_dir: StateDir,
         shape: ClusterShape,
         *,
         isolated: bool,
@@ -50,22 +50,24 @@ class Nodes:
     ) -> None:
         """`grace_period` is what storage gets that is in use when it is to be given back."""
         self._grace_period = grace_period
-        self._state = state
+        self._state_dir = state_dir
         self._isolated = isolated
         self._owner = os.geteuid()
         self._rabbits = [chassis.rabbit for chassis in shape.chassis()]
-        self._directory_flash = DirectoryFlash(state.flash, shape.capacity)
+        self._directory_flash = DirectoryFlash(state_dir.flash, shape.capacity)
         self._disks = {}
         if shape.flash == "image":
-            self._disks = {rabbit: _build_disk(rabbit, state, shape) for rabbit in self._rabbits}
-        self._block_flash = BlockFlash(self._disk, state.flash, grace_period=grace_period)
+            self._disks = {
+                rabbit: _build_disk(rabbit, state_dir, shape) for rabbit in self._rabbits
+            }
+        self._block_flash = BlockFlash(self._disk, state_dir.flash, grace_period=grace_period)
         self._flash: Flash = self._block_flash if self._disks else self._directory_flash
         self._namespaces: dict[str, Namespace] = {}
 
     @property
     def prefix(self) -> Path:
         """Where jobs find their storage, on every node."""
-        return self._state.mounts
+        return self._state_dir.mounts
 
     @property
     def in_user_namespaces(self) -> bool:
@@ -76,21 +78,21 @@ class Nodes:
         """Return the machine that is a node."""
         if self._isolated:
             return NamespacedMachine(node, self._flash, self.namespace(node), self._grace_period)
-        return LinkingMachine(node, self._directory_flash, self._root(node), self._state.mounts)
+        return LinkingMachine(node, self._directory_flash, self._root(node), self._state_dir.mounts)
 
     def pods(self, rabbit: str) -> Pods:
         """Return the pods of a rabbit."""
         return Pods(
-            self._state.pods / rabbit,
+            self._state_dir.pods / rabbit,
             self._rabbits.index(rabbit),
-            PodNetwork(self._state.pods / ".network"),
+            PodNetwork(self._state_dir.pods / ".network"),
             self.namespace(rabbit) if self._isolated else None,
-            Images(self._state.image_cache, self._state.images),
+            Images(self._state_dir.image_cache, self._state_dir.images),
             self._address(rabbit),
         )
 
     def _address(self, rabbit: str) -> str:
-        return host_address(str(self._state.path), self._rabbits.index(rabbit))
+        return host_address(str(self._state_dir.path), self._rabbits.index(rabbit))
 
     def write_hosts(self) -> None:
         """Write down the hosts that nodes know: the machine's, and the rabbits. Raises OSError."""
@@ -98,14 +100,14 @@ class Nodes:
         with suppress(OSError):
             machine_hosts = Path("/etc/hosts").read_text(errors="replace")
         lines = [f"{self._address(rabbit)} {rabbit}" for rabbit in self._rabbits]
-        self._state.hosts_file.write_text("\n".join([machine_hosts.rstrip("\n"), *lines, ""]))
-        self._state.hosts_file.chmod(0o644)
+        self._state_dir.hosts_file.write_text("\n".join([machine_hosts.rstrip("\n"), *lines, ""]))
+        self._state_dir.hosts_file.chmod(0o644)
 
     def namespace(self, node: str) -> Namespace:
         """Return a node's mount namespace, the same one each time."""
         if node not in self._namespaces:
             self._namespaces[node] = Namespace(
-                self._state.nodes / node, self._state.mounts, self._state.hosts_file
+                self._state_dir.nodes / node, self._state_dir.mounts, self._state_dir.hosts_file
             )
         return self._namespaces[node]
 
@@ -142,10 +144,10 @@ class Nodes:
         """Return where a process that has entered a node finds what jobs know as `path`."""
         if self._isolated:
             return path
-        return node_path(self._root(node), self._state.mounts, path)
+        return node_path(self._root(node), self._state_dir.mounts, path)
 
     def _root(self, node: str) -> Path:
-        return self._state.nodes / node / "root"
+        return self._state_dir.nodes / node / "root"
 
     def _disk(self, rabbit: str) -> Disk:
         try:
@@ -163,9 +165,9 @@ class Nodes:
 
     def mounts(self) -> list[str]:
         """Return what is mounted on the nodes for jobs, as `node:path`."""
-        prefix = f"{self._state.mounts}/"
+        prefix = f"{self._state_dir.mounts}/"
         mounts: list[str] = []
-        for directory in sorted(self._state.nodes.iterdir()):
+        for directory in sorted(self._state_dir.nodes.iterdir()):
             node = directory.name
             mounts_in_namespace = self.namespace(node).mounts_below_prefix()
             links = {
@@ -192,17 +194,17 @@ class Nodes:
             if name == rabbit:
                 await disk.detach_stray(device)
 
-    async def users_of_volume(self, rabbit: str, name: str) -> list[Process]:
+    async def processes_using_volume(self, rabbit: str, name: str) -> list[Process]:
         """Return the processes that use a volume. Raises NodeTrouble."""
-        return await self._block_flash.users_of(rabbit, name) if self._disks else []
+        return await self._block_flash.processes_using(rabbit, name) if self._disks else []
 
     async def suspects_of_volume(self, rabbit: str, name: str) -> list[Process]:
         """Return the processes that may use a volume without being seen to. Raises NodeTrouble."""
         return await self._block_flash.processes_of_owner(rabbit, name) if self._disks else []
 
-    async def users_of_mount(self, node: str, path: str) -> list[Process]:
+    async def processes_using_mount(self, node: str, path: str) -> list[Process]:
         """Return the processes with something open on what is mounted on a node."""
-        return await in_thread(users_of_mounts, self.namespace(node).mount_ids(path))
+        return await in_thread(processes_using_mounts, self.namespace(node).mount_ids(path))
 
     def _loop_disks(self) -> list[tuple[str, LoopDisk]]:
         return [(name, disk) for name, disk in self._disks.items() if isinstance(disk, LoopDisk)]
@@ -213,7 +215,7 @@ class Nodes:
 
     def _nodes_with_namespace(self) -> list[str]:
         """Return the nodes that ever had a mount namespace."""
-        return [record.parent.name for record in self._state.nodes.glob("*/holder")]
+        return [record.parent.name for record in self._state_dir.nodes.glob("*/holder")]
 
     async def release_all(self) -> None:
         """Release every node: whatever is mounted is unmounted, whatever attached, detached.
@@ -228,10 +230,10 @@ class Nodes:
                 raise error
 
 
-def _build_disk(rabbit: str, state: StateDir, shape: ClusterShape) -> Disk:
+def _build_disk(rabbit: str, state_dir: StateDir, shape: ClusterShape) -> Disk:
     """Return a rabbit's disk: the volume group or device that it was given, or an image."""
     device = shape.devices.get(rabbit)
     if device is not None and device.startswith(PREFIX):
         return VolumeGroup(rabbit, device.removeprefix(PREFIX), shape.capacity)
     backing = Path(device) if device is not None else None
-    return LoopDisk(rabbit, state.flash / rabbit, shape.capacity, backing)
+    return LoopDisk(rabbit, state_dir.flash / rabbit, shape.capacity, backing)

@@ -62,28 +62,28 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def open_endpoint(state: StateDir) -> Endpoint:
+def open_endpoint(state_dir: StateDir) -> Endpoint:
     """Take a port of this machine, the last one if it is free; write it and the CA certificate.
 
     The keys are those of the API server, which are there.
     """
-    listener = _listen(state.offload_port)
+    listener = _listen(state_dir.offload_port)
     port = listener.getsockname()[1]
-    files.replace(state.offload_port, str(port).encode())
-    files.replace(state.offload_authority, tls.authority(state.pki))
+    files.replace(state_dir.offload_port, str(port).encode())
+    files.replace(state_dir.offload_authority, tls.authority(state_dir.pki))
     # Tasks of all users read it, who pass through the directory.
-    state.offload_authority.chmod(0o644)
+    state_dir.offload_authority.chmod(0o644)
 
     def api_path(node: str, path: str) -> str:
         # Without mount namespaces each node has paths of its own.
-        root = f"{state.nodes}/{node}/root"
+        root = f"{state_dir.nodes}/{node}/root"
         return path.removeprefix(root) if path.startswith(f"{root}/") else path
 
     return Endpoint(
         listener=listener,
-        tls=serving.tls_server(state.pki / "server.crt", state.pki / "server.key"),
+        tls=serving.tls_server(state_dir.pki / "server.crt", state_dir.pki / "server.key"),
         service=OffloadService(
-            launcher=apiserver.HOST, port=port, certificate=str(state.offload_authority)
+            launcher=apiserver.HOST, port=port, certificate=str(state_dir.offload_authority)
         ),
         api_path=api_path,
     )

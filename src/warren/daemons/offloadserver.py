@@ -22,7 +22,7 @@ from warren.dws.offload.requests import (
 )
 
 _BODY_TIMEOUT: Final = 10.0
-"""In which the body of a request is to come."""
+"""Seconds in which the body of a request is to come."""
 
 _MAX_DIGITS: Final = 9
 """Digits of a number of seconds; one with more is taken for no limit."""

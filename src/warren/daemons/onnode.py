@@ -15,11 +15,11 @@ from warren.daemons.statedir import StateDir
 
 def main() -> None:
     """Enter the node, and become the program. Raises OSError, and NodeTrouble."""
-    state = StateDir(Path(sys.argv[1]))
-    shape = clustershape.load(state.shape_file)
+    state_dir = StateDir(Path(sys.argv[1]))
+    shape = clustershape.load(state_dir.shape_file)
     assert shape is not None
     hosts = [host for each in shape.chassis() for host in each.hosts]
-    Nodes(state, shape, isolated=True).enter(hosts[int(os.environ["PMI_RANK"])])
+    Nodes(state_dir, shape, isolated=True).enter(hosts[int(os.environ["PMI_RANK"])])
     os.execvp(sys.argv[2], sys.argv[2:])
 
 

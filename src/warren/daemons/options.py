@@ -85,8 +85,8 @@ def cluster_shape(
             f"{option}: jobs of this cluster still run as they were started: end them with "
             "'warren down' first."
         )
-    if previous.agents and not shape.agents and (volumes := existing.count_volumes()):
-        rabbit = min(volumes)
+    if previous.agents and not shape.agents and (volume_counts := existing.count_volumes()):
+        rabbit = min(volume_counts)
         raise UserMistake(
             f"--no-agents: {rabbit} still has volumes of jobs, which the agents of this cluster "
             "have made. Start it without this option, and let those jobs end first."
@@ -160,14 +160,14 @@ def _check_empty(
     previous: ClusterShape,
     shape: ClusterShape,
     rabbits_with_new_device: set[str],
-    volumes: Mapping[str, int],
+    volume_counts: Mapping[str, int],
 ) -> None:
     """Refuse to take flash from under volumes."""
     # Where capacity shrinks, all rabbits with volumes, and not only those with more than they would
     # have room for: what jobs hold is counted in parts of a rabbit, which would become smaller.
     shrinks = shape.capacity < previous.capacity
-    occupied = sorted(set(volumes) & rabbits_with_new_device) or (
-        sorted(volumes) if shrinks else []
+    occupied = sorted(set(volume_counts) & rabbits_with_new_device) or (
+        sorted(volume_counts) if shrinks else []
     )
     if not occupied:
         return
@@ -178,7 +178,7 @@ def _check_empty(
     else:
         option = f"--rabbit-capacity {shape.capacity // 2**30}GiB"
         location = f"in {format_bytes(previous.capacity)}"
-    count = volumes[rabbit]
+    count = volume_counts[rabbit]
     raise UserMistake(
         f"{option}: {rabbit} still has {count} {'volume' if count == 1 else 'volumes'} of jobs "
         f"{location}. Start the cluster without this option, and let those jobs end first."

@@ -39,46 +39,46 @@ from warren.rpc.message import Handle
 from warren.rpc.server import AccessPolicy
 
 
-async def api(state: StateDir, shape: ClusterShape, port: int | None = None) -> None:
+async def api(state_dir: StateDir, shape: ClusterShape, port: int | None = None) -> None:
     """Run the API server, on a port that is asked for, or the last one."""
-    endpoint = apiserver.open_endpoint(state, port, apiserver.components(shape))
+    endpoint = apiserver.open_endpoint(state_dir, port, apiserver.components(shape))
 
     async def establish(client: Client) -> None:
-        await apiserver.establish(client, shape, config.load(state.config_file).daemons)
+        await apiserver.establish(client, shape, config.load(state_dir.config_file).daemons)
 
-    await apiserver.run(state, endpoint, establish)
+    await apiserver.run(state_dir, endpoint, establish)
 
 
-async def controllers(state: StateDir, shape: ClusterShape) -> None:
+async def controllers(state_dir: StateDir, shape: ClusterShape) -> None:
     """Run the controllers of the storage side."""
-    access = kubeconfig.load(state.user_kubeconfig(users.CONTROLLERS))
-    max_lifetime = config.load(state.config_file).storage.max_lifetime
+    access = kubeconfig.load(state_dir.user_kubeconfig(users.CONTROLLERS))
+    max_lifetime = config.load(state_dir.config_file).storage.max_lifetime
     settings = controller_manager.Settings(
-        access=access, mount_prefix=str(state.mounts), max_lifetime=max_lifetime
+        access=access, mount_prefix=str(state_dir.mounts), max_lifetime=max_lifetime
     )
     await controller_manager.run(settings)
 
 
-async def conductor(state: StateDir, shape: ClusterShape) -> None:
+async def conductor(state_dir: StateDir, shape: ClusterShape) -> None:
     """Run the conductor."""
-    access = kubeconfig.load(state.user_kubeconfig(users.CONDUCTOR))
-    await conductors.run(conductors.Settings(access=access, instance=state.socket))
+    access = kubeconfig.load(state_dir.user_kubeconfig(users.CONDUCTOR))
+    await conductors.run(conductors.Settings(access=access, instance=state_dir.socket))
 
 
-async def copy_offload(state: StateDir, shape: ClusterShape) -> None:
+async def copy_offload(state_dir: StateDir, shape: ClusterShape) -> None:
     """Be the service that running jobs ask for copies."""
-    access = kubeconfig.load(state.user_kubeconfig(users.OFFLOAD))
-    await offloads.run(offloads.Settings(access=access, endpoint=offloads.open_endpoint(state)))
+    access = kubeconfig.load(state_dir.user_kubeconfig(users.OFFLOAD))
+    await offloads.run(offloads.Settings(access=access, endpoint=offloads.open_endpoint(state_dir)))
 
 
-async def instance(state: StateDir, shape: ClusterShape) -> None:
+async def instance(state_dir: StateDir, shape: ClusterShape) -> None:
     """Run the instance."""
     async with http.connect(
-        kubeconfig.load(state.user_kubeconfig(users.INSTANCE)), component="instance"
+        kubeconfig.load(state_dir.user_kubeconfig(users.INSTANCE)), component="instance"
     ) as client:
-        with SqliteJournal(state.jobs_journal, RESERVE_BYTES) as jobs:
+        with SqliteJournal(state_dir.jobs_journal, RESERVE_BYTES) as jobs_journal:
             informers = Informers(client, indexes=INDEXES)
-            dependencies = instance_dependencies(state, jobs)
+            dependencies = instance_dependencies(state_dir, jobs_journal)
             flux = compose.instance(shape, dependencies, informers, client)
             access = access_policy(dependencies.config)
             system = RunGroup(
@@ -86,34 +86,38 @@ async def instance(state: StateDir, shape: ClusterShape) -> None:
                 prepare=informers.wait_synced,
                 runnables={
                     **flux.runnables,
-                    "bus": lambda: server.serve(flux.bus, state.socket, access),
+                    "bus": lambda: server.serve(flux.bus, state_dir.socket, access),
                 },
             )
             await system.run()
 
 
-def instance_dependencies(state: StateDir, jobs: Journal) -> InstanceDependencies:
+def instance_dependencies(state_dir: StateDir, jobs_journal: Journal) -> InstanceDependencies:
     """Return what the cluster's instance is built on."""
     return InstanceDependencies(
         clock=SystemClock(),
-        kvs_journal=jobs,
+        kvs_journal=jobs_journal,
         launcher=remote_launcher,
         commands=ProcessCommands(
-            state.environment_variable, lambda node: _nsenter_command(state, node), state.uri
+            state_dir.environment_variable,
+            lambda node: _nsenter_command(state_dir, node),
+            state_dir.uri,
         ),
         owner=os.geteuid(),
-        config=config.load(state.config_file),
-        free_bytes=lambda: diskspace.free_bytes(state.path),
-        save_config=lambda text: asyncio.to_thread(files.replace, state.config_file, text.encode()),
+        config=config.load(state_dir.config_file),
+        free_bytes=lambda: diskspace.free_bytes(state_dir.path),
+        save_config=lambda text: asyncio.to_thread(
+            files.replace, state_dir.config_file, text.encode()
+        ),
     )
 
 
-def _nsenter_command(state: StateDir, node: str) -> Sequence[str]:
+def _nsenter_command(state_dir: StateDir, node: str) -> Sequence[str]:
     """Return the words to put before a command that is to run among the mounts of a node.
 
     There are none where it has no mount namespace: nothing is mounted there then.
     """
-    holder = Namespace(state.nodes / node, state.mounts).holder
+    holder = Namespace(state_dir.nodes / node, state_dir.mounts).holder
     return () if holder is None else nsenter_command(holder)
 
 
@@ -143,11 +147,11 @@ PARTS: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
 }
 
 
-async def main(state: StateDir, name: str, *ports: int) -> None:
+async def main(state_dir: StateDir, name: str, *ports: int) -> None:
     """Run a part until cancelled."""
-    shape = clustershape.load(state.shape_file)
+    shape = clustershape.load(state_dir.shape_file)
     assert shape is not None
-    await PARTS[name](state, shape, *ports)
+    await PARTS[name](state_dir, shape, *ports)
 
 
 if __name__ == "__main__":

@@ -14,25 +14,25 @@ from warren.instance.config import Config
 from warren.instance.shell import tmpfs
 
 
-def directory(state: StateDir, config: Config) -> Path:
+def directory(state_dir: StateDir, config: Config) -> Path:
     """Return the directory of all jobs' directories: of this cluster alone, wherever it is."""
     if config.exec.rundir is None:
-        return state.tmp
-    digest = hashlib.sha256(os.fsencode(state.path)).hexdigest()[:16]
+        return state_dir.tmp
+    digest = hashlib.sha256(os.fsencode(state_dir.path)).hexdigest()[:16]
     return Path(config.exec.rundir, f"warren-{digest}")
 
 
-def prepare(state: StateDir, config: Config) -> None:
+def prepare(state_dir: StateDir, config: Config) -> None:
     """Make the directory, and bound what jobs write there. Raises UserMistake where it cannot be.
 
     What outlives us is left as it is: running jobs have their directories there. May be repeated.
     """
-    path = directory(state, config)
+    path = directory(state_dir, config)
     if config.exec.rundir is not None and config.access.allow_guest_user:
         _check_reachable(path)
     try:
         _make(path)
-        if is_in_use(state):
+        if is_in_use(state_dir):
             return
         is_bounded = os.geteuid() == 0 and config.exec.tmpdir_limit > 0
         if os.geteuid() == 0 and path.is_mount() and not is_bounded:
@@ -49,20 +49,20 @@ def prepare(state: StateDir, config: Config) -> None:
             log.warning("directories of jobs are not bounded", why=error.strerror, path=str(path))
 
 
-def release(state: StateDir) -> None:
+def release(state_dir: StateDir) -> None:
     """Unmount what bounds them, when no job runs any more."""
     try:
-        path = directory(state, configuration.load(state.config_file))
+        path = directory(state_dir, configuration.load(state_dir.config_file))
     except UserMistake:
-        path = state.tmp
+        path = state_dir.tmp
     if os.geteuid() == 0:
-        for each in {path, state.tmp}:
+        for each in {path, state_dir.tmp}:
             try:
                 if each.is_mount():
                     tmpfs.detach(each)
             except OSError as error:
                 log.warning("directories stay mounted", why=error.strerror, path=str(each))
-    if path != state.tmp:
+    if path != state_dir.tmp:
         with suppress(OSError):  # it is not there, or not empty
             path.rmdir()
 
@@ -90,11 +90,11 @@ def _check_reachable(path: Path) -> None:
             )
 
 
-def is_in_use(state: StateDir) -> bool:
+def is_in_use(state_dir: StateDir) -> bool:
     """Return whether something of an earlier life may have jobs' directories in use."""
-    if lock_holder(state.shells_lock) is not None:
+    if lock_holder(state_dir.shells_lock) is not None:
         return True
-    return any(_is_held(record) for record in state.nodes.glob("*/holder"))
+    return any(_is_held(record) for record in state_dir.nodes.glob("*/holder"))
 
 
 def _is_held(record: Path) -> bool:

@@ -40,12 +40,14 @@ from warren.wlm.embedded.environment import DwsEnvironment
 class NodeShell:
     """A shell's life on a node of this machine, in the process that was forked for it."""
 
-    def __init__(self, state: StateDir, nodes: Nodes, cores: int, rundir: Path, limit: int) -> None:
+    def __init__(
+        self, state_dir: StateDir, nodes: Nodes, cores: int, rundir: Path, limit: int
+    ) -> None:
         """`cores` is how many each node has, whatever the machine that they share has.
 
         `limit` is how many bytes a job's directory in `rundir` has, where root bounds them.
         """
-        self._state = state
+        self._state_dir = state_dir
         self._rundir = rundir
         self._limit = limit
         self._nodes = nodes
@@ -60,7 +62,7 @@ class NodeShell:
             self._nodes.enter(start.host)
             userlimits.raise_oom_score()
             return None
-        settings = config.load(self._state.config_file)
+        settings = config.load(self._state_dir.config_file)
         if not settings.access.allow_guest_user:
             # It could not reach the instance, and would try for ever.
             raise imp.IdentityRefused(
@@ -93,7 +95,7 @@ class NodeShell:
         ]
         if self._nodes.in_user_namespaces:
             plugins.append(EmulatedNode())
-        return run_shell(self._state.socket, plugins, start, proven_payload)
+        return run_shell(self._state_dir.socket, plugins, start, proven_payload)
 
     def clean(self, start: StartRequest) -> int | None:
         return tmpdir.remove(self._rundir, start.id, start.rank)
@@ -151,26 +153,26 @@ async def _run_shell(
     return code
 
 
-def main(state: StateDir, *, isolated: bool) -> int:
+def main(state_dir: StateDir, *, isolated: bool) -> int:
     """Run the parent until SIGTERM, unless there is one already."""
-    shape = clustershape.load(state.shape_file)
+    shape = clustershape.load(state_dir.shape_file)
     assert shape is not None
-    nodes = Nodes(state, shape, isolated=isolated)
+    nodes = Nodes(state_dir, shape, isolated=isolated)
     with suppress(NotInstalled):
         munge.load()  # once, for all who are forked
     # What is configured later holds for another parent: running jobs have theirs where they are.
-    settings = config.load(state.config_file)
-    jobs_directory = rundir.directory(state, settings)
+    settings = config.load(state_dir.config_file)
+    jobs_directory = rundir.directory(state_dir, settings)
     sys.stderr = logs.ignore_write_errors(sys.stderr)
     try:
-        with hold_lock(state.shells_lock) as lock:
+        with hold_lock(state_dir.shells_lock) as lock:
 
             def run_parent() -> int:
                 write_lock_holder(lock)
                 sweep(jobs_directory)  # shells die with their parent, and we are the only one
                 limit = settings.exec.tmpdir_limit
-                shell = NodeShell(state, nodes, shape.cores, jobs_directory, limit)
-                ShellParent(state.socket, shell, str(state.path)).run()
+                shell = NodeShell(state_dir, nodes, shape.cores, jobs_directory, limit)
+                ShellParent(state_dir.socket, shell, str(state_dir.path)).run()
                 return 0
 
             # There is no other parent before what this one leaves is gone.

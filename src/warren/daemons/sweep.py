@@ -56,18 +56,18 @@ class DownResult(msgspec.Struct, frozen=True, kw_only=True):
     """What of that could not be removed."""
 
 
-async def down(state: StateDir) -> DownResult:
+async def down(state_dir: StateDir) -> DownResult:
     """Stop the cluster of a state directory, and what a dead one has left.
 
     Raises UserMistake for another user's.
     """
-    state.check_owner()
-    process = lock_holder(state.lock)
+    state_dir.check_owner()
+    process = lock_holder(state_dir.lock)
     if process:
-        await _end_lock_holder(state.lock, process, seconds=30.0)
-    resources_before = machine_resources(state)
-    await sweep(state)
-    remaining = machine_resources(state)
+        await _end_lock_holder(state_dir.lock, process, seconds=30.0)
+    resources_before = machine_resources(state_dir)
+    await sweep(state_dir)
+    remaining = machine_resources(state_dir)
     return DownResult(
         stopped=process is not None,
         removed=resources_before.without(remaining),
@@ -75,41 +75,41 @@ async def down(state: StateDir) -> DownResult:
     )
 
 
-async def sweep(state: StateDir) -> None:
+async def sweep(state_dir: StateDir) -> None:
     """End shells, mounts and everything else that a cluster that is not there has left."""
-    parent = lock_holder(state.shells_lock)
+    parent = lock_holder(state_dir.shells_lock)
     if parent:
-        await _end_lock_holder(state.shells_lock, parent, seconds=5.0)
+        await _end_lock_holder(state_dir.shells_lock, parent, seconds=5.0)
         # It is the process above it that holds the lock until nothing of it is left.
         await _wait_ended(
-            lambda: list(filter(None, [lock_holder(state.shells_lock)])), seconds=_KILL_TIMEOUT
+            lambda: list(filter(None, [lock_holder(state_dir.shells_lock)])), seconds=_KILL_TIMEOUT
         )
-    await _wait_ended(lambda: _processes_in_cgroups(state), seconds=0.0)
-    for cgroup in cgroups.base_cgroups(str(state.path)):
+    await _wait_ended(lambda: _processes_in_cgroups(state_dir), seconds=0.0)
+    for cgroup in cgroups.base_cgroups(str(state_dir.path)):
         cgroup.remove()
-    nodes = _nodes(state)
+    nodes = _nodes(state_dir)
     if nodes is not None:
         # Where there are no cgroups, tasks that have lost shell and parent are known by this.
         await _wait_ended(nodes.processes, seconds=0.0)
         with suppress(NodeTrouble):  # a device that is in use goes with its last user
             await nodes.release_all()
     # Agents die with the cluster, and holders were told to; until they have, they hold mounts.
-    await _wait_ended(lambda: cluster_processes(state), seconds=5.0)
-    rundir.release(state)
+    await _wait_ended(lambda: cluster_processes(state_dir), seconds=5.0)
+    rundir.release(state_dir)
 
 
-def machine_resources(state: StateDir) -> MachineResources:
+def machine_resources(state_dir: StateDir) -> MachineResources:
     """Return what there is on the machine of a cluster that does not run."""
-    nodes = _nodes(state)
-    parent = lock_holder(state.shells_lock)
-    shells = [parent, *_shells(state)] if parent else []
+    nodes = _nodes(state_dir)
+    parent = lock_holder(state_dir.shells_lock)
+    shells = [parent, *_shells(state_dir)] if parent else []
     return MachineResources(
         processes=frozenset(
             {
                 *shells,
-                *_processes_in_cgroups(state),
-                *_processes_on_nodes(state),
-                *cluster_processes(state),
+                *_processes_in_cgroups(state_dir),
+                *_processes_on_nodes(state_dir),
+                *cluster_processes(state_dir),
             }
         ),
         mounts=frozenset(nodes.mounts() if nodes is not None else ()),
@@ -117,9 +117,9 @@ def machine_resources(state: StateDir) -> MachineResources:
     )
 
 
-def leftovers(state: StateDir) -> list[str]:
+def leftovers(state_dir: StateDir) -> list[str]:
     """Return what jobs have left on the machine: volumes, mounts, loop devices, processes."""
-    nodes = _nodes(state)
+    nodes = _nodes(state_dir)
     if nodes is None:
         return []
     return [
@@ -128,42 +128,44 @@ def leftovers(state: StateDir) -> list[str]:
         *(f"loop {loop.device}" for loop in nodes.loops()),
         *(
             f"process {process}"
-            for process in sorted({*_shells(state), *_processes_in_cgroups(state)})
+            for process in sorted({*_shells(state_dir), *_processes_in_cgroups(state_dir)})
         ),
     ]
 
 
-def cluster_processes(state: StateDir) -> list[int]:
+def cluster_processes(state_dir: StateDir) -> list[int]:
     """Return the processes of a cluster, but for its tasks."""
     try:
-        environment_variable = state.environment_variable
+        environment_variable = state_dir.environment_variable
     except OSError:  # there never was one
         return []
     return processes.pids_with_variable("=".join(environment_variable))
 
 
-def _shells(state: StateDir) -> list[int]:
+def _shells(state_dir: StateDir) -> list[int]:
     """Return the shells and their tasks, if their parent lives."""
-    parent = lock_holder(state.shells_lock)
+    parent = lock_holder(state_dir.shells_lock)
     return processes.descendants(parent) if parent else []
 
 
-def _processes_in_cgroups(state: StateDir) -> list[int]:
+def _processes_in_cgroups(state_dir: StateDir) -> list[int]:
     """Return the processes of jobs, also those that have become daemons."""
     return [
-        process for each in cgroups.base_cgroups(str(state.path)) for process in each.processes()
+        process
+        for each in cgroups.base_cgroups(str(state_dir.path))
+        for process in each.processes()
     ]
 
 
-def _processes_on_nodes(state: StateDir) -> list[int]:
+def _processes_on_nodes(state_dir: StateDir) -> list[int]:
     """Return the processes that are on nodes, where these have mount namespaces."""
-    nodes = _nodes(state)
+    nodes = _nodes(state_dir)
     return nodes.processes() if nodes is not None else []
 
 
-def _nodes(state: StateDir) -> Nodes | None:
-    shape = clustershape.load(state.shape_file)
-    return Nodes(state, shape, isolated=True) if shape is not None else None
+def _nodes(state_dir: StateDir) -> Nodes | None:
+    shape = clustershape.load(state_dir.shape_file)
+    return Nodes(state_dir, shape, isolated=True) if shape is not None else None
 
 
 async def _end_lock_holder(lock: Path, process: int, seconds: float) -> None:

@@ -20,7 +20,7 @@ from typing import Final
 from warren.daemons.statedir import StateDir
 
 _END_SECONDS: Final = 30.0
-"""How long a cluster may take to stop before it is killed, and swept."""
+"""Seconds that a cluster may take to stop before it is killed, and swept."""
 
 _KEEP: Final = "keep"
 _REMOVE: Final = "remove"
@@ -47,19 +47,19 @@ class TemporaryCluster:
         )  # fmt: skip
 
     @property
-    def state(self) -> StateDir:
-        return _state(self._directory)
+    def state_dir(self) -> StateDir:
+        return _state_dir(self._directory)
 
     def output(self) -> str:
         """Return what `warren up` has said."""
         try:
-            return _output(self.state).read_text()
+            return _output_file(self.state_dir).read_text()
         except FileNotFoundError:
             return ""
 
     def up(self) -> None:
         """Begin to start the cluster."""
-        self.state.prepare()
+        self.state_dir.prepare()
         self._send_line()
 
     def wait_ended(self, seconds: float = 0.0) -> bool:
@@ -84,7 +84,7 @@ class TemporaryCluster:
         # It was killed: the cluster has been told to stop by that.
         from warren.daemons.sweep import down
 
-        asyncio.run(down(self.state))
+        asyncio.run(down(self.state_dir))
         if not self._keep:
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -107,12 +107,12 @@ def temporary_cluster(
         cluster.close()
 
 
-def _state(directory: Path) -> StateDir:
+def _state_dir(directory: Path) -> StateDir:
     return StateDir(directory / "state")
 
 
-def _output(state: StateDir) -> Path:
-    return state.logs / "up.out"
+def _output_file(state_dir: StateDir) -> Path:
+    return state_dir.logs / "up.out"
 
 
 async def main(directory: Path, options: Sequence[str], *, keep: bool) -> None:
@@ -122,7 +122,7 @@ async def main(directory: Path, options: Sequence[str], *, keep: bool) -> None:
         lambda: asyncio.StreamReaderProtocol(commands), sys.stdin
     )
     if await commands.readline():
-        await _run_cluster(_state(directory), options, commands)
+        await _run_cluster(_state_dir(directory), options, commands)
     os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), sys.stdout.fileno())
     while await commands.readline():
         pass
@@ -131,16 +131,25 @@ async def main(directory: Path, options: Sequence[str], *, keep: bool) -> None:
 
 
 async def _run_cluster(
-    state: StateDir, options: Sequence[str], commands: asyncio.StreamReader
+    state_dir: StateDir, options: Sequence[str], commands: asyncio.StreamReader
 ) -> None:
     """Have the cluster until the starter says otherwise, or it ends; and leave nothing of it."""
     terminated = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
-    with _output(state).open("wb") as output:
+    with _output_file(state_dir).open("wb") as output:
         control = await asyncio.create_subprocess_exec(
             # Should this process be killed, the cluster stops in order.
             *("setpriv", "--pdeathsig", "TERM"),
-            *(sys.executable, "-P", "-m", "warren", "up", "--statedir", str(state.path), *options),
+            *(
+                sys.executable,
+                "-P",
+                "-m",
+                "warren",
+                "up",
+                "--statedir",
+                str(state_dir.path),
+                *options,
+            ),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -163,7 +172,7 @@ async def _run_cluster(
         control.kill()
         await control.wait()
     # It may have been killed, or told to end before it could listen.
-    await down(state)
+    await down(state_dir)
     for each in end_tasks:
         each.cancel()
     await asyncio.wait(end_tasks)

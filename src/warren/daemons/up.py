@@ -65,7 +65,7 @@ class RunningCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def up(
-    state: StateDir,
+    state_dir: StateDir,
     requested: RequestedOptions,
     config_file: Path | None,
     on_ready: Callable[[RunningCluster], None],
@@ -78,38 +78,45 @@ async def up(
     """
     if config_file is not None:
         config.check(config_file)
-    state.check_owner()
-    if state.is_new:
-        await _decide(state, None, requested, metrics_socket)  # before there is a state directory
-    state.prepare()
-    logs.configure_file(state.logs / "control.log")
+    state_dir.check_owner()
+    if state_dir.is_new:
+        await _decide(
+            state_dir, None, requested, metrics_socket
+        )  # before there is a state directory
+    state_dir.prepare()
+    logs.configure_file(state_dir.logs / "control.log")
     try:
-        with hold_lock(state.lock):
-            state.check_complete()
-            await diskspace.wait_for_space(state.path, (state.objects_journal, state.jobs_journal))
-            await _run(state, requested, config_file, on_ready, metrics_socket)
+        with hold_lock(state_dir.lock):
+            state_dir.check_complete()
+            await diskspace.wait_for_space(
+                state_dir.path, (state_dir.objects_journal, state_dir.jobs_journal)
+            )
+            await _run(state_dir, requested, config_file, on_ready, metrics_socket)
     except BlockingIOError:
         raise UserMistake(
-            f"The state directory {state.path} is in use by process {lock_holder(state.lock)}: "
-            f"stop it with 'warren down --statedir {state.path}', or choose another directory."
+            f"The state directory {state_dir.path} is in use by process "
+            f"{lock_holder(state_dir.lock)}: stop it with "
+            f"'warren down --statedir {state_dir.path}', or choose another directory."
         ) from None
     except (OSError, BaseExceptionGroup) as error:
-        why = _why_unusable(state, error)
+        why = _why_unusable(state_dir, error)
         if why is None:
             raise
         raise UserMistake(why) from error
 
 
-def _why_unusable(state: StateDir, error: BaseException) -> str | None:
+def _why_unusable(state_dir: StateDir, error: BaseException) -> str | None:
     """Return which file of the state directory caused an error; None if it is another cause."""
     if isinstance(error, BaseExceptionGroup):
-        return next(filter(None, (_why_unusable(state, each) for each in error.exceptions)), None)
+        return next(
+            filter(None, (_why_unusable(state_dir, each) for each in error.exceptions)), None
+        )
     if not isinstance(error, OSError):
         return None
     if error.errno in diskspace.FULL_ERRORS:
-        return f"The file system of {state.path} is full: make room there, and start it again."
+        return f"The file system of {state_dir.path} is full: make room there, and start it again."
     file = error.filename2 or error.filename
-    if not isinstance(file, str | Path) or not Path(file).is_relative_to(state.path):
+    if not isinstance(file, str | Path) or not Path(file).is_relative_to(state_dir.path):
         return None
     return (
         f"{file} cannot be used: {error.strerror}. It is the cluster's own: put it right, or "
@@ -127,7 +134,7 @@ class _Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _decide(
-    state: StateDir,
+    state_dir: StateDir,
     previous: ClusterShape | None,
     requested: RequestedOptions,
     metrics_socket: socket.socket | None,
@@ -146,8 +153,8 @@ async def _decide(
         previous,
         requested,
         ExistingCluster(
-            count_volumes=lambda: _count_volumes(state, previous),
-            shells_alive=lock_holder(state.shells_lock) is not None,
+            count_volumes=lambda: _count_volumes(state_dir, previous),
+            shells_alive=lock_holder(state_dir.shells_lock) is not None,
             why_no_images=why_no_images,
         ),
     )
@@ -171,53 +178,55 @@ async def _decide(
 
 
 async def _run(
-    state: StateDir,
+    state_dir: StateDir,
     requested: RequestedOptions,
     config_file: Path | None,
     on_ready: Callable[[RunningCluster], None],
     metrics_socket: socket.socket | None,
 ) -> None:
-    state.status_file.unlink(missing_ok=True)
-    decision = await _decide(state, clustershape.load(state.shape_file), requested, metrics_socket)
+    state_dir.status_file.unlink(missing_ok=True)
+    decision = await _decide(
+        state_dir, clustershape.load(state_dir.shape_file), requested, metrics_socket
+    )
     shape, isolated = decision.shape, decision.isolated
     # What cannot be is not remembered: all of that was refused before anything is written.
     with private_umask():
         if config_file is not None:
-            config.install(config_file, state.config_file)
-        clustershape.save(state.shape_file, shape)
-    settings = config.load(state.config_file)
-    state.set_guest_access(guests=settings.access.allow_guest_user)
-    rundir.prepare(state, settings)
-    Nodes(state, shape, isolated=isolated).write_hosts()
+            config.install(config_file, state_dir.config_file)
+        clustershape.save(state_dir.shape_file, shape)
+    settings = config.load(state_dir.config_file)
+    state_dir.set_guest_access(guests=settings.access.allow_guest_user)
+    rundir.prepare(state_dir, settings)
+    Nodes(state_dir, shape, isolated=isolated).write_hosts()
     cluster = RunningCluster(
         shape=shape,
         isolated=isolated,
         why_not_isolated=decision.why_not_isolated,
         why_no_images=decision.why_no_images,
-        config_file=config_file or state.config_file,
+        config_file=config_file or state_dir.config_file,
     )
     stopped = _stop_event()
-    _on_hangup(state, cluster.config_file, stopped)
+    _on_hangup(state_dir, cluster.config_file, stopped)
     refused = False
     try:
         if shape.separate:
-            await _run_separate(state, cluster, shape.port, on_ready, stopped)
+            await _run_separate(state_dir, cluster, shape.port, on_ready, stopped)
         else:
-            await _run_together(state, cluster, shape.port, on_ready, stopped, metrics_socket)
+            await _run_together(state_dir, cluster, shape.port, on_ready, stopped, metrics_socket)
     except (UserMistake, OSError):
         refused = True
         raise
     finally:
-        state.status_file.unlink(missing_ok=True)
+        state_dir.status_file.unlink(missing_ok=True)
         # Jobs that have survived an earlier cluster wait for one that can take them over.
         if not refused:
-            await sweep(state)
-        elif not rundir.is_in_use(state):
-            rundir.release(state)
+            await sweep(state_dir)
+        elif not rundir.is_in_use(state_dir):
+            rundir.release(state_dir)
 
 
 async def _run_together(
-    state: StateDir,
+    state_dir: StateDir,
     cluster: RunningCluster,
     port: int | None,
     on_ready: Callable[[RunningCluster], None],
@@ -225,23 +234,23 @@ async def _run_together(
     metrics_socket: socket.socket | None,
 ) -> None:
     """Run all parts in this process but the nodes' agents and the shells."""
-    endpoint = apiserver.open_endpoint(state, port, apiserver.components(cluster.shape))
+    endpoint = apiserver.open_endpoint(state_dir, port, apiserver.components(cluster.shape))
     with (
-        SqliteJournal(state.objects_journal, RESERVE_BYTES) as objects,
-        SqliteJournal(state.jobs_journal, RESERVE_BYTES) as jobs,
+        SqliteJournal(state_dir.objects_journal, RESERVE_BYTES) as objects_journal,
+        SqliteJournal(state_dir.jobs_journal, RESERVE_BYTES) as jobs_journal,
     ):
         # All that is read from the journals stays: to look for garbage in it takes half as
         # long again as to read it.
         gc.disable()
-        dependencies = instance_dependencies(state, jobs)
+        dependencies = instance_dependencies(state_dir, jobs_journal)
         control_dependencies = ControlDependencies(
-            objects_journal=objects,
+            objects_journal=objects_journal,
             instance=dependencies,
-            mount_prefix=str(state.mounts),
+            mount_prefix=str(state_dir.mounts),
             container_logs=endpoint.logs,
             offload=None
             if copyservice.REQUIRES_WORD in dependencies.config.daemons
-            else offloads.open_endpoint(state),
+            else offloads.open_endpoint(state_dir),
         )
         metrics = None
         if metrics_socket is not None:
@@ -258,7 +267,7 @@ async def _run_together(
         )
         access = access_policy(dependencies.config)
         built.system.runnables["bus"] = lambda: server.serve(
-            built.instance.bus, state.socket, access
+            built.instance.bus, state_dir.socket, access
         )
         is_ready = asyncio.Event()
         if metrics_socket is not None and metrics is not None:
@@ -271,49 +280,53 @@ async def _run_together(
             # The whole graph stays, too: none of it need be gone over again.
             gc.freeze()
             gc.enable()
-            async with _children(_supervise_agents(state, cluster, LocalClient(built.api.store))):
+            async with _children(
+                _supervise_agents(state_dir, cluster, LocalClient(built.api.store))
+            ):
                 if cluster.shape.agents:
                     await _wait_rabbits_ready(LocalClient(built.api.store), cluster.shape.rabbits)
                 await _announce_until_stopped(
-                    state, cluster, endpoint.admin.server, on_ready, stopped
+                    state_dir, cluster, endpoint.admin.server, on_ready, stopped
                 )
             running.cancel()
 
 
 async def _run_separate(
-    state: StateDir,
+    state_dir: StateDir,
     cluster: RunningCluster,
     port: int | None,
     on_ready: Callable[[RunningCluster], None],
     stopped: asyncio.Event,
 ) -> None:
     """Run a process for each part, and none in this one (`--separate`)."""
-    for stale in state.user_kubeconfig("").parent.glob("*.kubeconfig"):
+    for stale in state_dir.user_kubeconfig("").parent.glob("*.kubeconfig"):
         stale.unlink()
-    async with _children([supervisor.supervise(_part_child(state, "apiserver", port))]):
-        access = await _wait_api_ready(state)
+    async with _children([supervisor.supervise(_part_child(state_dir, "apiserver", port))]):
+        access = await _wait_api_ready(state_dir)
         left_out = {"apiserver"} | (set() if cluster.shape.conductor else {"conductor"})
-        if copyservice.REQUIRES_WORD in config.load(state.config_file).daemons:
+        if copyservice.REQUIRES_WORD in config.load(state_dir.config_file).daemons:
             left_out.add("copy-offload")
         other_parts = [
-            supervisor.supervise(_part_child(state, name)) for name in PARTS if name not in left_out
+            supervisor.supervise(_part_child(state_dir, name))
+            for name in PARTS
+            if name not in left_out
         ]
         async with (
             http.connect(access) as client,
-            _children([*other_parts, *_supervise_agents(state, cluster, client)]),
+            _children([*other_parts, *_supervise_agents(state_dir, cluster, client)]),
         ):
             if cluster.shape.agents:
                 await _wait_rabbits_ready(client, cluster.shape.rabbits)
             await _wait_instance_ready(
-                state, "dws.status" if cluster.shape.conductor else "config.get"
+                state_dir, "dws.status" if cluster.shape.conductor else "config.get"
             )
             if "copy-offload" not in left_out:
                 await _wait_offload_ready(client)
-            await _announce_until_stopped(state, cluster, access.server, on_ready, stopped)
+            await _announce_until_stopped(state_dir, cluster, access.server, on_ready, stopped)
 
 
 async def _announce_until_stopped(
-    state: StateDir,
+    state_dir: StateDir,
     cluster: RunningCluster,
     url: str,
     on_ready: Callable[[RunningCluster], None],
@@ -321,7 +334,7 @@ async def _announce_until_stopped(
 ) -> None:
     """Announce that the cluster is ready, until it is to stop."""
     await diskspace.retry_while_full(
-        lambda: state.announce(
+        lambda: state_dir.announce(
             pid=os.getpid(),
             server=url,
             isolated=cluster.isolated,
@@ -332,7 +345,7 @@ async def _announce_until_stopped(
     )
     on_ready(cluster)
     await stopped.wait()
-    state.status_file.unlink(missing_ok=True)
+    state_dir.status_file.unlink(missing_ok=True)
 
 
 @asynccontextmanager
@@ -347,7 +360,7 @@ async def _children(supervisions: Iterable[Coroutine[None, None, None]]) -> Asyn
         await asyncio.wait(children)
 
 
-async def _wait_api_ready(state: StateDir) -> ClusterAccess:
+async def _wait_api_ready(state_dir: StateDir) -> ClusterAccess:
     """Wait until the API server has written its kubeconfigs, and answers."""
     try:
         async with asyncio.timeout(_API_SECONDS):
@@ -355,19 +368,19 @@ async def _wait_api_ready(state: StateDir) -> ClusterAccess:
                 await asyncio.sleep(_POLL_INTERVAL)
                 with suppress(UserMistake, Unavailable, NotFound):
                     # Written last, and what an earlier start has written leads nowhere.
-                    access = kubeconfig.load(state.kubeconfig)
+                    access = kubeconfig.load(state_dir.kubeconfig)
                     async with http.connect(access) as client:
                         if (await client.list(kinds.SYSTEM_CONFIGURATION)).items:
                             return access
     except TimeoutError:
         raise UserMistake(
-            f"The API server does not answer: see {state.logs / 'apiserver.log'}."
+            f"The API server does not answer: see {state_dir.logs / 'apiserver.log'}."
         ) from None
 
 
-async def _wait_instance_ready(state: StateDir, topic: str) -> None:
+async def _wait_instance_ready(state_dir: StateDir, topic: str) -> None:
     """Wait until the service of a topic answers; not for ever, for it may be broken."""
-    reconnecting = ReconnectingHandle(lambda: rpc_client.connect(state.socket))
+    reconnecting = ReconnectingHandle(lambda: rpc_client.connect(state_dir.socket))
     connecting = asyncio.ensure_future(reconnecting.run())
     try:
         with suppress(TimeoutError):
@@ -407,19 +420,19 @@ def _status(storage: Object) -> str:
     return str(storage.get("status", {}).get("status", ""))
 
 
-def _part_child(state: StateDir, name: str, port: int | None = None) -> Child:
+def _part_child(state_dir: StateDir, name: str, port: int | None = None) -> Child:
     """Return one part of the cluster, as a process of its own."""
     return Child(
         name=name,
         module="warren.daemons.part",
-        arguments=[str(state.path), name, *([str(port)] if port is not None else [])],
-        log_file=state.logs / f"{name}.log",
-        environment=dict([state.environment_variable]),
+        arguments=[str(state_dir.path), name, *([str(port)] if port is not None else [])],
+        log_file=state_dir.logs / f"{name}.log",
+        environment=dict([state_dir.environment_variable]),
     )
 
 
 def _supervise_agents(
-    state: StateDir, cluster: RunningCluster, client: Client
+    state_dir: StateDir, cluster: RunningCluster, client: Client
 ) -> Iterator[Coroutine[None, None, None]]:
     """Return what keeps the nodes' agents running, and the parent of the shells.
 
@@ -431,9 +444,9 @@ def _supervise_agents(
         return Child(
             name=name,
             module=module,
-            arguments=[str(state.path), isolation, *nodes],
-            log_file=state.logs / f"{name}.log",
-            environment=dict([state.environment_variable]),
+            arguments=[str(state_dir.path), isolation, *nodes],
+            log_file=state_dir.logs / f"{name}.log",
+            environment=dict([state_dir.environment_variable]),
         )
 
     for chassis in cluster.shape.chassis() if cluster.shape.agents else ():
@@ -444,15 +457,17 @@ def _supervise_agents(
         )
         computes = f"{rabbit}-computes"
         yield supervisor.supervise(child(computes, "warren.daemons.agent", *chassis.hosts))
-    yield supervisor.supervise_detached(child("shells", "warren.daemons.shells"), state.shells_lock)
+    yield supervisor.supervise_detached(
+        child("shells", "warren.daemons.shells"), state_dir.shells_lock
+    )
 
 
-def _count_volumes(state: StateDir, previous: ClusterShape | None) -> Mapping[str, int]:
+def _count_volumes(state_dir: StateDir, previous: ClusterShape | None) -> Mapping[str, int]:
     """Count the volumes on the rabbits that a state directory was made for."""
     if previous is None:
         return {}
     try:
-        volumes = Nodes(state, previous, isolated=True).volumes()
+        volumes = Nodes(state_dir, previous, isolated=True).volumes()
     except NodeTrouble as trouble:
         raise UserMistake(f"It cannot be told what volumes there are: {trouble}.") from trouble
     return Counter(volume.partition("/")[0] for volume in volumes)
@@ -481,7 +496,7 @@ def _stop_event() -> asyncio.Event:
     return stopped
 
 
-def _on_hangup(state: StateDir, file: Path, stopped: asyncio.Event) -> None:
+def _on_hangup(state_dir: StateDir, file: Path, stopped: asyncio.Event) -> None:
     """Have SIGHUP reload the configuration; it stops the cluster where its terminal has gone."""
     on_terminal = _has_terminal()
     reloading: set[asyncio.Task[None]] = set()
@@ -490,7 +505,7 @@ def _on_hangup(state: StateDir, file: Path, stopped: asyncio.Event) -> None:
         if on_terminal and not _has_terminal():
             stopped.set()
         elif not reloading:
-            task = asyncio.ensure_future(_reload(state, file))
+            task = asyncio.ensure_future(_reload(state_dir, file))
             reloading.add(task)
             task.add_done_callback(reloading.discard)
 
@@ -505,11 +520,11 @@ def _has_terminal() -> bool:
     return True
 
 
-async def _reload(state: StateDir, file: Path) -> None:
+async def _reload(state_dir: StateDir, file: Path) -> None:
     """Have the instance take a configuration file anew. What is wrong with it, the log says."""
     try:
         text = await asyncio.to_thread(file.read_text)
-        async with asyncio.timeout(_API_SECONDS), rpc_client.connect(state.socket) as handle:
+        async with asyncio.timeout(_API_SECONDS), rpc_client.connect(state_dir.socket) as handle:
             await handle.rpc("config.load", {"toml": text, "name": str(file)})
     except (OSError, UnicodeDecodeError, RpcError) as error:
         log.error("configuration is not reloaded", path=str(file), reason=str(error))

@@ -95,10 +95,10 @@ class LustreMount(msgspec.Struct, frozen=True, kw_only=True):
 class Volume(msgspec.Struct, frozen=True, kw_only=True):
     """One allocation on a rabbit.
 
-    `group`, the rabbit's name, which its volume group has, and `name` find it again.
+    `rabbit`, which DWS objects have as the name of its volume group, and `name` find it again.
     """
 
-    group: str
+    rabbit: str
     name: str
     size: int
     """Bytes."""

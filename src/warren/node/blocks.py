@@ -24,12 +24,12 @@ from warren.node.usage import (
     describe,
     leaving_out_others,
     processes_of_user,
+    processes_using_devices,
     processes_with_hidden_files,
-    users_of_devices,
 )
 
 MAKE_SECONDS: Final = 30.0
-"""How long it may take to make a file system."""
+"""Seconds that making a file system may take."""
 
 
 class VolumeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +75,8 @@ class Disk(Protocol):
         """Take space for a volume, if it has none."""
         ...
 
-    async def device(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
-        """Return a volume's device, attached and ready for use, as a profile has it attached."""
+    async def attach(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
+        """Attach a volume, as a profile has it attached; return its device, ready for use."""
         ...
 
     async def devices(self, name: str) -> list[str]:
@@ -128,13 +128,13 @@ class BlockFlash:
         """Known once it was asked for."""
         self._make_locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
-    async def capacity(self, group: str) -> int:
-        return await self._disk(group).capacity()
+    async def capacity(self, rabbit: str) -> int:
+        return await self._disk(rabbit).capacity()
 
-    async def raw_volumes(self, group: str) -> RawVolumes:
-        return RawVolumes.FOR_USERS if self._disk(group).offers_raw else RawVolumes.FOR_ROOT
+    async def raw_volumes(self, rabbit: str) -> RawVolumes:
+        return RawVolumes.FOR_USERS if self._disk(rabbit).offers_raw else RawVolumes.FOR_ROOT
 
-    async def unsupported_types(self, group: str) -> Mapping[str, str]:
+    async def unsupported_types(self, rabbit: str) -> Mapping[str, str]:
         if self._unsupported_types is None:
             self._unsupported_types = await filesystemsupport.unsupported_types(self._cluster)
             if self._needs_dlm_cluster:
@@ -145,23 +145,23 @@ class BlockFlash:
     def _needs_dlm_cluster(self) -> bool:
         return self._cluster is None and not self._one_kernel
 
-    def volumes(self, group: str) -> Mapping[str, int]:
-        return {name: record.size for name, record in self._disk(group).volumes().items()}
+    def volumes(self, rabbit: str) -> Mapping[str, int]:
+        return {name: record.size for name, record in self._disk(rabbit).volumes().items()}
 
     async def lnet_nid(self) -> str:
         return await lustre.lnet_nid()
 
     async def make(self, volume: Volume) -> None:
-        disk = self._disk(volume.group)
+        disk = self._disk(volume.rabbit)
         self._check_cluster(volume.file_system)
         if volume.file_system == "raw" and not (disk.offers_raw or volume.userid == 0):
             raise NodeTrouble(
-                f"{volume.group} makes volumes as loop devices, which only root may hold: "
+                f"{volume.rabbit} makes volumes as loop devices, which only root may hold: "
                 "raw volumes for users take a volume group",
                 fatal=True,
             )
         # One at a time: the second would make it again under a node that has mounted it meanwhile.
-        async with self._make_locks.setdefault((volume.group, volume.name), asyncio.Lock()):
+        async with self._make_locks.setdefault((volume.rabbit, volume.name), asyncio.Lock()):
             record = await disk.reserve(volume)
             if volume.target is not None:
                 await self._serve(disk, volume, volume.target, formatted=record.formatted)
@@ -170,17 +170,17 @@ class BlockFlash:
                 # Its file system never again: there may be data in it.
                 if disk.activates_volumes and volume.commands:
                     # The machine may have been started anew.
-                    await disk.device(volume.name, volume.commands)
+                    await disk.attach(volume.name, volume.commands)
                 return
             await usercommands.run(volume.commands, usercommands.PRE_ACTIVATE, {})
-            device = await disk.device(volume.name, volume.commands)
+            device = await disk.attach(volume.name, volume.commands)
             values = {"$DEVICE": device}
             await usercommands.run(volume.commands, usercommands.POST_ACTIVATE, values)
             # An agent that died may have left it mounted, and nothing is made on that.
-            await usercommands.unmount(self._mount_point(volume.group, volume.name))
+            await usercommands.unmount(self._mount_point(volume.rabbit, volume.name))
             await self._make_file_system(volume, device)
             await self._run_mounted(
-                volume.group,
+                volume.rabbit,
                 volume.name,
                 volume.file_system,
                 device,
@@ -196,21 +196,21 @@ class BlockFlash:
 
     async def _serve(self, disk: Disk, volume: Volume, target: Target, *, formatted: bool) -> None:
         device, mount_point = (
-            await disk.device(volume.name),
-            self._mount_point(volume.group, volume.name),
+            await disk.attach(volume.name),
+            self._mount_point(volume.rabbit, volume.name),
         )
         if not formatted:
             await lustre.make_target(volume, target, device, mount_point)
             await disk.set_formatted(volume.name)
         await lustre.serve_target(volume, target, device, mount_point)
 
-    def _mount_point(self, group: str, name: str) -> Path:
+    def _mount_point(self, rabbit: str, name: str) -> Path:
         """Return where the rabbit mounts a volume for itself."""
-        return self._work_directory / f"{path_component(group)}-{path_component(name)}.mount"
+        return self._work_directory / f"{path_component(rabbit)}-{path_component(name)}.mount"
 
     async def _run_mounted(
         self,
-        group: str,
+        rabbit: str,
         name: str,
         file_system: str,
         device: str,
@@ -220,38 +220,38 @@ class BlockFlash:
         """Run commands of a profile on a volume that is mounted for them. Raises NodeTrouble."""
         if not usercommands.has_any(profile, names):
             return
-        mount_point = self._mount_point(group, name)
+        mount_point = self._mount_point(rabbit, name)
         async with usercommands.mounted_temporarily(
             mount_point, filesystems.source(file_system, device, self._cluster)
         ) as path:
             values = {"$DEVICE": device, "$MOUNT_PATH": path}
             await usercommands.run(profile, names, values, seconds=self._make_seconds)
 
-    async def _before_release(self, group: str, name: str, profile: ProfileCommands) -> None:
+    async def _before_release(self, rabbit: str, name: str, profile: ProfileCommands) -> None:
         """Run what a profile has run before a volume goes. Nothing of that keeps the volume."""
-        disk = self._disk(group)
+        disk = self._disk(rabbit)
         record = await disk.find(name)
         if record is None or not record.formatted:
             return
         try:
-            device = await disk.device(name, profile)
+            device = await disk.attach(name, profile)
             names = usercommands.PRE_TEARDOWN
-            await self._run_mounted(group, name, profile.file_system, device, names, profile)
+            await self._run_mounted(rabbit, name, profile.file_system, device, names, profile)
             values = {"$DEVICE": device}
             await usercommands.run(profile, usercommands.PRE_DEACTIVATE, values)
         except NodeTrouble as trouble:
-            log.warning("a command of the profile failed", volume=f"{group}/{name}", why=trouble)
+            log.warning("a command of the profile failed", volume=f"{rabbit}/{name}", why=trouble)
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        disk = self._disk(group)
-        full_name = f"{group}/{name}"
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        disk = self._disk(rabbit)
+        full_name = f"{rabbit}/{name}"
         if profile.file_system == LUSTRE:
-            await lustre.destroy_target(name, self._mount_point(group, name), profile)
+            await lustre.destroy_target(name, self._mount_point(rabbit, name), profile)
         else:
             # Mounted for a moment by an agent that died.
-            await usercommands.unmount(self._mount_point(group, name))
+            await usercommands.unmount(self._mount_point(rabbit, name))
             if profile:
-                await self._before_release(group, name, profile)
+                await self._before_release(rabbit, name, profile)
         try:
             await disk.give_back(name, profile)
         except NodeTrouble:
@@ -260,18 +260,18 @@ class BlockFlash:
                 raise
             record = await disk.find(name)
             userid = record.userid if record else 0
-            find_users = partial(users_of_devices, devices, userid)
-            users = await self._grace_period.wait(full_name, userid, find_users)
+            find_processes = partial(processes_using_devices, devices, userid)
+            processes = await self._grace_period.wait(full_name, userid, find_processes)
             try:
                 await disk.give_back(name, profile)
             except NodeTrouble as trouble:
-                in_use = NodeTrouble(f"{full_name} is kept by {describe(users)}: {trouble}")
+                in_use = NodeTrouble(f"{full_name} is kept by {describe(processes)}: {trouble}")
                 if not self._grace_period.may_kill(userid):
                     raise in_use from trouble
                 awaited_userid = 0 if self._grace_period.has_survived_kill(full_name) else userid
                 if await in_thread(_must_not_be_cut_off, devices, awaited_userid):
                     raise in_use from trouble
-                await self._take_while_in_use(disk, name, full_name, userid, users)
+                await self._take_while_in_use(disk, name, full_name, userid, processes)
         self._grace_period.forget(full_name)
         try:
             await usercommands.run(profile, usercommands.POST_DEACTIVATE, {})
@@ -280,43 +280,45 @@ class BlockFlash:
             log.warning("a command of the profile failed", volume=full_name, why=trouble)
 
     async def _take_while_in_use(
-        self, disk: Disk, name: str, full_name: str, userid: int, users: Sequence[Process]
+        self, disk: Disk, name: str, full_name: str, userid: int, processes: Sequence[Process]
     ) -> None:
         """Free a volume that is kept by other users, or by what cannot be found."""
         try:
             await disk.cut_off(name)
         except NodeTrouble as trouble:
-            if not users and isinstance(trouble, CannotBeCutOff):
+            if not processes and isinstance(trouble, CannotBeCutOff):
                 # Only where there is no other way: what keeps it may be any user's, who has copied
                 # a mount namespace in which it was mounted.
                 await self._grace_period.kill(
                     full_name, userid, partial(processes_with_hidden_files, userid)
                 )
-            raise NodeTrouble(f"{full_name} is kept by {describe(users)}: {trouble}") from trouble
+            raise NodeTrouble(
+                f"{full_name} is kept by {describe(processes)}: {trouble}"
+            ) from trouble
         await disk.give_back(name)
-        log.warning("flash taken while in use", volume=full_name, by=describe(users))
+        log.warning("flash taken while in use", volume=full_name, by=describe(processes))
 
-    async def users_of(self, group: str, name: str) -> list[Process]:
+    async def processes_using(self, rabbit: str, name: str) -> list[Process]:
         """Return the processes that are seen to use a volume. Raises NodeTrouble."""
-        return await in_thread(users_of_devices, await self._disk(group).devices(name))
+        return await in_thread(processes_using_devices, await self._disk(rabbit).devices(name))
 
-    async def processes_of_owner(self, group: str, name: str) -> list[Process]:
+    async def processes_of_owner(self, rabbit: str, name: str) -> list[Process]:
         """Return the processes of a volume's user, if it has a device. Raises NodeTrouble.
 
         Any of them may keep the volume without being seen to. Root's are not suspected.
         """
-        disk = self._disk(group)
+        disk = self._disk(rabbit)
         record = await disk.find(name)
         if record is None or record.userid == 0 or not await disk.devices(name):
             return []
         return await in_thread(processes_of_user, record.userid)
 
-    async def source(self, group: str, name: str, file_system: str) -> Source:
-        disk = self._disk(group)
+    async def source(self, rabbit: str, name: str, file_system: str) -> Source:
+        disk = self._disk(rabbit)
         record = await disk.find(name)
         if record is None or not record.formatted:
-            raise NodeTrouble(f"{group}/{name} does not exist")
-        device = await disk.device(name)
+            raise NodeTrouble(f"{rabbit}/{name} does not exist")
+        device = await disk.attach(name)
         self._check_cluster(file_system)
         source = filesystems.source(file_system, device, self._cluster)
         if source.is_file and disk.offers_raw:
@@ -328,7 +330,7 @@ class BlockFlash:
         return source
 
     async def _make_file_system(self, volume: Volume, device: str) -> None:
-        proto = self._work_directory / f"{volume.group}-{volume.name}.proto"
+        proto = self._work_directory / f"{volume.rabbit}-{volume.name}.proto"
         command_lines, proto_text = filesystems.make_commands(
             volume, device, str(proto), self._cluster
         )
@@ -352,5 +354,6 @@ def _must_not_be_cut_off(devices: Sequence[str], awaited_userid: int) -> bool:
     user have just been killed, and are waited for as `awaited_userid`; 0 waits for none.
     """
     with leaving_out_others():
-        users = users_of_devices(devices, awaited_userid)
-    return any(each.userid in (0, awaited_userid) for each in users) or are_mounted_by_root(devices)
+        processes = processes_using_devices(devices, awaited_userid)
+    is_waited_for = any(each.userid in (0, awaited_userid) for each in processes)
+    return is_waited_for or are_mounted_by_root(devices)

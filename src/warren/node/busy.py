@@ -13,7 +13,7 @@ from warren.node.threads import in_thread
 from warren.node.usage import Process, describe, leaving_out_others, send_signal
 
 GRACE_SECONDS: Final = 30.0
-"""How long something may be in use before it is taken away, unless it is said otherwise."""
+"""Seconds that something may be in use before it is taken away, unless a site says otherwise."""
 
 BusyPolicy = Literal["kill", "keep"]
 """Whether processes of a job's user are ended that still use its storage then."""
@@ -50,7 +50,7 @@ class GracePeriod:
         self._since: dict[str, float] = {}
 
     async def wait(
-        self, resource: str, userid: int, find_users: Callable[[], list[Process]]
+        self, resource: str, userid: int, find_processes: Callable[[], list[Process]]
     ) -> list[Process]:
         """Return, once the time is over, the processes that keep `resource` and are not ended.
 
@@ -58,20 +58,20 @@ class GracePeriod:
         """
         now = self._clock.now()
         since = self._since.setdefault(resource, now)
-        processes = await in_thread(find_users)
+        processes = await in_thread(find_processes)
         # A clock that was set back must not make it longer.
         if since <= now < since + self._seconds:
             raise InUse(f"{resource} is in use by {describe(processes)}")
         if not self.may_kill(userid):
             return processes
-        await self.kill(resource, userid, find_users)
+        await self.kill(resource, userid, find_processes)
         return [each for each in processes if each.userid != userid]
 
     async def kill(
-        self, resource: str, userid: int, find_users: Callable[[], list[Process]]
+        self, resource: str, userid: int, find_processes: Callable[[], list[Process]]
     ) -> None:
         """Kill the processes of a user that keep `resource`, or may."""
-        for each in await in_thread(_kill, find_users, userid, self._monotonic):
+        for each in await in_thread(_kill, find_processes, userid, self._monotonic):
             log.warning("process killed", uses=resource, process=str(each))
 
     def may_kill(self, userid: int) -> bool:
@@ -88,7 +88,7 @@ class GracePeriod:
 
 
 def _kill(
-    find_users: Callable[[], list[Process]], userid: int, monotonic: Callable[[], float]
+    find_processes: Callable[[], list[Process]], userid: int, monotonic: Callable[[], float]
 ) -> list[Process]:
     """Kill a user's processes of those that are found; return them.
 
@@ -98,8 +98,8 @@ def _kill(
     stopped: dict[Process, None] = {}
     for _ in range(_MAX_ROUNDS):
         with leaving_out_others():
-            users = find_users()
-        new = [each for each in users if each.userid == userid and each not in stopped]
+            processes = find_processes()
+        new = [each for each in processes if each.userid == userid and each not in stopped]
         if not new:
             break
         send_signal(new, signal.SIGSTOP)

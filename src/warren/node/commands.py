@@ -16,7 +16,7 @@ from typing import Final, Self
 from warren.dws.node import NodeTrouble
 
 COMMAND_TIMEOUT: Final = 20.0
-"""How long a command may take unless it is said otherwise."""
+"""Seconds that a command may take unless its caller says otherwise."""
 
 _LAST_CHARACTERS: Final = 4000
 """Characters of a command's words that are passed on."""
@@ -55,7 +55,7 @@ async def run(
     stderr = STDOUT if merged else PIPE
     stdin_bytes = None if text is None else text.encode()
     running = _running(
-        _die_with_parent(argv), stderr, has_input=stdin_bytes is not None, grace=_KILL_TIMEOUT
+        _killed_with_parent(argv), stderr, has_input=stdin_bytes is not None, grace=_KILL_TIMEOUT
     )
     async with running as process, _time_limit(seconds, argv):
         output, errors = await process.communicate(stdin_bytes)
@@ -74,7 +74,7 @@ async def run_site_command(
     # command has left running in the background.
     with _Tail() as tail:
         running = _running(
-            _die_with_parent(argv), STDOUT, environment, tail.writer, grace=_KILL_TIMEOUT
+            _killed_with_parent(argv), STDOUT, environment, tail.writer, grace=_KILL_TIMEOUT
         )
         async with running as process:
             tail.close_writer()
@@ -161,7 +161,7 @@ class _Tail:
         del self._last_output[:-_LAST_CHARACTERS]
 
 
-def _die_with_parent(argv: Sequence[str]) -> Sequence[str]:
+def _killed_with_parent(argv: Sequence[str]) -> Sequence[str]:
     """Return a command that the kernel kills when this process dies: else it would go on."""
     if shutil.which(argv[0]) is None:
         raise NodeTrouble(f"{argv[0]} cannot be run: it is not there")

@@ -46,14 +46,14 @@ class DirectoryFlash:
         """Held while space is looked for and taken: each action has a thread of its own."""
         self._capacity = capacity
 
-    async def capacity(self, group: str) -> int:
-        await probing.check(probing.probe_directory, self._root / path_component(group))
+    async def capacity(self, rabbit: str) -> int:
+        await probing.check(probing.probe_directory, self._root / path_component(rabbit))
         return self._capacity
 
-    async def raw_volumes(self, group: str) -> RawVolumes:
+    async def raw_volumes(self, rabbit: str) -> RawVolumes:
         return RawVolumes.NONE
 
-    async def unsupported_types(self, group: str) -> Mapping[str, str]:
+    async def unsupported_types(self, rabbit: str) -> Mapping[str, str]:
         return {kind: "volumes are directories" for kind in ("raw", LUSTRE)}
 
     async def lnet_nid(self) -> str:
@@ -62,23 +62,23 @@ class DirectoryFlash:
     async def make(self, volume: Volume) -> None:
         if volume.file_system == "raw":
             raise NodeTrouble(
-                f"{volume.group} makes volumes as directories: a raw one is a block device",
+                f"{volume.rabbit} makes volumes as directories: a raw one is a block device",
                 fatal=True,
             )
         await _run_in_thread(self._make, volume)
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        await _run_in_thread(self._release, group, name)
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        await _run_in_thread(self._release, rabbit, name)
 
-    async def source(self, group: str, name: str, file_system: str) -> Source:
-        directory = self.files_path(group, name)
+    async def source(self, rabbit: str, name: str, file_system: str) -> Source:
+        directory = self.files_path(rabbit, name)
         if not directory.is_dir():
-            raise NodeTrouble(f"{group}/{name} does not exist")
+            raise NodeTrouble(f"{rabbit}/{name} does not exist")
         return Source(("--bind", str(directory)))
 
-    def volumes(self, group: str) -> dict[str, int]:
+    def volumes(self, rabbit: str) -> dict[str, int]:
         try:
-            entries = list((self._root / group).iterdir())
+            entries = list((self._root / rabbit).iterdir())
         except FileNotFoundError:
             return {}
         sizes = {}
@@ -88,25 +88,25 @@ class DirectoryFlash:
                 sizes[entry.name] = record.size
         return sizes
 
-    def files_path(self, group: str, name: str) -> Path:
+    def files_path(self, rabbit: str, name: str) -> Path:
         """Return where a volume's files are."""
-        return self._volume_path(group, name) / "files"
+        return self._volume_path(rabbit, name) / "files"
 
-    def _volume_path(self, group: str, name: str) -> Path:
-        return self._root / path_component(group) / path_component(name)
+    def _volume_path(self, rabbit: str, name: str) -> Path:
+        return self._root / path_component(rabbit) / path_component(name)
 
     def _make(self, volume: Volume) -> None:
         with self._lock:
             self._make_locked(volume)
 
     def _make_locked(self, volume: Volume) -> None:
-        final = self._volume_path(volume.group, volume.name)
+        final = self._volume_path(volume.rabbit, volume.name)
         if final.exists():
             return
-        free = self._capacity - sum(self.volumes(volume.group).values())
+        free = self._capacity - sum(self.volumes(volume.rabbit).values())
         if volume.size > free:
-            raise out_of_space(volume.group, free, volume.size)
-        unfinished = self._root / volume.group / f".new-{volume.name}"
+            raise out_of_space(volume.rabbit, free, volume.size)
+        unfinished = self._root / volume.rabbit / f".new-{volume.name}"
         _remove(unfinished)
         files_directory = unfinished / "files"
         files_directory.mkdir(parents=True)
@@ -120,12 +120,12 @@ class DirectoryFlash:
         for directory in (final.parent, self._root):
             files.sync_directory(directory)
 
-    def _release(self, group: str, name: str) -> None:
+    def _release(self, rabbit: str, name: str) -> None:
         """Free the space; the files go after it, with what earlier tries have left.
 
         Users may have so many files that it takes long: nothing is removed under the lock.
         """
-        final = self._volume_path(group, name)
+        final = self._volume_path(rabbit, name)
         with self._lock, suppress(FileNotFoundError):
             final.rename(_unused_name(final))
             files.sync_directory(final.parent)

@@ -14,15 +14,15 @@ class ExportedFlash:
         self._flash = flash
         self._withdraw = withdraw
 
-    async def capacity(self, group: str) -> int:
-        return await self._flash.capacity(group)
+    async def capacity(self, rabbit: str) -> int:
+        return await self._flash.capacity(rabbit)
 
-    async def raw_volumes(self, group: str) -> RawVolumes:
+    async def raw_volumes(self, rabbit: str) -> RawVolumes:
         # Nodes have file systems attached, and no bare devices.
         return RawVolumes.NONE
 
-    async def unsupported_types(self, group: str) -> Mapping[str, str]:
-        return await self._flash.unsupported_types(group)
+    async def unsupported_types(self, rabbit: str) -> Mapping[str, str]:
+        return await self._flash.unsupported_types(rabbit)
 
     async def lnet_nid(self) -> str:
         return await self._flash.lnet_nid()
@@ -30,13 +30,13 @@ class ExportedFlash:
     async def make(self, volume: Volume) -> None:
         await self._flash.make(volume)
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         # The kernel's target keeps a device as a process does, and none would be found.
         await self._withdraw(name)
-        await self._flash.release(group, name, profile)
+        await self._flash.release(rabbit, name, profile)
 
-    async def source(self, group: str, name: str, file_system: str) -> Source:
-        return await self._flash.source(group, name, file_system)
+    async def source(self, rabbit: str, name: str, file_system: str) -> Source:
+        return await self._flash.source(rabbit, name, file_system)
 
-    def volumes(self, group: str) -> Mapping[str, int]:
-        return self._flash.volumes(group)
+    def volumes(self, rabbit: str) -> Mapping[str, int]:
+        return self._flash.volumes(rabbit)

@@ -103,8 +103,8 @@ class Extents:
         if free_extent is None:
             free = free_bytes(taken.values(), space)
             if volume.size > free:
-                raise out_of_space(volume.group, free, volume.size)
-            raise NodeTrouble(f"{volume.group} has no {volume.size} bytes of flash in one piece")
+                raise out_of_space(volume.rabbit, free, volume.size)
+            raise NodeTrouble(f"{volume.rabbit} has no {volume.size} bytes of flash in one piece")
         offset, size = free_extent
         extent = Extent(
             offset=offset,

@@ -40,13 +40,13 @@ class FaultyMachine:
         await self._faults.inject("make")
         await self._machine.make(volume)
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         await self._faults.inject("release")
-        await self._machine.release(group, name, profile)
+        await self._machine.release(rabbit, name, profile)
 
     async def mount(
         self,
-        group: str,
+        rabbit: str,
         name: str,
         file_system: str,
         path: str,
@@ -54,7 +54,7 @@ class FaultyMachine:
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         await self._faults.inject("mount")
-        await self._machine.mount(group, name, file_system, path, shared, profile)
+        await self._machine.mount(rabbit, name, file_system, path, shared, profile)
 
     async def mount_lustre(
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS

@@ -1,4 +1,4 @@
-"""The kinds of file system that are made on block devices: how, and how they are mounted."""
+"""The types of file systems that are made on block devices: how, and how they are mounted."""
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -12,7 +12,7 @@ from warren.dws.node import FILE_SYSTEM_TYPES, NodeTrouble, Volume
 from warren.node.flash import OTHER_TYPE, Source
 
 PROTO: Final = "{proto}"
-"""Stands in a command for the path of a file with the kind's `proto` text."""
+"""Stands in a command for the path of a file with the type's `proto` text."""
 
 
 class FileSystemType(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ _REQUIREMENTS: Final[Mapping[str, tuple[Sequence[str], str]]] = {
 """The programs, and the file system in the kernel, that each type takes."""
 
 PROGRAMS: Final = sorted({name for kind in _TYPES.values() for name in kind.programs})
-"""What has to be installed for all kinds."""
+"""What has to be installed for all types."""
 
 
 def unsupported_types(
@@ -140,7 +140,7 @@ def kernel_types() -> set[str]:
 
 def lock_table(volume: Volume, cluster: DlmCluster) -> str:
     """Return by which name a cluster locks a volume: of few characters, and of no other's."""
-    lock_space = sha256(f"{volume.group}/{volume.name}".encode()).hexdigest()[:16]
+    lock_space = sha256(f"{volume.rabbit}/{volume.name}".encode()).hexdigest()[:16]
     return f"{cluster.name}:{lock_space}"
 
 
@@ -159,7 +159,7 @@ def make_commands(
     """Return the commands that make a volume's file system, and the text of their file `proto`.
 
     A gfs2 is one where there is a `cluster`; without one, nodes share this machine's kernel (ADR
-    077). Raises NodeTrouble for a kind that is not made here.
+    077). Raises NodeTrouble for a type that is not made here.
     """
     kind = _type_of(volume.file_system, cluster)
     placeholders: dict[str, object] = {"userid": volume.userid, "groupid": volume.groupid}
@@ -178,7 +178,7 @@ def make_commands(
         for command in kind.make
     ]
     first = commands[0]
-    # What stands in for another kind does not know its words.
+    # What stands in for another type does not know its words.
     if first[0] == f"mkfs.{volume.file_system}":
         arguments = profile_arguments(volume.commands, MKFS_COMMAND_LINE, values)
         if arguments is not None:

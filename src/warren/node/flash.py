@@ -31,15 +31,15 @@ class Flash(Protocol):
     Everything raises NodeTrouble where it fails.
     """
 
-    async def capacity(self, group: str) -> int:
+    async def capacity(self, rabbit: str) -> int:
         """Return how many bytes a rabbit has in all, having tried that it can be used."""
         ...
 
-    async def raw_volumes(self, group: str) -> RawVolumes:
+    async def raw_volumes(self, rabbit: str) -> RawVolumes:
         """Return whom a volume of a rabbit may be given as a bare device."""
         ...
 
-    async def unsupported_types(self, group: str) -> Mapping[str, str]:
+    async def unsupported_types(self, rabbit: str) -> Mapping[str, str]:
         """Return the types of file systems that a rabbit does not make, each with the reason."""
         ...
 
@@ -51,15 +51,15 @@ class Flash(Protocol):
         """Reserve a volume's space and make its file system, owned by its user."""
         ...
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         """Free a volume's space, with whatever is in it."""
         ...
 
-    async def source(self, group: str, name: str, file_system: str) -> Source:
+    async def source(self, rabbit: str, name: str, file_system: str) -> Source:
         """Return what is to be mounted, ready for it."""
         ...
 
-    def volumes(self, group: str) -> Mapping[str, int]:
+    def volumes(self, rabbit: str) -> Mapping[str, int]:
         """Return the volumes of a rabbit and their sizes in bytes, as they are on disk."""
         ...
 
@@ -71,8 +71,8 @@ def path_component(name: str) -> str:
     return name
 
 
-def out_of_space(group: str, free: int, requested: int) -> NodeTrouble:
+def out_of_space(rabbit: str, free: int, requested: int) -> NodeTrouble:
     """Return the error for a full rabbit. A retry does not help: more was allocated than it has."""
     return NodeTrouble(
-        f"{group} has {free} bytes of flash left, and {requested} are asked for", fatal=True
+        f"{rabbit} has {free} bytes of flash left, and {requested} are asked for", fatal=True
     )

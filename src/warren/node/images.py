@@ -1,9 +1,9 @@
 """Images of containers: found in a directory of OCI layouts or in a registry, and unpacked once.
 
-A reference is `NAME:TAG`. Of the admin's own directory `DIR/NAME` is a layout, as
-`skopeo copy ... oci:DIR/NAME:TAG` makes it; other images are fetched by skopeo(1) and kept in
-such a directory. umoci(1) unpacks. What is unpacked has the name of its manifest's digest, so
-that a tag that is moved is seen, and is whole or not there.
+A reference is `NAME:TAG`. An admin puts images into a directory DIR, where each `DIR/NAME` is an
+OCI layout, as `skopeo copy ... oci:DIR/NAME:TAG` makes it. Other images are fetched by skopeo(1)
+into layouts of the same form, elsewhere. umoci(1) unpacks them. An unpacked image is named by the
+digest of its manifest, so that a tag that has moved is noticed; it is whole, or not there.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _REFERENCE_PATTERN: Final = re.compile(
     r"(?P<name>[a-z0-9]+(?:[._:/-]+[a-zA-Z0-9]+)*?)(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?"
 )
 _WORK_DIRECTORY_PATTERN: Final = re.compile(r"\.(\d+)-.*")
-"""The name of a directory in which a process unpacks."""
+"""The name of a directory in which a process unpacks: it begins with the process's id."""
 
 _DIGEST_PATTERN: Final = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -88,7 +88,7 @@ class Images:
         try:
             layout = await self._layout(name, tag)
             manifest, digest = await in_thread(_manifest, layout, tag)
-            config = await in_thread(_blob, layout, manifest.config.digest, _Config)
+            config = await in_thread(_read_blob, layout, manifest.config.digest, _Config)
             bundle = self._directory / "unpacked" / digest
             if not await in_thread(bundle.exists):
                 await self._unpack(layout, tag, bundle)
@@ -176,7 +176,11 @@ def _has_tag(layout: Path, tag: str) -> bool:
 
 
 def _manifest(layout: Path, tag: str) -> tuple[_Manifest, str]:
-    """Return the manifest of a tag and its digest. Raises KeyError, and as `_read_json` does."""
+    """Return the manifest of a tag, and its digest in hexadecimal.
+
+    Raises KeyError where the layout does not have the tag, NodeTrouble where the tag is of images
+    for several machines, and what `_read_json` raises.
+    """
     for each in _read_json(layout / "index.json", _Index).manifests or ():
         if (each.annotations or {}).get(_REF_NAME) == tag:
             descriptor = each
@@ -188,10 +192,10 @@ def _manifest(layout: Path, tag: str) -> tuple[_Manifest, str]:
             f"{layout}:{tag} has images for several machines: copy the one for this machine, with "
             "skopeo copy"
         )
-    return _blob(layout, descriptor.digest, _Manifest), _digest_hex(descriptor.digest)
+    return _read_blob(layout, descriptor.digest, _Manifest), _digest_hex(descriptor.digest)
 
 
-def _blob(layout: Path, digest: str, kind: type[T]) -> T:
+def _read_blob(layout: Path, digest: str, kind: type[T]) -> T:
     return _read_json(layout / "blobs" / "sha256" / _digest_hex(digest), kind)
 
 

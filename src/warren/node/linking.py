@@ -44,21 +44,21 @@ class LinkingMachine:
     async def make(self, volume: Volume) -> None:
         await self._flash.make(volume)
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        await self._flash.release(group, name, profile)
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        await self._flash.release(rabbit, name, profile)
 
     async def mount(
         self,
-        group: str,
+        rabbit: str,
         name: str,
         file_system: str,
         path: str,
         shared: Sharing | None = None,
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
-        files = self._flash.files_path(group, name)
+        files = self._flash.files_path(rabbit, name)
         if not files.is_dir():
-            raise NodeTrouble(f"{group}/{name} does not exist")
+            raise NodeTrouble(f"{rabbit}/{name} does not exist")
         link = Path(node_path(self._root, self._prefix, path))
         try:
             await in_thread(_link, files, link)

@@ -39,7 +39,7 @@ class LoopDisk:
 
     def __init__(
         self,
-        group: str,
+        rabbit: str,
         directory: Path,
         capacity: int,
         device: Path | None,
@@ -54,7 +54,7 @@ class LoopDisk:
         the first, and leave `headroom` bytes of the file system around it free. They are given back
         in pieces of `piece` bytes.
         """
-        self._group = group
+        self._rabbit = rabbit
         self._directory = directory
         self._capacity = capacity
         self._device = device
@@ -91,11 +91,11 @@ class LoopDisk:
                 await self._allocate_blocks(volume, extent)
         return _record_of(extent)
 
-    async def device(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
+    async def attach(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
         async with self._locked():
             extent = self._extents.get(name)
             if extent is None:
-                raise NodeTrouble(f"{self._group}/{name} does not exist")
+                raise NodeTrouble(f"{self._rabbit}/{name} does not exist")
             await self._detach_strays(extent)
             return await loops.attach(self._backing, extent.offset, extent.size)
 
@@ -285,7 +285,7 @@ class LoopDisk:
             raise NodeTrouble(f"{error.filename or self._backing}: {error.strerror}") from error
 
     def _busy(self) -> NodeTrouble:
-        return NodeTrouble(f"the disk of {self._group} is busy")
+        return NodeTrouble(f"the disk of {self._rabbit} is busy")
 
 
 def _make_private(directory: Path) -> None:

@@ -21,7 +21,7 @@ from warren.node.namespaces import mount_points
 from warren.node.threads import in_thread
 
 COMMAND_SECONDS: Final = 120.0
-"""How long a command of Lustre may take: a mount waits for its MGS."""
+"""Seconds that a command of Lustre may take: a mount waits for its MGS."""
 
 _MOUNT_OPTIONS: Final = "nodev,nosuid"
 

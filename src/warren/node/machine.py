@@ -15,7 +15,7 @@ from warren.node import acl, commands, copiers, filesystems, lustre, usercommand
 from warren.node.busy import GracePeriod
 from warren.node.flash import Flash, Source
 from warren.node.threads import in_thread
-from warren.node.usage import Process, describe, users_of_mounts
+from warren.node.usage import Process, describe, processes_using_mounts
 
 _MAX_UNMOUNTS: Final = 10
 """How often a path is unmounted before it counts as in use: users own what is mounted there, and
@@ -88,12 +88,12 @@ class NamespacedMachine:
     async def make(self, volume: Volume) -> None:
         await self._flash.make(volume)
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        await self._flash.release(group, name, profile)
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        await self._flash.release(rabbit, name, profile)
 
     async def mount(
         self,
-        group: str,
+        rabbit: str,
         name: str,
         file_system: str,
         path: str,
@@ -101,7 +101,7 @@ class NamespacedMachine:
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         self._check_allowed(path)
-        source = await self._flash.source(group, name, file_system)
+        source = await self._flash.source(rabbit, name, file_system)
         nsenter = await self._namespace.nsenter_command()
         values = {"$MOUNT_PATH": path, "$DEVICE": source.arguments[-1]}
         if path not in self._namespace.mounts():
@@ -208,12 +208,12 @@ class NamespacedMachine:
 
         Raises InUse while that is waited for.
         """
-        users = await self._grace_period.wait(
-            self._grace_key(path), userid, lambda: self._users_of(path, userid)
+        processes = await self._grace_period.wait(
+            self._grace_key(path), userid, lambda: self._processes_using(path, userid)
         )
         # Those that are not ended keep what they have open, and no other process finds it any more:
         # the node is free of it, and the volume cannot be released before they are gone.
-        log.warning("unmounted while in use", path=path, by=describe(users))
+        log.warning("unmounted while in use", path=path, by=describe(processes))
         await commands.run([*nsenter, "umount", "--lazy", path])
         if path in self._namespace.mounts():
             # By one program: no other can be started between its calls as fast, to mount there.
@@ -227,8 +227,8 @@ class NamespacedMachine:
         """Return what is waited for: all nodes of a job mount at one path, each for itself."""
         return f"{self._name}:{path}"
 
-    def _users_of(self, path: str, userid: int) -> list[Process]:
-        return users_of_mounts(self._namespace.mount_ids(path), userid)
+    def _processes_using(self, path: str, userid: int) -> list[Process]:
+        return processes_using_mounts(self._namespace.mount_ids(path), userid)
 
     async def _mount(self, nsenter: Sequence[str], command: Sequence[str], device: str) -> None:
         """Mount. Raises NodeTrouble with the device, which mount(8) does not always name."""

@@ -51,9 +51,9 @@ _RECORD_AND_WAIT: Final = (
 
 
 class Namespace:
-    """The namespace of one node.
+    """The mount namespace of one node.
 
-    `directory` remembers who holds it. Over `prefix` the node has a file system
+    `directory` remembers the process that holds it. Over `prefix` the node has a file system
     of its own, for its mount points: a mount point shared with other namespaces
     could be pulled from under them.
     """

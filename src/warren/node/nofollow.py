@@ -83,13 +83,13 @@ def _descend(path: str, within: str, flags: int, *, make: bool) -> int:
 class Directory:
     """A directory, by its name in its parent. `Tree.acquire` opens it."""
 
-    __slots__ = ("descriptor", "name", "parent", "users")
+    __slots__ = ("descriptor", "name", "parent", "use_count")
 
     def __init__(self, parent: "Directory | None", name: str, descriptor: int = -1) -> None:
         self.parent = parent
         self.name = name
         self.descriptor = descriptor
-        self.users = 0
+        self.use_count = 0
 
 
 class Tree:
@@ -111,7 +111,7 @@ class Tree:
         self._idle: dict[Directory, None] = {}
         """Those that are open and not in use, the one whose use is longest ago first."""
         self.top = Directory(None, "", open_directory(path, flags, within))
-        self.top.users = 1
+        self.top.use_count = 1
 
     def acquire(self, directory: Directory) -> int:
         """Return the descriptor of a directory, which is valid until `release`. Raises OSError."""
@@ -127,7 +127,7 @@ class Tree:
                 self._close_some()
                 self._idle[each] = None
                 ancestor = each
-            directory.users += 1
+            directory.use_count += 1
             self._idle.pop(directory, None)
             return directory.descriptor
 
@@ -142,8 +142,8 @@ class Tree:
     def release(self, directory: Directory) -> None:
         """Release the descriptor that one `acquire` returned."""
         with self._lock:
-            directory.users -= 1
-            if not directory.users:
+            directory.use_count -= 1
+            if not directory.use_count:
                 self._idle[directory] = None
                 self._close_some()
 

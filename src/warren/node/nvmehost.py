@@ -54,6 +54,7 @@ class TransportAddress(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     """A name, or an IP address."""
     service: int = 4420
+    """The TCP port: the transport service id of NVMe, `trsvcid`."""
 
 
 class Controller(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +110,7 @@ def connections_of_node(controllers: Iterable[Controller], node: str) -> list[Co
     ]
 
 
-class Host:
+class NvmeHost:
     """A compute node's connections. Every action may be repeated.
 
     Everything raises NodeTrouble where it fails.

@@ -125,17 +125,17 @@ class Exports:
     def __init__(
         self,
         rabbit: str,
-        device: Callable[[str], Coroutine[Any, Any, str]],
+        attach: Callable[[str], Coroutine[Any, Any, str]],
         listen_address: ListenAddress,
         targets: Targets | None = None,
         secret: bytes | None = None,
     ) -> None:
-        """`device` returns the device of a volume, ready for use.
+        """`attach` attaches a volume, and returns its device, ready for use.
 
         With a `secret`, nodes are asked to prove who they are.
         """
         self._rabbit = rabbit
-        self._device = device
+        self._attach = attach
         self._listen_address = listen_address
         self._targets = targets or Configfs()
         self._secret = secret
@@ -148,7 +148,7 @@ class Exports:
             await self.withdraw(volume)
             return
         target = NvmeVolume(self._rabbit, volume)
-        device = await self._device(volume)
+        device = await self._attach(volume)
         await self._change(
             lambda tree: nvmetree.export_steps(
                 tree, target, device, nodes, self._listen_address, self._secret

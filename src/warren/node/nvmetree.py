@@ -89,10 +89,11 @@ class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     """An IP address."""
     service: int = 4420
+    """The TCP port: the transport service id of NVMe, `trsvcid`."""
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Return what a port's attributes are."""
+        """The attributes of the port that listens there."""
         return {
             "addr_trtype": "tcp",
             "addr_adrfam": "ipv6" if ":" in self.address else "ipv4",

@@ -49,13 +49,13 @@ def free_address(rabbit_index: int, used_addresses: Sequence[str]) -> str:
     raise NodeTrouble(f"all addresses of {prefix}.0/24 are in use: pods have to end first")
 
 
-def host_address(owner: str, rabbit_index: int) -> str:
+def host_address(cluster: str, rabbit_index: int) -> str:
     """Return the address of the machine's rabbit of this number, where its ports are.
 
     It is one of the loopback device's, of which there are enough for each rabbit to have its own.
-    `owner` tells clusters apart, whose rabbits have others.
+    The rabbits of another `cluster` have others.
     """
-    first, second, third = hashlib.sha256(owner.encode()).digest()[:3]
+    first, second, third = hashlib.sha256(cluster.encode()).digest()[:3]
     start = (first << 16 | second << 8 | third) % (2**24 - 2**17)
     number = start + 2**16 + 1 + rabbit_index  # nothing of 127.0.0.0/16, where others are
     return f"127.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"

@@ -71,7 +71,7 @@ class Pods:
     def __init__(
         self,
         directory: Path,
-        number: int,
+        rabbit_index: int,
         network: PodNetwork,
         namespace: Namespace | None,
         images: Images,
@@ -79,7 +79,7 @@ class Pods:
         *,
         start_timeout: float = _START_TIMEOUT,
     ) -> None:
-        """`number` is the rabbit's among those of this machine, from 0, and `namespace` its mounts.
+        """`rabbit_index` is the rabbit's among those of this machine; `namespace` has its mounts.
 
         Ports of the node are those of `host_address`.
         """
@@ -87,7 +87,7 @@ class Pods:
         self._start_timeout = start_timeout
         self._images = images
         self._directory = directory
-        self._number = number
+        self._rabbit_index = rabbit_index
         self._network = network
         self._namespace = namespace
         self._address_lock = asyncio.Lock()
@@ -136,8 +136,8 @@ class Pods:
         address = _read_address(self._pod_directory(uid))
         return None if address is None else address.partition("/")[0]
 
-    async def start(self, uid: str, make: Callable[[str], Object]) -> None:
-        """Begin a pod, unless it has begun. `make` makes its plan, with the address that it has."""
+    async def start(self, uid: str, make_plan: Callable[[str], Object]) -> None:
+        """Begin a pod, unless it has begun. `make_plan` makes its plan, for the address it has."""
         # Callers see to it that two of them are never at work on one pod.
         if self.state(uid) is not None:
             return
@@ -147,7 +147,7 @@ class Pods:
         if _lock_holder(directory / "lock") is not None:
             raise NodeTrouble("the pod takes long to begin: it is waited for")
         async with self._address_lock:
-            await in_thread(self._prepare_plan, directory, make)
+            await in_thread(self._prepare_plan, directory, make_plan)
         bwrap = shutil.which("bwrap")
         if bwrap is None:
             raise NodeTrouble("bwrap cannot be run: it is not there")
@@ -161,7 +161,7 @@ class Pods:
         await in_thread(_write, directory, "machine.json", json.dumps(machine))
         await self._start_process(uid)
 
-    def _prepare_plan(self, directory: Path, make: Callable[[str], Object]) -> None:
+    def _prepare_plan(self, directory: Path, make_plan: Callable[[str], Object]) -> None:
         """Write a pod's address and plan into its directory, unless they are there."""
         address = _read_address(directory)
         if address is not None and _is_json(directory / "plan.json"):
@@ -171,10 +171,10 @@ class Pods:
             used_addresses = [
                 _read_address(each) or "" for each in other_directories if not _has_ended(each)
             ]
-            address = free_address(self._number, used_addresses)
+            address = free_address(self._rabbit_index, used_addresses)
             # Before the plan, in which it is too: it is the pod's from then on.
             _write(directory, "address", address)
-        plan = {**make(address.partition("/")[0]), "address": address}
+        plan = {**make_plan(address.partition("/")[0]), "address": address}
         _write(directory, "plan.json", json.dumps(plan))
 
     async def _start_process(self, uid: str) -> None:
@@ -234,17 +234,17 @@ class Pods:
 
     def stop(self, uid: str) -> None:
         """Ask a pod's containers to end, and have them killed when their time for that is over."""
-        process = _lock_holder(self._pod_directory(uid) / "lock")
-        if process is not None:
+        pid = _lock_holder(self._pod_directory(uid) / "lock")
+        if pid is not None:
             with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGTERM)
+                os.kill(pid, signal.SIGTERM)
 
     async def remove(self, uid: str) -> None:
         """End a pod at once, if it is alive, and forget it, with what it has printed."""
-        process = _lock_holder(self._pod_directory(uid) / "lock")
-        if process is not None:
+        pid = _lock_holder(self._pod_directory(uid) / "lock")
+        if pid is not None:
             with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
             await self._wait_ended(uid)
         removed = self._directory / f".old-{uid}"
         with suppress(FileNotFoundError):
@@ -253,27 +253,27 @@ class Pods:
 
     async def _wait_ended(self, uid: str) -> None:
         lock = self._pod_directory(uid) / "lock"
-        process = _lock_holder(lock)
-        if process is None:
+        pid = _lock_holder(lock)
+        if pid is None:
             return
         try:
             async with asyncio.timeout(_KILL_TIMEOUT):
-                await wait_process_ended(process, lambda: _lock_holder(lock) == process)
+                await wait_process_ended(pid, lambda: _lock_holder(lock) == pid)
         except TimeoutError:
             # One whose containers are traced has ended all that it does, and is not gone.
-            if _lock_holder(lock) == process:
+            if _lock_holder(lock) == pid:
                 raise NodeTrouble(f"the process of the pod {uid} does not end") from None
 
     def tell_hosts(self, uid: str, text: str) -> None:
         """Have a living pod's containers know hosts by what /etc/hosts says."""
         lock = self._pod_directory(uid) / "lock"
-        process = _lock_holder(lock)
-        if process is None:
+        pid = _lock_holder(lock)
+        if pid is None:
             return
         try:
-            _replace_text(Path(f"/proc/{process}/root{HOSTS}"), text)
+            _replace_text(Path(f"/proc/{pid}/root{HOSTS}"), text)
         except OSError as error:
-            if _lock_holder(lock) == process:  # or it has just ended
+            if _lock_holder(lock) == pid:  # or it has just ended
                 why = f"/etc/hosts of the pod {uid} cannot be written: {error.strerror}"
                 raise NodeTrouble(why) from error
 
@@ -360,9 +360,9 @@ def _lock_holder(lock: Path) -> int | None:
     request = struct.pack(_FLOCK_FORMAT, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
         with lock.open("rb") as file:
-            lock_type, *_, process = struct.unpack(
+            lock_type, *_, pid = struct.unpack(
                 _FLOCK_FORMAT, fcntl.fcntl(file, fcntl.F_GETLK, request)
             )
     except FileNotFoundError:
         return None
-    return None if lock_type == fcntl.F_UNLCK else int(process)
+    return None if lock_type == fcntl.F_UNLCK else int(pid)

@@ -15,7 +15,7 @@ from warren.dws.node import NodeTrouble
 from warren.node.threads import in_thread
 
 PROBE_TIMEOUT: Final = 10.0
-"""How long flash may take to answer."""
+"""Seconds that flash may take to answer."""
 
 _BLOCK_BYTES: Final = 4096
 _FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)

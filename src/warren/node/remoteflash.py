@@ -8,49 +8,49 @@ from warren.dws.node import NodeTrouble, RawVolumes, Volume
 from warren.node import filesystems
 from warren.node.filesystems import NO_DLM_CLUSTER, DlmCluster
 from warren.node.flash import Source
-from warren.node.nvmehost import Host
+from warren.node.nvmehost import NvmeHost
 
 
 class RemoteFlash:
     """`Flash` of a node that has none: it mounts what rabbits offer it, and makes nothing."""
 
-    def __init__(self, host: Host, cluster: DlmCluster | None = None) -> None:
+    def __init__(self, host: NvmeHost, cluster: DlmCluster | None = None) -> None:
         """Without a `cluster`, there is no file system that several nodes may mount."""
         self._host = host
         self._cluster = cluster
 
-    async def capacity(self, group: str) -> int:
+    async def capacity(self, rabbit: str) -> int:
         return 0
 
-    async def raw_volumes(self, group: str) -> RawVolumes:
+    async def raw_volumes(self, rabbit: str) -> RawVolumes:
         return RawVolumes.NONE
 
-    async def unsupported_types(self, group: str) -> Mapping[str, str]:
+    async def unsupported_types(self, rabbit: str) -> Mapping[str, str]:
         return {}
 
     async def lnet_nid(self) -> str:
         return ""
 
     async def make(self, volume: Volume) -> None:
-        self._refuse(volume.group, volume.name)
+        self._refuse(volume.rabbit, volume.name)
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        self._refuse(group, name)
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        self._refuse(rabbit, name)
 
-    async def source(self, group: str, name: str, file_system: str) -> Source:
+    async def source(self, rabbit: str, name: str, file_system: str) -> Source:
         if file_system == "raw":
             raise NodeTrouble(
-                f"{group}/{name} is a raw volume, which is not attached over the network: use a "
+                f"{rabbit}/{name} is a raw volume, which is not attached over the network: use a "
                 "file system",
                 fatal=True,
             )
         if file_system == "gfs2" and self._cluster is None:
             raise NodeTrouble(NO_DLM_CLUSTER, fatal=True)
-        device = await self._host.connect(group, name)
+        device = await self._host.connect(rabbit, name)
         return filesystems.source(file_system, device, self._cluster)
 
-    def volumes(self, group: str) -> Mapping[str, int]:
+    def volumes(self, rabbit: str) -> Mapping[str, int]:
         return {}
 
-    def _refuse(self, group: str, name: str) -> NoReturn:
-        raise NodeTrouble(f"{group}/{name}: compute nodes have no flash", fatal=True)
+    def _refuse(self, rabbit: str, name: str) -> NoReturn:
+        raise NodeTrouble(f"{rabbit}/{name}: compute nodes have no flash", fatal=True)

@@ -21,9 +21,9 @@ class SimulatedFlash(msgspec.Struct):
     capacity: int
     volumes: dict[tuple[str, str], Volume] = msgspec.field(default_factory=dict)
     mounts: dict[tuple[str, str], tuple[str, str]] = msgspec.field(default_factory=dict)
-    """(node, path) -> (group, name)."""
+    """(node, path) -> (rabbit, name)."""
     shared: dict[tuple[str, str], Sharing] = msgspec.field(default_factory=dict)
-    """With whom volumes are shared, as their last mount said; by (group, name)."""
+    """With whom volumes are shared, as their last mount said; by (rabbit, name)."""
     copies: list[Copy] = msgspec.field(default_factory=list)
     """The copies that came to their end."""
     offers_raw: bool = True
@@ -73,29 +73,31 @@ class SimulatedMachine:
 
     async def make(self, volume: Volume) -> None:
         await self._faults.inject("make")
-        key = (volume.group, volume.name)
+        key = (volume.rabbit, volume.name)
         if key in self._flash.volumes:
             return
         if volume.file_system == "raw" and volume.userid and not self._flash.offers_raw:
-            raise NodeTrouble(f"{volume.group} gives bare devices to root alone", fatal=True)
-        used = sum(each.size for each in self._flash.volumes.values() if each.group == volume.group)
+            raise NodeTrouble(f"{volume.rabbit} gives bare devices to root alone", fatal=True)
+        used = sum(
+            each.size for each in self._flash.volumes.values() if each.rabbit == volume.rabbit
+        )
         if used + volume.size > self._flash.capacity:
             raise NodeTrouble(
-                f"{volume.group} has {self._flash.capacity - used} bytes of flash left, "
+                f"{volume.rabbit} has {self._flash.capacity - used} bytes of flash left, "
                 f"and {volume.size} are asked for",
                 fatal=True,
             )
         self._flash.volumes[key] = volume
 
-    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         await self._faults.inject("release")
-        if (group, name) in self._flash.mounts.values():
-            raise NodeTrouble(f"{group}/{name} is mounted")
-        self._flash.volumes.pop((group, name), None)
+        if (rabbit, name) in self._flash.mounts.values():
+            raise NodeTrouble(f"{rabbit}/{name} is mounted")
+        self._flash.volumes.pop((rabbit, name), None)
 
     async def mount(
         self,
-        group: str,
+        rabbit: str,
         name: str,
         file_system: str,
         path: str,
@@ -103,11 +105,11 @@ class SimulatedMachine:
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         await self._faults.inject("mount")
-        if (group, name) not in self._flash.volumes:
-            raise NodeTrouble(f"{group}/{name} does not exist")
-        self._flash.mounts[self._name, path] = (group, name)
+        if (rabbit, name) not in self._flash.volumes:
+            raise NodeTrouble(f"{rabbit}/{name} does not exist")
+        self._flash.mounts[self._name, path] = (rabbit, name)
         if shared is not None:
-            self._flash.shared[group, name] = shared
+            self._flash.shared[rabbit, name] = shared
 
     async def mount_lustre(
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS

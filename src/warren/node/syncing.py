@@ -26,9 +26,10 @@ class WrittenFileSystem:
                 self._first_file = os.dup(descriptor)
 
     def sync(self) -> None:
-        """Write out the file system, if any file was noted. Raises OSError.
+        """Write out the file system, if any file was noted.
 
-        Also of writes that failed on their own meanwhile.
+        Raises OSError, also for writes that the kernel has tried, and failed to do, since the first
+        file was noted.
         """
         with self._lock:
             descriptor, self._first_file = self._first_file, None

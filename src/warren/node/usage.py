@@ -114,7 +114,7 @@ def leaving_out_others() -> Iterator[None]:
         _looks_at_others.reset(token)
 
 
-def users_of_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
+def processes_using_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
     """Return the processes with files or directories open on mounts, by the ids of these.
 
     With them those of a user, if that is not root, that do not answer.
@@ -126,7 +126,7 @@ def users_of_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
     return [*(process for process, uses in answers if uses), *_of_user(silent, userid)]
 
 
-def users_of_devices(devices: Collection[str], userid: int = 0) -> list[Process]:
+def processes_using_devices(devices: Collection[str], userid: int = 0) -> list[Process]:
     """Return the processes that use block devices or what is mounted of them.
 
     Those of the user `userid` are looked at before others'.
@@ -135,7 +135,7 @@ def users_of_devices(devices: Collection[str], userid: int = 0) -> list[Process]
     them are one user's: the namespaces of nodes and of the machine are not theirs to answer for.
     """
     device_numbers = _device_numbers(devices)
-    users_by_id = {}
+    processes_by_id = {}
     namespaces: dict[int, list[Process]] = {}
     includes_others = _looks_at_others.get()
     answers, _ = _ask(
@@ -151,12 +151,12 @@ def users_of_devices(devices: Collection[str], userid: int = 0) -> list[Process]
         if namespace:
             namespaces.setdefault(namespace, []).append(process)
         if uses:
-            users_by_id[process.id] = process
+            processes_by_id[process.id] = process
     for members in namespaces.values():
         of_one_user = len({each.userid for each in members}) == 1
         if of_one_user and not device_numbers.isdisjoint(_devices_mounted(members[0].id)):
-            users_by_id |= {each.id: each for each in members}
-    return [users_by_id[id] for id in sorted(users_by_id)]
+            processes_by_id |= {each.id: each for each in members}
+    return [processes_by_id[id] for id in sorted(processes_by_id)]
 
 
 def _namespaces_of_others(userid: int) -> list[tuple[Process, int]]:
@@ -178,12 +178,12 @@ def are_mounted_by_root(devices: Collection[str]) -> bool:
     also where that user has other ids in it (subuid(5)).
     """
     device_numbers = _device_numbers(devices)
-    roots = [each.id for each in _all_processes_by_status() if each.userid == 0]
+    root_pids = [each.id for each in _all_processes_by_status() if each.userid == 0]
     # One of each namespace, and all that do not answer in which they are.
     each_once = {
         id if namespace is SILENT else -namespace: id
         for id, namespace in zip(
-            roots, call_in_child(openfiles.mount_namespace, roots), strict=True
+            root_pids, call_in_child(openfiles.mount_namespace, root_pids), strict=True
         )
     }
     return any(not device_numbers.isdisjoint(_devices_mounted(id)) for id in each_once.values())
@@ -211,16 +211,17 @@ def processes_with_hidden_files(userid: int) -> list[Process]:
     """
     machine_namespace = openfiles.mount_namespace(os.getpid())
     answers, silent = _ask(openfiles.may_hide_files, userid, first_userid=userid)
-    users_by_namespace: dict[int, set[int]] = {}
+    userids_by_namespace: dict[int, set[int]] = {}
     for process, (namespace, _) in answers:
-        users_by_namespace.setdefault(namespace, set()).add(process.userid)
+        userids_by_namespace.setdefault(namespace, set()).add(process.userid)
     hiding = [
         process
         for process, (namespace, hides) in answers
         # Not the nodes' namespaces, which a process of root holds.
         if process.userid == userid
         and (
-            hides or (namespace != machine_namespace and users_by_namespace[namespace] == {userid})
+            hides
+            or (namespace != machine_namespace and userids_by_namespace[namespace] == {userid})
         )
     ]
     return [*hiding, *_of_user(silent, userid)]

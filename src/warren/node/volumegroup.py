@@ -49,12 +49,12 @@ class VolumeGroup:
 
     activates_volumes: Final = True
 
-    def __init__(self, group: str, name: str, capacity: int) -> None:
+    def __init__(self, rabbit: str, name: str, capacity: int) -> None:
         """No more than `capacity` bytes of the volume group `name` are used."""
-        self._group = group
+        self._rabbit = rabbit
         self._name = name
         self._capacity = capacity
-        self._tag = f"{_RABBIT_TAG_PREFIX}{group}"
+        self._tag = f"{_RABBIT_TAG_PREFIX}{rabbit}"
         self._reserve_lock = asyncio.Lock()
         """Held while space is looked for and taken, which only the rabbit's own agent does."""
 
@@ -86,7 +86,7 @@ class VolumeGroup:
                     else min(pool_free, self._unused_capacity(records))
                 )
                 if volume.size > free_bytes:
-                    raise out_of_space(self._group, free_bytes, volume.size)
+                    raise out_of_space(self._rabbit, free_bytes, volume.size)
                 await commands.run(command)
                 records = await self._records()
                 if volume.name not in records:
@@ -97,10 +97,10 @@ class VolumeGroup:
                     )
         return records[volume.name]
 
-    async def device(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
+    async def attach(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
         row = (await self._rows()).get(name)
         if row is None:
-            raise NodeTrouble(f"{self._group}/{name} does not exist")
+            raise NodeTrouble(f"{self._rabbit}/{name} does not exist")
         path = self._path(name)
         # What is active stays as it was activated, which a profile may have said.
         if row[_ACTIVE_FIELD] not in _ACTIVE_VALUES:

@@ -1,4 +1,4 @@
-"""How long what a node is asked for may take: longer than the commands that it is done by."""
+"""How long a reconcile of a node's may take: longer than the commands that it runs."""
 
 from typing import Final
 

@@ -35,7 +35,7 @@ class Rabbit:
 
     def volume(self, name: str, kind: str) -> Volume:
         return Volume(
-            group="rabbit1", name=name, size=SIZES[kind],
+            rabbit="rabbit1", name=name, size=SIZES[kind],
             file_system=kind, userid=USER, groupid=GROUP,
         )  # fmt: skip
 
@@ -249,7 +249,7 @@ def test_a_volume_whose_device_fails_is_not_ready_and_is_made_when_it_works(
     weak: Rabbit, failing: Failing
 ) -> None:
     asyncio.run(weak.disk.reserve(weak.volume("a", "xfs")))
-    asyncio.run(weak.disk.device("a"))
+    asyncio.run(weak.disk.attach("a"))
     failing.refuse_writes()
     try:
         with pytest.raises(NodeTrouble, match=r"(?i)input/output error|write failed"):

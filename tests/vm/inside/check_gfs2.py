@@ -15,7 +15,7 @@ from warren.node.blocks import BlockFlash
 from warren.node.filesystems import DlmCluster
 from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import Namespace
-from warren.node.nvmehost import Host, NvmeTimeouts, TransportAddress
+from warren.node.nvmehost import NvmeHost, NvmeTimeouts, TransportAddress
 from warren.node.nvmetarget import Exports
 from warren.node.nvmetree import ListenAddress
 from warren.node.remoteflash import RemoteFlash
@@ -24,7 +24,7 @@ from warren.node.volumegroup import VolumeGroup
 USER = 1234
 CLUSTER = DlmCluster(name=dlm.NAME, journals=2)
 VOLUME = Volume(
-    group="rabbit-0", name="uid-0", size=320 * MIB, file_system="gfs2", userid=USER, groupid=USER
+    rabbit="rabbit-0", name="uid-0", size=320 * MIB, file_system="gfs2", userid=USER, groupid=USER
 )
 PATH = "/run/nodes/mounts/a"
 NAMESPACE = Namespace(Path("/run/nodes/own"), Path("/run/nodes/mounts"))
@@ -32,7 +32,7 @@ NAMESPACE = Namespace(Path("/run/nodes/own"), Path("/run/nodes/mounts"))
 
 async def mount(machine: NamespacedMachine) -> Path:
     await NAMESPACE.ensure()
-    await machine.mount(VOLUME.group, VOLUME.name, "gfs2", PATH)
+    await machine.mount(VOLUME.rabbit, VOLUME.name, "gfs2", PATH)
     return Path(f"{NAMESPACE.root}{PATH}")
 
 
@@ -48,7 +48,7 @@ def test_a_rabbit_has_it_while_a_node_has_it() -> None:
     lvm.make("flash", "/dev/vda")
     disk = VolumeGroup("rabbit-0", "flash", 1024 * MIB)
     flash = BlockFlash(lambda rabbit: disk, Path("/tmp"), cluster=CLUSTER)
-    exports = Exports("rabbit-0", disk.device, ListenAddress(address="10.0.0.1"))
+    exports = Exports("rabbit-0", disk.attach, ListenAddress(address="10.0.0.1"))
     machine = NamespacedMachine("rabbit-0", flash, NAMESPACE)
 
     async def main() -> Path:
@@ -86,12 +86,14 @@ def _mounted_type() -> str:
 async def _let_go(machine: NamespacedMachine, exports: Exports) -> None:
     await machine.unmount(PATH, USER)
     await exports.offer(VOLUME.name, [])
-    await machine.release(VOLUME.group, VOLUME.name)
+    await machine.release(VOLUME.rabbit, VOLUME.name)
 
 
 @pytest.mark.skipif(os.environ["WARREN_GUEST"] != "node", reason="the rabbit's part")
 def test_a_node_has_it_while_its_rabbit_has_it() -> None:
-    host = Host("node1", {"rabbit-0": TransportAddress(host="10.0.0.1")}, NvmeTimeouts(connect=60))
+    host = NvmeHost(
+        "node1", {"rabbit-0": TransportAddress(host="10.0.0.1")}, NvmeTimeouts(connect=60)
+    )
     machine = NamespacedMachine("node1", RemoteFlash(host, CLUSTER), NAMESPACE)
     with dlm.member():
         meeting.wait("mounted")

@@ -14,7 +14,7 @@ from warren.base.bytesize import MIB
 from warren.dws.node import Copy, CopyFailed, NodeTrouble
 from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import Namespace
-from warren.node.nvmehost import Host, NvmeTimeouts, TransportAddress
+from warren.node.nvmehost import NvmeHost, NvmeTimeouts, TransportAddress
 from warren.node.remoteflash import RemoteFlash
 
 USER = 1234
@@ -24,7 +24,7 @@ PATH = "/run/nodes/mounts/a"
 
 class Node:
     def __init__(self, policy: NvmeTimeouts) -> None:
-        self.host = Host("node1", REACH, policy)
+        self.host = NvmeHost("node1", REACH, policy)
         self.namespace = Namespace(Path("/run/nodes/node1"), Path("/run/nodes/mounts"))
         self.machine = NamespacedMachine("node1", RemoteFlash(self.host), self.namespace)
 
@@ -56,7 +56,7 @@ def devices() -> list[str]:
 def test_a_volume_is_its_nodes_alone_survives_its_rabbit_and_is_let_go_of() -> None:
     node = Node(NvmeTimeouts(connect=60, controller_loss=120))
     meeting.wait("offered")
-    stranger = Host("stranger", REACH, NvmeTimeouts(connect=3))
+    stranger = NvmeHost("stranger", REACH, NvmeTimeouts(connect=3))
     with pytest.raises(NodeTrouble, match="rabbit-0/uid-0 cannot be reached"):
         asyncio.run(stranger.connect("rabbit-0", "uid-0"))
     assert devices() == []

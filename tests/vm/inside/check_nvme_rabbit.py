@@ -18,7 +18,7 @@ from warren.node.volumegroup import VolumeGroup
 
 USER = 1234
 VOLUME = Volume(
-    group="rabbit-0", name="uid-0", size=320 * MIB, file_system="xfs", userid=USER, groupid=USER
+    rabbit="rabbit-0", name="uid-0", size=320 * MIB, file_system="xfs", userid=USER, groupid=USER
 )
 LISTENING = ListenAddress(address="10.0.0.1")
 
@@ -28,7 +28,7 @@ class Rabbit:
         lvm.configure()
         self.disk = VolumeGroup("rabbit-0", "flash", 1024 * MIB)
         self.flash = BlockFlash(lambda rabbit: self.disk, Path("/tmp"))
-        self.exports = Exports("rabbit-0", self.disk.device, LISTENING)
+        self.exports = Exports("rabbit-0", self.disk.attach, LISTENING)
 
     def offer(self, *nodes: str) -> None:
         asyncio.run(self.exports.offer(VOLUME.name, nodes))
@@ -57,7 +57,7 @@ def configured() -> set[str]:
 def test_a_volume_is_offered_until_the_power_goes(rabbit: Rabbit) -> None:
     rabbit.offer("node1")
     target = NvmeVolume("rabbit-0", VOLUME.name)
-    device = asyncio.run(rabbit.disk.device(VOLUME.name))
+    device = asyncio.run(rabbit.disk.attach(VOLUME.name))
     # What the kernel shows is what was written: it is not written again under those who use it.
     assert not nvmetree.export_steps(Configfs().read(), target, device, ["node1"], LISTENING)
     meeting.tell("offered")
@@ -71,7 +71,7 @@ def test_it_is_offered_again_and_nothing_is_left_when_it_is_released(rabbit: Rab
     rabbit.offer()
 
     assert configured() == set()
-    asyncio.run(rabbit.flash.release(VOLUME.group, VOLUME.name))
+    asyncio.run(rabbit.flash.release(VOLUME.rabbit, VOLUME.name))
     assert lvm.volumes("flash") == set()
 
     asyncio.run(rabbit.flash.make(VOLUME))

@@ -16,7 +16,7 @@ from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import nvmetree
 from warren.node.blocks import BlockFlash
-from warren.node.nvmehost import Host, NvmeTimeouts, TransportAddress
+from warren.node.nvmehost import NvmeHost, NvmeTimeouts, TransportAddress
 from warren.node.nvmenames import NvmeVolume, host_nqn
 from warren.node.nvmetarget import CONFIGFS, Configfs, Exports
 from warren.node.nvmetree import ListenAddress
@@ -25,7 +25,7 @@ from warren.node.volumegroup import VolumeGroup
 USER = 1234
 SECRET, OTHER = b"known to root alone" * 2, b"known to others also" * 2
 VOLUME = Volume(
-    group="rabbit-0", name="uid-0", size=320 * MIB, file_system="xfs", userid=USER, groupid=USER
+    rabbit="rabbit-0", name="uid-0", size=320 * MIB, file_system="xfs", userid=USER, groupid=USER
 )
 TARGET = NvmeVolume("rabbit-0", VOLUME.name)
 LISTENING = ListenAddress(address="10.0.0.1")
@@ -37,10 +37,10 @@ def test_a_rabbit_asks_nodes_to_prove_who_they_are() -> None:
     lvm.make("flash", "/dev/vda")
     disk = VolumeGroup("rabbit-0", "flash", 1024 * MIB)
     asyncio.run(BlockFlash(lambda rabbit: disk, Path("/tmp")).make(VOLUME))
-    asyncio.run(Exports("rabbit-0", disk.device, LISTENING).offer(VOLUME.name, ["node1"]))
+    asyncio.run(Exports("rabbit-0", disk.attach, LISTENING).offer(VOLUME.name, ["node1"]))
     meeting.tell("offered to all who say so")
     meeting.wait("read by a user")
-    exports = Exports("rabbit-0", disk.device, LISTENING, secret=SECRET)
+    exports = Exports("rabbit-0", disk.attach, LISTENING, secret=SECRET)
     key = CONFIGFS / "hosts" / host_nqn("node1") / nvmetree.KEY_ATTRIBUTE
     if not key.exists():
         with pytest.raises(NodeTrouble, match="the kernel lets nodes prove who they are from"):
@@ -50,7 +50,7 @@ def test_a_rabbit_asks_nodes_to_prove_who_they_are() -> None:
     asyncio.run(exports.offer(VOLUME.name, ["node1"]))
     assert key.stat().st_mode & 0o077 == 0
     # What the kernel shows is what was written.
-    device, tree = asyncio.run(disk.device(VOLUME.name)), Configfs().read()
+    device, tree = asyncio.run(disk.attach(VOLUME.name)), Configfs().read()
     assert not nvmetree.export_steps(tree, TARGET, device, ["node1"], LISTENING, SECRET)
     meeting.tell("offered to the node")
     meeting.wait("let go of")
@@ -73,9 +73,9 @@ def read_by_a_user() -> str:
     return told
 
 
-def node(secret: bytes | None, seconds: float) -> Host:
+def node(secret: bytes | None, seconds: float) -> NvmeHost:
     policy = NvmeTimeouts(connect=seconds)
-    return Host("node1", {"rabbit-0": TransportAddress(host="10.0.0.1")}, policy, secret=secret)
+    return NvmeHost("node1", {"rabbit-0": TransportAddress(host="10.0.0.1")}, policy, secret=secret)
 
 
 @pytest.mark.skipif(os.environ["WARREN_GUEST"] != "node", reason="the rabbit's part")

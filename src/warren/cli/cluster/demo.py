@@ -170,7 +170,7 @@ class _Demonstration(msgspec.Struct):
 
     @property
     def statedir(self) -> StateDir:
-        return self.cluster.state
+        return self.cluster.state_dir
 
     def run(
         self,

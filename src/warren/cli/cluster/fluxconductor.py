@@ -45,9 +45,11 @@ def flux(
     from warren.base.bytesize import GIB
     from warren.daemons import fluxconductor
 
-    least_gib = fluxconductor.LEAST_GIB if min_allocation_size is None else min_allocation_size
+    min_gib = (
+        fluxconductor.MIN_ALLOCATION_GIB if min_allocation_size is None else min_allocation_size
+    )
     instance_type = fluxconductor.broker_type(
-        least_allocation=least_gib * GIB, use_fluxion=not disable_fluxion, drain_queues=drain_queues
+        min_allocation=min_gib * GIB, use_fluxion=not disable_fluxion, drain_queues=drain_queues
     )
     remedy = "run the conductor on the node of the broker of rank 0"
     broker = socket_at(os.environ.get("FLUX_URI") or _SYSTEM_BROKER, remedy)

@@ -1,4 +1,4 @@
-"""What was copied and may not have reached the disk: nothing of it is finished any more.
+"""What was copied and may not have reached the disk is invalidated: it is not finished any more.
 
 The kernel tells once that something could not be written, and not what. Another try would neither
 hear of it nor see it, for memory has what the disk has not: so the times of modification go by

@@ -36,7 +36,7 @@ class Retry(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, movement: str, since: float) -> Self:
-        """Return another try of a movement that was made then, or with 0 the first."""
+        """Return a try of a movement: the first, if `since` is 0, or another of one made then."""
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot_id = file.read().strip()
         mark = f"{movement} {boot_id}".encode() if movement else b""

@@ -62,10 +62,10 @@ class Tally:
         with self._lock:
             self._bytes += count
 
-    def add_files(self, files: int, count: int) -> None:
+    def add_files(self, files: int, total_bytes: int) -> None:
         """Count files that are there, of so many bytes together."""
         with self._lock:
-            self._bytes += count
+            self._bytes += total_bytes
             self._files += files
 
     def add_file(self, *, is_link: bool = False) -> None:

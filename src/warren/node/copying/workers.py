@@ -102,7 +102,7 @@ class Workers:
 
     def _fork(self) -> _Worker:
         copier_end, worker_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        copier = os.getpid()
+        copier_pid = os.getpid()
         try:
             pid = os.fork()
         except OSError:
@@ -117,7 +117,7 @@ class Workers:
             copier_end.close()
             for each in self._workers:
                 each.connection.close()
-            if os.getppid() == copier:
+            if os.getppid() == copier_pid:
                 _serve(worker_end)
         finally:
             os._exit(0)  # without what the copier does at its end

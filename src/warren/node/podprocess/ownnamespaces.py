@@ -26,18 +26,21 @@ _REASON_BYTES = 2000
 """Bytes of the reason why volumes cannot be had."""
 
 
-def clone_mounts(rabbit: int | None, paths: list[str]) -> list[int]:
-    """Return descriptors of clones of a rabbit's mounts, by a child that enters its namespace."""
+def clone_mounts(rabbit_pid: int | None, paths: list[str]) -> list[int]:
+    """Return descriptors of clones of a rabbit's mounts, by a child that enters its namespace.
+
+    The process `rabbit_pid` holds that namespace; where it is None, this process is in it.
+    """
     if not paths:
         return []
     parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     child = os.fork()
     if child == 0:
         try:
-            if rabbit is not None:
+            if rabbit_pid is not None:
                 if os.geteuid() != 0:
-                    join_namespace(rabbit, "user", CLONE_NEWUSER)
-                join_namespace(rabbit, "mnt", CLONE_NEWNS)
+                    join_namespace(rabbit_pid, "user", CLONE_NEWUSER)
+                join_namespace(rabbit_pid, "mnt", CLONE_NEWNS)
             for path in paths:
                 socket.send_fds(child_end, [b"."], [clone_mount(path)])
         except (PodTrouble, OSError) as error:
@@ -56,10 +59,10 @@ def clone_mounts(rabbit: int | None, paths: list[str]) -> list[int]:
     return mount_fds
 
 
-def enter_own_namespaces(network: int) -> None:
+def enter_own_namespaces(network_pid: int) -> None:
     """Leave for namespaces of our own, where ours is the power over them."""
     if os.geteuid() != 0:
-        join_namespace(network, "user", CLONE_NEWUSER)
+        join_namespace(network_pid, "user", CLONE_NEWUSER)
     check_call(libc.unshare(CLONE_NEWNS | CLONE_NEWNET), "namespaces")
     mount("none", "/", "", MS_REC | MS_PRIVATE)
 

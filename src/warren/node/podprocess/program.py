@@ -90,13 +90,9 @@ def main(directory: str) -> None:
         become_init(directory, lock)
         mount_volumes(plan, mount_fds)
     except (PodTrouble, OSError, subprocess.SubprocessError) as error:
-        names_by_kind = (
-            [{"name": each["name"]} for each in plan["init"]],
-            [{"name": each["name"]} for each in plan["containers"]],
-        )
         failed_state = {
-            "init": names_by_kind[0],
-            "containers": names_by_kind[1],
+            "init": [{"name": each["name"]} for each in plan["init"]],
+            "containers": [{"name": each["name"]} for each in plan["containers"]],
             "stopped": False,
             "error": str(error),
         }

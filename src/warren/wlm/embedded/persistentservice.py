@@ -206,17 +206,17 @@ class PersistentService:
         raise RpcError(errno.EAGAIN, f"The persistent storage {name!r} keeps changing: try again.")
 
 
-def summary(obj: PersistentStorageInstance, servers: Object | None) -> dict[str, Any]:
+def summary(obj: PersistentStorageInstance, raw_servers: Object | None) -> dict[str, Any]:
     """Return what users are told of an instance. Sizes are in bytes."""
     shared = sharing.from_annotations(obj.metadata.annotations)
-    sets = read(servers, Servers).spec.allocation_sets if servers is not None else ()
-    shares = [(each.allocation_size, share) for each in sets for share in each.storage]
+    sets = read(raw_servers, Servers).spec.allocation_sets if raw_servers is not None else ()
+    servers_with_size = [(each.allocation_size, server) for each in sets for server in each.storage]
     consumers = _consumers(obj)
     error = obj.status.error
     return {
         "name": obj.metadata.name,
         "type": obj.spec.fs_type,
-        "capacity": sum(size * share.allocation_count for size, share in shares),
+        "capacity": sum(size * server.allocation_count for size, server in servers_with_size),
         "userid": obj.spec.user_id,
         "state": "Destroying" if obj.metadata.deleting else obj.status.state or "Creating",
         "jobs": consumers["jobs"],
@@ -227,7 +227,7 @@ def summary(obj: PersistentStorageInstance, servers: Object | None) -> dict[str,
             "groups": sorted(shared.groups),
         },
         "expires": expiry.from_annotations(obj.metadata.annotations),
-        "rabbits": sorted({share.name for _, share in shares}),
+        "rabbits": sorted({server.name for _, server in servers_with_size}),
         "directive": obj.spec.dw_directive,
         "error": (error.user_message or error.debug_message) if error is not None else "",
     }

@@ -16,7 +16,7 @@ from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
 
-class NodeLifeController:
+class NodeLifecycleController:
     """Reconciles the Node of each rabbit, by the rabbit's name."""
 
     def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from tests.controllers.alone import Api, alone, informed
 from warren.base.objects import Key
 from warren.controllers import heartbeats
-from warren.controllers.nodelife import NodeLifeController
+from warren.controllers.nodelifecycle import NodeLifecycleController
 from warren.dws import kinds
 from warren.kube.leader import LEASE
 
@@ -28,7 +28,7 @@ def conditions(api: Api) -> list[Any]:
 
 def test_nothing_is_said_of_a_node_while_its_lease_holds() -> None:
     async def story(api: Api) -> None:
-        controller = NodeLifeController(api, api.informers, api.clock)
+        controller = NodeLifecycleController(api, api.informers, api.clock)
         await api.add(kinds.NODE, NODE)
         async with informed(api):
             await lease(api)
@@ -45,7 +45,7 @@ def test_nothing_is_said_of_a_node_while_its_lease_holds() -> None:
 
 def test_a_lease_that_is_over_of_a_rabbit_without_a_node_is_nothing_to_do() -> None:
     async def story(api: Api) -> None:
-        controller = NodeLifeController(api, api.informers, api.clock)
+        controller = NodeLifecycleController(api, api.informers, api.clock)
         async with informed(api):
             await lease(api)
             await asyncio.sleep(60)
