@@ -111,6 +111,18 @@ def test_who_may_not_look_is_told_who_may(nowhere: Path) -> None:
     hooks.chmod(0o700)
 
 
+def test_who_may_not_read_the_hook_is_told_who_may(nowhere: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    hooks = nowhere / "home/mom_priv/hooks"
+    hooks.mkdir(parents=True)
+    (hooks / "cray_atom.PY").touch(mode=0)
+    code, said = invoked("status")
+    assert code == 1
+    assert f"{hooks.parent} cannot be read: root can" in said
+
+
+
 def test_another_hook_of_the_name_is_not_run(nowhere: Path) -> None:
     hooks = nowhere / "home/mom_priv/hooks"
     hooks.mkdir(parents=True)

@@ -184,13 +184,15 @@ def check_node(name: str) -> Iterator[Check]:
         if not directory.is_dir():
             return
         hook = hook_on_mom(name)
+        hook_text = hook.file.read_bytes() if hook else b""
+        config_text = hook.config_file.read_bytes() if hook and hook.config_file else b"{}"
     except (PermissionError, UserMistake):
         yield Check("mom", False, f"{directory} cannot be read: root can")
         return
     if hook is None:
         yield Check("mom", False, f"the mom of this node does not have the hook {name}")
         return
-    is_current = hook.file.read_bytes() == hookfile.source()
+    is_current = hook_text == hookfile.source()
     yield Check(
         "mom",
         is_current,
@@ -199,8 +201,7 @@ def check_node(name: str) -> Iterator[Check]:
         else "has another version of the hook",
     )
     try:
-        text = hook.config_file.read_bytes() if hook.config_file else b"{}"
-        config = hookfile.read_config(text, str(hook.config_file))
+        config = hookfile.read_config(config_text, str(hook.config_file))
     except UserMistake as mistake:
         yield Check("mom's configuration", False, str(mistake))
         return
