@@ -184,6 +184,13 @@ def test_so_is_it_by_the_tests_of_those_who_import_it() -> None:
     assert importers("tools.mutants.covering", paths) == paths[2:]
 
 
+def test_of_many_files_those_that_run_most_of_the_module_try_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tools.mutants.covering.CLOSEST_FILES", 1)
+    assert covering("x = 1", {3: ["a::fast", "b::other"], 4: ["b::other"]}) == [["b::other"]]
+
+
 # Trials
 
 

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,8 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 CACHE = ROOT / ".mutants"
 SLOW_SECONDS = 2.0
 """Seconds of CPU time above which a test is left out."""
+CLOSEST_FILES = 8
+"""Files of tests that try a mutant outside of functions: a process of its own loads them all."""
 # Hypothesis is loaded before pytest could rewrite its assertions, and they are not read.
 PYTEST_OPTIONS = ("-q", "-x", "--assert=plain", "-p", "no:cacheprovider")
 
@@ -41,18 +44,31 @@ class Coverage:
             lines = self.lines.get(str(mutant.path), {})
             found = {test for line in mutant.statement for test in lines.get(line, ())}
         else:
-            # What runs when a module is loaded shows wherever the module is used.
+            # What runs when a module is loaded shows wherever the module is used, and most likely
+            # to the files of tests that run most of it.
             users = {str(mutant.path), *importers(mutant.module, self.lines)}
+            closest = self._closest_files(str(mutant.path), users)
             found = {
                 test
                 for path in users
                 for tests in self.lines.get(path, {}).values()
                 for test in tests
+                if file_of(test) in closest
             }
         # What is left of a mutant by all others, one of the slow would hardly notice; but each
         # survivor would run them all.
         quick = [test for test in found if self.seconds[test] <= SLOW_SECONDS]
         return sorted(quick, key=lambda test: self.seconds[test])
+
+    def _closest_files(self, module: str, users: Iterable[str]) -> Collection[str]:
+        """Return the files of tests that run most lines of a module, then of those that use it."""
+        lines: Counter[str] = Counter()
+        for path in users:
+            weight = 1000 if path == module else 1
+            for tests in self.lines.get(path, {}).values():
+                for file in {*map(file_of, tests)}:
+                    lines[file] += weight
+        return {file for file, _ in lines.most_common(CLOSEST_FILES)}
 
 
 @cache
