@@ -66,3 +66,10 @@ def test_the_same_news_of_the_same_object_has_the_same_name_and_a_message_has_an
         "lastTimestamp": "1970-01-01T00:00:00Z",
         "count": 4,
     }
+
+
+def test_a_name_of_a_file_does_nothing_to_the_terminal_of_kubectl() -> None:
+    content = EventContent("Error", "\x1b]0;owned\x07: Permission denied")
+    made = kubeevents.event(kinds.STORAGE, rabbit("r0").metadata, content, 0.0, "warren")
+
+    assert made["message"] == r"\x1b]0;owned\x07: Permission denied"

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from warren.base.objects import Key, Kind, Object
+from warren.base.printable import printable
 from warren.base.times import rfc3339
 from warren.dws import labels, tolerance
 from warren.dws.objects.meta import Meta
@@ -81,7 +82,8 @@ def event(kind: Kind, meta: Meta, content: EventContent, now: float, component: 
         },
         "type": "Warning" if content.warning else "Normal",
         "reason": content.reason,
-        "message": content.message[:_MAX_MESSAGE_LENGTH],
+        # kubectl prints it as it is.
+        "message": printable(content.message)[:_MAX_MESSAGE_LENGTH],
         "source": {"component": component},
         "reportingComponent": component,
         "reportingInstance": component,
