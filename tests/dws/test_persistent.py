@@ -567,6 +567,25 @@ def test_what_another_user_has_made_since_is_not_taken_for_what_a_job_creates() 
     assert "User ID does not match existing persistent storage" in told(writes)[1]
 
 
+@pytest.mark.parametrize("name", ["fluxjob-7-0", "self-test-r0"])
+def test_storage_with_a_name_of_warrens_own_is_not_created_but_used_and_destroyed_if_there(
+    name: str,
+) -> None:
+    def named(directive: str) -> str:
+        return directive.replace("name=pers", f"name={name}")
+
+    instance = {name: whole()}
+
+    status, message = told(decide(seen(workflow(named(CREATE)), instances=instance)))
+
+    assert status == "Error"
+    assert "Names that begin with" in message
+    use = decide(seen(workflow(named(USE)), instances=instance))
+    assert made(use, kinds.BREAKDOWN)
+    destroy = workflow(named(DESTROY), state="Teardown")
+    assert changes(decide(seen(destroy, instances=instance)), kinds.PERSISTENT_INSTANCE)
+
+
 def test_nodes_mount_the_instances_storage_at_a_place_of_the_job() -> None:
     """dws-spec section 8: the mount path is the Workflow's; no DW_PERSISTENT_ without a name."""
     wf = workflow(USE, state="PreRun")
