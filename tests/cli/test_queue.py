@@ -190,7 +190,7 @@ def test_idle_says_how_many_jobs_are_left(terminal: Made) -> None:
     assert flux.type("queue idle") == "0 jobs\n"
     flux.live(lambda life: life.submit(nodes=2, tasks=2))
 
-    assert flux.type("queue idle --quiet") == "1 jobs\n"
+    assert flux.type("queue idle --quiet") == "1 job\n"
     assert json.loads(flux.type("queue idle --json")) == {"pending": 1}
 
 
@@ -212,7 +212,7 @@ def test_a_person_is_told_what_there_is_to_wait_for(
     flux.live(lambda life: life.submit())
     done = CliRunner().invoke(cli, ["queue", "drain"], standalone_mode=False)
 
-    assert done.stderr.splitlines()[0] == "waiting: 1 jobs run, 0 are ready to"
+    assert done.stderr.splitlines()[0] == "waiting: 1 job runs, 0 are ready to"
     assert done.stdout == ""
 
 

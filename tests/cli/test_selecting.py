@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
@@ -41,6 +42,26 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_a_moment_has_many_names(text: str, moment: float) -> None:
     assert selecting.past_time(text, NOW) == moment
+
+
+@pytest.mark.parametrize(
+    ("now", "text", "moment"),
+    [
+        ("2026-03-29T12:00", "today", "2026-03-29T00:00:00+01:00"),
+        ("2026-03-29T12:00", "yesterday", "2026-03-28T00:00:00+01:00"),
+        ("2026-03-30T12:00", "yesterday", "2026-03-29T00:00:00+01:00"),
+        ("2026-10-25T12:00", "today", "2026-10-25T00:00:00+02:00"),
+        ("2026-10-26T12:00", "yesterday", "2026-10-25T00:00:00+02:00"),
+    ],
+)
+def test_a_day_begins_at_midnight_also_where_clocks_have_changed_since(
+    monkeypatch: pytest.MonkeyPatch, now: str, text: str, moment: str
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    now_seconds = datetime.fromisoformat(now).timestamp()
+
+    assert selecting.past_time(text, now_seconds) == datetime.fromisoformat(moment).timestamp()
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2h", "2026-13-01", "-", "-x", "x ago", "5e3", "nan"])

@@ -511,6 +511,81 @@ def test_a_user_enters_itself_and_then_has_the_storage() -> None:
     assert is_ready(decide(seen(wf, whole("Active", OTHER, USER))))
 
 
+def for_instance(uid: str) -> DirectiveBreakdown:
+    """Make the breakdown of a directive that uses an instance."""
+    own = breakdown(0, directive=USE, ready=True)
+    return replace(own, metadata=replace(own.metadata, annotations={labels.USED_INSTANCE: uid}))
+
+
+def test_the_instance_that_a_job_asks_for_is_recorded_in_its_breakdown() -> None:
+    wf = workflow(USE, metadata={"annotations": {labels.EXPIRES: "2026-12-24T00:00:00Z"}})
+
+    (made_breakdown,) = made(decide(seen(wf, whole())), kinds.BREAKDOWN)
+
+    assert made_breakdown["metadata"]["annotations"] == {
+        labels.EXPIRES: "2026-12-24T00:00:00Z",
+        labels.USED_INSTANCE: "uid-pers",
+    }
+
+
+@pytest.mark.parametrize("state", ["Proposal", "Setup"])
+def test_another_instance_of_the_name_is_not_used(state: str) -> None:
+    wf = workflow(USE, state=state)
+
+    writes = decide(seen(wf, whole(), breakdowns=[for_instance("uid-earlier")]))
+
+    assert not changes(writes, kinds.PERSISTENT_INSTANCE)
+    assert told(writes) == (
+        "Error",
+        "DW Directive 0: User error: persistent storage 'pers' is not the one that this job asked "
+        "for: that is gone, and another has its name; submit the job again if it is to use this "
+        "one",
+    )
+    (patch,) = changes(writes, kinds.WORKFLOW)
+    drivers: Any = patch["status"]["drivers"]
+    assert [each["error"] for each in drivers if "error" in each] == [
+        "the job asked for instance uid-earlier, and uid-pers of user ID 1001 has its name"
+    ]
+
+
+def test_the_instance_that_was_asked_for_is_used() -> None:
+    writes = decide(
+        seen(workflow(USE, state="Setup"), whole(), breakdowns=[for_instance("uid-pers")])
+    )
+
+    (patch,) = changes(writes, kinds.PERSISTENT_INSTANCE)
+    assert patch == {"spec": {"consumerReferences": [USER]}}
+
+
+def test_what_another_user_has_made_since_is_not_taken_for_what_a_job_creates() -> None:
+    theirs = {"annotations": {labels.IGNORE_UID: "true"}}
+    here = whole(spec={"userID": 1003}, metadata=theirs)
+
+    writes = decide(seen(workflow(CREATE, state="Setup"), here, breakdowns=[broken_down()]))
+
+    assert told(writes)[0] == "Error"
+    assert "User ID does not match existing persistent storage" in told(writes)[1]
+
+
+@pytest.mark.parametrize("name", ["fluxjob-7-0", "self-test-r0"])
+def test_storage_with_a_name_of_warrens_own_is_not_created_but_used_and_destroyed_if_there(
+    name: str,
+) -> None:
+    def named(directive: str) -> str:
+        return directive.replace("name=pers", f"name={name}")
+
+    instance = {name: whole()}
+
+    status, message = told(decide(seen(workflow(named(CREATE)), instances=instance)))
+
+    assert status == "Error"
+    assert "Names that begin with" in message
+    use = decide(seen(workflow(named(USE)), instances=instance))
+    assert made(use, kinds.BREAKDOWN)
+    destroy = workflow(named(DESTROY), state="Teardown")
+    assert changes(decide(seen(destroy, instances=instance)), kinds.PERSISTENT_INSTANCE)
+
+
 def test_nodes_mount_the_instances_storage_at_a_place_of_the_job() -> None:
     """dws-spec section 8: the mount path is the Workflow's; no DW_PERSISTENT_ without a name."""
     wf = workflow(USE, state="PreRun")

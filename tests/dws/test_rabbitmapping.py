@@ -7,6 +7,7 @@ import pytest
 from tests.dws.builders import DEEP, configuration, rabbit
 from tests.rfc.vectors import vector
 from warren.base.errors import UserMistake
+from warren.dws import labels
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
 from warren.dws.rabbits import rabbitmapping
@@ -48,7 +49,8 @@ def taken(name: str, **more: Any) -> Servers:
     """Make Servers that have ten allocations of r1, and one of r2."""
     shares = [{"name": "r1", "allocationCount": 10}, {"name": "r2"}]
     sets = [{"label": "xfs", "allocationSize": 3, "storage": shares}] * 2
-    return read({"metadata": {"name": name}, "spec": {"allocationSets": sets}}, Servers)
+    metadata = {"name": name, **more}
+    return read({"metadata": metadata, "spec": {"allocationSets": sets}}, Servers)
 
 
 def test_the_mapping_of_a_live_system_is_its_wiring_and_its_capacities() -> None:
@@ -81,6 +83,12 @@ def test_flash_that_others_than_jobs_of_flux_have_is_not_the_schedulers() -> Non
     found = live(taken("other-0"), taken("fluxjob-7-0"), taken("more"), r1=500, r2=10)
 
     assert [each.capacity for each in found.rabbits.values()] == [380, 0, 500]
+
+
+def test_persistent_storage_is_not_the_schedulers_whatever_it_is_called() -> None:
+    storage = taken("fluxjob-pers", labels={labels.PERSISTENT_NAME: "fluxjob-pers"})
+
+    assert live(storage, r1=500).rabbits["r1"].capacity == 440
 
 
 @pytest.mark.parametrize(("node", "wired"), [("n10", "r2"), ("n99", "no rabbit")])

@@ -16,6 +16,9 @@ from warren.dws.rabbits import outofservice, selftest
 from warren.dws.rabbits.outofservice import Action
 
 KEY = selftest.test_key("r0")
+OF_AN_EARLIER_RABBIT = labels.of_owner(
+    kinds.STORAGE, Meta(name="r0", namespace="default", uid="uid-earlier")
+)
 
 
 def disabled(verdict: str | None = None) -> Storage:
@@ -39,6 +42,11 @@ def made() -> NnfStorage:
 
 def ready() -> NnfStorage:
     return msgspec.structs.replace(made(), status=NnfStorageStatus(ready=True))
+
+
+def _with_meta(test: NnfStorage, **changed_fields: Any) -> NnfStorage:
+    meta = msgspec.structs.replace(test.metadata, **changed_fields)
+    return msgspec.structs.replace(test, metadata=meta)
 
 
 def failing(severity: str) -> NnfStorage:
@@ -101,13 +109,31 @@ def test_what_is_not_wanted_any_more_is_taken_away() -> None:
 
 
 def test_what_is_going_or_of_another_owner_is_left_alone() -> None:
-    going = msgspec.structs.replace(
-        ready(), metadata=msgspec.structs.replace(ready().metadata, deletion_timestamp="now")
-    )
-    others = NnfStorage(metadata=Meta(name=KEY.name, namespace=KEY.namespace), spec=made().spec)
+    going = _with_meta(ready(), deletion_timestamp="now")
+    earlier = _with_meta(made(), labels={**made().metadata.labels, **OF_AN_EARLIER_RABBIT})
     for wanted in (True, False):
         assert decided(disabled(), going, wanted=wanted) == []
-        assert decided(disabled(), others, wanted=wanted) == []
+        assert decided(disabled(), earlier, wanted=wanted) == []
+
+
+@pytest.mark.parametrize("deletion_timestamp", [None, "now"])
+def test_a_rabbit_whose_test_cannot_be_made_because_its_name_is_taken_says_so(
+    deletion_timestamp: str | None,
+) -> None:
+    theirs = _with_meta(ready(), labels={}, deletion_timestamp=deletion_timestamp)
+
+    (change,) = decided(disabled(), theirs)
+
+    carried = annotated(change)
+    assert carried[labels.SELF_TEST] == "failed"
+    assert outofservice.note(carried, labels.DISABLED)["reason"] == (
+        "bad disk; its self-test failed: NnfStorage default/self-test-r0 has the name of the "
+        "test, and is none: remove it"
+    )
+    assert decided(disabled(), theirs, wanted=False) == []
+    (enabled,) = decided(disabled("passed"), theirs)
+    assert isinstance(enabled, Change)
+    assert enabled.patch["spec"] == {"state": "Enabled"}
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,18 @@ OFFLOAD = facts(has_offload=True, runs_containers=True, supported_types=("gfs2",
             "digit. Choose another name.",
         ),
         (
+            ["#DW create_persistent type=xfs capacity=1GiB name=fluxjob-7-0"], None, 0,
+            "fluxjob-7-0",
+            "Names that begin with 'fluxjob-' are reserved for what is made for jobs and rabbits. "
+            "Choose another name.",
+        ),
+        (
+            ["#DW create_persistent type=xfs capacity=1GiB name=self-test-r0"], None, 0,
+            "self-test-r0",
+            "Names that begin with 'self-test-' are reserved for what is made for jobs and "
+            "rabbits. Choose another name.",
+        ),
+        (
             ["#DW create_persistent type=xfs capacity=1GiB name=gone"], None, 0, "gone",
             "The persistent storage 'gone' is being destroyed. Wait until it is gone, or choose "
             "another name.",
@@ -267,6 +279,7 @@ def test_a_job_that_could_get_no_copies_while_it_runs_is_told_why(
     [
         (["#DW create_persistent type=xfs capacity=1GiB name=new"], None),
         ([f"#DW create_persistent type=xfs capacity=1GiB name=n{62 * 'o'}"], None),
+        (["#DW create_persistent type=xfs capacity=1GiB name=fluxjob"], None),
         (["#DW create_persistent type=xfs capacity=1GiB name=mine"], None),  # it is adopted
         (["#DW create_persistent type=lustre name=new"], UNKNOWN),  # a standalone MGT has none
         (["#DW destroy_persistent name=mine"], None),

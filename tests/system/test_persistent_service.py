@@ -17,6 +17,7 @@ from warren.base.times import parse_rfc3339
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.dws import kinds, labels
+from warren.dws.objects.workflows import State
 from warren.dws.persistent import expiry
 from warren.instance.config import Config
 from warren.instance.simulated import TaskBehavior
@@ -32,7 +33,7 @@ SITE = ClusterShape(rabbits=2, computes_per_rabbit=2)
 NODES = ("compute-00", "compute-02")
 PERS = Key("default", "pers")
 US = os.getuid()
-ALICE, BOB = US + 1, US + 2
+ALICE, BOB, MALLORY = US + 1, US + 2, US + 3
 TEAM = 77
 
 
@@ -200,6 +201,29 @@ def test_what_a_job_uses_is_not_destroyed_and_says_which_job_that_is() -> None:
         await world.until(lambda: is_gone(control))
 
     told(story, lambda *_: TaskBehavior(seconds=1000), owner=US)
+
+
+def test_a_job_that_waits_never_gets_what_another_user_has_made_of_the_name_since() -> None:
+    async def story(world: World, control: Control) -> None:
+        workloads = Workloads(world)
+        await asked(control, ALICE, "share", name="pers", add={"users": [BOB]})
+        await workloads.make(control, "waits", USE["dw"], userid=BOB)
+        await workloads.reach(control, "waits", State.PROPOSAL)
+        await asked(control, ALICE, "destroy", name="pers")
+        await world.until(lambda: is_gone(control))
+        await workloads.make(control, "other", CREATE, userid=MALLORY)
+        await workloads.finish(control, "other", NODES)
+        await asked(control, MALLORY, "share", name="pers", add={"everyone": True})
+
+        status = await workloads.reach(control, "waits", State.SETUP, NODES)
+
+        assert status["status"] == "Error"
+        assert "is not the one that this job asked for" in status["message"]
+        assert not instance(control)["spec"].get("consumerReferences")
+        await workloads.make(control, "again", USE["dw"], userid=BOB)
+        assert (await workloads.reach(control, "again", State.SETUP, NODES))["ready"]
+
+    told(story)
 
 
 @pytest.mark.parametrize(

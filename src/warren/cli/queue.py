@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from warren.base.errors import UserMistake
+from warren.base.words import plural
 from warren.cli.common import (
     F,
     ask_instance,
@@ -384,7 +385,7 @@ def idle(
     if as_json:
         print_json(answer)
     elif answer["pending"] or not quiet:
-        click.echo(f"{answer['pending']} jobs")
+        click.echo(plural(answer["pending"], "job"))
 
 
 def _wait(
@@ -414,7 +415,8 @@ def _wait(
 async def _progress(handle: "Handle") -> str:
     counts = await handle.rpc("job-manager.alloc-query")
     ready_count = counts["queue_length"] + counts["alloc_pending"]
-    return f"waiting: {counts['running']} jobs run, {ready_count} are ready to"
+    running = plural(counts["running"], "job runs", "jobs run")
+    return f"waiting: {running}, {ready_count} {'is' if ready_count == 1 else 'are'} ready to"
 
 
 def _is_interactive() -> bool:

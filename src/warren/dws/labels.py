@@ -75,6 +75,9 @@ FAILURE_TOLERANCE: Final = "warren.cluster/failure-tolerance"
 SHARED_WITH: Final = "warren.cluster/shared-with"
 """Annotates a PersistentStorageInstance with the users and groups that may use it, and what mounts
 it with those that its root directory lets in (`dws.persistent.sharing`)."""
+USED_INSTANCE: Final = "warren.cluster/used-instance"
+"""Annotates the DirectiveBreakdown of a persistentdw with the UID of the instance that it is for:
+another one may have its name when the job begins (ADR 106)."""
 EXPIRES: Final = "warren.cluster/expires"
 """Annotates a PersistentStorageInstance, and what makes one, with the moment when it expires."""
 FAILURE: Final = "warren.cluster/failure"

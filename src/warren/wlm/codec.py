@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from warren.dws import reservednames
 from warren.dws.binding import Binding, Phase
 from warren.rpc.message import Payload, RpcError
 
@@ -24,7 +25,7 @@ DAEMONS_EPILOG: Final = "dws-daemons-stop"
 
 BINDING: Final = Binding(
     wlm_id="flux",
-    prefix="fluxjob-",
+    prefix=reservednames.FLUX_JOB,
     finalizer="flux-framework.readthedocs.io/workflow",
     exceptions={Phase.HELD: DEPENDENCY, Phase.STARTING: PROLOG},
 )

@@ -4,7 +4,7 @@ import os
 import pwd
 import re
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import Any
 
 from warren.base.errors import UserMistake
@@ -100,10 +100,10 @@ def _parse_time(text: str, now: float) -> float:
     if text == "now":
         return now
     if text in ("today", "yesterday"):
-        midnight = datetime.fromtimestamp(now).astimezone().replace(
-            hour=0, minute=0, second=0, microsecond=0
-        )  # fmt: skip
-        return (midnight - timedelta(days=text == "yesterday")).timestamp()
+        today = datetime.fromtimestamp(now).date()  # noqa: DTZ006 - local time is meant
+        day = today - timedelta(days=text == "yesterday")
+        # By the rules of the place: at midnight clocks may have shown another offset than now.
+        return datetime.combine(day, time()).timestamp()
     past_match = re.fullmatch(r"-\s*(\S+)|(\S+)\s+ago", text)
     try:
         if past_match is not None:

@@ -24,13 +24,20 @@ from warren.dws.persistent import expiry
 from warren.dws.storage import storageprofiles
 
 
-def new(workflow: Workflow, index: int) -> Object:
-    """Make the DirectiveBreakdown of one directive of a Workflow."""
+def new(workflow: Workflow, index: int, used_instance: str | None = None) -> Object:
+    """Make the DirectiveBreakdown of one directive of a Workflow.
+
+    `used_instance` is the UID of the instance that it uses, if it uses one.
+    """
+    metadata = {
+        **children.metadata(workflow, children.name(workflow, index), index),
+        **expiry.inherited_metadata(workflow.metadata),
+    }
+    if used_instance is not None:
+        uses = {labels.USED_INSTANCE: used_instance}
+        metadata["annotations"] = {**metadata.get("annotations", {}), **uses}
     return {
-        "metadata": {
-            **children.metadata(workflow, children.name(workflow, index), index),
-            **expiry.inherited_metadata(workflow.metadata),
-        },
+        "metadata": metadata,
         "spec": {
             "directive": workflow.spec.dw_directives[index],
             "userID": workflow.spec.user_id,

@@ -334,13 +334,16 @@ def usable_instance(
     workflow: Workflow,
     groups: Collection[int],
     now: float,
+    breakdown: DirectiveBreakdown | None,
 ) -> InstanceSnapshot:
     """Return the instance that a directive names. Raises Fault where it cannot be used.
 
-    `groups` are those of the Workflow's user.
+    `groups` are those of the Workflow's user, and `breakdown` is the directive's, if it has one:
+    it says which instance it was made for.
     """
     if snapshot is None:
         raise Fault(f"PersistentStorageInstance '{name}' not found", type="User")
+    _check_is_same(snapshot.object, breakdown)
     check_may_use(snapshot.object, workflow, groups)
     if snapshot.is_deleting:
         raise Fault(f"PersistentStorageInstance '{name}' is being deleted", type="User")
@@ -350,6 +353,26 @@ def usable_instance(
     if expiry.has_expired(snapshot.object.metadata.annotations, now) and not is_consumer:
         raise Fault(f"persistent storage {name!r} has expired", type="User")
     return snapshot
+
+
+def _check_is_same(
+    instance: PersistentStorageInstance, breakdown: DirectiveBreakdown | None
+) -> None:
+    """Raise the Fault of a directive that was broken down for another instance of the name."""
+    if breakdown is None:
+        return
+    # This one may be another user's, and beside other nodes.
+    uid = instance.metadata.uid
+    used = breakdown.metadata.annotations.get(labels.USED_INSTANCE, uid)  # older ones do not say
+    if used != uid:
+        raise Fault(
+            f"persistent storage {instance.metadata.name!r} is not the one that this job asked "
+            "for: that is gone, and another has its name; submit the job again if it is to use "
+            "this one",
+            type="User",
+            debug=f"the job asked for instance {used}, and {uid} of user ID "
+            f"{instance.spec.user_id} has its name",
+        )
 
 
 def claim(

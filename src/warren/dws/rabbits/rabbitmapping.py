@@ -6,20 +6,18 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from warren.base.errors import UserMistake
+from warren.dws import labels, reservednames
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import Malformed, read_json
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.rfc import hostlist
 from warren.rfc.errors import BadFormat
-
-_FLUX_SERVERS_PREFIX: Final = "fluxjob-"
-"""How Servers of jobs of Flux are called, whose flash the scheduler gives out itself."""
 
 
 class Rabbit(msgspec.Struct, frozen=True):
@@ -146,12 +144,20 @@ def _bytes_outside_flux(servers: Iterable[Servers]) -> Counter[str]:
     """Return how many bytes of each rabbit belong to none of Flux's jobs."""
     taken_bytes: Counter[str] = Counter()
     for each in servers:
-        if each.metadata.name.startswith(_FLUX_SERVERS_PREFIX):
-            continue
+        if _is_of_flux_job(each):
+            continue  # the scheduler gives it out itself
         for allocation_set in each.spec.allocation_sets:
             for server in allocation_set.storage:
                 taken_bytes[server.name] += allocation_set.allocation_size * server.allocation_count
     return taken_bytes
+
+
+def _is_of_flux_job(servers: Servers) -> bool:
+    # Persistent storage outlives the job that has made it, whatever it is called.
+    meta = servers.metadata
+    return (
+        meta.name.startswith(reservednames.FLUX_JOB) and labels.PERSISTENT_NAME not in meta.labels
+    )
 
 
 def parse(text: bytes, name: str) -> RabbitMapping:

@@ -8,7 +8,7 @@ and it stays Disabled.
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
-from warren.dws import kinds, labels
+from warren.dws import kinds, labels, reservednames
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.rabbits import outofservice
@@ -23,7 +23,7 @@ _FAILED: Final = "failed"
 
 def test_key(rabbit: str) -> Key:
     """Return the key of the NnfStorage by which a rabbit is tested."""
-    return Key(kinds.DEFAULT_NAMESPACE, f"self-test-{rabbit}")
+    return Key(kinds.DEFAULT_NAMESPACE, f"{reservednames.SELF_TEST}{rabbit}")
 
 
 def is_wanted(storage: Storage, by: str) -> bool:
@@ -44,9 +44,14 @@ def decide(
 
     `test` is the NnfStorage of `test_key`, if it is there.
     """
+    passed = storage.metadata.annotations.get(labels.SELF_TEST) == _PASSED
+    if test is not None and labels.SELF_TEST not in test.metadata.labels:
+        if wanted and not passed:
+            why = f"NnfStorage {test.metadata.key} has the name of the test, and is none: remove it"
+            return [_record_failure(storage, why, by=by, now=now)]
+        test = None  # neither in the way, nor ours to remove
     if test is not None and (test.metadata.deleting or not _is_own(storage, test)):
         return []
-    passed = storage.metadata.annotations.get(labels.SELF_TEST) == _PASSED
     if test is not None:
         error = test.status.error
         removal = Remove(kind=kinds.NNF_STORAGE, key=test.metadata.key)

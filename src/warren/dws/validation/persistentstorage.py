@@ -8,6 +8,7 @@ from warren.directives.parse import Directive, Token
 from warren.dws.node import RawVolumes
 from warren.dws.persistent import expiry
 from warren.dws.persistent.instances import asks_for_same
+from warren.dws.reservednames import reserved_prefix
 from warren.dws.validation.facts import Facts, InstanceFacts
 from warren.dws.validation.jobdirectives import JobDirectives, value_of
 from warren.dws.validation.newstorage import size_mistakes, type_mistakes
@@ -44,6 +45,14 @@ def create_persistent_mistakes(
             "with a letter or a digit.",
             "Choose another name.",
         )
+    prefix = None if name is None else reserved_prefix(name.text)
+    if name is not None and prefix is not None:
+        yield directive.mistake(
+            name,
+            f"Names that begin with {prefix!r} are reserved for what is made for jobs and rabbits.",
+            "Choose another name.",
+        )
+        return
     instance = None if name is None else (facts.instances or {}).get(name.text)
     if name is not None and instance is not None:
         if instance.deleting:

@@ -17,7 +17,7 @@ from warren.directives.parse import Directive
 from warren.dws import children, containerauth, kinds, labels, location, reports
 from warren.dws.access import accessobjects
 from warren.dws.access.accessobjects import COMPUTES, SERVERS
-from warren.dws.breakdown import directivebreakdown, servers
+from warren.dws.breakdown import directivebreakdown, newinstance, servers
 from warren.dws.copies import staging
 from warren.dws.faults import STATUS_BY_SEVERITY, Fault, raise_for
 from warren.dws.objects.accesses import NnfAccess
@@ -273,13 +273,17 @@ def _change(workflow: Workflow, patch: Object) -> Change:
 # The handlers
 
 
-def _propose(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+def _propose(
+    snapshot: WorkflowSnapshot,
+    index: int,
+    directive: Directive,
+    used_instance: str | None = None,
+) -> Outcome:
     _validate(snapshot, index, directive)
     breakdown = snapshot.breakdowns.get(snapshot.child_name(index))
     if breakdown is None:
-        write = Create(
-            kind=kinds.BREAKDOWN, object=directivebreakdown.new(snapshot.workflow, index)
-        )
+        new_breakdown = directivebreakdown.new(snapshot.workflow, index, used_instance)
+        write = Create(kind=kinds.BREAKDOWN, object=new_breakdown)
         return Outcome(writes=[write], waiting="status pending")
     raise_for(breakdown.status.error)
     return DONE if breakdown.status.ready else Outcome(waiting="status pending")
@@ -326,10 +330,13 @@ def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
 def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Make the storage of an instance, which owns it: what is made here outlives the Workflow."""
     name = directive.values["name"]
-    instance = _usable_instance(snapshot, name)
+    instance = _usable_instance(snapshot, index, name)
+    breakdown = snapshot.breakdowns.get(snapshot.child_name(index))
+    if breakdown is not None:
+        # Again: what was there in Proposal may be gone, and another user's have its name.
+        newinstance.check_same(instance.object, breakdown, directive)
     raise_for(instance.object.status.error)
     if instance.storage is None:
-        breakdown = snapshot.breakdowns.get(snapshot.child_name(index))
         owns_servers = instance.servers is not None and instance.owns(instance.servers.metadata)
         if (
             breakdown is None
@@ -365,18 +372,22 @@ def _propose_instance(snapshot: WorkflowSnapshot, index: int, directive: Directi
     return _propose(snapshot, index, directive)
 
 
-def _usable_instance(snapshot: WorkflowSnapshot, name: str) -> InstanceSnapshot:
-    """Return an instance that the Workflow's user may use. Raises Fault."""
-    instance = snapshot.instances.get(name)
+def _usable_instance(snapshot: WorkflowSnapshot, index: int, name: str) -> InstanceSnapshot:
+    """Return the instance of the directive at `index`, which its user may use. Raises Fault."""
     return instances.usable_instance(
-        instance, name, snapshot.workflow, snapshot.groups, snapshot.now
+        snapshot.instances.get(name),
+        name,
+        snapshot.workflow,
+        snapshot.groups,
+        snapshot.now,
+        snapshot.breakdowns.get(snapshot.child_name(index)),
     )
 
 
 def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    name = directive.values["name"]
-    _usable_instance(snapshot, name)
-    return _propose(snapshot, index, directive)
+    instance = _usable_instance(snapshot, index, directive.values["name"])
+    # In Setup there may be another one of its name.
+    return _propose(snapshot, index, directive, instance.object.metadata.uid)
 
 
 def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -384,8 +395,7 @@ def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     token_outcome = offloadsteps.set_up(snapshot)
     if token_outcome is not DONE:
         return token_outcome
-    name = directive.values["name"]
-    instance = _usable_instance(snapshot, name)
+    instance = _usable_instance(snapshot, index, directive.values["name"])
     change = instances.claim(instance.object, instances.consumer(snapshot.workflow, index))
     if change is not None:
         return Outcome(writes=[change], waiting="waits to be a user of the persistent storage")

@@ -1,0 +1,19 @@
+"""What the names of objects begin with that no user's choice may be: those of Warren's own storage.
+
+Persistent storage and all that it consists of has the name that its user has chosen, in the
+namespace of what is made for jobs and for tests of rabbits.
+"""
+
+from typing import Final
+
+FLUX_JOB: Final = "fluxjob-"
+"""What is made for a job of Flux, whose id follows: its Workflow, Servers and NnfStorages."""
+SELF_TEST: Final = "self-test-"
+"""The NnfStorage by which a rabbit is tested, whose name follows (`dws.rabbits.selftest`)."""
+
+PREFIXES: Final = (FLUX_JOB, SELF_TEST)
+
+
+def reserved_prefix(name: str) -> str | None:
+    """Return with what a name begins that is reserved; None for a name that users may choose."""
+    return next((prefix for prefix in PREFIXES if name.startswith(prefix)), None)
