@@ -41,10 +41,15 @@ CREATE = "#DW create_persistent type=xfs capacity=1GiB name=pers"
 CONTAINER = "#DW container name=beside profile=index"
 
 
-async def mount(api: Api, made: Any, node: str, state: str) -> None:
+async def mount(
+    api: Api, made: Any, node: str, state: str, name: str = "m", owner: str | None = None
+) -> None:
     # Whose it is its namespace says; an agent may write the rest of those of its own.
     spec = {"node": "another", "desiredState": state, "mounts": MOUNTS}
-    await child(api, kinds.CLIENT_MOUNT, made, Key(node, "m"), spec=spec, status=settled(state))
+    key = Key(node, name)
+    await child(api, kinds.CLIENT_MOUNT, made, key, spec=spec, status=settled(state))
+    carried = {labels.TARGET_OWNER: owner or made["metadata"]["uid"]}
+    await api.change(kinds.CLIENT_MOUNT, key, {"metadata": {"labels": carried}})
 
 
 async def copy(api: Api, made: Any, name: str, **status: Any) -> None:
@@ -68,23 +73,38 @@ def notes(jobs: Jobs) -> dict[str, Any]:
 # Nodes that a job may lose
 
 
-@pytest.mark.parametrize("n1", ["unmounted", None])
-def test_a_job_that_may_lose_a_node_goes_on_without_the_one_that_mounts_nothing(
-    n1: str | None,
+@pytest.mark.parametrize(
+    ("own", "persistent", "drained"),
+    [
+        ("unmounted", None, True),
+        ("unmounted", "unmounted", True),
+        # What its users have made of it, such as full, is no trouble of the node.
+        ("mounted", "unmounted", False),
+        (None, "unmounted", False),
+        (None, None, False),  # it was not asked
+    ],
+)
+def test_a_job_goes_on_without_a_node_that_is_drained_if_it_cannot_mount_what_is_the_jobs_own(
+    own: str | None, persistent: str | None, drained: bool
 ) -> None:
+    """A guest could take all nodes but one from others, with storage that cannot be mounted."""
+
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         made = await workflow(api, "PreRun", status={"status": "TransientCondition"})
         await wired(api)
         await mount(api, made, "n0", "mounted")
-        if n1 is not None:
-            await mount(api, made, "n1", n1)
+        if own is not None:
+            await mount(api, made, "n1", own)
+        if persistent is not None:
+            await mount(api, made, "n1", persistent, "p", "an-instance")
         async with informed(api):
             await conductor.reconcile(7)
             await asyncio.sleep(100)
             await conductor.reconcile(7)
 
+        drain = [("drain", ("n1",), "rabbit storage is not there")]
         assert [each[:4] for each in jobs.asked] == [
-            ("drain", ("n1",), "rabbit storage is not there"),
+            *(drain if drained else []),
             ("raise_exception", 7, "dws-node-failure", "n1"),
         ]
         found = api.find(kinds.WORKFLOW, KEY)

@@ -683,8 +683,59 @@ async def outlives(api: Api) -> None:
     await api.add(kinds.SYSTEM_CONFIGURATION, system())
     await api.add(kinds.COMPUTES, COMPUTES)
     await api.add(kinds.NNF_STORAGE, lasting())
+    await api.add(kinds.PERSISTENT_INSTANCE, instance())
     for rabbit in RABBITS:
         await api.add(kinds.NNF_NODE_STORAGE, share(rabbit))
+
+
+def instance(**annotations: str) -> dict[str, Any]:
+    spec = {"name": STORAGE.name, "userID": 1001, "dwDirective": "", "state": "Active"}
+    return {"metadata": meta(STORAGE.name, annotations=annotations), "spec": spec}
+
+
+def lists(api: Api) -> list[str | None]:
+    """Return with whom the ClientMounts say that storage is shared."""
+    found = [api.find(kinds.CLIENT_MOUNT, Key(*each.split("/")))
+             for each in api.keys(kinds.CLIENT_MOUNT)]  # fmt: skip
+    return [each["metadata"].get("annotations", {}).get(labels.SHARED_WITH) for each in found]
+
+
+def test_nodes_hear_with_whom_storage_is_shared_while_they_have_it_mounted() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await outlives(api)
+        await api.add(kinds.NNF_ACCESS, access())
+        async with running(api, controller.reconciler.run()):
+            await caught_up()
+            for each in api.keys(kinds.CLIENT_MOUNT):
+                done = {"status": settled("mounted")}
+                await api.change(kinds.CLIENT_MOUNT, Key(*each.split("/")), done, status=True)
+            assert lists(api) == ["", ""]
+            for text in ("uid:5", "uid:5,gid:6", None):
+                shared = {"metadata": {"annotations": {labels.SHARED_WITH: text}}}
+                await api.change(kinds.PERSISTENT_INSTANCE, STORAGE, shared)
+                assert lists(api) == [text or ""] * 2
+                assert api.find(kinds.NNF_ACCESS, ACCESS)["status"]["ready"]
+            api.asked.clear()
+            used = {"spec": {"consumerReferences": [{"name": "a", "namespace": "default"}]}}
+            await api.change(kinds.PERSISTENT_INSTANCE, STORAGE, used)
+            assert api.asked == []
+
+    alone(story)
+
+
+def test_an_instance_that_was_not_seen_yet_is_read() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await outlives(api)
+        shared = {"metadata": {"annotations": {labels.IGNORE_UID: "true"}}}
+        await api.change(kinds.PERSISTENT_INSTANCE, STORAGE, shared)
+        await api.add(kinds.NNF_ACCESS, access())
+        async with running(api, controller.reconciler.run()):
+            await caught_up()
+        assert lists(api) == ["everyone"] * 2
+
+    alone(story, hidden=[(kinds.PERSISTENT_INSTANCE, STORAGE)])
 
 
 def test_a_copy_waits_for_jobs_on_its_nodes_and_is_woken_when_they_have_unmounted() -> None:

@@ -14,7 +14,7 @@ from warren.controllers.mounts import WORKERS, MountReconciler
 from warren.dws import commandlines, kinds, labels
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Volume
-from warren.dws.persistent.sharing import Sharing
+from warren.dws.persistent.sharing import PRIVATE, NotShared, Sharing
 from warren.wlm.jobdirectives import MAX_DIRECTIVES
 
 KEY = Key("n0", "m")
@@ -465,6 +465,34 @@ def test_the_root_directory_of_persistent_storage_lets_in_those_that_share_it() 
         async with informed(api):
             await mounts.reconcile(KEY)
         assert machine.flash.shared == {("r0", f"v{number}"): shared for number in range(2)}
+
+    with_node(story)
+
+
+@pytest.mark.parametrize(
+    ("owner", "let_in", "is_mounted"),
+    [
+        (1001, PRIVATE, True),
+        (7, Sharing(users=frozenset({1001})), True),
+        (7, Sharing(groups=frozenset({1002})), True),
+        (7, Sharing(users=frozenset({1002})), False),
+    ],
+)
+def test_storage_without_room_for_its_list_is_mounted_for_its_owner_and_who_is_let_in(
+    owner: int, let_in: Sharing, is_mounted: bool
+) -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        trouble = NotShared("no room", owner=owner, let_in=let_in)
+        machine.troubles[MOUNTS[0]] = trouble
+        both = [{**mount(path, number), "groupID": 1002} for number, path in enumerate(PATHS)]
+        await api.add(kinds.CLIENT_MOUNT, client_mount(mounts=both))
+        async with informed(api):
+            if is_mounted:
+                await mounts.reconcile(KEY)
+            else:
+                with pytest.raises(NotShared):
+                    await mounts.reconcile(KEY)
+        assert status(api)["allReady"] is is_mounted
 
     with_node(story)
 

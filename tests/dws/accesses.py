@@ -40,6 +40,7 @@ def seen(access: NnfAccess, *mounts: Any, **others: Any) -> AccessSnapshot:
         block_storages=others.pop("blocks", ()),
         other_holdings=others.pop("other_holdings", ()),
         compute_mounts=others.pop("compute_mounts", {}),
+        sharing=others.pop("sharing", None),
     )
 
 

@@ -21,9 +21,10 @@ from tests.dws.builders import (
 from warren.base.objects import Key, key_of
 from warren.dws import kinds, labels
 from warren.dws.access.nnfaccess import decide
-from warren.dws.objects.accesses import ClientMount
+from warren.dws.objects.accesses import ClientMount, NnfAccessStatus
 from warren.dws.objects.decoding import read
 from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.persistent.sharing import PRIVATE, Sharing
 
 
 def test_each_compute_mounts_the_next_allocation_of_its_own_rabbit() -> None:
@@ -84,15 +85,57 @@ def test_a_client_mount_says_whose_storage_it_mounts_and_which_allocation() -> N
     assert obj["spec"]["mounts"][0]["device"]["deviceReference"]["data"] == 1
 
 
+BOB = Sharing(users=frozenset({5}))
+OF_BOB = {labels.SHARED_WITH: "uid:5"}
+
+
+def noted(mount: ClientMount, annotations: dict[str, str]) -> ClientMount:
+    return replace(mount, metadata=replace(mount.metadata, annotations=annotations))
+
+
 def test_client_mounts_of_shared_storage_say_with_whom_and_others_say_nothing() -> None:
-    shared = {labels.SHARED_WITH: "uid:5", "theirs": "x"}
-    found = nnf_access()
-    access = replace(found, metadata=replace(found.metadata, annotations=shared))
-    told = [each["metadata"].get("annotations") for each in made(
-        decide(seen(access, storage=lasting())), kinds.CLIENT_MOUNT)]  # fmt: skip
-    assert told == [{labels.SHARED_WITH: "uid:5"}] * 3
-    own = made(decide(seen(found)), kinds.CLIENT_MOUNT)
+    writes = decide(seen(nnf_access(), storage=lasting(), sharing=BOB))
+    told = [each["metadata"].get("annotations") for each in made(writes, kinds.CLIENT_MOUNT)]
+    assert told == [OF_BOB] * 3
+    own = made(decide(seen(nnf_access())), kinds.CLIENT_MOUNT)
     assert all("annotations" not in each["metadata"] for each in own)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize(("sharing", "text"), [(PRIVATE, ""), (BOB, "uid:5")])
+def test_nodes_that_have_storage_mounted_are_told_with_whom_it_is_shared_since(
+    sharing: Sharing, text: str, lost: bool
+) -> None:
+    """Mounted again by a node, it would let in whom the list named when the job began."""
+    access = losing("computes", "n0") if lost else nnf_access()
+    access = replace(access, status=NnfAccessStatus(state="mounted", ready=True))
+    old = {labels.SHARED_WITH: "uid:4", "theirs": "x"}
+    mounts = [noted(client_mount(node, **settled("mounted")), old) for node in ("n0", "n1", "n2")]
+    view = {"storage": lasting(), "sharing": sharing}
+
+    writes = decide(seen(access, *mounts, **view))
+
+    told = {labels.SHARED_WITH: text}
+    assert changes(writes, kinds.CLIENT_MOUNT) == [{"metadata": {"annotations": told}}] * 3
+    assert changes(writes, kinds.NNF_ACCESS) == []  # it is as ready as before
+    after = [noted(each, old | told) for each in mounts]
+    assert changes(decide(seen(access, *after, **view)), kinds.CLIENT_MOUNT) == []
+
+
+def test_what_is_mounted_again_is_so_with_the_list_of_then() -> None:
+    old = noted(client_mount("n0", "unmounted", **settled("unmounted")), {labels.SHARED_WITH: ""})
+    view = {"storage": lasting(), "sharing": BOB, "computes": computes("n0")}
+
+    (patch,) = changes(decide(seen(nnf_access(), old, **view)), kinds.CLIENT_MOUNT)
+    assert patch["metadata"]["annotations"] == OF_BOB
+    assert patch["spec"]["desiredState"] == "mounted"
+
+
+def test_what_is_unmounted_is_told_no_list() -> None:
+    old = noted(client_mount("n0", "unmounted", **settled("unmounted")), {labels.SHARED_WITH: ""})
+    view = {"storage": lasting(), "sharing": BOB}
+    writes = decide(seen(nnf_access(desired="unmounted"), old, **view))
+    assert changes(writes, kinds.CLIENT_MOUNT) == []
 
 
 @pytest.mark.parametrize(

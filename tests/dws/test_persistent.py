@@ -462,23 +462,6 @@ def test_a_site_bounds_for_how_long_an_instance_is_kept(
     assert [each.patch for each in writes] == wanted
 
 
-@pytest.mark.parametrize(
-    ("annotations", "text"),
-    [
-        ({}, ""),
-        ({labels.IGNORE_UID: "true"}, "everyone"),
-        ({labels.SHARED_WITH: "uid:5,gid:6"}, "uid:5,gid:6"),
-    ],
-)
-def test_whom_the_root_directory_lets_in_is_told_to_what_mounts_it(
-    annotations: dict[str, str], text: str
-) -> None:
-    pers = whole(metadata={"annotations": annotations})
-    writes = decide(seen(workflow(USE, state="PreRun"), pers, computes=computes("n0")))
-    (access,) = made(writes, kinds.NNF_ACCESS)
-    assert access["metadata"]["annotations"] == {labels.SHARED_WITH: text}
-
-
 @pytest.mark.parametrize("state", ["", "Creating", "Degraded"])
 def test_an_instance_that_is_not_active_is_not_used(state: str) -> None:
     writes = decide(seen(workflow(USE, state="Setup"), whole(state)))

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from warren.dws.node import NodeTrouble
-from warren.dws.persistent.sharing import PRIVATE, Sharing
 from warren.node import acl
 
 USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
@@ -63,69 +61,3 @@ def test_a_list_is_read_as_it_was_set(tmp_path: Path) -> None:
             pytest.skip(f"no access control lists here: {error.strerror}")
         assert acl.read(listed.fileno()) == found
         assert os.fstat(listed.fileno()).st_mode & 0o777 == 0o640
-
-
-BOTH = Sharing(users=frozenset({5}), groups=frozenset({7, 6}))
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Return a root directory as it is made: its owner's alone."""
-    found = tmp_path / "root"
-    found.mkdir(mode=0o700)
-    try:
-        os.setxattr(found, acl.NAME, list_of(0, 0, 0, (USER, 0, 5), user=7))
-        os.removexattr(found, acl.NAME)
-    except OSError as error:
-        pytest.skip(f"{tmp_path} has no access control lists: {error.strerror}")
-    return found
-
-
-def permissions(root: Path) -> tuple[str, bytes | None]:
-    descriptor = os.open(root, os.O_RDONLY)
-    try:
-        return oct(os.fstat(descriptor).st_mode & 0o7777), acl.read(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def test_a_root_directory_lets_in_with_whom_it_is_shared(root: Path) -> None:
-    named = (USER, 7, 5), (GROUP, 7, 6), (GROUP, 7, 7)
-    for _ in range(2):
-        acl.set_access(root, BOTH)
-        assert permissions(root) == ("0o1770", list_of(0, 7, 0, *named, user=7))
-    acl.set_access(root, BOTH | Sharing(everyone=True))
-    assert permissions(root) == ("0o1777", list_of(0, 7, 7, *named, user=7))
-    acl.set_access(root, Sharing(everyone=True))
-    assert permissions(root) == ("0o1707", None)
-
-
-@pytest.mark.parametrize("before", [BOTH, Sharing(everyone=True), BOTH | Sharing(everyone=True)])
-def test_a_root_directory_is_its_owners_again_when_it_is_not_shared(
-    root: Path, before: Sharing
-) -> None:
-    acl.set_access(root, before)
-    for _ in range(2):
-        acl.set_access(root, PRIVATE)
-        assert permissions(root) == ("0o700", None)
-
-
-def test_what_its_owner_lets_the_own_group_do_stays(root: Path) -> None:
-    root.chmod(0o2750)
-    acl.set_access(root, BOTH)
-    assert permissions(root)[0] == "0o3770"
-    found = permissions(root)[1]
-    assert found is not None
-    assert acl.mode_without_acl(0o770, found) & 0o070 == 0o050
-    acl.set_access(root, PRIVATE)
-    assert permissions(root) == ("0o2750", None)
-    root.chmod(0o777)
-    acl.set_access(root, PRIVATE)
-    assert permissions(root)[0] == "0o770"
-
-
-def test_a_link_is_no_root_directory(root: Path) -> None:
-    link = root.with_name("link")
-    link.symlink_to(root)
-    with pytest.raises(NodeTrouble, match="link cannot be shared"):
-        acl.set_access(link, BOTH)

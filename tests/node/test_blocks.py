@@ -26,10 +26,12 @@ from tests.node.copied import User
 from tests.node.processes import LIMITS, alive, eventually
 from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, Volume
+from warren.dws.persistent.sharing import PRIVATE, NotShared, Sharing
 from warren.node.blocks import BlockFlash
 from warren.node.extents import UNIT, Extent, Extents, Space
 from warren.node.loopdisk import LoopDisk
 from warren.node.namespaces import Namespace
+from warren.node.rootaccess import set_access
 
 T = TypeVar("T")
 
@@ -209,7 +211,7 @@ def test_a_file_system_is_real_and_empty_and_its_users_own(rabbit: Rabbit, kind:
     assert {"rw", "nodev", "nosuid"} <= set(kinds[1].split(","))
     assert (seen.st_uid, seen.st_gid) == (rabbit.user.userid, rabbit.user.groupid)
     assert stat.S_IMODE(seen.st_mode) == 0o700
-    # The kernel keeps a little of ext4 for itself; root keeps nothing.
+    # The kernel keeps a little of ext4 for itself; root keeps some blocks.
     assert space.f_bavail > 0.97 * space.f_bfree
 
 
@@ -273,6 +275,47 @@ def test_a_volume_holds_its_size_and_no_more(rabbit: Rabbit, kind: str) -> None:
             os.posix_fallocate(opened.fileno(), 0, SIZES[kind] // 2)
 
     assert caught.value.errno == errno.ENOSPC
+
+
+MANY = Sharing(users=frozenset(range(70_000, 70_100)))
+
+
+@pytest.mark.parametrize("kind", ["xfs", "ext4"])
+def test_a_volume_that_its_users_have_filled_can_still_be_shared(rabbit: Rabbit, kind: str) -> None:
+    rabbit.make(kind)
+
+    with rabbit.mounted(kind) as path:
+        with (path / "all").open("wb") as opened:
+            done = subprocess.run(
+                ["dd", "if=/dev/zero", "bs=1M", "status=none"],
+                stdout=opened,
+                stderr=subprocess.PIPE,
+                user=rabbit.user.userid,
+                group=rabbit.user.groupid,
+                extra_groups=(),
+                check=False,
+            )
+        assert b"No space left" in done.stderr
+        set_access(path, MANY)
+        set_access(path, PRIVATE)
+
+
+def test_an_ext4_whose_owner_leaves_no_room_for_a_list_says_whom_it_lets_in(rabbit: Rabbit) -> None:
+    """A guest may do it, with attributes of the root directory, as often as it likes."""
+    rabbit.make("ext4")
+
+    with rabbit.mounted("ext4") as path:
+        some = Sharing(users=frozenset({70_000, 5}))
+        set_access(path, some)
+        os.setxattr(path, "user.large", b"x" * 900)  # the blocks of a small one have 1 KiB
+        set_access(path, some)
+        with pytest.raises(NotShared, match="its owner has to remove") as caught:
+            set_access(path, MANY | some)
+        assert (caught.value.owner, caught.value.let_in) == (rabbit.user.userid, some)
+        with pytest.raises(NotShared) as caught:
+            set_access(path, MANY)  # without 5
+        assert caught.value.let_in == PRIVATE
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
 
 
 def test_a_raw_volume_ends_where_the_next_one_begins(rabbit: Rabbit) -> None:

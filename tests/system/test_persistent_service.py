@@ -19,6 +19,7 @@ from warren.daemons.compose import Control
 from warren.dws import kinds, labels
 from warren.dws.objects.workflows import State
 from warren.dws.persistent import expiry
+from warren.dws.persistent.sharing import Sharing
 from warren.instance.config import Config
 from warren.instance.simulated import TaskBehavior
 from warren.instance.storagetables import Storage
@@ -156,6 +157,38 @@ def test_jobs_of_a_user_it_is_shared_with_are_accepted_and_others_are_refused() 
         assert (await world.ended(control, job)).job.result is Result.COMPLETED
 
     told(story)
+
+
+def test_jobs_that_began_before_it_was_shared_otherwise_let_in_whom_it_is_shared_with_now() -> None:
+    """Nodes mount again what they have mounted when their agents start anew."""
+
+    def lists(world: World) -> list[Sharing]:
+        return [each for flash in world.flash.values() for each in flash.shared.values()]
+
+    async def main() -> None:
+        async with opened(SITE) as world:
+            workloads = Workloads(world)
+
+            async def life(control: Control) -> None:
+                await workloads.make(control, "maker", CREATE, userid=ALICE)
+                await workloads.finish(control, "maker", NODES)
+                await asked(control, ALICE, "share", name="pers", add={"users": [BOB]})
+                await workloads.make(control, "early", USE["dw"], userid=ALICE)
+                await workloads.reach(control, "early", State.PRE_RUN, NODES)
+                assert lists(world) == [Sharing(users=frozenset({BOB}))] * 2
+                change = {"remove": {"users": [BOB]}, "add": {"groups": [TEAM]}}
+                await asked(control, ALICE, "share", name="pers", **change)
+                await world.until(lambda: lists(world) == [Sharing(groups=frozenset({TEAM}))] * 2)
+
+            async def later(control: Control) -> None:
+                await asyncio.sleep(60)
+                assert lists(world) == [Sharing(groups=frozenset({TEAM}))] * 2
+                await workloads.finish(control, "early", NODES)
+
+            await world.live(life)
+            await world.live(later)
+
+    virtual.run(main())
 
 
 @pytest.mark.parametrize("shared", [False, True])

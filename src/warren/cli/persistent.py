@@ -314,7 +314,7 @@ def share(statedir: StateDir, as_json: bool, name: str, **sharing_options: Any) 
 def unshare(statedir: StateDir, as_json: bool, name: str, **sharing_options: Any) -> None:
     """Stop sharing persistent storage NAME: with the users and groups given, or with all.
 
-    Jobs that use it already go on.
+    Jobs that use it already go on with what they have open.
     """
     if any(sharing_options.values()):
         removed = _parse_sharing(**sharing_options)

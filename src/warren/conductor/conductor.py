@@ -390,6 +390,7 @@ class Conductor:
             configuration=configuration,
             mounted_nodes=self._mounted(job),
             not_fully_mounted_nodes=self._not_fully_mounted(job),
+            nodes_at_fault=self._nodes_at_fault(job, workflow),
             instance=self._wlm.instance,
             shown_memos=self._shown_memos.get(job.id, {}),
             drains=settings.drains,
@@ -423,6 +424,18 @@ class Conductor:
         mounts = [read(obj, ClientMount) for obj in self._objects_of(kinds.CLIENT_MOUNT, job)]
         not_mounted = {each.metadata.namespace for each in mounts if not each.all_in("mounted")}
         return not_mounted | (set(job.nodes) - {each.metadata.namespace for each in mounts})
+
+    def _nodes_at_fault(self, job: Job, workflow: Workflow | None) -> Collection[str]:
+        """Return the nodes that have not mounted what was made for a job, where that matters."""
+        if not job.tolerance or job.phase is not Phase.STARTING or workflow is None:
+            return ()
+        mounts = [read(obj, ClientMount) for obj in self._objects_of(kinds.CLIENT_MOUNT, job)]
+        return {
+            each.metadata.namespace
+            for each in mounts
+            if each.metadata.labels.get(labels.TARGET_OWNER) == workflow.metadata.uid
+            and not each.all_in("mounted")
+        }
 
     def _last_copy_progress(self, job: Job) -> float | None:
         """Return when copies of a job last went on, where its time runs while they do."""

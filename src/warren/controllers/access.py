@@ -9,7 +9,7 @@ from warren.controllers.live import REQUEUE_DELAY, orphan_removals, read_live
 from warren.controllers.users import user_getter
 from warren.dws import changes, kinds, labels, reports
 from warren.dws.access import clientmounts, nnfaccess, outofreach, storagelock
-from warren.dws.access.accesssnapshot import AccessSnapshot, names_clients
+from warren.dws.access.accesssnapshot import AccessSnapshot, is_persistent, names_clients
 from warren.dws.objects.accesses import ClientMount, NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.decoding import read
@@ -17,6 +17,8 @@ from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, 
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import Workflow
+from warren.dws.persistent import sharing
+from warren.dws.persistent.sharing import Sharing
 from warren.dws.rabbits import systemstatus
 from warren.dws.storage import locks, storageprofiles
 from warren.dws.storage.locks import Holding
@@ -48,6 +50,7 @@ class AccessController:
         self._out_of_reach_seconds = out_of_reach_seconds
         self._client = client
         self._accesses = informers.of(kinds.NNF_ACCESS)
+        self._instances = informers.of(kinds.PERSISTENT_INSTANCE)
         self._storages = informers.of(kinds.NNF_STORAGE)
         self._node_storages = informers.of(kinds.NNF_NODE_STORAGE)
         self._block_storages = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
@@ -68,6 +71,7 @@ class AccessController:
         self._accesses.listen(self._access_changed)
         self._mounts.listen_to_changes(self._mount_changed)
         self._system_statuses.listen_to_changes(self._status_changed)
+        self._instances.listen_to_changes(self._instance_changed)
         for informer in (self._storages, self._node_storages, self._block_storages, self._computes):
             informer.listen(self._dependency_changed)
         self._storages.listen(lambda obj: self._storage_changed(key_of(obj), obj))
@@ -215,6 +219,7 @@ class AccessController:
             mounts=client_mounts,
             compute_mounts=self._mounts_on_computes(current, computes),
             profile=await self._profile(storage),
+            sharing=await self._sharing(storage),
             unreachable=unreachable,
             workflow=self._workflow(current) if unreachable else None,
         )
@@ -241,6 +246,16 @@ class AccessController:
         )
         return None if raw is None else read(raw, NnfStorageProfile)
 
+    async def _sharing(self, storage: NnfStorage | None) -> Sharing | None:
+        """Return with whom the instance is shared whose storage it is, if it is one's."""
+        if storage is None or not is_persistent(storage):
+            return None
+        key = storage.metadata.key  # the instance has the same name
+        raw = self._instances.get(key) or await read_live(
+            self._client, kinds.PERSISTENT_INSTANCE, key
+        )
+        return None if raw is None else _sharing_of(raw)
+
     def _computes_if_nodes_lost(self, current: NnfAccess) -> Object | None:
         """Return the Computes of the Workflow that goes on without some of them."""
         if labels.LOST_NODES not in current.metadata.annotations:
@@ -261,6 +276,10 @@ class AccessController:
             for mount in self._mounts.by_index("mounting node", node):
                 for owner in labels.owner_keys(mount):
                     self.reconciler.add(owner)
+
+    def _instance_changed(self, before: Object | None, after: Object | None) -> None:
+        if before and after and _sharing_of(before) != _sharing_of(after):
+            self._storage_changed(key_of(after), after)
 
     def _system_changed(self) -> None:
         # A compute node may have been wired to no rabbit, or a profile have been gone. Those that
@@ -303,6 +322,10 @@ class AccessController:
     def _node_storage_changed(self, obj: Object) -> None:
         for owner in labels.owner_keys(obj):
             self._storage_changed(owner, obj)
+
+
+def _sharing_of(instance: Object) -> Sharing:
+    return sharing.from_annotations(instance["metadata"].get("annotations") or {})
 
 
 def _own_mounts(access: Key, mounts: Sequence[Object]) -> list[Object]:

@@ -54,7 +54,8 @@ class Machine(Protocol):
         """Mount a volume at `path`, for everything that runs on the node.
 
         Of one that may be `shared`, its root directory lets in its owner and those users alone;
-        where that is None, whom its owner lets in.
+        where that is None, whom its owner lets in. Raises NotShared where it is mounted, and does
+        not let them all in.
         """
         ...
 

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from warren.base import log
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
@@ -10,9 +11,10 @@ from warren.controllers.users import User, user_getter
 from warren.dws import kinds, labels, reports
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import LustreMount, NodeTrouble
-from warren.dws.objects.accesses import ClientMount
+from warren.dws.objects.accesses import ClientMount, Mount
 from warren.dws.objects.decoding import read
 from warren.dws.persistent import sharing
+from warren.dws.persistent.sharing import NotShared
 from warren.dws.storage import lustre
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -122,7 +124,12 @@ class MountReconciler:
                 raise NodeTrouble(f"{mount.mount_path}: the device is not a volume", fatal=True)
             file_system = "raw" if mount.type == "none" else mount.type
             volume = (lvm.volume_group, lvm.logical_volume)
-            await self._machine.mount(*volume, file_system, mount.mount_path, shared, commands)
+            try:
+                await self._machine.mount(*volume, file_system, mount.mount_path, shared, commands)
+            except NotShared as trouble:
+                if not _lets_in(trouble, mount):
+                    raise
+                log.warning("not all users are let in", path=mount.mount_path, why=str(trouble))
 
     async def _unmount(self, current: ClientMount) -> None:
         commands = commands_of(current.metadata)
@@ -158,6 +165,11 @@ class MountReconciler:
         status: Object = {"mounts": mounts, "allReady": trouble is None, "error": error}
         change = reports.status(kinds.CLIENT_MOUNT, current.metadata, status)
         await perform(self._client, [change])
+
+
+def _lets_in(trouble: NotShared, mount: Mount) -> bool:
+    """Return whether the user of a mount is let in all the same: its owner can make room."""
+    return sharing.may_use(trouble.owner, trouble.let_in, mount.user_id, [mount.group_id])
 
 
 def _user_of(obj: Object) -> User:

@@ -54,9 +54,11 @@ NO_DLM_CLUSTER: Final = (
 
 _EXT4: Final = FileSystemType(
     make=[
-        # All of it is the user's, and nothing is kept for root.
+        # All of it is the user's,
         ["mkfs.ext4", "-q", "-F", "-m", "0",
          "-E", "nodiscard,root_owner={userid}:{groupid}"],
+        # but for what root needs to write an access control list when it is full.
+        ["debugfs", "-w", "-R", "set_super_value r_blocks_count 16"],
         # Root's directory in the user's file system: the user's copies would stumble over it.
         ["debugfs", "-w", "-R", "rmdir lost+found"],
         ["debugfs", "-w", "-R", "set_inode_field / mode 040700"],

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.persistent.sharing import Sharing
-from warren.node import acl, copiers
+from warren.node import copiers, rootaccess
 from warren.node.directory import DirectoryFlash
 from warren.node.machine import prune
 from warren.node.threads import in_thread
@@ -63,7 +63,7 @@ class LinkingMachine:
         try:
             await in_thread(_link, files, link)
             if shared is not None and os.geteuid() == 0:
-                await in_thread(acl.set_access, files, shared)
+                await in_thread(rootaccess.set_access, files, shared)
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
 

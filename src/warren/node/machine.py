@@ -11,7 +11,7 @@ from warren.base import log
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.persistent.sharing import Sharing
-from warren.node import acl, commands, copiers, filesystems, lustre, usercommands
+from warren.node import commands, copiers, filesystems, lustre, rootaccess, usercommands
 from warren.node.busy import GracePeriod
 from warren.node.flash import Flash, Source
 from warren.node.threads import in_thread
@@ -111,9 +111,9 @@ class NamespacedMachine:
             self._mark_post_mount(path, profile)
             await self._mount(nsenter, command, source.arguments[-1])
         await self._run_post_mount(path, profile, values, nsenter)
-        # Also of what was mounted before the agent died.
+        # Also of what was mounted before the agent died, or before it was shared otherwise.
         if shared is not None and not source.is_file and os.geteuid() == 0:
-            await in_thread(acl.set_access, Path(f"{self._namespace.root}{path}"), shared)
+            await in_thread(rootaccess.set_access, Path(f"{self._namespace.root}{path}"), shared)
 
     async def mount_lustre(
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS

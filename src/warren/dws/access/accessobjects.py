@@ -7,7 +7,6 @@ from warren.base.objects import Change, Object
 from warren.dws import children, kinds, labels, tolerance
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.persistent.sharing import Sharing
 
 COMPUTES = "computes"
 SERVERS = "servers"
@@ -28,7 +27,6 @@ def new(
     *,
     mounted_for: tuple[int, str] | None = None,
     instance_name: str | None = None,
-    sharing: Sharing | None = None,
     lost: Collection[str] = (),
 ) -> Object:
     """Make the NnfAccess of one directive's storage for `computes` or `servers`.
@@ -36,8 +34,7 @@ def new(
     What rabbits mount (`servers`) is `mounted_for` a directive of copies or containers: its index,
     by which the access is labelled, and its command, which says how long it stays mounted.
     `instance_name` is that of the persistent storage, if it is one's: rabbits mount what of it is
-    for the Workflow's compute nodes, and `sharing` says who else than its owner is let in. What is
-    for nodes that are `lost` is left out.
+    for the Workflow's compute nodes. What is for nodes that are `lost` is left out.
     """
     meta = workflow.metadata
     label_index, command = mounted_for or (index, "")
@@ -72,8 +69,6 @@ def new(
     )
     metadata["labels"] |= labels.of_profile(children.name(workflow, index), meta.namespace)
     annotations = tolerance.annotation(lost)
-    if sharing is not None:
-        annotations[labels.SHARED_WITH] = str(sharing)
     if annotations:
         metadata["annotations"] = annotations
     if mounted_for is not None:

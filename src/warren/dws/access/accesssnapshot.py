@@ -12,6 +12,7 @@ from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, 
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import Workflow
+from warren.dws.persistent.sharing import Sharing
 from warren.dws.storage import locks
 from warren.dws.storage.locks import Holding
 
@@ -33,6 +34,8 @@ class AccessSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What the job's compute nodes have mounted, or had, of what rabbits mount for it, by node."""
     profile: NnfStorageProfile | None = None
     """The one that was pinned for the storage."""
+    sharing: Sharing | None = None
+    """With whom persistent storage is shared by now; None of all other storage."""
     unreachable: Collection[str] = ()
     """The nodes that have been out of reach for so long that they are not waited for any more."""
     workflow: Workflow | None = None

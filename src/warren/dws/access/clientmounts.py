@@ -64,9 +64,6 @@ def client_mounts(snapshot: AccessSnapshot) -> dict[Key, Object]:
     if not snapshot.access.spec.make_client_mounts:
         return {}  # the nodes reach the devices, and that is all
     meta = snapshot.access.metadata
-    shared_with = {
-        key: value for key, value in meta.annotations.items() if key == labels.SHARED_WITH
-    }
     name = mount_name(meta.key)
     commands = _commands(snapshot.storage, snapshot.profile)
     return {
@@ -79,7 +76,7 @@ def client_mounts(snapshot: AccessSnapshot) -> dict[Key, Object]:
                     **labels.of_owner(kinds.NNF_ACCESS, meta),
                     **_target_labels(snapshot.storage),
                 },
-                **_annotations(shared_with, commands, on_rabbits=on_rabbits),
+                **_annotations(shared_with(snapshot), commands, on_rabbits=on_rabbits),
                 "finalizers": [labels.CLIENT_MOUNT_FINALIZER],
             },
             "spec": {
@@ -90,6 +87,15 @@ def client_mounts(snapshot: AccessSnapshot) -> dict[Key, Object]:
         }
         for node, each in mounts.items()
     }
+
+
+def shared_with(snapshot: AccessSnapshot) -> dict[str, str]:
+    """Return the annotation that says whom the root directory of a mount lets in, if that is said.
+
+    It follows what the owner says: a node that mounts something again would let in whom an earlier
+    list names (ADR 105).
+    """
+    return {} if snapshot.sharing is None else {labels.SHARED_WITH: str(snapshot.sharing)}
 
 
 def _commands(storage: NnfStorage, profile: NnfStorageProfile | None) -> ProfileCommands:
@@ -109,7 +115,7 @@ def _commands(storage: NnfStorage, profile: NnfStorageProfile | None) -> Profile
 def _annotations(
     shared_with: Mapping[str, str], commands: ProfileCommands, *, on_rabbits: bool
 ) -> Object:
-    """Return the annotations of a mount: those of its access, and the commands of its profile."""
+    """Return the annotations of a mount: whom it lets in, and the commands of its profile."""
     side = "rabbit" if on_rabbits else "compute"
     if commands.file_system == LUSTRE:
         commands = commands.ending_in(lustre.CLIENT_LINES[side])

@@ -10,7 +10,7 @@ from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.dws import kinds, labels, reports
 from warren.dws.access import blockaccess, outofreach
 from warren.dws.access.accesssnapshot import AccessSnapshot
-from warren.dws.access.clientmounts import client_mounts
+from warren.dws.access.clientmounts import client_mounts, shared_with
 from warren.dws.access.storagelock import hold, release
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects.accesses import ClientMount, ClientMountSpec, NnfAccess
@@ -51,17 +51,15 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
         spec_changes = _spec_changes(access, mount, wanted_mounts.get(mount.metadata.key))
         if spec_changes:
             patch: dict[str, Any] = {"spec": spec_changes}
+            metadata: dict[str, Any] = {}
             carried = labels.inherited_labels(access.metadata)
             if not carried.items() <= mount.metadata.labels.items():
-                patch["metadata"] = {"labels": carried}  # it is mounted for another directive
-            writes.append(
-                Change(
-                    kind=kinds.CLIENT_MOUNT,
-                    key=mount.metadata.key,
-                    patch=patch,
-                    resource_version=mount.metadata.resource_version,
-                )
-            )
+                metadata["labels"] = carried  # it is mounted for another directive
+            if _has_old_sharing(snapshot, mount):
+                metadata["annotations"] = shared_with(snapshot)
+            if metadata:
+                patch["metadata"] = metadata
+            writes.append(_change(mount, patch))
     trouble = _trouble(_up_to_date_mounts(access, awaited))
     is_done = (
         trouble is None
@@ -72,9 +70,30 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
     block_changes = blockaccess.changes(snapshot) if is_mounting or is_done else []
     # Held before it is mounted anywhere, and no longer when it is mounted nowhere.
     unlock_changes = [] if is_mounting or not is_done else release(snapshot)
+    # Those of lost nodes, too. None of them is mounted less while it is told.
+    sharing_changes = [
+        _change(mount, {"metadata": {"annotations": shared_with(snapshot)}})
+        for mount in snapshot.mounts
+        if mount.spec.desired_state == access.spec.desired_state == "mounted"
+        and _has_old_sharing(snapshot, mount)
+    ]
     # What one node cannot do is told, and keeps no other from being asked.
     report = _report(access, ready=is_done, fault=trouble)
-    return [*lock_changes, *block_changes, *writes, *unlock_changes, *report]
+    return [*lock_changes, *block_changes, *writes, *sharing_changes, *unlock_changes, *report]
+
+
+def _has_old_sharing(snapshot: AccessSnapshot, mount: ClientMount) -> bool:
+    return not shared_with(snapshot).items() <= mount.metadata.annotations.items()
+
+
+def _change(mount: ClientMount, patch: dict[str, Any]) -> Change:
+    meta = mount.metadata
+    return Change(
+        kind=kinds.CLIENT_MOUNT,
+        key=meta.key,
+        patch=patch,
+        resource_version=meta.resource_version,
+    )
 
 
 def _new_mounts(

@@ -103,10 +103,12 @@ def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Acti
     if not lacking_nodes - lost_before or len(lost) > job.tolerance or lost >= frozenset(job.nodes):
         return []
     new_nodes = tuple(sorted(lost - job.lost_nodes))
-    # A rabbit that makes nothing says so itself, and its nodes are as good as before.
+    # A rabbit that makes nothing says so itself, and its nodes are as good as before. So are those
+    # that cannot mount persistent storage: what its users have made of it may be the reason.
     drains_nodes = snapshot.drains and workflow.status.state is State.PRE_RUN
+    drained = tuple(node for node in new_nodes if node in snapshot.nodes_at_fault)
     return [
-        *([Drain(new_nodes, tolerance.DRAIN_REASON)] if new_nodes and drains_nodes else []),
+        *([Drain(drained, tolerance.DRAIN_REASON)] if drained and drains_nodes else []),
         *(
             [RaiseException(tolerance.EXCEPTION, hostlist.encode(new_nodes), severity=1)]
             if new_nodes

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from warren.dws import labels
+from warren.dws.node import NodeTrouble
 
 _EVERYONE: Final = "everyone"
 _USER_PREFIX, _GROUP_PREFIX = "uid", "gid"
@@ -52,6 +53,18 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PRIVATE: Final = Sharing()
+
+
+class NotShared(NodeTrouble):
+    """A volume is mounted, and has no room to say with whom it is shared: some are not let in.
+
+    Its `owner` and those whom it lets in all the same may use it.
+    """
+
+    def __init__(self, message: str, *, owner: int, let_in: Sharing) -> None:
+        super().__init__(message)
+        self.owner = owner
+        self.let_in = let_in
 
 
 def may_use(owner: int, sharing: Sharing, userid: int, groups: Collection[int] = ()) -> bool:

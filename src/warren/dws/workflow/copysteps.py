@@ -18,7 +18,7 @@ from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import movements
 from warren.dws.storage import locks
 from warren.dws.workflow import states
-from warren.dws.workflow.mountorder import instance_name_of, instance_options, is_mounted, may_mount
+from warren.dws.workflow.mountorder import instance_name_of, is_mounted, may_mount
 from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 FAILED_MESSAGE: Final = "has failed, and waits for other copies to end"
@@ -174,7 +174,7 @@ def _mount_on_rabbits(
         snapshot.mount_path(target),
         mounted_for=(index, command),
         lost=snapshot.lost_nodes,
-        **instance_options(snapshot, snapshot.directives[target]),
+        instance_name=instance_name_of(snapshot.directives[target]),
     )
     return [Create(kind=kinds.NNF_ACCESS, object=new_access)]
 

@@ -26,7 +26,7 @@ from warren.dws.persistent import instances
 from warren.dws.persistent.instances import InstanceSnapshot
 from warren.dws.storage import nnfstorage
 from warren.dws.workflow import containersteps, copysteps, offloadsteps, states, teardown
-from warren.dws.workflow.mountorder import instance_options, is_mounted, may_mount
+from warren.dws.workflow.mountorder import instance_name_of, is_mounted, may_mount
 from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 _ERROR_STATUSES: Final = ("TransientCondition", "Error")
@@ -446,7 +446,7 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
         if not may_mount(snapshot, index, range(len(snapshot.directives)), COMPUTES):
             return Outcome(waiting="pending mount")
         new_access = accessobjects.new(
-            snapshot.workflow, index, COMPUTES, path, **instance_options(snapshot, directive)
+            snapshot.workflow, index, COMPUTES, path, instance_name=instance_name_of(directive)
         )
         return Outcome(
             writes=[Create(kind=kinds.NNF_ACCESS, object=new_access)], waiting="pending mount"
@@ -539,7 +539,7 @@ def _mount_on_rabbits(snapshot: WorkflowSnapshot, target: int, targets: Sequence
             snapshot.mount_path(target),
             mounted_for=mounted_for,
             lost=snapshot.lost_nodes,
-            **instance_options(snapshot, snapshot.directives[target]),
+            instance_name=instance_name_of(snapshot.directives[target]),
         )
         return Outcome(
             writes=[Create(kind=kinds.NNF_ACCESS, object=new_access)], waiting="pending mount"

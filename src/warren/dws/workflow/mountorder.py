@@ -1,11 +1,9 @@
 """Whose storage a directive mounts, and in which order storage is mounted."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from warren.directives.parse import Directive
 from warren.dws.objects.accesses import NnfAccess
-from warren.dws.persistent import sharing
 from warren.dws.workflow.workflowsnapshot import WorkflowSnapshot
 
 
@@ -32,15 +30,3 @@ def may_mount(snapshot: WorkflowSnapshot, index: int, indexes: Iterable[int], cl
 def instance_name_of(directive: Directive) -> str | None:
     """Return the name of the instance whose storage a directive uses; None for the job's own."""
     return directive.values["name"] if directive.command.text == "persistentdw" else None
-
-
-def instance_options(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, Any]:
-    """Return what an access is told of the instance whose storage a directive uses, if any."""
-    name = instance_name_of(directive)
-    instance = snapshot.instances.get(name) if name is not None else None
-    return {
-        "instance_name": name,
-        "sharing": sharing.from_annotations(instance.object.metadata.annotations)
-        if instance is not None
-        else None,
-    }
