@@ -17,6 +17,7 @@ import pytest
 
 from tests.base.test_fuse import USER, Silent, silent  # noqa: F401 - a fixture
 from tests.harness import stuck
+from tests.harness.tracing import traced
 from tests.instance.parts import living, refused
 from tests.instance.test_cgroups import hierarchy
 from warren.base.processes import parents, pids_with_variable, process_status
@@ -311,6 +312,41 @@ def test_what_does_not_die_is_told_of_and_holds_nothing_up(site: Site) -> None:
     finally:
         (ice / "freezer.state").write_text("THAWED")
         ice.rmdir()
+
+
+def test_a_user_who_traces_what_is_left_of_a_job_keeps_it_not_from_dying(site: Site) -> None:
+    site.parent()
+    userid = os.geteuid() or USER
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await launcher.start(JOB, 0, "messy", userid)
+            _, left = await site.shell(JOB, 0)
+            with traced(left, userid=userid) as tracer:
+                await launcher.kill(JOB, signal.SIGKILL)
+                assert await launcher.wait(JOB, 0) == signal.SIGKILL
+                assert left not in parents()
+                assert tracer.wait(60) == -signal.SIGKILL
+
+    lived(main)
+
+
+def test_a_shell_has_ended_when_what_is_left_of_it_runs_no_more(site: Site) -> None:
+    """Two processes that trace each other never die: no node is drained for what does nothing."""
+    site.patience = 0.2
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB, 0, "messy")
+            _, left = await site.shell(JOB, 0)
+            # Root's are not killed; an ordinary user's are not before the shell has ended.
+            with traced(left, userid=os.geteuid()):
+                await launcher.kill(JOB, signal.SIGKILL)
+                assert await launcher.wait(JOB, 0) == signal.SIGKILL
+            await gone(left)
+
+    lived(main)
 
 
 @pytest.mark.parametrize("site", ["cgroups"], indirect=True)

@@ -2,10 +2,10 @@
 
 A toy shell writes its process id into a file named `<job>-<rank>`, and ends when
 there is a file `<job>-<rank>.end` with its exit code. On a host called `messy`
-it leaves a process behind, whose id it writes down as well, with MARKER in its environment; on
-one called `scrubbed` that process has nothing by which it could be known. On one called `waiting`
-it becomes its job's user and looks at what a file named `look` says. WAY says whether
-there are `cgroups`. The parent writes its own process id into a file named `parent`.
+it leaves a process of its job's user behind, whose id it writes down as well, with MARKER in its
+environment; on one called `scrubbed` that process has nothing by which it could be known. On one
+called `waiting` it becomes its job's user and looks at what a file named `look` says. WAY says
+whether there are `cgroups`. The parent writes its own process id into a file named `parent`.
 """
 
 import os
@@ -44,7 +44,9 @@ class ToyShell:
         if start.host in ("messy", "scrubbed"):
             name, _, value = marker.partition("=")
             known = {name: value} if start.host == "messy" else {}
-            task = subprocess.Popen(["sleep", "1000"], start_new_session=True, env=known)
+            task = subprocess.Popen(
+                ["sleep", "1000"], start_new_session=True, env=known, user=start.userid
+            )
             said.append(str(task.pid))
         place = directory / f"{start.id}-{start.rank}"
         unfinished = place.with_suffix(".new")

@@ -17,8 +17,9 @@ from tests.harness import users
 from tests.journal.running import really
 from tests.kube.clusters import alongside
 from warren.base.subordinateids import SubordinateIds
+from warren.base.tcpusers import CLOSED
 from warren.kube import connections, serving
-from warren.kube.connections import CLOSED, ConnectionLimits, user_of
+from warren.kube.connections import ConnectionLimits, user_of
 from warren.kube.server.access import tls
 
 HOST = "127.0.0.1"
@@ -158,7 +159,7 @@ def test_machines_whose_users_are_not_known_are_clients_of_their_own(
 
     assert first == again
     assert len(others) > 1
-    assert max(first, *others) < connections.CLOSED
+    assert max(first, *others) < CLOSED
 
 
 @really

@@ -1,5 +1,6 @@
 """The ports of a node that lead into a pod: any user of the machine connects to them."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -8,17 +9,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 
+import pytest
+
 MOST = 16
 """Connections at a time."""
 
 _FORWARD = f"""
 import asyncio, resource, sys
+from warren.base.tcpusers import open_netlink
 from warren.node.podprocess import podports
 
 async def live(to):
     resource.setrlimit(resource.RLIMIT_NOFILE, ({4 * MOST}, {4 * MOST}))
     ports = podports.listen([{{"host": "127.0.0.15", "port": 0, "to": to}}])
-    await podports.forward(ports, "127.0.0.1")
+    await podports.forward(ports, "127.0.0.1", open_netlink())
     print(ports[0][0].getsockname()[1], flush=True)
     await asyncio.Event().wait()
 
@@ -90,6 +94,34 @@ def test_those_who_connect_and_say_nothing_keep_no_other_out() -> None:
         for each in idle[:MOST]:
             assert says(each, b"late") == b""
         assert says(busy, b"to the last") == b"TO THE LAST"
+
+
+_STRANGER = f"""
+import socket, sys
+connections = [socket.create_connection((sys.argv[1], int(sys.argv[2]))) for _ in range({2 * MOST})]
+print("connected", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is two users")
+def test_those_who_connect_and_say_nothing_end_no_other_users_connection() -> None:
+    with forwarded(Shout) as connect:
+        idle = connect()
+        assert says(idle, b"first") == b"FIRST"
+        host, port = idle.getpeername()
+        with subprocess.Popen(
+            ["/usr/bin/python3", "-c", _STRANGER, host, str(port)],
+            user=54321,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd="/",
+        ) as stranger:
+            assert stranger.stdout is not None
+            assert stranger.stdout.readline() == b"connected\n"
+            # By then all of theirs have been taken in, too.
+            assert says(connect(), b"hello") == b"HELLO"
+            assert says(idle, b"still here") == b"STILL HERE"
 
 
 def test_those_who_read_nothing_keep_no_other_out() -> None:

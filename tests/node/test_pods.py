@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import warren
+from tests.harness import tracing
 from tests.node.conftest import Nodes
 from tests.node.processes import alive, eventually
 from warren.base.objects import Object
@@ -919,16 +920,6 @@ def test_a_pod_ends_though_its_user_has_stopped_what_waits_for_a_container(
     eventually(lambda: not _running(b"4716"))
 
 
-_TRACE = """
-import ctypes, sys, time
-for each in sys.argv[1:]:
-    assert ctypes.CDLL(None).ptrace(0x4206, int(each), 0, 0x40) == 0
-print("traced", flush=True)
-time.sleep(600)
-"""
-"""PTRACE_SEIZE with PTRACE_O_TRACEEXIT (ptrace(2)): they stop at their ends, until we let go."""
-
-
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_a_pod_ends_though_its_user_traces_its_containers(
     machine: Machine, *, is_stopped: bool
@@ -938,7 +929,7 @@ def test_a_pod_ends_though_its_user_traces_its_containers(
     async def story() -> None:
         await machine.start(plan(container(f"echo on; sleep {word}"), grace=0.2))
         await _printed(machine, "on")
-        argv = [sys.executable, "-c", _TRACE, *map(str, _of(word.encode()))]
+        argv = tracing.command(*_of(word.encode()))
         tracer = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
         try:
             assert tracer.stdout is not None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from warren.base.childcalls import SILENT, call_in_child
-from warren.base.processes import process_status
+from warren.base.processes import ids_of_user, process_status, threads
 
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 """The numbers of the system calls."""
@@ -35,42 +35,26 @@ def abort_servers(processes: Iterable[int], userid: int, proc: Path = Path("/pro
     them. Without the right to do so, none are aborted. It takes a second where a thread does
     not answer.
     """
-    threads = [
+    waiting = [
         str(thread)
         for process in processes
-        for thread in _threads(proc / str(process))
+        for thread in threads(proc / str(process))
         if _is_waiting(thread)
     ]
-    answers = call_in_child(wait_channel, threads)
+    answers = call_in_child(wait_channel, waiting)
     # What waits for FUSE in the middle of execve(2) does not even answer what it waits for.
     stuck = [
         Path(thread)
-        for thread, answer in zip(threads, answers, strict=True)
+        for thread, answer in zip(waiting, answers, strict=True)
         if answer is SILENT or answer.startswith(_FUSE_WAIT_CHANNELS)
     ]
     if not stuck or userid == 0:
         return []
-    user_ids = [range(userid, userid + 1)]
-    own_ids = _user_namespace_ids(proc / "self")
-    # A user namespace that has other ids than ours was made with those that its user may have.
-    user_ids += [
-        each
-        for thread in stuck
-        if (namespace_ids := _user_namespace_ids(thread)) != own_ids
-        for each in namespace_ids
-    ]
+    user_ids = ids_of_user(userid, stuck, proc / "self")
     with suppress(OSError), _open_control() as control:
         devices = sorted(int(each) for each in os.listdir(control))
         return [each for each in devices if _abort(control, each, user_ids)]
     return []
-
-
-def _threads(process: Path) -> list[Path]:
-    """Return the threads of a process: the first may have ended, and others go on."""
-    try:
-        return list((process / "task").iterdir())
-    except OSError:
-        return []
 
 
 def _is_waiting(thread: Path) -> bool:
@@ -87,16 +71,6 @@ def wait_channel(thread: str) -> str:
         return Path(thread, "wchan").read_text()
     except OSError:
         return ""
-
-
-def _user_namespace_ids(thread: Path) -> list[range]:
-    """Return the ids that a thread's user namespace has, as they are here (user_namespaces(7))."""
-    try:
-        lines = (thread / "uid_map").read_text().splitlines()
-    except OSError:
-        return []
-    ids = (line.split() for line in lines)
-    return [range(int(first), int(first) + int(count)) for _, first, count in ids]
 
 
 @contextmanager

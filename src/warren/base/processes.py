@@ -7,7 +7,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
@@ -40,6 +40,45 @@ def process_status(directory: Path) -> dict[str, str]:
     text = (directory / "status").read_text(errors="replace")
     lines = (line.partition(":") for line in text.split("\n"))
     return {name: value.strip() for name, _, value in lines}
+
+
+def threads(directory: Path) -> list[Path]:
+    """Return the directories of a process's threads: the first may have ended, and others go on."""
+    try:
+        return list((directory / "task").iterdir())
+    except OSError:
+        return []
+
+
+def ids_of_user(
+    userid: int, threads: Iterable[Path], own: Path = Path("/proc/self")
+) -> list[range]:
+    """Return the ids by which a user's processes may go.
+
+    They are the user's own, and the subordinate ones of the user namespaces that `threads`, which
+    are the user's, are in.
+    """
+    own_ids = _user_namespace_ids(own)
+    # A user namespace that has other ids than ours was made with those that its user may have.
+    return [
+        range(userid, userid + 1),
+        *(
+            each
+            for thread in threads
+            if (namespace_ids := _user_namespace_ids(thread)) != own_ids
+            for each in namespace_ids
+        ),
+    ]
+
+
+def _user_namespace_ids(thread: Path) -> list[range]:
+    """Return the ids that a thread's user namespace has, as they are here (user_namespaces(7))."""
+    try:
+        lines = (thread / "uid_map").read_text().splitlines()
+    except OSError:
+        return []
+    ids = (line.split() for line in lines)
+    return [range(int(first), int(first) + int(count)) for _, first, count in ids]
 
 
 def parents() -> dict[int, int]:

@@ -9,11 +9,12 @@ Of those of other machines their addresses are known.
 
 import os
 import socket
-import struct
 from contextlib import suppress
 from typing import Final
 
+from warren.base import tcpusers
 from warren.base.subordinateids import SubordinateIds
+from warren.base.tcpusers import CLOSED
 
 MAX_PER_USER: Final = 64
 """Connections of each user, but of the server's own and of root."""
@@ -23,27 +24,10 @@ ACCEPT_INTERVAL: Final = 0.02
 """Seconds from one connection of such a user to the next."""
 UNKNOWN: Final = -1
 """The user of connections whose owner is not known."""
-CLOSED: Final = -2
-"""The user of connections that their client has closed already."""
 
 _FIRST_MACHINE: Final = -3
 _MAX_MACHINES: Final = 2**16
 """Ids that other machines have as clients: each id is remembered, and addresses are many."""
-
-_NETLINK_SOCK_DIAG: Final = 4
-_SOCK_DIAG_BY_FAMILY: Final = 20
-_NLM_F_REQUEST: Final = 1
-_HEADER: Final = struct.Struct("=IHHII")
-"""Length, type, flags, sequence number and port of a netlink message."""
-_REQUEST: Final = struct.Struct("=BBBxI")
-"""Address family, protocol, extensions and states."""
-_CONNECTION_ENDS: Final = struct.Struct("!HH4s12x4s12x")
-"""The ports and addresses of both ends of a connection: first those of the socket in question."""
-_INTERFACE_AND_COOKIE: Final = struct.Struct("=III")
-"""The interface and the cookie, of which all bits mean none."""
-_ANSWER: Final = struct.Struct("=4x48xIIIII")
-"""Of an answer: timer, queues, user and inode."""
-_ALL_BITS: Final = 2**32 - 1
 
 
 class ConnectionLimits:
@@ -146,23 +130,6 @@ def user_of(connection: socket.socket) -> int | None:
 
     It is `CLOSED` where the process has closed its end.
     """
-    if connection.family != socket.AF_INET:
-        return None
-    with suppress(OSError):
-        (here, port), (there, remote_port) = connection.getsockname(), connection.getpeername()
-        addresses = socket.inet_aton(there), socket.inet_aton(here)
-        ends = _CONNECTION_ENDS.pack(remote_port, port, *addresses)
-        request = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, _ALL_BITS) + ends
-        body = request + _INTERFACE_AND_COOKIE.pack(0, _ALL_BITS, _ALL_BITS)
-        header = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
-            # The kernel answers before `send` returns, so that this does not block.
-            netlink.setblocking(False)
-            netlink.send(header + body)
-            answer = netlink.recv(2**12)
-        if _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
-            return None
-        *_, user, inode = _ANSWER.unpack_from(answer, _HEADER.size)
-        # One without an inode has been closed by its process, and has no owner.
-        return int(user) if inode else CLOSED
+    with suppress(OSError), tcpusers.open_netlink() as netlink:
+        return tcpusers.user_of(connection, netlink)
     return None

@@ -7,7 +7,7 @@ their parent, and a new parent ends what it finds in the cgroups of an old one's
 is without cgroups comes to the process above (`guard`).
 
 A shell has ended when nothing is left of what it has started. What does not die is told
-of, and waited for beside all else.
+of, and waited for beside all else; but not what only a tracer holds, which runs no more (ADR 104).
 """
 
 import errno
@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from warren.base import fuse
+from warren.base import fuse, tracers
 from warren.base.errors import WarrenError
 from warren.base.processes import adopt_orphans, descendants, kill, kill_until_gone
 from warren.instance.shell import cgroups
@@ -120,8 +120,8 @@ class _DyingShell(msgspec.Struct):
     pause: float = _FIRST_PAUSE
     """Seconds between the last look at it and the next."""
     next_check: float = 0.0
-    aborting_process: int = 0
-    """The process that aborts what the rest waits for, if there has been any."""
+    freeing_process: int = 0
+    """The process that ends what keeps the rest from dying, if there has been any."""
 
 
 class ShellParent:
@@ -364,25 +364,38 @@ class ShellParent:
         for dying in [dying for dying in self._dying if dying.next_check <= now]:
             shell = dying.shell
             if shell.status is not None and self._is_gone(shell):
-                self._dying.remove(dying)
-                shell.survivors = []
-                cleaning_process = self._life.clean(shell.start)
-                if cleaning_process is not None:
-                    self._cleaning_processes.add(cleaning_process)
-                self._report(shell)
+                self._end_dying(dying)
                 continue
+            is_overdue = shell.status is not None and now - dying.since > self._kill_timeout
+            killed = self._leftovers(shell) if is_overdue else []
             self._kill_all(shell)
             if dying.pause == _LONGEST_PAUSE:
-                self._abort_servers(dying)
+                self._free_leftovers(dying)
             dying.next_check = now + dying.pause
             dying.pause = min(dying.pause * 2, _LONGEST_PAUSE)
-            if shell.status is not None and now - dying.since > self._kill_timeout:
+            if is_overdue:
                 shell.survivors = self._leftovers(shell)
-                self._report(shell)
+                # What was forked since was not killed, and may go on.
+                was_killed = set(killed).issuperset(shell.survivors)
+                if was_killed and all(map(tracers.is_over, shell.survivors)):
+                    self._warn(shell, "are held by tracers, and run no more")
+                    self._end_dying(dying)
+                else:
+                    self._report(shell)
 
-    def _abort_servers(self, dying: "_DyingShell") -> None:
-        """Have a process abort what the rest of a shell waits for, as that may take long."""
-        if dying.aborting_process in self._cleaning_processes:
+    def _end_dying(self, dying: "_DyingShell") -> None:
+        """Forget a shell of which nothing is left that runs."""
+        self._dying.remove(dying)
+        shell = dying.shell
+        shell.survivors = []
+        cleaning_process = self._life.clean(shell.start)
+        if cleaning_process is not None:
+            self._cleaning_processes.add(cleaning_process)
+        self._report(shell)
+
+    def _free_leftovers(self, dying: "_DyingShell") -> None:
+        """Have a process end what keeps the rest of a shell from dying, as that may take long."""
+        if dying.freeing_process in self._cleaning_processes:
             return
         leftovers = self._leftovers(dying.shell)
         try:
@@ -392,22 +405,27 @@ class ShellParent:
         if process == 0:
             try:
                 signal.set_wakeup_fd(-1)
+                tracers.kill_tracers(leftovers, dying.shell.start.userid)
                 fuse.abort_servers(leftovers, dying.shell.start.userid)
             except Exception:
                 traceback.print_exc()  # nothing else could report it
             finally:
                 os._exit(0)
-        dying.aborting_process = process
+        dying.freeing_process = process
         self._cleaning_processes.add(process)
 
     def _report(self, shell: _Shell) -> None:
         if not shell.reported and self._shells.get(shell.key) is shell:
             shell.reported = True
             if shell.survivors:
-                job, rank = shell.key
-                warning = f"job {job}, shell {rank}: processes do not die: {shell.survivors}"
-                print(warning, file=sys.stderr, flush=True)
+                self._warn(shell, "do not die")
             self._ask(f"{EXEC_SERVICE}{self._suffix}.exited", shell.report())
+
+    def _warn(self, shell: _Shell, trouble: str) -> None:
+        """Tell the log what is the matter with the survivors of a shell."""
+        job, rank = shell.key
+        warning = f"job {job}, shell {rank}: processes {trouble}: {shell.survivors}"
+        print(warning, file=sys.stderr, flush=True)
 
     def _is_gone(self, shell: _Shell) -> bool:
         if shell.cgroup is not None:

@@ -1,14 +1,14 @@
 """A container: bubblewrap(1) with a root, mounts and a user, and the state that it is in."""
 
 import asyncio
-import json
 import os
+import re
 import resource
 import signal
 import subprocess
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from warren.node.podprocess.kernel import PodTrouble
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 _KILL_TIMEOUT = 2
 """Seconds that a container that was killed is waited for: its user may trace it (ptrace(2))."""
+
+_MOST_INFO = 4096
+"""Bytes that are read of what bubblewrap tells, which is a few hundred."""
+
+_CHILD_PID = re.compile(rb'"child-pid"\s*:\s*(\d{1,9})\D')
 
 
 class Container:
@@ -103,17 +108,22 @@ class Container:
             resource.setrlimit(resource.RLIMIT_NPROC, self._pod.plan["processes"])
 
     async def _open_pidfd(self, info_reader: int) -> None:
-        """Open the pidfd of the first process, whose id bubblewrap tells."""
+        """Open the pidfd of the first process, whose id bubblewrap tells.
+
+        Bubblewrap runs as the user, whose other processes can take its end of the pipe: what is
+        written to it may have no end, and the pipe may never be closed.
+        """
         text = b""
-        reader = await _pipe_reader(info_reader)
-        while chunk := await reader.read(4096):
-            text += chunk
-        try:
-            self._pidfd = os.pidfd_open(json.loads(text)["child-pid"])
-        except (ValueError, KeyError, OSError):
-            self._pidfd = None  # it has ended
-        if self._pod.stopping:
-            self.signal(signal.SIGTERM)
+        async with _read_pipe(info_reader) as reader:
+            while len(text) < _MOST_INFO and (chunk := await reader.read(_MOST_INFO)):
+                text += chunk
+                told = _CHILD_PID.search(text)
+                if told is None or self._pidfd is not None:
+                    continue  # to the end: bubblewrap would die of a pipe that nobody reads
+                with suppress(OSError):  # it has ended
+                    self._pidfd = os.pidfd_open(int(told[1]))
+                if self._pod.stopping:
+                    self.signal(signal.SIGTERM)
 
     def signal(self, signum: int) -> None:
         """Send a signal to its first process."""
@@ -196,16 +206,20 @@ def _call_when_ended(pid: int, call: Callable[[], None]) -> None:
     loop.add_reader(pidfd, on_readable)
 
 
-async def _pipe_reader(descriptor: int) -> asyncio.StreamReader:
+@asynccontextmanager
+async def _read_pipe(descriptor: int) -> AsyncIterator[asyncio.StreamReader]:
+    """Read from a pipe, which is closed with the block."""
     reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
     )
-    return reader
+    try:
+        yield reader
+    finally:
+        transport.close()
 
 
 async def _log_output(output_reader: int, log: OutputLog) -> None:
-    reader = await _pipe_reader(output_reader)
-    while chunk := await reader.read(2**16):
-        log.write(chunk)
+    async with _read_pipe(output_reader) as reader:
+        while chunk := await reader.read(2**16):
+            log.write(chunk)

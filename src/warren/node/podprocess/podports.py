@@ -3,10 +3,13 @@
 import asyncio
 import resource
 import socket
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from warren.base.subordinateids import SubordinateIds
+from warren.base.tcpusers import user_of
 from warren.node.podprocess.kernel import PodTrouble
 
 _MOST_CONNECTIONS = 1024
@@ -31,9 +34,14 @@ def listen(ports: list[dict[str, Any]]) -> list[tuple[socket.socket, int]]:
     return listeners
 
 
-async def forward(ports: list[tuple[socket.socket, int]], address: str) -> None:
-    """Join connections to ports of the node with ones to the pod, from then on."""
-    forwarder = _Forwarder()
+async def forward(
+    ports: list[tuple[socket.socket, int]], address: str, netlink: socket.socket
+) -> None:
+    """Join connections to ports of the node with ones to the pod, from then on.
+
+    By `netlink` the kernel tells whose they are (`base/tcpusers.py`).
+    """
+    forwarder = _Forwarder(netlink)
     for listener, port in ports:
         join = partial(forwarder.forward, address, port)
         # So many are accepted at a time before it is seen that there are too many.
@@ -43,9 +51,13 @@ async def forward(ports: list[tuple[socket.socket, int]], address: str) -> None:
 class _Connection:
     """A connection to a port of the node, and the one to the pod once there is one."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, opener: int | str | None
+    ) -> None:
+        """`opener` is the user, or the address of another machine."""
         self.reader = reader
         self.writer = writer
+        self.opener = opener
         self.pod_writer: asyncio.StreamWriter | None = None
 
     def abort(self) -> None:
@@ -58,7 +70,9 @@ class _Connection:
 class _Forwarder:
     """The connections that are joined: any user of the machine makes them."""
 
-    def __init__(self) -> None:
+    def __init__(self, netlink: socket.socket) -> None:
+        self._netlink = netlink
+        self._subordinates = SubordinateIds()
         # Each takes two files, and the pod some of its own.
         self._limit = min(_MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         self._join_tasks: dict[_Connection, asyncio.Task[None]] = {}
@@ -68,19 +82,29 @@ class _Forwarder:
                       writer: asyncio.StreamWriter) -> None:  # fmt: skip
         """Join a connection to the node with one to the pod.
 
-        Where there are too many, the one that has moved nothing for the longest time is ended:
-        those who connect and stay keep no other out.
+        Where there are too many, the one that has moved nothing for the longest time is ended, of
+        the user or machine that has most: those who connect and stay keep no other out.
         """
         if len(self._join_tasks) >= self._limit:
-            idle = next(iter(self._join_tasks))
+            # Of those that have as many, the one that has the idlest comes first.
+            [(most, _)] = Counter(each.opener for each in self._join_tasks).most_common(1)
+            idle = next(each for each in self._join_tasks if each.opener == most)
             self._join_tasks.pop(idle).cancel()
             idle.abort()
-        connection = _Connection(reader, writer)
+        connection = _Connection(reader, writer, self._opener(writer))
         join_task = asyncio.ensure_future(self._join(connection, address, port))
         self._join_tasks[connection] = join_task
         with suppress(asyncio.CancelledError):
             await join_task
         self._join_tasks.pop(connection, None)
+
+    def _opener(self, writer: asyncio.StreamWriter) -> int | str | None:
+        """Return whose a connection is: a user's, or, of other machines, the address."""
+        user = user_of(writer.get_extra_info("socket"), self._netlink)
+        if user is not None:
+            return self._subordinates.accounting_id(user)
+        address = writer.get_extra_info("peername")
+        return address and str(address[0])
 
     async def _join(self, connection: _Connection, address: str, port: int) -> None:
         try:

@@ -1,7 +1,7 @@
 """A pod as a process: it has the pod's namespaces, runs its containers and tells how they are.
 
 Run as a program, with a directory that holds `plan.json` (`warren.dws.pods.plans`) and
-`machine.json` (`warren.node.pods`). It imports nothing else of Warren, and begins in 50 ms:
+`machine.json` (`warren.node.pods`). It imports little else of Warren, and begins in 50 ms:
 
 1. It takes the volumes out of its rabbit's mount namespace (open_tree(2)), and listens on the
    ports of its node.
@@ -26,6 +26,7 @@ import socket
 import subprocess
 import sys
 
+from warren.base.tcpusers import open_netlink
 from warren.node.podprocess.kernel import PodTrouble
 from warren.node.podprocess.ownnamespaces import (
     become_init,
@@ -46,10 +47,13 @@ def _report_started() -> None:
 
 
 async def _run_pod(
-    pod: Pod, listener: socket.socket, ports: list[tuple[socket.socket, int]]
+    pod: Pod,
+    listener: socket.socket,
+    ports: list[tuple[socket.socket, int]],
+    netlink: socket.socket,
 ) -> None:
     address = pod.plan["address"].partition("/")[0]
-    await forward(ports, address)
+    await forward(ports, address, netlink)
     await asyncio.start_unix_server(pod.follow, sock=listener)
     # An agent that knows of a pod may stop it: the pod has to understand that before it tells, and
     # the first process of a namespace is not ended by a signal that it does not understand.
@@ -85,6 +89,7 @@ def main(directory: str) -> None:
         paths = [each["path"] for each in plan["volumes"].values() if "path" in each]
         mount_fds = clone_mounts(plan["rabbit"], paths)
         ports = listen(plan["ports"])
+        netlink = open_netlink()  # of the node's network, as the ports are
         enter_own_namespaces(plan["network"])
         connect_bridge(plan["network"], plan["address"])
         become_init(directory, lock)
@@ -98,4 +103,4 @@ def main(directory: str) -> None:
         }
         write_state(directory, failed_state)
         return
-    asyncio.run(_run_pod(Pod(directory, plan, is_root=is_root), listener, ports))
+    asyncio.run(_run_pod(Pod(directory, plan, is_root=is_root), listener, ports, netlink))
