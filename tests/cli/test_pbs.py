@@ -122,7 +122,6 @@ def test_who_may_not_read_the_hook_is_told_who_may(nowhere: Path) -> None:
     assert f"{hooks.parent} cannot be read: root can" in said
 
 
-
 def test_another_hook_of_the_name_is_not_run(nowhere: Path) -> None:
     hooks = nowhere / "home/mom_priv/hooks"
     hooks.mkdir(parents=True)
