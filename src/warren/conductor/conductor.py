@@ -390,7 +390,7 @@ class Conductor:
             configuration=configuration,
             mounted_nodes=self._mounted(job),
             not_fully_mounted_nodes=self._not_fully_mounted(job),
-            instance=self._wlm.instance,
+            wlm_instance=self._wlm.instance,
             shown_memos=self._shown_memos.get(job.id, {}),
             drains=settings.drains,
             nodes_to_undrain=self._nodes_to_undrain.get(job.id, ()),

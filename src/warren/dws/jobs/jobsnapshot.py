@@ -88,7 +88,7 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The job's nodes that have not let go of its storage."""
     not_fully_mounted_nodes: Collection[str] = ()
     """Those that have not mounted all of it; looked up where the job may lose some."""
-    instance: str = ""
+    wlm_instance: str = ""
     """What marks the Workflows of the workload manager's instance; empty where nothing does."""
     shown_memos: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The memos that this conductor has shown with the job."""
