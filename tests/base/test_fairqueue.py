@@ -1,6 +1,8 @@
 """How guests share the event loop with each other and with all others."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -133,6 +135,37 @@ def test_a_turn_that_comes_with_a_cancellation_goes_to_the_next() -> None:
         return "cancelled" if first.cancelled() else "ran"
 
     assert virtual.run(main()) == "cancelled"
+
+
+@pytest.mark.parametrize("allowance", [1.0, 0.0], ids=["at work", "in the queue"])
+def test_what_is_closed_when_no_loop_runs_closes_its_work(allowance: float) -> None:
+    fairness = Fairness(allowance=allowance, refill=0.0, slice=0.0, rest_factor=1e9)
+    queue, closed = FairQueue(fairness), list[str]()
+    loop = asyncio.new_event_loop()
+
+    async def works() -> None:
+        try:
+            await loop.create_future()
+        except GeneratorExit:
+            closed.append("works")
+            raise
+
+    async def nothing() -> None:
+        pass
+
+    async def main() -> Coroutine[Any, Any, None]:
+        work = works()
+        if not allowance:
+            work.send(None)
+            await queue.run(2, nothing)  # then the loop is left to others
+        suspended = queue.run(1, lambda: work)
+        suspended.send(None)
+        return suspended
+
+    suspended = loop.run_until_complete(main())
+    loop.close()
+    suspended.close()
+    assert closed == ["works"]
 
 
 def test_what_work_raises_and_gives_comes_through() -> None:

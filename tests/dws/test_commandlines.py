@@ -98,7 +98,7 @@ def test_commands_are_taken_by_their_group_or_without_it_and_by_their_names() ->
     whole = commandlines.collect("xfs", [(each, line) for each, (line,) in lines.items()], {})
     assert [*whole.outside("computeCommands").lines] == ["data.a.userCommands.postSetup"]
     assert whole.outside("computeCommands").file_system == "xfs"
-    assert [*whole.ending_in(["mount"]).lines] == ["data.a.computeCommands.mount"]
+    assert [*whole.only(["mount"]).lines] == ["data.a.computeCommands.mount"]
 
 
 # In profiles

@@ -115,7 +115,7 @@ def marked_as_anothers(phase: Phase, **metadata: Any) -> JobSnapshot:
     """Return what is seen of a job of an instance, and of another one's Workflow of its name."""
     marked = {"labels": {labels.INSTANCE: "there"}, **metadata}
     wf = workflow(JOBDW, state="PreRun", ready=True, metadata=marked)
-    return seen(job(phase), wf, instance="here")
+    return seen(job(phase), wf, wlm_instance="here")
 
 
 def asked(actions: list[Any]) -> list[str]:
@@ -452,7 +452,9 @@ def test_a_job_that_has_no_storage_may_be_on_nodes_without_a_rabbit() -> None:
 
 
 def test_where_the_scheduler_knows_no_flash_jobs_are_released_as_they_are() -> None:
-    actions = decide(seen(job(Phase.HELD), at("Proposal"), policy=PlacementPolicy(reserves=False)))
+    actions = decide(
+        seen(job(Phase.HELD), at("Proposal"), policy=PlacementPolicy(scheduler_places_flash=False))
+    )
     (released,) = (each for each in actions if isinstance(each, ReleaseToScheduler))
     assert (released.resources, released.constraints) == ([NODE], {})
 
@@ -463,7 +465,7 @@ def test_where_the_scheduler_knows_no_flash_storage_is_on_the_nodes_rabbits() ->
         at("Proposal"),
         breakdowns={"wf-0": breakdown(0, need("ost", 12 * GIB, "AllocateAcrossServers", count=3))},
     )
-    actions = decide(replace(starting, policy=PlacementPolicy(reserves=False)))
+    actions = decide(replace(starting, policy=PlacementPolicy(scheduler_places_flash=False)))
     (patch,) = changes(actions, kinds.SERVERS)
     (found,) = patch["spec"]["allocationSets"]
     assert {each["name"] for each in found["storage"]} <= {"r0", "r1"}
@@ -905,7 +907,7 @@ def test_by_that_one_it_has_what_was_reserved_for_it_and_no_more(phase: Phase) -
         decide(more)
     with pytest.raises(Fault, match=CHANGED):
         decide(replace(again, breakdowns={"wf-0": breakdown(0, need(), SINGLE)}))
-    decide(replace(more, policy=PlacementPolicy(reserves=False)))
+    decide(replace(more, policy=PlacementPolicy(scheduler_places_flash=False)))
     decide(replace(more, workflow=at("Proposal")))
     if phase is Phase.QUEUED:
         decide(replace(more, workflow=msgspec.structs.replace(anew, status=at("Setup").status)))

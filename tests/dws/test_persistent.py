@@ -36,7 +36,7 @@ from warren.dws.objects.meta import Meta, Reference
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.workflows import Workflow
-from warren.dws.persistent import instances
+from warren.dws.persistent import expiry, instances
 from warren.dws.persistent.instances import InstanceSnapshot
 from warren.dws.workflow.driver import decide
 from warren.dws.workflow.workflowsnapshot import WorkflowSnapshot
@@ -443,6 +443,26 @@ def test_an_instance_that_expires_is_destroyed_when_its_time_has_come(
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["1969-12-31T00:00:00Z", "1970-01-01T00:00:00+05:00", "9999-12-31T23:59:59-12:00"],
+)
+def test_a_time_that_cannot_be_written_is_as_none(text: str) -> None:
+    obj = psi("Active", metadata={"annotations": {labels.EXPIRES: text}})
+    assert instances.decide_expiry(obj, NOW) == ((), None)
+    assert expiry.from_annotations(obj.metadata.annotations) is None
+    assert not expiry.has_expired(obj.metadata.annotations, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [("1970-01-01T00:00:00Z", 0.0), ("9999-12-31T23:59:59Z", expiry.LAST_TIMESTAMP)],
+)
+def test_the_first_and_the_last_time_that_can_be_written_are_read(text: str, moment: float) -> None:
+    assert expiry.from_annotations({labels.EXPIRES: text}) == moment
+    assert expiry.expiry_text(moment) == text
+
+
+@pytest.mark.parametrize(
     ("own", "most", "expires"),
     [
         (None, 60.0, "2026-01-31T12:01:00Z"),
@@ -450,6 +470,7 @@ def test_an_instance_that_expires_is_destroyed_when_its_time_has_come(
         ("2026-01-31T12:00:30Z", 60.0, None),
         ("2026-01-31T12:02:00Z", None, None),
         (None, None, None),
+        ("1969-12-31T00:00:00Z", 60.0, "2026-01-31T12:01:00Z"),
     ],
 )
 def test_a_site_bounds_for_how_long_an_instance_is_kept(

@@ -13,7 +13,7 @@ from warren.base.placing import AllocationSet, HeldFlash
 from warren.dws.breakdown.allocationneeds import RABBIT_LABEL
 from warren.dws.faults import Fault
 from warren.dws.jobs.placement import PlacementPolicy, Reservation, allocation_sets, reservation
-from warren.dws.jobs.resources import rewrite, shared_counts
+from warren.dws.jobs.resources import counts_across_nodes, rewrite
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
 
 ACROSS, SINGLE = "AllocateAcrossServers", "AllocateSingleServer"
@@ -103,7 +103,7 @@ def test_a_set_whose_allocations_are_apart_has_as_few_as_hold_it() -> None:
 def test_a_number_that_was_reserved_is_kept_whatever_it_came_from() -> None:
     needs = [asking("mgt", 5, SINGLE), asking("ost", 1600, scale=10)]
     spec = rewrite([{**NODE, "count": 16}], needs, 0, 2000).resources
-    assert shared_counts(spec) == (1, 16)
+    assert counts_across_nodes(spec) == (1, 16)
     assert reservation(needs, 16, 0, 800, (1, 3)).shared_sets == (
         AllocationSet(1, 5),
         AllocationSet(3, 534),
@@ -115,7 +115,7 @@ def test_a_number_that_was_reserved_is_kept_whatever_it_came_from() -> None:
 
     held = [HeldFlash(f"r{number}", 2, 1, 300) for number in range(8)]
     per_rabbit = {each.rabbit: each.node_count for each in held}
-    mgt, ost = allocation_sets(needs, per_rabbit, 0, held, shared_counts(spec))
+    mgt, ost = allocation_sets(needs, per_rabbit, 0, held, counts_across_nodes(spec))
     assert mgt["storage"] == [{"name": "r0", "allocationCount": 1}]
     assert ost["allocationSize"] == 100 * GIB
     assert [each["allocationCount"] for each in ost["storage"]] == [2] * 8

@@ -11,7 +11,7 @@ from tests.rfc.vectors import vector
 from warren.base.objects import Object, merge_patch
 from warren.dws import kinds, labels
 from warren.dws.objects.meta import Meta
-from warren.dws.storage.storageprofiles import choices_of, mistakes, pinned_copy
+from warren.dws.storage.storageprofiles import index_choices, mistakes, pinned_copy
 
 LUSTRE = "data.lustreStorage"
 
@@ -230,4 +230,4 @@ def test_a_copy_holds_what_is_not_known_here_and_is_its_owners_alone() -> None:
 def test_directives_choose_from_the_profiles_of_the_system(
     profile: Object, found: tuple[str, ...]
 ) -> None:
-    assert choices_of(profile) == found
+    assert index_choices(profile) == found

@@ -23,7 +23,7 @@ from tests.journeys.hosts import Host
 from warren.base.objects import Change, Key, Remove
 from warren.controllers import heartbeats
 from warren.daemons import agentconfig
-from warren.daemons.agentservice import AgentState
+from warren.daemons.agentservice import AgentStateDir
 from warren.daemons.users import node_user
 from warren.dws import kinds
 from warren.dws.node import Volume
@@ -170,7 +170,7 @@ def test_what_no_object_asks_for_is_found_and_given_back_beside_a_job(machines: 
 
     place = cluster.state.mounts / "stray"
     asyncio.run(_make_stray(rabbit, str(place)))
-    name, value = AgentState(rabbit.statedir).environment_variable
+    name, value = AgentStateDir(rabbit.statedir).process_mark
     # It ends by itself should the test fail before it is found.
     with subprocess.Popen(rabbit.command("env", f"{name}={value}", "sleep", "60")) as left:
         found = doctor(rabbit)

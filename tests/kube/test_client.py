@@ -1,4 +1,4 @@
-"""What the client port promises, told to each adapter, and to a real cluster where one is named."""
+"""What the `Client` protocol promises, told to each adapter, and to a cluster if one is named."""
 
 import asyncio
 from typing import Any

@@ -66,6 +66,9 @@ class FairQueue:
                     has_slot = True
                 except BaseException as error:
                     thrown = error
+            if isinstance(thrown, GeneratorExit):  # this is closed, and maybe no loop runs any more
+                work.close()
+                raise thrown
             began = _now()
             try:
                 awaited = work.send(answer) if thrown is None else work.throw(thrown)
@@ -137,12 +140,12 @@ class FairQueue:
         """Return the slot after a step; after a whole slice others come first."""
         self._slice_used += cost
         if self._slice_used < self._fairness.slice:
-            self._end_rest()
+            self._free_slot()
         else:
             rest_seconds, self._slice_used = self._slice_used * self._fairness.rest_factor, 0.0
-            asyncio.get_running_loop().call_later(rest_seconds, self._end_rest)
+            asyncio.get_running_loop().call_later(rest_seconds, self._free_slot)
 
-    def _end_rest(self) -> None:
+    def _free_slot(self) -> None:
         self._slot_taken = False
         self._grant_slot()
 

@@ -17,7 +17,7 @@ from warren.cli.directivechecker import (
     checker_without_cluster,
 )
 from warren.cli.job import scripts
-from warren.daemons.statedir import VARIABLE, StateDir
+from warren.daemons.statedir import STATEDIR_VARIABLE, StateDir
 from warren.directives import rules as directive_rules
 from warren.directives import script as directive_script
 from warren.directives.diagnostics import Finding, Mistake
@@ -29,8 +29,9 @@ from warren.directives.script import LocatedDirective, Script, Word
 @click.option("--rules", "rules_file", metavar="FILE",
               help="DWDirectiveRules to check by (default: the cluster's, or Warren's own).",
               )  # fmt: skip
-@click.option("--statedir", metavar="DIR", envvar=VARIABLE,
-              help=f"State directory of the cluster to ask (or {VARIABLE}; default: none).",
+@click.option("--statedir", metavar="DIR", envvar=STATEDIR_VARIABLE,
+              help=f"State directory of the cluster to ask (or {STATEDIR_VARIABLE}; default: "
+                   "none).",
               )  # fmt: skip
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE",
               help="Ask this Kubernetes cluster instead.")  # fmt: skip

@@ -14,7 +14,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.base.printable import printable, printable_json
-from warren.daemons.statedir import VARIABLE, StateDir
+from warren.daemons.statedir import STATEDIR_VARIABLE, StateDir
 from warren.rfc import fluid
 
 if TYPE_CHECKING:
@@ -33,9 +33,10 @@ def statedir_option(command: F) -> F:
         "--statedir",
         "statedir",
         metavar="DIR",
-        envvar=VARIABLE,
+        envvar=STATEDIR_VARIABLE,
         callback=lambda _ctx, _param, value: StateDir(Path(value) if value else default_statedir()),
-        help=f"State directory of the cluster (or {VARIABLE}; default {_default_for_help()}).",
+        help=f"State directory of the cluster (or {STATEDIR_VARIABLE}; "
+        f"default {_default_for_help()}).",
     )(command)
 
 
@@ -180,7 +181,7 @@ def require_running(statedir: StateDir) -> dict[str, Any]:
         raise UserMistake(
             f"No cluster runs in {statedir.path}: "
             f"start one with 'warren up --statedir {statedir.path}', "
-            f"or name another with --statedir or {VARIABLE}."
+            f"or name another with --statedir or {STATEDIR_VARIABLE}."
         )
     return status
 

@@ -17,7 +17,7 @@ from warren.wlm.pbs.rehearsal import SHARING
 
 if TYPE_CHECKING:
     from warren.wlm.pbs.checks import Check
-    from warren.wlm.pbs.hooksetup import Directive
+    from warren.wlm.pbs.hooksetup import QmgrDirective
     from warren.wlm.pbs.qmgr import Qmgr
 
 name_option = click.option("--name", default=NAME, show_default=True, metavar="HOOK",
@@ -191,7 +191,7 @@ def _own_user_name() -> str:
         raise UserMistake("Your user has no name here: say whose job it is with --user.") from None
 
 
-def _run_directives(qmgr: "Qmgr", directives: "Iterable[Directive]", dry_run: bool) -> None:
+def _run_directives(qmgr: "Qmgr", directives: "Iterable[QmgrDirective]", dry_run: bool) -> None:
     for directive in directives:
         click.echo(f"qmgr: {directive.command}")
         if not dry_run:

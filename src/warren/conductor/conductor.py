@@ -391,7 +391,7 @@ class Conductor:
             mounted_nodes=self._mounted(job),
             not_fully_mounted_nodes=self._not_fully_mounted(job),
             nodes_at_fault=self._nodes_at_fault(job, workflow),
-            instance=self._wlm.instance,
+            wlm_instance=self._wlm.instance,
             shown_memos=self._shown_memos.get(job.id, {}),
             drains=settings.drains,
             nodes_to_undrain=self._nodes_to_undrain.get(job.id, ()),

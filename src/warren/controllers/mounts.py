@@ -7,7 +7,7 @@ from warren.base import log
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
-from warren.controllers.users import User, user_getter
+from warren.controllers.users import UserKey, user_getter
 from warren.dws import kinds, labels, reports
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import LustreMount, NodeTrouble
@@ -106,7 +106,7 @@ class MountReconciler:
 
     async def _mount(self, current: ClientMount) -> None:
         text = current.metadata.annotations.get(labels.SHARED_WITH)
-        shared = None if text is None else sharing.parse(text)
+        shared_with = None if text is None else sharing.parse(text)
         commands = commands_of(current.metadata)
         for mount in current.spec.mounts:
             if mount.device.lustre is not None:
@@ -125,7 +125,9 @@ class MountReconciler:
             file_system = "raw" if mount.type == "none" else mount.type
             volume = (lvm.volume_group, lvm.logical_volume)
             try:
-                await self._machine.mount(*volume, file_system, mount.mount_path, shared, commands)
+                await self._machine.mount(
+                    *volume, file_system, mount.mount_path, shared_with, commands
+                )
             except NotShared as trouble:
                 if not _lets_in(trouble, mount):
                     raise
@@ -151,7 +153,7 @@ class MountReconciler:
 
         ClientMounts of earlier controllers have the commands of both sides.
         """
-        return commands.ending_in(lustre.CLIENT_LINES[self._side])
+        return commands.only(lustre.CLIENT_COMMAND_NAMES[self._side])
 
     async def _report(self, current: ClientMount, trouble: NodeTrouble | None) -> None:
         state = current.spec.desired_state
@@ -172,8 +174,8 @@ def _lets_in(trouble: NotShared, mount: Mount) -> bool:
     return sharing.may_use(trouble.owner, trouble.let_in, mount.user_id, [mount.group_id])
 
 
-def _user_of(obj: Object) -> User:
+def _user_of(obj: Object) -> UserKey:
     mounts: Sequence[Object] = obj.get("spec", {}).get("mounts") or ()
     # All of one ClientMount are one user's.
-    user: User = mounts[0].get("userID") if mounts else None
+    user: UserKey = mounts[0].get("userID") if mounts else None
     return user

@@ -13,7 +13,7 @@ from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Kind, Object, key_of
 from warren.base.times import parse_rfc3339
 from warren.controllers.pulls import Pulls
-from warren.controllers.users import User, user_getter
+from warren.controllers.users import UserKey, user_getter
 from warren.dws import kinds, labels, reports
 from warren.dws.node import NodeTrouble
 from warren.dws.objects.decoding import read
@@ -312,14 +312,14 @@ class PodReconciler:
             self.reconciler.add(item)
 
 
-def _user_of(obj: Object) -> User:
+def _user_of(obj: Object) -> UserKey:
     """Return the user that a pod runs as; of one that does not say, the UID of its Workflow."""
     spec = obj.get("spec") or {}
     for each in (*(spec.get("containers") or ()), spec):
-        user: User = (each.get("securityContext") or {}).get("runAsUser")
+        user: UserKey = (each.get("securityContext") or {}).get("runAsUser")
         if user is not None:
             return user
-    workflow_uid: User = (obj["metadata"].get("labels") or {}).get(labels.WORKFLOW_UID)
+    workflow_uid: UserKey = (obj["metadata"].get("labels") or {}).get(labels.WORKFLOW_UID)
     return workflow_uid
 
 

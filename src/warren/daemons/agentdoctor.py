@@ -32,11 +32,12 @@ async def examine(settings: Settings, *, repair: bool) -> tuple[list[Finding], l
     Raises NodeTrouble where the machine does not say what it has, and UserMistake for a node that
     has had no agent here: of another one no object would be found, and all would be given back.
     """
-    name, state = settings.config.name, settings.state
-    if state.node != name:
+    name, state_dir = settings.config.name, settings.state_dir
+    if state_dir.node != name:
+        or_node = f", or the node, {state_dir.node}, with --node" if state_dir.node else ""
         raise UserMistake(
-            f"{state.path} is not the state directory of an agent of {name}: name it with "
-            f"--statedir{f', or the node, {state.node}, with --node' if state.node else ''}."
+            f"{state_dir.path} is not the state directory of an agent of {name}: name it with "
+            f"--statedir{or_node}."
         )
     async with http.connect(settings.access, component="doctor") as unversioned:
         client = unversioned.with_versions(
@@ -55,7 +56,7 @@ class _Doctor:
         self._client = client
         self._name = settings.config.name
         self._node = agentconfig.build_node(
-            settings.config, settings.state.path, is_rabbit=settings.is_rabbit
+            settings.config, settings.state_dir.path, is_rabbit=settings.is_rabbit
         )
 
     async def examine(self) -> list[Finding]:
@@ -113,16 +114,19 @@ class _Doctor:
     def _orphaned_processes(self) -> Sequence[int]:
         """Return the processes of an agent that has ended."""
         try:
-            environment_variable = self._settings.state.environment_variable
+            process_mark = self._settings.state_dir.process_mark
         except OSError:  # there never was one
             return []
-        agent_pid, own_namespace = lock_holder(self._settings.state.lock), self._node.own_namespace
+        agent_pid, own_namespace = (
+            lock_holder(self._settings.state_dir.lock),
+            self._node.own_namespace,
+        )
         # What holds the namespace is to outlive it.
         spared = {agent_pid, own_namespace.holder if own_namespace is not None else None}
         if agent_pid is not None:
             spared |= {*processes.descendants(agent_pid)}
         return [
             each
-            for each in processes.pids_with_variable("=".join(environment_variable))
+            for each in processes.pids_with_variable("=".join(process_mark))
             if each not in spared
         ]

@@ -45,7 +45,7 @@ _VERSIONS_TIMEOUT: Final = 60.0
 """Seconds for which a server that refuses all requests is asked for its API versions."""
 
 
-class AgentState:
+class AgentStateDir:
     """What an agent keeps besides flash: the paths below one directory."""
 
     def __init__(self, path: Path) -> None:
@@ -57,10 +57,10 @@ class AgentState:
         return self.path / "lock"
 
     @property
-    def environment_variable(self) -> tuple[str, str]:
+    def process_mark(self) -> tuple[str, str]:
         """What all processes of the agent have in their environment: a name and its value.
 
-        It is a secret, since the doctor ends what carries it. Raises OSError where there was none.
+        It is a secret, since the doctor ends what has it. Raises OSError where there was none.
         """
         return "WARREN_AGENT", f"{self.path}#{(self.path / 'secret').read_text()}"
 
@@ -90,7 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     access: ClusterAccess
     config: Config
-    state: AgentState
+    state_dir: AgentStateDir
     is_rabbit: bool
     """Whether it is a rabbit's, and not a compute node's."""
     metrics_socket: socket.socket | None = None
@@ -98,16 +98,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def hold_state_directory(state: AgentState) -> Iterator[None]:
+def hold_state_directory(state_dir: AgentStateDir) -> Iterator[None]:
     """Hold an agent's state directory for the length of a block. Raises UserMistake."""
-    state.prepare()
+    state_dir.prepare()
     try:
-        with hold_lock(state.lock):
+        with hold_lock(state_dir.lock):
             yield
     except BlockingIOError:
         raise UserMistake(
-            f"The state directory {state.path} is in use by process {lock_holder(state.lock)}: "
-            "each agent has its own, by --statedir."
+            f"The state directory {state_dir.path} is in use by process "
+            f"{lock_holder(state_dir.lock)}: each agent has its own, by --statedir."
         ) from None
     except PermissionError as error:
         raise UserMistake(f"{error.filename} is not yours: choose another --statedir.") from error
@@ -116,8 +116,8 @@ def hold_state_directory(state: AgentState) -> Iterator[None]:
 async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:
     """Run an agent until cancelled; `on_ready` is called when it knows what it is to do."""
     threads.set_thread_pool_size(WORKERS)
-    files.replace(settings.state.path / "node", settings.config.name.encode())
-    name, value = settings.state.environment_variable
+    files.replace(settings.state_dir.path / "node", settings.config.name.encode())
+    name, value = settings.state_dir.process_mark
     os.environ[name] = value
     _make_prefix(settings.config)
     network = settings.config.network
@@ -126,7 +126,7 @@ async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -
             "network.secret is not set: processes that reach rabbits may say to be any node's"
         )
     node = agentconfig.build_node(
-        settings.config, settings.state.path, is_rabbit=settings.is_rabbit
+        settings.config, settings.state_dir.path, is_rabbit=settings.is_rabbit
     )
     if node.nvme_host is not None:
         await _disconnect_unused(node.nvme_host)

@@ -134,8 +134,8 @@ class _BatchShell:
 def _run_shell_parent(socket: Path, task: BatchTask, resources: ResourceSet) -> None:
     """Run the parent of a node's shells until the instance has gone."""
     shell = _BatchShell(socket, task.tmp, resources.nodes[task.rank].cores)
-    cluster = f"{socket}:{task.rank}"
-    ShellParent(socket, shell, cluster, suffix=f"-{task.rank}", outlives_instance=False).run()
+    unique_name = f"{socket}:{task.rank}"
+    ShellParent(socket, shell, unique_name, suffix=f"-{task.rank}", outlives_instance=False).run()
 
 
 # The first process

@@ -152,7 +152,7 @@ class _BrokerConductor:
         self._client = client
         self._rabbit = rabbit
         self._drainable = drainable
-        self._reserves = flash_graph is not None
+        self._scheduler_places_flash = flash_graph is not None
         self._rules = SiteRules(rabbit, owner)
         self._jobs = FluxJobs(handle, owner, self._rules)
         self._fluxion = Fluxion(
@@ -190,7 +190,9 @@ class _BrokerConductor:
         conductor_settings = compose.conductor_settings(Config(rabbit=rabbit))
         maximums = {str(kind): gib for kind, gib in rabbit.policy.maximums.items()}
         placement_policy = replace(
-            conductor_settings.placement_policy, reserves=self._reserves, maximums=maximums
+            conductor_settings.placement_policy,
+            scheduler_places_flash=self._scheduler_places_flash,
+            maximums=maximums,
         )
         return replace(conductor_settings, placement_policy=placement_policy, daemons=None)
 

@@ -10,7 +10,7 @@ from typing import Final
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
-from warren.node import loops
+from warren.node import loops, volumegroup
 from warren.node.blocks import BlockFlash, Disk
 from warren.node.busy import GracePeriod
 from warren.node.directory import DirectoryFlash
@@ -25,7 +25,7 @@ from warren.node.podnetwork import PodNetwork, host_address
 from warren.node.pods import Pods
 from warren.node.threads import in_thread
 from warren.node.usage import Process, processes_using_mounts
-from warren.node.volumegroup import PREFIX, VolumeGroup
+from warren.node.volumegroup import VolumeGroup
 
 _AGENT_SECONDS: Final = 60.0
 """How long a restarted agent may take to make a node's namespace again."""
@@ -233,7 +233,7 @@ class Nodes:
 def _build_disk(rabbit: str, state_dir: StateDir, shape: ClusterShape) -> Disk:
     """Return a rabbit's disk: the volume group or device that it was given, or an image."""
     device = shape.devices.get(rabbit)
-    if device is not None and device.startswith(PREFIX):
-        return VolumeGroup(rabbit, device.removeprefix(PREFIX), shape.capacity)
+    if device is not None and device.startswith(volumegroup.PREFIX):
+        return VolumeGroup(rabbit, device.removeprefix(volumegroup.PREFIX), shape.capacity)
     backing = Path(device) if device is not None else None
     return LoopDisk(rabbit, state_dir.flash / rabbit, shape.capacity, backing)

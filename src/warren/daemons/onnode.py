@@ -18,8 +18,8 @@ def main() -> None:
     state_dir = StateDir(Path(sys.argv[1]))
     shape = clustershape.load(state_dir.shape_file)
     assert shape is not None
-    hosts = [host for each in shape.chassis() for host in each.hosts]
-    Nodes(state_dir, shape, isolated=True).enter(hosts[int(os.environ["PMI_RANK"])])
+    computes = [host for each in shape.chassis() for host in each.hosts]
+    Nodes(state_dir, shape, isolated=True).enter(computes[int(os.environ["PMI_RANK"])])
     os.execvp(sys.argv[2], sys.argv[2:])
 
 

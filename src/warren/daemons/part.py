@@ -99,7 +99,7 @@ def instance_dependencies(state_dir: StateDir, jobs_journal: Journal) -> Instanc
         kvs_journal=jobs_journal,
         launcher=remote_launcher,
         commands=ProcessCommands(
-            state_dir.environment_variable,
+            state_dir.process_mark,
             lambda node: _nsenter_command(state_dir, node),
             state_dir.uri,
         ),

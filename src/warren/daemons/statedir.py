@@ -18,7 +18,8 @@ from warren.base.errors import UserMistake
 from warren.journal import files, sqlite
 from warren.rpc import sockets
 
-VARIABLE: Final = "WARREN_STATEDIR"
+STATEDIR_VARIABLE: Final = "WARREN_STATEDIR"
+"""The environment variable by which users name the directory."""
 
 _PROCESS_ID_WIDTH: Final = 10
 """Characters of a process id in a lock."""
@@ -76,10 +77,10 @@ class StateDir:
         return self.path / "secret"
 
     @property
-    def environment_variable(self) -> tuple[str, str]:
+    def process_mark(self) -> tuple[str, str]:
         """What all processes of the cluster have in their environment: a name and its value.
 
-        It is a secret, since what carries it is ended with the cluster; tasks do not.
+        Tasks do not have it. It is a secret, since what has it is ended with the cluster.
         Raises OSError for a directory that was never prepared.
         """
         return "WARREN_CLUSTER", f"{self.path}#{self.secret.read_text()}"
@@ -187,7 +188,7 @@ class StateDir:
         if self.owner not in (None, os.geteuid()) and os.geteuid() != 0:
             raise UserMistake(
                 f"The state directory {self.path} is user {self.owner}'s, who alone may do this: "
-                f"name another directory with --statedir or {VARIABLE}."
+                f"name another directory with --statedir or {STATEDIR_VARIABLE}."
             )
 
     def check_complete(self) -> None:

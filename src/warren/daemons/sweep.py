@@ -136,10 +136,10 @@ def leftovers(state_dir: StateDir) -> list[str]:
 def cluster_processes(state_dir: StateDir) -> list[int]:
     """Return the processes of a cluster, but for its tasks."""
     try:
-        environment_variable = state_dir.environment_variable
+        process_mark = state_dir.process_mark
     except OSError:  # there never was one
         return []
-    return processes.pids_with_variable("=".join(environment_variable))
+    return processes.pids_with_variable("=".join(process_mark))
 
 
 def _shells(state_dir: StateDir) -> list[int]:

@@ -23,7 +23,7 @@ INDEXES = {
     "storage": nnfaccess.storage_of,
     "mounting node": clientmounts.node_of,
     "holder": locks.holders_of,
-    "profiles": storageprofiles.choices_of,
+    "profiles": storageprofiles.index_choices,
     "pooled": lustrestorage.index_pooled,
     "mgt": lustrestorage.addresses_and_claimants_of,
     "system profile": systemstorage.profile_of,

@@ -427,7 +427,7 @@ def _part_child(state_dir: StateDir, name: str, port: int | None = None) -> Chil
         module="warren.daemons.part",
         arguments=[str(state_dir.path), name, *([str(port)] if port is not None else [])],
         log_file=state_dir.logs / f"{name}.log",
-        environment=dict([state_dir.environment_variable]),
+        environment=dict([state_dir.process_mark]),
     )
 
 
@@ -446,7 +446,7 @@ def _supervise_agents(
             module=module,
             arguments=[str(state_dir.path), isolation, *nodes],
             log_file=state_dir.logs / f"{name}.log",
-            environment=dict([state_dir.environment_variable]),
+            environment=dict([state_dir.process_mark]),
         )
 
     for chassis in cluster.shape.chassis() if cluster.shape.agents else ():

@@ -191,8 +191,8 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
         own_lines = {path: lines for path, lines in self.lines.items() if f".{group}." not in path}
         return msgspec.structs.replace(self, lines=own_lines)
 
-    def ending_in(self, names: Collection[str]) -> "ProfileCommands":
-        """Return those whose places end in one of these names."""
+    def only(self, names: Collection[str]) -> "ProfileCommands":
+        """Return those of these names, such as `mountCompute`: the last part of their places."""
         own_lines = {
             path: lines for path, lines in self.lines.items() if path.rpartition(".")[2] in names
         }

@@ -1,4 +1,4 @@
-"""The port to a Kubernetes API. Adapters: `local` (in process) and `http`."""
+"""The `Client` protocol, to a Kubernetes API. Adapters: `local` (in process) and `http`."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass

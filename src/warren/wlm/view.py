@@ -43,7 +43,7 @@ def storage_expiry(spec: Mapping[str, Any]) -> float | None:
     value = jobspecs.system(spec).get("dw_expires")
     if value is None:
         return None
-    if type(value) not in (int, float) or not 0 <= value <= expiry.MAX_TIME:
+    if type(value) not in (int, float) or not 0 <= value <= expiry.LAST_TIMESTAMP:
         raise UserMistake(
             f"dw_expires={json.dumps(value)} is not a time: it is when the storage expires that "
             "the job creates, in seconds since 1970."

@@ -8,7 +8,7 @@ import pytest
 from warren.base.errors import UserMistake
 from warren.wlm.pbs import hookfile, hooksetup
 from warren.wlm.pbs.checks import check_hook
-from warren.wlm.pbs.hooksetup import Directive, RegisteredHook
+from warren.wlm.pbs.hooksetup import QmgrDirective, RegisteredHook
 
 DEFAULTS = {
     "type": "site",
@@ -29,7 +29,7 @@ class FakeServer:
         self.hooks: dict[str, dict[str, str]] = {}
         self.contents: dict[tuple[str, str], bytes] = {}
 
-    def perform(self, said: list[Directive], most: int = 1000) -> None:
+    def perform(self, said: list[QmgrDirective], most: int = 1000) -> None:
         for directive in said[:most]:
             verb, _, name, *rest = shlex.split(directive.command)
             if verb == "create":
@@ -63,7 +63,7 @@ def installed(
     config: bytes | None = None,
     enable: bool | None = None,
     most: int = 1000,
-) -> list[Directive]:
+) -> list[QmgrDirective]:
     said = hooksetup.install_directives("cray_atom", server.registered("cray_atom"), config, enable)
     server.perform(said, most)
     return said

@@ -15,7 +15,7 @@ from warren.cli.lazy import Group
 
 if TYPE_CHECKING:
     from warren.daemons.agentconfig import Config
-    from warren.daemons.agentservice import AgentState
+    from warren.daemons.agentservice import AgentStateDir
     from warren.kube.kubeconfig import ClusterAccess
 
 NO_KUBECONFIG = 3
@@ -141,7 +141,7 @@ def doctor(
     settings = Settings(
         access=access_of(config, kubeconfig, context),
         config=config,
-        state=state_of(statedir),
+        state_dir=state_dir_of(statedir),
         is_rabbit=role == "rabbit",
     )
     findings, failures = run(examine(settings, repair=repair))
@@ -171,11 +171,11 @@ def access_of(config: "Config", kubeconfig: Path | None, context: str | None) ->
         return kubeconfigs.find(kubeconfig, context)
 
 
-def state_of(statedir: Path | None) -> "AgentState":
+def state_dir_of(statedir: Path | None) -> "AgentStateDir":
     """Return the state directory of an agent."""
-    from warren.daemons.agentservice import AgentState
+    from warren.daemons.agentservice import AgentStateDir
 
-    return AgentState(statedir or default_statedir("warren-agent"))
+    return AgentStateDir(statedir or default_statedir("warren-agent"))
 
 
 def _run_agent(
@@ -200,7 +200,7 @@ def _run_agent(
         config, name = configuration(config_file, node)
         run(service.check_possible(config, is_rabbit=is_rabbit, name=name))
     if check:
-        why_unsupported = run(file_system_support(config, state_of(statedir).path))
+        why_unsupported = run(file_system_support(config, state_dir_of(statedir).path))
         _print_support(config, why_unsupported, as_json=as_json)
         return
     access = access_of(config, kubeconfig, context)
@@ -213,10 +213,14 @@ def _run_agent(
         systemd.notify("READY=1")
         click.echo(f"the agent of {config.name} is ready")
 
-    state = state_of(statedir)
-    with service.hold_state_directory(state):
+    state_dir = state_dir_of(statedir)
+    with service.hold_state_directory(state_dir):
         settings = service.Settings(
-            access=access, config=config, state=state, is_rabbit=is_rabbit, metrics_socket=metrics
+            access=access,
+            config=config,
+            state_dir=state_dir,
+            is_rabbit=is_rabbit,
+            metrics_socket=metrics,
         )
         run(service.run_until_stopped(settings, on_ready))
     click.echo("the agent has stopped")
@@ -229,8 +233,8 @@ def _print_support(
     if as_json:
         summary = {"node": config.name, "mounts": config.mounts, "flash": config.flash.kind}
         file_systems = {
-            kind: {"supported": why_not is None, "whyNot": why_not}
-            for kind, why_not in why_unsupported.items()
+            fs_type: {"supported": why_not is None, "whyNot": why_not}
+            for fs_type, why_not in why_unsupported.items()
         }
         print_json({**summary, "fileSystems": file_systems})
         return
@@ -239,8 +243,8 @@ def _print_support(
     click.echo(
         f"node {config.name}, storage below {config.mounts}, flash: {config.flash.kind}{size_text}"
     )
-    for kind, why_not in why_unsupported.items():
-        click.echo(f"  {kind}: {'yes' if why_not is None else f'no: {why_not}'}")
+    for fs_type, why_not in why_unsupported.items():
+        click.echo(f"  {fs_type}: {'yes' if why_not is None else f'no: {why_not}'}")
 
 
 @contextmanager

@@ -118,7 +118,7 @@ def _annotations(
     """Return the annotations of a mount: whom it lets in, and the commands of its profile."""
     side = "rabbit" if on_rabbits else "compute"
     if commands.file_system == LUSTRE:
-        commands = commands.ending_in(lustre.CLIENT_LINES[side])
+        commands = commands.only(lustre.CLIENT_COMMAND_NAMES[side])
         group = "clientOptions.commandlines"
     else:
         group = f"{commandlines.FILE_SYSTEM_COMMANDS}.{side}Commands"

@@ -72,7 +72,9 @@ def needs_flash(snapshot: JobSnapshot) -> bool:
         snapshot.job.phase is Phase.STARTING
         and snapshot.workflow is not None
         and is_complete(snapshot.workflow, State.PROPOSAL)
-        and any(placement.may_have_shared_sets(needs) for needs in needs_of(snapshot).values())
+        and any(
+            placement.may_have_sets_across_nodes(needs) for needs in needs_of(snapshot).values()
+        )
     )
 
 
@@ -156,7 +158,7 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     """Return what to do now. Raises Fault where the job cannot go on."""
     workflow, job = snapshot.workflow, snapshot.job
     if workflow is not None and labels.is_of_another_instance(
-        workflow.metadata.labels, snapshot.instance
+        workflow.metadata.labels, snapshot.wlm_instance
     ):
         return _decide_name_taken(job)
     if job.unreadable_reason is not None and job.phase in _BEFORE_ENDING:
@@ -197,7 +199,7 @@ def _decide_without_workflow(snapshot: JobSnapshot) -> list[Action]:
         case Phase.HELD | Phase.QUEUED if not job.failed and (
             job.phase is Phase.HELD or _may_lose_workflow(job)
         ):
-            create = Create(kind=kinds.WORKFLOW, object=new_workflow(job, snapshot.instance))
+            create = Create(kind=kinds.WORKFLOW, object=new_workflow(job, snapshot.wlm_instance))
             return [create, Memo({"rabbit_workflow": job.workflow_key.name})]
         case Phase.QUEUED | Phase.STARTING | Phase.RUNNING if not job.failed:
             return [
@@ -299,7 +301,7 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         node_count = resources.least_node_count(job_resources)
         maximums.check_maximums(typed_needs, node_count, snapshot.min_allocation, policy.maximums)
     rewritten = resources.RewrittenResources(job_resources, {})
-    if policy.reserves:
+    if policy.scheduler_places_flash:
         localities_of_sets = localities(snapshot)
         rewritten = resources.rewrite(
             job_resources,
@@ -334,7 +336,10 @@ def _decide_queued(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 def _check_same_needs(snapshot: JobSnapshot, workflow: Workflow) -> None:
     """Raise Fault where a job needs more by its second Workflow than was reserved by its first."""
-    if labels.MADE_ANEW not in workflow.metadata.annotations or not snapshot.policy.reserves:
+    if (
+        labels.MADE_ANEW not in workflow.metadata.annotations
+        or not snapshot.policy.scheduler_places_flash
+    ):
         return
     check_breakdowns(snapshot, workflow)
     needs = [need for each in needs_of(snapshot).values() for need in each]
@@ -421,11 +426,11 @@ def _assign_servers(snapshot: JobSnapshot) -> tuple[list[Action], str]:
     )
     all_needs = [need for each in needs.values() for need in each]
     # All at once, as they were reserved: what one directive has is not another's.
-    reserved_counts = resources.shared_counts(snapshot.job.resources)
+    reserved_counts = resources.counts_across_nodes(snapshot.job.resources)
     localities_of_sets = localities(snapshot)
     flash = (
         snapshot.flash
-        if snapshot.policy.reserves
+        if snapshot.policy.scheduler_places_flash
         else placement.unreserved_flash(node_counts_by_rabbit)
     )
     filled_sets = placement.allocation_sets(

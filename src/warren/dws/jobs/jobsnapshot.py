@@ -90,7 +90,7 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Those that have not mounted all of it; looked up where the job may lose some."""
     nodes_at_fault: Collection[str] = ()
     """Those of them that have not mounted what was made for this job alone."""
-    instance: str = ""
+    wlm_instance: str = ""
     """What marks the Workflows of the workload manager's instance; empty where nothing does."""
     shown_memos: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The memos that this conductor has shown with the job."""

@@ -60,7 +60,7 @@ class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The most allocations that sets have, by their labels."""
     allow_any_rabbit: bool = False
     """Whether what nodes reach over the network may be on rabbits that none is wired to."""
-    reserves: bool = True
+    scheduler_places_flash: bool = True
     """Whether the scheduler gives jobs their flash. If it knows of none, jobs get their nodes, and
     whether there is room turns out when their storage is made."""
     maximums: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -162,12 +162,12 @@ def allocation_sets(
     node_count = sum(node_counts_by_rabbit.values())
     layouts = _layouts(needs, node_count, min_allocation, None, reserved_counts)
     reserved = reservation(needs, node_count, min_allocation, None, reserved_counts, localities)
-    shared_counts = iter(_place_shared(reserved, held))
+    shared_placements = iter(_place_shared(reserved, held))
     sets = []
     for need, layout in zip(needs, layouts, strict=True):
         size, count_by_rabbit = layout.size, node_counts_by_rabbit
         if layout.count is not None:
-            count_by_rabbit = next(shared_counts)
+            count_by_rabbit = next(shared_placements)
         elif layout.proportional:
             # As few and as large as the proportions of the job's nodes allow.
             divisor = gcd(*node_counts_by_rabbit.values())
@@ -196,8 +196,8 @@ def unreserved_flash(node_counts_by_rabbit: Mapping[str, int]) -> list[HeldFlash
     ]
 
 
-def may_have_shared_sets(needs: Sequence[AllocationNeed]) -> bool:
-    """Return whether R may have to say which rabbits hold a set: it is not beside each node."""
+def may_have_sets_across_nodes(needs: Sequence[AllocationNeed]) -> bool:
+    """Return whether R may have to say which rabbits hold a set: it is not one beside each node."""
     return any(need.allocation_strategy != PER_COMPUTE for need in needs)
 
 

@@ -127,10 +127,11 @@ def _exact_node_count(top: Mapping[str, Any]) -> int | None:
     return None if nodes_per_chassis is None else count * nodes_per_chassis
 
 
-def shared_counts(resources: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
-    """Return the numbers of allocations that a rewritten jobspec asks for, beside those of nodes.
+def counts_across_nodes(resources: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    """Return the numbers of allocations in the sets of a rewritten jobspec that nodes share.
 
-    They are read again when storage is placed: what they came from may have changed.
+    Sets beside each node are not among them. The numbers are read again when storage is placed:
+    what they came from may have changed.
     """
     return tuple(
         each["count"]
@@ -221,7 +222,7 @@ def _own_constraints(
         min_allocation,
         largest_rabbit_gib,
         localities,
-        shared_counts(resources),
+        counts_across_nodes(resources),
     )
     if not _has_flash_of(resources, reservation):
         raise Fault(
@@ -247,7 +248,7 @@ def is_still_enough(
     top = resources[0]
     return _has_flash_of(
         resources,
-        _reservation(top, needs, min_allocation, None, localities, shared_counts(resources)),
+        _reservation(top, needs, min_allocation, None, localities, counts_across_nodes(resources)),
     )
 
 

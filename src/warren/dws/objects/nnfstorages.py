@@ -9,7 +9,9 @@ from warren.dws.objects.decoding import Struct
 from warren.dws.objects.meta import Error, Meta, Reference
 
 
-class NodeCount(Struct, frozen=True):
+class NodeAllocations(Struct, frozen=True):
+    """How many allocations of a set are on one rabbit."""
+
     name: str
     count: int
 
@@ -18,7 +20,7 @@ class NnfStorageSet(Struct, frozen=True):
     name: str
     capacity: int
     command_variables: tuple[Mapping[str, Any], ...] = ()
-    nodes: tuple[NodeCount, ...] = ()
+    nodes: tuple[NodeAllocations, ...] = ()
 
 
 class NnfStorageSpec(Struct, frozen=True):

@@ -9,17 +9,19 @@ from warren.base.times import parse_rfc3339, rfc3339
 from warren.dws import labels
 from warren.dws.objects.meta import Meta
 
-MAX_TIME: Final = 253402300799.0
-"""The last moment that can be written: the end of the year 9999."""
+LAST_TIMESTAMP: Final = 253402300799.0
+"""The last timestamp that can be written, in seconds since the epoch: the end of the year 9999."""
 
 
 def from_annotations(annotations: Mapping[str, str]) -> float | None:
     """Return when an instance expires, in seconds since the epoch; None for never.
 
-    What cannot be read is never: storage is not destroyed by a mistake in writing.
+    What cannot be read is never: storage is not destroyed by a mistake in writing. So is a time
+    that `expiry_text` refuses.
     """
     with suppress(ValueError, OverflowError):
-        return parse_rfc3339(annotations.get(labels.EXPIRES, ""))
+        moment = parse_rfc3339(annotations.get(labels.EXPIRES, ""))
+        return moment if _can_be_written(moment) else None
     return None
 
 
@@ -27,13 +29,19 @@ def expiry_text(moment: float) -> str:
     """Return the text that `from_annotations` reads, to the second. Raises ValueError for a time
     that cannot be written.
     """
-    if not 0 <= moment <= MAX_TIME:
+    if not _can_be_written(moment):
         raise ValueError(f"{moment} is not a time that can be written")
     return rfc3339(moment)
 
 
+def _can_be_written(moment: float) -> bool:
+    return 0 <= moment <= LAST_TIMESTAMP
+
+
 def inherited_metadata(maker: Meta) -> Object:
-    """Return the metadata by which what makes an instance says when that expires."""
+    """Return the metadata that a Workflow's breakdown, and the instance made for that, inherit from
+    their maker: when the instance expires.
+    """
     annotations = {key: value for key, value in maker.annotations.items() if key == labels.EXPIRES}
     return {"annotations": annotations} if annotations else {}
 

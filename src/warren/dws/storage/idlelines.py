@@ -84,7 +84,7 @@ _CLIENT_LINES_RUN: Final = frozenset(
     _in_group(
         "commandlines",
         "rabbitPostTeardown",
-        *(name for names in lustre.CLIENT_LINES.values() for name in names),
+        *(name for names in lustre.CLIENT_COMMAND_NAMES.values() for name in names),
     )
 )
 _CLIENT_DEFAULT_LINES: Final[Mapping[str, str]] = dict.fromkeys(

@@ -15,7 +15,7 @@ from warren.dws.objects.lustrefilesystems import NnfLustreMGT, Requester
 from warren.dws.objects.nnfstorages import NnfStorageSet
 
 SET_LABELS: Final = ("mgt", "mdt", "mgtmdt", "ost")
-"""The labels of its allocation sets, which are the kinds of targets."""
+"""The labels of its allocation sets, and of the targets in them."""
 
 LABELS_WITH_MGS: Final = ("mgt", "mgtmdt")
 """Those of the sets whose first target is the MGS."""
@@ -32,12 +32,12 @@ _MKFS_OPTIONS: Final[Mapping[str, str]] = {
 }
 
 
-def default_command_lines(kind: str) -> Mapping[str, str]:
-    """Return the command lines of a kind of target for which a profile has none."""
+def default_command_lines(label: str) -> Mapping[str, str]:
+    """Return the command lines of targets of a label for which a profile has none."""
     backing_options = "--backfstype=$BACKFS --mkfsoptions=nnf:jobid=$JOBID $ZVOL_NAME"
     return {
         "zpoolCreate": _ZPOOL_CREATE_OPTIONS,
-        "mkfs": f"{_MKFS_OPTIONS[kind]} {backing_options}",
+        "mkfs": f"{_MKFS_OPTIONS[label]} {backing_options}",
         "mountTarget": "$ZVOL_NAME $MOUNT_PATH",
         "unmountTarget": "$MOUNT_PATH",
         "zpoolDestroy": "$POOL_NAME",
@@ -51,7 +51,7 @@ CLIENT_DEFAULTS: Final[Mapping[str, str]] = {
 
 
 _MOUNT_HOOKS: Final = ("PreMount", "PostMount", "PreUnmount", "PostUnmount")
-CLIENT_LINES: Final[Mapping[str, Sequence[str]]] = {
+CLIENT_COMMAND_NAMES: Final[Mapping[str, Sequence[str]]] = {
     side: (
         f"mount{side.capitalize()}",
         "rabbitPostSetup",
@@ -59,8 +59,8 @@ CLIENT_LINES: Final[Mapping[str, Sequence[str]]] = {
     )
     for side in ("rabbit", "compute")
 }
-"""What clients on each side run. The first that mounts a file system does what is after its setup,
-wherever that is."""
+"""The names in a profile of the commands that clients on each side run. The first that mounts a
+file system runs what is after its setup, wherever that is."""
 
 # Targets
 
@@ -72,7 +72,7 @@ class TargetShare(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """Which of the rabbit's shares in its set this is, from 0."""
     count: int
-    kind: str
+    label: str
     start: int
     """The index of its first target."""
 
@@ -87,8 +87,10 @@ def target_shares(targets: NnfStorageSet) -> Iterator[TargetShare]:
             counts = [1, node.count - 1]
         for count in counts:
             number = last_number_by_rabbit[node.name] = last_number_by_rabbit.get(node.name, -1) + 1
-            kind = "mdt" if targets.name == "mgtmdt" and start else targets.name
-            yield TargetShare(rabbit=node.name, number=number, count=count, kind=kind, start=start)
+            label = "mdt" if targets.name == "mgtmdt" and start else targets.name
+            yield TargetShare(
+                rabbit=node.name, number=number, count=count, label=label, start=start
+            )
             start += count
 
 

@@ -160,7 +160,7 @@ def children_of(
             values = {each["name"]: str(each["value"]) for each in variables if "value" in each}
             if fs_type == LUSTRE:
                 commands = storageprofiles.lustre_commands(
-                    profile, target_share.kind, {**values, **lustre_variables}
+                    profile, target_share.label, {**values, **lustre_variables}
                 )
             else:
                 commands = storageprofiles.commands_of(profile, fs_type, values)
@@ -219,7 +219,7 @@ def _targets(
             "lustreComponents": lustre.components(storage.spec.allocation_sets),
             "mgsAddress": address.address,
             **start,
-            "targetType": target_share.kind,
+            "targetType": target_share.label,
         }
     }
 

@@ -27,7 +27,7 @@ from warren.dws.storage import lustre, mgscommands
 # Choice
 
 
-def choices_of(obj: Object) -> tuple[str, ...]:
+def index_choices(obj: Object) -> tuple[str, ...]:
     """Index the profiles that directives choose from, by their namespace: no copies."""
     namespace, data = obj["metadata"].get("namespace"), obj.get("data")
     if data is None and obj.get("kind") == kinds.CONTAINER_PROFILE.name:
@@ -61,17 +61,19 @@ def choose(name: str | None, profiles: Sequence[NnfStorageProfile]) -> NnfStorag
 # The pinned copy
 
 
-def pinned_copy(source: Object, owner_kind: Kind, meta: Meta, carried: Mapping[str, str]) -> Object:
+def pinned_copy(
+    source: Object, owner_kind: Kind, meta: Meta, extra_labels: Mapping[str, str]
+) -> Object:
     """Copy a profile for an owner, whose name and namespace the copy has.
 
-    Everything that it says is in the copy, whether it is known here or not. `carried` are
-    labels beside those of the owner.
+    Everything that it says is in the copy, whether it is known here or not. `extra_labels`
+    are those of the copy beside its owner's.
     """
     return {
         "metadata": {
             "name": meta.name,
             "namespace": meta.namespace,
-            "labels": {**carried, **labels.of_owner(owner_kind, meta)},
+            "labels": {**extra_labels, **labels.of_owner(owner_kind, meta)},
             "ownerReferences": labels.owner_references(owner_kind, meta),
         },
         "data": {**source["data"], "default": False, "pinned": True},
@@ -80,11 +82,11 @@ def pinned_copy(source: Object, owner_kind: Kind, meta: Meta, carried: Mapping[s
 
 def pinned_profile_key(storage_meta: Meta) -> Key | None:
     """Return which profile was pinned for a storage; None if none was."""
-    carried = storage_meta.labels
-    if labels.PINNED_PROFILE_NAME not in carried:
+    storage_labels = storage_meta.labels
+    if labels.PINNED_PROFILE_NAME not in storage_labels:
         return None
-    namespace = carried.get(labels.PINNED_PROFILE_NAMESPACE, storage_meta.namespace)
-    return Key(namespace, carried[labels.PINNED_PROFILE_NAME])
+    namespace = storage_labels.get(labels.PINNED_PROFILE_NAMESPACE, storage_meta.namespace)
+    return Key(namespace, storage_labels[labels.PINNED_PROFILE_NAME])
 
 
 def check_copy(obj: Object, owner_kind: Kind, meta: Meta) -> None:
@@ -222,7 +224,7 @@ OPTIONS_FIELD_BY_LABEL: Final[Mapping[str, str]] = {
     "mgtmdt": "mgtMdtOptions",
     "ost": "ostOptions",
 }
-"""The field of a profile with the options of each kind of Lustre target, by its label."""
+"""The field of a profile with the options of Lustre targets, by their labels."""
 
 
 def size_of_target(text: str) -> int:
@@ -271,20 +273,20 @@ def _command_mistakes(path: str, **groups: Any) -> Iterator[ProfileMistake]:
 
 
 def lustre_commands(
-    profile: NnfStorageProfile | None, kind: str, variables: Mapping[str, str]
+    profile: NnfStorageProfile | None, label: str, variables: Mapping[str, str]
 ) -> ProfileCommands:
-    """Return the commands of a kind of Lustre targets, and of clients. Raises UserMistake.
+    """Return the commands of the Lustre targets of a label, and of clients. Raises UserMistake.
 
     What the profile does not say is as it has to be.
     """
     lustre_profile = profile.data.lustre_storage if profile is not None else LustreProfile()
     options, path = (
-        lustre_profile.targets[kind],
-        f"data.lustreStorage.{OPTIONS_FIELD_BY_LABEL[kind]}",
+        lustre_profile.targets[label],
+        f"data.lustreStorage.{OPTIONS_FIELD_BY_LABEL[label]}",
     )
     client_options, clients_path = lustre_profile.client_options, "data.lustreStorage.clientOptions"
     client_lines = {**lustre.CLIENT_DEFAULTS, **client_options.commandlines}
-    target_lines = {"commandlines": {**lustre.default_command_lines(kind), **options.commandlines}}
+    target_lines = {"commandlines": {**lustre.default_command_lines(label), **options.commandlines}}
     lines = [
         *commandlines.lines_of(target_lines, path),
         *commandlines.lines_of({"commandlines": client_lines}, clients_path),

@@ -49,7 +49,8 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=Tr
     ranks: str
     """An idset."""
     job: bytes
-    """All of it, in JSON as its events are: memos hold numbers that nothing else can write."""
+    """All of it, in JSON as its events are: memos may hold integers of more than
+    64 bits, which MessagePack cannot."""
     quota_bytes: int = 0
     """Bytes that it is counted for in its user's quota; 0 in summaries of before there was one."""
 
@@ -119,6 +120,6 @@ def job_of(summary: Summary, job: JobId) -> Job:
 
 
 def _in_version_2(job: bytes) -> bytes:
-    # Raw values: memos hold numbers that nothing else can write.
+    # Raw values: numbers in memos are to stay as they are written.
     fields = msgspec.json.decode(job, type=dict[str, msgspec.Raw])
     return _encode_job({_RENAMED_IN_2.get(name, name): each for name, each in fields.items()})

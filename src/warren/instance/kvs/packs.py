@@ -20,8 +20,8 @@ LARGEST_PACK: Final = 64 * 2**10
 _COMPRESSION_LEVEL: Final = 3
 _MOST_UNPACKED: Final = 32
 """Packs that are kept decompressed for the next reader."""
-_RELEASED_BYTES: Final = 16 * 2**20
-"""Bytes of packs that are kept though something that was in them has gone or changed."""
+_OUTDATED_BYTES: Final = 16 * 2**20
+"""Bytes of packs that are kept for their digests though the tree has newer ones in their place."""
 
 
 class Pack:
@@ -49,19 +49,20 @@ class PackCache:
 
     def __init__(self) -> None:
         self._unpacked: OrderedDict[Pack, dict[str, Any]] = OrderedDict()
-        self._released_size = 0
-        self.released: OrderedDict[Pack, None] = OrderedDict()
-        """Packs with digests, out of which something was taken: the latest of them."""
+        self._outdated_size = 0
+        self.outdated: OrderedDict[Pack, None] = OrderedDict()
+        """Packs with digests, out of which something was taken: the latest of them. Clients that
+        were given the digests still find their blobs."""
 
-    def keep_released(self, packed: Pack) -> None:
+    def keep_outdated(self, packed: Pack) -> None:
         """Keep a pack of which the tree has lost something, if its digests are known outside."""
-        if packed.digests is None or packed in self.released:
+        if packed.digests is None or packed in self.outdated:
             return
-        self.released[packed] = None
-        self._released_size += len(packed.compressed)
-        while self._released_size > _RELEASED_BYTES:
-            oldest, _ = self.released.popitem(last=False)
-            self._released_size -= len(oldest.compressed)
+        self.outdated[packed] = None
+        self._outdated_size += len(packed.compressed)
+        while self._outdated_size > _OUTDATED_BYTES:
+            oldest, _ = self.outdated.popitem(last=False)
+            self._outdated_size -= len(oldest.compressed)
 
     def entries(self, packed: Pack) -> dict[str, Any]:
         """Return what is in a pack. It is not to be changed."""

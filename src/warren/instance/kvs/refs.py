@@ -105,7 +105,7 @@ class Refs:
             found = self._find_packed(_packs(directory), digest)
             if found is not None:
                 return found
-        return self._find_packed(self._packs.released, digest)
+        return self._find_packed(self._packs.outdated, digest)
 
     def _find_packed(self, packs: Iterable[Pack], digest: bytes) -> bytes | None:
         for packed in packs:

@@ -182,7 +182,7 @@ class Snapshot:
         for packed, names in _packs(directory).items():
             if 2 * len(names) < packed.count and packed.last_snapshot != self._number:
                 entries = self._context.packs.entries(packed)
-                self._context.packs.keep_released(packed)
+                self._context.packs.keep_outdated(packed)
                 for name in names:
                     directory[name] = unpack(entries[name], 0, 0)
 

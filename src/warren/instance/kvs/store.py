@@ -24,7 +24,7 @@ from warren.instance.kvs.tree import (
     Link,
     Namespace,
     WriteContext,
-    release_packs,
+    keep_outdated_packs,
     split_key,
     unpack,
 )
@@ -207,7 +207,7 @@ class Kvs:
                 self._graft(space, operation, changes)
             case "remove":
                 self._detach(name)
-                release_packs(space.root, self._context.packs)
+                keep_outdated_packs(space.root, self._context.packs)
                 changes.append((name, "", space.root))
             case "fill":
                 space.fill(

@@ -84,13 +84,13 @@ def unpack(plain: Any, changed_after: int, last_snapshot: int) -> Any:
     return plain if isinstance(plain, bytes) else Link(*plain)
 
 
-def release_packs(node: Any, packs: PackCache) -> None:
-    """Tell the cache which packs a node that is about to be removed has used."""
+def keep_outdated_packs(node: Any, packs: PackCache) -> None:
+    """Have the cache keep the packs of a node that is about to be removed."""
     if isinstance(node, Pack):
-        packs.keep_released(node)
+        packs.keep_outdated(node)
     elif isinstance(node, Directory):
         for each in node.values():
-            release_packs(each, packs)
+            keep_outdated_packs(each, packs)
 
 
 class Namespace:
@@ -201,7 +201,7 @@ class Namespace:
             self._context.packs.entries(found)[name], directory.changed_after, found.last_snapshot
         )
         assert isinstance(opened, Directory)
-        self._context.packs.keep_released(found)
+        self._context.packs.keep_outdated(found)
         if found.digests is not None:
             opened.digest = found.digests[name]
         directory[name] = opened
@@ -217,7 +217,7 @@ class Namespace:
             context.undo.append(partial(_restore, directory, name, before))
         directory.changed_after = context.snapshot_number
         if isinstance(before, Directory | Pack) and before is not node:
-            release_packs(before, context.packs)
+            keep_outdated_packs(before, context.packs)
             self._last_directory = (-1, "", self.root)
         if node is None:
             del directory[name]

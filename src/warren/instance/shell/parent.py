@@ -131,13 +131,15 @@ class ShellParent:
         self,
         path: Path,
         life: ShellLife,
-        cluster: str,
+        unique_name: str,
         *,
         suffix: str = "",
         outlives_instance: bool = True,
         kill_timeout: float = KILL_TIMEOUT,
     ) -> None:
-        """`cluster` is what no other cluster on the machine is called.
+        """`unique_name` is what no other parent on the machine is called, but its predecessors.
+
+        Its cgroups, and with them what they have left, are found by it.
 
         `suffix` ends the names of the services, where each node has a parent of its own. One that
         does not outlive the instance (`outlives_instance`) ends when the instance has gone.
@@ -145,11 +147,11 @@ class ShellParent:
         """
         self._path = path
         self._life = life
-        self._cluster = cluster
+        self._unique_name = unique_name
         self._suffix = suffix
         self._outlives_instance = outlives_instance
         self._kill_timeout = kill_timeout
-        self._cgroups = cgroups.cluster_cgroups(cluster)
+        self._cgroups = cgroups.cluster_cgroups(unique_name)
         self._shells: dict[tuple[int, int], _Shell] = {}
         self._living: dict[int, _Shell] = {}
         """All that have not ended, by their processes."""
@@ -479,13 +481,13 @@ class ShellParent:
             print("processes do not die:", *survivors, file=sys.stderr, flush=True)
 
     def _kill_all_leftovers(self) -> None:
-        for cgroup in cgroups.base_cgroups(self._cluster):
+        for cgroup in cgroups.base_cgroups(self._unique_name):
             cgroup.kill()
         kill(self._all_leftovers)
 
     def _all_leftovers(self) -> set[int]:
         leftovers = set(descendants(os.getpid()))
-        for cgroup in cgroups.base_cgroups(self._cluster):
+        for cgroup in cgroups.base_cgroups(self._unique_name):
             if not cgroup.remove():
                 leftovers.update(cgroup.processes())
         return leftovers

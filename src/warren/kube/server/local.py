@@ -1,4 +1,4 @@
-"""The client port onto a store of this process: no network, no copies, the same promises."""
+"""The `Client` protocol on a store of this process: no network, no copies, the same promises."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, closing

@@ -78,7 +78,10 @@ class Store:
         history: History | None = None,
         rewrite_limit: Callable[[int], int] = rewrite_limit,
     ) -> None:
-        """`rewrite_limit` is that of the committer."""
+        """`rewrite_limit` says how many bytes may be appended before the journal is rewritten.
+
+        It is given how many bytes the last rewrite had.
+        """
         self._clock = clock
         self._admission = admission
         self._new_uid = new_uid
@@ -256,7 +259,7 @@ class Store:
             body.update(spec={"finalizers": ["kubernetes"]}, status={"phase": "Active"})
         new = {**body, "metadata": metadata}
         if options.manager and "managedFields" not in metadata:
-            new = dict(self._track_owners(resource, kind, None, new, options))
+            new = dict(self._track_managed_fields(resource, kind, None, new, options))
         return await self._commit(kind, key, new, "ADDED", options)
 
     async def patch(self, change: Change) -> Object:
@@ -279,7 +282,7 @@ class Store:
 
         Raises NotFound, Conflict if it is not the one that was seen, Denied, or Refused.
         """
-        return await self._modify(kind, key, make, options, self._track_owners)
+        return await self._modify(kind, key, make, options, self._track_managed_fields)
 
     async def apply(
         self, kind: Kind, key: Key, configuration: Object, options: WriteOptions, *, force: bool
@@ -310,14 +313,14 @@ class Store:
         if self._newest((kind.group, kind.plural), key) is None and not options.through_status:
             return await self.create(kind, make(None), options), True
         modified = await self._modify(
-            kind, key, make, replace(options, resource_version=seen_version), _keep_owners
+            kind, key, make, replace(options, resource_version=seen_version), _keep_managed_fields
         )
         return modified, False
 
-    def _track_owners(
+    def _track_managed_fields(
         self, resource: Resource, kind: Kind, old: Object | None, new: Object, options: WriteOptions
     ) -> Object:
-        """Return an object with the record of its fields' owners, if there is one."""
+        """Return an object with its managed fields brought up to date, if it has any."""
         if old is not None and not old["metadata"].get("managedFields"):
             return new
         return track_update(
@@ -619,10 +622,10 @@ def _raise_if_invalid(kind: Kind, key: Key, causes: Sequence[Cause]) -> None:
         raise Invalid(kind.group, kind.name, key.name, causes)
 
 
-def _keep_owners(
+def _keep_managed_fields(
     resource: Resource, kind: Kind, old: Object, new: Object, options: WriteOptions
 ) -> Object:
-    """Return an object that has been applied: its owners are recorded already."""
+    """Return an object that has been applied: its managed fields are up to date already."""
     return new
 
 

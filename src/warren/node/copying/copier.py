@@ -89,7 +89,7 @@ class Copier:
         """Directories that are no copies and were not writable, with the modes that they had."""
         self._destination: tuple[Directory, str]
         """Where the source goes: a directory, and the name in it that a file has there."""
-        self._uses_fast_path = not (retry.since or verify or rate)
+        self._uses_fast_path = not (retry.trusted_since or verify or rate)
         """Whether small files take the fast path where they can."""
         self._workers = Workers(0)
         self._local_devices: tuple[int, int] | None = None
@@ -210,7 +210,7 @@ class Copier:
         )
         for each in directories:
             target_dir = self._make_directory(target_dir, each, is_copy=False)
-        if self._retry.since:  # what an earlier try has left may be in memory alone
+        if self._retry.trusted_since:  # what an earlier try has left may be in memory alone
             with suppress(OSError), self._open_target_dir(target_dir) as descriptor:
                 self._written_file_system.add(descriptor)
         if not self._is_tree:
@@ -509,7 +509,7 @@ class Copier:
                 raise NotCopied(
                     self._source.path(source_dir, source), "is neither a file nor a link"
                 )
-            elif self._retry.since:
+            elif self._retry.trusted_since:
                 self._copy_inode(pair, self._stat(pair), self._copy_unless_finished)
             else:
                 self._copy_file(pair)

@@ -29,19 +29,21 @@ class Retry(msgspec.Struct, frozen=True):
     """Of the movement, and of this run of the machine: what had not reached the disk when a
     machine went down may be missing from the middle of a file. A file's own mark says which
     source it is begun from, too."""
-    since: float
-    """When the movement was made, or the machine was started after that; 0 for a first try."""
+    trusted_since: float
+    """When the movement was made, or the machine was started after that: files that were finished
+    before are copied again. 0 for a first try."""
     movement_made_at: float
+    """0 for a first try."""
     userid: int
 
     @classmethod
-    def of(cls, movement: str, since: float) -> Self:
-        """Return a try of a movement: the first, if `since` is 0, or another of one made then."""
+    def of(cls, movement: str, made_at: float) -> Self:
+        """Return a try of a movement: the first, if `made_at` is 0, or another of one made then."""
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot_id = file.read().strip()
         mark = f"{movement} {boot_id}".encode() if movement else b""
-        booted_at = _boot_time() if since else 0.0
-        return cls(mark, max(since, booted_at) if since else 0.0, since, identity.file_user())
+        booted_at = _boot_time() if made_at else 0.0
+        return cls(mark, max(made_at, booted_at) if made_at else 0.0, made_at, identity.file_user())
 
     def is_finished(self, source: os.stat_result, target: os.stat_result) -> bool:
         """Return whether a file is the whole copy that an earlier try has made of the source."""
@@ -50,7 +52,7 @@ class Retry(msgspec.Struct, frozen=True):
             and target.st_uid == self.userid
             and target.st_size == source.st_size
             and target.st_mtime_ns == source.st_mtime_ns
-            and target.st_ctime >= self.since
+            and target.st_ctime >= self.trusted_since
         )
 
     def _is_untouched(self, source: os.stat_result) -> bool:

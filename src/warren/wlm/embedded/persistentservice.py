@@ -130,7 +130,7 @@ class PersistentService:
         message = _decode(request, _ExpireRequest)
         if (
             message.expires is not None
-            and not self._clock.now() < message.expires <= expiry.MAX_TIME
+            and not self._clock.now() < message.expires <= expiry.LAST_TIMESTAMP
         ):
             raise RpcError(errno.EINVAL, "Storage expires at a time in the future.")
 

@@ -110,10 +110,10 @@ def _check_attributes(registered: Mapping[str, str]) -> Iterator[Check]:
 def _check_alarm(attributes: Mapping[str, str], config: Mapping[str, Any]) -> Check:
     """Judge whether the alarm leaves the time that the requests of a begin may take."""
     alarm = float(attributes.get("alarm", "30"))
-    places_cut_short = hookfile.layers_over_alarm(config, alarm)
-    if not places_cut_short:
+    tables_cut_short = hookfile.tables_over_alarm(config, alarm)
+    if not tables_cut_short:
         return Check("alarm", True, f"{alarm:g} s, time for all requests of a begin")
-    text = ", ".join(place or "all nodes" for place in places_cut_short)
+    text = ", ".join(table or "all nodes" for table in tables_cut_short)
     return Check(
         "alarm",
         False,

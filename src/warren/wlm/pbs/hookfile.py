@@ -80,24 +80,26 @@ def settings_for(config: Mapping[str, Any], node: str, vntype: str = "") -> Mapp
     return dict(vars(settings))
 
 
-def layers_over_alarm(config: Mapping[str, Any], alarm: float) -> list[str]:
-    """Name where a configuration allows requests more time than an alarm does.
+def tables_over_alarm(config: Mapping[str, Any], alarm: float) -> list[str]:
+    """Return the tables where a configuration allows requests more time than an alarm does.
 
-    The top level is named "", and tables by their path.
+    Tables are named by their path, and the top level "".
     """
     hook_globals = _hook_globals()
     usable_part, reserved_part = 1 - hook_globals["MARGIN"], hook_globals["RESERVE"]
-    layers = {"": settings_for(config, "")}
-    layers |= {f"nodes.{name}": settings_for(config, name) for name in config.get("nodes", {})}
+    settings_by_table = {"": settings_for(config, "")}
+    settings_by_table |= {
+        f"nodes.{name}": settings_for(config, name) for name in config.get("nodes", {})
+    }
     vnode_types = config.get("vn_type", {})
-    layers |= {f"vn_type.{name}": settings_for(config, "", name) for name in vnode_types}
+    settings_by_table |= {f"vn_type.{name}": settings_for(config, "", name) for name in vnode_types}
 
     return [
-        place
-        for place, layer in layers.items()
+        table
+        for table, settings in settings_by_table.items()
         # All that a begin may ask; and the last POST, which leaves time to be taken back.
-        if 2 * (layer["post_timeout"] + layer["delete_timeout"]) > usable_part * alarm
-        or 2 * layer["post_timeout"] + layer["delete_timeout"]
+        if 2 * (settings["post_timeout"] + settings["delete_timeout"]) > usable_part * alarm
+        or 2 * settings["post_timeout"] + settings["delete_timeout"]
         > (usable_part - reserved_part) * alarm
     ]
 

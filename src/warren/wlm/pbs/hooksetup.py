@@ -33,8 +33,8 @@ class RegisteredHook:
 
 
 @dataclass(frozen=True)
-class Directive:
-    """One thing to say to qmgr, and what it reads with it."""
+class QmgrDirective:
+    """A directive for qmgr, and what it reads with it."""
 
     command: str
     content: bytes = b""
@@ -74,16 +74,16 @@ def check_name(name: str) -> None:
 
 def install_directives(
     name: str, found: RegisteredHook | None, config: bytes | None, enable: bool | None
-) -> list[Directive]:
+) -> list[QmgrDirective]:
     """Return what is still to be said. `config` and `enable` are None where nothing is asked for.
 
     Raises UserMistake where another hook has the name.
     """
-    directives: list[Directive] = []
+    directives: list[QmgrDirective] = []
     # What was created and no more, by a command that was stopped, is not another's.
     is_unfinished = found is None or not found.source
     if found is None:
-        directives.append(Directive(f"create hook {name}"))
+        directives.append(QmgrDirective(f"create hook {name}"))
     elif not is_unfinished and not hookfile.is_ours(found.source):
         raise UserMistake(
             f"A hook {name} is registered and is another one: choose a name with --name, or "
@@ -91,29 +91,33 @@ def install_directives(
         )
     if is_unfinished:
         directives += [
-            Directive(f"set hook {name} {key}={_quote(value)}")
+            QmgrDirective(f"set hook {name} {key}={_quote(value)}")
             for key, value in _install_order(hookfile.attributes())
         ]
         config = config if config is not None else hookfile.default_config()
     if config is not None and (found is None or found.config != config):
-        directives.append(Directive(f"import hook {name} application/x-config default -", config))
+        directives.append(
+            QmgrDirective(f"import hook {name} application/x-config default -", config)
+        )
     source = hookfile.source()
     if found is None or found.source != source:
-        directives.append(Directive(f"import hook {name} application/x-python default -", source))
+        directives.append(
+            QmgrDirective(f"import hook {name} application/x-python default -", source)
+        )
     enabled = found is not None and found.enabled and not is_unfinished
     if enable is not None and enable != enabled:
-        directives.append(Directive(f"set hook {name} enabled={str(enable).lower()}"))
+        directives.append(QmgrDirective(f"set hook {name} enabled={str(enable).lower()}"))
     return directives
 
 
-def uninstall_directives(name: str, found: RegisteredHook | None) -> list[Directive]:
+def uninstall_directives(name: str, found: RegisteredHook | None) -> list[QmgrDirective]:
     """Return what removes the hook: it is off before it is gone. Raises UserMistake."""
     if found is None:
         return []
     if found.source and not hookfile.is_ours(found.source):
         raise UserMistake(f"The hook {name} is another one, and is left alone.")
-    off = [Directive(f"set hook {name} enabled=false")] if found.enabled else []
-    return [*off, Directive(f"delete hook {name}")]
+    off = [QmgrDirective(f"set hook {name} enabled=false")] if found.enabled else []
+    return [*off, QmgrDirective(f"delete hook {name}")]
 
 
 def _install_order(attributes: Mapping[str, str]) -> list[tuple[str, str]]:
