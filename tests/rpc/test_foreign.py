@@ -15,9 +15,10 @@ from tests.journal.running import really
 from tests.rpc.flux import MAGIC, broker, open_as_flux
 from tests.rpc.services import GUEST, Services, bus_with, connected, eventually, serving
 from tests.rpc.test_socket import wired
+from warren.base.accepting import accept_next
 from warren.rpc import message, server, sockets
 from warren.rpc.bus import Bus
-from warren.rpc.foreign import REFUSED, ServerProtocol
+from warren.rpc.foreign import REFUSED, open_accepted
 from warren.rpc.message import NOT_FLUX, Message, RpcError
 
 NEVER: Final = 1e6
@@ -127,30 +128,14 @@ async def test_a_client_that_speaks_in_time_is_heard_however_late_the_server_is(
     path: Path,
 ) -> None:
     silence = 0.1
-    heard: list[bytes] = []
-    done = asyncio.Event()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with sockets.listen(path) as listener, sockets.connect(path) as client:
+        reader, writer = await open_accepted(await accept_next(listener), silence)
         client.sendall(b"{}\n")
-        time.sleep(2 * silence)
-
-        async def attend() -> None:
-            heard.append(await reader.readline())
-            writer.close()
-            done.set()
-
-        attending.append(asyncio.ensure_future(attend()))
-
-    attending: list[asyncio.Future[None]] = []
-    loop = asyncio.get_running_loop()
-    listener = sockets.listen(path)
-    running = await loop.create_unix_server(lambda: ServerProtocol(accept, silence), sock=listener)
-    with sockets.connect(path) as client:
-        await done.wait()
-        assert heard == [b"{}\n"]
+        asyncio.get_running_loop().call_soon(time.sleep, 2 * silence)
+        assert await reader.readline() == b"{}\n"
+        writer.close()
         client.settimeout(100)
         assert await asyncio.to_thread(client.recv, 1) == b""
-    running.close()
 
 
 def test_all_who_read_messages_skip_what_is_said_to_clients_of_flux() -> None:

@@ -4,12 +4,15 @@ import asyncio
 import errno
 import os
 import resource
+import select
 import socket
 import stat
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +20,8 @@ from tests.journal.running import really
 from tests.rpc.services import GUEST, OWNER, Services, bus_with, connected, eventually
 from tests.rpc.test_socket import errnum_of, wired
 from warren.base.fairqueue import Fairness
-from warren.rpc import client, guests, message, server
+from warren.base.subordinateids import SubordinateIds
+from warren.rpc import client, guests, message, server, sockets
 from warren.rpc.bus import Bus, Method, StreamingMethod
 from warren.rpc.client import ReconnectingHandle
 from warren.rpc.guests import GuestLimits, Guests
@@ -160,6 +164,117 @@ async def test_the_owner_has_as_many_connections_as_it_likes(path: Path) -> None
         for _ in range(10):
             handle = await stack.enter_async_context(connected(path))
             assert await handle.rpc("test.echo") == {}
+
+
+@asynccontextmanager
+async def paced(path: Path, **limits: Any) -> AsyncIterator[None]:
+    """Serve guests, of whom all tests' connections are, at a pace."""
+    guest_limits = GuestLimits(connections=99, all_connections=99, **limits)
+    running = asyncio.ensure_future(
+        server.serve(
+            bus_with(Services(), owner=GUEST),
+            path,
+            AccessPolicy(allow_guests=True),
+            ServerLimits(guest_limits=guest_limits, fairness=AT_ONCE),
+        )
+    )
+    try:
+        await eventually(path.is_socket)
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+@really
+async def test_who_connects_without_end_is_told_so_and_what_is_connected_goes_on(
+    path: Path,
+) -> None:
+    async with (
+        paced(path, connection_interval=0.5, connection_burst=2, max_connection_delay=0.0),
+        connected(path) as first,
+    ):
+        assert await first.rpc("test.echo") == {}
+        sockets.connect(path).close()
+        error = await refused(path)
+        # As one whose connection is lost: those who come again then do so here.
+        assert error.errnum == errno.ECONNRESET
+        assert str(error) == (
+            f"user {OWNER} opens connections faster than 2 in a second: try again later, or ask "
+            "more over each"
+        )
+        assert await first.rpc("test.echo") == {}
+
+
+@really
+async def test_who_connects_a_little_too_fast_is_answered_a_little_later(path: Path) -> None:
+    async with paced(path, connection_interval=0.02, connection_burst=1), AsyncExitStack() as stack:
+        handles = [await stack.enter_async_context(connected(path)) for _ in range(5)]
+        asked = [handle.rpc("test.echo", {"a": number}) for number, handle in enumerate(handles)]
+        assert await asyncio.gather(*asked) == [{"a": number} for number in range(5)]
+
+
+@really
+async def test_those_who_wait_for_their_turn_are_hung_up_on_when_the_server_stops(
+    path: Path,
+) -> None:
+    async with AsyncExitStack() as clients, AsyncExitStack() as serving:
+        await serving.enter_async_context(
+            paced(path, connection_interval=1e6, connection_burst=1, max_connection_delay=1e9)
+        )
+        wires = [await clients.enter_async_context(wired(path)) for _ in range(3)]
+        for wire in wires:
+            await wire.say({"tag": 1, "topic": "test.echo"})
+        assert (await wires[0].hear())["errnum"] == 0
+        async with asyncio.timeout(60):
+            await serving.aclose()
+            assert [await wire.hear() for wire in wires] == [None] * 3
+
+
+@really
+async def test_connections_are_made_one_in_each_turn_of_the_event_loop(path: Path) -> None:
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    async with paced(path, connection_burst=99), AsyncExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(sockets.connect(path))
+        counts = [opened()]
+        while counts[-1] < counts[0] + 20:
+            await asyncio.sleep(0)
+            counts.append(opened())
+    assert max(later - sooner for sooner, later in pairwise(counts)) == 1
+
+
+@really
+async def test_refused_connections_leave_the_event_loop_to_others_in_between(path: Path) -> None:
+    async with (
+        paced(path, connection_burst=1, max_connection_delay=0.0, connection_interval=1e6),
+        AsyncExitStack() as stack,
+    ):
+        ours = [stack.enter_context(sockets.connect(path)) for _ in range(101)]
+        counts = [0]
+        while counts[-1] < 100:
+            await asyncio.sleep(0)
+            counts.append(len(select.select(ours, [], [], 0)[0]))
+    assert 0 < max(later - sooner for sooner, later in pairwise(counts)) <= 32
+
+
+def test_all_subordinate_ids_of_a_user_connect_at_the_pace_of_four_users(tmp_path: Path) -> None:
+    table = tmp_path / "subuid"
+    table.write_text("somebody:100000:65536\n")
+    limits = GuestLimits(
+        connections=9,
+        all_connections=9,
+        connection_interval=1.0,
+        connection_burst=1,
+        max_connection_delay=0.0,
+    )
+    known = Guests(limits, subordinates=SubordinateIds(table))
+    delays = [known.connection_delay(userid, 10.0) for userid in (*range(100_000, 100_004), 7)]
+    assert delays == [0.0] * 5
+    with pytest.raises(RpcError, match="user 100004 opens connections faster than 1 in"):
+        known.connection_delay(100_004, 10.0)
 
 
 def test_guests_leave_something_to_each_other_and_to_the_owner() -> None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from warren.base import tcpusers
+from warren.base.accepting import ConnectionPace
 from warren.base.subordinateids import SubordinateIds
 from warren.base.tcpusers import CLOSED
 
@@ -50,8 +51,7 @@ class ConnectionLimits:
         """
         self._subordinates = subordinates or SubordinateIds()
         self._by_address = by_address
-        self._interval = interval
-        self._next_accept_by_client: dict[int, float] = {}
+        self._pace = ConnectionPace(interval)
         self._per_user = per_user
         self._total = total
         self._open_by_client: dict[int | str | None, list[socket.socket]] = {}
@@ -67,12 +67,9 @@ class ConnectionLimits:
 
     def next_delay(self, client_id: int, now: float) -> float:
         """Return after how many seconds the next connection of a client is accepted."""
-        self._next_accept_by_client = {
-            each: moment for each, moment in self._next_accept_by_client.items() if moment > now
-        }
-        moment = self._next_accept_by_client.get(client_id, now)
-        self._next_accept_by_client[client_id] = moment + self._interval
-        return moment - now
+        delay = self._pace.next_delay(client_id, now)
+        assert delay is not None  # how long they wait is bounded by how many they are
+        return delay
 
     def admit(self, connection: socket.socket) -> bool:
         """Count a connection that was just accepted in; return False for one too many.

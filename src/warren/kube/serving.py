@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import web, web_protocol
 from aiohttp.typedefs import Middleware
 
-from warren.base import log
+from warren.base import accepting, log
 from warren.base.fairqueue import Fairness, FairQueue
 from warren.kube.connections import ConnectionLimits
 
@@ -24,8 +24,6 @@ _LINGERING_TIME: Final = 10.0
 """Seconds in which what comes after an answer is read and dropped, where few may connect."""
 _GRACE_SECONDS: Final = 1.0
 _BACKLOG: Final = 128
-_RETRY_DELAY: Final = 1.0
-"""Seconds until it is tried again to accept a connection, where there was no room."""
 
 _MAX_DRAINED_BYTES: Final = 2**18
 """Bytes of a body that are read although its request has been answered without them.
@@ -72,7 +70,7 @@ async def serve(
     grace: float = 0.5,
     limits: ConnectionLimits | None = None,
     client_timeout: float = CLIENT_TIMEOUT,
-    retry_delay: float = _RETRY_DELAY,
+    retry_delay: float = accepting.RETRY_DELAY,
     idle_timeout: float = _KEEP_ALIVE,
 ) -> None:
     """Serve until cancelled; answers that are under way then have `grace` seconds.
@@ -101,7 +99,7 @@ async def serve(
     try:
         async with asyncio.TaskGroup() as handshakes:
             while True:
-                connection = await _accept_next(listener, retry_delay)
+                connection = await accepting.accept_next(listener, retry_delay)
                 if limits.admit(connection):
                     client_id = limits.client_id(connection.fileno())
                     delay = 0.0 if client_id is None else limits.next_delay(client_id, loop.time())
@@ -114,21 +112,6 @@ async def serve(
     finally:
         listener.close()
         await runner.cleanup()
-
-
-async def _accept_next(listener: socket.socket, retry_delay: float) -> socket.socket:
-    """Wait for the next connection, also where there is no room for one at first."""
-    loop = asyncio.get_running_loop()
-    while True:
-        try:
-            connection, _ = await loop.sock_accept(listener)
-        except ConnectionError:
-            continue  # it was given up before
-        except OSError as error:
-            log.warning("no connection can be accepted", reason=error.strerror)
-            await asyncio.sleep(retry_delay)
-        else:
-            return connection
 
 
 class _Connection(web.RequestHandler):

@@ -7,7 +7,7 @@ a message begins with a brace; so each side can tell the other after a byte, or 
 
 import asyncio
 import errno
-from collections.abc import Callable
+import socket
 from pathlib import Path
 from typing import Final
 
@@ -23,20 +23,16 @@ _WARREN_FIRST_BYTES: Final = frozenset((_OUR_FIRST_BYTE, REFUSED, NOT_FLUX))
 _BROKER_FIRST_BYTES: Final = frozenset((b"\0", bytes([errno.EPERM])))
 
 
-class ServerProtocol(asyncio.StreamReaderProtocol):
+class _ServerProtocol(asyncio.StreamReaderProtocol):
     """A connection to our socket, which tells clients of Flux that this is none of theirs.
 
     A client that says something else is hung up on. One that says nothing may still be one of
     ours, which has only not been asked yet: it skips the byte.
     """
 
-    def __init__(
-        self,
-        accept: Callable[[asyncio.StreamReader, asyncio.StreamWriter], None],
-        silence: float,
-    ) -> None:
+    def __init__(self, reader: asyncio.StreamReader, silence: float) -> None:
         """`silence` is how many seconds a client may say nothing before it is told."""
-        super().__init__(asyncio.StreamReader(), accept)
+        super().__init__(reader)
         self._silence = silence
         self._is_ours = False
         self._silence_timer: asyncio.TimerHandle | None = None
@@ -74,6 +70,22 @@ class ServerProtocol(asyncio.StreamReaderProtocol):
         assert self._connection is not None
         if not self._connection.is_closing():
             self._connection.write(NOT_FLUX)
+
+
+async def open_accepted(
+    connection: socket.socket, silence: float
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return the streams of a connection that was accepted at our socket.
+
+    `silence` is how many seconds its client may say nothing before it is told that this is no
+    broker of Flux.
+    """
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    transport, protocol = await loop.connect_accepted_socket(
+        lambda: _ServerProtocol(reader, silence), connection
+    )
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 def check_instance(first_bytes: bytes, path: Path) -> None:

@@ -1,7 +1,7 @@
 """What one guest may take of an instance, so that something is left for all others.
 
-Connections, requests under way, bytes that wait to be understood or to be read, and time of the
-event loop (`base.fairqueue`). The owner has no limits.
+Connections, how fast they are opened, requests under way, bytes that wait to be understood or to
+be read, and time of the event loop (`base.fairqueue`). The owner has no limits.
 """
 
 import errno
@@ -13,7 +13,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from warren.base.accepting import ConnectionPace
 from warren.base.fairqueue import DEFAULT_FAIRNESS, Fairness, FairQueue
+from warren.base.subordinateids import SubordinateIds
 from warren.rpc.message import RpcError
 
 T = TypeVar("T")
@@ -25,6 +27,11 @@ class GuestLimits(msgspec.Struct, frozen=True, kw_only=True):
     connections: float
     all_connections: float
     """Of all guests together."""
+    connection_interval: float = 0.01
+    """Seconds from one new connection to the next, after `connection_burst` at once."""
+    connection_burst: int = 256
+    max_connection_delay: float = 5.0
+    """Seconds that a new connection waits for its turn at most."""
     requests: float = 4096
     waiting_bytes: float = 64 * 2**20
     """Bytes of requests that are not whole or not answered, and of answers that are not read."""
@@ -114,8 +121,19 @@ class Usage:
 class Guests:
     """All guests that are connected."""
 
-    def __init__(self, limits: GuestLimits, fairness: Fairness = DEFAULT_FAIRNESS) -> None:
+    def __init__(
+        self,
+        limits: GuestLimits,
+        fairness: Fairness = DEFAULT_FAIRNESS,
+        subordinates: SubordinateIds | None = None,
+    ) -> None:
         self._limits = limits
+        self._subordinates = subordinates or SubordinateIds()
+        self._pace = ConnectionPace(
+            limits.connection_interval,
+            burst=limits.connection_burst,
+            max_delay=limits.max_connection_delay,
+        )
         self._queue = FairQueue(fairness)
         self._usages: dict[int, Usage] = {}
         self._known: set[int] = set()
@@ -139,6 +157,23 @@ class Guests:
         finally:
             self._lookups -= 1
         self._known.add(userid)
+
+    def connection_delay(self, userid: int, now: float) -> float:
+        """Return after how many seconds a guest's new connection is let in.
+
+        Raises RpcError(ECONNRESET) for one that would wait too long.
+        """
+        # Subordinate ids are no users of this machine, but until that is known they cost as much.
+        delay = self._pace.next_delay(self._subordinates.accounting_id(userid), now)
+        if delay is None:
+            # The errno of a lost connection: whoever comes again after one does so here, too.
+            rate = 1 / self._limits.connection_interval
+            raise RpcError(
+                errno.ECONNRESET,
+                f"user {userid} opens connections faster than {rate:g} in a second: "
+                "try again later, or ask more over each",
+            )
+        return delay
 
     @contextmanager
     def count_connection(self, userid: int) -> Iterator[Usage]:

@@ -2,9 +2,10 @@
 
 import asyncio
 import errno
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, suppress
 from functools import partial
 from typing import Final
 
@@ -31,10 +32,12 @@ _CLOSING_TAG: Final = 0
 """The tag of the last error of a connection, which answers no request."""
 
 
-def refuse(writer: asyncio.StreamWriter, error: RpcError) -> None:
-    """Send why the connection is refused, and close it."""
-    writer.write(foreign.REFUSED + message.encode(_closing_message(error)))
-    writer.close()
+def refuse(connection: socket.socket, error: RpcError) -> None:
+    """Send why a connection is refused, and close it."""
+    # It has room for that, since nothing has been sent; or its client is gone.
+    with suppress(OSError):
+        connection.send(foreign.REFUSED + message.encode(_closing_message(error)))
+    connection.close()
 
 
 def _closing_message(error: RpcError) -> Message:

@@ -13,21 +13,27 @@ import asyncio
 import errno
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from warren.base.accepting import accept_next
 from warren.base.fairqueue import DEFAULT_FAIRNESS, Fairness
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, may_use
-from warren.rpc.foreign import ServerProtocol
-from warren.rpc.guests import GuestLimits, Guests, default_limits
+from warren.rpc.foreign import open_accepted
+from warren.rpc.guests import GuestLimits, Guests, Usage, default_limits
 from warren.rpc.message import LONGEST_MESSAGE, Cred, Message, Payload, Request, RpcError
 from warren.rpc.peer import Peer, RequestHandler, refuse
 
 ADD_TOPIC: Final = "service.add"
+
+_HELD_BACK_AT_ONCE: Final = 32
+"""New connections that wait for their turn, or are refused, before all others have theirs."""
+_REST: Final = 0.01
+"""Seconds for which the event loop is left to these then."""
 
 _MOST_SERVICES: Final = 16
 _LONGEST_NAME: Final = 256
@@ -127,57 +133,89 @@ async def serve(
 ) -> None:
     """Serve until cancelled. Raises OSError if the socket cannot be made."""
     listener = sockets.listen(path, 0o666 if access.allow_guests else 0o600)
-    guests = Guests(limits.guest_limits or default_limits(), limits.fairness)
     try:
         async with asyncio.TaskGroup() as connections:
-
-            def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                serving = _serve_connection(bus, reader, writer, access, limits, guests)
-                try:
-                    task = connections.create_task(serving)
-                except RuntimeError:  # the server stops: it comes too late
-                    serving.close()
-                    writer.close()
-                else:
-                    # Also where it is cancelled before it has begun; and what a client has not
-                    # read by then keeps no connection open.
-                    task.add_done_callback(lambda _: writer.transport.abort())
-
-            server = await asyncio.get_running_loop().create_unix_server(
-                lambda: ServerProtocol(accept, limits.silence), sock=listener
-            )
-            try:
-                # Not serve_forever: from Python 3.12 on that waits for the connections, which
-                # end only after it.
-                await asyncio.Event().wait()
-            finally:
-                server.close()
+            with listener:
+                await _accept_connections(listener, bus, access, limits, connections)
     finally:
         sockets.remove(path)
 
 
+async def _accept_connections(
+    listener: socket.socket,
+    bus: Bus,
+    access: AccessPolicy,
+    limits: ServerLimits,
+    connections: asyncio.TaskGroup,
+) -> None:
+    """Accept until cancelled: of those who are let in at once one in each turn of the event loop.
+
+    All others are taken off the listener's queue as fast as it goes with little, since whoever
+    connects waits behind them; they wait where they hold up nobody, or are refused.
+    """
+    loop = asyncio.get_running_loop()
+    guests = Guests(limits.guest_limits or default_limits(), limits.fairness)
+    held_back = 0
+    while True:
+        connection = await accept_next(listener)
+        userid = sockets.peer_userid(connection)
+        is_owner = userid == bus.owner or (access.root_is_owner and userid == 0)
+        try:
+            delay = 0.0 if is_owner else guests.connection_delay(userid, loop.time())
+        except RpcError as error:
+            refuse(connection, error)
+        else:
+            cred = Cred(userid, is_owner)
+            serving = _serve_connection(bus, connection, cred, delay, access, limits, guests)
+            task = connections.create_task(serving)
+            # Also where it is cancelled before it has begun.
+            task.add_done_callback(partial(_close, connection))
+            if not delay:
+                await asyncio.sleep(0)
+                continue
+        held_back += 1
+        if held_back % _HELD_BACK_AT_ONCE == 0:
+            await asyncio.sleep(_REST)
+
+
+def _close(connection: socket.socket, _: object) -> None:
+    connection.close()
+
+
 async def _serve_connection(
     bus: Bus,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
+    accepted: socket.socket,
+    cred: Cred,
+    delay: float,
     access: AccessPolicy,
     limits: ServerLimits,
     guests: Guests,
 ) -> None:
-    userid = sockets.peer_userid(_socket(writer))
-    is_owner = userid == bus.owner or (access.root_is_owner and userid == 0)
-    connection = _Connection(bus, Cred(userid, is_owner))
-    try:
-        if not is_owner:
-            await _check_admitted(userid, access, guests)
-        with nullcontext() if is_owner else guests.count_connection(userid) as usage:
+    """Serve a connection, after `delay` seconds in which there is nothing of it but its socket."""
+    connection = _Connection(bus, cred)
+
+    async def run(usage: Usage | None) -> None:
+        reader, writer = await open_accepted(accepted, limits.silence)
+        try:
             peer = Peer(
                 reader, writer, connection, longest_message=limits.longest_message, usage=usage
             )
             connection.peer = peer
-            await (peer.run() if usage is None else usage.run_fairly(peer.run))
+            await peer.run()
+        finally:
+            # What a client has not read by then keeps no connection open.
+            writer.transport.abort()
+
+    try:
+        if cred.is_owner:
+            await run(None)
+            return
+        await _check_admitted(cred.userid, access, guests)
+        with guests.count_connection(cred.userid) as usage:
+            await asyncio.sleep(delay)
+            await usage.run_fairly(partial(run, usage))
     except RpcError as error:
-        refuse(writer, error)
+        refuse(accepted, error)
     finally:
         for service in connection.offered_services:
             bus.unregister(service)
@@ -191,9 +229,3 @@ async def _check_admitted(userid: int, access: AccessPolicy, guests: Guests) -> 
         )
     if access.is_user is not None:
         await guests.check_known(userid, access.is_user)
-
-
-def _socket(writer: asyncio.StreamWriter) -> socket.socket:
-    found = writer.get_extra_info("socket")
-    # asyncio wraps the socket; the wrapper passes getsockopt on.
-    return found  # type: ignore[no-any-return]
