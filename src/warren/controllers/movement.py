@@ -16,6 +16,7 @@ from warren.base.objects import Change, Key, Object, key_of
 from warren.base.times import go_duration, parse_rfc3339, rfc3339_micro
 from warren.controllers.copies import SLOTS, Copies
 from warren.controllers.machine import Machine
+from warren.controllers.users import User, user_getter
 from warren.dws import kinds, labels
 from warren.dws.copies import commands, copyprofiles
 from warren.dws.copies.retries import Retries
@@ -58,7 +59,12 @@ class MovementReconciler:
         self._movements = informers.of(kinds.NNF_DATA_MOVEMENT)
         # One more than there are copies: each may wait for the end of a copier that hangs in
         # the kernel.
-        self.reconciler: Reconciler[Key] = Reconciler("movement", self.reconcile, workers=slots + 1)
+        self.reconciler: Reconciler[Key] = Reconciler(
+            "movement",
+            self.reconcile,
+            workers=slots + 1,
+            user=user_getter(self._movements, _user_of),
+        )
         self.copies = Copies(self._copy, self.reconciler.add, slots)
         self._movements.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
@@ -271,6 +277,11 @@ class MovementReconciler:
         kind = kinds.NNF_DATA_MOVEMENT
         change = Change(kind=kind, key=key, patch=patch, resource_version=version, status=status)
         await perform(self._client, [change])
+
+
+def _user_of(movement: Object) -> User:
+    user: User = movement.get("spec", {}).get("userId")
+    return user
 
 
 def _restarts(current: NnfDataMovement) -> int:
