@@ -83,7 +83,7 @@ def test_no_tracer_of_roots_is_killed(killed: "subprocess.Popen[bytes]") -> None
         killed.kill()
         eventually(lambda: is_held(killed.pid))
         assert tracers.kill_tracers([killed.pid], USER) == set()
-        assert tracers.is_over(killed.pid)
+        eventually(lambda: tracers.is_over(killed.pid))
 
 
 def test_the_first_process_of_a_namespace_is_over_when_it_waits_for_what_is_held() -> None:

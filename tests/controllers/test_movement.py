@@ -751,6 +751,32 @@ def test_a_beginning_that_is_not_heard_is_told_again_before_anything_is_copied()
 # What is not wanted any more
 
 
+class Hung(Noting):
+    """A rabbit whose copiers do not end when they are told to, but for those of user 3."""
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        try:
+            async for progress in super().copy(copy):
+                yield progress
+        finally:
+            if copy.userid != 3:
+                await asyncio.sleep(10_000)
+
+
+def test_copiers_of_some_users_that_do_not_end_keep_no_copy_of_another_user_waiting() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            for user in (1, 2):  # as many as there would be workers without turns
+                await api.add(KIND, movement(name=f"m{user}", userid=user, source=f"/{user}"))
+                await api.change(KIND, Key("r0", f"m{user}"), {"spec": {"cancel": True}})
+            await wait(1)
+            await api.add(KIND, movement(name="m3", userid=3, source="/3"))
+            await wait(5)
+            assert ("copy", "/3") in rabbit.asked
+
+    with_rabbit(story, Hung("r0", seconds=100), slots=1)
+
+
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_copy_that_is_cancelled_is_ended_and_says_so(begun: bool) -> None:
     async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:

@@ -76,6 +76,21 @@ def test_a_wait_is_told_with_state_place_and_message(
     assert reason(in_phase(phase), found, CONFIGURATION) == said
 
 
+@pytest.mark.parametrize(
+    ("phase", "found", "said"),
+    [
+        (Phase.HELD, None, "for others"),
+        (Phase.HELD, SETUP, "waits for Setup: allocation set not ready"),
+        (Phase.ENDING, None, None),
+    ],
+)
+def test_a_job_that_waits_for_other_jobs_of_its_user_is_told_so_while_it_has_no_workflow(
+    phase: Phase, found: Workflow | None, said: str | None
+) -> None:
+    held = Job(id=1, phase=phase, binding=BINDING)
+    assert reason(held, found, CONFIGURATION, "for others") == said
+
+
 def test_a_job_without_nodes_yet_waits_nowhere() -> None:
     held = Job(id=1, phase=Phase.HELD, binding=BINDING)
     proposal = workflow(State.PROPOSAL, State.PROPOSAL, "status pending", ready=False)

@@ -169,6 +169,28 @@ async def test_jobs_that_are_over_count_until_they_are_purged_and_over_restarts(
 
 
 @virtually
+async def test_what_services_have_written_of_a_job_counts_from_its_end_and_refuses_nothing() -> (
+    None
+):
+    journal = MemoryJournal()
+    async with alive(journal, config=LIMITED, generous=False) as life:
+        jobs = [await submitted(life, userid) for userid in (GUEST, OWNER)]
+        for job in jobs:
+            for key in ("rabbit_workflow", "data.dws.timing"):
+                record = {"key": keys.job_key(job, key), "flags": 0}
+                record["dirent"] = treeobj.val(bytes(600_000))
+                await life.bus.handle(OWNER).rpc("kvs.commit", {"ops": [record]})
+            await life.cancel(job)
+            await life.until(job, "clean")
+        held = [life.kvs.quota.bytes_of(keys.guest_namespace(job)) for job in jobs]
+        assert held[0] > 1_200_000 + BYTES_PER_JOB
+        assert held[1] == 0
+        assert await refused(submitted(life, GUEST)) == errno.ENOSPC
+    async with alive(journal, config=LIMITED) as life:
+        assert life.kvs.quota.bytes_of(keys.guest_namespace(jobs[0])) == held[0]
+
+
+@virtually
 async def test_a_job_that_is_refused_counts_for_nothing() -> None:
     async with alive(config=LIMITED, generous=False) as life:
         dependencies = [{"scheme": "nobody-serves-it", "value": "1"}]

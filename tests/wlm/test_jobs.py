@@ -283,6 +283,29 @@ def test_a_job_that_was_purged_while_the_instance_was_away_is_looked_at() -> Non
     virtual.run(life())
 
 
+def test_a_job_that_is_released_by_its_user_is_looked_at_as_it_is_now() -> None:
+    async def life() -> None:
+        held = {**submitted()["events"][0]}
+        held["context"] = {**held["context"], "urgency": 0}
+        told = [{**submitted(), "events": [held]}, news(7, VALIDATED, HELD), _ALL_TOLD]
+        looked_at: list[int] = []
+        told += [news(7, ("urgency", {"urgency": each})) for each in (5, 16)]
+        jobs = FluxJobs(_Telling(told), os.getuid())
+        jobs.listen(lambda number: looked_at.append(_urgency(jobs, number)))
+        running = asyncio.ensure_future(jobs.run())
+        await asyncio.sleep(0.1)
+
+        assert looked_at[-2:] == [5, 16]
+        running.cancel()
+
+    virtual.run(life())
+
+
+def _urgency(jobs: FluxJobs, number: int) -> int:
+    job = jobs.job(number)
+    return -1 if job is None else job.urgency
+
+
 def test_a_job_that_is_about_to_be_told_anew_is_not_taken_to_be_over() -> None:
     async def life() -> None:
         handle = _Telling([submitted(), _ALL_TOLD])

@@ -60,6 +60,33 @@ def test_what_the_conductor_is_not_told_of_changes_nothing_that_it_sees() -> Non
 
 
 @pytest.mark.parametrize(
+    ("dependencies", "urgency", "seen"),
+    [
+        (["dws-create"], 16, 16),
+        ([], 16, 16),
+        (["dws-create"], 0, 0),
+        (["dws-create", "after-success=2"], 16, 0),
+        (["begin-time=5"], 31, 0),
+    ],
+)
+def test_a_job_that_something_else_holds_is_not_urgent(
+    dependencies: list[str], urgency: int, seen: int
+) -> None:
+    added = [Event(1.0, "dependency-add", {"description": each}) for each in dependencies]
+    job = after(1, *added, Event(1.0, "urgency", {"urgency": urgency}))
+    spec = jobspec.make(["true"], nodes=1)
+
+    assert view.conductor_view(job, spec, None, 100, 0).urgency == seen
+
+
+@pytest.mark.parametrize(("queue", "seen"), [("batch", "batch"), (None, ""), (["batch"], "")])
+def test_the_queue_of_a_job_is_what_its_jobspec_says(queue: Any, seen: str) -> None:
+    spec = jobspec.make(["true"], nodes=1, attributes={"queue": queue})
+
+    assert view.conductor_view(after(1), spec, None, 100, 0).queue == seen
+
+
+@pytest.mark.parametrize(
     ("r", "why"),
     [
         ({"version": 2}, "R: version is 2, not 1"),

@@ -23,6 +23,7 @@ from warren.conductor.logtails import LogTails
 from warren.conductor.podlists import PodLists
 from warren.conductor.returntoservice import ReturnToService
 from warren.conductor.staledrains import StaleDrains
+from warren.conductor.workflowquota import MAX_DIRECTIVES, Account, WorkflowQuota
 from warren.conductor.workloadmanager import WorkloadManager
 from warren.dws import changes, kinds, labels, nodelocal
 from warren.dws.binding import Phase
@@ -84,10 +85,12 @@ class Conductor:
         min_allocation: int,
         settings: Settings = _DEFAULTS,
         reader: LogReader | None = None,
+        max_directives: int = MAX_DIRECTIVES,
     ) -> None:
         """`min_allocation` is the least size of one allocation, in bytes.
 
-        What containers have printed is read by `reader`, for the records of jobs.
+        What containers have printed is read by `reader`, for the records of jobs. A user's jobs in
+        a queue that hold no nodes have Workflows with `max_directives` together.
         """
         self._log_tails = None if reader is None else LogTails(reader)
         self._pod_lists = PodLists(client)
@@ -108,9 +111,11 @@ class Conductor:
         self.reconciler: Reconciler[int] = Reconciler(
             "conductor", self.reconcile, workers=8, user=wlm.user
         )
+        self._quota = WorkflowQuota(self.reconciler.add, max_directives)
         wlm.listen(self.reconciler.add)
         for kind in kinds.FOR_WORKLOAD_MANAGERS:
             informers.of(kind).listen_to_changes(partial(self._dependent_changed, kind))
+        informers.of(kinds.WORKFLOW).listen(self._count_workflow)
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         informers.of(kinds.SYSTEM_CONFIGURATION)
         informers.of(kinds.CLIENT_MOUNT).listen_to_changes(self._mount_changed)
@@ -136,6 +141,8 @@ class Conductor:
         await self.informers.wait_synced()
         await self._wlm.wait_synced()
         self._log_workflows_of_others()
+        for workflow in self.informers.of(kinds.WORKFLOW).all():
+            self._count_workflow(workflow)  # whose jobs were not known before
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.reconciler.run())
             tasks.create_task(self._return_to_service.reconciler.run())
@@ -157,8 +164,8 @@ class Conductor:
         delay = None
         try:
             snapshot = self._snapshot(job, configuration)
-            if snapshot.workflow is None and job.phase is Phase.HELD:
-                self._wlm.check_allowed(job)
+            if snapshot.workflow is None:
+                snapshot = replace(snapshot, is_admitted=self._admit(job))
             delay = await self._act(job, await self._decide(snapshot))
         except Forbidden:
             raise  # is for the API's admin: the job's author can do nothing about it
@@ -182,6 +189,14 @@ class Conductor:
             self._nodes_to_undrain.pop(job_id, None)
         return delay
 
+    def _admit(self, job: Job) -> bool:
+        """Return whether a job without a Workflow may have one. Raises UserMistake."""
+        if job.phase is not Phase.HELD or job.failed:
+            self._quota.remove(job.id)
+            return True  # what becomes of it is not for the quota to say
+        self._wlm.check_allowed(job)
+        return self._quota.admit(job)
+
     def wait_reasons(self, jobs: Iterable[int]) -> Mapping[int, str]:
         """Return what jobs wait for, as far as their storage is concerned; for those that do."""
         configuration = self._configuration()
@@ -196,7 +211,7 @@ class Conductor:
                 workflow = read(raw, Workflow) if raw is not None else None
             except Malformed:
                 continue  # it is told so when it is reconciled
-            reason = waits.reason(job, workflow, configuration)
+            reason = waits.reason(job, workflow, configuration, self._quota.reason(job_id))
             if reason is not None:
                 reasons[job_id] = reason
         return reasons
@@ -511,6 +526,24 @@ class Conductor:
         if not values.items() <= shown.items():
             await self._wlm.memo(job, values)
             shown.update(values)
+
+    def _count_workflow(self, obj: Object) -> None:
+        """Count a Workflow for its user as long as no nodes are held with it."""
+        key = key_of(obj)
+        job_id = self._wlm.binding.job_id(key.name)
+        if job_id is None:
+            return
+        raw = self.informers.of(kinds.WORKFLOW).get(key)
+        if (
+            raw is None
+            or not conduct.counts_as_waiting(raw)
+            or self._is_of_another_instance(job_id)
+        ):
+            self._quota.remove(job_id)
+            return
+        job, spec = self._wlm.job(job_id), raw["spec"]
+        account = Account(spec.get("userID", 0), job.queue if job is not None else "")
+        self._quota.count(job_id, account, len(spec.get("dwDirectives") or ()))
 
     def _workflow_changed(self, obj: Object) -> None:
         key = key_of(obj)

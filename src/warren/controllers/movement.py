@@ -16,6 +16,7 @@ from warren.base.objects import Change, Key, Object, key_of
 from warren.base.times import go_duration, parse_rfc3339, rfc3339_micro
 from warren.controllers.copies import SLOTS, Copies
 from warren.controllers.machine import Machine
+from warren.controllers.users import UserKey, user_getter
 from warren.dws import kinds, labels
 from warren.dws.copies import commands, copyprofiles
 from warren.dws.copies.retries import Retries
@@ -58,7 +59,12 @@ class MovementReconciler:
         self._movements = informers.of(kinds.NNF_DATA_MOVEMENT)
         # One more than there are copies: each may wait for the end of a copier that hangs in
         # the kernel.
-        self.reconciler: Reconciler[Key] = Reconciler("movement", self.reconcile, workers=slots + 1)
+        self.reconciler: Reconciler[Key] = Reconciler(
+            "movement",
+            self.reconcile,
+            workers=slots + 1,
+            user=user_getter(self._movements, _user_of),
+        )
         self.copies = Copies(self._copy, self.reconciler.add, slots)
         self._movements.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
@@ -211,7 +217,7 @@ class MovementReconciler:
                 "message": f"try {restarts + 1} has failed: {reason}",
             }
         message = f"{reason} (tried {restarts + 1} times)" if restarts else reason
-        return self._fatal_status(message, "User" if by_copier else "Internal")
+        return self._fatal_status(message, "UserKey" if by_copier else "Internal")
 
     def _fatal_status(self, message: str, type: str) -> Object:
         """Return the status of a copy that has failed for good."""
@@ -271,6 +277,11 @@ class MovementReconciler:
         kind = kinds.NNF_DATA_MOVEMENT
         change = Change(kind=kind, key=key, patch=patch, resource_version=version, status=status)
         await perform(self._client, [change])
+
+
+def _user_of(movement: Object) -> UserKey:
+    user: UserKey = movement.get("spec", {}).get("userId")
+    return user
 
 
 def _restarts(current: NnfDataMovement) -> int:

@@ -45,7 +45,7 @@ _RAISE_TIMEOUT: Final = 5.0
 """Seconds within which the journal tells of an exception that the plugin raises."""
 
 IGNORED_EVENTS: Final = frozenset(
-    {"validate", "priority", "urgency", "memo", codec.ENVIRONMENT, "free", "release"}
+    {"validate", "priority", "memo", codec.ENVIRONMENT, "free", "release"}
 )
 """Events that change nothing of a job as the conductor sees it (`view.conductor_view`)."""
 

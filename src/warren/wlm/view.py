@@ -14,6 +14,7 @@ from warren.dws.persistent import expiry, instances
 from warren.dws.rabbits import alerts
 from warren.lifecycle import job as lifecycle
 from warren.lifecycle.states import State
+from warren.lifecycle.urgency import HOLD
 from warren.rfc import dependency, fluid, hostlist, resource_set
 from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
@@ -108,9 +109,10 @@ def conductor_view(
     """Return the conductor's view of a job of an owner's instance."""
     texts = jobdirectives.directives(spec) or ()
     current_phase = phase(job)
+    has_other_dependencies = not job.dependencies <= {DEPENDENCY}
     if (
         current_phase is Phase.HELD
-        and len(job.dependencies) > 1
+        and has_other_dependencies
         and instances.instance_names(texts, _USE_COMMANDS)
     ):
         current_phase = Phase.NEW  # until then
@@ -119,6 +121,7 @@ def conductor_view(
         expires = storage_expiry(spec)
         max_lost_nodes = failure_tolerance(spec)
         unsaved_policy = unsaved_results(spec)
+    queue = jobspecs.system(spec).get("queue")
     nodes, unreadable_reason = list[str](), None
     try:
         nodes = resource_set.nodelist(r) if r is not None else []
@@ -132,6 +135,8 @@ def conductor_view(
         groupid=groupid,
         formatted_id=fluid.f58plain(job.id),
         directives=texts,
+        queue=queue if isinstance(queue, str) else "",
+        urgency=HOLD if has_other_dependencies else job.urgency,
         expires=expires,
         tolerance=max_lost_nodes,
         lost_nodes=frozenset[str]().union(

@@ -134,6 +134,11 @@ def is_stuck_in_teardown(workflow: Object) -> bool:
     return is_stuck and bool(workflow["spec"].get("desiredState") == State.TEARDOWN)
 
 
+def counts_as_waiting(workflow: Object) -> bool:
+    """Return whether a Workflow may be of a job without nodes: these bound no number of them."""
+    return workflow["spec"].get("desiredState") in (State.PROPOSAL, State.TEARDOWN)
+
+
 def has_unmounted(before: Object | None, after: Object | None) -> bool:
     """Return whether by a change of its ClientMount a node has come to have nothing mounted."""
     if before is None or read(before, ClientMount).all_in("unmounted"):
@@ -196,6 +201,8 @@ def _decide_name_taken(job: Job) -> list[Action]:
 def _decide_without_workflow(snapshot: JobSnapshot) -> list[Action]:
     job = snapshot.job
     match job.phase:
+        case Phase.HELD if not snapshot.is_admitted:
+            return []
         case Phase.HELD | Phase.QUEUED if not job.failed and (
             job.phase is Phase.HELD or _may_lose_workflow(job)
         ):

@@ -36,6 +36,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     formatted_id: str = ""
     """How the workload manager spells the id."""
     directives: tuple[str, ...] = ()
+    queue: str = ""
+    """Empty where the workload manager has none."""
+    urgency: int = 16
+    """Which of its user's jobs has its Workflow first; 0 where something else holds the job."""
     expires: float | None = None
     """When the persistent storage that it creates expires; None where it does not say."""
     tolerance: int = 0
@@ -101,6 +105,8 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     policy: placement.PlacementPolicy = placement.DEFAULT_POLICY
     daemons: Collection[str] | None = None
     """Those that the workload manager can enable for jobs, where that is known."""
+    is_admitted: bool = True
+    """Whether a job that is held may have a Workflow: its user's jobs have not too many."""
     flash: Sequence[HeldFlash] = ()
     """The flash that the job's R holds; looked up where `needs_flash` says so."""
     is_newly_aborted: bool = False

@@ -19,13 +19,19 @@ _STATES_ON_NODES: Final = (State.PRE_RUN, State.POST_RUN)
 
 
 def reason(
-    job: "Job", workflow: Workflow | None, configuration: SystemConfiguration | None
+    job: "Job",
+    workflow: Workflow | None,
+    configuration: SystemConfiguration | None,
+    quota_reason: str | None = None,
 ) -> str | None:
-    """Say what a job waits for; None if it does not wait for its storage."""
+    """Say what a job waits for; None if it does not wait for its storage.
+
+    `quota_reason` is why it has no Workflow yet, if that is not for a moment only.
+    """
     if job.phase not in PHASES:
         return None
     if workflow is None:
-        return "waits for its Workflow" if job.phase is Phase.HELD else None
+        return (quota_reason or "waits for its Workflow") if job.phase is Phase.HELD else None
     desired, status = workflow.spec.desired_state, workflow.status
     if status.state is not desired:
         return f"waits for {desired}, which no controller has taken up"

@@ -69,7 +69,7 @@ class InactiveJobs:
     def add(self, entry: ActiveJob) -> None:
         """Replace a job that has just ended by its summary, and commit that with its last event."""
         job = entry.job.id
-        quota_bytes = self._stored.quota.bytes_of(keys.guest_namespace(job))
+        quota_bytes = self._stored.count_record(job, entry.job.userid)
         summary_bytes = summary.encode(entry.job, entry.jobspec, entry.r, quota_bytes)
         self._commits.add(put(keys.summary(job), summary_bytes))
         self._known.leaving[job] = self._known.active.pop(job)

@@ -27,7 +27,10 @@ LEAST_RESERVE: Final = 2**20
 
 
 class Quota:
-    """Bytes by user, and by the namespace of each job. What the owner writes is not counted."""
+    """Bytes by user, and by the namespace of each job. What the owner writes refuses nothing.
+
+    What is in a job's record is counted from the job's end on, whoever has written it.
+    """
 
     def __init__(
         self, user_limit: float = math.inf, disk_free: Callable[[], float] = lambda: math.inf
