@@ -102,6 +102,9 @@ class PaperScheduler:
         self.back[job] = set(freed)
         return None
 
+    def retire(self, job: JobId) -> None:
+        assert job not in self.given, "a job that is over was not freed"
+
     async def give(self, job: JobId) -> None:
         """Answer with resources, once that is written down."""
         if job in self.waiting:
