@@ -1,6 +1,6 @@
 """The job manager after a restart: every job goes on from wherever its log ends."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -51,8 +51,8 @@ TASK_SIGNALS = [
 async def stored(
     names: Sequence[str],
     job: JobId = JOB,
-    *,
-    exception: dict[str, Any] = CONTEXTS["exception"],
+    exception: Mapping[str, Any] = CONTEXTS["exception"],
+    /,
     **replaced: bytes,
 ) -> MemoryJournal:
     """A journal in which a job's log ends somewhere."""
@@ -229,7 +229,7 @@ async def test_a_job_has_its_resources_whatever_its_user_has_said_of_the_schedul
     """Logs from before such exceptions were refused have them for ever."""
     end = PLAIN.index(at) + 1
     said = {"type": "scheduler-restart", "severity": severity, "note": "", "userid": OWNER + 1}
-    journal = await stored([*PLAIN[:end], "exception"], exception=said)
+    journal = await stored([*PLAIN[:end], "exception"], JOB, said)
     async with alive(journal, seconds=100) as life:
         all_names = await life.until(JOB)
 
