@@ -52,6 +52,9 @@ def test_the_rabbits_of_jobs_are_those_that_its_memo_names(cluster: Cluster) -> 
     assert cluster("getrabbit", "-j", with_rabbits, "-c", "n1").out == "r[1-3]\n"
     refused = cluster("getrabbit", "-j", without)
     assert refused.refusal.startswith(f"No rabbits found for job {without}")
+    noted = {"id": fluid.parse(without), "memo": {"rabbits": {"r": 2}}}
+    cluster.do(cluster.life.bus.handle().rpc("job-manager.memo", noted))
+    assert cluster("getrabbit", "-j", without).refusal == refused.refusal
     assert cluster("getrabbit", "-j", "f123").refusal.startswith("Could not find job f123")
 
 

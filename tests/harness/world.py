@@ -178,7 +178,7 @@ class World:
                 commands=SeamCommands(self.commands, seam),
                 owner=self.owner,
                 config=self.config,
-                guest_refusal=lambda userid: None,  # simulated tasks are no processes
+                guest_refusal=lambda userid, munge_socket: None,  # simulated tasks are no processes
             ),
             mount_prefix=self.mount_prefix,
             wrap_client=self.client,

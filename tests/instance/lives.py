@@ -102,6 +102,9 @@ class PaperScheduler:
         self.back[job] = set(freed)
         return None
 
+    def retire(self, job: JobId) -> None:
+        assert job not in self.given, "a job that is over was not freed"
+
     async def give(self, job: JobId) -> None:
         """Answer with resources, once that is written down."""
         if job in self.waiting:
@@ -310,6 +313,7 @@ async def alive(
     largest_lookup: int = LARGEST_ANSWER,
     max_comparisons: int = MAX_COMPARISONS,
     most_bytes: int = MOST_BYTES,
+    guest_refusal: Callable[[int, str | None], str | None] = lambda userid, munge_socket: None,
 ) -> AsyncIterator[Life]:
     """One life. What it does not leave in the journal, the next one does not know."""
     clock = clock or VirtualClock()
@@ -324,7 +328,9 @@ async def alive(
     bus.register("kvs", KvsService(kvs).methods())
     queues = Queues(kvs, manager, config, look_up_user)
     service = JobManagerService(manager, execution, queues.resolve_updates)
-    ingest = Ingest(kvs, manager, clock, config, queues, validators, frobnicators)
+    ingest = Ingest(
+        kvs, manager, clock, config, queues, validators, frobnicators, guest_refusal=guest_refusal
+    )
     bus.register("job-manager", {**service.methods(), **queues.methods()})
     bus.register("job-ingest", ingest.methods())
     bus.register("config", LiveConfig(config, unkept).methods())

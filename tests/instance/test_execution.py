@@ -20,6 +20,7 @@ from warren.instance.shell.plugins import RunningShell, ShellPlugin
 from warren.instance.simulated import SimulatedSpawner, TaskBehavior
 from warren.lifecycle.states import Result, State
 from warren.rfc import eventlog, fluid
+from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 
@@ -497,6 +498,27 @@ async def test_what_its_user_makes_of_a_jobs_log_stops_no_other_users_jobs(
             assert instance.job(other).result is Result.COMPLETED
             result = Result.FAILED if all_of_it else Result.COMPLETED
             assert instance.job(job).result is result
+            await instance.assert_nothing_left()
+
+
+@pytest.mark.parametrize("status", [0, 256])
+@virtually
+async def test_a_job_has_not_ended_because_its_user_has_written_so(status: int) -> None:
+    """Its nodes would be another job's, too."""
+    async with machine(TaskBehavior(seconds=100)) as m:
+        async with m.instance() as instance:
+            job = await instance.submit(nodes=4, exclusive=True)
+            await instance.until(job, "shell.start", "guest.exec.eventlog")
+            said = Event(1.0, "complete", {"status": status})
+            await instance.kvs.commit([keys.log_execution(job, said)])
+        async with m.instance() as instance:
+            other = await instance.submit(nodes=4, exclusive=True)
+            await instance.until(other)
+
+            assert instance.took(job) == pytest.approx(100.0, abs=1.0)
+            assert instance.job(job).result is Result.COMPLETED
+            ended = await instance.until(job, "free")
+            assert await instance.until(other, "alloc") >= ended
             await instance.assert_nothing_left()
 
 

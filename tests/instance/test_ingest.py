@@ -236,6 +236,25 @@ async def test_a_jobspec_may_be_checked_and_is_told_as_it_will_be_scheduled() ->
 
 
 @virtually
+async def test_what_cannot_be_proven_here_is_refused_at_once() -> None:
+    site = config.parse(
+        'access.allow-guest-user = true\nsign.munge.socket-path = "/run/elsewhere/socket"'
+    )
+
+    def refusal(userid: int, munge_socket: str | None) -> str:
+        return f"no munged listens at {munge_socket} for {userid}"
+
+    async with alive(config=site, guest_refusal=refusal) as life:
+        for topic, payload in (
+            ("job-ingest.submit", {"J": proven(GUEST)}),
+            ("job-ingest.check", {"jobspec": spec()}),
+        ):
+            with pytest.raises(RpcError, match="at /run/elsewhere/socket for") as caught:
+                await life.bus.handle(GUEST).rpc(topic, payload)
+            assert caught.value.errnum == errno.EPERM
+
+
+@virtually
 async def test_a_jobspec_that_is_longer_than_requests_are_is_not_checked() -> None:
     async with alive(config=SMALL) as life:
         check = life.bus.handle(OWNER).rpc

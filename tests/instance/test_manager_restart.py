@@ -1,6 +1,6 @@
 """The job manager after a restart: every job goes on from wherever its log ends."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -48,9 +48,19 @@ TASK_SIGNALS = [
 """The story of a job with a dependency, a prolog and an epilog."""
 
 
-async def stored(names: Sequence[str], job: JobId = JOB, **replaced: bytes) -> MemoryJournal:
+async def stored(
+    names: Sequence[str],
+    job: JobId = JOB,
+    exception: Mapping[str, Any] = CONTEXTS["exception"],
+    /,
+    **replaced: bytes,
+) -> MemoryJournal:
     """A journal in which a job's log ends somewhere."""
-    contexts = {**CONTEXTS, "finish": {"status": 15 if "exception" in names else 0}}
+    contexts = {
+        **CONTEXTS,
+        "finish": {"status": 15 if "exception" in names else 0},
+        "exception": exception,
+    }
     events = [Event(1000.0 + at, name, contexts.get(name, {})) for at, name in enumerate(names)]
     values = {
         "J": b"signed",
@@ -208,6 +218,24 @@ async def test_two_restarts_are_no_worse_than_one() -> None:
             assert life.names(JOB) == PLAIN[:6]
     async with alive(journal) as life:
         assert await life.until(JOB) == PLAIN
+
+
+@pytest.mark.parametrize("severity", [0, 7])
+@pytest.mark.parametrize("at", ["alloc", "start", "finish", "release"])
+@virtually
+async def test_a_job_has_its_resources_whatever_its_user_has_said_of_the_scheduler(
+    at: str, severity: int
+) -> None:
+    """Logs from before such exceptions were refused have them for ever."""
+    end = PLAIN.index(at) + 1
+    said = {"type": "scheduler-restart", "severity": severity, "note": "", "userid": OWNER + 1}
+    journal = await stored([*PLAIN[:end], "exception"], JOB, said)
+    async with alive(journal, seconds=100) as life:
+        all_names = await life.until(JOB)
+
+        # By a scheduler that takes back what it knows to be the job's, and nothing else.
+        assert all_names.count("free") == 1
+        assert life.scheduler.given == {}
 
 
 # Ids

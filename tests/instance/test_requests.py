@@ -127,6 +127,25 @@ async def test_a_malformed_request_is_refused_with_the_place_of_the_mistake(
         assert life.job(job) == before
 
 
+@pytest.mark.parametrize("who", [OWNER, GUEST])
+@pytest.mark.parametrize("severity", [0, 7])
+@virtually
+async def test_nobody_says_for_the_scheduler_that_a_job_has_lost_its_resources(
+    who: int, severity: int
+) -> None:
+    said = {"type": "scheduler-restart", "severity": severity}
+    async with alive(seconds=100) as life:
+        job = await life.submit_as(GUEST)
+        await life.until(job, "start")
+        for method, where in (("raise", {"id": job}), ("raiseall", {"userid": GUEST})):
+            with pytest.raises(RpcError, match="only the instance raises") as caught:
+                await ask(life, method, who, **where, **said)
+            assert caught.value.errnum == errno.EINVAL
+
+        assert (await life.until(job)).count("free") == 1
+        assert life.job(job).result is Result.COMPLETED
+
+
 @pytest.mark.parametrize(
     ("method", "payload"),
     [("kill", {"signum": 65}), ("kill", {"signum": 0}), ("urgency", {"urgency": 32})],

@@ -22,6 +22,7 @@ from warren.journal import Journal, MemoryJournal
 from warren.rfc import resource_set
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
+from warren.rpc.message import RpcError
 from warren.scheduling.graph import Graph
 from warren.scheduling.matching import MatchPolicy
 from warren.scheduling.topology import Chassis, resource_set_with_graph
@@ -422,6 +423,37 @@ async def test_why_a_job_waits_is_told_with_what_it_waits_for_and_who_is_before_
     assert (foreseen["kind"], foreseen["before"]) == ("reserved", 2)
     assert (fits["kind"], fits["before"]) == ("turn", 2)
     assert desk.served == [1]
+
+
+@virtually
+async def test_what_can_be_no_job_is_not_asked_about() -> None:
+    async with opened() as desk:
+        bus = Bus(OWNER)
+        bus.register("sched", desk.scheduler.methods())
+        endless = {"jobspec": spec(tasks=None, nodes=1, duration=10**400)}
+        with pytest.raises(
+            RpcError, match=r"attributes\.system\.duration is more seconds"
+        ) as caught:
+            await bus.handle(OWNER + 1).rpc("sched.why", endless)
+
+    assert caught.value.errnum == errno.EINVAL
+
+
+@virtually
+async def test_a_job_that_is_over_keeps_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    async with opened() as desk:
+        desk.ask(1)
+        desk.ask(2)
+        await settle()
+        assert desk.served == [1]
+        desk.scheduler.retire(JobId(2))
+        desk.scheduler.retire(JobId(1))
+        await settle()
+        assert desk.served == [1, 2]
+        desk.scheduler.retire(JobId(1))
+        await settle()
+
+    assert capsys.readouterr().err.count("a job that is over was not freed") == 1
 
 
 @virtually

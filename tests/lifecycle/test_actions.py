@@ -19,7 +19,7 @@ from warren.lifecycle.actions import (
     WithdrawAllocation,
     decide,
 )
-from warren.lifecycle.job import IllegalEvent, Job, from_submit, update
+from warren.lifecycle.job import SCHEDULER_RESTART, IllegalEvent, Job, from_submit, update
 from warren.lifecycle.states import State
 from warren.rfc.eventlog import Event
 
@@ -123,6 +123,38 @@ under_ways = st.builds(
     execution=st.booleans(),
     events=st.frozensets(st.sampled_from(EVENTS)),
 )
+
+
+def _said_by_user(type: str, severity: int, note: str, wait_status: int | None) -> Event:
+    context = {"type": type, "severity": severity, "note": note, "userid": SUBMIT.context["userid"]}
+    return Event(
+        2.0,
+        "exception",
+        context if wait_status is None else {**context, "wait_status": wait_status},
+    )
+
+
+USER_WORDS = st.builds(
+    _said_by_user,
+    st.sampled_from(["cancel", "timeout", "alloc", "exec", "free", SCHEDULER_RESTART])
+    | st.text(min_size=1),
+    st.integers(0, 7),
+    st.text(),
+    st.none() | st.integers(0, 65535),
+)
+"""What users may have written into their jobs' logs, by `raise`."""
+
+
+@given(st.integers(1, len(LIFE) - 1), USER_WORDS, under_ways)
+def test_a_users_exception_ends_a_job_or_changes_nothing(
+    event_count: int, said: Event, under_way: OutstandingRequests
+) -> None:
+    """What the job has of the scheduler, and what is freed, is so whatever its type and note."""
+    before = job(*LIFE[:event_count])
+    plain = update(before, CANCEL) if said.context["severity"] == 0 else before
+    after = update(before, said)
+    assert decide(after, under_way) == decide(plain, under_way)
+    assert replace(after, exceptions=()) == replace(plain, exceptions=())
 
 
 @given(under_ways)

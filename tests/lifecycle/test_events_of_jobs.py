@@ -185,6 +185,18 @@ def test_a_job_that_the_scheduler_cannot_let_keep_its_resources_has_none() -> No
     assert update(running, event("exception", type="cancel")).allocated
 
 
+@pytest.mark.parametrize("context", [{"userid": 5588}, {"userid": 0}, {"severity": 7}])
+def test_what_users_say_of_the_scheduler_takes_no_resources_from_a_job(
+    context: dict[str, Any],
+) -> None:
+    running = job(*UPTO_ALLOC, "start")
+    said = event("exception", **{"type": "scheduler-restart", **context})
+    assert update(running, said).allocated
+    assert update(
+        update(running, said), event("exception", type="scheduler-restart")
+    ).allocated is (False)
+
+
 def test_an_exception_during_an_epilog_is_known_as_one() -> None:
     before = job(*UPTO_ALLOC, "start", "finish")
     assert not update(before, event("exception")).exceptions[-1].during_epilog

@@ -201,6 +201,24 @@ def test_a_machine_without_libmunge_is_told_so() -> None:
         found.encode(b"x")
 
 
+def test_nothing_is_proven_where_no_daemon_listens(munge_socket: Path) -> None:
+    assert munge.refusal(str(munge_socket)) is None
+    for lacking in (munge_socket.with_name("other"), munge_socket.with_name("key")):
+        assert str(munge.refusal(str(lacking))).startswith(f"no munged listens at {lacking}, ")
+
+
+def test_nothing_is_proven_without_libmunge() -> None:
+    why = munge.refusal(name="libnowhere.so.2")
+    assert str(why).endswith("libnowhere.so.2 cannot be loaded")
+
+
+def test_the_library_knows_where_munge_usually_listens(munge_socket: Path) -> None:
+    usual = munge.load().socket_path()
+    assert usual.startswith("/")
+    assert munge.load(str(munge_socket)).socket_path() == str(munge_socket)
+    assert (munge.refusal() is None) == Path(usual).is_socket()
+
+
 def test_a_daemon_that_does_not_listen_is_told(credentials: tuple[Munge, float]) -> None:
     found = munge.system_munge("/nowhere/munge.socket")
     with pytest.raises((Unreachable, NotInstalled), match="MUNGE"):

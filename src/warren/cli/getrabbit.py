@@ -75,7 +75,7 @@ def _read_mapping(statedir: StateDir, jobids: Sequence[str]) -> tuple["RabbitMap
             except RpcError as error:
                 raise UserMistake(f"Could not find job {text}: {error}.") from error
             user = answer["job"].get("annotations", {}).get("user", {})
-            if "rabbits" not in user:
+            if not isinstance(user.get("rabbits"), str):  # or its user has set another note
                 raise UserMistake(f"No rabbits found for job {text}: it has none so far.")
             rabbits_of_jobs += hostlist.decode(user["rabbits"])
         return mapping_path, rabbits_of_jobs

@@ -217,7 +217,7 @@ class MovementReconciler:
                 "message": f"try {restarts + 1} has failed: {reason}",
             }
         message = f"{reason} (tried {restarts + 1} times)" if restarts else reason
-        return self._fatal_status(message, "UserKey" if by_copier else "Internal")
+        return self._fatal_status(message, "User" if by_copier else "Internal")
 
     def _fatal_status(self, message: str, type: str) -> Object:
         """Return the status of a copy that has failed for good."""

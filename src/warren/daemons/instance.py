@@ -31,6 +31,7 @@ from warren.instance.scheduler import JobScheduler
 from warren.instance.shell import imp
 from warren.journal import Journal
 from warren.lifecycle import policy
+from warren.rpc import munge
 from warren.rpc.bus import Bus
 from warren.rpc.message import Handle
 from warren.scheduling.graph import Graph
@@ -41,6 +42,10 @@ LauncherFactory = Callable[[Bus, Handle], Launcher]
 
 async def _discard(text: str) -> None:
     """Keep nothing: what is in memory alone is not started again."""
+
+
+def _guest_refusal(userid: int, munge_socket: str | None) -> str | None:
+    return imp.refusal(userid) or munge.refusal(munge_socket)
 
 
 class InstanceDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +62,11 @@ class InstanceDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Returns how many bytes the disk of that journal has left."""
     save_config: Callable[[str], Awaitable[None]] = _discard
     """Keeps a configuration file's text for the next start."""
-    guest_refusal: Callable[[int], str | None] = imp.refusal
-    """Returns why the launcher cannot run the jobs of a user; None if it can."""
+    guest_refusal: Callable[[int, str | None], str | None] = _guest_refusal
+    """Returns why the launcher cannot run the jobs of a user; None if it can.
+
+    The other argument is where munged listens, if not at its usual place.
+    """
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):

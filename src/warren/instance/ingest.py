@@ -86,11 +86,12 @@ class Ingest:
         queues: Queues,
         validators: Sequence[Validator] = (),
         frobnicators: Sequence[Frobnicator] = (),
-        guest_refusal: Callable[[int], str | None] = lambda userid: None,
+        guest_refusal: Callable[[int, str | None], str | None] = lambda userid, munge_socket: None,
     ) -> None:
         """Frobnicators are called after the site's defaults and the queue's constraints.
 
-        `guest_refusal` says why jobs of a user other than the owner cannot run here, if so.
+        `guest_refusal` says why jobs of a user other than the owner cannot run here, if so, by
+        where munged listens if not at its usual place.
         """
         self._kvs = kvs
         self._manager = manager
@@ -218,7 +219,7 @@ class Ingest:
                 "other users may not submit here: ask the owner to set access.allow-guest-user"
             )
             raise RpcError(errno.EPERM, message)
-        why = self._guest_refusal(userid)
+        why = self._guest_refusal(userid, self._config.sign.munge.socket_path)
         if why is not None:
             raise RpcError(errno.EPERM, why)
 

@@ -46,6 +46,10 @@ class Scheduler(Protocol):
         """
         ...
 
+    def retire(self, job: JobId) -> None:
+        """Free what a job that is over has still, which is nothing where all went well."""
+        ...
+
 
 class Execution(Protocol):
     """Runs jobs (RFC 32)."""

@@ -152,10 +152,7 @@ class JobScheduler:
         if running is None:
             return
         if final:
-            self._remove_running(running)
-            self._graph.give_back(running.allocation)
-            # In the same step: what the job leaves on rabbits is not free in between.
-            self._set_external_gib(self._external.set_allocated(job, allocated=False))
+            self._free_all(running)
         else:
             ranks = {node.rank for node in resource_set.decode_nodes(r)}
             kept, freed = _split(running.allocation, ranks)
@@ -175,6 +172,14 @@ class JobScheduler:
             self._set_external_gib(self._external.set_allocated(job, allocated=True))
             self._add_running(RunningJob(r["execution"].get("expiration") or inf, job, kept))
         return conflict
+
+    def retire(self, job: JobId) -> None:
+        running = self._allocated.get(job)
+        if running is not None:
+            # A bug: kept for a job that is over, it would be kept for ever.
+            log.error("a job that is over was not freed: it is now", job=fluid.f58(job))
+            self._free_all(running)
+            self._changed.set()
 
     def set_expiration(self, job: JobId, expiration: float) -> None:
         running = self._allocated.get(job)
@@ -306,6 +311,12 @@ class JobScheduler:
         if not users:
             del self._queues[user.queue]
         return user, waiting
+
+    def _free_all(self, running: RunningJob) -> None:
+        self._remove_running(running)
+        self._graph.give_back(running.allocation)
+        # In the same step: what the job leaves on rabbits is not free in between.
+        self._set_external_gib(self._external.set_allocated(running.job, allocated=False))
 
     def _add_running(self, running: RunningJob) -> None:
         self._allocated[running.job] = running

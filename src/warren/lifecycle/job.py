@@ -50,6 +50,14 @@ class JobException(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the instance's owner, or the instance, has raised it, and no guest."""
         return self.userid in (None, owner)
 
+    @property
+    def revokes_resources(self) -> bool:
+        """Whether the job has lost its resources with it: on the instance's own word alone.
+
+        Users choose types themselves; after an exception of theirs there is all to be freed still.
+        """
+        return self.type == SCHEDULER_RESTART and self.severity == 0 and self.userid is None
+
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a job after some of its events."""
@@ -270,7 +278,7 @@ def _apply(job: Job, event: Event) -> Job:
             )
             exceptions = (*job.exceptions, exception)
             # Its resources are not its own any more: there is nothing to give back.
-            allocated = job.allocated and exception.type != SCHEDULER_RESTART
+            allocated = job.allocated and not exception.revokes_resources
             return replace(job, exceptions=exceptions, allocated=allocated)
         case "annotations":
             return replace(job, annotations=_merged(job.annotations, context["annotations"] or {}))

@@ -5,6 +5,7 @@ may be written. It is stricter than the RFC's schema where the RFC's words are: 
 are unique, slots hold something, tasks lie in slots that exist.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -149,6 +150,8 @@ def _check_attributes(attributes: Any) -> None:
             f"attributes.system.{key}",
             "is not a number of seconds of at least 0",
         )
+        require(value <= sys.float_info.max, f"attributes.system.{key}",
+                "is more seconds than can be counted")  # fmt: skip
     for key in ("cwd", "queue", "bank", "project"):
         require(isinstance(system.get(key, ""), str), f"attributes.system.{key}", "is not a string")
     for key in ("job", "shell"):

@@ -7,6 +7,7 @@ needs none of it. Calls speak with the local munged and block: from a loop they 
 
 import ctypes
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
@@ -123,7 +124,24 @@ def system_munge(socket: str | None = None, name: str = _LIBRARY) -> Munge:
     return Munge(lambda: load(socket, name))
 
 
-def load(socket: str | None = None, name: str = _LIBRARY) -> Library:
+def refusal(socket: str | None = None, name: str = _LIBRARY) -> str | None:
+    """Return why no request can be proven here, for want of what is asked; None if one may be.
+
+    It does not ask munged, which may take its time: what does not listen is seen without.
+    """
+    try:
+        path = load(socket, name).socket_path()
+    except NotInstalled as error:
+        return str(error)
+    if Path(path).is_socket():
+        return None
+    return (
+        f"no munged listens at {path}, by which this cluster checks who has signed a request: its "
+        "owner starts one there, or sets sign.munge.socket-path"
+    )
+
+
+def load(socket: str | None = None, name: str = _LIBRARY) -> "_Libmunge":
     """Load libmunge. Raises NotInstalled."""
     try:
         library = ctypes.CDLL(name)
@@ -171,6 +189,15 @@ class _Libmunge:
         ]
         # These take what follows as C does with "...": its types are given at each call.
         library.munge_ctx_set.restype = library.munge_ctx_get.restype = ctypes.c_int
+
+    def socket_path(self) -> str:
+        """Return where munged is looked for."""
+        context, path = self._context(), ctypes.c_char_p()
+        try:
+            self._munge.munge_ctx_get(context, ctypes.c_int(_SOCKET_PATH), ctypes.byref(path))
+            return (path.value or b"").decode()
+        finally:
+            self._munge.munge_ctx_destroy(context)
 
     def encode(self, payload: bytes) -> tuple[int, str, bytes]:
         context = self._context()

@@ -59,9 +59,12 @@ class GuestNamespace:
         """Read how far the job had come, in the namespace or in what was kept of it.
 
         The log is written by shells, which are the job's user: what makes no sense in it is
-        passed over, and costs that job what the log would have said.
+        passed over, and costs that job what the log would have said. That all shells have ended
+        counts once the namespace is closed, which is one step with saying so: before that it is
+        the user's word, and nodes would be given to others while tasks are on them.
         """
         history = ExecutionHistory()
+        is_closed = self._kvs.owner(self._namespace) is None
         text = self._kvs.get(keys.job_key(self._job, "guest.exec.eventlog")) or b""
         for event in _readable_events(text):
             match event.name:
@@ -73,7 +76,7 @@ class GuestNamespace:
                     history.tasks_started = True
                 case "shell-exit":
                     history.leader_exited = True
-                case "complete":
+                case "complete" if is_closed:
                     status = event.context.get("status")
                     if type(status) is int and 0 <= status <= _GREATEST_STATUS:
                         history.status = status

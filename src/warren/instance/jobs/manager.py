@@ -7,6 +7,7 @@ done in `processor`; this module is where others meet it: ingest, the scheduler,
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,7 @@ class JobManager:
         self._stack.call("job.destroy", entry)
         entry.aux.clear()
         self.inactive_jobs.add(entry)
+        self._commits.when_durable(partial(self._scheduler.retire, entry.job.id))
 
     def reprioritize(self) -> None:
         """Ask again what priority each job has that waits for resources."""

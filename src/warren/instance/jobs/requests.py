@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from warren.instance.jobs.manager import ActiveJob, InactiveJob, JobManager
-from warren.lifecycle.job import check_depth, update
+from warren.lifecycle.job import SCHEDULER_RESTART, check_depth, update
 from warren.lifecycle.states import ACTIVE
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
@@ -213,6 +213,16 @@ def check_memo_size(entry: ActiveJob, memo: Mapping[str, Any]) -> None:
     if size > _LONGEST_MEMO:
         message = f"the job's memo would have {size} bytes, and {_LONGEST_MEMO} at most"
         raise RpcError(errno.EFBIG, message)
+
+
+def check_exception_type(type_: str) -> None:
+    """Raise RpcError(EINVAL) for the type of exception that the instance alone raises.
+
+    By hand it would say in the job's log what is not so, also the owner's hand.
+    """
+    if type_ == SCHEDULER_RESTART:
+        message = f"only the instance raises {SCHEDULER_RESTART}: raise another type, as cancel"
+        raise RpcError(errno.EINVAL, message)
 
 
 def is_log_full(entry: ActiveJob) -> bool:

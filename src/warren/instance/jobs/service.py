@@ -15,6 +15,7 @@ from warren.instance.jobs.requests import (
     ANY,
     charge_own_job,
     charge_quota,
+    check_exception_type,
     check_memo_depth,
     check_memo_size,
     check_signal,
@@ -89,6 +90,7 @@ class JobManagerService:
     async def _raise(self, request: Request) -> Payload:
         entry = own_active_job(self._manager, request)
         payload = read(request, requests.Raise)
+        check_exception_type(payload.type)
         check_size(request)
         if not _ends_job(entry, payload):
             charge_own_job(self._manager, request)
@@ -187,6 +189,7 @@ class JobManagerService:
 
     async def _raise_all(self, request: Request) -> Payload:
         payload = read(request, requests.RaiseAll)
+        check_exception_type(payload.type)
         size = check_size(request)
         errors = 0
 
