@@ -111,7 +111,7 @@ def test_a_job_goes_on_without_a_node_that_is_drained_if_it_cannot_mount_what_is
         assert found["spec"]["forceReady"]
         assert found["metadata"]["annotations"] == {labels.LOST_NODES: "n1"}
 
-    conducted(story, replace(WITH_NODES, tolerance=1))
+    conducted(story, replace(WITH_NODES, max_lost_nodes=1))
 
 
 # Copies

@@ -244,10 +244,10 @@ def test_on_one_machine_it_shows_a_certificate_and_keeps_its_port(tmp_path: Path
         context.minimum_version = ssl.TLSVersion.TLSv1_3
 
         def shaken() -> str | None:
-            address = (first.service.launcher, first.service.port)
+            address = (first.service.host, first.service.port)
             with (
                 socket.create_connection(address, timeout=60) as plain,
-                context.wrap_socket(plain, server_hostname=first.service.launcher) as secured,
+                context.wrap_socket(plain, server_hostname=first.service.host) as secured,
             ):
                 return secured.version()
 

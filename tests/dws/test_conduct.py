@@ -223,7 +223,7 @@ def test_a_job_is_released_with_the_daemons_that_it_needs_if_there_are_such() ->
 
 
 def test_copies_that_the_storage_side_makes_are_no_daemons_matter() -> None:
-    service = OffloadService(launcher="here", port=1, certificate="/cert.pem")
+    service = OffloadService(host="here", port=1, certificate="/cert.pem")
     served = after(configuration(), [copyservice.announce(service)])
     wanted = {"wf-0": breakdown(0, need(), requires=["copy-offload", "other"])}
     snapshot = seen(

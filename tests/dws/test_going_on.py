@@ -43,7 +43,7 @@ def in_setup(
     view: dict[str, Any] = {"seconds_in_trouble": 20.0, **more}
     found = servers(share_of(r0=2, r1=1), allocationSets=view.pop("made", [OF_R0]))
     return seen(
-        job(Phase.STARTING, tolerance=view.pop("tolerance", 1)),
+        job(Phase.STARTING, max_lost_nodes=view.pop("max_lost_nodes", 1)),
         at("Setup", ready=False, status=status, message="no"),
         breakdowns={"wf-0": breakdown(0, *(needs or (need(),)))},
         servers={"wf-0": found},
@@ -73,9 +73,9 @@ def test_in_setup_a_job_goes_on_without_the_nodes_of_a_rabbit_that_makes_nothing
     [
         in_setup("TransientCondition", need(), SINGLE),
         in_setup("TransientCondition", SINGLE),
-        in_setup(tolerance=0),
-        in_setup(tolerance=1, made=[OF_R1]),  # loses two
-        in_setup(tolerance=3, made=[]),  # loses all
+        in_setup(max_lost_nodes=0),
+        in_setup(max_lost_nodes=1, made=[OF_R1]),  # loses two
+        in_setup(max_lost_nodes=3, made=[]),  # loses all
         in_setup(configuration=None),
     ],
 )
@@ -96,11 +96,11 @@ def test_of_a_state_that_is_over_anyhow_nothing_is_told() -> None:
     forced = workflow(
         JOBDW, state="Setup", spec={"forceReady": True}, status={"status": "Error", "message": "no"}
     )
-    assert decide(seen(job(Phase.STARTING, tolerance=1), forced)) == []
+    assert decide(seen(job(Phase.STARTING, max_lost_nodes=1), forced)) == []
 
 
 def test_how_many_nodes_a_job_may_lose_is_noted_on_its_workflow() -> None:
-    (made,) = builders.made(decide(seen(job(Phase.HELD, tolerance=2))), kinds.WORKFLOW)
+    (made,) = builders.made(decide(seen(job(Phase.HELD, max_lost_nodes=2))), kinds.WORKFLOW)
     assert made["metadata"]["annotations"] == {labels.FAILURE_TOLERANCE: "2"}
     (made,) = builders.made(decide(seen(job(Phase.HELD))), kinds.WORKFLOW)
     assert "annotations" not in made["metadata"]

@@ -9,7 +9,7 @@ from warren.base.objects import Object
 from warren.dws import kinds, labels
 from warren.dws.access.accessobjects import unmount
 from warren.dws.access.nnfaccess import storage_of
-from warren.dws.breakdown.indexes import instance_of, profile_of
+from warren.dws.breakdown.indexes import named_instance_keys, named_profiles
 from warren.dws.node import FILE_SYSTEM_TYPES
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
@@ -44,7 +44,7 @@ def breakdown(directive: Any, ready: bool = False) -> Object:
 def test_breakdowns_are_found_by_the_persistent_storage_that_they_name(
     directive: Any, instances: tuple[str, ...]
 ) -> None:
-    assert instance_of(breakdown(directive)) == instances
+    assert named_instance_keys(breakdown(directive)) == instances
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_breakdowns_are_found_by_the_persistent_storage_that_they_name(
 def test_breakdowns_that_are_not_ready_are_found_by_their_profile(
     directive: Any, found: tuple[str, ...]
 ) -> None:
-    assert profile_of(breakdown(directive)) == found
-    assert profile_of(breakdown(directive, ready=True)) == ()
+    assert named_profiles(breakdown(directive)) == found
+    assert named_profiles(breakdown(directive, ready=True)) == ()
 
 
 def test_accesses_are_found_by_their_storage() -> None:
@@ -72,7 +72,7 @@ def test_accesses_are_found_by_their_storage() -> None:
 @pytest.mark.parametrize("obj", WITHOUT)
 def test_what_is_no_object_of_the_kind_is_found_by_nothing(obj: Object) -> None:
     found = {"metadata": meta("x"), **obj}
-    assert instance_of(found) == profile_of(found) == storage_of(found) == ()
+    assert named_instance_keys(found) == named_profiles(found) == storage_of(found) == ()
     assert unsupported_types_of(found) == supported_types_of(found) == ()
 
 

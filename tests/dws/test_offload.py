@@ -23,7 +23,7 @@ from warren.dws.offload.requests import Refusal, Request
 
 FAST = "#DW jobdw type=gfs2 capacity=1GiB name=fast requires=copy-offload"
 ON: dict[str, Any] = {"requires": ["copy-offload", "container-auth"]}
-SERVICE = OffloadService(launcher="rabbit-0", port=4000, certificate="/etc/cert.pem")
+SERVICE = OffloadService(host="rabbit-0", port=4000, certificate="/etc/cert.pem")
 
 
 def running(state: str = "PreRun", ready: bool = True, **more: Any) -> Workflow:
@@ -36,10 +36,10 @@ def running(state: str = "PreRun", ready: bool = True, **more: Any) -> Workflow:
 
 def test_where_the_service_is_stands_in_an_annotation_of_the_system() -> None:
     said = merge_patch({"metadata": {"name": "default"}}, copyservice.announce(SERVICE).patch)
-    assert copyservice.of_configuration(said) == SERVICE
+    assert copyservice.service_of_configuration(said) == SERVICE
     gone = merge_patch(said, copyservice.announce(None).patch)
-    assert copyservice.of_configuration(gone) is None
-    assert copyservice.of_configuration(None) is None
+    assert copyservice.service_of_configuration(gone) is None
+    assert copyservice.service_of_configuration(None) is None
     assert copyservice.find_service({labels.COPY_OFFLOAD: '{"launcher": "a"}'}) is None
     assert copyservice.find_service({labels.COPY_OFFLOAD: DEEP}) is None
     assert copyservice.variables(SERVICE) == {

@@ -175,7 +175,7 @@ class Applications:
 
     async def establish(self, control: Control) -> None:
         """Say that there is a service, as it does itself."""
-        service = OffloadService(launcher="here", port=1, certificate="/authority")
+        service = OffloadService(host="here", port=1, certificate="/authority")
         await control.api.store.patch(copyservice.announce(service))
         await asyncio.sleep(1)  # until informers have heard of it
 

@@ -214,4 +214,4 @@ def test_a_job_has_lost_the_nodes_that_the_instance_or_its_owner_says() -> None:
     events = [told("n[0-1]"), told("n2", userid=7), told("n3", userid=1000), told("n[")]
     seen = view.conductor_view(after(7, *events), spec, None, 0, 7)
 
-    assert (seen.tolerance, seen.lost_nodes) == (3, frozenset({"n0", "n1", "n2"}))
+    assert (seen.max_lost_nodes, seen.lost_nodes) == (3, frozenset({"n0", "n1", "n2"}))

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from warren.base.errors import UserMistake
-from warren.cli.common import json_option, print_json
+from warren.cli.common import cluster_access, json_option, print_json
 from warren.cli.directivechecker import (
     DirectiveChecker,
     checker_of_cluster,
@@ -84,7 +84,7 @@ def _checker(
         raise click.UsageError("--context is of a --kubeconfig.")
     if statedir is None:
         return checker_without_cluster()
-    return checker_of_cluster(scripts.access_of(StateDir(Path(statedir))))
+    return checker_of_cluster(cluster_access(StateDir(Path(statedir))))
 
 
 def _text(file: str) -> str:

@@ -18,6 +18,7 @@ from warren.daemons.statedir import STATEDIR_VARIABLE, StateDir
 from warren.rfc import fluid
 
 if TYPE_CHECKING:
+    from warren.kube.kubeconfig import ClusterAccess
     from warren.rpc.message import Handle
 
 _COMMAND_LINE: Final = click.core.ParameterSource.COMMANDLINE
@@ -184,6 +185,15 @@ def require_running(statedir: StateDir) -> dict[str, Any]:
             f"or name another with --statedir or {STATEDIR_VARIABLE}."
         )
     return status
+
+
+def cluster_access(statedir: StateDir) -> "ClusterAccess":
+    """Return how to reach the API of the cluster that runs in a state directory, as its owner."""
+    from warren.kube import kubeconfig
+
+    require_running(statedir)
+    statedir.check_owner()
+    return kubeconfig.load(statedir.kubeconfig)
 
 
 def print_json(value: Any) -> None:

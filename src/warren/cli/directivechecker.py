@@ -91,7 +91,7 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
         copy_profiles=frozenset(
             obj["metadata"]["name"] for obj in _within(kinds.PROFILES_NAMESPACE, copies)
         ),
-        has_offload=any(copyservice.of_configuration(obj) for obj in configurations),
+        has_offload=any(copyservice.service_of_configuration(obj) for obj in configurations),
         groupid=os.getgid(),
         profiles=[
             read(obj, NnfStorageProfile) for obj in _within(kinds.PROFILES_NAMESPACE, profiles)

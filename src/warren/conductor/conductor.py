@@ -419,7 +419,7 @@ class Conductor:
             daemons=settings.daemons,
             seconds_in_trouble=self._seconds_in_trouble(job.id, workflow),
             timeouts=settings.timeouts,
-            unsaved_policy=settings.unsaved_policy,
+            default_unsaved_policy=settings.unsaved_policy,
             last_copy_progress=self._last_copy_progress(job),
             now=self._clock.now(),
         )
@@ -434,7 +434,7 @@ class Conductor:
 
     def _not_fully_mounted(self, job: Job) -> Collection[str]:
         """Return the nodes that have not mounted all of a job's storage, where that matters."""
-        if not job.tolerance or job.phase is not Phase.STARTING:
+        if not job.max_lost_nodes or job.phase is not Phase.STARTING:
             return ()
         mounts = [read(obj, ClientMount) for obj in self._objects_of(kinds.CLIENT_MOUNT, job)]
         not_mounted = {each.metadata.namespace for each in mounts if not each.all_in("mounted")}
@@ -442,7 +442,7 @@ class Conductor:
 
     def _nodes_at_fault(self, job: Job, workflow: Workflow | None) -> Collection[str]:
         """Return the nodes that have not mounted what was made for a job, where that matters."""
-        if not job.tolerance or job.phase is not Phase.STARTING or workflow is None:
+        if not job.max_lost_nodes or job.phase is not Phase.STARTING or workflow is None:
             return ()
         mounts = [read(obj, ClientMount) for obj in self._objects_of(kinds.CLIENT_MOUNT, job)]
         return {

@@ -9,7 +9,7 @@ from warren.controllers.users import user_getter
 from warren.dws import kinds
 from warren.dws.breakdown import directivebreakdown
 from warren.dws.breakdown.breakdownsnapshot import BreakdownSnapshot
-from warren.dws.breakdown.indexes import instance_of
+from warren.dws.breakdown.indexes import named_instance_keys
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read
@@ -59,7 +59,7 @@ class BreakdownController:
         return None
 
     def _snapshot(self, raw: Object, current: DirectiveBreakdown) -> BreakdownSnapshot:
-        named = instance_of(raw)
+        named = named_instance_keys(raw)
         named_key = Key.parse(named[0]) if named else current.metadata.key
         instance, servers = self._instances.get(named_key), self._servers.get(named_key)
         return BreakdownSnapshot(

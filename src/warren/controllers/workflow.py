@@ -203,7 +203,7 @@ class WorkflowController:
                 configuration.rabbits_of_all_computes() if configuration else None
             )
             self._positions = nodelocal.positions(configuration) if configuration else {}
-            self._offload_service = copyservice.of_configuration(raw)
+            self._offload_service = copyservice.service_of_configuration(raw)
         return self._rabbits_of_all_computes
 
     def _has_unseen(self, children: Mapping[Kind, Sequence[Object]]) -> bool:

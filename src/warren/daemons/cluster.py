@@ -57,7 +57,8 @@ async def establish(client: Client, shape: ClusterShape, daemons: Collection[str
     await apply_definitions(client)
     await apply_all(client, _objects(shape, daemons))
     if copyservice.REQUIRES_WORD in daemons:
-        # The word is the site's own: an earlier start may have served it.
+        # The site's own daemon serves the copies that `requires` asks for; before that was
+        # configured, ours may have, whose announcement is still there.
         await client.patch(copyservice.announce(None))
     wanted_names = {f"global-{number}" for number in range(len(shape.global_file_systems))}
     for obj in (await client.list(kinds.LUSTRE_FILE_SYSTEM, labels={_GLOBAL_LABEL: "true"})).items:

@@ -297,7 +297,8 @@ def _validator(
         why_not_made=partial(why_not_made, rabbits),
         only_some_rabbits_make=partial(is_made_by_some_only, rabbits),
         offload=lambda: (
-            copyservice.of_configuration(configurations.get(kinds.CONFIGURATION_KEY)) is not None
+            copyservice.service_of_configuration(configurations.get(kinds.CONFIGURATION_KEY))
+            is not None
         ),
     )
 

@@ -73,7 +73,7 @@ class ConnectedInstance(msgspec.Struct, frozen=True, kw_only=True):
     build: ConductorBuilder
 
 
-class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceDriver(msgspec.Struct, frozen=True, kw_only=True):
     """How embedded instances, or brokers of Flux, are connected to and read."""
 
     connect: Callable[[Path, Bus | None], AbstractAsyncContextManager[InstanceConnection]]
@@ -96,7 +96,7 @@ async def _inspect(handle: InstanceConnection) -> ConnectedInstance:
     return ConnectedInstance(rabbit=settings.rabbit, build=build)
 
 
-EMBEDDED: Final = InstanceType(connect=rpc_client.connect, inspect=_inspect)
+EMBEDDED: Final = InstanceDriver(connect=rpc_client.connect, inspect=_inspect)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,16 +105,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     access: ClusterAccess
     instance: Path
     """The instance's socket."""
-    instance_type: InstanceType = EMBEDDED
+    instance_driver: InstanceDriver = EMBEDDED
     metrics_socket: socket.socket | None = None
     """Where health and metrics are served, if anywhere."""
 
 
-async def read_rabbit_table(instance: Path, instance_type: InstanceType = EMBEDDED) -> RabbitTable:
+async def read_rabbit_table(
+    instance: Path, instance_driver: InstanceDriver = EMBEDDED
+) -> RabbitTable:
     """Return table `rabbit` of the instance at a socket; all defaults where none answers."""
     with suppress(RpcError):
-        async with instance_type.connect(instance, None) as handle:
-            return (await instance_type.inspect(handle)).rabbit
+        async with instance_driver.connect(instance, None) as handle:
+            return (await instance_driver.inspect(handle)).rabbit
     return RabbitTable()
 
 
@@ -125,7 +127,7 @@ async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -
     that has another conductor, or whose owner is another user.
     """
     async with http.connect(settings.access, component="conductor") as client:
-        process = _ConductorProcess(client, settings.instance, settings.instance_type, on_ready)
+        process = _ConductorProcess(client, settings.instance, settings.instance_driver, on_ready)
         runnables: dict[str, Runnable] = {"conductor": process.run, "watchdog": systemd.watchdog}
         if settings.metrics_socket is not None:
             listener = settings.metrics_socket
@@ -147,7 +149,7 @@ class _ConductorProcess:
 
     client: HttpClient
     socket: Path
-    instance_type: InstanceType
+    instance_driver: InstanceDriver
     on_ready: Callable[[], None]
     is_driving: bool = False
     has_metrics: bool = False
@@ -160,7 +162,7 @@ class _ConductorProcess:
         while True:
             bus = Bus(os.geteuid())
             try:
-                async with self.instance_type.connect(self.socket, bus) as handle:
+                async with self.instance_driver.connect(self.socket, bus) as handle:
                     await self._drive(bus, handle)
             except RpcError as error:
                 if error.errnum == errno.EEXIST:
@@ -191,7 +193,7 @@ class _ConductorProcess:
 
     async def _drive(self, bus: Bus, handle: InstanceConnection) -> None:
         """Drive an instance until it goes away. Raises RpcError if it is not there."""
-        instance = await self.instance_type.inspect(handle)
+        instance = await self.instance_driver.inspect(handle)
         supported = kinds.versions(instance.rabbit.dws_api_version, instance.rabbit.nnf_api_version)
         chosen_versions = await versions.choose_when_allowed(
             self.client, supported, seconds=_VERSIONS_TIMEOUT

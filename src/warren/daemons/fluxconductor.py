@@ -18,7 +18,7 @@ from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor, Settings
 from warren.conductor.systemstatus import SystemStatusReporter
 from warren.daemons import compose
-from warren.daemons.conductor import ConnectedInstance, InstanceConnection, InstanceType
+from warren.daemons.conductor import ConnectedInstance, InstanceConnection, InstanceDriver
 from warren.daemons.system import Runnable
 from warren.dws import kinds
 from warren.dws.binding import Phase
@@ -52,9 +52,9 @@ _PHASES_WITH_RESOURCES: Final = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 """Where a job has its resources."""
 
 
-def broker_type(
+def broker_driver(
     *, min_allocation: int, use_fluxion: bool = True, drain_queues: Sequence[str] = ()
-) -> InstanceType:
+) -> InstanceDriver:
     """Return how brokers of Flux are driven. Allocations have `min_allocation` bytes at least.
 
     `use_fluxion` is whether Fluxion may give jobs their flash, where it has a graph with some.
@@ -66,7 +66,7 @@ def broker_type(
         use_fluxion=use_fluxion,
         drain_queues=drain_queues,
     )
-    return InstanceType(connect=broker.connect, inspect=inspect)
+    return InstanceDriver(connect=broker.connect, inspect=inspect)
 
 
 async def _inspect(

@@ -83,7 +83,7 @@ def open_endpoint(state_dir: StateDir) -> Endpoint:
         listener=listener,
         tls=serving.tls_server(state_dir.pki / "server.crt", state_dir.pki / "server.key"),
         service=OffloadService(
-            launcher=apiserver.HOST, port=port, certificate=str(state_dir.offload_authority)
+            host=apiserver.HOST, port=port, certificate=str(state_dir.offload_authority)
         ),
         api_path=api_path,
     )

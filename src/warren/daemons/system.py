@@ -32,8 +32,8 @@ INDEXES = {
     "unsupported type": rabbitstorages.unsupported_types_of,
     "rabbit": alerts.rabbits_of,
     "compute": alerts.nodes_of,
-    "breakdown instance": indexes.instance_of,
-    "breakdown profile": indexes.profile_of,
+    "breakdown instance": indexes.named_instance_keys,
+    "breakdown profile": indexes.named_profiles,
 }
 
 Runnable = Callable[[], Awaitable[None]]

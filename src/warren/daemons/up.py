@@ -397,7 +397,7 @@ async def _wait_offload_ready(client: Client) -> None:
         async with asyncio.timeout(_READY_SECONDS):
             while True:
                 system = await client.get(kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION_KEY)
-                if copyservice.of_configuration(system) is not None:
+                if copyservice.service_of_configuration(system) is not None:
                     return
                 await asyncio.sleep(_POLL_INTERVAL)
 

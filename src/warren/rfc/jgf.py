@@ -127,15 +127,15 @@ def vertex_text(vertex: Vertex, number: int, parent: int | None) -> GraphText:
 
 
 def leaves_text(
-    kind: str, ids: Sequence[int], rank: int, path: str, number: int, parent: int
+    type_: str, ids: Sequence[int], rank: int, path: str, number: int, parent: int
 ) -> GraphText:
     """Write the cores or gpus of a node, the first as `number`, the others counted on from it.
 
     A large system has a million of them, which differ in numbers alone: nothing is made of each.
     """
     # Without its quotation mark the text can be gone on with.
-    name = orjson.dumps(f"{path}/{kind}").decode()[:-1]
-    middle = f'","metadata":{{"type":"{kind}","id":'
+    name = orjson.dumps(f"{path}/{type_}").decode()[:-1]
+    middle = f'","metadata":{{"type":"{type_}","id":'
     rest = f',"rank":{rank},"paths":{{"containment":{name}'
     source = f'{{"source":"{parent}","target":"'
     nodes = [
@@ -163,7 +163,7 @@ def decode(scheduling: Mapping[str, Any]) -> Iterator[Vertex]:
     for index, node in enumerate(_nodes(scheduling)):
         try:
             metadata = node["metadata"].copy()
-            kind, path = metadata.pop("type"), metadata.pop("paths")["containment"]
+            type_, path = metadata.pop("type"), metadata.pop("paths")["containment"]
             rooted = path.startswith("/")
         except (KeyError, TypeError, AttributeError) as error:
             raise _bad(
@@ -171,7 +171,7 @@ def decode(scheduling: Mapping[str, Any]) -> Iterator[Vertex]:
             ) from None
         if not rooted:
             raise _bad(f"graph.nodes[{index}].metadata", f"has no path from the root: {path!r}")
-        yield Vertex(type=kind, path=path, metadata=metadata)
+        yield Vertex(type=type_, path=path, metadata=metadata)
 
 
 def edges(scheduling: Mapping[str, Any]) -> Iterator[Edge]:
@@ -251,12 +251,12 @@ def _problem(vertex: Vertex) -> tuple[str, str] | None:
     if not isinstance(vertex.type, str):
         return "type", f"is {vertex.type!r}, not a text"
     for key, value in vertex.metadata.items():
-        kind_and_text = _METADATA_KINDS.get(key)
-        if kind_and_text is None:
+        type_and_text = _METADATA_TYPES.get(key)
+        if type_and_text is None:
             continue
-        kind, kind_text = kind_and_text
-        if type(value) is not kind:
-            return key, f"is {value!r}, not {kind_text}"
+        python_type, type_text = type_and_text
+        if type(value) is not python_type:
+            return key, f"is {value!r}, not {type_text}"
         least = -1 if key in ("id", "rank") else 0
         if isinstance(value, int) and not least <= value <= _LARGEST:
             return key, f"is {value}"
@@ -269,7 +269,7 @@ def _problem(vertex: Vertex) -> tuple[str, str] | None:
     return None
 
 
-_METADATA_KINDS: Final[Mapping[str, tuple[type, str]]] = {
+_METADATA_TYPES: Final[Mapping[str, tuple[type, str]]] = {
     "basename": (str, "a text"),
     "name": (str, "a text"),
     "unit": (str, "a text"),
@@ -280,7 +280,7 @@ _METADATA_KINDS: Final[Mapping[str, tuple[type, str]]] = {
     "exclusive": (bool, "true or false"),
     "properties": (dict, "an object"),
 }
-"""The type that each key of the metadata has, and what errors call it."""
+"""The Python type that each key of the metadata has, and what errors call it."""
 
 
 def _nodes(scheduling: Mapping[str, Any]) -> list[Any]:

@@ -21,8 +21,8 @@ from warren.rfc.errors import BadFormat
 from warren.wlm import jobdirectives
 from warren.wlm.codec import BINDING, DAEMONS_EPILOG, DEPENDENCY, EPILOG, PROLOG
 
-_USE_COMMANDS: Final = ("persistentdw", "destroy_persistent")
-"""Directives that use storage which jobs before this one may still make, or be using."""
+_EXISTING_STORAGE_COMMANDS: Final = ("persistentdw", "destroy_persistent")
+"""Directives about storage that the job does not make: jobs before it may still make or use it."""
 
 
 def failure_tolerance(spec: Mapping[str, Any]) -> int:
@@ -113,9 +113,10 @@ def conductor_view(
     if (
         current_phase is Phase.HELD
         and has_other_dependencies
-        and instances.instance_names(texts, _USE_COMMANDS)
+        and instances.instance_names(texts, _EXISTING_STORAGE_COMMANDS)
     ):
-        current_phase = Phase.NEW  # until then
+        # Until its other dependencies are met: those jobs may still make that storage, or use it.
+        current_phase = Phase.NEW
     expires, max_lost_nodes, unsaved_policy = None, 0, None
     with suppress(UserMistake):  # it was submitted without being looked at
         expires = storage_expiry(spec)
@@ -138,7 +139,7 @@ def conductor_view(
         queue=queue if isinstance(queue, str) else "",
         urgency=HOLD if has_other_dependencies else job.urgency,
         expires=expires,
-        tolerance=max_lost_nodes,
+        max_lost_nodes=max_lost_nodes,
         lost_nodes=frozenset[str]().union(
             *map(tolerance.node_names, exception_notes(job, tolerance.EXCEPTION, owner))
         ),
@@ -165,7 +166,7 @@ def phase(job: lifecycle.Job) -> Phase:
     if job.state is State.INACTIVE or EPILOG in job.ever_epilogs:
         return Phase.OVER
     if job.state in (State.NEW, State.DEPEND):
-        # The plugin's word comes after the job's first events, and may come much later to us.
+        # dws-jobtap adds its dependency after the job's first events, and we may see it much later.
         return Phase.HELD if DEPENDENCY in job.dependencies else Phase.NEW
     if PROLOG in job.prologs and job.state is State.RUN:
         return Phase.STARTING

@@ -48,11 +48,15 @@ def flux(
     min_gib = (
         fluxconductor.MIN_ALLOCATION_GIB if min_allocation_size is None else min_allocation_size
     )
-    instance_type = fluxconductor.broker_type(
+    instance_driver = fluxconductor.broker_driver(
         min_allocation=min_gib * GIB, use_fluxion=not disable_fluxion, drain_queues=drain_queues
     )
     remedy = "run the conductor on the node of the broker of rank 0"
-    broker = socket_at(os.environ.get("FLUX_URI") or _SYSTEM_BROKER, remedy)
+    broker_socket = socket_at(os.environ.get("FLUX_URI") or _SYSTEM_BROKER, remedy)
     run_conductor(
-        broker, instance_type, kubeconfig, context, metrics_socket(metrics_port, metrics_address)
+        broker_socket,
+        instance_driver,
+        kubeconfig,
+        context,
+        metrics_socket(metrics_port, metrics_address),
     )

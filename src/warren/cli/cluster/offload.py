@@ -46,12 +46,12 @@ def copy_offload(
 
     listener = open_port("--port", address, port)
     logs.configure()
-    launcher = name or socket.gethostname()
-    service = OffloadService(launcher=launcher, port=port, certificate=node_cert)
+    host = name or socket.gethostname()
+    service = OffloadService(host=host, port=port, certificate=node_cert)
     access = kubeconfigs.find(kubeconfig, context)
     settings = offload.settings(access, listener, cert, key, service)
     run(
         offload.run_until_stopped(
-            settings, lambda: click.echo(f"running jobs may ask {launcher}:{port} for copies")
+            settings, lambda: click.echo(f"running jobs may ask {host}:{port} for copies")
         )
     )

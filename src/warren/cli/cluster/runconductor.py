@@ -12,7 +12,7 @@ from warren.base.errors import UserMistake
 from warren.cli.common import open_port, run
 
 if TYPE_CHECKING:
-    from warren.daemons.conductor import InstanceType
+    from warren.daemons.conductor import InstanceDriver
 
 _NO_KUBECONFIG = 3
 """The exit code after which systemd need not start it again: an admin has to do something."""
@@ -45,7 +45,7 @@ def metrics_socket(port: int | None, address: str) -> socket.socket | None:
 
 def run_conductor(
     socket_path: Path,
-    instance_type: "InstanceType",
+    instance_driver: "InstanceDriver",
     kubeconfig: Path | None,
     context: str | None,
     metrics: socket.socket | None,
@@ -61,7 +61,7 @@ def run_conductor(
 
     logs.configure()
     if kubeconfig is None and not os.environ.get("KUBECONFIG"):
-        configured_path = run(conductors.read_rabbit_table(socket_path, instance_type)).kubeconfig
+        configured_path = run(conductors.read_rabbit_table(socket_path, instance_driver)).kubeconfig
         kubeconfig = Path(configured_path) if configured_path else None
     try:
         access = kubeconfigs.find(kubeconfig, context)
@@ -74,7 +74,7 @@ def run_conductor(
         click.echo(f"the conductor of {socket_path} is ready")
 
     settings = conductors.Settings(
-        access=access, instance=socket_path, instance_type=instance_type, metrics_socket=metrics
+        access=access, instance=socket_path, instance_driver=instance_driver, metrics_socket=metrics
     )
     run(conductors.run_until_stopped(settings, on_ready))
     click.echo("the conductor has stopped")

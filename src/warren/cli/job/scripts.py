@@ -7,21 +7,16 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli.common import require_running
-from warren.daemons.statedir import StateDir
 from warren.directives import script
 from warren.directives.diagnostics import Mistake, did_you_mean
 from warren.directives.parse import Directive, Token, parse
 from warren.rfc import jobspec
 from warren.wlm import jobdirectives
-
-if TYPE_CHECKING:
-    from warren.kube.kubeconfig import ClusterAccess
 
 MAX_BYTES: Final = 2**20
 """Bytes of a script."""
@@ -55,15 +50,6 @@ def program_directives(program: str) -> list[str]:
 def check_directive_limits(directives: Sequence[str]) -> None:
     """Raise UserMistake for more directives, or longer ones, than ingest takes."""
     jobdirectives.check_directive_limits(directives)
-
-
-def access_of(statedir: StateDir) -> "ClusterAccess":
-    """Return the way into the API of the cluster that runs in a state directory, as its owner."""
-    from warren.kube import kubeconfig
-
-    require_running(statedir)
-    statedir.check_owner()
-    return kubeconfig.load(statedir.kubeconfig)
 
 
 SHELL_OPTIONS: Final = (

@@ -7,7 +7,7 @@ from warren.directives.diagnostics import Mistake
 from warren.directives.parse import parse
 
 
-def instance_of(obj: Object) -> tuple[str, ...]:
+def named_instance_keys(obj: Object) -> tuple[str, ...]:
     """Index DirectiveBreakdowns by the persistent storage that they name: `namespace/name`."""
     spec = obj.get("spec")
     text = spec.get("directive") if isinstance(spec, Mapping) else None
@@ -23,7 +23,7 @@ def instance_of(obj: Object) -> tuple[str, ...]:
     return (f"{obj['metadata']['namespace']}/{name}",)
 
 
-def profile_of(obj: Object) -> tuple[str, ...]:
+def named_profiles(obj: Object) -> tuple[str, ...]:
     """Index DirectiveBreakdowns that are not ready by the profile that they name.
 
     That is the empty name where they take the default. No others have use for events of a profile.

@@ -258,8 +258,8 @@ def _may_lose_workflow(job: Job) -> bool:
 def new_workflow(job: Job, instance: str = "") -> Object:
     """Make the Workflow of a job of an instance."""
     annotations = {} if job.expires is None else {labels.EXPIRES: expiry.expiry_text(job.expires)}
-    if job.tolerance:
-        annotations[labels.FAILURE_TOLERANCE] = str(job.tolerance)
+    if job.max_lost_nodes:
+        annotations[labels.FAILURE_TOLERANCE] = str(job.max_lost_nodes)
     if job.phase is Phase.QUEUED:
         annotations[labels.MADE_ANEW] = "yes"
     return {
@@ -489,7 +489,7 @@ def _decide_ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
             return [Finish()]
         return _free_nodes(snapshot, workflow)
     drops_results = unsavedresults.is_dropped(
-        job.unsaved_policy, snapshot.unsaved_policy, cancelled=job.cancelled
+        job.unsaved_policy, snapshot.default_unsaved_policy, cancelled=job.cancelled
     )
     if (
         not job.ran

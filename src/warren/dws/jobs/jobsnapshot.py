@@ -42,7 +42,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Which of its user's jobs has its Workflow first; 0 where something else holds the job."""
     expires: float | None = None
     """When the persistent storage that it creates expires; None where it does not say."""
-    tolerance: int = 0
+    max_lost_nodes: int = 0
     """How many nodes it may lose to failing storage."""
     lost_nodes: frozenset[str] = frozenset()
     """The nodes of which it was told that it has lost them."""
@@ -113,7 +113,8 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the job was aborted, and its Workflow is not marked so yet; looked up if
     `needs_abort_check` says so."""
     storages: Mapping[str, Storage] = msgspec.field(default_factory=dict)
-    """The rabbits that hold the job's flash, where it was; and those of a running job."""
+    """The Storages of rabbits, by name: of a newly aborted job those that hold its flash, of a
+    running job all that it depends on."""
     seconds_in_trouble: float | None = None
     """For how many seconds the Workflow has been in TransientCondition, or in Error."""
     drains: bool = True
@@ -125,7 +126,7 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     return_to_service: bool = False
     """Whether what was taken out of service with a job returns by itself."""
     timeouts: Timeouts = NO_TIMEOUTS
-    unsaved_policy: UnsavedPolicy = UnsavedPolicy.FLUSH
+    default_unsaved_policy: UnsavedPolicy = UnsavedPolicy.FLUSH
     """What becomes of what jobs have written that do not say."""
     last_copy_progress: float | None = None
     """When copies of the job last went on, where that matters."""

@@ -76,7 +76,7 @@ _WAIT_FOR_OTHER_NODES: Final = 10.0
 def _is_tolerant(snapshot: JobSnapshot, workflow: Workflow) -> bool:
     """Return whether the job may lose nodes in the state that its Workflow is in."""
     job, state = snapshot.job, workflow.status.state
-    if not job.tolerance or job.phase is not Phase.STARTING:
+    if not job.max_lost_nodes or job.phase is not Phase.STARTING:
         return False
     if state is State.PRE_RUN:
         return True
@@ -100,7 +100,11 @@ def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Acti
     else:
         lacking_nodes = frozenset(snapshot.not_fully_mounted_nodes) & frozenset(job.nodes)
     lost = lost_before | lacking_nodes
-    if not lacking_nodes - lost_before or len(lost) > job.tolerance or lost >= frozenset(job.nodes):
+    if (
+        not lacking_nodes - lost_before
+        or len(lost) > job.max_lost_nodes
+        or lost >= frozenset(job.nodes)
+    ):
         return []
     new_nodes = tuple(sorted(lost - job.lost_nodes))
     # A rabbit that makes nothing says so itself, and its nodes are as good as before. So are those

@@ -19,15 +19,15 @@ from warren.dws.objects.workflows import Workflow
 REQUIRES_WORD: Final = "copy-offload"
 """The word of `requires` by which a user asks for it."""
 
-TYPES_NOT_ON_RABBITS: Final = ("xfs", "ext4", "raw")
-"""Types of storage that rabbits do not mount while compute nodes do."""
+TYPES_MOUNTED_ONCE: Final = ("xfs", "ext4", "raw")
+"""Types of storage that one node mounts at a time: rabbits do not while compute nodes do."""
 
 
 class OffloadService(msgspec.Struct, frozen=True, kw_only=True):
     """Where the service is, as compute nodes know it."""
 
-    launcher: str
-    """The name of its machine, for which its certificate is."""
+    host: str = msgspec.field(name="launcher")
+    """The name of its machine, for which its certificate is. NNF calls it the launcher."""
     port: int
     certificate: str
     """The file with the certificate by which it is known."""
@@ -43,7 +43,7 @@ def announce(service: OffloadService | None) -> Change:
     )
 
 
-def of_configuration(obj: Object | None) -> OffloadService | None:
+def service_of_configuration(obj: Object | None) -> OffloadService | None:
     """Return where the service is, by a SystemConfiguration; None where there is none."""
     return find_service((obj or {"metadata": {}})["metadata"].get("annotations") or {})
 
@@ -76,7 +76,7 @@ def is_enabled(workflow: Workflow) -> bool:
 def variables(service: OffloadService) -> Mapping[str, str]:
     """Return the variables by which a job's tasks find the service."""
     return {
-        "NNF_CONTAINER_LAUNCHER": service.launcher,
+        "NNF_CONTAINER_LAUNCHER": service.host,
         "NNF_CONTAINER_PORTS": str(service.port),
         "TLS_CERT_PATH": service.certificate,
     }

@@ -195,7 +195,7 @@ def _find_end(
             if path != root and not path.startswith(f"{root}/"):
                 continue
             type_name = _type_name(mount["type"])
-            if type_name in copyservice.TYPES_NOT_ON_RABBITS or not device_reference_of(mount):
+            if type_name in copyservice.TYPES_MOUNTED_ONCE or not device_reference_of(mount):
                 raise Refusal(
                     BAD_REQUEST,
                     f"filesystem not supported: {path!r} is in {type_name} storage, "

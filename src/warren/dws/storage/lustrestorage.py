@@ -160,7 +160,7 @@ def _make(snapshot: LustreSnapshot) -> Sequence[Write]:
         **({"fileSystemName": name} if name else {}),
     }
     status = snapshot.storage.status
-    is_known = (status.mgs_address, status.file_system_name) == (address, name)
+    has_extra_status = (status.mgs_address, status.file_system_name) == (address, name)
     shares = {key: present.get(key) for key in wanted}
     is_incomplete, fault = False, None
     if nnfstorage.are_ready(shares.values()) and not status.ready:
@@ -177,7 +177,7 @@ def _make(snapshot: LustreSnapshot) -> Sequence[Write]:
         snapshot.storage,
         shares,
         extra_status,
-        is_known=is_known,
+        has_extra_status=has_extra_status,
         is_incomplete=is_incomplete,
         fault=fault,
     )

@@ -113,11 +113,12 @@ def flash_by_rabbit(storage: NnfStorage) -> dict[str, int]:
 def set_label_by_share(storage: NnfStorage) -> dict[Key, str]:
     """Return the label of the allocation set that each share belongs to, by the share's key."""
     return {
-        key: obj["metadata"]["labels"][_SET_LABEL] for key, (obj, _) in children_of(storage).items()
+        key: obj["metadata"]["labels"][_SET_LABEL_KEY]
+        for key, (obj, _) in children_of(storage).items()
     }
 
 
-_SET_LABEL = "nnf.cray.hpe.com/allocationset"
+_SET_LABEL_KEY = "nnf.cray.hpe.com/allocationset"
 
 
 class LustreAddress(msgspec.Struct, frozen=True):
@@ -172,7 +173,7 @@ def children_of(
                     "labels": {
                         **labels.inherited_labels(meta),
                         **labels.of_owner(kinds.NNF_STORAGE, meta),
-                        _SET_LABEL: each.name,
+                        _SET_LABEL_KEY: each.name,
                     },
                     "finalizers": [labels.NODE_STORAGE_FINALIZER],
                 },
@@ -274,14 +275,14 @@ def status_changes(
     shares: Mapping[Key, NnfNodeStorage | None],
     extra_status: Mapping[str, Any] = {},
     *,
-    is_known: bool = True,
+    has_extra_status: bool = True,
     is_incomplete: bool = False,
     fault: Fault | None = None,
 ) -> Sequence[Change]:
-    """Return the change of the status to what its shares say; nothing where it says so.
+    """Return the change of the status to what its shares say; nothing where it says so already.
 
-    `extra_status` is what the status says besides, if not `is_known`. It is not ready while it
-    `is_incomplete` beside its shares, which may be for a `fault`.
+    `extra_status` is what the status is to say besides, and `has_extra_status` whether it does. The
+    storage is not ready while something beside its shares `is_incomplete`, or has met a `fault`.
     """
     error = None if fault is None else fault.as_error()
     node_storages = list(shares.values())
@@ -289,11 +290,11 @@ def status_changes(
         for node_storage in node_storages:
             if node_storage is not None:
                 raise_for(node_storage.status.error, node_storage.metadata.namespace)
-    except Fault as fault:
-        error = fault.as_error()
+    except Fault as share_fault:
+        error = share_fault.as_error()
     ready = error is None and not is_incomplete and are_ready(node_storages)
     is_same = ready == storage.status.ready and reports.same_error(storage.status.error, error)
-    if is_same and is_known:
+    if is_same and has_extra_status:
         return ()
     sets = _set_statuses(storage, shares)
     worst_health = max((each["health"] for each in sets), key=HEALTH.index, default=HEALTH[0])

@@ -30,7 +30,7 @@ def offload_mistakes(directive: Directive, job: JobDirectives, facts: Facts) -> 
         instance = (facts.instances or {}).get(name)
         types.append(instance.fs_type if instance is not None else None)
     if not job.may_have_unknown_names and all(
-        each in copyservice.TYPES_NOT_ON_RABBITS for each in types
+        each in copyservice.TYPES_MOUNTED_ONCE for each in types
     ):
         yield directive.mistake(
             requires,

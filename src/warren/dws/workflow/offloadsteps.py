@@ -26,7 +26,7 @@ def targets(snapshot: WorkflowSnapshot) -> list[int]:
         index
         for index, directive in enumerate(snapshot.directives)
         if directive.command.text in _STORAGE_COMMANDS
-        and containersteps.type_of(snapshot, index) not in copyservice.TYPES_NOT_ON_RABBITS
+        and containersteps.type_of(snapshot, index) not in copyservice.TYPES_MOUNTED_ONCE
     ]
 
 

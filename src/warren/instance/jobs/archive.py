@@ -45,7 +45,7 @@ class Archive:
         """
         for first in range(0, len(jobs), _BATCH_JOBS):
             batch = jobs[first : first + _BATCH_JOBS]
-            lines = [record(job, self._stored.values(job)) for job in batch]
+            lines = [record(job, self._stored.archived_values(job)) for job in batch]
             try:
                 await asyncio.to_thread(self._append, b"".join(lines))
             except OSError as error:

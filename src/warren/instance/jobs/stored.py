@@ -51,6 +51,8 @@ class StoredJobs:
             texts = [
                 self._kvs.get(keys.job_key(job, name)) or b"" for name in ("jobspec", "eventlog")
             ]
+            # The bytes of both texts are among the stored ones: added is what `quota_size` counts
+            # beyond them, for their values.
             quota_bytes = (
                 BYTES_PER_JOB + stored_bytes + sum(quota_size(text) - len(text) for text in texts)
             )
@@ -131,8 +133,8 @@ class StoredJobs:
             raise BadFormat(f"R cannot be read: {error}") from None
         return r if job.expiration is None else subset.with_expiration(r, job.expiration)
 
-    def values(self, job: JobId) -> Iterator[tuple[str, bytes]]:
-        """Return what there is to know of a job, by key; not the request, nor what it printed."""
+    def archived_values(self, job: JobId) -> Iterator[tuple[str, bytes]]:
+        """Return what the archive keeps of a job, by key; not the request, nor its output."""
         for name in self._kvs.names(fluid.kvs(job)):
             if name not in _NOT_ARCHIVED:
                 yield from self._values_below(name, keys.job_key(job, name))

@@ -8,7 +8,11 @@ from warren.rfc.resource_set import NodeResources, ResourceSet
 
 
 def only_ranks(r: Mapping[str, Any], ranks: Collection[int]) -> dict[str, Any]:
-    """Return these nodes of an R, without what only the scheduler knows. Others are ignored."""
+    """Return the nodes of an R that have these ranks, with their resources alone.
+
+    Times, properties and what only the scheduler knows are dropped. Ranks that R does not have are
+    ignored.
+    """
     return resource_set.encode_nodes(
         node for node in resource_set.decode_nodes(r) if node.rank in ranks
     )

@@ -12,7 +12,10 @@ NAME: Final = "cray_atom"
 """What the hook is called where it is registered. PBS keeps names with `PBS` before for itself."""
 
 SHIPPED_HOOK: Final = "PBS_cray_atom"
-"""What PBS calls the one that it brings along, and the files of ours."""
+"""What PBS calls the one that it brings along."""
+
+_FILE_STEM: Final = "PBS_cray_atom"
+"""The name of our hook's files, without the extension."""
 
 _BEGINNING: Final = b'"""PBS_cray_atom: tell ATOM'
 """How the file begins, in whatever version."""
@@ -22,14 +25,14 @@ def _directory() -> Path:
     """Return the hook's files: beside the source, or installed with the program."""
     package = Path(warren.__file__).parent
     for directory in (package.parents[1] / "hooks" / "pbs", package / "hooks" / "pbs"):
-        if (directory / f"{SHIPPED_HOOK}.PY").exists():
+        if (directory / f"{_FILE_STEM}.PY").exists():
             return directory
     raise UserMistake("The hook's files are not installed: install warren again.")
 
 
 def path() -> Path:
     """Return the file of the hook."""
-    return _directory() / f"{SHIPPED_HOOK}.PY"
+    return _directory() / f"{_FILE_STEM}.PY"
 
 
 def source() -> bytes:
@@ -37,12 +40,12 @@ def source() -> bytes:
 
 
 def default_config() -> bytes:
-    return (_directory() / f"{SHIPPED_HOOK}.CF").read_bytes()
+    return (_directory() / f"{_FILE_STEM}.CF").read_bytes()
 
 
 def attributes() -> Mapping[str, str]:
     """Return the attributes of the .HK file, but for the type, which PBS gives."""
-    lines = (_directory() / f"{SHIPPED_HOOK}.HK").read_text().split()
+    lines = (_directory() / f"{_FILE_STEM}.HK").read_text().split()
     pairs = dict(line.split("=", 1) for line in lines)
     del pairs["type"]
     return pairs

@@ -115,12 +115,12 @@ class Calls:
 
     def _endpoint(self, hook: Webhook) -> Endpoint:
         if hook.service is None:
-            return Endpoint(hook.address, None)
+            return Endpoint(hook.url_or_path, None)
         host_and_port = self._resolve(hook.service)
         if host_and_port is None:
             why = f"service {hook.service} is not to be reached"
             raise CallFailed(hook.name, f"failed to call webhook: {why}")
-        return Endpoint(f"https://{host_and_port}{hook.address}", hook.service.host)
+        return Endpoint(f"https://{host_and_port}{hook.url_or_path}", hook.service.host)
 
 
 class HttpsSender:

@@ -94,8 +94,8 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: int
     """The longest that it may take to answer."""
     service: Service | None
-    address: str
-    """Its URL, or its path if it is behind a Service."""
+    url_or_path: str
+    """Its URL; or its path, if it is behind a Service."""
     tls: ssl.SSLContext | Literal[True]
     """Trusts the signer of its certificate; True trusts the authorities of this machine."""
 
@@ -214,7 +214,7 @@ def _webhook(path: str, form: _Webhook) -> Webhook:
             f"{path}.matchConditions: this server does not evaluate CEL; say with rules, "
             "namespaceSelector and objectSelector what the webhook is to be asked"
         )
-    service, address = _address(f"{path}.clientConfig", form.client_config)
+    service, url_or_path = _service_and_url_or_path(f"{path}.clientConfig", form.client_config)
     return Webhook(
         name=form.name,
         rules=tuple(map(_rule, form.rules or ())),
@@ -224,7 +224,7 @@ def _webhook(path: str, form: _Webhook) -> Webhook:
         required=form.failure_policy != "Ignore",
         timeout_seconds=form.timeout_seconds or 10,
         service=service,
-        address=address,
+        url_or_path=url_or_path,
         tls=_tls_context(f"{path}.clientConfig.caBundle", form.client_config.ca_bundle),
     )
 
@@ -264,7 +264,7 @@ def _selector(path: str, form: _Selector | None) -> LabelSelector:
     return LabelSelector(tuple(requirements))
 
 
-def _address(path: str, form: _ClientConfig) -> tuple[Service | None, str]:
+def _service_and_url_or_path(path: str, form: _ClientConfig) -> tuple[Service | None, str]:
     if (form.url is None) is (form.service is None):
         raise Refused(f"{path}: a webhook has a url or a service, one of the two")
     if form.service is not None:
