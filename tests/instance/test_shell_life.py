@@ -269,23 +269,125 @@ async def test_a_signal_comes_before_the_time_limit(
         assert "seconds are left" in told
 
 
-@pytest.mark.parametrize(("limit", "seconds"), [(200.0, 140), (0.0, 300)])
+def set_limit(instance: Instance, job: JobId, limit: float) -> None:
+    """Give a running job so many seconds from its start; 0 for no limit."""
+    entry = instance.manager.find(job)
+    assert isinstance(entry, ActiveJob)
+    expiration = entry.job.times[State.RUN] + limit if limit else 0.0
+    instance.manager.processor.post(entry, "resource-update", {"expiration": expiration})
+
+
+@pytest.mark.parametrize(
+    ("limits", "seconds"),
+    [
+        ([100.0, 200.0], 140),
+        ([100.0, 0.0], 300),
+        ([200.0, 80.0], 20),
+        ([200.0, 60.0], 10),  # less than a minute is left: at once
+        ([0.0, 100.0], 40),
+        ([100.0, 0.0, 200.0], 140),
+    ],
+)
 @virtually
 async def test_a_signal_comes_before_the_time_limit_that_the_job_has_by_then(
-    limit: float, seconds: float
+    limits: Sequence[float], seconds: float
 ) -> None:
     async with machine(TaskBehavior(seconds=300)) as m, m.instance() as instance:
         with_usual(m)
-        job = await submit(instance, {"signal": 1}, nodes=2, duration=100.0)
+        job = await submit(instance, {"signal": 1}, nodes=2, duration=limits[0])
         await instance.until(job, "shell.start", "guest.exec.eventlog")
-        entry = instance.manager.find(job)
-        assert isinstance(entry, ActiveJob)
-        expiration = entry.job.times[State.RUN] + limit if limit else 0.0
-        instance.manager.processor.post(entry, "resource-update", {"expiration": expiration})
+        for limit in limits[1:]:
+            await asyncio.sleep(10)
+            set_limit(instance, job, limit)
         await instance.until(job)
 
         assert instance.took(job) == pytest.approx(seconds, abs=1.5)
-        assert len(instance.complaints(job)) == bool(limit)
+        assert len(instance.complaints(job)) == (seconds < 300)
+
+
+class NotingSignals(SimulatedSpawner):
+    """A spawner of tasks that note signals, and go on for so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(lambda command, environment: TaskBehavior(seconds=seconds))
+        self.signals: list[tuple[int, int]] = []
+        """With the seconds since the start."""
+
+    async def start(self, *about: Any) -> Task:
+        task = await super().start(*about)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        def note(signum: int) -> None:
+            self.signals.append((round(loop.time() - began), signum))
+
+        task.signal = note  # type: ignore[method-assign]
+        return task
+
+
+@virtually
+async def test_a_limit_that_was_made_longer_before_the_tasks_start_is_the_one_that_counts() -> None:
+    async with machine() as m, m.instance() as instance:
+        m.spawner = late
+        with_usual(m)
+        job = await submit(instance, {"signal": 1}, duration=110.0)
+        await instance.until(job, "start")
+        set_limit(instance, job, 200.0)
+        await instance.until(job)
+
+        assert instance.took(job) == pytest.approx(140, abs=1.5)
+
+
+@virtually
+async def test_a_limit_after_a_signal_has_a_signal_of_its_own() -> None:
+    noting = NotingSignals(150)
+    async with machine() as m, m.instance() as instance:
+        m.spawner = lambda rank: noting
+        with_usual(m)
+        job = await submit(instance, {"signal": 1}, duration=100.0)
+        await instance.until(job, "shell.start", "guest.exec.eventlog")
+        await asyncio.sleep(50)
+        set_limit(instance, job, 180.0)
+        await asyncio.sleep(50)
+        set_limit(instance, job, 180.0)
+        await instance.until(job)
+
+        assert noting.signals == [(40, signal.SIGUSR1), (120, signal.SIGUSR1)]
+
+
+@virtually
+async def test_a_signal_comes_in_time_while_the_instance_is_away() -> None:
+    noting = NotingSignals(90)
+    async with machine() as m:
+        m.spawner = lambda rank: noting
+        with_usual(m)
+        async with m.instance() as instance:
+            job = await submit(instance, {"signal": 1}, duration=100.0)
+            await instance.until(job, "shell.start", "guest.exec.eventlog")
+        await asyncio.sleep(60)
+        assert noting.signals == [(40, signal.SIGUSR1)]
+        async with m.instance() as instance:
+            await instance.until(job)
+
+            assert noting.signals == [(40, signal.SIGUSR1)]
+            assert len(instance.complaints(job)) == 1
+
+
+@virtually
+async def test_a_limit_that_changes_after_a_restart_of_the_instance_has_its_signal() -> None:
+    async with machine(TaskBehavior(seconds=300)) as m:
+        with_usual(m)
+        async with m.instance() as instance:
+            job = await submit(instance, {"signal": 1}, nodes=2, duration=200.0)
+            await instance.until(job, "shell.start", "guest.exec.eventlog")
+        await asyncio.sleep(10)
+        async with m.instance() as instance:
+            await asyncio.sleep(10)
+            set_limit(instance, job, 100.0)
+            await instance.until(job)
+
+            assert instance.took(job) == pytest.approx(40, abs=1.5)
+            assert len(instance.complaints(job)) == 1
 
 
 @virtually
