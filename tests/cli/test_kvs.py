@@ -226,6 +226,25 @@ def test_events_are_appended_and_told(warren: Run) -> None:
     refused(warren("eventlog", "get", "x"))
 
 
+def test_a_value_that_is_no_eventlog_is_refused_in_a_sentence(warren: Run) -> None:
+    told(warren("put", "--raw", "bytes=-", input=b"\xff\n"))
+    told(warren("put", "--raw", "unended=-", input=b'{"timestamp":1.0,"name":"a"}\n{"time'))
+    told(warren("put", "--raw", "word=-", input=b"word"))
+    told(warren("put", "--raw", "empty=-", input=b""))
+
+    assert "bytes is no eventlog: a line is not UTF-8" in refused(
+        warren("eventlog", "get", "bytes")
+    )
+    assert "word is no eventlog: its last line does not end" in refused(
+        warren("eventlog", "get", "word")
+    )
+    unended = warren("eventlog", "get", "unended")
+    assert "unended is no eventlog: its last line does not end" in refused(unended)
+    assert unended.stdout == "1.000000 a\n"
+    assert told(warren("eventlog", "get", "-c", "1", "unended")) == "1.000000 a\n"
+    assert told(warren("eventlog", "get", "empty")) == ""
+
+
 @pytest.mark.parametrize("words", [("put", "a"), ("get",), ("eventlog", "append", "log")])
 def test_a_wrong_command_line_is_told_from_a_refusal(warren: Run, words: tuple[str, ...]) -> None:
     assert warren(*words).exit_code == 2

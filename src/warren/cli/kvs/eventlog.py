@@ -55,17 +55,22 @@ def eventlog_get(
             async for value in parts:
                 *lines, unfinished = (unfinished + treeobj.read_val(value)).split(b"\n")
                 for line in lines:
-                    click.echo(_line(line.decode(), as_stored=unformatted or as_json))
+                    click.echo(_line(key, line, as_stored=unformatted or as_json))
                     event_count += 1
                     if event_count == count:
                         return
+        if unfinished and not watch:
+            raise UserMistake(f"{key} is no eventlog: its last line does not end.")
 
     ask_instance(statedir, print_events)
 
 
-def _line(text: str, *, as_stored: bool) -> str:
+def _line(key: str, line: bytes, *, as_stored: bool) -> str:
     try:
+        text = line.decode()
         event = eventlogs.decode_line(text)
+    except UnicodeDecodeError as error:
+        raise UserMistake(f"{key} is no eventlog: a line is not UTF-8: {error}.") from error
     except BadFormat as error:
         raise UserMistake(f"{error}.") from error
     if as_stored:
