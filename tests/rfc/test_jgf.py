@@ -236,3 +236,15 @@ def test_the_graphs_of_flux_coral2_are_read() -> None:
         {"id": node["id"], "metadata": node["metadata"]}
         for node in r["scheduling"]["graph"]["nodes"]
     ]
+
+
+def test_a_node_without_leaves_of_a_type_is_written_without_them() -> None:
+    texts = [
+        jgf.vertex_text(Vertex(type="node", path="/c"), 0, None),
+        jgf.leaves_text("core", [], 0, "/c", 1, 0),
+        jgf.leaves_text("gpu", [0, 1], 0, "/c", 1, 0),
+    ]
+    graph = orjson.loads(jgf.encode_texts(texts))
+
+    assert [each.path for each in jgf.decode(graph)] == ["/c", "/c/gpu0", "/c/gpu1"]
+    jgf.check(graph)

@@ -148,8 +148,9 @@ def leaves_text(
 
 def join_texts(texts: Iterable[GraphText]) -> GraphText:
     """Put the texts of vertices together."""
+    # Of no leaves there is no text, and the first vertex has no edge.
     nodes, edges = zip(*texts, strict=True)
-    return GraphText(b",".join(nodes), b",".join(filter(None, edges)))
+    return GraphText(b",".join(filter(None, nodes)), b",".join(filter(None, edges)))
 
 
 def encode_texts(texts: Iterable[GraphText]) -> bytes:
