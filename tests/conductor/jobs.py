@@ -45,6 +45,12 @@ class Jobs:
         for listener in self._listeners:
             listener(job.id)
 
+    def forget(self, job_id: int) -> None:
+        """Know a job no more, as the port does with one that is inactive, and tell of it."""
+        del self.known[job_id]
+        for listener in self._listeners:
+            listener(job_id)
+
     def _now(self, job: Job, phase: Phase, *before: Phase, **changes: Any) -> None:
         known = self.known.get(job.id)
         if known is not None and known.phase in before:

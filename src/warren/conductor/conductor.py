@@ -23,7 +23,7 @@ from warren.conductor.logtails import LogTails
 from warren.conductor.podlists import PodLists
 from warren.conductor.returntoservice import ReturnToService
 from warren.conductor.staledrains import StaleDrains
-from warren.conductor.workflowquota import MAX_DIRECTIVES, Account, WorkflowQuota
+from warren.conductor.workflowquota import MAX_DIRECTIVES, Account, WorkflowQuota, account_of
 from warren.conductor.workloadmanager import WorkloadManager
 from warren.dws import changes, kinds, labels, nodelocal
 from warren.dws.binding import Phase
@@ -115,7 +115,6 @@ class Conductor:
         wlm.listen(self.reconciler.add)
         for kind in kinds.FOR_WORKLOAD_MANAGERS:
             informers.of(kind).listen_to_changes(partial(self._dependent_changed, kind))
-        informers.of(kinds.WORKFLOW).listen(self._count_workflow)
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         informers.of(kinds.SYSTEM_CONFIGURATION)
         informers.of(kinds.CLIENT_MOUNT).listen_to_changes(self._mount_changed)
@@ -141,8 +140,8 @@ class Conductor:
         await self.informers.wait_synced()
         await self._wlm.wait_synced()
         self._log_workflows_of_others()
-        for workflow in self.informers.of(kinds.WORKFLOW).all():
-            self._count_workflow(workflow)  # whose jobs were not known before
+        # From when it is known in which queues their jobs are.
+        self.informers.of(kinds.WORKFLOW).listen(self._count_workflow)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.reconciler.run())
             tasks.create_task(self._return_to_service.reconciler.run())
@@ -160,6 +159,7 @@ class Conductor:
             self._wlm.answer_requests(job, None)
             return None
         configuration = self._configuration()  # what is wrong with that is no job's mistake
+        self._count_job(job)
         mistake = None
         delay = None
         try:
@@ -189,10 +189,17 @@ class Conductor:
             self._nodes_to_undrain.pop(job_id, None)
         return delay
 
+    def _count_job(self, job: Job) -> None:
+        """Count a job's Workflow as the job is now; let it wait for none that is to have none."""
+        raw = self.informers.of(kinds.WORKFLOW).get(job.workflow_key)
+        if raw is not None:
+            self._count_workflow(raw)  # it may be in another queue, or held, since that changed
+        elif not _is_waiting(job):
+            self._quota.remove(job.id)
+
     def _admit(self, job: Job) -> bool:
         """Return whether a job without a Workflow may have one. Raises UserMistake."""
-        if job.phase is not Phase.HELD or job.failed:
-            self._quota.remove(job.id)
+        if not _is_waiting(job):
             return True  # what becomes of it is not for the quota to say
         self._wlm.check_allowed(job)
         return self._quota.admit(job)
@@ -531,8 +538,8 @@ class Conductor:
         """Count a Workflow for its user as long as no nodes are held with it."""
         key = key_of(obj)
         job_id = self._wlm.binding.job_id(key.name)
-        if job_id is None:
-            return
+        if job_id is None or key != self._wlm.binding.workflow_key(job_id):
+            return  # it has a job's name, in another namespace
         raw = self.informers.of(kinds.WORKFLOW).get(key)
         if (
             raw is None
@@ -542,7 +549,12 @@ class Conductor:
             self._quota.remove(job_id)
             return
         job, spec = self._wlm.job(job_id), raw["spec"]
-        account = Account(spec.get("userID", 0), job.queue if job is not None else "")
+        if job is not None:
+            account = account_of(job)
+        else:
+            # What is over is forgotten, and its Teardown counts where it has counted before.
+            queue = (raw["metadata"].get("annotations") or {}).get(labels.QUEUE, "")
+            account = self._quota.account(job_id) or Account(spec.get("userID", 0), queue)
         self._quota.count(job_id, account, len(spec.get("dwDirectives") or ()))
 
     def _workflow_changed(self, obj: Object) -> None:
@@ -600,6 +612,11 @@ class Conductor:
         job_id = self._wlm.binding.job_id(workflow_name)
         if job_id is not None:
             self.reconciler.add(job_id)
+
+
+def _is_waiting(job: Job) -> bool:
+    """Return whether a job may have to wait for its Workflow."""
+    return job.phase is Phase.HELD and not job.failed
 
 
 def _nodes_of_abort(workflow: Object) -> Collection[str]:

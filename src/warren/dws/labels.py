@@ -67,6 +67,9 @@ INSTANCE: Final = "warren.cluster/instance"
 """Which instance of the workload manager a Workflow's job is of."""
 MADE_ANEW: Final = "warren.cluster/made-anew"
 """Annotates the Workflow of a job that had lost one while it was queued, with its flash chosen."""
+QUEUE: Final = "warren.cluster/queue"
+"""Annotates a Workflow with the queue that its job had when it was made: it counts there when the
+job is known no more (ADR 107)."""
 LOST_NODES: Final = "warren.cluster/lost-nodes"
 """Annotates a Workflow, and its NnfAccesses, with the compute nodes that it goes on without
 (`dws.tolerance`)."""

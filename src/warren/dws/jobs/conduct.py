@@ -262,6 +262,8 @@ def new_workflow(job: Job, instance: str = "") -> Object:
         annotations[labels.FAILURE_TOLERANCE] = str(job.max_lost_nodes)
     if job.phase is Phase.QUEUED:
         annotations[labels.MADE_ANEW] = "yes"
+    if job.queue:
+        annotations[labels.QUEUE] = job.queue
     return {
         "metadata": {
             "name": job.workflow_key.name,

@@ -1,7 +1,7 @@
 """A job and its Workflow, as the conductor sees them when it decides (`dws.jobs.conduct`)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -23,6 +23,9 @@ from warren.dws.objects.workflows import State, Workflow
 from warren.dws.persistent import instances
 from warren.dws.workflow.states import drivers_of
 
+DEFAULT_URGENCY: Final = 16
+"""The urgency of a job that does not say, and the highest that a job's user may ask for."""
+
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job, as any workload manager can tell of it."""
@@ -38,7 +41,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     directives: tuple[str, ...] = ()
     queue: str = ""
     """Empty where the workload manager has none."""
-    urgency: int = 16
+    urgency: int = DEFAULT_URGENCY
     """Which of its user's jobs has its Workflow first; 0 where something else holds the job."""
     expires: float | None = None
     """When the persistent storage that it creates expires; None where it does not say."""

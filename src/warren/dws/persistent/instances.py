@@ -75,6 +75,11 @@ def instance_names(texts: Iterable[str], commands: Collection[str] = COMMANDS) -
     return list(found)
 
 
+def only_destroys(texts: Iterable[str]) -> bool:
+    """Return whether directives do nothing but destroy instances."""
+    return all(text.split()[1:2] == ["destroy_persistent"] for text in texts)
+
+
 def asks_for_same(text: str, directive: Directive) -> bool:
     """Return whether the directive that has made an instance asks for what another one does."""
     try:
