@@ -3,12 +3,12 @@
 import asyncio
 import errno
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from tests.instance.instance import machine
+from tests.instance.instance import Instance, machine
 from tests.instance.lives import PLAIN
 from tests.instance.parts import LastWords, settle, virtually
 from warren.instance import keys
@@ -442,14 +442,7 @@ async def test_a_job_that_never_became_recoverable_is_not_taken_up_again() -> No
         async with m.instance() as instance:
             job = await instance.submit(nodes=2)
             await instance.until(job, "shell.start", "guest.exec.eventlog")
-            kept = "".join(
-                eventlog.encode(event)
-                for event in instance.log(job, "guest.exec.eventlog")
-                if event.name != "recoverable"
-            )
-            await instance.kvs.commit(
-                [put("exec.eventlog", kept.encode(), keys.guest_namespace(job))]
-            )
+            await without_events(instance, job, "recoverable")
         async with m.instance() as instance:
             await instance.until(job)
 
@@ -457,6 +450,155 @@ async def test_a_job_that_never_became_recoverable_is_not_taken_up_again() -> No
             assert instance.failures(job) == [("exec", note)]
             names = instance.names(job, "guest.exec.eventlog")
             assert names == ["init", "starting", *SHELLS, "log", "complete", "done"]
+            await instance.assert_nothing_left()
+
+
+async def without_events(instance: Instance, job: JobId, *names: str) -> None:
+    """Take events from a job's log of execution, as its user may."""
+    kept = "".join(
+        eventlog.encode(event)
+        for event in instance.log(job, "guest.exec.eventlog")
+        if event.name not in names
+    )
+    await instance.kvs.commit([put("exec.eventlog", kept.encode(), keys.guest_namespace(job))])
+
+
+class Dying(Around):
+    """A launcher whose shells take time to die."""
+
+    def __init__(self, inner: Launcher, seconds: float) -> None:
+        super().__init__(inner)
+        self.wait = self._wait
+        self._seconds = seconds
+
+    async def _wait(self, job: JobId, rank: int) -> int:
+        status = await self.inner.wait(job, rank)
+        await asyncio.sleep(self._seconds)
+        return status
+
+
+@virtually
+async def test_a_job_that_is_not_taken_up_again_has_its_nodes_until_its_shells_have_ended() -> None:
+    """Its user writes what is missed: others would get nodes with its tasks on them."""
+    async with machine(TaskBehavior(seconds=1000)) as m:
+        async with m.instance() as instance:
+            job = await instance.submit(nodes=4, exclusive=True)
+            await instance.until(job, "shell.start", "guest.exec.eventlog")
+            await without_events(instance, job, "recoverable")
+        async with m.instance(lambda bus: Dying(m.launcher, 20.0)) as instance:
+            other = await instance.submit(nodes=4, exclusive=True)
+            lost = await instance.until(job, "exception")
+            given = await instance.until(other, "alloc")
+
+            assert given - lost == pytest.approx(20.0, abs=0.1)
+            assert instance.failures(job) == [
+                ("exec", "job is not recoverable: no recoverable event")
+            ]
+            assert m.drained == []
+            await instance.until(other)
+            await instance.assert_nothing_left()
+
+
+class Losing(Around):
+    """A launcher that loses the second shell."""
+
+    def __init__(self, inner: Launcher) -> None:
+        super().__init__(inner)
+        self.wait = self._wait
+
+    async def _wait(self, job: JobId, rank: int) -> int:
+        if rank == 1:
+            await asyncio.sleep(10)
+            raise ShellsLost("the shell was lost")
+        return await self.inner.wait(job, rank)
+
+
+class Slow(Around):
+    """A launcher that takes long to say that it has started a shell."""
+
+    def __init__(self, inner: Launcher) -> None:
+        super().__init__(inner)
+        self.start = self._start
+
+    async def _start(self, job: JobId, rank: int, host: str, userid: int) -> None:
+        await self.inner.start(job, rank, host, userid)
+        await asyncio.sleep(10)
+
+
+class Baffling(Around):
+    """A launcher with a bug: it cannot tell how a shell ends."""
+
+    def __init__(self, inner: Launcher) -> None:
+        super().__init__(inner)
+        self.wait = self._wait
+
+    async def _wait(self, job: JobId, rank: int) -> int:
+        raise TypeError("unhashable")
+
+
+@pytest.mark.parametrize(
+    ("around", "stuck"),
+    [
+        (lambda inner: Unkillable(inner, 0), [0]),
+        (Leaving, [1]),
+        (Baffling, [0, 1]),
+        (Losing, []),
+    ],
+)
+@virtually
+async def test_nodes_are_drained_where_a_job_that_is_not_taken_up_again_does_not_die(
+    around: Callable[[Launcher], Launcher], stuck: list[int]
+) -> None:
+    async with machine(TaskBehavior(seconds=1000)) as m:
+        m.config = Exec(kill_timeout="1s", max_kill_count=3)
+        async with m.instance() as instance:
+            job = await instance.submit(nodes=2)
+            await instance.until(job, "shell.start", "guest.exec.eventlog")
+            await without_events(instance, job, "recoverable")
+        async with m.instance(lambda bus: around(m.launcher)) as instance:
+            await instance.until(job)
+
+            reason = f"unkillable user processes for job {fluid.f58(job)}"
+            assert m.drained == ([(stuck, reason)] if stuck else [])
+            told = [
+                event.context["data"]
+                for event in instance.log(job, "guest.exec.eventlog")
+                if event.name == "log"
+            ]
+            assert told[1:] == ([reason] if stuck else [])
+            assert instance.job(job).result is Result.FAILED
+
+
+@virtually
+async def test_a_job_whose_user_takes_its_start_from_the_log_runs_on() -> None:
+    async with machine(TaskBehavior(seconds=50)) as m:
+        async with m.instance() as instance:
+            job = await instance.submit(nodes=2)
+            await instance.until(job, "shell.start", "guest.exec.eventlog")
+            await without_events(instance, job, "starting", "shell.start")
+        async with m.instance() as instance:
+            await instance.until(job)
+
+            assert instance.names(job) == PLAIN
+            assert instance.took(job) == pytest.approx(50.0, abs=1.0)
+
+
+@virtually
+async def test_shells_of_which_the_job_manager_has_not_heard_are_found_whatever_the_log_says() -> (
+    None
+):
+    async with machine(TaskBehavior(seconds=50)) as m:
+        async with m.instance(lambda bus: Slow(m.launcher)) as instance:
+            job = await instance.submit(nodes=2)
+            await instance.until(job, "init", "guest.exec.eventlog")
+            while not await m.launcher.started_jobs():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert "start" not in instance.names(job)
+            await without_events(instance, job, "starting", "recoverable")
+        async with m.instance() as instance:
+            await instance.until(job)
+
+            assert instance.names(job) == PLAIN
             await instance.assert_nothing_left()
 
 
@@ -523,32 +665,6 @@ async def test_a_job_has_not_ended_because_its_user_has_written_so(status: int) 
 
 
 # Lost shells
-
-
-class Losing(Around):
-    """A launcher that loses the second shell."""
-
-    def __init__(self, inner: Launcher) -> None:
-        super().__init__(inner)
-        self.wait = self._wait
-
-    async def _wait(self, job: JobId, rank: int) -> int:
-        if rank == 1:
-            await asyncio.sleep(10)
-            raise ShellsLost("the shell was lost")
-        return await self.inner.wait(job, rank)
-
-
-class Slow(Around):
-    """A launcher that takes long to say that it has started a shell."""
-
-    def __init__(self, inner: Launcher) -> None:
-        super().__init__(inner)
-        self.start = self._start
-
-    async def _start(self, job: JobId, rank: int, host: str, userid: int) -> None:
-        await self.inner.start(job, rank, host, userid)
-        await asyncio.sleep(10)
 
 
 @virtually

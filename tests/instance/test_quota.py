@@ -9,7 +9,7 @@ import pytest
 from tests.instance.lives import Life, alive, spec
 from tests.instance.parts import GUEST, OWNER, refused, virtually
 from warren.instance import config, keys
-from warren.instance.kvs import create_namespace
+from warren.instance.kvs import create_namespace, graft
 from warren.instance.kvs.quota import BYTES_PER_JOB, Quota
 from warren.journal import MemoryJournal
 from warren.rfc import signed_request, treeobj
@@ -30,11 +30,10 @@ async def submitted(life: Life, userid: int, **options: Any) -> JobId:
     return JobId(answer["id"])
 
 
-async def written(life: Life, job: JobId, count: int, who: int = GUEST) -> None:
+async def written(life: Life, job: JobId, count: int, who: int = GUEST, writer: str = "") -> None:
     ops = [{"key": "a", "flags": 0, "dirent": treeobj.val(bytes(count))}]
-    await life.bus.handle(who).rpc(
-        "kvs.commit", {"namespace": keys.guest_namespace(job), "ops": ops}
-    )
+    request = {"namespace": keys.guest_namespace(job), "ops": ops}
+    await life.bus.handle(who).rpc("kvs.commit", {**request, "writer": writer, "sequence": 1})
 
 
 def test_bytes_are_counted_by_user_and_given_back_by_job() -> None:
@@ -166,6 +165,39 @@ async def test_jobs_that_are_over_count_until_they_are_purged_and_over_restarts(
         await life.bus.handle().rpc("job-manager.purge-id", {"id": over, "force": True})
         assert life.kvs.quota.bytes_of(keys.guest_namespace(over)) == 0
         await submitted(life, GUEST, **LARGE)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("writer", ["", "shell-0"])
+@virtually
+async def test_what_a_job_has_printed_does_not_hide_what_is_kept_of_its_storage(
+    writer: str, restarts: bool
+) -> None:
+    journal = MemoryJournal()
+    async with alive(journal, config=LIMITED, generous=False) as life:
+        job = await submitted(life, GUEST)
+        namespace = keys.guest_namespace(job)
+        await life.kvs.commit([create_namespace(namespace, GUEST)])
+        await written(life, job, 500_000, writer=writer)
+        held = life.kvs.quota.bytes_of(namespace)
+        if not restarts:
+            await _end_with_record(life, job, held)
+    if restarts:
+        async with alive(journal, config=LIMITED, generous=False) as life:
+            await _end_with_record(life, job, held)
+
+
+async def _end_with_record(life: Life, job: JobId, held: int) -> None:
+    namespace = keys.guest_namespace(job)
+    await life.kvs.commit([graft(keys.job_key(job, "guest"), namespace)])
+    record = {"key": keys.job_key(job, "rabbit_workflow"), "flags": 0}
+    record["dirent"] = treeobj.val(bytes(400_000))
+    await life.bus.handle(OWNER).rpc("kvs.commit", {"ops": [record]})
+    await life.cancel(job)
+    await life.until(job, "clean")
+
+    assert held > 500_000
+    assert 390_000 < life.kvs.quota.bytes_of(namespace) - held < 410_000
 
 
 @virtually

@@ -5,6 +5,7 @@ The contract holds for the fake and for a munged, which the tests have for thems
 
 import hashlib
 import os
+import socket as sockets
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -207,6 +208,23 @@ def test_nothing_is_proven_where_no_daemon_listens(munge_socket: Path) -> None:
         assert str(munge.refusal(str(lacking))).startswith(f"no munged listens at {lacking}, ")
 
 
+def test_the_socket_of_a_daemon_that_was_killed_proves_nothing(
+    munge_socket: Path, tmp_path: Path
+) -> None:
+    left, busy = tmp_path / "left", tmp_path / "busy"
+    with sockets.socket(sockets.AF_UNIX) as killed:
+        killed.bind(str(left))
+        killed.listen()
+        assert munge.refusal(str(left)) is None
+    assert left.is_socket()
+    assert str(munge.refusal(str(left))).startswith(f"no munged listens at {left}, ")
+    # One that takes its time is asked later.
+    with sockets.socket(sockets.AF_UNIX) as slow:
+        slow.bind(str(busy))
+        slow.listen(0)
+        assert [munge.refusal(str(busy)) for _ in range(4)] == [None] * 4
+
+
 def test_nothing_is_proven_without_libmunge() -> None:
     why = munge.refusal(name="libnowhere.so.2")
     assert str(why).endswith("libnowhere.so.2 cannot be loaded")
@@ -216,7 +234,7 @@ def test_the_library_knows_where_munge_usually_listens(munge_socket: Path) -> No
     usual = munge.load().socket_path()
     assert usual.startswith("/")
     assert munge.load(str(munge_socket)).socket_path() == str(munge_socket)
-    assert (munge.refusal() is None) == Path(usual).is_socket()
+    assert (munge.refusal() is None) == munge.listens(usual)
 
 
 def test_a_daemon_that_does_not_listen_is_told(credentials: tuple[Munge, float]) -> None:

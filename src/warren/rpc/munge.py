@@ -6,8 +6,9 @@ needs none of it. Calls speak with the local munged and block: from a loop they 
 """
 
 import ctypes
+import errno
+import socket as sockets
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
@@ -128,17 +129,32 @@ def refusal(socket: str | None = None, name: str = _LIBRARY) -> str | None:
     """Return why no request can be proven here, for want of what is asked; None if one may be.
 
     It does not ask munged, which may take its time: what does not listen is seen without.
+    A socket alone says nothing: it stays when its munged is killed.
     """
     try:
         path = load(socket, name).socket_path()
     except NotInstalled as error:
         return str(error)
-    if Path(path).is_socket():
+    if listens(path):
         return None
     return (
         f"no munged listens at {path}, by which this cluster checks who has signed a request: its "
         "owner starts one there, or sets sign.munge.socket-path"
     )
+
+
+def listens(path: str) -> bool:
+    """Return whether a process has the socket at a path.
+
+    It is asked with a socket of another type, which the kernel refuses with a word of its own where
+    there is a process: munged has no connection of it, which it would log, and nothing waits.
+    """
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_DGRAM) as other:
+        try:
+            other.connect(path)
+        except OSError as error:
+            return error.errno == errno.EPROTOTYPE
+    return False
 
 
 def load(socket: str | None = None, name: str = _LIBRARY) -> "_Libmunge":

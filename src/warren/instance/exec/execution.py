@@ -257,11 +257,13 @@ class JobExec:
             return None
         if reattach and not history.recoverable:
             return await self._end_lost(running, "job is not recoverable: no recoverable event")
-        shells_known = history.started_at is not None and (
+        # Not what the log says of the start: its user would have nodes given to others meanwhile.
+        is_open = running.namespace.is_open
+        shells_known = is_open and (
             mock is not None or running.job in await self._launcher.started_jobs()
         )
         if running.exception is not None and not (reattach or shells_known):
-            if history.started_at is not None:
+            if is_open:
                 await running.namespace.close()
             return None
         if mock is not None and mock.init_exception is not None:
@@ -270,9 +272,9 @@ class JobExec:
         if (reattach or history.tasks_started) and not shells_known:
             note = "the job's shells were lost while the cluster was down"
             return await self._end_lost(running, note)
-        started_at = (
-            history.started_at if history.started_at is not None else await running.namespace.open()
-        )
+        started_at = history.started_at
+        if started_at is None:
+            started_at = self._clock.now() if is_open else await running.namespace.open()
         if mock is not None:
             running.shells = SimulatedShells(self._clock, mock, started_at)
         if reattach:
@@ -287,14 +289,58 @@ class JobExec:
         return testexec.read_mock_run(running.jobspec, by_owner=by_owner)
 
     async def _end_lost(self, running: _RunningJob, note: str) -> int:
-        """End a job that cannot be taken up again."""
+        """End a job that cannot be taken up again, once its shells have ended or are given up."""
         self._report_start(running)
         self._raise_exception(running, note)
-        await self._kill(running, signal.SIGKILL)
-        await running.namespace.close(
-            _log_entry(running, note), ("complete", {"status": _FAILED_STATUS})
-        )
+        last = [_log_entry(running, note)]
+        stuck = await self._kill_shells(running)
+        if stuck:
+            last.append(await self._drain_stuck(running, stuck))
+        await running.namespace.close(*last, ("complete", {"status": _FAILED_STATUS}))
         return _FAILED_STATUS
+
+    async def _kill_shells(self, running: _RunningJob) -> list[int]:
+        """Kill what was started for a job; return the ranks of nodes where it does not die.
+
+        What was, the launcher says: the log is the user's, who gains no node by it.
+        """
+        shells = (await self._launcher.started_jobs()).get(running.job, frozenset())
+        tasks = {
+            asyncio.create_task(self._ends(running.job, index)): running.nodes[index].rank
+            for index in sorted(shells)
+        }
+        pending = set(tasks)
+        try:
+            for wait, _ in kill_escalation.escalation(
+                self._config.kill_seconds, self._config.max_kill_count
+            ):
+                if pending:
+                    await self._send_signal(self._launcher, running.job, signal.SIGKILL)
+                    _, pending = await asyncio.wait(pending, timeout=wait)
+        finally:
+            for task in tasks:
+                task.cancel()
+        return sorted(rank for task, rank in tasks.items() if task in pending or not task.result())
+
+    async def _ends(self, job: JobId, index: int) -> bool:
+        """Wait for a shell's end. Return False when something of it stays, or nobody can tell."""
+        try:
+            await self._launcher.wait(job, index)
+        except ShellStuck:
+            return False
+        except ShellsLost:
+            return True
+        except Exception:  # a bug may cost a node, not all
+            log.exception("a shell's end is not known", job=fluid.f58(job), shell=index)
+            return False
+        return True
+
+    async def _drain_stuck(self, running: _RunningJob, stuck: list[int]) -> LogEntry:
+        """Drain nodes where something does not die; return what the job's log says of it."""
+        reason = f"unkillable user processes for job {running.label}"
+        log.error("processes cannot be killed", job=running.label, ranks=idset.encode(stuck))
+        await self._drain(stuck, reason)
+        return _log_entry(running, reason)
 
     async def _supervise(
         self,
@@ -321,10 +367,7 @@ class JobExec:
         status = max(running.statuses.values(), default=0)
         stuck = sorted({*running.active_ranks(), *running.stuck})
         if stuck:
-            reason = f"unkillable user processes for job {running.label}"
-            log.error("processes cannot be killed", job=running.label, ranks=idset.encode(stuck))
-            await self._drain(stuck, reason)
-            last.append(_log_entry(running, reason))
+            last.append(await self._drain_stuck(running, stuck))
             status = max(status, _UNKILLABLE_STATUS)
         if status == 0 and running.exception is not None:
             status = _FAILED_STATUS

@@ -64,7 +64,6 @@ class GuestNamespace:
         the user's word, and nodes would be given to others while tasks are on them.
         """
         history = ExecutionHistory()
-        is_closed = self._kvs.owner(self._namespace) is None
         text = self._kvs.get(keys.job_key(self._job, "guest.exec.eventlog")) or b""
         for event in _readable_events(text):
             match event.name:
@@ -76,11 +75,16 @@ class GuestNamespace:
                     history.tasks_started = True
                 case "shell-exit":
                     history.leader_exited = True
-                case "complete" if is_closed:
+                case "complete" if not self.is_open:
                     status = event.context.get("status")
                     if type(status) is int and 0 <= status <= _GREATEST_STATUS:
                         history.status = status
         return history
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the namespace is there; without it there are no shells yet, or none any more."""
+        return self._kvs.owner(self._namespace) is not None
 
     async def open(self) -> float:
         """Make the namespace, and return the moment. What is started now can be found again."""

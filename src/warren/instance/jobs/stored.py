@@ -59,7 +59,7 @@ class StoredJobs:
         self.quota.add(keys.guest_namespace(job), userid, quota_bytes)
 
     def count_record(self, job: JobId, userid: int) -> int:
-        """Return what a job that ends is counted for: for all of its record, if that is more.
+        """Count all of the record of a job that ends; return what the job is counted for.
 
         Others write to it, too, as of its storage, and it may stay for years.
         """
@@ -67,13 +67,16 @@ class StoredJobs:
         counted_bytes = self.quota.bytes_of(namespace)
         if userid == self._kvs.owner(PRIMARY):
             return counted_bytes
-        # What it has printed is counted as it is written.
+        # What it has printed counts as it was written, and besides: else it would hide the rest.
+        printed_bytes = max(
+            self.quota.written_while_running(namespace), self._kvs.size(keys.job_key(job, "guest"))
+        )
         names = set(self._kvs.names(fluid.kvs(job))) - {"guest"}
         record_bytes = BYTES_PER_JOB + sum(
             self._kvs.size(keys.job_key(job, each)) for each in names
         )
-        if record_bytes > counted_bytes:
-            self.quota.add(namespace, userid, record_bytes - counted_bytes)
+        if record_bytes + printed_bytes > counted_bytes:
+            self.quota.add(namespace, userid, record_bytes + printed_bytes - counted_bytes)
         return self.quota.bytes_of(namespace)
 
     def ids(self) -> Iterator[JobId]:

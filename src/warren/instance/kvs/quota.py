@@ -84,6 +84,10 @@ class Quota:
         """Return how many bytes are counted for a job."""
         return self._charges_by_namespace.get(namespace, (0, 0))[1]
 
+    def written_while_running(self, namespace: str) -> int:
+        """Return how many of these bytes a job has written while it ran, in this life."""
+        return self._written_while_running.get(namespace, 0)
+
     def release(self, namespace: str) -> None:
         """Count nothing for a job any more: it is not there."""
         self._written_while_running.pop(namespace, None)
