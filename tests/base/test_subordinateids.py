@@ -1,5 +1,6 @@
 """What subordinate ids count as."""
 
+import sys
 from pathlib import Path
 
 from warren.base.subordinateids import SubordinateIds
@@ -42,3 +43,36 @@ def test_a_table_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     assert ids.accounting_id(100_005) == 100_001
     table.unlink()
     assert ids.accounting_id(100_005) == 100_005
+
+
+def test_an_id_of_several_ranges_counts_as_one_of_that_which_starts_first(tmp_path: Path) -> None:
+    table = tmp_path / "subuid"
+    table.write_text("cat:100020:30\nbob:100005:10\nann:100000:30\ndan:100040:0\n")
+    ids = SubordinateIds(table)
+
+    of_ann = {ids.accounting_id(each) for each in range(100_000, 100_030)}
+    assert of_ann == set(range(100_000, 100_004))
+    of_cat = {ids.accounting_id(each) for each in range(100_030, 100_050)}
+    assert of_cat == set(range(100_020, 100_024))
+    assert ids.accounting_id(100_050) == 100_050
+
+
+def test_an_id_is_found_in_a_long_table_without_a_look_at_every_line(tmp_path: Path) -> None:
+    """It is looked for with every new connection, and on nobody's account."""
+    table = tmp_path / "subuid"
+    table.write_text("".join(f"u{each}:{100_000 + 10 * each}:10\n" for each in range(2000)))
+    ids = SubordinateIds(table)
+    assert ids.accounting_id(100_005) == 100_001
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        last = ids.accounting_id(119_999)
+    finally:
+        sys.setprofile(None)
+    assert last == 119_993
+    assert calls < 100
