@@ -15,7 +15,7 @@ import pytest
 
 from tests.harness import stuck
 from tests.node.processes import eventually
-from warren.base import fuse, processes
+from warren.base import fuse, processes, tracers
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _FORCE, _DETACH = 1, 2
@@ -219,6 +219,19 @@ def test_what_waits_for_a_server_in_the_middle_of_execve_dies_when_the_server_is
         assert process_status(process.pid).startswith("D")
         assert len(fuse.abort_servers([process.pid], USER)) == 1
         assert process.wait(60) == -9
+
+
+def test_what_waits_for_a_server_at_its_own_end_dies_when_the_server_is_given_up() -> None:
+    """It waits as if it could be killed, and cannot be: nor does a tracer hold it."""
+    with stuck.at_its_end(USER) as process:
+        eventually(lambda: process_status(process.pid).startswith("S"))
+        process.kill()
+        assert not tracers.is_over(process.pid)
+
+        assert fuse.abort_servers([process.pid], USER + 1) == []
+        assert process_status(process.pid).startswith("S")
+        assert len(fuse.abort_servers([process.pid], USER)) == 1
+        assert process.wait(60) == 0
 
 
 def process_status(process: int) -> str:

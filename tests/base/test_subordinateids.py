@@ -42,3 +42,43 @@ def test_a_table_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     assert ids.accounting_id(100_005) == 100_001
     table.unlink()
     assert ids.accounting_id(100_005) == 100_005
+
+
+def test_an_id_of_several_ranges_counts_as_one_of_that_which_starts_first(tmp_path: Path) -> None:
+    table = tmp_path / "subuid"
+    table.write_text("cat:100020:30\nbob:100005:10\nann:100000:30\ndan:100040:0\n")
+    ids = SubordinateIds(table)
+
+    of_ann = {ids.accounting_id(each) for each in range(100_000, 100_030)}
+    assert of_ann == set(range(100_000, 100_004))
+    of_cat = {ids.accounting_id(each) for each in range(100_030, 100_050)}
+    assert of_cat == set(range(100_020, 100_024))
+    assert ids.accounting_id(100_050) == 100_050
+
+
+def test_an_id_is_found_in_a_long_table_without_a_look_at_every_line(tmp_path: Path) -> None:
+    """It is looked for with every new connection, and on nobody's account."""
+    table = tmp_path / "subuid"
+    table.write_text("".join(f"u{each}:{100_000 + 10 * each}:10\n" for each in range(2000)))
+    ids = SubordinateIds(table)
+    assert ids.accounting_id(100_005) == 100_001
+
+    id = CountingId(119_999)
+    assert ids.accounting_id(id) == 119_993
+    assert id.comparisons < 100
+
+
+class CountingId(int):
+    """An id that counts what it is compared with."""
+
+    comparisons = 0
+
+    def __lt__(self, other: int) -> bool:
+        self.comparisons += 1
+        return super().__lt__(other)
+
+    def __eq__(self, other: object) -> bool:
+        self.comparisons += 1
+        return super().__eq__(other)
+
+    __hash__ = int.__hash__

@@ -1,4 +1,4 @@
-"""A process that waits in execve(2) for a file server that does not answer.
+"""A process that waits in execve(2), or at its end, for a file server that does not answer.
 
 Most of /proc does not answer about it: so it does not live for long.
 """
@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,14 +23,24 @@ _ENOSYS = 38
 _EXECUTE = (
     "import os, sys; os.open(sys.argv[1], os.O_CLOEXEC); os.execv('/bin/sleep', ['sleep', '600'])"
 )
+_END = "import os, sys; os.open(sys.argv[1], os.O_CLOEXEC); os._exit(0)"
 
 
-@contextmanager
-def in_exec(userid: int, cwd: str = "/") -> Iterator["subprocess.Popen[bytes]"]:
+def in_exec(userid: int, cwd: str = "/") -> AbstractContextManager["subprocess.Popen[bytes]"]:
     """Have a process of a user wait in execve(2); skip where no FUSE server can be.
 
     It ends with the block at the latest.
     """
+    return _stuck(_EXECUTE, userid, cwd)
+
+
+def at_its_end(userid: int) -> AbstractContextManager["subprocess.Popen[bytes]"]:
+    """Have a process of a user that ends by itself wait for its file to be closed; or skip."""
+    return _stuck(_END, userid, "/")
+
+
+@contextmanager
+def _stuck(program: str, userid: int, cwd: str) -> Iterator["subprocess.Popen[bytes]"]:
     place = Path(tempfile.mkdtemp(prefix="stuck-", dir="/tmp"))
     place.chmod(0o755)
     file = place / "file"
@@ -39,7 +49,7 @@ def in_exec(userid: int, cwd: str = "/") -> Iterator["subprocess.Popen[bytes]"]:
         with (
             _mounted(file, userid) as flushed,
             subprocess.Popen(
-                ["/usr/bin/env", "python3", "-c", _EXECUTE, str(file)],
+                ["/usr/bin/env", "python3", "-c", program, str(file)],
                 user=userid,
                 group=userid,
                 extra_groups=[],

@@ -24,7 +24,7 @@ from warren.base.processes import parents, pids_with_variable, process_status
 from warren.instance.exec.execution import ShellsLost, ShellStuck
 from warren.instance.exec.launcher import RemoteLauncher, ShellRefused
 from warren.instance.shell import cgroups
-from warren.instance.shell.parent import ShellParent, StartRequest
+from warren.instance.shell.parent import ShellParent, StartRequest, _DyingShell, _Shell
 from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus, Method
@@ -347,6 +347,71 @@ def test_a_shell_has_ended_when_what_is_left_of_it_runs_no_more(site: Site) -> N
             await gone(left)
 
     lived(main)
+
+
+@pytest.mark.parametrize("site", ["cgroups"], indirect=True)
+def test_what_a_tracer_held_leaves_no_cgroup_behind_once_it_has_let_go(site: Site) -> None:
+    site.patience = 1.0
+    site.parent()
+
+    def cgroups_of_shells() -> list[str]:
+        return [
+            name for base in cgroups.base_cgroups(str(site.place)) for name, _ in base.children()
+        ]
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB, 0, "messy")
+            _, left = await site.shell(JOB, 0)
+            with traced(left, userid=os.geteuid()):
+                await launcher.kill(JOB, signal.SIGKILL)
+                assert await launcher.wait(JOB, 0) == signal.SIGKILL
+            await gone(left)
+
+            # When the next shell ends, it is seen.
+            site.let_end(JOB, 1, 0)
+            await start(launcher, JOB, 1)
+            assert await launcher.wait(JOB, 1) == 0
+            await until(lambda: cgroups_of_shells() == [])
+
+    lived(main)
+
+
+def test_what_is_held_by_a_user_who_traces_it_holds_no_parent_up_at_its_end(site: Site) -> None:
+    parent = site.parent()
+    userid = os.geteuid() or USER
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await launcher.start(JOB, 0, "messy", userid)
+            _, left = await site.shell(JOB, 0)
+            with traced(left, userid=userid) as tracer:
+                parent.terminate()
+                await asyncio.to_thread(parent.wait, 60)
+                assert left not in parents()
+                assert tracer.wait(60) == -signal.SIGKILL
+
+    lived(main)
+
+
+def test_what_dies_while_it_is_told_of_was_held_by_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Between the look whether a shell is gone and the look at what is left of it."""
+    parent = ShellParent(tmp_path / "local", NoShell(), str(tmp_path), kill_timeout=0.0)
+    shell = _Shell(StartRequest(id=JOB, rank=0, host="node0", userid=1), 0, None, status=9)
+    parent._dying.append(_DyingShell(shell, since=-1.0))
+    monkeypatch.setattr(parent, "_is_gone", lambda _: False)
+    monkeypatch.setattr(parent, "_leftovers", lambda _: [])
+    try:
+        parent._check_dying()
+        assert [each.shell for each in parent._dying] == [shell]
+        assert capfd.readouterr().err == ""
+    finally:
+        os.close(parent._notes_reader)
+        os.close(parent._notes_writer)
+        for each in cgroups.base_cgroups(str(tmp_path)):
+            assert each.remove()
 
 
 @pytest.mark.parametrize("site", ["cgroups"], indirect=True)

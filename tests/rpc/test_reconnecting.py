@@ -5,6 +5,7 @@ import errno
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
+from itertools import pairwise
 from operator import contains
 from pathlib import Path
 
@@ -159,6 +160,76 @@ async def test_a_stream_waits_for_the_instance_but_is_not_resumed() -> None:
         fickle.come(bus_with(Services()))
         again = [answer["number"] async for answer in reconnecting.stream("test.count")]
         assert again == [0, 1, 2]
+
+
+class Refusing:
+    """An instance that hangs up on those who connect, unless it is `open`."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        """When it was connected to."""
+        self.open = asyncio.Event()
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Handle]:
+        self.times.append(asyncio.get_running_loop().time())
+        yield self
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        if not self.open.is_set():
+            raise RpcError(errno.ECONNRESET, "too fast")
+        return {}
+
+    async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
+        yield await self.rpc(topic, payload)
+
+    def pauses(self) -> list[float]:
+        return [round(later - earlier, 3) for earlier, later in pairwise(self.times)]
+
+
+@virtually
+async def test_who_is_refused_comes_again_ever_later_until_there_is_an_answer() -> None:
+    refusing = Refusing()
+    reconnecting = ReconnectingHandle(refusing.connect, jitter=lambda: 0.5)
+    running = asyncio.ensure_future(reconnecting.run())
+    for _ in range(2):
+        refusing.times.clear()
+        asked = asyncio.ensure_future(reconnecting.rpc("test.echo"))
+        await asyncio.sleep(30)
+        assert refusing.pauses()[:7] == [0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+        refusing.open.set()
+        assert await asked == {}
+
+        # Lost after an answer: one comes again at once, as after a restart.
+        refusing.times.clear()
+        refusing.open.clear()
+        asked = asyncio.ensure_future(reconnecting.rpc("test.echo"))
+        await asyncio.sleep(0.3)
+        refusing.open.set()
+        assert await asked == {}
+        refusing.open.clear()
+    running.cancel()
+    await asyncio.wait({running})
+
+
+@virtually
+async def test_those_who_are_refused_together_do_not_come_together_again() -> None:
+    first, second = Refusing(), Refusing()
+    patient = [
+        ReconnectingHandle(first.connect, jitter=lambda: 0.0),
+        ReconnectingHandle(second.connect, jitter=lambda: 1.0),
+    ]
+    running = [
+        asyncio.ensure_future(work)
+        for each in patient
+        for work in (each.run(), each.rpc("test.echo"))
+    ]
+    await asyncio.sleep(30)
+    assert first.pauses()[:6] == [0.2, 0.4, 0.8, 1.6, 2.5, 2.5]
+    assert second.pauses()[:5] == [0.6, 1.2, 2.4, 4.8, 7.5]
+    for each in running:
+        each.cancel()
+    await asyncio.wait(running)
 
 
 @virtually

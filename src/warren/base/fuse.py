@@ -60,9 +60,12 @@ def abort_servers(processes: Iterable[int], userid: int, proc: Path = Path("/pro
 def _is_waiting(thread: Path) -> bool:
     """Return whether a thread waits and cannot be killed."""
     try:
-        return process_status(thread)["State"].startswith("D")
+        status = process_status(thread)
+        state = status["State"][0]
     except (OSError, KeyError):
         return False
+    # What exits by itself, and closes its files, gets no signal any more: it has no memory then.
+    return state == "D" or (state == "S" and "VmSize" not in status)
 
 
 def wait_channel(thread: str) -> str:

@@ -31,8 +31,25 @@ def is_over(process: int) -> bool:
 
 def _runs_no_more(status: dict[str, str]) -> bool:
     state = status["State"][0]
-    # The first process of a process namespace has given up its memory, and waits for the others.
-    return state in _OVER or (state == "S" and "VmSize" not in status)
+    return state in _OVER or (state == "S" and _waits_for_namespace(status))
+
+
+def _waits_for_namespace(status: dict[str, str]) -> bool:
+    """Return whether this is the first of a process namespace, at its end, beside what is held.
+
+    It has closed its files by then, and given up its file mode mask after them. Before, it may
+    wait as well as any other that exits, for a file server that does not answer.
+    """
+    is_first = status.get("NStgid", "").split()[-1:] == ["1"]
+    return is_first and "Umask" not in status
+
+
+def by_userid(processes: Iterable[int]) -> dict[int, list[int]]:
+    """Return processes by their real users, as `kill_tracers` takes them."""
+    by_userid: dict[int, list[int]] = {}
+    for process in processes:
+        by_userid.setdefault(_real_userid(_status(_PROC / str(process))), []).append(process)
+    return by_userid
 
 
 def kill_tracers(processes: Iterable[int], userid: int) -> set[int]:
@@ -62,7 +79,7 @@ def _tracers(processes: Iterable[int], userid: int) -> set[int]:
         for tracer in {_status(thread)["TracerPid"] for thread in held} - {_NONE}:
             # It is a thread, and may be any of its process.
             status = _status(_PROC / tracer)
-            real_id = int(status["Uid"].split()[0])
+            real_id = _real_userid(status)
             if real_id != 0 and any(real_id in each for each in ids):
                 new.add(int(status["Tgid"]))
         new -= tracers
@@ -70,6 +87,10 @@ def _tracers(processes: Iterable[int], userid: int) -> set[int]:
         # What traces those would hold them in turn.
         held = [thread for process in new for thread in threads(_PROC / str(process))]
     return tracers
+
+
+def _real_userid(status: dict[str, str]) -> int:
+    return int(status["Uid"].split()[0])
 
 
 def _status(thread: Path) -> dict[str, str]:

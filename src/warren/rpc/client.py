@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from pathlib import Path
@@ -137,12 +138,19 @@ async def fail_unless_alive(
         ) from error
 
 
+_LONGEST_DELAY: Final = 5.0
+"""Seconds, give or take half, after which who is refused connects again at the latest."""
+
+
 class ReconnectingHandle:
     """A `Handle` for those that outlive the instance's restarts.
 
     Opens a connection whenever the last one is lost; `rpc` asks again until the
     instance is back, so give it only requests that may be repeated. Streams are
     not resumed: only their reader knows where it was. Services are offered anew.
+
+    Where connections are lost before anything is answered, as an instance refuses them that is
+    connected to too fast, the next ones are opened ever later.
     """
 
     def __init__(
@@ -150,49 +158,73 @@ class ReconnectingHandle:
         connector: Callable[[], AbstractAsyncContextManager[Handle]],
         bus: Bus | None = None,
         delay: float = 0.2,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`bus` is the bus that the connector's connections serve, if they do."""
+        """`bus` is the bus that the connector's connections serve, if they do.
+
+        `delay` is how many seconds after one connection the next one is opened, as long as they are
+        answered, or no instance is there. `jitter` is from 0 to 1.
+        """
         self._connector = connector
         self._bus = bus
         self._delay = delay
+        self._jitter = jitter
+        self._answered = False
+        """Whether anything was answered over the current connection."""
         self._current_handle: Handle | None = None
         self._connection_wanted = asyncio.Event()
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Keep a connection while one is wanted. Runs until cancelled."""
+        delay = self._delay
         while True:
             await self._connection_wanted.wait()
+            refused = False
             try:
                 async with self._connector() as handle:
                     self._connection_wanted.clear()
                     self._current_handle = handle
+                    self._answered = False
                     self._announce()
                     await self._connection_wanted.wait()
+                    refused = not self._answered
             except RpcError as error:
                 if not error.unserved:
                     raise
             finally:
                 self._current_handle = None
-            await asyncio.sleep(self._delay)
+            if refused:
+                delay = min(2 * delay, _LONGEST_DELAY)
+                # Not all that are refused together are to come together again.
+                await asyncio.sleep(delay * (0.5 + self._jitter()))
+            else:
+                delay = self._delay
+                await asyncio.sleep(delay)
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
         while True:
             handle = await self._connected()
             try:
-                return await handle.rpc(topic, payload)
+                answer = await handle.rpc(topic, payload)
             except RpcError as error:
-                if not (error.unserved or error.busy):
-                    raise
                 if error.errnum in (errno.ECONNRESET, errno.EMFILE):
                     self._drop(handle)
+                else:
+                    self._note_answer(handle)
+                if not (error.unserved or error.busy):
+                    raise
                 await asyncio.sleep(self._delay)
+            else:
+                self._note_answer(handle)
+                return answer
 
     async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
         handle = await self._connected()
         try:
             async with aclosing(handle.stream(topic, payload)) as answers:  # type: ignore[type-var]
                 async for answer in answers:
+                    self._note_answer(handle)
                     yield answer
         except RpcError as error:
             if error.errnum == errno.ECONNRESET:
@@ -225,6 +257,10 @@ class ReconnectingHandle:
             changed = self._changed
             await changed.wait()
         return self._current_handle
+
+    def _note_answer(self, handle: Handle) -> None:
+        if self._current_handle is handle:
+            self._answered = True
 
     def _drop(self, handle: Handle) -> None:
         if self._current_handle is handle:

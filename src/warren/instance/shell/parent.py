@@ -156,6 +156,8 @@ class ShellParent:
         self._living: dict[int, _Shell] = {}
         """All that have not ended, by their processes."""
         self._dying: list[_DyingShell] = []
+        self._held_cgroups: list[Cgroup] = []
+        """Those of shells that have ended, with what a tracer holds in them."""
         self._cleaning_processes: set[int] = set()
         """Processes that remove what shells have left."""
         self._connection: socket.socket | None = None
@@ -377,6 +379,8 @@ class ShellParent:
             dying.pause = min(dying.pause * 2, _LONGEST_PAUSE)
             if is_overdue:
                 shell.survivors = self._leftovers(shell)
+                if not shell.survivors:
+                    continue  # the last has died meanwhile, or hides: the next look tells
                 # What was forked since was not killed, and may go on.
                 was_killed = set(killed).issuperset(shell.survivors)
                 if was_killed and all(map(tracers.is_over, shell.survivors)):
@@ -390,6 +394,10 @@ class ShellParent:
         self._dying.remove(dying)
         shell = dying.shell
         shell.survivors = []
+        if shell.cgroup is not None:
+            self._held_cgroups.append(shell.cgroup)
+        # Tracers that have let go since have told nobody.
+        self._held_cgroups = [each for each in self._held_cgroups if not each.remove()]
         cleaning_process = self._life.clean(shell.start)
         if cleaning_process is not None:
             self._cleaning_processes.add(cleaning_process)
@@ -484,6 +492,9 @@ class ShellParent:
         for cgroup in cgroups.base_cgroups(self._unique_name):
             cgroup.kill()
         kill(self._all_leftovers)
+        # It is not known any more whose jobs they were of.
+        for userid, processes in tracers.by_userid(self._all_leftovers()).items():
+            tracers.kill_tracers(processes, userid)
 
     def _all_leftovers(self) -> set[int]:
         leftovers = set(descendants(os.getpid()))
