@@ -7,20 +7,21 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.harness import stuck
+from tests.harness.leftovers import removed_at_the_end
+from tests.harness.users import TEST_USER
 from tests.node.processes import eventually
 from warren.base import fuse, processes, tracers
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _FORCE, _DETACH = 1, 2
 _INIT = 26
-USER = 54321
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Silent:
 @pytest.fixture
 def silent() -> Iterator[Silent]:
     """A file system of a user's whose server answers nothing after the start."""
-    with silent_of(USER) as found:
+    with silent_of(TEST_USER) as found:
         yield found
 
 
@@ -50,37 +51,36 @@ def silent_of(userid: int, alone: Path | None = None) -> Iterator[Silent]:
     if alone is None:
         place.chmod(0o755)
         options += ",allow_other"
-    if _libc.mount(b"silent", os.fsencode(place), b"fuse", 0, options.encode()) != 0:
-        os.close(server)
-        if alone is None:
-            place.rmdir()
-        pytest.skip(f"no FUSE file system can be mounted: {os.strerror(ctypes.get_errno())}")
+    # The place of a user alone is the test's, and below it there may be another file system.
+    with removed_at_the_end(place) if alone is None else nullcontext():
+        if _libc.mount(b"silent", os.fsencode(place), b"fuse", 0, options.encode()) != 0:
+            os.close(server)
+            pytest.skip(f"no FUSE file system can be mounted: {os.strerror(ctypes.get_errno())}")
 
-    asked = threading.Event()
+        asked = threading.Event()
 
-    def serve() -> None:
+        serving = threading.Thread(target=_serve, args=(server, asked))
+        serving.start()
         try:
-            while request := os.read(server, 2**17):
-                _, opcode, unique = struct.unpack_from("<IIQ", request)
-                if opcode == _INIT:
-                    body = struct.pack("<IIIIHHIIHH8I", 7, 31, 0, 0, 0, 0, 4096, 1, 0, 0, *[0] * 8)
-                    os.write(server, struct.pack("<IiQ", 16 + len(body), 0, unique) + body)
-                else:
-                    asked.set()
-        except OSError:
-            pass  # it was aborted, or unmounted
+            yield Silent(place, asked)
+        finally:
+            # Whatever waits for it still goes on. Once: below it there may be another file system.
+            _libc.umount2(os.fsencode(place), _FORCE | _DETACH)
+            serving.join(10)
+            os.close(server)
 
-    serving = threading.Thread(target=serve)
-    serving.start()
+
+def _serve(server: int, asked: threading.Event) -> None:
     try:
-        yield Silent(place, asked)
-    finally:
-        # Whatever waits for it still goes on. Once: below it there may be another file system.
-        _libc.umount2(os.fsencode(place), _FORCE | _DETACH)
-        serving.join(10)
-        os.close(server)
-        if alone is None:
-            place.rmdir()
+        while request := os.read(server, 2**17):
+            _, opcode, unique = struct.unpack_from("<IIQ", request)
+            if opcode == _INIT:
+                body = struct.pack("<IIIIHHIIHH8I", 7, 31, 0, 0, 0, 0, 4096, 1, 0, 0, *[0] * 8)
+                os.write(server, struct.pack("<IiQ", 16 + len(body), 0, unique) + body)
+            else:
+                asked.set()
+    except OSError:
+        pass  # it was aborted, or unmounted
 
 
 def states(process: int) -> list[str]:
@@ -106,8 +106,8 @@ def test_what_waits_for_a_silent_server_dies_when_the_server_is_given_up(
     code = f"import os, sys, threading; {look}"
     with subprocess.Popen(
         ["/usr/bin/env", "python3", "-c", code, str(silent.place)],
-        user=USER,
-        group=USER,
+        user=TEST_USER,
+        group=TEST_USER,
         extra_groups=[],
         env={"PATH": "/usr/bin:/bin"},
         cwd="/",
@@ -128,11 +128,11 @@ def test_what_waits_for_a_silent_server_dies_when_the_server_is_given_up(
             eventually(lambda: "D" in states(process.pid))
 
             # It is not another user's, and is not what those wait for that can be killed.
-            assert fuse.abort_servers([process.pid], USER + 1) == []
+            assert fuse.abort_servers([process.pid], TEST_USER + 1) == []
             assert fuse.abort_servers([process.pid], 0) == []
-            assert fuse.abort_servers([os.getpid()], USER) == []
+            assert fuse.abort_servers([os.getpid()], TEST_USER) == []
             assert "D" in states(process.pid)
-            assert len(fuse.abort_servers([process.pid], USER)) == 1
+            assert len(fuse.abort_servers([process.pid], TEST_USER)) == 1
             assert process.wait(60) == -9
         finally:
             _libc.umount2(os.fsencode(silent.place), _FORCE)  # it ends in any case
@@ -171,11 +171,11 @@ def let_look(process: "subprocess.Popen[bytes]", at: Silent) -> None:
 
 
 def test_servers_of_another_user_that_only_the_same_node_sees_go_on() -> None:
-    become = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+    become = ["setpriv", f"--reuid={TEST_USER}", f"--regid={TEST_USER}", "--clear-groups"]
     node = ["unshare", "--mount", "--propagation", "private"]
     with (
-        silent_of(USER) as mine,
-        silent_of(USER + 1) as others,
+        silent_of(TEST_USER) as mine,
+        silent_of(TEST_USER + 1) as others,
         looking_later(mine.place, *node, *become) as process,
     ):
         assert process.stdout is not None
@@ -183,41 +183,41 @@ def test_servers_of_another_user_that_only_the_same_node_sees_go_on() -> None:
         _libc.umount2(os.fsencode(others.place), _DETACH)  # only the process sees it now
         let_look(process, mine)
 
-        assert len(fuse.abort_servers([process.pid], USER)) == 1
+        assert len(fuse.abort_servers([process.pid], TEST_USER)) == 1
         assert process.wait(60) == -9
 
 
 def test_servers_of_the_subordinate_ids_of_a_user_namespace_are_given_up() -> None:
-    become = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
-    subordinate = 7 * 2**20
+    become = ["setpriv", f"--reuid={TEST_USER}", f"--regid={TEST_USER}", "--clear-groups"]
+    subordinate = TEST_USER + 16
     maps = 'read line; exec "$@"'
     with (
         silent_of(subordinate + 3) as mine,
-        silent_of(USER + 1),
+        silent_of(TEST_USER + 1),
         looking_later(mine.place, *become, "unshare", "--user", "sh", "-c", maps, "-") as process,
     ):
         assert process.stdin is not None
         assert process.stdout is not None
         own = Path("/proc/self/ns/user").readlink()
         eventually(lambda: Path(f"/proc/{process.pid}/ns/user").readlink() != own)
-        Path(f"/proc/{process.pid}/uid_map").write_text(f"0 {USER} 1\n1 {subordinate} 10\n")
+        Path(f"/proc/{process.pid}/uid_map").write_text(f"0 {TEST_USER} 1\n1 {subordinate} 10\n")
         process.stdin.write(b"\n")
         process.stdin.flush()
         assert process.stdout.readline() == b"\n"
         let_look(process, mine)
 
-        assert len(fuse.abort_servers([process.pid], USER)) == 1
+        assert len(fuse.abort_servers([process.pid], TEST_USER)) == 1
         assert process.wait(60) == -9
 
 
 def test_what_waits_for_a_server_in_the_middle_of_execve_dies_when_the_server_is_given_up() -> None:
-    with stuck.in_exec(USER) as process:
+    with stuck.in_exec(TEST_USER) as process:
         process.kill()
         eventually(lambda: process_status(process.pid).startswith("D"))
 
-        assert fuse.abort_servers([process.pid], USER + 1) == []
+        assert fuse.abort_servers([process.pid], TEST_USER + 1) == []
         assert process_status(process.pid).startswith("D")
-        assert len(fuse.abort_servers([process.pid], USER)) == 1
+        assert len(fuse.abort_servers([process.pid], TEST_USER)) == 1
         assert process.wait(60) == -9
 
 

@@ -6,26 +6,27 @@ import sys
 from pathlib import Path
 
 from tests.harness import stuck
+from tests.harness.users import TEST_USER
 from tests.node.processes import eventually
 from warren.base import processes
 
-USER = 54321
-
 
 def test_a_process_that_does_not_answer_is_alive_and_carries_nothing_that_is_seen() -> None:
-    with stuck.in_exec(USER) as process:
+    with stuck.in_exec(TEST_USER) as process:
         assert processes.parents()[process.pid] == os.getpid()
         assert process.pid in processes.descendants(os.getpid())
-        environment = {**os.environ, "STUCK": "yes"}
+        name, _, value = stuck.MARKER.partition("=")
+        environment = {**os.environ, name: value}
         with subprocess.Popen(["sleep", "600"], env=environment) as other:
             try:
-                assert processes.pids_with_variable("STUCK=yes") == [other.pid]
+                assert processes.pids_with_variable(stuck.MARKER) == [other.pid]
             finally:
                 other.kill()
 
 
 ENDS_FIRST = """
-import ctypes, os, threading
+import ctypes, os, signal, threading
+signal.alarm(600)
 threading.Thread(target=threading.Event().wait).start()
 print("in", flush=True)
 ctypes.CDLL(None).syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)

@@ -3,18 +3,20 @@
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.harness.tracing import traced
+from tests.harness.users import TEST_USER
 from tests.node.processes import eventually
 from warren.base import processes, tracers
 
-USER = os.geteuid() or 54321
+USER = os.geteuid() or TEST_USER
 _THREADS = """
-import threading
+import signal, threading
+signal.alarm(600)
 thread = threading.Thread(target=threading.Event().wait)
 thread.start()
 print(thread.native_id, flush=True)
@@ -32,8 +34,11 @@ def killed() -> Iterator["subprocess.Popen[bytes]"]:
 
 def is_held(process: int) -> bool:
     """Return whether a thread of a process is held by a tracer."""
-    threads = processes.threads(Path(f"/proc/{process}"))
-    return any(processes.process_status(each)["State"].startswith("t") for each in threads)
+    for thread in processes.threads(Path(f"/proc/{process}")):
+        with suppress(OSError):  # it has just ended
+            if processes.process_status(thread)["State"].startswith("t"):
+                return True
+    return False
 
 
 def second_thread(process: "subprocess.Popen[bytes]") -> int:
@@ -92,7 +97,9 @@ def test_the_first_process_of_a_namespace_is_over_when_it_waits_for_what_is_held
         pytest.skip("users make no namespaces here")
     with subprocess.Popen([*argv, "sh", "-c", "sleep 600 & wait"], user=USER) as outer:
         eventually(lambda: len(processes.descendants(outer.pid)) == 2)
-        first, held = sorted(processes.descendants(outer.pid))
+        parents = processes.parents()
+        below = processes.descendants(outer.pid)
+        first, held = sorted(below, key=lambda each: parents[each] != outer.pid)
         with traced(held, userid=USER):
             assert not tracers.is_over(first)
             outer.kill()

@@ -15,6 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.leftovers import removed_at_the_end
+
+MARKER = f"STUCK={os.getpid()}"
+"""What such a process has in its environment, which cannot be seen."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _FORCE, _DETACH = 1, 2
 _GETATTR, _OPEN, _FLUSH, _INIT = 3, 14, 25, 26
@@ -45,27 +50,25 @@ def _stuck(program: str, userid: int, cwd: str) -> Iterator["subprocess.Popen[by
     place.chmod(0o755)
     file = place / "file"
     file.touch()
-    try:
-        with (
-            _mounted(file, userid) as flushed,
-            subprocess.Popen(
-                ["/usr/bin/env", "python3", "-c", program, str(file)],
-                user=userid,
-                group=userid,
-                extra_groups=[],
-                env={"PATH": "/usr/bin:/bin", "STUCK": "yes"},
-                cwd=cwd,
-            ) as process,
-        ):
-            try:
-                assert flushed.wait(60)
-                yield process
-            finally:
-                _libc.umount2(os.fsencode(file), _FORCE)  # what waits for it goes on
-                process.kill()
-    finally:
-        file.unlink()
-        place.rmdir()
+    name, _, value = MARKER.partition("=")
+    with (
+        removed_at_the_end(file, place),
+        _mounted(file, userid) as flushed,
+        subprocess.Popen(
+            ["/usr/bin/env", "python3", "-c", program, str(file)],
+            user=userid,
+            group=userid,
+            extra_groups=[],
+            env={"PATH": "/usr/bin:/bin", name: value},
+            cwd=cwd,
+        ) as process,
+    ):
+        try:
+            assert flushed.wait(60)
+            yield process
+        finally:
+            _libc.umount2(os.fsencode(file), _FORCE)  # what waits for it goes on
+            process.kill()
 
 
 @contextmanager

@@ -12,7 +12,8 @@ import pytest
 _YAMA: Final = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 TRACE: Final = """
-import ctypes, sys, threading
+import ctypes, signal, sys, threading
+signal.alarm(600)
 def trace():
     for each in sys.argv[2:]:
         assert ctypes.CDLL(None).ptrace(0x4206, int(each), 0, 0x40) == 0
@@ -23,7 +24,10 @@ if sys.argv[1] == "thread":
 else:
     trace()
 """
-"""PTRACE_SEIZE with PTRACE_O_TRACEEXIT (ptrace(2)): they stop at their ends, until we let go."""
+"""PTRACE_SEIZE with PTRACE_O_TRACEEXIT (ptrace(2)): they stop at their ends, until we let go.
+
+It lets go in the end also where the tests were killed, who would have killed it.
+"""
 
 
 def command(*threads: int, by: str = "process", python: str = sys.executable) -> list[str]:

@@ -1,4 +1,4 @@
-"""Ordinary users of this machine, for tests that run as root."""
+"""Ordinary users, for tests that run as root: of this machine, and of no machine."""
 
 import json
 import os
@@ -9,12 +9,19 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from warren.daemons import munged
 
 NAMES = ("daemon", "games")
 """Whom every Debian has, and who owns nothing."""
+
+TEST_USER: Final = 2**25 + 64 * os.getpid()
+"""The first of 64 user ids of this process's own, which stand in no table.
+
+For tests that look at, end or give up all that a user has: others run at the same time. What a
+test starts is told the id, for it would count from its own.
+"""
 
 
 def why_not() -> str | None:

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.base.test_fuse import USER, Silent, silent  # noqa: F401 - a fixture
+from tests.base.test_fuse import Silent, silent  # noqa: F401 - a fixture
 from tests.harness import stuck
 from tests.harness.tracing import traced
+from tests.harness.users import TEST_USER
 from tests.instance.parts import living, refused
 from tests.instance.test_cgroups import hierarchy
 from warren.base.processes import parents, pids_with_variable, process_status
@@ -316,7 +317,7 @@ def test_what_does_not_die_is_told_of_and_holds_nothing_up(site: Site) -> None:
 
 def test_a_user_who_traces_what_is_left_of_a_job_keeps_it_not_from_dying(site: Site) -> None:
     site.parent()
-    userid = os.geteuid() or USER
+    userid = os.geteuid() or TEST_USER
 
     async def main() -> None:
         async with instance(site) as launcher:
@@ -333,7 +334,7 @@ def test_a_user_who_traces_what_is_left_of_a_job_keeps_it_not_from_dying(site: S
 
 def test_a_shell_has_ended_when_what_is_left_of_it_runs_no_more(site: Site) -> None:
     """Two processes that trace each other never die: no node is drained for what does nothing."""
-    site.patience = 0.2
+    site.patience = 1.0
     site.parent()
 
     async def main() -> None:
@@ -437,7 +438,7 @@ def test_what_waits_in_execve_for_ever_holds_nothing_up(site: Site) -> None:
             site.let_end(JOB, 1, 0)
             assert await launcher.wait(JOB, 1) == 0
 
-    with stuck.in_exec(54321) as process:
+    with stuck.in_exec(TEST_USER) as process:
         lived(lambda: main(process.pid))
 
 
@@ -450,7 +451,7 @@ def test_a_shell_that_waits_for_a_silent_file_server_can_be_killed(
 
     async def main() -> None:
         async with instance(site) as launcher:
-            await launcher.start(JOB, 0, "waiting", USER)
+            await launcher.start(JOB, 0, "waiting", TEST_USER)
             await until(silent.asked.is_set)
             await launcher.kill(JOB, signal.SIGKILL)
             assert await launcher.wait(JOB, 0) == signal.SIGKILL

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from tests.base.test_fuse import silent_of
 from tests.harness import stuck
+from tests.harness.users import TEST_USER
 from tests.node import rings
 from tests.node.conftest import Nodes
 from tests.node.copied import User
@@ -165,7 +166,7 @@ class Rabbit:
         nsenter = asyncio.run(self.nodes.namespace().nsenter_command())
         become = f"os.setgroups([]); os.setresuid({userid}, {userid}, {userid})" if userid else ""
         # Before the change of user, who may not find the modules.
-        lines = [MODULES, become, code]
+        lines = [MODULES, "signal.alarm(600)", become, code]
         program = "\n".join([*lines, "print('in', flush=True)", "time.sleep(600)"])
         # Root may go where the user may not: the directories of tests are shut to others.
         stand = ["sh", "-c", 'cd "$0" && exec "$@"', self.path, sys.executable, "-c", program]
@@ -176,7 +177,7 @@ class Rabbit:
 @pytest.fixture
 def user() -> User:
     """A user of these tests' alone: of one whose storage is kept unseen, all may be suspected."""
-    userid = 700_000 + os.getpid() if os.geteuid() == 0 else os.geteuid()
+    userid = TEST_USER if os.geteuid() == 0 else os.geteuid()
     return User(userid, userid)
 
 
@@ -855,25 +856,25 @@ def test_another_process_that_has_got_the_same_id_is_not_killed() -> None:
 
 
 def test_a_process_that_does_not_answer_is_suspected_of_its_users_storage_alone() -> None:
-    with stuck.in_exec(54321) as process:
+    with stuck.in_exec(TEST_USER) as process:
         suspects = {
-            "mounts": usage.processes_using_mounts([-1], 54321),
-            "hidden": usage.processes_with_hidden_files(54321),
-            "all": usage.processes_of_user(54321),
+            "mounts": usage.processes_using_mounts([-1], TEST_USER),
+            "hidden": usage.processes_with_hidden_files(TEST_USER),
+            "all": usage.processes_of_user(TEST_USER),
         }
         assert {name: [each.id for each in found] for name, found in suspects.items()} == {
             name: [process.pid] for name in suspects
         }
-        assert usage.processes_using_mounts([-1], 54322) == []
+        assert usage.processes_using_mounts([-1], TEST_USER + 1) == []
         assert usage.processes_using_mounts([-1]) == []
-        assert usage.processes_with_hidden_files(54322) == []
+        assert usage.processes_with_hidden_files(TEST_USER + 1) == []
         assert usage.processes_using_devices(["/dev/null"]) != []
         assert not usage.are_mounted_by_root(["/dev/null"])
 
         (found,) = suspects["mounts"]
         assert found.started_at is None
         usage.send_signal([replace(found, name="another")], signal.SIGKILL)
-        usage.send_signal([replace(found, userid=54322)], signal.SIGKILL)
+        usage.send_signal([replace(found, userid=TEST_USER + 1)], signal.SIGKILL)
         assert not _is_killed(process.pid)
         usage.send_signal([found], signal.SIGKILL)
         assert _is_killed(process.pid)

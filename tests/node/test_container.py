@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import signal
 import subprocess
 from types import SimpleNamespace
@@ -20,10 +21,14 @@ def test_what_is_written_without_end_instead_of_bubblewraps_words_is_not_kept() 
         reader, writer = os.pipe()
         reading = asyncio.ensure_future(container()._open_pidfd(reader))
 
+        os.set_blocking(writer, False)
+
         def flood() -> None:
+            written = 0
             try:
-                for _ in range(64):
-                    os.write(writer, bytes(2**16))
+                while written < 2**22:
+                    assert select.select([], [writer], [], 60)[1], "it stays open and is not read"
+                    written += os.write(writer, bytes(2**16))
             except BrokenPipeError:
                 return
             raise AssertionError("all of it was read")

@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from tests.base.test_fuse import USER as SERVED
 from tests.base.test_fuse import Silent, silent  # noqa: F401 - a fixture
 from tests.dws.builders import DEEP
 from tests.harness import users
+from tests.harness.users import TEST_USER
 from tests.node.copied import OLD, Copier, User, copier_at, shape, tree
 from tests.node.processes import alive, eventually
 from tests.node.test_acl import USER, list_of
@@ -900,8 +900,8 @@ def test_a_copier_that_waits_for_a_silent_server_of_its_users_is_ended_all_the_s
         source=f"{silent.place}/in",
         destination=f"{silent.place}/out",
         index=None,
-        userid=SERVED,
-        groupid=SERVED,
+        userid=TEST_USER,
+        groupid=TEST_USER,
     )
 
     async def main() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import stuck
+from tests.harness.users import TEST_USER
 from tests.node.conftest import Nodes
 from tests.node.processes import alive, eventually
 from warren.dws.node import InUse, NodeTrouble, Volume
@@ -503,7 +504,7 @@ def test_a_process_that_does_not_answer_where_it_is_holds_up_no_look_at_nodes(no
     with subprocess.Popen([*nsenter, "sleep", "600"]) as process:
         try:
             eventually(lambda: namespaces.processes([nodes.namespace()]) == [process.pid])
-            with stuck.in_exec(54321):
+            with stuck.in_exec(TEST_USER):
                 assert namespaces.processes([nodes.namespace()]) == [process.pid]
         finally:
             process.kill()
@@ -512,7 +513,7 @@ def test_a_process_that_does_not_answer_where_it_is_holds_up_no_look_at_nodes(no
 def test_a_process_that_has_a_holders_number_and_does_not_answer_is_not_believed(
     nodes: Nodes,
 ) -> None:
-    with stuck.in_exec(54321) as process:
+    with stuck.in_exec(TEST_USER) as process:
         nodes.directory("node1").mkdir(parents=True)
         (nodes.directory("node1") / "holder").write_text(str(process.pid))
         assert nodes.namespace().holder is None

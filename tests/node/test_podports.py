@@ -11,11 +11,13 @@ from socketserver import BaseRequestHandler, ThreadingTCPServer
 
 import pytest
 
+from tests.harness.users import TEST_USER
+
 MOST = 16
 """Connections at a time."""
 
 _FORWARD = f"""
-import asyncio, resource, sys
+import asyncio, resource, signal, sys
 from warren.base.tcpusers import open_netlink
 from warren.node.podprocess import podports
 
@@ -26,6 +28,7 @@ async def live(to):
     print(ports[0][0].getsockname()[1], flush=True)
     await asyncio.Event().wait()
 
+signal.alarm(600)
 asyncio.run(live(int(sys.argv[1])))
 """
 
@@ -112,7 +115,7 @@ def test_those_who_connect_and_say_nothing_end_no_other_users_connection() -> No
         host, port = idle.getpeername()
         with subprocess.Popen(
             ["/usr/bin/python3", "-c", _STRANGER, host, str(port)],
-            user=54321,
+            user=TEST_USER,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd="/",
