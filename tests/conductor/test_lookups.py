@@ -32,6 +32,7 @@ from warren.dws.binding import Phase
 from warren.dws.jobs import abort
 from warren.dws.jobs.jobactions import CONTAINER_LOG, SUMMARY_KEY
 from warren.dws.jobs.timeouts import Timeouts
+from warren.dws.node import NodeTrouble
 from warren.dws.objects.meta import Meta
 from warren.dws.rabbits import selftest
 
@@ -42,12 +43,22 @@ CONTAINER = "#DW container name=beside profile=index"
 
 
 async def mount(
-    api: Api, made: Any, node: str, state: str, name: str = "m", owner: str | None = None
+    api: Api,
+    made: Any,
+    node: str,
+    state: str,
+    name: str = "m",
+    owner: str | None = None,
+    error: NodeTrouble | None = None,
 ) -> None:
     # Whose it is its namespace says; an agent may write the rest of those of its own.
     spec = {"node": "another", "desiredState": state, "mounts": MOUNTS}
     key = Key(node, name)
-    await child(api, kinds.CLIENT_MOUNT, made, key, spec=spec, status=settled(state))
+    status = settled(state)
+    if error is not None:
+        unready = [{"state": state, "ready": False}]
+        status = {"mounts": unready, "allReady": False, "error": error.as_error()}
+    await child(api, kinds.CLIENT_MOUNT, made, key, spec=spec, status=status)
     carried = {labels.TARGET_OWNER: owner or made["metadata"]["uid"]}
     await api.change(kinds.CLIENT_MOUNT, key, {"metadata": {"labels": carried}})
 
@@ -73,38 +84,55 @@ def notes(jobs: Jobs) -> dict[str, Any]:
 # Nodes that a job may lose
 
 
+FAILING = NodeTrouble("it cannot be mounted")
+
+
 @pytest.mark.parametrize(
-    ("own", "persistent", "drained"),
+    ("own", "persistent", "at_fault"),
     [
-        ("unmounted", None, True),
-        ("unmounted", "unmounted", True),
+        ("failing", None, True),
+        ("failing", "failing", True),
         # What its users have made of it, such as full, is no trouble of the node.
-        ("mounted", "unmounted", False),
-        (None, "unmounted", False),
+        ("mounted", "failing", False),
+        (None, "failing", False),
+        # It may be about to mount it: that of another node is no trouble of this one.
+        ("unmounted", None, False),
+        ("unmounted", "failing", False),
         (None, None, False),  # it was not asked
     ],
 )
+@pytest.mark.parametrize("is_late", [False, True])
 def test_a_job_goes_on_without_a_node_that_is_drained_if_it_cannot_mount_what_is_the_jobs_own(
-    own: str | None, persistent: str | None, drained: bool
+    own: str | None, persistent: str | None, at_fault: bool, is_late: bool
 ) -> None:
-    """A guest could take all nodes but one from others, with storage that cannot be mounted."""
+    """A guest could take all nodes but one from others, with storage that cannot be mounted.
+
+    When PreRun has taken all its time, a node that says nothing cannot, either.
+    """
 
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
-        made = await workflow(api, "PreRun", status={"status": "TransientCondition"})
+        status = {"status": "TransientCondition"}
+        if is_late:
+            conductor.configure(Settings(timeouts=Timeouts(prerun=60.0, transient=None)))
+            status = {"desiredStateChange": rfc3339_micro(api.clock.now() - 60)}
+        made = await workflow(api, "PreRun", status=status)
         await wired(api)
         await mount(api, made, "n0", "mounted")
-        if own is not None:
-            await mount(api, made, "n1", own)
-        if persistent is not None:
-            await mount(api, made, "n1", persistent, "p", "an-instance")
+        for state, name, owner in ((own, "m", None), (persistent, "p", "an-instance")):
+            if state == "failing":
+                await mount(api, made, "n1", "mounted", name, owner, FAILING)
+            elif state is not None:
+                await mount(api, made, "n1", state, name, owner)
         async with informed(api):
             await conductor.reconcile(7)
-            await asyncio.sleep(100)
-            await conductor.reconcile(7)
+            if not is_late:
+                await asyncio.sleep(100)
+                await conductor.reconcile(7)
 
+        is_drained = at_fault or (is_late and own == "unmounted")
         drain = [("drain", ("n1",), "rabbit storage is not there")]
         assert [each[:4] for each in jobs.asked] == [
-            *(drain if drained else []),
+            *(drain if is_drained else []),
             ("raise_exception", 7, "dws-node-failure", "n1"),
         ]
         found = api.find(kinds.WORKFLOW, KEY)

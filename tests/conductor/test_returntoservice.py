@@ -100,6 +100,28 @@ def test_a_test_that_is_not_wanted_any_more_is_taken_away() -> None:
     returned(story)
 
 
+def test_a_test_is_made_when_what_has_its_name_and_is_going_is_gone() -> None:
+    async def story(api: Api, returning: ReturnToService) -> None:
+        theirs = {**meta(TEST.name, TEST.namespace), "finalizers": ["theirs"]}
+        await api.add(kinds.NNF_STORAGE, {"metadata": theirs, "spec": {}})
+        await api.delete(Remove(kind=kinds.NNF_STORAGE, key=TEST))
+        await api.delete(Remove(kind=kinds.WORKFLOW, key=WORKFLOW))
+        await disabled(api)
+        (going,) = made(api)
+        assert going["metadata"].get("labels") is None
+        assert (
+            "self-test"
+            not in api.find(kinds.STORAGE, RABBIT)["metadata"]["annotations"][labels.DISABLED]
+        )
+        done: Any = {"metadata": {"finalizers": []}}
+        await api.patch(Change(kind=kinds.NNF_STORAGE, key=TEST, patch=done))
+        await caught_up()
+        (test,) = made(api)
+        assert test["metadata"]["labels"][labels.SELF_TEST] == RABBIT.name
+
+    returned(story)
+
+
 def test_servers_that_went_while_their_watch_was_down_hold_a_rabbit_no_longer() -> None:
     unseen: set[Kind | tuple[Kind, Key]] = set()
 

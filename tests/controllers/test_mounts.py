@@ -1,7 +1,7 @@
 """The mounts of one node: what a ClientMount asks, what the node does, what is said of it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import pytest
@@ -52,6 +52,10 @@ def said(state: str, ready: bool = True, error: Any = None) -> dict[str, Any]:
 Story = Callable[[Api, Noting, MountReconciler], Awaitable[None]]
 
 
+async def groups(userid: int) -> Collection[int]:
+    return {1001: {1003}}[userid]
+
+
 def with_node(story: Story) -> None:
     async def main(api: Api) -> None:
         machine = Noting()
@@ -62,7 +66,7 @@ def with_node(story: Story) -> None:
                 )
             )
         machine.asked.clear()
-        await story(api, machine, MountReconciler(api, api.informers, machine))
+        await story(api, machine, MountReconciler(api, api.informers, machine, groups=groups))
 
     alone(main)
 
@@ -475,12 +479,16 @@ def test_the_root_directory_of_persistent_storage_lets_in_those_that_share_it() 
         (1001, PRIVATE, True),
         (7, Sharing(users=frozenset({1001})), True),
         (7, Sharing(groups=frozenset({1002})), True),
+        (7, Sharing(groups=frozenset({1003})), True),
         (7, Sharing(users=frozenset({1002})), False),
+        (7, Sharing(groups=frozenset({1004})), False),
     ],
 )
 def test_storage_without_room_for_its_list_is_mounted_for_its_owner_and_who_is_let_in(
     owner: int, let_in: Sharing, is_mounted: bool
 ) -> None:
+    """Who is in a group is let in as well where it is not the group of the job."""
+
     async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
         trouble = NotShared("no room", owner=owner, let_in=let_in)
         machine.troubles[MOUNTS[0]] = trouble

@@ -278,6 +278,60 @@ def test_a_request_that_waits_is_not_passed_by_many_of_one_user() -> None:
     assert given_out(found) == {"b": [5000, 5001, 5002, 5003]}
 
 
+class CountedUsers(dict[str, int]):
+    """The users of Workflows, which counts how often one is looked up."""
+
+    count = 0
+
+    def get(self, uid: str, default: Any = None) -> Any:
+        self.count += 1
+        return super().get(uid, default)
+
+
+def answered_once(
+    system: SystemConfiguration, requests: Sequence[Object], users: dict[str, int]
+) -> list[str]:
+    """Return who has ports, in the order in which they were given out."""
+    manager = read(raw(*requests), NnfPortManager)
+    snapshot = PortSnapshot(manager=manager, configuration=system, users=users, now=NOW)
+    ((write,), _) = ports.decide(snapshot)
+    assert isinstance(write, Change)
+    answers = write.patch["status"]["allocations"]
+    return [each["requester"]["name"] for each in answers if each["status"] == "InUse"]
+
+
+def test_however_many_requests_wait_each_is_looked_at_once() -> None:
+    """One user's queued jobs would keep those of all others waiting for the controller."""
+    names = [f"{user}-{number}" for number in range(100) for user in "abc"]
+    users = CountedUsers({f"uid-{name}": ord(name[0]) for name in names})
+    served = answered_once(configuration("5000-5005"), list(map(request, names)), users)
+    assert served == ["a-0", "b-0", "c-0", "a-1", "b-1", "c-1"]
+    assert users.count == len(names)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=9))
+def test_users_with_the_fewest_ports_come_first_and_of_theirs_the_oldest_request(
+    said: list[tuple[str, int]],
+) -> None:
+    waiting = [request(f"{user}-{number}", count) for number, (user, count) in enumerate(said)]
+    users = {each["requester"]["uid"]: ord(each["requester"]["name"][0]) for each in waiting}
+    served = answered_once(configuration("5000-5005"), waiting, users)
+
+    held = dict.fromkeys("abc", 0)
+    is_passed, free, expected = False, 6, []
+    while waiting:
+        first = min(waiting, key=lambda each: held[each["requester"]["name"][0]])
+        waiting.remove(first)
+        name, count = first["requester"]["name"], first["count"]
+        if count > free:
+            is_passed = True
+        elif count and not (is_passed and held[name[0]]):
+            expected.append(name)
+            held[name[0]] += count
+            free -= count
+    assert served == expected
+
+
 def test_others_keep_theirs_when_one_gives_back() -> None:
     found = read(raw(request("other"), request("wf")), NnfPortManager)
     freed = ports.release_ports(found, "uid-wf")

@@ -116,11 +116,14 @@ def test_what_is_going_or_of_another_owner_is_left_alone() -> None:
         assert decided(disabled(), earlier, wanted=wanted) == []
 
 
-@pytest.mark.parametrize("deletion_timestamp", [None, "now"])
-def test_a_rabbit_whose_test_cannot_be_made_because_its_name_is_taken_says_so(
-    deletion_timestamp: str | None,
-) -> None:
-    theirs = _with_meta(ready(), labels={}, deletion_timestamp=deletion_timestamp)
+def test_a_rabbit_whose_test_has_its_name_taken_waits_for_what_is_going_to_be_gone() -> None:
+    going = _with_meta(ready(), labels={}, deletion_timestamp="now")
+
+    assert decided(disabled(), going) == []
+
+
+def test_a_rabbit_whose_test_cannot_be_made_because_its_name_is_taken_says_so() -> None:
+    theirs = _with_meta(ready(), labels={})
 
     (change,) = decided(disabled(), theirs)
 

@@ -93,6 +93,31 @@ class Full:
         self._setxattr(descriptor, name, value)
 
 
+@pytest.mark.parametrize("mode", [0o700, 0o770, 0o2777])
+def test_those_with_whom_it_is_shared_stay_in_whatever_its_owner_makes_of_the_mode(
+    root: Path, mode: int
+) -> None:
+    """The mode has the list's mask in place of the rights of the owner's group."""
+    set_access(root, BOTH)
+    as_shared = permissions(root)[1]
+    root.chmod(mode)
+    set_access(root, BOTH)
+    assert permissions(root) == (oct(mode & 0o2000 | 0o1770), as_shared)
+
+
+def test_without_room_those_stay_in_whatever_its_owner_makes_of_the_mode(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_access(root, Sharing(users=frozenset({5})))
+    as_shared = permissions(root)[1]
+    root.chmod(0o770)
+    Full(monkeypatch)
+    with pytest.raises(NotShared) as caught:
+        set_access(root, BOTH)
+    assert caught.value.let_in == Sharing(users=frozenset({5}))
+    assert permissions(root) == ("0o1770", as_shared)
+
+
 @pytest.mark.parametrize(
     ("before", "sharing", "let_in"),
     [
@@ -172,5 +197,7 @@ def test_nodes_that_set_it_at_the_same_time_let_nobody_in_by_the_owners_group(
     monkeypatch.setattr(os, call, call_late)
     set_access(root, mine)
     monkeypatch.setattr(os, call, own_call)
+    set_access(root, BOTH)
+    assert permissions(root)[0] == "0o1770"
     set_access(root, PRIVATE)
     assert permissions(root) == ("0o700", None)

@@ -234,7 +234,7 @@ class Conductor:
             read(raw, Workflow),
             [read(obj, Servers) for obj in self._objects_of(kinds.SERVERS, job)],
             read(computes[0], Computes) if computes else None,
-            self._mounted(job),
+            _mounted_nodes(self._mounts(job)),
             self._objects_of(kinds.NNF_DATA_MOVEMENT, job),
             await self._pod_lists.read_recent(read(raw, Workflow)),
         )
@@ -402,6 +402,8 @@ class Conductor:
         servers = [read(obj, Servers) for obj in objects[kinds.SERVERS]]
         computes = next(iter(objects[kinds.COMPUTES]), None)
         workflow = read(raw, Workflow) if raw is not None else None
+        mounts = self._mounts(job)
+        not_fully_mounted, without_own_storage, at_fault = _lacking_nodes(job, workflow, mounts)
         return JobSnapshot(
             job=job,
             workflow=workflow,
@@ -410,9 +412,10 @@ class Conductor:
             servers={each.metadata.name: each for each in servers},
             computes=read(computes, Computes) if computes else None,
             configuration=configuration,
-            mounted_nodes=self._mounted(job),
-            not_fully_mounted_nodes=self._not_fully_mounted(job),
-            nodes_at_fault=self._nodes_at_fault(job, workflow),
+            mounted_nodes=_mounted_nodes(mounts),
+            not_fully_mounted_nodes=not_fully_mounted,
+            nodes_without_own_storage=without_own_storage,
+            nodes_at_fault=at_fault,
             wlm_instance=self._wlm.instance,
             shown_memos=self._shown_memos.get(job.id, {}),
             drains=settings.drains,
@@ -431,33 +434,8 @@ class Conductor:
             now=self._clock.now(),
         )
 
-    def _mounted(self, job: Job) -> set[str]:
-        """Return the nodes that have a mount of a job's storage, or are not known to have none.
-
-        By the namespace of the mount: its node's agent may write the rest.
-        """
-        mounts = [read(obj, ClientMount) for obj in self._objects_of(kinds.CLIENT_MOUNT, job)]
-        return {each.metadata.namespace for each in mounts if not each.all_in("unmounted")}
-
-    def _not_fully_mounted(self, job: Job) -> Collection[str]:
-        """Return the nodes that have not mounted all of a job's storage, where that matters."""
-        if not job.max_lost_nodes or job.phase is not Phase.STARTING:
-            return ()
-        mounts = [read(obj, ClientMount) for obj in self._objects_of(kinds.CLIENT_MOUNT, job)]
-        not_mounted = {each.metadata.namespace for each in mounts if not each.all_in("mounted")}
-        return not_mounted | (set(job.nodes) - {each.metadata.namespace for each in mounts})
-
-    def _nodes_at_fault(self, job: Job, workflow: Workflow | None) -> Collection[str]:
-        """Return the nodes that have not mounted what was made for a job, where that matters."""
-        if not job.max_lost_nodes or job.phase is not Phase.STARTING or workflow is None:
-            return ()
-        mounts = [read(obj, ClientMount) for obj in self._objects_of(kinds.CLIENT_MOUNT, job)]
-        return {
-            each.metadata.namespace
-            for each in mounts
-            if each.metadata.labels.get(labels.TARGET_OWNER) == workflow.metadata.uid
-            and not each.all_in("mounted")
-        }
+    def _mounts(self, job: Job) -> Sequence[ClientMount]:
+        return [read(obj, ClientMount) for obj in self._objects_of(kinds.CLIENT_MOUNT, job)]
 
     def _last_copy_progress(self, job: Job) -> float | None:
         """Return when copies of a job last went on, where its time runs while they do."""
@@ -617,6 +595,38 @@ class Conductor:
 def _is_waiting(job: Job) -> bool:
     """Return whether a job may have to wait for its Workflow."""
     return job.phase is Phase.HELD and not job.failed
+
+
+def _mounted_nodes(mounts: Iterable[ClientMount]) -> Collection[str]:
+    """Return the nodes that have a mount of a job's storage, or are not known to have none.
+
+    By the namespace of the mount: its node's agent may write the rest.
+    """
+    return {each.metadata.namespace for each in mounts if not each.all_in("unmounted")}
+
+
+def _lacking_nodes(
+    job: Job, workflow: Workflow | None, mounts: Iterable[ClientMount]
+) -> tuple[Collection[str], Collection[str], Collection[str]]:
+    """Return the nodes that have not mounted all of a job's storage, where that matters.
+
+    Then those of them that have not mounted what was made for the job, and those of these that
+    say that they cannot.
+    """
+    if not job.max_lost_nodes or job.phase is not Phase.STARTING or workflow is None:
+        return (), (), ()
+    lacking = [each for each in mounts if not each.all_in("mounted")]
+    own = [
+        each
+        for each in lacking
+        if each.metadata.labels.get(labels.TARGET_OWNER) == workflow.metadata.uid
+    ]
+    not_asked = set(job.nodes) - {each.metadata.namespace for each in mounts}
+    return (
+        {each.metadata.namespace for each in lacking} | not_asked,
+        {each.metadata.namespace for each in own},
+        {each.metadata.namespace for each in own if each.status.error is not None},
+    )
 
 
 def _nodes_of_abort(workflow: Object) -> Collection[str]:

@@ -1,9 +1,11 @@
 """ClientMounts, on the node they are for. Compute nodes and rabbits alike."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 from warren.base import log
+from warren.base.accounts import groups_of
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
@@ -11,7 +13,7 @@ from warren.controllers.users import UserKey, user_getter
 from warren.dws import kinds, labels, reports
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import LustreMount, NodeTrouble
-from warren.dws.objects.accesses import ClientMount, Mount
+from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
 from warren.dws.persistent import sharing
 from warren.dws.persistent.sharing import NotShared
@@ -31,6 +33,11 @@ WORKERS: Final = 2 * WORKERS_OF_USER
 waits for them."""
 
 
+async def _groups_in_thread(userid: int) -> Collection[int]:
+    """Return the groups that a user is in, however long the name service takes."""
+    return await asyncio.to_thread(groups_of, userid)
+
+
 class MountReconciler:
     """Makes one node's mounts what its ClientMounts say."""
 
@@ -44,6 +51,7 @@ class MountReconciler:
         on_rabbit: bool = False,
         on_failure: Callable[[], None] = lambda: None,
         timeout: float = RECONCILE_SECONDS,
+        groups: Callable[[int], Awaitable[Collection[int]]] = _groups_in_thread,
     ) -> None:
         """`detach` lets go of a volume that is reached over a network; it may be mounted still.
 
@@ -53,6 +61,7 @@ class MountReconciler:
         self._side = "rabbit" if on_rabbit else "compute"
         self._client = client
         self._detach = detach
+        self._groups = groups
         self._on_failure = on_failure
         self._machine = machine
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
@@ -129,8 +138,10 @@ class MountReconciler:
                     *volume, file_system, mount.mount_path, shared_with, commands
                 )
             except NotShared as trouble:
-                if not _lets_in(trouble, mount):
-                    raise
+                # All groups of the user count, as they do for the job's Workflow.
+                groups = {mount.group_id, *await self._groups(mount.user_id)}
+                if not sharing.may_use(trouble.owner, trouble.let_in, mount.user_id, groups):
+                    raise  # who is let in goes on: the owner can make room
                 log.warning("not all users are let in", path=mount.mount_path, why=str(trouble))
 
     async def _unmount(self, current: ClientMount) -> None:
@@ -167,11 +178,6 @@ class MountReconciler:
         status: Object = {"mounts": mounts, "allReady": trouble is None, "error": error}
         change = reports.status(kinds.CLIENT_MOUNT, current.metadata, status)
         await perform(self._client, [change])
-
-
-def _lets_in(trouble: NotShared, mount: Mount) -> bool:
-    """Return whether the user of a mount is let in all the same: its owner can make room."""
-    return sharing.may_use(trouble.owner, trouble.let_in, mount.user_id, [mount.group_id])
 
 
 def _user_of(obj: Object) -> UserKey:

@@ -57,6 +57,8 @@ def _set_access(descriptor: int, sharing: Sharing) -> Sharing:
     else:
         return sharing
     if not found.let_in - sharing:
+        # The mode may be set by now, which takes rights from the list that stays.
+        _write_access(descriptor, found, found.let_in)
         return found.let_in
     # What is taken away takes no room.
     everyone = Sharing(everyone=sharing.everyone)
@@ -112,9 +114,11 @@ def _write_access(descriptor: int, found: _Access, sharing: Sharing) -> None:
     mode = special | user_rights << 6 | found.group_rights << 3
     new_list = _list(sharing, user_rights, found.group_rights, other_rights)
     if sharing.users or sharing.groups:
-        if found.mode & 0o7000 != special:
+        sets_mode = found.mode & 0o7000 != special
+        if sets_mode:
             os.fchmod(descriptor, mode)
-        if found.list != new_list:
+        # Of a directory with a list, that has set the mask, too: the list is set after it.
+        if sets_mode or found.list != new_list:
             os.setxattr(descriptor, acl.NAME, new_list)
     else:
         if found.list is not None:

@@ -3,8 +3,9 @@
 A Workflow has the same ports on each of its rabbits (dws-spec section 12.6).
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 import msgspec
@@ -264,15 +265,19 @@ def _new_allocations(
             served_uids.add(each.requester.uid)
             held_ports[_user_of(each.requester, snapshot)] += len(each.ports)
     taken_ports = {port for each in current for port in each.ports}
-    free_ports = [port for port in pool or () if port not in taken_ports]
-    waiting = [
-        each for each in snapshot.manager.spec.allocations if each.requester.uid not in served_uids
-    ]
+    free_ports = deque(port for port in pool or () if port not in taken_ports)
+    waiting: dict[int | None, deque[tuple[int, Request]]] = {}
+    for number, request in enumerate(snapshot.manager.spec.allocations):
+        if request.requester.uid not in served_uids:
+            user = _user_of(request.requester, snapshot)
+            waiting.setdefault(user, deque()).append((number, request))
+    # By the number of their first request, which no two have, where they have as many ports.
+    users = [(held_ports[user], own[0][0], user) for user, own in waiting.items()]
+    heapify(users)
     passed = False
-    while waiting:
-        request = min(waiting, key=lambda each: held_ports[_user_of(each.requester, snapshot)])
-        waiting.remove(request)
-        user = _user_of(request.requester, snapshot)
+    while users:
+        _, _, user = heappop(users)
+        _, request = waiting[user].popleft()
         if pool is None or request.count < 1:
             yield Allocation(status=INVALID, requester=request.requester)
         elif request.count > len(pool):
@@ -280,10 +285,11 @@ def _new_allocations(
         elif request.count > len(free_ports):
             passed = True
         elif not passed or not held_ports[user]:
-            ports = tuple(free_ports[: request.count])
+            ports = tuple(free_ports.popleft() for _ in range(request.count))
             yield Allocation(status=IN_USE, requester=request.requester, ports=ports)
             held_ports[user] += request.count
-            free_ports = free_ports[request.count :]
+        if waiting[user]:
+            heappush(users, (held_ports[user], waiting[user][0][0], user))
 
 
 def _user_of(requester: Requester, snapshot: PortSnapshot) -> int | None:

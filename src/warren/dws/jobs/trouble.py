@@ -1,7 +1,7 @@
 """What goes wrong with a job's storage, and what comes of it: errors, time limits, lost nodes."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from warren.dws import tolerance
@@ -66,7 +66,8 @@ def report_error(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if wait > 0:
         return [RequeueAfter(wait)]
     fail = RaiseException("exception", f"DWS/Rabbit interactions failed: {note}", severity)
-    return _go_on_without_nodes(snapshot, workflow) or [fail]
+    # Trouble of persistent storage, too, leads here: other nodes may be about to mount their own.
+    return _go_on_without_nodes(snapshot, workflow, snapshot.nodes_at_fault) or [fail]
 
 
 _WAIT_FOR_OTHER_NODES: Final = 10.0
@@ -86,8 +87,13 @@ def _is_tolerant(snapshot: JobSnapshot, workflow: Workflow) -> bool:
     return state is State.SETUP and bool(needs) and all_per_compute
 
 
-def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
-    """Go on without the nodes that lack storage; nothing where these are none, or too many."""
+def _go_on_without_nodes(
+    snapshot: JobSnapshot, workflow: Workflow, nodes_to_drain: Collection[str]
+) -> list[Action]:
+    """Go on without the nodes that lack storage; nothing where these are none, or too many.
+
+    Those of them that are `nodes_to_drain` are drained, if it is the nodes that mount it.
+    """
     job = snapshot.job
     if not _is_tolerant(snapshot, workflow) or snapshot.configuration is None:
         return []
@@ -110,7 +116,7 @@ def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Acti
     # A rabbit that makes nothing says so itself, and its nodes are as good as before. So are those
     # that cannot mount persistent storage: what its users have made of it may be the reason.
     drains_nodes = snapshot.drains and workflow.status.state is State.PRE_RUN
-    drained = tuple(node for node in new_nodes if node in snapshot.nodes_at_fault)
+    drained = tuple(node for node in new_nodes if node in nodes_to_drain)
     return [
         *([Drain(drained, tolerance.DRAIN_REASON)] if drained and drains_nodes else []),
         *(
@@ -141,7 +147,8 @@ def act_on_deadline(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     severity = 0 if _has_failed_copies(workflow) else deadline.severity
     fail = RaiseException(deadline.type, f"{deadline.note}: it {reason}", severity)
     if severity == 0:
-        return _go_on_without_nodes(snapshot, workflow) or [fail]
+        lacking = snapshot.nodes_without_own_storage
+        return _go_on_without_nodes(snapshot, workflow, lacking) or [fail]
     return [
         *([] if job.has_exception_while_ending else [fail]),
         *record_summary(snapshot, workflow),

@@ -26,6 +26,12 @@ def test_key(rabbit: str) -> Key:
     return Key(kinds.DEFAULT_NAMESPACE, f"{reservednames.SELF_TEST}{rabbit}")
 
 
+def rabbit_of(key: Key) -> str | None:
+    """Return the rabbit that an NnfStorage with this key would be the test of, if any."""
+    rabbit = key.name.removeprefix(reservednames.SELF_TEST)
+    return rabbit if rabbit and key == test_key(rabbit) else None
+
+
 def is_wanted(storage: Storage, by: str) -> bool:
     """Return whether a rabbit was disabled by `by`, and has not failed a test since."""
     annotations = storage.metadata.annotations
@@ -45,12 +51,14 @@ def decide(
     `test` is the NnfStorage of `test_key`, if it is there.
     """
     passed = storage.metadata.annotations.get(labels.SELF_TEST) == _PASSED
+    if test is not None and test.metadata.deleting:
+        return []  # whoever's it is, that it is gone is an event
     if test is not None and labels.SELF_TEST not in test.metadata.labels:
         if wanted and not passed:
             why = f"NnfStorage {test.metadata.key} has the name of the test, and is none: remove it"
             return [_record_failure(storage, why, by=by, now=now)]
         test = None  # neither in the way, nor ours to remove
-    if test is not None and (test.metadata.deleting or not _is_own(storage, test)):
+    if test is not None and not _is_own(storage, test):
         return []
     if test is not None:
         error = test.status.error
