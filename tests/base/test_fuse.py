@@ -223,14 +223,14 @@ def test_what_waits_for_a_server_in_the_middle_of_execve_dies_when_the_server_is
 
 def test_what_waits_for_a_server_at_its_own_end_dies_when_the_server_is_given_up() -> None:
     """It waits as if it could be killed, and cannot be: nor does a tracer hold it."""
-    with stuck.at_its_end(USER) as process:
+    with stuck.at_its_end(TEST_USER) as process:
         eventually(lambda: process_status(process.pid).startswith("S"))
         process.kill()
         assert not tracers.is_over(process.pid)
 
-        assert fuse.abort_servers([process.pid], USER + 1) == []
+        assert fuse.abort_servers([process.pid], TEST_USER + 1) == []
         assert process_status(process.pid).startswith("S")
-        assert len(fuse.abort_servers([process.pid], USER)) == 1
+        assert len(fuse.abort_servers([process.pid], TEST_USER)) == 1
         assert process.wait(60) == 0
 
 

@@ -380,7 +380,7 @@ def test_what_a_tracer_held_leaves_no_cgroup_behind_once_it_has_let_go(site: Sit
 
 def test_what_is_held_by_a_user_who_traces_it_holds_no_parent_up_at_its_end(site: Site) -> None:
     parent = site.parent()
-    userid = os.geteuid() or USER
+    userid = os.geteuid() or TEST_USER
 
     async def main() -> None:
         async with instance(site) as launcher:
