@@ -138,6 +138,7 @@ def test_an_abort_says_what_it_has_to_say() -> None:
         f"cmd=put kvsname={NAME} value=a", "cmd=get kvsname=x", "cmd=getbyidx",
         "cmd=getbyidx idx=-1", "cmd=getbyidx idx=9999999999", "cmd=init",
         "cmd=init pmi_version=x pmi_subversion=1",
+        "cmd=init pmi_version= pmi_subversion=1", "cmd=init pmi_version=1 pmi_subversion=",
         "cmd=get_maxes\0", "cmd=get_maxes \x1b[0m", "cmd=gét_maxes",
     ],
 )  # fmt: skip

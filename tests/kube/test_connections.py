@@ -271,6 +271,20 @@ async def test_a_server_without_descriptors_serves_again_when_there_are_some(
             assert (await loop.sock_recv(one, 100)).startswith(b"HTTP/1.1 404")
 
 
+@really
+async def test_what_is_no_http_is_answered_and_fills_no_log(
+    listener: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its client has not said who it is, and a traceback would repeat what it has sent."""
+    async with alongside(serving.serve(web.Application(), listener)):
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(b"GET / HTTP/1.1\r\n\x01" + b"\x02" * 60_000 + b"\r\n\r\n")
+        assert (await reader.readline()).split()[1] == b"400"
+        writer.close()
+
+    assert caplog.records == []
+
+
 def test_connections_of_one_stranger_are_let_in_one_after_the_other() -> None:
     shares = ConnectionLimits(interval=0.5)
 

@@ -1,6 +1,7 @@
 """Serving HTTP on a socket that is bound already, for as long as a task lives."""
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -9,7 +10,7 @@ from functools import partial
 from os import PathLike
 from typing import Final
 
-from aiohttp import web, web_protocol
+from aiohttp import http_exceptions, web, web_protocol
 from aiohttp.typedefs import Middleware
 
 from warren.base import accepting, log
@@ -114,6 +115,19 @@ async def serve(
         await runner.cleanup()
 
 
+def _is_of_ours(record: logging.LogRecord) -> bool:
+    """Return whether a record tells of a mistake of ours: what is no HTTP is its client's own.
+
+    It is answered with 400, and its client has not even said who it is: the log would be full.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, http_exceptions.HttpProcessingError)
+
+
+_LOGGER: Final = logging.getLogger(__name__)
+_LOGGER.addFilter(_is_of_ours)
+
+
 class _Connection(web.RequestHandler):
     """A connection, of which nothing is kept once it is lost.
 
@@ -136,6 +150,7 @@ class _Connection(web.RequestHandler):
             keepalive_timeout=keepalive_timeout,
             lingering_time=lingering_time,
             access_log=None,  # type: ignore[arg-type]
+            logger=_LOGGER,
             max_headers=_MAX_HEADERS,
         )
         self._first_request_timeout = first_request_timeout

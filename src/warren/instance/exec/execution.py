@@ -156,6 +156,8 @@ class JobExec:
                 tasks.create_task(
                     self._run(running, reattach=message["reattach"]), name=running.label
                 )
+                # After a restart, each reads a log which is its user's: one in each turn.
+                await asyncio.sleep(0)
 
     # What the job manager asks
 

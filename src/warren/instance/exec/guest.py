@@ -22,7 +22,7 @@ from warren.rfc.fluid import JobId
 _GREATEST_STATUS: Final = 2**16 - 1
 """Of the wait statuses that there are."""
 
-_LOG_END_BYTES: Final = 2**20
+_LOG_END_BYTES: Final = 2**16
 """Bytes of either end of a log that are looked at."""
 
 _LINE_PATTERN: Final = re.compile(rb'^\{"timestamp":.{,4000}\}$', re.MULTILINE)

@@ -167,8 +167,8 @@ class Client:
         return f"cmd={result} rc=-1 msg=not_offered"
 
     def _init(self, arguments: Mapping[str, str]) -> str:
-        version, subversion = arguments.get("pmi_version"), arguments.get("pmi_subversion")
-        if version is None or subversion is None or not (version + subversion).isdecimal():
+        version, subversion = arguments.get("pmi_version", ""), arguments.get("pmi_subversion", "")
+        if not version.isdecimal() or not subversion.isdecimal():
             raise ProtocolError("init without the client's version")
         if int(version) < 1:
             return "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1"
