@@ -19,6 +19,7 @@ import socket
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -51,6 +52,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0
 
 KILL_TIMEOUT: Final = 10.0
 """Seconds that what was killed has to die before it is told of."""
+
+_HELD_AT_ONCE: Final = 4
+"""How many cgroups with processes that tracers hold are looked at when a shell has ended."""
 
 
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +160,7 @@ class ShellParent:
         self._living: dict[int, _Shell] = {}
         """All that have not ended, by their processes."""
         self._dying: list[_DyingShell] = []
-        self._held_cgroups: list[Cgroup] = []
+        self._held_cgroups: deque[Cgroup] = deque()
         """Those of shells that have ended, with what a tracer holds in them."""
         self._cleaning_processes: set[int] = set()
         """Processes that remove what shells have left."""
@@ -395,9 +399,13 @@ class ShellParent:
         shell = dying.shell
         shell.survivors = []
         if shell.cgroup is not None:
-            self._held_cgroups.append(shell.cgroup)
-        # Tracers that have let go since have told nobody.
-        self._held_cgroups = [each for each in self._held_cgroups if not each.remove()]
+            self._held_cgroups.appendleft(shell.cgroup)
+        # Tracers that have let go since have told nobody. A user may have thousands, of which a few
+        # are looked at in turn.
+        for _ in range(min(len(self._held_cgroups), _HELD_AT_ONCE)):
+            cgroup = self._held_cgroups.popleft()
+            if not cgroup.remove():
+                self._held_cgroups.append(cgroup)
         cleaning_process = self._life.clean(shell.start)
         if cleaning_process is not None:
             self._cleaning_processes.add(cleaning_process)
