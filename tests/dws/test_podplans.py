@@ -213,6 +213,16 @@ def test_mounts_say_what_of_a_volume_is_where() -> None:
     ]
 
 
+def test_a_part_of_a_volume_may_be_named_by_variables() -> None:
+    """An admin's profile confines a job to its own part so: it must not have the whole instead."""
+    container = {
+        "env": [{"name": "JOB", "value": "j1"}],
+        "volumeMounts": [{"name": "all", "mountPath": "/data", "subPathExpr": "of/$(JOB)/$$(JOB)"}],
+    }
+    (mount,) = app(container)["mounts"]
+    assert mount["below"] == "of/j1/$(JOB)"
+
+
 def test_ports_of_the_node_lead_to_those_of_the_container() -> None:
     """Statement 001.32: the application sees its own containerPort."""
     ports = [{"containerPort": 80, "hostPort": 5000, "protocol": "TCP"}, {"containerPort": 81}]
@@ -257,6 +267,11 @@ def test_what_is_not_done_for_pods_is_refused_by_name(spec: dict[str, Any], word
         ({"image": "bare"}, "its image bare has no command, nor has it"),
         ({"volumeMounts": [{"name": "a", "mountPath": "/a", "subPath": "../b"}]}, "leaves its vol"),
         ({"volumeMounts": [{"name": "a", "mountPath": "/a", "subPath": "/b"}]}, "leaves its vol"),
+        ({"volumeMounts": [{"name": "a", "mountPath": "/a", "subPathExpr": "x/$(NO)"}]},
+         "names a variable that it does not have"),
+        ({"env": [{"name": "UP", "value": ".."}],
+          "volumeMounts": [{"name": "a", "mountPath": "/a", "subPathExpr": "$(UP)/b"}]},
+         "leaves its vol"),
         ({"ports": [{"containerPort": 1, "hostPort": 2, "protocol": "UDP"}]}, "only TCP"),
         ({"env": [{"name": "A", "valueFrom": {"resourceFieldRef": {}}}]}, "resourceFieldRef is"),
         ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.x"}}}]}, "'spec.x'"),

@@ -275,12 +275,20 @@ def _container(container: Object, pod: Object, references: References) -> Object
         "userid": security["runAsUser"],
         "groupid": security["runAsGroup"],
         "readOnly": bool(security.get("readOnlyRootFilesystem")),
-        "mounts": [_mount(each, name) for each in container.get("volumeMounts") or ()],
+        "mounts": [_mount(each, name, variables) for each in container.get("volumeMounts") or ()],
     }
 
 
-def _mount(mount: Object, container_name: str) -> Object:
+def _mount(mount: Object, container_name: str, variables: Mapping[str, str]) -> Object:
     subpath = mount.get("subPath", "")
+    if expression := mount.get("subPathExpr"):
+        names = {match[1] for match in _VARIABLE_PATTERN.finditer(expression)} - {None}
+        if not names <= variables.keys():
+            raise UnsupportedPod(
+                f"container {container_name}: the subPathExpr {expression!r} names a variable that "
+                "it does not have"
+            )
+        subpath = expand(expression, variables)
     if subpath.startswith("/") or ".." in subpath.split("/"):
         raise UnsupportedPod(
             f"container {container_name}: the subPath {subpath!r} leaves its volume"
