@@ -4,13 +4,13 @@ import asyncio
 from types import SimpleNamespace
 from typing import cast
 
-from warren.instance.shell.emulated import SETTINGS, EmulatedNode
+from warren.instance.shell.emulated import SETTINGS, UserNamespaceSettings
 from warren.instance.shell.plugins import RunningShell
 
 
 def told(**environment: str) -> dict[str, str]:
     shell = SimpleNamespace(environment=environment)
-    asyncio.run(EmulatedNode().init(cast(RunningShell, shell)))
+    asyncio.run(UserNamespaceSettings().init(cast(RunningShell, shell)))
     return environment
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.instance.shells import info
 from warren.instance.shell.plugins import RunningShell
-from warren.instance.shell.pmi import LIBRARY, Client, JobAborted, KeyValues, Pmi
+from warren.instance.shell.pmi import LIBRARY, JobAborted, KeyValues, Pmi, TaskSession
 from warren.instance.shell.shellinfo import ShellInfo
 
 BUILD = Path(__file__).parents[2] / "tools/pmi"
@@ -80,7 +80,7 @@ def called(library: Path, program: str, found: ShellInfo, rank: int = 0) -> tupl
 
 def _serve(wire: socket.socket, found: ShellInfo, ended: list[str]) -> None:
     pairs = KeyValues(found)
-    client = Client(found, pairs, lambda _: None)
+    client = TaskSession(found, pairs, lambda _: None)
     with wire.makefile("rwb", buffering=0) as lines:
         while line := lines.readline():
             try:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.instance.shells import info
-from warren.instance.shell.pmi import Client, JobAborted, KeyValues, ProtocolError
+from warren.instance.shell.pmi import JobAborted, KeyValues, ProtocolError, TaskSession
 from warren.instance.shell.shellinfo import ShellInfo
 
 NODES = ((0, 1), (0, 1))
@@ -19,14 +19,14 @@ class Wire:
         found = found or info(nodes=NODES, tasks=4)
         self.entered = 0
         self.pairs = KeyValues(found)
-        self.client = Client(found, self.pairs, self._enter)
+        self.client = TaskSession(found, self.pairs, self._enter)
         if polite:
             assert self.ask("cmd=init pmi_version=1 pmi_subversion=1") is not None
 
     def ask(self, line: str) -> str | None:
         return self.client.answer(line.encode())
 
-    def _enter(self, client: Client) -> None:
+    def _enter(self, client: TaskSession) -> None:
         assert client.in_barrier
         self.entered += 1
 

@@ -8,26 +8,26 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.scheduling.systems import matched, system, want
 from warren.base.bytesize import GIB
 from warren.rfc.fluid import JobId
-from warren.scheduling.external import ExternalAllocations, ExternalStorage
+from warren.scheduling.external import ExistingStorage, StorageAccounts
 from warren.scheduling.graph import Allocation, Graph, Refusal
 
 JOB = JobId(7)
 
 
 def test_storage_of_no_job_counts_from_the_beginning_to_its_end() -> None:
-    taken = ExternalAllocations()
-    made = ExternalStorage(bytes_by_rabbit={"r0": 3 * GIB, "r1": 1})
+    taken = StorageAccounts()
+    made = ExistingStorage(bytes_by_rabbit={"r0": 3 * GIB, "r1": 1})
     assert taken.set("default/a", made, allocated=False) == {"r0": 3, "r1": 1}
     assert taken.set(
-        "default/b", ExternalStorage(bytes_by_rabbit={"r0": GIB + 1}), allocated=False
+        "default/b", ExistingStorage(bytes_by_rabbit={"r0": GIB + 1}), allocated=False
     ) == {"r0": 5}
     assert taken.set("default/a", None, allocated=False) == {"r0": 2, "r1": 0}
     assert taken.set("default/a", None, allocated=False) == {}
 
 
 def test_storage_that_a_job_makes_counts_when_the_job_gives_its_resources_back() -> None:
-    taken = ExternalAllocations()
-    made = ExternalStorage(bytes_by_rabbit={"r0": 3 * GIB}, job=JOB)
+    taken = StorageAccounts()
+    made = ExistingStorage(bytes_by_rabbit={"r0": 3 * GIB}, job=JOB)
     assert taken.set("default/a", made, allocated=True) == {}
     assert taken.set_allocated(JOB, allocated=True) == {}
     assert taken.set_allocated(JOB, allocated=False) == {"r0": 3}
@@ -36,8 +36,8 @@ def test_storage_that_a_job_makes_counts_when_the_job_gives_its_resources_back()
 
 
 def test_after_a_restart_the_order_of_jobs_and_storage_does_not_matter() -> None:
-    taken = ExternalAllocations()
-    made = ExternalStorage(bytes_by_rabbit={"r0": 3 * GIB}, job=JOB)
+    taken = StorageAccounts()
+    made = ExistingStorage(bytes_by_rabbit={"r0": 3 * GIB}, job=JOB)
     assert taken.set("default/a", made, allocated=False) == {"r0": 3}
     assert taken.set_allocated(JOB, allocated=True) == {"r0": 0}
 
@@ -47,8 +47,8 @@ class Counted(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.taken = ExternalAllocations()
-        self.known: dict[str, ExternalStorage] = {}
+        self.taken = StorageAccounts()
+        self.known: dict[str, ExistingStorage] = {}
         self.holding: set[JobId] = set()
         self.told: dict[str, int] = {}
 
@@ -62,7 +62,7 @@ class Counted(RuleBasedStateMachine):
         self.known.pop(name, None)
         storage = None
         if there:
-            storage = ExternalStorage(
+            storage = ExistingStorage(
                 bytes_by_rabbit={r: each * GIB for r, each in sizes.items()}, job=job
             )
             self.known[name] = storage

@@ -84,7 +84,7 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
         groups=frozenset(os.getgroups()),
         file_systems=[read(obj, LustreFileSystem) for obj in file_systems],
         raw_volumes=rabbitstorages.raw_volumes(rabbit_storages),
-        why_not_made=lambda kind: rabbitstorages.why_not_made(kind, rabbit_storages),
+        why_not_made=lambda fs_type: rabbitstorages.why_not_made(fs_type, rabbit_storages),
         # Whose controllers run them on its nodes is not known.
         runs_containers=None if nodes else False,
         container_profiles=containerprofiles.by_name(_within(kinds.PROFILES_NAMESPACE, containers)),

@@ -108,7 +108,7 @@ def script_environment(environment: Mapping[str, str], task: BatchTask) -> dict[
 # The shells of one node
 
 
-class _BatchShell:
+class _BatchShellLife:
     """A shell's life on the node that this process is on already."""
 
     def __init__(self, socket: Path, tmp: Path, cores: Sequence[int]) -> None:
@@ -133,9 +133,9 @@ class _BatchShell:
 
 def _run_shell_parent(socket: Path, task: BatchTask, resources: ResourceSet) -> None:
     """Run the parent of a node's shells until the instance has gone."""
-    shell = _BatchShell(socket, task.tmp, resources.nodes[task.rank].cores)
+    life = _BatchShellLife(socket, task.tmp, resources.nodes[task.rank].cores)
     unique_name = f"{socket}:{task.rank}"
-    ShellParent(socket, shell, unique_name, suffix=f"-{task.rank}", outlives_instance=False).run()
+    ShellParent(socket, life, unique_name, suffix=f"-{task.rank}", outlives_instance=False).run()
 
 
 # The first process

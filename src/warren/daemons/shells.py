@@ -21,7 +21,7 @@ from warren.instance import config
 from warren.instance.shell import imp, tmpdir
 from warren.instance.shell.affinity import NodeCores
 from warren.instance.shell.builtin import builtin
-from warren.instance.shell.emulated import EmulatedNode
+from warren.instance.shell.emulated import UserNamespaceSettings
 from warren.instance.shell.guard import run_guarded
 from warren.instance.shell.parent import ShellParent, StartRequest
 from warren.instance.shell.plugins import ShellPlugin
@@ -94,7 +94,7 @@ class NodeShell:
             DwsEnvironment(_NodePaths(self._nodes, start.host)),
         ]
         if self._nodes.in_user_namespaces:
-            plugins.append(EmulatedNode())
+            plugins.append(UserNamespaceSettings())
         return run_shell(self._state_dir.socket, plugins, start, proven_payload)
 
     def clean(self, start: StartRequest) -> int | None:

@@ -29,7 +29,7 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError
 from warren.scheduling.backfill import Blocked, PendingJob, RunningJob, Start, decide
-from warren.scheduling.external import ExternalAllocations, ExternalStorage
+from warren.scheduling.external import ExistingStorage, StorageAccounts
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.reasons import Reason
 from warren.scheduling.request import from_jobspec
@@ -78,7 +78,7 @@ class JobScheduler:
         self._allocated: dict[JobId, RunningJob] = {}
         self._running: list[RunningJob] = []
         """The jobs that have resources, by when they end."""
-        self._external = ExternalAllocations()
+        self._external = StorageAccounts()
         self._reasons: dict[JobId, tuple[str, float]] = {}
         """Why the first jobs wait and until when, as they were told last."""
         self._graph_read_at = 0.0
@@ -219,7 +219,7 @@ class JobScheduler:
         storage = (
             None
             if bytes_by_rabbit is None
-            else ExternalStorage(bytes_by_rabbit=bytes_by_rabbit, job=job)
+            else ExistingStorage(bytes_by_rabbit=bytes_by_rabbit, job=job)
         )
         self._set_external_gib(self._external.set(name, storage, allocated=job in self._allocated))
 

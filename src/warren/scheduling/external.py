@@ -12,18 +12,18 @@ from warren.base.bytesize import whole_gib
 from warren.rfc.fluid import JobId
 
 
-class ExternalStorage(msgspec.Struct, frozen=True, kw_only=True):
+class ExistingStorage(msgspec.Struct, frozen=True, kw_only=True):
     """Storage that exists: its bytes by rabbit, and the job in whose R it is, if in one's."""
 
     bytes_by_rabbit: Mapping[str, int] = msgspec.field(default_factory=dict)
     job: JobId | None = None
 
 
-class ExternalAllocations:
+class StorageAccounts:
     """All storage that is there, and how much of each rabbit it takes from jobs."""
 
     def __init__(self) -> None:
-        self._storages: dict[str, ExternalStorage] = {}
+        self._storages: dict[str, ExistingStorage] = {}
         self._names_by_job: dict[JobId, set[str]] = {}
         self._allocated_jobs: set[JobId] = set()
         """The jobs that have resources, and have made storage."""
@@ -31,7 +31,7 @@ class ExternalAllocations:
         """Bytes by rabbit."""
 
     def set(
-        self, name: str, storage: ExternalStorage | None, *, allocated: bool
+        self, name: str, storage: ExistingStorage | None, *, allocated: bool
     ) -> Mapping[str, int]:
         """Set what storage of a name there is, in place of what was set before.
 
@@ -68,7 +68,7 @@ class ExternalAllocations:
                 changed += self._count(self._storages[name], 1)
         return self._in_gib(changed)
 
-    def _forget(self, name: str, storage: ExternalStorage) -> None:
+    def _forget(self, name: str, storage: ExistingStorage) -> None:
         if storage.job is None:
             return
         names = self._names_by_job[storage.job]
@@ -77,7 +77,7 @@ class ExternalAllocations:
             del self._names_by_job[storage.job]
             self._allocated_jobs.discard(storage.job)
 
-    def _count(self, storage: ExternalStorage, sign: int) -> Iterator[str]:
+    def _count(self, storage: ExistingStorage, sign: int) -> Iterator[str]:
         """Count storage that is in no job's R."""
         if storage.job is not None and storage.job in self._allocated_jobs:
             return

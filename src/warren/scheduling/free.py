@@ -2,7 +2,8 @@
 
 Nodes are kept together by how much of them is free, so that it costs little to see that
 something does not fit, however many nodes there are. Which nodes may be given out is for
-the caller to say, as bits by node index (`inventory`).
+the caller to say, as bits by node index (`inventory`). A portion of flash is a number that only
+`flash` reads.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

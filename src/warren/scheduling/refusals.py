@@ -57,7 +57,7 @@ class SystemView(msgspec.Struct, frozen=True, kw_only=True):
         return self.ever_usable & ~self.drained & ~self.offline & ~self.tagged
 
     @property
-    def withheld(self) -> Mapping[ReasonKind, int]:
+    def withheld_nodes(self) -> Mapping[ReasonKind, int]:
         """The nodes that are kept from the request for a time, each for one reason."""
         away = self.drained | self.offline
         return {
@@ -318,12 +318,12 @@ def _withheld_flash_text(request: Request, view: SystemView) -> str:
         request, view, view.free.suitable_nodes(request, view.usable)
     )
     return "".join(
-        list_withheld(kind, view, 0, chassis_indexes)
+        unavailable_text(kind, view, 0, chassis_indexes)
         for kind in (ReasonKind.RABBITS, ReasonKind.EXTERNAL, ReasonKind.CAPACITY)
     )
 
 
-def list_withheld(
+def unavailable_text(
     kind: ReasonKind, view: SystemView, nodes: int, chassis_indexes: Sequence[int]
 ) -> str:
     """Name what is kept from jobs for one reason, among some nodes, and some chassis by index.
@@ -357,7 +357,7 @@ def list_withheld(
             ]
             return f"; {', '.join(parts)}" if parts else ""
         case ReasonKind.DRAINED | ReasonKind.OFFLINE | ReasonKind.TAGGED:
-            withheld_nodes = view.withheld[kind] & nodes
+            withheld_nodes = view.withheld_nodes[kind] & nodes
             word = f"tagged {TAG}" if kind is ReasonKind.TAGGED else kind
             return f"; {word}: {_hosts(view.inventory, withheld_nodes)}" if withheld_nodes else ""
         case _:
@@ -386,7 +386,7 @@ def _withheld_nodes_text(request: Request, view: SystemView) -> str:
     useless = not view.free.fits(request, view.ever_usable)
     if needless and useless:
         return ""
-    return "".join(list_withheld(kind, view, -1, ()) for kind in view.withheld)
+    return "".join(unavailable_text(kind, view, -1, ()) for kind in view.withheld_nodes)
 
 
 def _constraint_clause(request: Request, wanted: int = 2) -> str:

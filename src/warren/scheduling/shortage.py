@@ -13,10 +13,10 @@ from warren.base.words import plural
 from warren.scheduling.reasons import Reason, ReasonKind
 from warren.scheduling.refusals import (
     SystemView,
-    list_withheld,
     node_shortage,
     reachable_chassis_indexes,
     shortage_text,
+    unavailable_text,
 )
 from warren.scheduling.request import Request
 
@@ -50,11 +50,11 @@ def explain(
     nodes = view.whole.suitable_nodes(request, view.ever_usable)
     chassis_indexes = reachable_chassis_indexes(request, view, nodes)
     sentence += "".join(
-        list_withheld(kind, view, nodes, chassis_indexes) for kind in needed_when_idle
+        unavailable_text(kind, view, nodes, chassis_indexes) for kind in needed_when_idle
     )
     if not needed_when_idle and needed_now:
         withheld_text = "".join(
-            list_withheld(kind, view, nodes, chassis_indexes) for kind in needed_now
+            unavailable_text(kind, view, nodes, chassis_indexes) for kind in needed_now
         ).removeprefix("; ")
         sentence += f"; without this it would start at once: {withheld_text}"
     return Reason(kinds=kinds, sentence=sentence, numbers=_numbers(request, view, rabbits))
@@ -126,7 +126,9 @@ def _node_numbers(request: Request, view: SystemView) -> dict[str, int]:
     """Count the nodes that would do, each once."""
     suitable = view.whole.suitable_nodes(request, view.ever_usable)
     free = view.free.suitable_nodes(request, view.usable)
-    withheld = {str(kind): (nodes & suitable).bit_count() for kind, nodes in view.withheld.items()}
+    withheld = {
+        str(kind): (nodes & suitable).bit_count() for kind, nodes in view.withheld_nodes.items()
+    }
     suitable_count = suitable.bit_count()
     taken = suitable_count - free.bit_count() - sum(withheld.values())
     return {

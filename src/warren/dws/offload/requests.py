@@ -130,8 +130,8 @@ class CopyEnd(msgspec.Struct, frozen=True, kw_only=True):
     def rabbit(self) -> str | None:
         """The rabbit that alone has the storage; None where several may have it mounted."""
         reference: Object = self.device_reference.get("objectReference") or {}
-        is_share = reference.get("kind") == kinds.NNF_NODE_STORAGE.name
-        return str(reference["namespace"]) if is_share else None
+        is_on_one_rabbit = reference.get("kind") == kinds.NNF_NODE_STORAGE.name
+        return str(reference["namespace"]) if is_on_one_rabbit else None
 
 
 def device_reference_of(mount: Object) -> Object:

@@ -93,7 +93,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool = False
     """Whether it was asked to end."""
     error: str = ""
-    """Why it could not be."""
+    """Why it could not be run, or its state not be read."""
 
 
 NO_RUNTIME_MESSAGE: Final = "this cluster has nothing that would start them"

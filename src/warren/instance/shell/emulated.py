@@ -13,7 +13,7 @@ from warren.instance.shell.plugins import RunningShell, ShellPlugin
 SETTINGS: Final = {"UCX_TLS": "sysv,self"}
 
 
-class EmulatedNode(ShellPlugin):
+class UserNamespaceSettings(ShellPlugin):
     """Sets variables in the tasks' environment, unless the user has set them."""
 
     async def init(self, shell: RunningShell) -> None:

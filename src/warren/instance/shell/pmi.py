@@ -85,11 +85,11 @@ class KeyValues:
         self._unexchanged.clear()
 
 
-class Client:
-    """One task's side of the protocol, line by line; it knows no sockets."""
+class TaskSession:
+    """The shell's side of the protocol towards one task, line by line; it knows no sockets."""
 
     def __init__(
-        self, info: ShellInfo, pairs: KeyValues, enter: Callable[["Client"], None]
+        self, info: ShellInfo, pairs: KeyValues, enter: Callable[["TaskSession"], None]
     ) -> None:
         """`enter` is called when the task comes to a barrier, which is answered later."""
         self._info = info
@@ -233,8 +233,8 @@ class Pmi(ShellPlugin):
         self._shell_sockets: dict[int, socket.socket] = {}
         """The shell's ends of the tasks' sockets, by rank."""
         self._task_sockets: dict[int, socket.socket] = {}
-        self._clients: dict[Client, socket.socket] = {}
-        self._in_barrier: list[Client] = []
+        self._clients: dict[TaskSession, socket.socket] = {}
+        self._in_barrier: list[TaskSession] = []
         self._exchange_count = 0
         self._pairs: KeyValues | None = None
 
@@ -264,7 +264,7 @@ class Pmi(ShellPlugin):
         task_socket.close()
         assert self._pairs is not None
         shell_socket = self._shell_sockets[task.rank]
-        client = Client(shell.info, self._pairs, lambda entered: self._enter(shell, entered))
+        client = TaskSession(shell.info, self._pairs, lambda entered: self._enter(shell, entered))
         self._clients[client] = shell_socket
         buffer = bytearray()
         asyncio.get_running_loop().add_reader(
@@ -286,7 +286,9 @@ class Pmi(ShellPlugin):
 
     # From a task
 
-    def _receive(self, shell: RunningShell, rank: int, client: Client, buffer: bytearray) -> None:
+    def _receive(
+        self, shell: RunningShell, rank: int, client: TaskSession, buffer: bytearray
+    ) -> None:
         try:
             data = self._shell_sockets[rank].recv(_LINE_MAX)
         except (BlockingIOError, InterruptedError):
@@ -315,7 +317,7 @@ class Pmi(ShellPlugin):
             note = f"task {rank} aborts the job with code {error.code[:10]}{message[:200]}"
             shell.background(shell.fail(note))
 
-    def _send(self, client: Client, answer: str) -> None:
+    def _send(self, client: TaskSession, answer: str) -> None:
         line = f"{answer}\n".encode()
         try:
             sent = self._clients[client].send(line)
@@ -328,13 +330,13 @@ class Pmi(ShellPlugin):
 
     # Barriers
 
-    def _enter(self, shell: RunningShell, client: Client) -> None:
+    def _enter(self, shell: RunningShell, client: TaskSession) -> None:
         self._in_barrier.append(client)
         if len(self._in_barrier) == len(shell.info.ranks):
             entered, self._in_barrier = self._in_barrier, []
             shell.background(self._exchange(shell, entered))
 
-    async def _exchange(self, shell: RunningShell, entered: list[Client]) -> None:
+    async def _exchange(self, shell: RunningShell, entered: list[TaskSession]) -> None:
         assert self._pairs is not None
         self._exchange_count += 1
         try:

@@ -61,7 +61,7 @@ class StorageValidator:
         unsaved_choices: Sequence[str] = tuple(UnsavedPolicy),
         containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NO_RUNTIME_MESSAGE,
         copy_profiles: Callable[[], frozenset[str]] = frozenset,
-        why_not_made: Callable[[str], str | None] = lambda kind: None,
+        why_not_made: Callable[[str], str | None] = lambda fs_type: None,
         only_some_rabbits_make: Callable[[str], bool] = lambda kind: False,
         offload: Callable[[], bool] = lambda: False,
     ) -> None:

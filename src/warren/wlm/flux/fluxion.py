@@ -16,7 +16,7 @@ from typing import Final
 from warren.base import log
 from warren.rfc.fluid import JobId
 from warren.rpc.message import Handle, Payload, RpcError
-from warren.scheduling.external import ExternalAllocations, ExternalStorage
+from warren.scheduling.external import ExistingStorage, StorageAccounts
 from warren.scheduling.tags import TAG
 from warren.wlm.flux.graph import FlashGraph
 
@@ -46,7 +46,7 @@ class Fluxion:
         self._holds_resources = holds_resources
         self._flash_states: dict[str, tuple[bool, int | None]] = {}
         """Whether the flash of a rabbit may be given out, and how many GiB it has."""
-        self._external = ExternalAllocations()
+        self._external = StorageAccounts()
         self._external_gib: dict[str, int] = {}
         """How many GiB of each rabbit storage takes that is in no job's R."""
         self._hosts_by_source: dict[str, frozenset[str]] = {}
@@ -88,7 +88,7 @@ class Fluxion:
         storage = (
             None
             if bytes_by_rabbit is None
-            else ExternalStorage(bytes_by_rabbit=bytes_by_rabbit, job=job)
+            else ExistingStorage(bytes_by_rabbit=bytes_by_rabbit, job=job)
         )
         self._update_external(self._external.set(name, storage, allocated=is_allocated))
 
