@@ -429,7 +429,9 @@ def test_rabbits_mount_what_containers_use_until_teardown_before_they_start() ->
 
 def test_prerun_waits_until_each_has_started_and_tells_the_job_of_them() -> None:
     """Statement 001.31: what the job's tasks are told."""
-    assert not driver(bare("PreRun", container_jobs=job("wf-r0")), 2).get("completed")
+    for status in ({}, {"conditions": condition("Suspended")}):
+        waiting = bare("PreRun", container_jobs=job("wf-r0", **status))
+        assert not driver(waiting, 2).get("completed")
     for status in ({"ready": 1}, {"conditions": condition("Complete")}):
         writes = bare("PreRun", container_jobs=job("wf-r0", **status))
         assert driver(writes, 2)["completed"]

@@ -202,6 +202,22 @@ def test_volumes_are_paths_of_the_rabbit_directories_and_files() -> None:
     assert plans.secrets_of(obj) == {"token"}
 
 
+def test_a_key_of_a_volume_that_nothing_holds_may_come_yet() -> None:
+    """Left out in silence, a container would run without its configuration."""
+    source = {"name": "site", "items": [{"key": "b", "path": "b"}]}
+    with pytest.raises(MissingReference, match="volume some: nothing holds the key 'b' yet"):
+        planned(pod(volumes=[{"name": "some", "configMap": source}]), config_maps=named("site"))
+    optional = pod(volumes=[{"name": "some", "configMap": {**source, "optional": True}}])
+    assert planned(optional, config_maps=named("site"))["volumes"] == {"some": {"files": {}}}
+
+
+def test_a_container_that_would_run_on_beside_the_others_is_refused() -> None:
+    """As one that prepares it would be waited for, for ever."""
+    first = {"name": "first", "image": "bare", "command": ["/x"], "securityContext": IDENTITY}
+    with pytest.raises(UnsupportedPod, match="init container first has a restartPolicy"):
+        planned(pod(initContainers=[{**first, "restartPolicy": "Always"}]))
+
+
 def test_mounts_say_what_of_a_volume_is_where() -> None:
     mounts = [
         {"name": "fast", "mountPath": "/data"},

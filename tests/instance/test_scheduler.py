@@ -426,6 +426,17 @@ async def test_why_a_job_waits_is_told_with_what_it_waits_for_and_who_is_before_
 
 
 @virtually
+async def test_an_expiration_is_a_number_of_seconds() -> None:
+    """Python takes true for 1: a job would have ended long ago."""
+    async with opened() as desk:
+        bus = Bus(OWNER)
+        bus.register("sched", desk.scheduler.methods())
+        for expiration in (True, -1, "1", None):
+            request = {"id": 1, "expiration": expiration}
+            assert await refused(bus.handle().rpc("sched.expiration", request)) == errno.EPROTO
+
+
+@virtually
 async def test_what_can_be_no_job_is_not_asked_about() -> None:
     async with opened() as desk:
         bus = Bus(OWNER)

@@ -3,13 +3,43 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from tests.harness import virtual
 from tests.harness.world import World, opened
 from warren.daemons.compose import Control
 from warren.dws.jobs.abort import DRAIN_REASON
-from warren.wlm.online import OnlineNodes
+from warren.rpc.message import Handle
+from warren.wlm.flux.drainer import Drainer
+from warren.wlm.online import InstanceUnreachable, OnlineNodes
+
+
+class Garbling:
+    """A broker that answers what cannot be read."""
+
+    def __init__(self) -> None:
+        self.topics: list[str] = []
+
+    async def rpc(self, topic: str, payload: Any = None) -> Any:
+        self.topics.append(topic)
+        return {"R": {"version": 2}, "drain": {}}
+
+
+def test_a_broker_that_tells_of_no_nodes_is_asked_again() -> None:
+    async def follow() -> None:
+        async for _ in OnlineNodes(cast(Handle, Garbling())).follow():
+            pass
+
+    with pytest.raises(InstanceUnreachable, match="the instance does not tell of its nodes"):
+        asyncio.run(follow())
+
+
+def test_a_broker_that_tells_of_no_nodes_has_none_drained() -> None:
+    broker = Garbling()
+    asyncio.run(Drainer(cast(Handle, broker)).keep_drained(["compute-01"], "lost its rabbit"))
+    assert broker.topics == ["resource.status"]
 
 
 def test_nodes_that_did_not_unmount_are_out_of_reach_until_they_are_undrained() -> None:

@@ -43,7 +43,7 @@ class OnlineNodes:
                     if is_caught_up and unreachable != last_yielded:
                         last_yielded = unreachable
                         yield nodes.reachability(unreachable)
-        except RpcError as error:
+        except (RpcError, BadFormat) as error:
             raise InstanceUnreachable(
                 f"the instance does not tell of its nodes: {error}"
             ) from error

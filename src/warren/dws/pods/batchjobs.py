@@ -68,7 +68,8 @@ class BatchJob(Struct, frozen=True):
     @property
     def has_started(self) -> bool:
         """Whether a pod is ready, or the Job has come to its end: not while it is tried again."""
-        return bool(self.status.ready or self.conditions)
+        has_come_to_its_end = any(each.type != "Suspended" for each in self.conditions)
+        return bool(self.status.ready) or has_come_to_its_end
 
     @property
     def failure(self) -> Condition | None:

@@ -84,7 +84,9 @@ def plan(pod: Object, references: References) -> Object:
         "volumes": {
             each["name"]: _volume(each, pod, references) for each in spec.get("volumes") or ()
         },
-        "init": [_container(each, pod, references) for each in spec.get("initContainers") or ()],
+        "init": [
+            _init_container(each, pod, references) for each in spec.get("initContainers") or ()
+        ],
         "containers": [_container(each, pod, references) for each in spec["containers"]],
     }
 
@@ -214,6 +216,9 @@ def _files(source: Object, volume_name: str, pod: Object, references: References
     items = reference.get("items")
     if items is None:
         return data
+    missing = [each["key"] for each in items if each["key"] not in data]
+    if missing and not reference.get("optional"):
+        raise MissingReference(f"volume {volume_name}: nothing holds the key {missing[0]!r} yet")
     return {each["path"]: data[each["key"]] for each in items if each["key"] in data}
 
 
@@ -236,6 +241,15 @@ def _encode(text: str) -> str:
 
 
 # Containers
+
+
+def _init_container(container: Object, pod: Object, references: References) -> Object:
+    if container.get("restartPolicy"):
+        raise UnsupportedPod(
+            f"init container {container['name']} has a restartPolicy, which would have it run on "
+            "beside the others: that is not done here"
+        )
+    return _container(container, pod, references)
 
 
 def _container(container: Object, pod: Object, references: References) -> Object:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from warren.base import log
+from warren.rfc.errors import BadFormat
 from warren.rpc.message import Handle, Payload, RpcError
 from warren.wlm.nodes import drain_reasons, hosts
 
@@ -24,10 +25,10 @@ class Drainer:
         lost = frozenset(lost)
         try:
             status = await self._handle.rpc("resource.status")
-        except RpcError as error:
+            all_hosts, reason_by_host = frozenset(hosts(status).values()), drain_reasons(status)
+        except (RpcError, BadFormat) as error:
             log.warning("nodes are not drained", nodes=sorted(lost), reason=str(error))
             return
-        all_hosts, reason_by_host = frozenset(hosts(status).values()), drain_reasons(status)
         hosts_to_check = all_hosts if among is None else all_hosts.intersection({*among, *lost})
         for host in sorted(hosts_to_check):
             if host in lost and host not in reason_by_host:
