@@ -128,7 +128,8 @@ class PaperScheduler:
 class PaperExecution:
     """An `Execution` whose jobs take their time, and end early when they are told to."""
 
-    def __init__(self, reply: Reply, seconds: float) -> None:
+    def __init__(self, kvs: Kvs, reply: Reply, seconds: float) -> None:
+        self._kvs = kvs
         self._reply = reply
         self._seconds = seconds
         self._starts: asyncio.Queue[Message] = asyncio.Queue()
@@ -161,6 +162,9 @@ class PaperExecution:
 
     def set_expiration(self, job: JobId, expiration: float) -> None:
         self.expirations.append((job, expiration))
+
+    def has_begun(self, job: JobId) -> bool:
+        return self._kvs.owner(keys.guest_namespace(job)) is not None
 
     def end_unclaimed_shells(self) -> None:
         self.asked_at_restart = [message["id"] for message in self.started]
@@ -321,7 +325,7 @@ async def alive(
     bus = Bus(OWNER)
     manager = JobManager(kvs, clock, bus.handle(), config)
     scheduler = PaperScheduler(kvs, manager.alloc_response, generous=generous)
-    execution = PaperExecution(manager.start_response, seconds)
+    execution = PaperExecution(kvs, manager.start_response, seconds)
     manager.connect(scheduler, execution)
     for plugin in plugins:
         manager.load(plugin)

@@ -903,7 +903,26 @@ async def test_a_job_that_was_cancelled_just_when_its_shells_were_started_leaves
             await instance.until(job)
             await settle()
 
-            assert instance.names(job) == [*PLAIN[:5], "exception", "free", "clean"]
+            assert instance.names(job) == [*PLAIN[:5], "exception", *PLAIN[5:]]
+            await instance.assert_nothing_left()
+
+
+@virtually
+async def test_a_job_that_was_cancelled_then_has_its_nodes_until_its_shells_have_ended() -> None:
+    async with machine(TaskBehavior(seconds=1000)) as m:
+        async with m.instance(lambda bus: Slow(m.launcher)) as instance:
+            job = await instance.submit(nodes=4, exclusive=True)
+            while not await m.launcher.started_jobs():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await instance.cancel(job)
+            cancelled = await instance.until(job, "exception")
+        async with m.instance(lambda bus: Dying(m.launcher, 20.0)) as instance:
+            other = await instance.submit(nodes=4, exclusive=True)
+            given = await instance.until(other, "alloc")
+
+            assert given - cancelled == pytest.approx(20.0, abs=0.5)
+            assert m.drained == []
+            await instance.until(other)
             await instance.assert_nothing_left()
 
 

@@ -178,6 +178,23 @@ async def test_execution_hears_again_of_an_exception_that_ends_the_tasks() -> No
 
 
 @virtually
+async def test_what_was_being_started_when_it_was_cancelled_is_let_go_of_by_execution_first() -> (
+    None
+):
+    journal = await stored([*TASK_SIGNALS[:9], "exception"])
+    async with opened(journal) as kvs:
+        await kvs.commit([create_namespace(keys.guest_namespace(JOB), OWNER)])
+    async with alive(journal, plugins=[Perilog()], seconds=100) as life:
+        names = await life.until(JOB)
+
+        (start,) = life.execution.started
+        assert start["reattach"] is False
+        assert life.execution.told == [(JOB, "cancel")]
+        assert names.index("finish") < names.index("epilog-start") < names.index("free")
+        assert names.index("release") < names.index("free")
+
+
+@virtually
 async def test_a_job_that_is_over_is_known_and_left_alone() -> None:
     async with alive(await stored(PLAIN)) as life:
         await settle()

@@ -27,6 +27,7 @@ IDLE = OutstandingRequests()
 ASKED = OutstandingRequests(alloc=True)
 STOPPED = OutstandingRequests(queue_eligible=False)
 EXECUTING = OutstandingRequests(execution=True)
+BEGUN = OutstandingRequests(begun=True)
 QUEUED = ["validate", "depend", "priority"]
 RUN = [*QUEUED, "alloc"]
 CANCEL = event("exception")
@@ -71,6 +72,14 @@ CASES: list[tuple[str, list[Any], OutstandingRequests, list[Any]]] = [
     ("it is cleaned up once", [*QUEUED, CANCEL], under("clean"), []),
     ("execution is waited for", [*RUN, "start", CANCEL], EXECUTING, []),
     ("who knows what is left is asked", [*RUN, "start", CANCEL], IDLE, [Execute(reattach=True)]),
+    ("also of one that was being started", [*RUN, CANCEL], BEGUN, [Execute(reattach=False)]),
+    ("it is waited for then", [*RUN, CANCEL], replace(BEGUN, execution=True), []),
+    (
+        "nothing holds what it has let go of",
+        [*RUN, CANCEL, event("release", ranks="all", final=True)],
+        BEGUN,
+        [Free(), Post("free")],
+    ),
     (
         "nodes that execution is done with go back early",
         [*RUN, "start", event("finish"), event("release", ranks="1-2", final=False)],
@@ -121,6 +130,7 @@ under_ways = st.builds(
     OutstandingRequests,
     alloc=st.booleans(),
     execution=st.booleans(),
+    begun=st.booleans(),
     events=st.frozensets(st.sampled_from(EVENTS)),
 )
 
@@ -171,6 +181,7 @@ class Manager:
         self.job: Job = from_submit(ID, SUBMIT)
         self.under_way = OutstandingRequests()
         self.posted: list[str] = []
+        self.shells = False
 
     def post(self, name: str, **context: Any) -> None:
         self.posted.append(name)
@@ -197,8 +208,10 @@ class Manager:
                     case Execute(reattach):
                         assert reattach == self.job.started
                         self.under_way = replace(self.under_way, execution=True)
+                        self.shells = True
                     case Free():
                         assert self.job.allocated
+                        assert not self.shells
                         assert not self.job.prologs | self.job.epilogs
 
     def answer(self) -> None:
@@ -214,8 +227,9 @@ class Manager:
             elif self.job.started and self.job.wait_status is None:
                 self.post("finish", status=0)
             else:
+                self.shells = False
                 self.post("release", ranks="all", final=True)
-                self.under_way = replace(self.under_way, execution=False)
+                self.under_way = replace(self.under_way, execution=False, begun=False)
         elif self.job.dependencies and self.job.state is State.DEPEND:
             self.post("dependency-remove", description="dws-create")
         elif self.job.prologs:
@@ -225,7 +239,7 @@ class Manager:
 
     def restart(self) -> None:
         """Forget all requests, as a process that died has."""
-        self.under_way = OutstandingRequests()
+        self.under_way = OutstandingRequests(begun=self.shells)
         if self.job.state is State.SCHED:
             self.post("flux-restart")
 

@@ -70,6 +70,10 @@ class Execution(Protocol):
         """Change when a job's time is up; 0 for never."""
         ...
 
+    def has_begun(self, job: JobId) -> bool:
+        """Return whether shells of a job may be there that an earlier life has started."""
+        ...
+
     def end_unclaimed_shells(self) -> None:
         """End the shells of all jobs that were not started again since the restart."""
         ...

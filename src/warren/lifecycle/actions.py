@@ -23,6 +23,8 @@ class OutstandingRequests(msgspec.Struct, frozen=True, kw_only=True):
 
     alloc: bool = False
     execution: bool = False
+    begun: bool = False
+    """Whether an earlier life may have left shells of the job, whatever its log says."""
     events: frozenset[str] = frozenset()
     """Names of events that are queued but not applied yet."""
     queue_eligible: bool = True
@@ -117,9 +119,10 @@ def _clean_up(job: Job, outstanding: OutstandingRequests) -> list[Action]:
             if is_held or job.wait_status is None
             else _partial_free(job, job.released_ranks, outstanding)
         )
-    if job.started and not job.all_released:
-        # Restarted between `start` and the last `release`: only execution knows what is left.
-        return [Execute(reattach=True)]
+    if (job.started or outstanding.begun) and not job.all_released:
+        # Restarted between the first shell and the last `release`: only execution knows what is
+        # left. `start` comes when all shells have been started, and may never have come.
+        return [Execute(reattach=job.started)]
     if is_held:
         return []
     if job.allocated:

@@ -194,6 +194,10 @@ class JobExec:
         self._signals[job, signum + TASK_SIGNAL_OFFSET] = None
         self._signalled.set()
 
+    def has_begun(self, job: JobId) -> bool:
+        # It is durable before the first shell is started, and goes when the last has ended.
+        return self._kvs.owner(keys.guest_namespace(job)) is not None
+
     def end_unclaimed_shells(self) -> None:
         self._all_claimed.set()
 

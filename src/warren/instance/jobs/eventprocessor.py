@@ -200,6 +200,7 @@ class EventProcessor:
         outstanding = OutstandingRequests(
             alloc=entry.allocating,
             execution=entry.executing,
+            begun=entry.begun,
             events=frozenset(event.name for event in entry.pending_events),
             queue_eligible=entry.job.state is not State.SCHED or self.eligible(entry.jobspec),
         )
@@ -274,7 +275,7 @@ class EventProcessor:
         if job.state is not State.CLEANUP or not job_ranks.issuperset(ranks):
             raise RpcError(errno.EINVAL, "only nodes of a job in CLEANUP can be given back")
         to_free = frozenset(ranks) - job.freed_ranks
-        is_held = entry.executing or bool(job.prologs) or len(job.epilogs) > 1
+        is_held = entry.may_have_shells or bool(job.prologs) or len(job.epilogs) > 1
         if to_free and job.allocated and not is_held:
             self._free(entry, to_free, final=False)
             self.post(entry, "partial-free", {"ranks": idset.encode(to_free)})

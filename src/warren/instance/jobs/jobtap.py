@@ -129,7 +129,10 @@ class Jobtap(Protocol):
         ...
 
     def executing(self, job: JobId) -> bool:
-        """Return whether execution has been asked to run the job, and has not let go of it."""
+        """Return whether execution has been asked to run the job, and has not let go of it.
+
+        It may have been asked in an earlier life of the instance.
+        """
         ...
 
     def event_posted(self, job: JobId, name: str) -> bool:

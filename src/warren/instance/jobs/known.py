@@ -38,12 +38,19 @@ class ActiveJob(msgspec.Struct):
     """Whether the request for resources was withdrawn, and is not answered yet."""
     executing: bool = False
     """Whether execution was asked to run the job, and has not let go of it."""
+    begun: bool = False
+    """Whether it was in an earlier life, and may have shells of which it has not let go yet."""
     previous_state: State | None = None
     """The state before the present one, where it was entered in this life."""
     subscribers: set[str] = msgspec.field(default_factory=set)
     """Plugins that want to hear of every event."""
     aux: dict[tuple[str, str], Any] = msgspec.field(default_factory=dict)
     """What plugins keep with the job, by plugin and name."""
+
+    @property
+    def may_have_shells(self) -> bool:
+        """Whether tasks may be on the job's nodes, for all that execution has said."""
+        return self.executing or self.begun
 
     def with_pending_events(self) -> Job:
         """Return the job with its pending events applied."""

@@ -304,7 +304,7 @@ class JobManager:
                 self.processor.post(entry, "exception", data)
             case "release":
                 if data["final"]:
-                    entry.executing = False
+                    entry.executing = entry.begun = False
                 if not entry.job.all_released:
                     self.processor.post(entry, "release", data)
 
@@ -334,6 +334,7 @@ class JobManager:
                 if why is not None:
                     lost_reasons[entry.job.id] = why
         for entry in self.active():
+            entry.begun = self._execution.has_begun(entry.job.id)
             self._restart_job(entry)
             if entry.job.id in lost_reasons:
                 note = lost_reasons[entry.job.id]

@@ -69,7 +69,7 @@ class Tap:
 
     def executing(self, job: JobId) -> bool:
         found = self._manager.find(job)
-        return isinstance(found, ActiveJob) and found.executing
+        return isinstance(found, ActiveJob) and found.may_have_shells
 
     def event_posted(self, job: JobId, name: str) -> bool:
         entry = self._manager.active_job(job)
