@@ -1,6 +1,8 @@
 """Logs of long-running processes."""
 
 import io
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TextIO, cast
@@ -38,6 +40,32 @@ def test_a_log_is_bounded_while_its_process_runs_and_is_the_owners_alone(tmp_pat
         line.rpartition("=")[2] for each in kept[::-1] for line in each.read_text().splitlines()
     ]
     assert numbers == [f"{each}" for each in range(1000 - len(numbers), 1000)]
+
+
+def test_standard_error_is_bounded_while_its_process_runs(tmp_path: Path) -> None:
+    path = tmp_path / "shells.log"
+    program = f"""
+import os, sys
+from pathlib import Path
+from warren.daemons import logs
+output = logs.RotatingStandardError(Path({str(path)!r}), sys.stderr, 10_000)
+for number in range(3000):
+    output.write(f"line {{number}}\\n")
+    output.flush()
+os.write(1, b"the end\\n")
+"""
+    with logs.open_log(path) as log_file:
+        subprocess.run(
+            [sys.executable, "-c", program], stdout=log_file, stderr=log_file, check=True
+        )
+
+    kept = [path.with_suffix(".log.1"), path]
+    assert set(tmp_path.iterdir()) == set(kept)
+    assert all(each.stat().st_size < 11_000 for each in kept)
+    assert all(each.stat().st_mode & 0o777 == 0o600 for each in kept)
+    *lines, last = "".join(each.read_text() for each in kept).splitlines()
+    assert last == "the end"
+    assert lines == [f"line {number}" for number in range(3000 - len(lines), 3000)]
 
 
 def test_what_users_name_is_logged_as_a_terminal_may_show_it() -> None:

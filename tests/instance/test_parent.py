@@ -57,7 +57,9 @@ class Site:
     def parent(self) -> "subprocess.Popen[bytes]":
         """Start a parent."""
         words = [str(self.socket), self.marker, str(self.place), self.way, str(self.patience)]
-        started = subprocess.Popen([sys.executable, str(PROGRAM), *words])
+        with (self.place / "log").open("ab") as log:
+            program = [sys.executable, str(PROGRAM), *words]
+            started = subprocess.Popen(program, stdout=log, stderr=log)
         self._parents.append(started)
         return started
 
@@ -508,6 +510,28 @@ def test_where_no_process_can_be_made_the_job_is_told_so(
             assert each.remove()
 
 
+def test_where_there_are_too_many_open_files_what_a_shell_prints_is_lost_and_no_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = ShellParent(tmp_path / "local", NoShell(), str(tmp_path))
+    parent._cgroups = None
+
+    def fail(flags: int) -> tuple[int, int]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.pipe2", fail)
+        patch.setattr("os.fork", lambda: 2**22 + 1)
+        parent._start({"id": JOB, "rank": 0, "host": "node0", "userid": 1})
+    [shell] = parent._living.values()
+    parent._log_output(shell)
+    assert shell.note == ""
+    os.close(parent._notes_reader)
+    os.close(parent._notes_writer)
+    for each in cgroups.base_cgroups(str(tmp_path)):
+        assert each.remove()
+
+
 class NoShell:
     """A shell that never is."""
 
@@ -566,6 +590,39 @@ def test_a_shell_with_a_bug_ends_with_a_status(site: Site) -> None:
             assert await launcher.wait(JOB, 0) == 1 << 8
 
     lived(main)
+
+
+def test_what_a_shell_prints_is_told_at_its_end_with_its_name(site: Site) -> None:
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB, host="broken")
+            await launcher.wait(JOB, 0)
+
+    lived(main)
+    said = f"job {JOB}, shell 0: RuntimeError: a shell with a bug"
+    assert said in (site.place / "log").read_text().splitlines()
+
+
+def test_what_a_shell_prints_without_end_is_cut_off_and_waits_for_nobody(site: Site) -> None:
+    """A user has what the processes of theirs have open, and passes it on."""
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await start(launcher, JOB, host="talkative")
+            (process,) = await site.shell(JOB, 0)
+            assert not (site.place / "log").samefile(f"/proc/{process}/fd/1")
+            assert not (site.place / "log").samefile(f"/proc/{process}/fd/2")
+            site.let_end(JOB, 0, 0)
+            await launcher.wait(JOB, 0)
+
+    lived(main)
+    told = (site.place / "log").read_text()
+    assert len(told) < 200_000
+    assert told.count("\n") <= 102
+    assert "\x1b" not in told
 
 
 def test_shells_end_with_their_parent(site: Site) -> None:

@@ -3,7 +3,8 @@
 A toy shell writes its process id into a file named `<job>-<rank>`, and ends when
 there is a file `<job>-<rank>.end` with its exit code. On a host called `messy`
 it leaves a process of its job's user behind, whose id it writes down as well, with MARKER in its
-environment; on one called `scrubbed` that process has nothing by which it could be known. On one
+environment; on one called `scrubbed` that process has nothing by which it could be known.
+On one called `talkative` it writes to standard error until that takes no more. On one
 called `waiting` it becomes its job's user and looks at what a file named `look` says. WAY says
 whether there are `cgroups`. The parent writes its own process id into a file named `parent`.
 """
@@ -12,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from warren.base.processes import die_with_parent
@@ -38,6 +40,11 @@ class ToyShell:
     def run_shell(self, start: StartRequest, proven_payload: bytes | None) -> int:
         assert proven_payload == b"proven"
         die_with_parent()
+        if start.host == "talkative":
+            os.write(2, b"\x1b[2Jfirst\n")
+            with suppress(BlockingIOError):
+                while True:
+                    os.write(2, b"x" * 999 + b"\n")
         if start.host == "broken":
             raise RuntimeError("a shell with a bug")
         said = [str(os.getpid()), start.host]

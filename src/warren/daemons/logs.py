@@ -12,6 +12,7 @@ from warren.base import log
 from warren.base.errors import UserMistake
 
 _MAX_BYTES: Final = 16 * 2**20
+_STDOUT, _STDERR = 1, 2
 
 
 def rotate(path: Path, max_bytes: int = _MAX_BYTES) -> Path:
@@ -21,12 +22,12 @@ def rotate(path: Path, max_bytes: int = _MAX_BYTES) -> Path:
     return path
 
 
-def open_log(path: Path) -> BinaryIO:
+def open_log(path: Path, max_bytes: int = _MAX_BYTES) -> BinaryIO:
     """Open a log for the output of a process, which is its owner's alone. Raises OSError.
 
-    A shell of a user's has it open for what goes wrong, and may open again what it has open.
+    What it starts has it open for what goes wrong, and may open again what it has open.
     """
-    return open(rotate(path), "ab", opener=_open_private)
+    return open(rotate(path, max_bytes), "ab", opener=_open_private)
 
 
 def _open_private(path: str, flags: int) -> int:
@@ -73,6 +74,30 @@ class RotatingLog:
             errors="backslashreplace",
             opener=_open_private,
         )
+
+
+class RotatingStandardError:
+    """Standard error that was led into a log, which is bounded however long the process runs.
+
+    Standard output goes where it goes: both, and what is started, write to the same file.
+    """
+
+    def __init__(self, path: Path, output: TextIO, max_bytes: int = _MAX_BYTES) -> None:
+        """`output` writes to standard error, which is the log of that `path`."""
+        self._path = path
+        self._output = output
+        self._max_bytes = max_bytes
+
+    def write(self, text: str) -> None:
+        if os.fstat(_STDERR).st_size > self._max_bytes:
+            # Beside the old file, which stays where there can be no new one.
+            with suppress(OSError), open_log(self._path, self._max_bytes) as log_file:
+                os.dup2(log_file.fileno(), _STDOUT)
+                os.dup2(log_file.fileno(), _STDERR)
+        self._output.write(text)
+
+    def flush(self) -> None:
+        self._output.flush()
 
 
 def ignore_write_errors(output: TextIO) -> TextIO:

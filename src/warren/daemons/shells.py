@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO, cast
 
 import msgspec
 
@@ -163,7 +164,10 @@ def main(state_dir: StateDir, *, isolated: bool) -> int:
     # What is configured later holds for another parent: running jobs have theirs where they are.
     settings = config.load(state_dir.config_file)
     jobs_directory = rundir.directory(state_dir, settings)
-    sys.stderr = logs.ignore_write_errors(sys.stderr)
+    log_file = state_dir.logs / "shells.log"
+    rotating_output = cast(TextIO, logs.RotatingStandardError(log_file, sys.stderr))
+    sys.stderr = logs.ignore_write_errors(rotating_output)
+    logs.configure(sys.stderr)
     try:
         with hold_lock(state_dir.shells_lock) as lock:
 
@@ -182,5 +186,4 @@ def main(state_dir: StateDir, *, isolated: bool) -> int:
 
 
 if __name__ == "__main__":
-    logs.configure()
     sys.exit(main(StateDir(Path(sys.argv[1])), isolated=sys.argv[2] == "isolated"))

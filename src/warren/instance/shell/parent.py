@@ -29,6 +29,7 @@ import msgspec
 
 from warren.base import fuse, tracers
 from warren.base.errors import WarrenError
+from warren.base.printable import printable
 from warren.base.processes import adopt_orphans, descendants, kill, kill_until_gone
 from warren.instance.shell import cgroups
 from warren.instance.shell.cgroups import Cgroup
@@ -46,6 +47,11 @@ _CHUNK: Final = 2**16
 _LARGEST_FD: Final = 2**31 - 1
 _LONGEST_NOTE: Final = 1000
 """Characters of the words with which a shell has not started; less than a pipe takes whole."""
+
+_MOST_LINES: Final = 100
+"""Lines of what a shell prints that are kept."""
+_LONGEST_LINE: Final = 1000
+"""Characters of a line that are kept."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0
 """Seconds after which what has been killed is looked at again, at first and at last."""
@@ -98,6 +104,8 @@ class _Shell(msgspec.Struct, eq=False):
     reported: bool = False
     """Whether the instance knows of the end."""
     note: str = ""
+    output: int | None = None
+    """The end of a pipe, with what it has printed."""
     survivors: list[int] = msgspec.field(default_factory=list)
     """What has not died, long after it was killed."""
 
@@ -294,6 +302,7 @@ class ShellParent:
         if key in self._shells:
             return
         cgroup, process = None, -1
+        output, write_end = _open_output()
         try:
             if self._cgroups is not None:
                 cgroup = self._cgroups.make(f"{start.id}-{start.rank}")
@@ -303,6 +312,8 @@ class ShellParent:
         except OSError as error:
             if cgroup is not None:
                 cgroup.remove()
+            if output is not None:
+                os.close(output)
             shell = _Shell(start, 0, None, status=1 << 8)
             shell.note = f"the shell cannot be started: {error.strerror}"
             self._shells[key] = shell
@@ -310,14 +321,19 @@ class ShellParent:
             return
         finally:
             if process != 0:
+                os.close(write_end)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, TASK_SIGNALS)
         if process == 0:
-            self._become_shell(start, cgroup)
-        self._shells[key] = self._living[process] = _Shell(start, process, cgroup)
+            self._become_shell(start, cgroup, write_end)
+        shell = _Shell(start, process, cgroup, output=output)
+        self._shells[key] = self._living[process] = shell
 
-    def _become_shell(self, start: StartRequest, cgroup: Cgroup | None) -> None:
+    def _become_shell(self, start: StartRequest, cgroup: Cgroup | None, output: int) -> None:
         code = 1
         try:
+            # Our log is not a user's to write to, who may have what a process of theirs has open.
+            os.dup2(output, 1)
+            os.dup2(output, 2)
             signal.set_wakeup_fd(-1)
             for signum in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
                 signal.signal(signum, signal.SIG_DFL)
@@ -363,8 +379,25 @@ class ShellParent:
                 shell = self._living.pop(process, None)
                 if shell is not None:  # not an orphan that another process has left behind
                     shell.status = status
+                    self._log_output(shell)
                     self._dying = [each for each in self._dying if each.shell is not shell]
                     self._dying.append(_DyingShell(shell, time.monotonic()))
+
+    def _log_output(self, shell: _Shell) -> None:
+        """Log what a shell that has ended has printed, as far as it was kept."""
+        if shell.output is None:
+            return
+        output, shell.output = shell.output, None
+        try:
+            lines = os.read(output, _CHUNK).decode(errors="replace").splitlines()
+        except BlockingIOError:
+            return  # nothing, and a process that was passed the other end
+        finally:
+            os.close(output)
+        job, rank = shell.key
+        for line in lines[-_MOST_LINES:]:  # of a traceback, the end says most
+            said = f"job {job}, shell {rank}: {printable(line[:_LONGEST_LINE])}"
+            print(said, file=sys.stderr, flush=True)
 
     def _check_dying(self) -> None:
         """Forget shells of which nothing is left, and kill what is left of the others."""
@@ -510,3 +543,15 @@ class ShellParent:
             if not cgroup.remove():
                 leftovers.update(cgroup.processes())
         return leftovers
+
+
+def _open_output() -> tuple[int | None, int]:
+    """Return both ends of a pipe for what a shell prints; the former is None where it is lost.
+
+    It is read when the shell has ended: what the pipe does not take then is lost. So a user, who
+    may write to it without end and pass it on, fills no disk, and keeps nobody busy.
+    """
+    try:
+        return os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # too many open files: no reason to refuse a shell
+        return None, os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
