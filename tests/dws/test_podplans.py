@@ -72,6 +72,7 @@ def test_a_plan_has_what_its_containers_need() -> None:
                 "userid": 1000,
                 "groupid": 100,
                 "readOnly": False,
+                "memory": None,
                 "mounts": [],
             }
         ],
@@ -239,6 +240,33 @@ def test_a_part_of_a_volume_may_be_named_by_variables() -> None:
     assert mount["below"] == "of/j1/$(JOB)"
 
 
+@pytest.mark.parametrize(
+    ("limit", "size"),
+    [
+        ("64Mi", 64 * 2**20),
+        ("1.5Gi", 3 * 2**29),
+        ("129M", 129_000_000),
+        ("129e6", 129_000_000),
+        ("1E3", 1000),
+        ("2E", 2 * 10**18),
+        ("1Pi", 2**50),
+        ("128974848000m", 128974848),
+        ("9223372036854775807", 2**63 - 1),
+        ("16Ei", 2**63 - 1),
+        (4096, 4096),
+        ("0", None),
+    ],
+)
+def test_a_container_has_the_memory_that_its_limit_says(limit: str | int, size: int | None) -> None:
+    """Kubernetes, "Resource units": quantities may have many forms, and 0 is no limit."""
+    assert app({"resources": {"limits": {"memory": limit, "cpu": "2"}}})["memory"] == size
+
+
+@pytest.mark.parametrize("resources", [None, {}, {"limits": None}, {"requests": {"memory": "1Gi"}}])
+def test_a_container_that_says_no_limit_has_none_of_its_own(resources: Object | None) -> None:
+    assert app({"resources": resources})["memory"] is None
+
+
 def test_ports_of_the_node_lead_to_those_of_the_container() -> None:
     """Statement 001.32: the application sees its own containerPort."""
     ports = [{"containerPort": 80, "hostPort": 5000, "protocol": "TCP"}, {"containerPort": 81}]
@@ -280,6 +308,7 @@ def test_what_is_not_done_for_pods_is_refused_by_name(spec: dict[str, Any], word
          "asks for capabilities"),
         ({"readinessProbe": {"exec": {}}}, "asks for readinessProbe"),
         ({"lifecycle": {"preStop": {}}, "tty": True}, "asks for lifecycle or tty"),
+        ({"resources": {"limits": {"memory": "much"}}}, "'much' is no size"),
         ({"image": "bare"}, "its image bare has no command, nor has it"),
         ({"volumeMounts": [{"name": "a", "mountPath": "/a", "subPath": "../b"}]}, "leaves its vol"),
         ({"volumeMounts": [{"name": "a", "mountPath": "/a", "subPath": "/b"}]}, "leaves its vol"),

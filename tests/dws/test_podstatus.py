@@ -118,6 +118,13 @@ def test_the_last_words_of_a_container_that_failed_are_told() -> None:
     }
 
 
+def test_a_container_that_was_killed_for_its_memory_is_told_as_kubernetes_does() -> None:
+    killed = {**FAILED, "exitCode": 137, "reason": "OOMKilled"}
+    (container,) = told(state(killed))["containerStatuses"]
+    terminated = container["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["reason"]) == (137, "OOMKilled")
+
+
 def test_a_container_that_was_lost_with_its_pod_counts_as_killed() -> None:
     (container,) = told(state(BEGAN, alive=False))["containerStatuses"]
     assert container["state"]["terminated"]["exitCode"] == 137

@@ -76,6 +76,8 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
         ("[job-manager.prolog]\nx = 1", "job-manager.prolog: there is no key 'x' here: it is one"),
         ("zzz = 1", "no key 'zzz' here: it is one of access, content, kvs, policy, queues, "),
         ("job-manager.archive = 'a'", "job-manager: archive: 'a' is not an absolute path"),
+        ("containers.memory = 'much'", "containers: memory: 'much' is not a capacity: write 64GiB"),
+        ("containers.user-memory = '0GiB'", "containers: user-memory: '0GiB' is not a capacity"),
         ("exec.rundir = 'jobs'", "exec: rundir: 'jobs' is not an absolute path"),
         ("exec.tmpdir-limit = 4096", "exec: tmpdir-limit is 4096: it is at least 1048576 bytes"),
         ("exec.tmpdir-limit = -1", "exec.tmpdir-limit: Expected `int` >= 0."),
@@ -182,6 +184,21 @@ def test_both_names_of_flux_coral2_restrict_persistent_storage() -> None:
 def test_the_conductor_has_the_configuration_of_its_instance() -> None:
     given = config.parse('[rabbit]\nsetup_timeout = "10m"\n[storage]\nscale = 3')
     assert config.from_builtins(config.to_builtins(given)) == given
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("", (512, 256)),
+        ("containers.memory = '100'", (100, 50)),
+        ("containers.user-memory = '300'", (512, 300)),
+        ("containers = {memory = '1KiB', user-memory = '1kB'}", (1024, 1000)),
+    ],
+)
+def test_containers_have_half_of_a_machines_memory_and_a_users_half_of_that(
+    text: str, limits: tuple[int, int]
+) -> None:
+    assert config.parse(text).containers.memory_limits(1024) == limits
 
 
 def test_nodes_are_left_out_by_rank_or_by_name() -> None:

@@ -24,12 +24,13 @@ from tests.node.processes import alive, eventually
 from warren.base.objects import Object
 from warren.dws.node import NodeTrouble
 from warren.dws.pods.pod import PodState
-from warren.node import commands
+from warren.node import commands, podmemory
 from warren.node.images import Images
+from warren.node.podmemory import PodMemory
 from warren.node.podnetwork import PodNetwork, free_address, host_address
 from warren.node.podprocess.container import _call_when_ended
 from warren.node.podprocess.pod import Pod
-from warren.node.pods import Pods, process_command
+from warren.node.pods import Pods, _lock_holder, process_command
 
 USERID = os.geteuid() or 4711
 GROUPID = os.getegid() or 4712
@@ -120,10 +121,23 @@ def machine(nodes: Nodes) -> Iterator[Machine]:
     eventually(lambda: not _of_us() - before - ours)
 
 
-def _pods(nodes: Nodes, network: PodNetwork, start_timeout: float = 30) -> Pods:
+def _pods(
+    nodes: Nodes,
+    network: PodNetwork,
+    start_timeout: float = 30,
+    memory: PodMemory | None = None,
+) -> Pods:
     images = Images(nodes.root / "own", nodes.root / "library")
     place = nodes.root / "pods"
-    return Pods(place, 0, network, nodes.namespace(), images, start_timeout=start_timeout)
+    return Pods(
+        place,
+        0,
+        network,
+        nodes.namespace(),
+        images,
+        memory=memory,
+        start_timeout=start_timeout,
+    )
 
 
 async def _removed(machine: Machine) -> None:
@@ -227,6 +241,99 @@ def test_a_container_leaves_memory_and_processes_to_what_it_depends_on(machine: 
         names = ("pid_max", "threads-max")
         there = min(int(Path("/proc/sys/kernel", name).read_text()) for name in names)
         assert all(0 < int(each) <= there // 2 for each in most)
+
+
+# Its memory
+
+
+@pytest.fixture
+def bounded(machine: Machine) -> Iterator[Machine]:
+    """A machine on which all containers have 256 MiB, and those of one user 128 MiB."""
+    cluster = str(machine.nodes.root)
+    memory = podmemory.find(cluster, podmemory.Limits(2**28, 2**27))
+    if memory is None:
+        pytest.skip(podmemory.NO_CONTROLLER)
+    machine.pods = _pods(machine.nodes, machine.network, memory=memory)
+    yield machine
+    asyncio.run(_removed(machine))
+    podmemory.remove_all(cluster)
+    assert podmemory._bases(cluster, Path("/proc/self")) == []
+
+
+HOARD = "exec tail /dev/zero"
+"""Reads a line that has no end."""
+
+
+def test_a_container_that_takes_more_memory_than_its_limit_is_killed(bounded: Machine) -> None:
+    state = bounded.run(
+        container(f"echo words; {HOARD}", memory=2**25),
+        container("sleep 0.5; echo on", "other", memory=2**25),
+    )
+    killed, other = state.containers
+    assert (killed["exitCode"], killed["reason"]) == (137, "OOMKilled")
+    assert killed["message"].startswith("words\nit was killed: it took more memory")
+    assert other["exitCode"] == 0
+    assert "reason" not in other
+
+
+def test_a_container_without_a_limit_has_what_its_user_has(bounded: Machine) -> None:
+    state = bounded.run(container(HOARD))
+    assert (state.containers[0]["exitCode"], state.containers[0]["reason"]) == (137, "OOMKilled")
+
+
+def test_what_is_written_into_file_systems_in_memory_counts(bounded: Machine) -> None:
+    state = bounded.run(container("exec head -c 64M /dev/zero > /dev/shm/it", memory=2**25))
+    assert (state.containers[0]["exitCode"], state.containers[0]["reason"]) == (137, "OOMKilled")
+
+
+def test_memory_that_a_user_keeps_beyond_a_pods_end_is_not_anothers(bounded: Machine) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("it takes containers of two users")
+    fill = "head -c 80M /dev/zero > /dev/shm/it; echo full; sleep 30"
+
+    async def keep() -> int:
+        await bounded.start(plan(container(fill)), "first")
+        await _printed(bounded, "full", "first")
+        pid = _lock_holder(bounded.place("first") / "lock")
+        return os.open(f"/proc/{pid}/root/mnt/shm/it", os.O_RDONLY)
+
+    async def run_again(uid: str, userid: int) -> PodState:
+        again = fill.replace("30", "0")
+        await bounded.start(plan(container(again, userid=userid, groupid=userid)), uid)
+        return await bounded.ended(uid)
+
+    # As a process that was passed the file by a socket has it.
+    descriptor = asyncio.run(keep())
+    try:
+        asyncio.run(bounded.pods.remove("first"))
+        own = asyncio.run(run_again("own", USERID)).containers[0]
+        others = asyncio.run(run_again("others", USERID + 1)).containers[0]
+    finally:
+        os.close(descriptor)
+    assert "full" not in bounded.log(uid="own") or own.get("reason") == "OOMKilled"
+    assert others["exitCode"] == 0
+    freed = asyncio.run(run_again("freed", USERID)).containers[0]
+    assert freed["exitCode"] == 0
+
+
+def test_a_container_whose_cgroup_is_gone_does_not_run_without_a_limit(bounded: Machine) -> None:
+    gate = bounded.nodes.root / "gate"
+    gate.mkdir(mode=0o755)
+    script = "echo on; until [ -e /gate/open ]; do sleep 0.02; done"
+    first = container(script, mounts=[mount("gate", "/gate")])
+    held = container("exit 0", "held", memory=2**25)
+
+    async def story() -> PodState:
+        await bounded.start(plan(held, init=[first], volumes={"gate": {"path": str(gate)}}))
+        await _printed(bounded, "on")
+        made = json.loads((bounded.place() / "machine.json").read_text())["cgroups"]
+        os.rmdir(made[1])
+        (gate / "open").touch()
+        return await bounded.ended()
+
+    [ended] = asyncio.run(story()).containers
+    assert ended["exitCode"] == 128
+    assert "cgroup.procs: No such file or directory" in ended["message"]
 
 
 # Its volumes

@@ -13,6 +13,7 @@ def test_volume_groups_devices_that_fail_quotas_and_cgroups(guests: Guests) -> N
                 "vm/inside/check_quota.py",
                 # Here is no hierarchy but that of version 2.
                 "instance/test_cgroups.py",
+                "node/test_podmemory.py",
             ],
             modules=["dm-mod", "dm-thin-pool", "dm-flakey", "xfs", "ext4"],
             disks=[

@@ -35,8 +35,12 @@ def copier_memory_limit() -> int:
 
     What a user has copied may be endless, where a file server of the user's says what there is.
     """
-    total_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(total_bytes // _COPIERS, _MIN_MEMORY)
+    return max(total_memory() // _COPIERS, _MIN_MEMORY)
+
+
+def total_memory() -> int:
+    """Return how many bytes of memory this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def limit_copier_memory() -> None:

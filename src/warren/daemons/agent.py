@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
+from warren.base import log, userlimits
 from warren.base.clock import SystemClock
 from warren.controllers.machine import Machine
 from warren.controllers.mounts import WORKERS
@@ -17,7 +18,7 @@ from warren.daemons.system import RunGroup
 from warren.instance import config
 from warren.kube import kubeconfig
 from warren.kube.http import connect
-from warren.node import holders, hostmounts, threads
+from warren.node import holders, hostmounts, podmemory, threads
 from warren.node.behaviour import parse
 from warren.node.busy import GracePeriod
 from warren.node.faulty import FaultyMachine
@@ -28,10 +29,17 @@ async def main(state_dir: StateDir, node_names: list[str], *, isolated: bool) ->
     threads.set_thread_pool_size(WORKERS * len(node_names))
     shape = clustershape.load(state_dir.shape_file)
     assert shape is not None
-    storage = config.load(state_dir.config_file).storage
+    settings = config.load(state_dir.config_file)
+    storage = settings.storage
     grace_period = GracePeriod(seconds=storage.busy_seconds, policy=storage.busy_policy)
-    nodes = Nodes(state_dir, shape, isolated=isolated, grace_period=grace_period)
     rabbits = {chassis.rabbit for chassis in shape.chassis()}
+    memory = None
+    if not rabbits.isdisjoint(node_names):
+        limits = podmemory.Limits(*settings.containers.memory_limits(userlimits.total_memory()))
+        memory = podmemory.find(str(state_dir.path), limits)
+        if memory is None:
+            log.warning("containers take any memory", reason=podmemory.NO_CONTROLLER)
+    nodes = Nodes(state_dir, shape, isolated=isolated, grace_period=grace_period, pod_memory=memory)
     async with AsyncExitStack() as stack:
         system = RunGroup()
         behaviour = parse(shape.faults)

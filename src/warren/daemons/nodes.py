@@ -21,6 +21,7 @@ from warren.node.loopdisk import LoopDisk
 from warren.node.loops import Loop
 from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import HolderEnded, Namespace, join, mount_points, processes
+from warren.node.podmemory import PodMemory
 from warren.node.podnetwork import PodNetwork, host_address
 from warren.node.pods import Pods
 from warren.node.threads import in_thread
@@ -47,8 +48,13 @@ class Nodes:
         *,
         isolated: bool,
         grace_period: GracePeriod | None = None,
+        pod_memory: PodMemory | None = None,
     ) -> None:
-        """`grace_period` is what storage gets that is in use when it is to be given back."""
+        """`grace_period` is what storage gets that is in use when it is to be given back.
+
+        `pod_memory` is what pods have of the machine's; without it they take any amount.
+        """
+        self._pod_memory = pod_memory
         self._grace_period = grace_period
         self._state_dir = state_dir
         self._isolated = isolated
@@ -89,6 +95,7 @@ class Nodes:
             self.namespace(rabbit) if self._isolated else None,
             Images(self._state_dir.image_cache, self._state_dir.images),
             self._address(rabbit),
+            self._pod_memory,
         )
 
     def _address(self, rabbit: str) -> str:

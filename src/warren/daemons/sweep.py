@@ -16,6 +16,7 @@ from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir, lock_holder
 from warren.dws.node import NodeTrouble
 from warren.instance.shell import cgroups
+from warren.node import podmemory
 
 _KILL_TIMEOUT: Final = 20.0
 """Seconds that what has been killed has to die."""
@@ -95,6 +96,7 @@ async def sweep(state_dir: StateDir) -> None:
             await nodes.release_all()
     # Agents die with the cluster, and holders were told to; until they have, they hold mounts.
     await _wait_ended(lambda: cluster_processes(state_dir), seconds=5.0)
+    podmemory.remove_all(str(state_dir.path))
     rundir.release(state_dir)
 
 

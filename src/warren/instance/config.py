@@ -25,7 +25,7 @@ from warren.instance.servicetables import (
     Sched,
     Sign,
 )
-from warren.instance.storagetables import Daemon, Storage
+from warren.instance.storagetables import Containers, Daemon, Storage
 from warren.journal import files
 from warren.lifecycle import policy, tables
 from warren.lifecycle.policy import Policy, Queue
@@ -51,6 +51,7 @@ class Config(Table, frozen=True):
     sched: Sched = Sched()
     sign: Sign = Sign()
     storage: Storage = Storage()
+    containers: Containers = Containers()
     rabbit: RabbitTable = RabbitTable()
     daemons: Mapping[Annotated[str, msgspec.Meta(pattern=_DAEMON_PATTERN)], Daemon] = {}
 

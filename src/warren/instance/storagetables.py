@@ -43,6 +43,31 @@ class Daemon(Table, frozen=True):
             check_absolute(name, command[0] if command else None)
 
 
+class Containers(Table, frozen=True):
+    """Table `containers`, which is ours: what containers beside jobs may take of a machine."""
+
+    memory: str | None = None
+    """A capacity that all of them may hold together; None is half of the machine's memory."""
+    user_memory: str | None = None
+    """What those of one user may; None is half of that."""
+
+    def __post_init__(self) -> None:
+        for name in ("memory", "user_memory"):
+            text = getattr(self, name)
+            try:
+                is_some = text is None or capacity.parse(text) > 0
+            except UserMistake:
+                is_some = False
+            if not is_some:
+                key = name.replace("_", "-")
+                raise ValueError(f"{key}: {text!r} is not a capacity: write 64GiB, for example")
+
+    def memory_limits(self, machine_bytes: int) -> tuple[int, int]:
+        """Return the bytes for all, and for one user, on a machine with so much memory."""
+        total = machine_bytes // 2 if self.memory is None else capacity.parse(self.memory)
+        return total, total // 2 if self.user_memory is None else capacity.parse(self.user_memory)
+
+
 class Storage(Table, frozen=True):
     """Table `storage`, which is ours: what nodes do about storage that is in use at its end."""
 

@@ -28,6 +28,7 @@ from warren.journal.files import replace
 from warren.node.images import Images
 from warren.node.namespaces import Namespace
 from warren.node.pidfds import wait_process_ended
+from warren.node.podmemory import PodMemory
 from warren.node.podnetwork import PodNetwork, free_address
 from warren.node.podprocess.podfiles import HOSTS
 from warren.node.threads import in_thread
@@ -76,16 +77,18 @@ class Pods:
         namespace: Namespace | None,
         images: Images,
         host_address: str = "127.0.0.1",
+        memory: PodMemory | None = None,
         *,
         start_timeout: float = _START_TIMEOUT,
     ) -> None:
         """`rabbit_index` is the rabbit's among those of this machine; `namespace` has its mounts.
 
-        Ports of the node are those of `host_address`.
+        Ports of the node are those of `host_address`. Without `memory` containers take any amount.
         """
         self.host_address = host_address
         self._start_timeout = start_timeout
         self._images = images
+        self._memory = memory
         self._directory = directory
         self._rabbit_index = rabbit_index
         self._network = network
@@ -157,6 +160,7 @@ class Pods:
             "bwrap": bwrap,
             "oomScoreAdj": userlimits.OOM_SCORE_ADJ,
             "processes": userlimits.process_limits(),
+            "cgroups": await in_thread(self._make_cgroups, uid),
         }
         await in_thread(_write, directory, "machine.json", json.dumps(machine))
         await self._start_process(uid)
@@ -176,6 +180,20 @@ class Pods:
             _write(directory, "address", address)
         plan = {**make_plan(address.partition("/")[0]), "address": address}
         _write(directory, "plan.json", json.dumps(plan))
+
+    def _make_cgroups(self, uid: str) -> list[str]:
+        """Make the cgroups of a pod's containers, in their order; none where there is no memory."""
+        if self._memory is None:
+            return []
+        try:
+            plan = json.loads((self._pod_directory(uid) / "plan.json").read_bytes())
+            # One that an older agent has written limits no memory.
+            return [
+                str(self._memory.make(uid, number, each["userid"], each.get("memory")))
+                for number, each in enumerate((*plan["init"], *plan["containers"]))
+            ]
+        except OSError as error:
+            raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
 
     async def _start_process(self, uid: str) -> None:
         directory = self._pod_directory(uid)
@@ -246,6 +264,8 @@ class Pods:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             await self._wait_ended(uid)
+        if self._memory is not None:
+            await in_thread(self._memory.remove, uid)
         removed = self._directory / f".old-{uid}"
         with suppress(FileNotFoundError):
             self._pod_directory(uid).rename(removed)

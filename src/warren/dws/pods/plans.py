@@ -25,12 +25,18 @@ _VARIABLE_PATTERN: Final = re.compile(r"\$(?:\$|\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)
 
 _SUBSCRIPT_PATTERN: Final = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
-_QUANTITY_PATTERN: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]i|[kMGT]|)")
-_BYTES_BY_UNIT: Final = {
+_QUANTITY_PATTERN: Final = re.compile(
+    r"(\d{1,19}(?:\.\d{0,9})?|\.\d{1,9})(?:([KMGTPE]i|[kMGTPEm]|)|[eE]([-+]?\d{1,2}))"
+)
+_UNIT_BYTES: Final = {
     "": 1,
-    **{unit: 1000**power for power, unit in enumerate("kMGT", 1)},
-    **{f"{unit}i": 1024**power for power, unit in enumerate("KMGT", 1)},
+    "m": 0.001,
+    **{unit: 1000**power for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": 1024**power for power, unit in enumerate("KMGTPE", 1)},
 }
+
+_MOST_BYTES: Final = 2**63 - 1
+"""The largest size: a quantity of Kubernetes that is larger counts as this one."""
 
 _UNSUPPORTED_POD_FIELDS: Final = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
 _UNSUPPORTED_CONTAINER_FIELDS: Final = (
@@ -185,7 +191,9 @@ def _parse_size(quantity: str | int) -> int:
     match = _QUANTITY_PATTERN.fullmatch(str(quantity))
     if match is None:
         raise UnsupportedPod(f"{quantity!r} is no size: write it such as 500M or 1Gi")
-    return int(float(match[1]) * _BYTES_BY_UNIT[match[2]])
+    number, unit, exponent = match.groups()
+    size = float(number) * (10.0 ** int(exponent) if unit is None else _UNIT_BYTES[unit])
+    return min(int(size), _MOST_BYTES)
 
 
 def _files(source: Object, volume_name: str, pod: Object, references: References) -> dict[str, str]:
@@ -289,8 +297,15 @@ def _container(container: Object, pod: Object, references: References) -> Object
         "userid": security["runAsUser"],
         "groupid": security["runAsGroup"],
         "readOnly": bool(security.get("readOnlyRootFilesystem")),
+        "memory": _memory_limit(container),
         "mounts": [_mount(each, name, variables) for each in container.get("volumeMounts") or ()],
     }
+
+
+def _memory_limit(container: Object) -> int | None:
+    """Return how many bytes of memory a container may have; None where it does not say."""
+    limit = ((container.get("resources") or {}).get("limits") or {}).get("memory")
+    return None if limit is None else _parse_size(limit) or None
 
 
 def _mount(mount: Object, container_name: str, variables: Mapping[str, str]) -> Object:

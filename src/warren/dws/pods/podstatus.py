@@ -133,7 +133,7 @@ def _state(container_state: Object, pod_state: PodState, now: float) -> Mapping[
         return {
             "terminated": {
                 "exitCode": code,
-                "reason": "Error" if code else "Completed",
+                "reason": container_state.get("reason") or ("Error" if code else "Completed"),
                 "message": container_state.get("message", ""),
                 "startedAt": rfc3339(
                     started if started is not None else container_state["finishedAt"]

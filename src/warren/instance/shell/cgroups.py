@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from warren.base import mountinfo
+from warren.base import cgrouptrees
 from warren.base.processes import send_signal
 
 _FREEZE_CHECKS: Final = 50
@@ -146,25 +146,12 @@ def _hierarchies(proc: Path) -> Iterator[tuple[Path, Path, tuple[str, ...]]]:
     Of each where it is mounted, where this process is in it, and the files of which its cgroups
     have one if this kernel can kill in them.
     """
-    try:
-        lines = os.fsdecode((proc / "cgroup").read_bytes()).split("\n")
-        memberships = [line.split(":", 2) for line in lines if line]
-        mounts = mountinfo.read(proc)
-    except OSError:
-        return
     for version, controller, kill_files in (
-        ("cgroup2", "", ("cgroup.kill", "cgroup.freeze")),
-        ("cgroup", "freezer", ("freezer.state",)),
+        (2, "", ("cgroup.kill", "cgroup.freeze")),
+        (1, "freezer", ("freezer.state",)),
     ):
-        for mount in mounts:
-            if mount.type != version:
-                continue
-            if controller and controller not in mount.super_options.split(","):
-                continue
-            for _, controllers, path in memberships:
-                if controller in controllers.split(",") and path.startswith(mount.root):
-                    relative = path.removeprefix(mount.root).lstrip("/")
-                    yield Path(mount.point), Path(mount.point) / relative, kill_files
+        for top, own_directory in cgrouptrees.find(version, controller, proc):
+            yield top, own_directory, kill_files
 
 
 def _kill_one(directory: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from warren.node.podprocess.kernel import PodTrouble
@@ -23,6 +24,10 @@ _KILL_TIMEOUT = 2
 
 _MOST_INFO = 4096
 """Bytes that are read of what bubblewrap tells, which is a few hundred."""
+
+_OOM_KILLED = "OOMKilled"
+"""The reason of such an end, as Kubernetes has it."""
+_OOM_MESSAGE = "it was killed: it took more memory than it may have, or its user's containers did"
 
 _CHILD_PID = re.compile(rb'"child-pid"\s*:\s*(\d{1,9})\D')
 
@@ -51,7 +56,9 @@ class Container:
         try:
             output_reader, info_reader = self._start(argv, options)
         except OSError as error:
-            return self._set_ended(128, f"{argv[0]}: {error.strerror}")
+            return self._set_ended(128, f"{error.filename or argv[0]}: {error.strerror}")
+        except subprocess.SubprocessError:
+            return self._set_ended(128, f"it cannot be put into its cgroup {self._cgroup}")
         self.state["startedAt"] = time.time()
         self._pod.publish_state()
         assert self._process is not None
@@ -71,6 +78,9 @@ class Container:
         if code is None:  # a process that traces it has not let go of it
             code = -signal.SIGKILL
         message = log.last_bytes.decode(errors="replace").strip() if code else ""
+        if code and self._was_killed_for_memory():
+            self.state["reason"] = _OOM_KILLED
+            message = f"{message}\n{_OOM_MESSAGE}".strip()
         self._set_ended(code if code >= 0 else 128 - code, message)
 
     def _start(self, argv: list[str], options: list[str]) -> tuple[int, int]:
@@ -80,6 +90,10 @@ class Container:
             info_reader, info_writer = _pipe(pod_ends, child_ends)
             arguments_fd = os.memfd_create("arguments", 0)
             child_ends.callback(os.close, arguments_fd)
+            cgroup_fd = None
+            if self._cgroup is not None:
+                cgroup_fd = os.open(f"{self._cgroup}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+                child_ends.callback(os.close, cgroup_fd)
             os.write(arguments_fd, b"".join(each.encode() + b"\0" for each in options))
             os.lseek(arguments_fd, 0, os.SEEK_SET)
             bwrap_arguments = ["--args", str(arguments_fd), "--info-fd", str(info_writer), "--"]
@@ -91,13 +105,31 @@ class Container:
                 env={},
                 pass_fds=(arguments_fd, info_writer),
                 start_new_session=True,
-                preexec_fn=self._set_limits,
+                preexec_fn=partial(self._set_limits, cgroup_fd),
             )
             pod_ends.pop_all()
         return output_reader, info_reader
 
-    def _set_limits(self) -> None:
+    @property
+    def _cgroup(self) -> str | None:
+        """The cgroup that its agent has made for it, if any."""
+        cgroups = self._pod.plan.get("cgroups")
+        return cgroups[self._number] if cgroups else None
+
+    def _was_killed_for_memory(self) -> bool:
+        """Return whether the kernel has killed some of it for the memory that it took."""
+        if self._cgroup is None:
+            return False
+        # Of the two versions of cgroups, each has one of these.
+        for name in ("memory.events", "memory.oom_control"):
+            with suppress(OSError), open(f"{self._cgroup}/{name}") as file:
+                return bool(int(dict(line.split() for line in file).get("oom_kill", 0)))
+        return False
+
+    def _set_limits(self, cgroup_fd: int | None) -> None:
         """Limit what this process takes of memory and processes: its commands may be any user's."""
+        if cgroup_fd is not None:
+            os.write(cgroup_fd, b"0")
         # An older agent, still running when this was installed, writes neither into the plan.
         oom_score_adj = self._pod.plan.get("oomScoreAdj", 0)
         with suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:
