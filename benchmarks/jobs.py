@@ -304,7 +304,7 @@ def age(directory: Path, before: StoreContent) -> None:
     async def fill(jobs: SqliteJournal) -> None:
         kvs = Kvs(jobs, os.getuid())
         day_ago = int((time.time() - 86_400) * 1000)
-        made = fluid.Generator(day_ago)
+        made = fluid.JobIdGenerator(day_ago)
         # Queued, and not given anything yet.
         *begun, _ = left["eventlog"].partition(b'"priority"')[0].splitlines(keepends=True)
         waits = {**{key: left[key] for key in ("J", "jobspec")}, "eventlog": b"".join(begun)}

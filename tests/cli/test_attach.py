@@ -58,7 +58,7 @@ async def test_lines_bear_the_rank_that_wrote_them(capfd: pytest.CaptureFixture[
 def test_a_line_that_comes_in_pieces_bears_one_label(capfd: pytest.CaptureFixture[str]) -> None:
     printer = OutputPrinter(label=True)
     for rank, piece in ((0, b"on"), (1, b"two\nth"), (0, b"e\n"), (1, b"ree")):
-        printer.show(stdio.data(NOW, "stdout", rank, piece))
+        printer.show(stdio.data_event(NOW, "stdout", rank, piece))
     printer.flush()
 
     assert capfd.readouterr().out == "1: two\n0: one\n1: three\n"
@@ -69,9 +69,9 @@ def test_what_the_shell_says_is_shown_unless_it_is_to_be_quiet(
     quiet: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     printer = OutputPrinter(quiet=quiet)
-    printer.show(stdio.log(NOW, 3, "trouble"))
-    printer.show(stdio.redirect(NOW, "stdout", [0, 1], "/out"))
-    printer.show(stdio.redirect(NOW, "stderr", [0, 1]))
+    printer.show(stdio.log_event(NOW, 3, "trouble"))
+    printer.show(stdio.redirect_event(NOW, "stdout", [0, 1], "/out"))
+    printer.show(stdio.redirect_event(NOW, "stderr", [0, 1]))
 
     told = "flux-shell: trouble\n0-1: stdout redirected to /out\n"
     assert capfd.readouterr().err == ("" if quiet else told)
@@ -79,8 +79,8 @@ def test_what_the_shell_says_is_shown_unless_it_is_to_be_quiet(
 
 def test_what_the_shell_says_has_no_control_characters(capfd: pytest.CaptureFixture[str]) -> None:
     printer = OutputPrinter()
-    printer.show(stdio.log(NOW, 3, "one\x1b[2J\ntwo"))
-    printer.show(stdio.redirect(NOW, "stdout", [0], "/\x1b]0;me\x07\nout"))
+    printer.show(stdio.log_event(NOW, 3, "one\x1b[2J\ntwo"))
+    printer.show(stdio.redirect_event(NOW, "stdout", [0], "/\x1b]0;me\x07\nout"))
     printer.show(Event(NOW, "log", {"message": 5}))
     printer.show(Event(NOW, "log", {}))
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from warren.rfc import wire
 from warren.rfc.errors import BadFormat
-from warren.rfc.wire import Message, Role, Type
+from warren.rfc.wire import Message, MessageType, Role
 from warren.rpc import client
 from warren.rpc.bus import Bus
 from warren.rpc.client import Connection
@@ -44,7 +44,7 @@ class Client(Bus):
             with suppress(ConnectionError):
                 while data := await self._reader.read(2**16):
                     for received in frames.feed(data):
-                        if received.type is Type.RESPONSE:
+                        if received.type is MessageType.RESPONSE:
                             self._pending.pop(received.matchtag).set_result(received)
                         else:
                             tasks.create_task(self._pass_on(handle, received))
@@ -74,7 +74,7 @@ class Client(Bus):
         found = self._pending[tag] = asyncio.get_running_loop().create_future()
         self._send(
             Message(
-                type=Type.REQUEST,
+                type=MessageType.REQUEST,
                 topic=request.topic,
                 payload=json.dumps(request.payload).encode(),
                 matchtag=tag,
@@ -101,7 +101,7 @@ class Client(Bus):
 
 def _answer(asked: Message) -> Message:
     return Message(
-        type=Type.RESPONSE, topic=asked.topic, matchtag=asked.matchtag, routes=asked.routes
+        type=MessageType.RESPONSE, topic=asked.topic, matchtag=asked.matchtag, routes=asked.routes
     )
 
 

@@ -107,7 +107,7 @@ class Instance:
     def printed(self, job: JobId, stream: str = "stdout") -> dict[str, bytes]:
         """What the tasks have printed, by rank."""
         found: dict[str, bytes] = {}
-        for piece in stdio.read(self.log(job, "guest.output")):
+        for piece in stdio.decode_outputs(self.log(job, "guest.output")):
             if piece.stream == stream:
                 found[piece.rank] = found.get(piece.rank, b"") + piece.data
         return found

@@ -113,7 +113,9 @@ async def test_a_guest_namespace_is_kept_with_its_job_before_its_end_is_told() -
             )
             assert [event.name for event in execution] == EXECUTION
             output = eventlog.decode(kvs.lookup(keys.job_key(job, "guest.output")).decode())
-            assert [piece.data for piece in stdio.read(output) if piece.data] == [b"printed\n"]
+            assert [piece.data for piece in stdio.decode_outputs(output) if piece.data] == [
+                b"printed\n"
+            ]
             told = eventlog.decode(kvs.lookup(keys.job_key(job, "eventlog")).decode())
             assert "finish" not in [event.name for event in told]
         async with m.instance() as instance:

@@ -542,8 +542,8 @@ async def test_a_watch_of_the_output_ends_when_every_stream_is_closed() -> None:
         watch = Watch(life, job, "guest.output")
         guest = await execution_begins(life, job)
         streams = [("stdout", 0), ("stdout", 1), ("stderr", 0), ("stderr", 1)]
-        events = [stdio.header(1.0, 2), stdio.data(1.0, "stdout", 1, b"hello")]
-        for event in (*events, *(stdio.eof(1.0, *stream) for stream in streams)):
+        events = [stdio.header_event(1.0, 2), stdio.data_event(1.0, "stdout", 1, b"hello")]
+        for event in (*events, *(stdio.eof_event(1.0, *stream) for stream in streams)):
             assert not await watch.ended()
             await life.kvs.commit([append("output", eventlog.encode(event).encode(), guest)])
 
@@ -573,7 +573,7 @@ async def test_a_watch_of_an_output_that_is_cut_off_ends_with_the_job() -> None:
         job = await life.submit()
         watch = Watch(life, job, "guest.output")
         guest = await execution_begins(life, job)
-        header = eventlog.encode(stdio.header(1.0, 1)).encode()
+        header = eventlog.encode(stdio.header_event(1.0, 1)).encode()
         await life.kvs.commit([append("output", header, guest)])
         await life.until(job)
 

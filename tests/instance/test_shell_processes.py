@@ -369,7 +369,7 @@ async def test_what_is_sent_is_read_by_all_tasks(at: Place) -> None:
         }
         log = instance.log(job, "guest.input")
         stdio.check_all(log)
-        assert [(each.rank, each.data) for each in stdio.read(log)] == [
+        assert [(each.rank, each.data) for each in stdio.decode_outputs(log)] == [
             ("all", b"all\n"),
             ("1", b"\xff"),
             ("0,2", b"some\n"),

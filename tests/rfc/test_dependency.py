@@ -37,7 +37,7 @@ OUT = {"type": "out", "scope": "user"}
 def test_a_dependency_is_read_from_a_command_line(text: str, found: Dependency) -> None:
     assert dependency.parse(text) == found
     assert dependency.decode(dependency.encode(found)) == found
-    assert dependency.parse(dependency.text(found)) == found
+    assert dependency.parse(dependency.to_text(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_schemes_that_are_not_served_have_no_description(text: str) -> None:
 )
 def test_what_has_no_text_is_not_written(given_: Dependency) -> None:
     with pytest.raises(BadFormat):
-        dependency.text(given_)
+        dependency.to_text(given_)
 
 
 openmp = st.lists(st.fixed_dictionaries(
@@ -172,7 +172,7 @@ keys = st.text("abk", min_size=1, max_size=3)
 @given(words, st.dictionaries(keys, words, max_size=3))
 def test_a_dependency_reads_back(value: str, options: dict[str, str]) -> None:
     given_ = Dependency("site.x", value, options)
-    assert dependency.parse(dependency.text(given_)) == given_
+    assert dependency.parse(dependency.to_text(given_)) == given_
     assert dependency.decode(dependency.encode(given_)) == given_
 
 
@@ -182,4 +182,4 @@ def test_every_text_is_read_or_refused(text: str) -> None:
         found = dependency.parse(text)
     except BadFormat:
         return
-    assert dependency.parse(dependency.text(found)) == found
+    assert dependency.parse(dependency.to_text(found)) == found

@@ -208,7 +208,7 @@ def test_directories_of_jobs_sort_as_their_ids_do(one: int, other: int) -> None:
 
 
 def test_an_id_is_made_of_time_generator_and_sequence() -> None:
-    generator = fluid.Generator(now_ms=1000, latest_id=41 << 24, generator_id=5)
+    generator = fluid.JobIdGenerator(now_ms=1000, latest_id=41 << 24, generator_id=5)
 
     made = [generator.next(1000), generator.next(1000), generator.next(1003)]
 
@@ -216,7 +216,7 @@ def test_an_id_is_made_of_time_generator_and_sequence() -> None:
 
 
 def test_a_millisecond_holds_1024_ids_and_then_borrows_from_the_next() -> None:
-    generator = fluid.Generator(now_ms=0)
+    generator = fluid.JobIdGenerator(now_ms=0)
 
     made = [generator.next(0) for _ in range(1026)]
 
@@ -231,10 +231,10 @@ steps = st.lists(st.integers(-5, 5) | st.just("restart"), max_size=60)
 def test_ids_ascend_over_clock_steps_and_restarts(
     steps: list[int | str], now: int, number: int
 ) -> None:
-    generator, made = fluid.Generator(now, generator_id=number), [0]
+    generator, made = fluid.JobIdGenerator(now, generator_id=number), [0]
     for step in steps:
         if isinstance(step, str):
-            generator = fluid.Generator(now, latest_id=made[-1], generator_id=number)
+            generator = fluid.JobIdGenerator(now, latest_id=made[-1], generator_id=number)
         else:
             now = max(0, now + step)
             made.append(generator.next(now))

@@ -120,7 +120,7 @@ def test_names_with_many_digits_read_back(digits: int) -> None:
 
 def test_every_host_is_given_once_by_name_and_number() -> None:
     hosts = ["n10", "n2", "login", "n2", "n02", "m3", "n1"]
-    assert hostlist.unique(hosts) == ["login", "m3", "n1", "n02", "n2", "n10"]
+    assert hostlist.sorted_unique(hosts) == ["login", "m3", "n1", "n02", "n2", "n10"]
 
 
 @pytest.mark.parametrize(

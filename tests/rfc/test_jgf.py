@@ -213,7 +213,7 @@ def test_every_tree_reads_back_and_holds_together(plan: list[tuple[int, dict[str
     jgf.check(written)
     assert list(jgf.decode(written)) == tree
     assert [tree[int(edge.source)].path for edge in jgf.edges(written)] == [
-        vertex.parent for vertex in tree[1:]
+        vertex.parent_path for vertex in tree[1:]
     ]
 
 

@@ -142,8 +142,8 @@ def test_a_block_of_nothing_is_refused_in_pmi_s_form_too() -> None:
 
 def test_a_map_of_a_million_tasks_is_asked_without_being_spread_out() -> None:
     blocks = [Block(0, 4096, 1, 2**18), Block(4096, 1, 3)]
-    assert taskmap.total(blocks) == 2**30 + 3
-    assert taskmap.nodes(blocks) == 4097
+    assert taskmap.task_count(blocks) == 2**30 + 3
+    assert taskmap.node_count(blocks) == 4097
     assert taskmap.node_of(blocks, 4095) == 4095
     assert taskmap.node_of(blocks, 4096) == 0
     assert taskmap.node_of(blocks, 2**30 + 2) == 4096

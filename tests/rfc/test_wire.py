@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from warren.rfc import wire
 from warren.rfc.errors import BadFormat
-from warren.rfc.wire import FrameReader, Message, Role, Type
+from warren.rfc.wire import FrameReader, Message, MessageType, Role
 
 TOPICS = st.text("abcdefgh-_.0123456789", min_size=1, max_size=300)
 PAYLOADS = st.none() | st.binary(max_size=600).filter(lambda each: not each.endswith(b"\0"))
@@ -21,7 +21,7 @@ ROUTES = st.none() | st.lists(st.binary(min_size=1, max_size=300), max_size=4)
 
 REQUESTS = st.builds(
     Message,
-    type=st.just(Type.REQUEST),
+    type=st.just(MessageType.REQUEST),
     topic=TOPICS,
     payload=PAYLOADS,
     matchtag=NUMBERS,
@@ -34,7 +34,7 @@ REQUESTS = st.builds(
 )
 RESPONSES = st.builds(
     Message,
-    type=st.just(Type.RESPONSE),
+    type=st.just(MessageType.RESPONSE),
     topic=TOPICS,
     payload=PAYLOADS,
     matchtag=NUMBERS,
@@ -43,7 +43,7 @@ RESPONSES = st.builds(
 )
 
 
-NEXT = Message(type=Type.REQUEST, topic="dws.status", payload=b"{}", routes=[b"client"])
+NEXT = Message(type=MessageType.REQUEST, topic="dws.status", payload=b"{}", routes=[b"client"])
 
 
 def refuse(error: BadFormat) -> None:
@@ -72,7 +72,9 @@ def test_a_request_has_the_bytes_that_brokers_expect() -> None:
     """As libflux 0.88 sends it: the payload ends with a NUL, and the header is last."""
     if sys.byteorder != "little":
         pytest.skip("the bytes are those of a machine that is little-endian")
-    request = Message(type=Type.REQUEST, topic="broker.ping", payload=b"{}", matchtag=7, routes=[])
+    request = Message(
+        type=MessageType.REQUEST, topic="broker.ping", payload=b"{}", matchtag=7, routes=[]
+    )
     assert wire.encode(request) == (
         b"\x12\x00\xee\xff\x00\x00\x00\x26"
         b"\x00"
@@ -120,8 +122,8 @@ def test_a_message_that_is_too_long_comes_without_its_payload(message: Message, 
 @pytest.mark.parametrize(
     "body",
     [
-        wire.encode(Message(type=Type.REQUEST, topic="a" * 5000, payload=b"{}"))[8:],
-        wire.encode(Message(type=Type.REQUEST, topic="a" * 5000))[8:],
+        wire.encode(Message(type=MessageType.REQUEST, topic="a" * 5000, payload=b"{}"))[8:],
+        wire.encode(Message(type=MessageType.REQUEST, topic="a" * 5000))[8:],
         bytes(5000),
     ],
 )

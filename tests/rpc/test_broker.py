@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from warren.rfc import wire
 from warren.rfc.errors import BadFormat
-from warren.rfc.wire import Role, Type
+from warren.rfc.wire import MessageType, Role
 from warren.rpc import broker
 from warren.rpc.broker import Broker
 from warren.rpc.bus import Bus, Method
@@ -49,7 +49,7 @@ class Fake:
         text = payload.encode() if errnum else json.dumps(payload).encode()
         self.send(
             wire.Message(
-                type=Type.RESPONSE,
+                type=MessageType.RESPONSE,
                 topic=to.topic,
                 payload=text,
                 errnum=errnum,
@@ -85,7 +85,7 @@ def test_answers_reach_those_who_asked_in_whichever_order_they_come(tmp_path: Pa
     async def story(fake: Fake, connection: Broker) -> None:
         asked = [asyncio.create_task(connection.rpc("kvs.getroot", {"n": n})) for n in range(3)]
         requests = [await fake.received.get() for _ in asked]
-        assert [each.type for each in requests] == [Type.REQUEST] * 3
+        assert [each.type for each in requests] == [MessageType.REQUEST] * 3
         for each in reversed(requests):
             fake.answer(each, json.loads(each.payload or b""))
         assert await asyncio.gather(*asked) == [{"n": 0}, {"n": 1}, {"n": 2}]
@@ -150,7 +150,7 @@ def test_an_answer_that_cannot_be_read_costs_a_stream_no_other(tmp_path: Path, h
             deep = b'{"a":' * 1100 + b"1" + b"}" * 1100
             for payload in (deep, b"[]", b'{"n":1}'):
                 answer = wire.Message(
-                    type=Type.RESPONSE, payload=payload, matchtag=request.matchtag
+                    type=MessageType.RESPONSE, payload=payload, matchtag=request.matchtag
                 )
                 fake.send(answer)
             assert await first == {"n": 1}
@@ -190,7 +190,7 @@ def test_a_reader_that_does_not_keep_up_is_told_so(
 
 def request(topic: str, **more: Any) -> wire.Message:
     return wire.Message(
-        type=Type.REQUEST,
+        type=MessageType.REQUEST,
         topic=topic,
         payload=b'{"jobid":7}',
         matchtag=9,
@@ -219,7 +219,11 @@ def test_requests_of_others_are_answered_by_the_way_they_came(tmp_path: Path) ->
             return await fake.received.get()
 
         found = await answered(request("dws.create", roles=Role.OWNER | Role.LOCAL))
-        assert (found.type, found.matchtag, found.routes) == (Type.RESPONSE, 9, [b"client", b"0"])
+        assert (found.type, found.matchtag, found.routes) == (
+            MessageType.RESPONSE,
+            9,
+            [b"client", b"0"],
+        )
         assert json.loads(found.payload or b"") == {"success": True}
         assert [(each.payload, each.cred.userid) for each in asked] == [({"jobid": 7}, 1000)]
 

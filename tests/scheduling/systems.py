@@ -140,8 +140,8 @@ class Oracle:
             if each.type == "chassis" and each.properties.get(flash.KIND_PROPERTY) == flash.POOL
         }
         ssds = [each for each in vertices if each.type == "ssd"]
-        self._ssds = {each.path: each.size for each in ssds if each.parent not in pools}
-        self._pools = {each.parent: each.size for each in ssds if each.parent in pools}
+        self._ssds = {each.path: each.size for each in ssds if each.parent_path not in pools}
+        self._pools = {each.parent_path: each.size for each in ssds if each.parent_path in pools}
         self._paths = {each.rank: each.path for each in vertices if each.type == "node"}
         self._ranks = {each.rank: each for each in resource_set.decode_nodes(r)}
 

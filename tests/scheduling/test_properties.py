@@ -133,7 +133,7 @@ def test_a_matched_node_has_what_was_asked_and_its_flash_beside_it(
     found = graph.match(request)
     if isinstance(found, Refusal):
         return
-    parents = {vertex.path: vertex.parent for vertex in jgf.decode(r["scheduling"])}
+    parents = {vertex.path: vertex.parent_path for vertex in jgf.decode(r["scheduling"])}
     for piece in found.pieces:
         one = Allocation((piece,))
         cores = paths(graph, one, "core")
@@ -141,7 +141,7 @@ def test_a_matched_node_has_what_was_asked_and_its_flash_beside_it(
         vertices = jgf.decode(written(graph, one)["scheduling"])
         ssds = [vertex for vertex in vertices if vertex.type == "ssd"]
         assert {path.rpartition("/")[0] for path in cores} == {node}
-        assert {vertex.parent for vertex in ssds} <= {parents[node]}
+        assert {vertex.parent_path for vertex in ssds} <= {parents[node]}
         assert {vertex.path for vertex in ssds} <= parents.keys()
         assert request.ssd_gib <= sum(vertex.size for vertex in ssds)
         assert request.nodes is None or len(cores) >= request.node_cores

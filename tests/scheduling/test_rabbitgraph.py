@@ -74,7 +74,7 @@ def test_a_chassis_has_ssds_nodes_and_the_rabbit_where_it_is_in_r() -> None:
     assert vertices["/c/chassis0/r1"].exclusive
     ids = {str(index): path for index, path in enumerate(vertices)}
     assert {(ids[e.source], ids[e.target]) for e in jgf.edges(found)} == {
-        (each.parent, each.path) for each in vertices.values() if each.parent
+        (each.parent_path, each.path) for each in vertices.values() if each.parent_path
     }
 
 

@@ -32,7 +32,7 @@ class JobIdAllocator:
         self._kvs = kvs
         self._clock = clock
         self._max_jobid = max_jobid
-        self._generator: fluid.Generator | None = None
+        self._generator: fluid.JobIdGenerator | None = None
         self._durable_until = 0
 
     def next(self) -> tuple[JobId, list[Operation]]:
@@ -40,7 +40,7 @@ class JobIdAllocator:
         now_ms = int(self._clock.now() * 1000)
         if self._generator is None:
             latest_id = max(self._max_jobid(), self._checkpointed_jobid())
-            self._generator = fluid.Generator(now_ms, latest_id)
+            self._generator = fluid.JobIdGenerator(now_ms, latest_id)
         job = self._generator.next(now_ms)
         if job <= self._durable_until:
             return job, []

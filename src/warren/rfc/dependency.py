@@ -99,7 +99,7 @@ def parse(text: str) -> Dependency:
     return parsed
 
 
-def text(dependency: Dependency) -> str:
+def to_text(dependency: Dependency) -> str:
     """Write the text form. Raises BadFormat for what has none, such as a value with a `?`."""
     pairs = [f"{key}={value}" for key, value in dependency.options.items()]
     written = f"{dependency.scheme}:{dependency.value}"
@@ -186,9 +186,9 @@ def _problem(dependency: Dependency) -> tuple[str, str] | None:
 
 
 def _openmp_problem(dependency: Dependency) -> tuple[str, str] | None:
-    for key, choice in _OPENMP_OPTIONS.items():
-        if dependency.options.get(key) not in choice:
-            return key, f"{dependency.scheme} takes a {key} of {', '.join(choice)}"
+    for key, choices in _OPENMP_OPTIONS.items():
+        if dependency.options.get(key) not in choices:
+            return key, f"{dependency.scheme} takes a {key} of {', '.join(choices)}"
     for key in dependency.options:
         if key not in _OPENMP_OPTIONS:
             return key, f"{dependency.scheme} has no {key}"

@@ -15,8 +15,9 @@ from warren.rfc.errors import BadFormat
 
 _CONTROL_PATTERN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
-_NOT_JSON: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""What the decoder raises: the last two for halves of characters, and for nests without end."""
+_DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What the decoder raises for a line that is no event: the last two for halves of characters, and
+for nests without end."""
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -40,7 +41,7 @@ def encode(event: Event) -> str:
     that JSON cannot hold.
     """
     if not (0 < event.timestamp < inf and event.name.isprintable()):
-        _check_closely(event, f"event {event.name!r} cannot be written")
+        _check_timestamp_and_name(event, f"event {event.name!r} cannot be written")
     try:
         return _encode_event(event).decode() + "\n"
     except (TypeError, UnicodeEncodeError) as error:
@@ -58,10 +59,10 @@ def decode_line(line: str) -> Event:
         )
     try:
         event = _decode_event(line)
-    except _NOT_JSON as error:
+    except _DECODE_ERRORS as error:
         raise BadFormat(_not_an_entry(line, error)) from None
     if not event.name.isprintable():
-        _check_closely(event, f"eventlog entry {event.name!r}")
+        _check_timestamp_and_name(event, f"eventlog entry {event.name!r}")
     return event
 
 
@@ -77,9 +78,9 @@ def decode(text: str) -> list[Event]:
         for line in lines[:-1]:
             event = _decode_event(line)
             if not event.name.isprintable():
-                _check_closely(event, f"eventlog entry {event.name!r}")
+                _check_timestamp_and_name(event, f"eventlog entry {event.name!r}")
             events.append(event)
-    except _NOT_JSON as error:
+    except _DECODE_ERRORS as error:
         raise BadFormat(f"eventlog, line {len(events) + 1}: {_not_an_entry(line, error)}") from None
     except BadFormat as error:
         raise BadFormat(f"eventlog, line {len(events) + 1}: {error}") from None
@@ -92,8 +93,8 @@ def _not_an_entry(line: str, error: Exception) -> str:
     return f"not an eventlog entry: {line.strip()[:80]!r} ({error})"
 
 
-def _check_closely(event: Event, subject: str) -> None:
-    """Look closely, and raise BadFormat if there is a reason."""
+def _check_timestamp_and_name(event: Event, subject: str) -> None:
+    """Raise BadFormat where the timestamp is not positive, or the name has a control character."""
     if not 0 < event.timestamp < inf:
         raise BadFormat(f"{subject}: the timestamp is {event.timestamp}, and not positive")
     # Not all that cannot be printed is a control character.

@@ -159,7 +159,7 @@ def _split(host: str) -> tuple[str, str]:
 
 
 class _Group:
-    """Hosts of one prefix, with the padding of the first of them; or one without a number."""
+    """Hosts of one prefix, with the padding of the first of them; or one host without a number."""
 
     __slots__ = ("_last", "_prefix", "_runs", "_width")
 
@@ -192,8 +192,8 @@ class _Group:
         return f"{self._prefix}[{','.join(ranges)}]"
 
 
-def unique(hosts: Iterable[str]) -> list[str]:
-    """Return each host once, by name and then by number: `n2` before `n10`."""
+def sorted_unique(hosts: Iterable[str]) -> list[str]:
+    """Return each host once, sorted by name and then by number: `n2` before `n10`."""
     return sorted(set(hosts), key=_sort_key)
 
 

@@ -29,7 +29,7 @@ class Vertex(msgspec.Struct, frozen=True, kw_only=True):
     """The rest: id, rank, name, size, unit, status, properties, exclusive."""
 
     @property
-    def parent(self) -> str:
+    def parent_path(self) -> str:
         return self.path.rpartition("/")[0]
 
     @property
@@ -80,7 +80,7 @@ class EncodedVertex(NamedTuple):
     """A vertex ready to be written: made once, and shared by all graphs that have it."""
 
     path: str
-    parent: str
+    parent_path: str
     metadata: Mapping[str, Any]
 
 
@@ -103,46 +103,52 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 def encode_vertex(vertex: Vertex) -> EncodedVertex:
     """Make a vertex ready to be written."""
     metadata = {"type": vertex.type, **vertex.metadata, "paths": {"containment": vertex.path}}
-    return EncodedVertex(vertex.path, vertex.parent, metadata)
+    return EncodedVertex(vertex.path, vertex.parent_path, metadata)
 
 
 def encode(vertices: Iterable[EncodedVertex]) -> dict[str, Any]:
     """Write the graph; each parent comes before its children."""
     nodes, edges = [], []
     ids: dict[str, str] = {}
-    for path, parent, metadata in vertices:
+    for path, parent_path, metadata in vertices:
         vertex_id = ids[path] = str(len(ids))
         nodes.append({"id": vertex_id, "metadata": metadata})
-        if parent:
-            edges.append({"source": ids[parent], "target": vertex_id})
+        if parent_path:
+            edges.append({"source": ids[parent_path], "target": vertex_id})
     return {"graph": {"directed": False, "nodes": nodes, "edges": edges}}
 
 
-def vertex_text(vertex: Vertex, number: int, parent: int | None) -> GraphText:
-    """Write one vertex, whose id is its own in all graphs, and the edge from its parent."""
+def vertex_text(vertex: Vertex, number: int, parent_number: int | None) -> GraphText:
+    """Write one vertex, with `number` for its id in all graphs, and the edge from its parent."""
     node = orjson.dumps({"id": str(number), "metadata": encode_vertex(vertex).metadata})
-    if parent is None:
+    if parent_number is None:
         return GraphText(node, b"")
-    return GraphText(node, orjson.dumps({"source": str(parent), "target": str(number)}))
+    return GraphText(node, orjson.dumps({"source": str(parent_number), "target": str(number)}))
 
 
 def leaves_text(
-    type_: str, ids: Sequence[int], rank: int, path: str, number: int, parent: int
+    type_: str,
+    ids: Sequence[int],
+    rank: int,
+    node_path: str,
+    first_number: int,
+    node_number: int,
 ) -> GraphText:
-    """Write the cores or gpus of a node, the first as `number`, the others counted on from it.
+    """Write the cores or gpus of a node, numbered as vertices from `first_number` on.
 
     A large system has a million of them, which differ in numbers alone: nothing is made of each.
     """
     # Without its quotation mark the text can be gone on with.
-    name = orjson.dumps(f"{path}/{type_}").decode()[:-1]
+    name = orjson.dumps(f"{node_path}/{type_}").decode()[:-1]
     middle = f'","metadata":{{"type":"{type_}","id":'
     rest = f',"rank":{rank},"paths":{{"containment":{name}'
-    source = f'{{"source":"{parent}","target":"'
+    source = f'{{"source":"{node_number}","target":"'
     nodes = [
         f'{{"id":"{vertex_id}{middle}{id_}{rest}{id_}"}}}}}}'
-        for vertex_id, id_ in enumerate(ids, number)
+        for vertex_id, id_ in enumerate(ids, first_number)
     ]
-    edges = [f'{source}{vertex_id}"}}' for vertex_id in range(number, number + len(ids))]
+    vertex_ids = range(first_number, first_number + len(ids))
+    edges = [f'{source}{vertex_id}"}}' for vertex_id in vertex_ids]
     return GraphText(",".join(nodes).encode(), ",".join(edges).encode())
 
 
@@ -215,26 +221,27 @@ def check(scheduling: Mapping[str, Any]) -> None:
     All of it can be read, and it is a tree: what contains what is the same by edges and by
     paths, which rules cycles out. That is dear for a large graph.
     """
-    paths: dict[str, str] = {}
+    parent_by_path: dict[str, str] = {}
     for index, vertex in enumerate(decode(scheduling)):
         check_vertex(vertex, index)
-        if vertex.path in paths:
+        if vertex.path in parent_by_path:
             path = f"graph.nodes[{index}].metadata.paths.containment"
             raise _bad(path, f"is {vertex.path!r} again")
-        paths[vertex.path] = vertex.parent
+        parent_by_path[vertex.path] = vertex.parent_path
     relations = list(_edges(scheduling))
-    path_by_id = dict(zip((node["id"] for node in _nodes(scheduling)), paths, strict=True))
+    ids = (node["id"] for node in _nodes(scheduling))
+    path_by_id = dict(zip(ids, parent_by_path, strict=True))
     contained: set[str] = set()
     for index, (source, target, *relation) in enumerate(relations):
         if tuple(relation) != _CONTAINS:
             continue
         container, contained_path = path_by_id[source], path_by_id[target]
-        if paths[contained_path] != container or contained_path in contained:
+        if parent_by_path[contained_path] != container or contained_path in contained:
             raise _bad(
                 f"graph.edges[{index}]", f"has {contained_path} in {container}, against its path"
             )
         contained.add(contained_path)
-    for path, parent in paths.items():
+    for path, parent in parent_by_path.items():
         if parent and path not in contained:
             raise _bad("graph.edges", f"do not have {path} in {parent}, where its path is")
 

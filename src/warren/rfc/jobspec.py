@@ -17,7 +17,7 @@ from warren.rfc.errors import BadFormat
 Jobspec = Mapping[str, Any]
 
 _DEEPEST: Final = 100
-"""Of resources in resources. No machine has as many, and no stack is to be tried."""
+"""Levels of resources in resources: no machine has as many, and each is a call on the stack."""
 
 
 _LONGEST_NAME: Final = 1024
@@ -44,7 +44,8 @@ def make(
 ) -> dict[str, Any]:
     """Make a jobspec as `flux submit` would from the same options.
 
-    `cores` and `gpus` are per task. `nodes` alone asks for whole nodes and one task on each.
+    `cores` and `gpus` are per task, `duration` is in seconds. `nodes` alone asks for whole nodes
+    and one task on each.
     `attributes` are further system attributes.
     """
     slots = tasks or nodes or 1
@@ -206,18 +207,18 @@ def resource_counts(spec: Jobspec) -> ResourceCounts:
     """Count nodes, task slots and cores. Raises BadFormat where there is not one task slot."""
     label = spec["tasks"][0]["slot"]
     found_slots = [
-        (path, vertex)
-        for path, vertex in _walk(spec["resources"])
+        (ancestors, vertex)
+        for ancestors, vertex in _walk(spec["resources"])
         if vertex["type"] == "slot" and vertex.get("label") == label
     ]
     if len(found_slots) != 1:
         raise BadFormat(
             f"jobspec: resources holds {len(found_slots)} slots labelled {label!r}, not 1"
         )
-    path, slot = found_slots[0]
+    ancestors, slot = found_slots[0]
     nodes = None
     slots = 1
-    for vertex in (*path, slot):
+    for vertex in (*ancestors, slot):
         slots *= _min_count(vertex, "resources")
         if vertex["type"] == "node":
             nodes = slots
@@ -228,9 +229,9 @@ def resource_counts(spec: Jobspec) -> ResourceCounts:
         nodes=nodes,
         slots=slots,
         cores_per_slot=cores,
-        exclusive=any(vertex.get("exclusive") for vertex in path if vertex["type"] == "node"),
-        tasks=_tasks(spec, slots, cores, nodes),
-        moldable=any(type(vertex["count"]) is not int for vertex in (*path, slot)),
+        exclusive=any(vertex.get("exclusive") for vertex in ancestors if vertex["type"] == "node"),
+        tasks=_task_count(spec, slots, cores, nodes),
+        moldable=any(type(vertex["count"]) is not int for vertex in (*ancestors, slot)),
     )
 
 
@@ -246,7 +247,7 @@ def per_resource(spec: Jobspec) -> tuple[str, int] | None:
     return None
 
 
-def _tasks(spec: Jobspec, slots: int, cores: int, nodes: int | None) -> int:
+def _task_count(spec: Jobspec, slots: int, cores: int, nodes: int | None) -> int:
     for_each = per_resource(spec)
     if for_each is not None:
         type_, number = for_each
@@ -261,11 +262,12 @@ def tasks_in_slots(spec: Jobspec, slots: int) -> int:
 
 
 def _walk(
-    vertices: Sequence[Mapping[str, Any]], path: tuple[Mapping[str, Any], ...] = ()
+    vertices: Sequence[Mapping[str, Any]], ancestors: tuple[Mapping[str, Any], ...] = ()
 ) -> Iterator[tuple[tuple[Mapping[str, Any], ...], Mapping[str, Any]]]:
+    """Return every vertex, after those that it lies in, from the outermost on."""
     for vertex in vertices:
-        yield path, vertex
-        yield from _walk(vertex.get("with", ()), (*path, vertex))
+        yield ancestors, vertex
+        yield from _walk(vertex.get("with", ()), (*ancestors, vertex))
 
 
 def system(spec: Jobspec) -> Mapping[str, Any]:

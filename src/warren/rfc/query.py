@@ -193,8 +193,8 @@ class _Reader:
         operator = self._dialect.aliases.get(operator, operator)
         operators = self._dialect.operators
         if operators is not None and operator not in operators:
-            choice = ", ".join(sorted(operators | set(self._dialect.aliases)))
-            raise BadQuery(self._text, start, f"{operator!r} is not one of {choice}")
+            known_operators = ", ".join(sorted(operators | set(self._dialect.aliases)))
+            raise BadQuery(self._text, start, f"{operator!r} is not one of {known_operators}")
         values = operand.split(",") if operator in self._dialect.list_operators else [operand]
         for value in values:
             # Only limited dialects are about nodes; others may call anything `ranks`.

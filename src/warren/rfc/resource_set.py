@@ -19,7 +19,7 @@ from warren.rfc import hostlist, idset
 from warren.rfc.errors import BadFormat
 
 _ILLEGAL_PATTERN: Final = re.compile(r"[!&'\"^`|()]")
-_KIND_NAMES: Final[Mapping[type, str]] = {list: "an array", dict: "an object", str: "an idset"}
+_TYPE_NAMES: Final[Mapping[type, str]] = {list: "an array", dict: "an object", str: "an idset"}
 _SCHEME_PATTERN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
@@ -59,13 +59,13 @@ def encode_nodes(
 ) -> dict[str, Any]:
     """Write R. Times are seconds since the epoch, 0 for unset."""
     ordered = sorted(nodes, key=lambda node: node.rank)
-    ids_by_resources: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
+    ranks_by_resources: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
     for node in ordered:
-        ids_by_resources.setdefault((node.cores, node.gpus), []).append(node.rank)
+        ranks_by_resources.setdefault((node.cores, node.gpus), []).append(node.rank)
     execution: dict[str, Any] = {
         "R_lite": [
-            {"rank": idset.encode(ids), "children": _children(cores, gpus)}
-            for (cores, gpus), ids in ids_by_resources.items()
+            {"rank": idset.encode(ranks), "children": _children(cores, gpus)}
+            for (cores, gpus), ranks in ranks_by_resources.items()
         ],
         "starttime": starttime,
         "expiration": expiration,
@@ -74,7 +74,7 @@ def encode_nodes(
     if slots is not None:
         execution["nslots"] = slots
     if properties:
-        execution["properties"] = {name: idset.encode(ids) for name, ids in properties.items()}
+        execution["properties"] = {name: idset.encode(ranks) for name, ranks in properties.items()}
     result: dict[str, Any] = {"version": 1, "execution": execution}
     if scheduling is not None:
         result["scheduling"] = scheduling
@@ -216,7 +216,7 @@ def writer(scheduling: Mapping[str, Any]) -> tuple[str, str]:
 def _properties(execution: Mapping[str, Any], ranks: set[int]) -> dict[str, tuple[int, ...]]:
     if "properties" not in execution:
         return {}
-    ids_by_property = {}
+    ranks_by_property = {}
     path = "execution.properties"
     properties = _typed_value(execution, "properties", dict, "execution")
     for name in properties:
@@ -227,12 +227,12 @@ def _properties(execution: Mapping[str, Any], ranks: set[int]) -> dict[str, tupl
             )
         if not name:
             raise BadFormat(f"R: {path} holds a property without a name")
-        ids = _ids(properties, name, path)
-        unknown = set(ids) - ranks
+        ranks_with_it = _ids(properties, name, path)
+        unknown = set(ranks_with_it) - ranks
         if unknown:
             raise BadFormat(f"R: {path}.{name} names rank {min(unknown)}, which R_lite does not")
-        ids_by_property[name] = ids
-    return ids_by_property
+        ranks_by_property[name] = ranks_with_it
+    return ranks_by_property
 
 
 def _execution(r: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,20 +246,20 @@ def _execution(r: Mapping[str, Any]) -> dict[str, Any]:
     return execution
 
 
-def _typed_value(holder: Any, key: str, kind: type, path: str) -> Any:
-    value = holder.get(key) if isinstance(holder, dict) else None
-    if isinstance(value, kind):
+def _typed_value(container: Any, key: str, expected_type: type, path: str) -> Any:
+    value = container.get(key) if isinstance(container, dict) else None
+    if isinstance(value, expected_type):
         return value
-    if not isinstance(holder, dict):
+    if not isinstance(container, dict):
         raise BadFormat(f"R: {path} is not an object")
     full_path = f"{path}.{key}" if path else key
-    if key not in holder:
+    if key not in container:
         raise BadFormat(f"R: {full_path} is missing")
-    raise BadFormat(f"R: {full_path} is not {_KIND_NAMES[kind]}")
+    raise BadFormat(f"R: {full_path} is not {_TYPE_NAMES[expected_type]}")
 
 
-def _ids(holder: Any, key: str, path: str) -> tuple[int, ...]:
-    text = _typed_value(holder, key, str, path)
+def _ids(container: Any, key: str, path: str) -> tuple[int, ...]:
+    text = _typed_value(container, key, str, path)
     try:
         return idset.decode(text)
     except BadFormat as error:
@@ -328,23 +328,23 @@ def remap(resources: ResourceSet, ranks: Mapping[int, int] | None = None) -> Res
             raise BadFormat(f"R: rank {node.rank} gets no new rank")
     remapped = from_nodes(replace(node, rank=ranks[node.rank]) for node in resources.nodes)
     properties = {
-        name: tuple(sorted(ranks[rank] for rank in ids))
-        for name, ids in resources.properties.items()
+        name: tuple(sorted(ranks[rank] for rank in old_ranks))
+        for name, old_ranks in resources.properties.items()
     }
     return replace(resources, nodes=remapped.nodes, properties=properties)
 
 
 def append(one: ResourceSet, other: ResourceSet) -> ResourceSet:
     """Add the nodes of `other` after those of `one`, ranked on from its greatest rank."""
-    first = one.nodes[-1].rank + 1 if one.nodes else 0
-    new_ranks = {node.rank: first + index for index, node in enumerate(other.nodes)}
+    first_rank = one.nodes[-1].rank + 1 if one.nodes else 0
+    new_ranks = {node.rank: first_rank + index for index, node in enumerate(other.nodes)}
     return union(one, remap(other, new_ranks))
 
 
 def without_local_properties(resources: ResourceSet) -> ResourceSet:
     """Leave out what is true in this instance only, as allocations to jobs must."""
     properties = {
-        name: ids for name, ids in resources.properties.items() if not name.startswith("+")
+        name: ranks for name, ranks in resources.properties.items() if not name.startswith("+")
     }
     return replace(resources, properties=properties)
 
@@ -376,8 +376,8 @@ def _subset(resources: ResourceSet, nodes: Iterable[NodeResources]) -> ResourceS
     kept = tuple(node for node in nodes if node.cores or node.gpus)
     kept_ranks = {node.rank for node in kept}
     narrowed = {
-        name: tuple(rank for rank in ids if rank in kept_ranks)
-        for name, ids in resources.properties.items()
+        name: tuple(rank for rank in ranks if rank in kept_ranks)
+        for name, ranks in resources.properties.items()
     }
-    properties = {name: ids for name, ids in narrowed.items() if ids}
+    properties = {name: ranks for name, ranks in narrowed.items() if ranks}
     return replace(resources, nodes=kept, properties=properties, slots=None, scheduling=None)

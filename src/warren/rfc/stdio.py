@@ -32,14 +32,15 @@ class Output(msgspec.Struct, frozen=True):
 
     stream: str
     rank: str
+    """The task; or an idset of them, or ALL."""
     data: bytes
 
 
 # Writing
 
 
-def header(now: float, tasks: int, streams: Iterable[str] = ("stdout", "stderr")) -> Event:
-    """Open a log for `tasks` tasks. Exactly one, first."""
+def header_event(now: float, tasks: int, streams: Iterable[str] = ("stdout", "stderr")) -> Event:
+    """Return the event that opens a log of so many `tasks`: a log has exactly one, the first."""
     names = tuple(streams)
     return Event(
         now,
@@ -53,11 +54,11 @@ def header(now: float, tasks: int, streams: Iterable[str] = ("stdout", "stderr")
     )
 
 
-def data(now: float, stream: str, rank: Ranks, chunk: bytes, *, eof: bool = False) -> Event:
-    """Record what a task wrote. Bytes that are not UTF-8 travel as base64."""
+def data_event(now: float, stream: str, rank: Ranks, chunk: bytes, *, eof: bool = False) -> Event:
+    """Return the event of what a task wrote. Bytes that are not UTF-8 travel as base64."""
     context: dict[str, object] = {
         "stream": stream,
-        "rank": str(rank) if type(rank) is int else _ranks(rank),
+        "rank": str(rank) if type(rank) is int else _ranks_text(rank),
     }
     try:
         context["data"] = chunk.decode()
@@ -69,25 +70,29 @@ def data(now: float, stream: str, rank: Ranks, chunk: bytes, *, eof: bool = Fals
     return Event(now, "data", context)
 
 
-def eof(now: float, stream: str, rank: Ranks) -> Event:
-    """Record that a task closed a stream."""
+def eof_event(now: float, stream: str, rank: Ranks) -> Event:
+    """Return the event of a task that closed a stream."""
     return Event(
         now,
         "data",
-        {"stream": stream, "rank": str(rank) if type(rank) is int else _ranks(rank), "eof": True},
+        {
+            "stream": stream,
+            "rank": str(rank) if type(rank) is int else _ranks_text(rank),
+            "eof": True,
+        },
     )
 
 
-def redirect(now: float, stream: str, rank: Ranks, path: str | None = None) -> Event:
-    """Record that what tasks write is not in the log from now on, but in a file, if in any."""
-    context = {"stream": stream, "rank": _ranks(rank)}
+def redirect_event(now: float, stream: str, rank: Ranks, path: str | None = None) -> Event:
+    """Return the event after which what tasks write is not in the log, but in a file, if in any."""
+    context = {"stream": stream, "rank": _ranks_text(rank)}
     if path is not None:
         context["path"] = path
     return Event(now, "redirect", context)
 
 
-def log(now: float, level: int, message: str, **about: str | int) -> Event:
-    """Record a message of a shell, at a level from 0 (emergency) to 7 (debug).
+def log_event(now: float, level: int, message: str, **about: str | int) -> Event:
+    """Return the event of a message of a shell, at a level from 0 (emergency) to 7 (debug).
 
     `about` is any of rank, program, file, line and component. Raises BadFormat otherwise.
     """
@@ -96,7 +101,7 @@ def log(now: float, level: int, message: str, **about: str | int) -> Event:
     return event
 
 
-def _ranks(rank: Ranks) -> str:
+def _ranks_text(rank: Ranks) -> str:
     if isinstance(rank, str):
         return rank
     return str(rank) if isinstance(rank, int) else idset.encode(rank)
@@ -105,8 +110,8 @@ def _ranks(rank: Ranks) -> str:
 # Reading
 
 
-def read(events: Iterable[Event]) -> Iterator[Output]:
-    """Return what was written, in order; each copy of what was written several times over.
+def decode_outputs(events: Iterable[Event]) -> Iterator[Output]:
+    """Return what tasks wrote, in order; what one event says was written n times, n times.
 
     Where the header does not say, a stream is UTF-8. Raises BadFormat where an event is malformed.
     """
@@ -182,7 +187,7 @@ def check(event: Event) -> None:
         case "data":
             _check_data(event.context)
         case "redirect":
-            _check_streams("redirect", event.context)
+            _check_stream_and_rank("redirect", event.context)
             _check_optional("redirect", event.context, {"path": str})
         case "log":
             _check_log(event.context)
@@ -220,7 +225,7 @@ def _check_header(context: Mapping[str, Any]) -> None:
 
 
 def _check_data(context: Mapping[str, Any]) -> None:
-    _check_streams("data", context)
+    _check_stream_and_rank("data", context)
     _check_optional("data", context, {"data": str, "eof": bool, "encoding": str, "repeat": int})
     if "encoding" in context and context["encoding"] not in _ENCODINGS:
         raise _bad("data", "encoding", f"is {context['encoding']!r}, not UTF-8 or base64")
@@ -228,7 +233,7 @@ def _check_data(context: Mapping[str, Any]) -> None:
         raise _bad("data", "repeat", f"is {context['repeat']}, not a number from 1 on")
 
 
-def _check_streams(name: str, context: Mapping[str, Any]) -> None:
+def _check_stream_and_rank(name: str, context: Mapping[str, Any]) -> None:
     stream, rank = context.get("stream"), context.get("rank")
     if not isinstance(stream, str):
         raise _bad(name, "stream", f"is {stream!r}, not a name")
@@ -250,18 +255,18 @@ def _check_log(context: Mapping[str, Any]) -> None:
         raise _bad("log", "level", f"is {level!r}, not a number from 0 to 7")
     if not isinstance(message, str):
         raise _bad("log", "message", "is not a text")
-    optional_kinds = {"rank": int, "program": str, "file": str, "line": int, "component": str}
-    _check_optional("log", context, optional_kinds)
+    optional_types = {"rank": int, "program": str, "file": str, "line": int, "component": str}
+    _check_optional("log", context, optional_types)
     for key in context:
-        if key not in optional_kinds and key not in ("level", "message"):
+        if key not in optional_types and key not in ("level", "message"):
             raise _bad("log", key, "is unknown")
 
 
-def _check_optional(name: str, context: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
-    for key, kind in kinds.items():
-        if key in context and type(context[key]) is not kind:
-            kind_text = {str: "a text", int: "a number", bool: "true or false"}[kind]
-            raise _bad(name, key, f"is {context[key]!r}"[:80] + f", not {kind_text}")
+def _check_optional(name: str, context: Mapping[str, Any], types: Mapping[str, type]) -> None:
+    for key, expected_type in types.items():
+        if key in context and type(context[key]) is not expected_type:
+            type_text = {str: "a text", int: "a number", bool: "true or false"}[expected_type]
+            raise _bad(name, key, f"is {context[key]!r}"[:80] + f", not {type_text}")
 
 
 def _bad(name: str, key: str, problem: str) -> BadFormat:

@@ -148,26 +148,26 @@ class _DirectiveReader:
     def _word(self) -> str:
         pieces: list[str] = []
         while self._position < len(self._line) and not self._line[self._position].isspace():
-            letter = self._line[self._position]
-            if letter == "#":
+            character = self._line[self._position]
+            if character == "#":
                 # Shells read on, the RFC starts a comment: its author means one of them.
                 self._refuse("a '#' inside a word: quote it, or put a blank before the comment")
-            pieces.append(self._piece(letter))
+            pieces.append(self._piece(character))
         return "".join(pieces)
 
-    def _piece(self, letter: str) -> str:
+    def _piece(self, character: str) -> str:
         start = self._position
         if self._line.startswith(_QUOTES, start):
-            return self._three_quotes(letter * 3)
-        if letter == "'":
+            return self._three_quotes(character * 3)
+        if character == "'":
             end = self._line.find("'", start + 1)
             if end < 0:
                 self._refuse("this quote is not closed")
             self._position = end + 1
             return self._line[start + 1 : end]
-        if letter == '"':
+        if character == '"':
             return self._double_quotes()
-        if letter == "\\":
+        if character == "\\":
             if start + 1 == len(self._line):
                 self._refuse("nothing comes after this backslash")
             self._position += 2
@@ -178,17 +178,17 @@ class _DirectiveReader:
         return match[0]
 
     def _double_quotes(self) -> str:
-        letters: list[str] = []
+        characters: list[str] = []
         position = self._position + 1
         while position < len(self._line):
-            letter = self._line[position]
-            if letter == '"':
+            character = self._line[position]
+            if character == '"':
                 self._position = position + 1
-                return "".join(letters)
-            next_letter = self._line[position + 1 : position + 2]
-            if letter == "\\" and next_letter and next_letter in _ESCAPED_IN_QUOTES:
-                letter, position = next_letter, position + 1
-            letters.append(letter)
+                return "".join(characters)
+            next_character = self._line[position + 1 : position + 2]
+            if character == "\\" and next_character and next_character in _ESCAPED_IN_QUOTES:
+                character, position = next_character, position + 1
+            characters.append(character)
             position += 1
         self._refuse("this quote is not closed")
         raise AssertionError  # pragma: no cover - _refuse never returns

@@ -30,7 +30,9 @@ class Block(NamedTuple):
     first: int
     """The first node, counted from 0 within the job."""
     nodes: int
+    """How many nodes."""
     per_node: int
+    """How many tasks each node gets in turn."""
     repeat: int = 1
 
     @property
@@ -96,12 +98,12 @@ def _check(blocks: Iterable[Block]) -> list[Block]:
 # Questions
 
 
-def total(blocks: Iterable[Block]) -> int:
+def task_count(blocks: Iterable[Block]) -> int:
     """Return how many tasks there are."""
     return sum(block.tasks for block in blocks)
 
 
-def nodes(blocks: Iterable[Block]) -> int:
+def node_count(blocks: Iterable[Block]) -> int:
     """Return how many nodes there are, those without tasks before the last one included."""
     return max((block.first + block.nodes for block in blocks), default=0)
 
@@ -151,11 +153,14 @@ def from_ranks(ranks_by_node: Sequence[Iterable[int]]) -> list[Block]:
     return _compact(node_by_rank[rank] for rank in range(len(node_by_rank)))
 
 
-def _compact(nodes: Iterable[int]) -> list[Block]:
-    """Join tasks to turns of one node, turns to blocks, and blocks that repeat."""
+def _compact(nodes_of_tasks: Iterable[int]) -> list[Block]:
+    """Join tasks to turns of one node, turns to blocks, and blocks that repeat.
+
+    `nodes_of_tasks` has the node of each task, in the order of their ranks.
+    """
     blocks: list[Block] = []
     open_block: Block | None = None
-    for node, run in groupby(nodes):
+    for node, run in groupby(nodes_of_tasks):
         count = sum(1 for _ in run)
         if open_block is not None:
             if count == open_block.per_node and node == open_block.first + open_block.nodes:
@@ -181,7 +186,7 @@ def _append_or_repeat(blocks: list[Block], block: Block) -> None:
 
 def to_raw(blocks: Sequence[Block]) -> str:
     """Write the ranks of each node; nothing for a map that is not known."""
-    return ";".join(idset.encode(ranks_of(blocks, node)) for node in range(nodes(blocks)))
+    return ";".join(idset.encode(ranks_of(blocks, node)) for node in range(node_count(blocks)))
 
 
 def from_raw(text: str) -> list[Block]:

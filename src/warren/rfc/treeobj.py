@@ -34,7 +34,7 @@ _TYPES: Final = ("val", "valref", "dir", "dirref", "symlink", "hdir")
 
 
 def blobref(blob: bytes, algorithm: Algorithm = "sha1") -> str:
-    """Name a blob by its digest."""
+    """Return the name of a blob: its digest, with the algorithm."""
     digest = hashlib.new(algorithm, blob, usedforsecurity=False)
     return f"{algorithm}-{digest.hexdigest()}"
 
@@ -69,31 +69,31 @@ def check_blob(ref: str, blob: bytes) -> bytes:
     return blob
 
 
-# Writing
+# Making
 
 
 def val(data: bytes) -> dict[str, Any]:
-    """Write a value."""
+    """Return the tree object of a value."""
     return {"ver": 1, "type": "val", "data": binascii.b2a_base64(data, newline=False).decode()}
 
 
 def valref(refs: Iterable[str]) -> dict[str, Any]:
-    """Write a value that is stored as blobs."""
+    """Return the tree object of a value that is stored as blobs."""
     return {"ver": 1, "type": "valref", "data": list(refs)}
 
 
 def directory(entries: Mapping[str, TreeObject]) -> dict[str, Any]:
-    """Write a directory."""
+    """Return the tree object of a directory."""
     return {"ver": 1, "type": "dir", "data": dict(entries)}
 
 
 def dirref(ref: str) -> dict[str, Any]:
-    """Write a directory that is stored as a blob."""
+    """Return the tree object of a directory that is stored as a blob."""
     return {"ver": 1, "type": "dirref", "data": [ref]}
 
 
 def symlink(target: str, namespace: str | None = None) -> dict[str, Any]:
-    """Write a link to a key."""
+    """Return the tree object of a link to a key."""
     data = {"target": target}
     if namespace is not None:
         data["namespace"] = namespace
@@ -151,7 +151,7 @@ def check(obj: Any) -> None:
             case "dir":
                 pending.extend(_entries(data, data_path))
             case "symlink":
-                _link(data, data_path)
+                _check_symlink(data, data_path)
             case _:
                 pending.extend(_buckets(data, data_path))
 
@@ -201,7 +201,7 @@ def _buckets(data: Any, data_path: str) -> list[tuple[str, Any]]:
     return found
 
 
-def _link(data: Any, data_path: str) -> None:
+def _check_symlink(data: Any, data_path: str) -> None:
     if not isinstance(data, Mapping) or not {"target"} <= data.keys() <= {"target", "namespace"}:
         raise _bad(data_path, "does not hold a target and at most a namespace")
     for key, each in data.items():

@@ -56,12 +56,12 @@ def _check_keys(vertex: Mapping[str, Any], path: str) -> None:
     require(is_whole(vertex["count"]), f"{path}.count", "is not a whole number of at least 1")
 
 
-def _check_task(task: Mapping[str, Any], nodes: int) -> None:
+def _check_task(task: Mapping[str, Any], node_count: int) -> None:
     for key in task:
         require(key in ("command", "slot", "count"), f"tasks[0].{key}",
                 "may not stand on a task in version 1")  # fmt: skip
     count = task["count"]
     require(count.get("per_slot") == 1 or "total" in count, "tasks[0].count",
             "is neither per_slot 1 nor a total")  # fmt: skip
-    require(count.get("total", nodes) >= nodes, "tasks[0].count.total",
-            f"is less than the {nodes} nodes")  # fmt: skip
+    require(count.get("total", node_count) >= node_count, "tasks[0].count.total",
+            f"is less than the {node_count} nodes")  # fmt: skip

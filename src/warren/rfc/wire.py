@@ -21,7 +21,7 @@ ANY_NODE: Final = 0xFFFFFFFF
 """The node of a request that any broker may answer."""
 
 UNKNOWN_USER: Final = 0xFFFFFFFF
-"""The sender, which the broker's socket puts in for us."""
+"""The userid of a message that we send: the broker's socket puts in the sender's."""
 
 LONGEST_FRAME: Final = 64 * 2**20
 """Bytes of the longest frame that is read; of a longer one, only what tells how to answer it."""
@@ -35,8 +35,8 @@ _FLAGS_OFFSET: Final = 3
 _FRAME: Final = struct.Struct(">4sI")
 _FRAME_MAGIC: Final = struct.pack("=I", 0xFFEE0012)
 """In the machine's own order: the other end is on the same one. The length is not."""
-_LONG: Final = struct.Struct(">BI")
-_LONG_PART: Final = 0xFF
+_LONG_LENGTH: Final = struct.Struct(">BI")
+_LONG_PART_MARK: Final = 0xFF
 """In place of a part's length: its length follows, in four bytes."""
 
 _HEAD_BYTES: Final = 2**12
@@ -45,7 +45,7 @@ _TAIL_BYTES: Final = 1 + _HEADER.size
 """Bytes that are kept of its end: the header, with its length."""
 
 
-class Type(IntEnum):
+class MessageType(IntEnum):
     """What a message is."""
 
     REQUEST = 1
@@ -54,7 +54,7 @@ class Type(IntEnum):
     CONTROL = 8
 
 
-class Flag(IntFlag):
+class MessageFlag(IntFlag):
     """Which parts a message has, and how it is meant."""
 
     TOPIC = 0x01
@@ -76,13 +76,13 @@ class Role(IntFlag):
 
 
 NO_ROLE: Final = Role(0)
-"""Of a sender whose roles the broker puts in."""
+"""The roles of a message that we send: the broker puts in the sender's."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """A message. Payloads are JSON texts, and those of errors are words."""
 
-    type: Type
+    type: MessageType
     topic: str = ""
     payload: bytes | None = None
     matchtag: int = 0
@@ -103,22 +103,22 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode(message: Message) -> bytes:
     """Return the frame of a message."""
-    flags = Flag(0)
+    flags = MessageFlag(0)
     parts: list[bytes] = []
     if message.routes is not None:
-        flags |= Flag.ROUTE
+        flags |= MessageFlag.ROUTE
         parts += [*message.routes, b""]
     if message.topic:
-        flags |= Flag.TOPIC
+        flags |= MessageFlag.TOPIC
         parts.append(message.topic.encode())
     if message.payload is not None:
-        flags |= Flag.PAYLOAD
+        flags |= MessageFlag.PAYLOAD
         parts.append(message.payload + b"\0")
     if message.streaming:
-        flags |= Flag.STREAMING
+        flags |= MessageFlag.STREAMING
     if not message.wants_response:
-        flags |= Flag.NO_RESPONSE
-    first = message.errnum if message.type is Type.RESPONSE else message.nodeid
+        flags |= MessageFlag.NO_RESPONSE
+    first = message.errnum if message.type is MessageType.RESPONSE else message.nodeid
     header = _HEADER.pack(
         *(_MAGIC, _VERSION, message.type, flags),
         *(message.userid, message.roles, first, message.matchtag),
@@ -128,9 +128,9 @@ def encode(message: Message) -> bytes:
 
 
 def _with_length(part: bytes) -> bytes:
-    if len(part) < _LONG_PART:
+    if len(part) < _LONG_PART_MARK:
         return bytes((len(part),)) + part
-    return _LONG.pack(_LONG_PART, len(part)) + part
+    return _LONG_LENGTH.pack(_LONG_PART_MARK, len(part)) + part
 
 
 class FrameReader:
@@ -139,7 +139,10 @@ class FrameReader:
     def __init__(
         self, on_bad_frame: Callable[[BadFormat], None], longest: int = LONGEST_FRAME
     ) -> None:
-        """`on_bad_frame` is told of each frame that holds no message: the next one may."""
+        """`on_bad_frame` is told of each frame that holds no message: the next one may.
+
+        Of a frame of more than `longest` bytes only both ends are kept.
+        """
         self._on_bad_frame = on_bad_frame
         self._longest = longest
         self._buffer = bytearray()
@@ -204,7 +207,7 @@ class _OversizedFrame:
         with suppress(BadFormat):  # the payload is cut off
             parts.extend(_parts(bytes(self._head)))
         header = bytes(self._tail[1:])
-        if self._tail[0] != _HEADER.size or not Flag.PAYLOAD & header[_FLAGS_OFFSET]:
+        if self._tail[0] != _HEADER.size or not MessageFlag.PAYLOAD & header[_FLAGS_OFFSET]:
             raise BadFormat(f"a frame of {self._size} bytes")
         return replace(_message([*parts, b"", header]), payload=None, truncated=True)
 
@@ -221,30 +224,30 @@ def _message(parts: list[bytes]) -> Message:
     if (magic, version) != (_MAGIC, _VERSION):
         raise BadFormat(f"a message of version {version}, with the magic number {magic:#x}")
     try:
-        type_ = Type(kind)
+        type_ = MessageType(kind)
     except ValueError:
         raise BadFormat(f"a message of type {kind}") from None
-    flags = Flag(bits)
+    flags = MessageFlag(bits)
     routes: list[bytes] | None = None
-    if Flag.ROUTE in flags:
+    if MessageFlag.ROUTE in flags:
         routes = []
-        while route := _next(parts, "route"):
+        while route := _pop_part(parts, "route"):
             routes.append(route)
-    topic = _next(parts, "topic").decode(errors="replace") if Flag.TOPIC in flags else ""
-    payload = _next(parts, "payload") if Flag.PAYLOAD in flags else None
+    topic = _pop_part(parts, "topic").decode(errors="replace") if MessageFlag.TOPIC in flags else ""
+    payload = _pop_part(parts, "payload") if MessageFlag.PAYLOAD in flags else None
     if parts:
         raise BadFormat(f"a message with {len(parts)} parts that its flags do not tell of")
-    is_request = type_ is Type.REQUEST
+    is_request = type_ is MessageType.REQUEST
     return Message(
         type=type_,
         topic=topic,
         # A payload that is text ends with a NUL, and a topic does not.
         payload=None if payload is None else payload.removesuffix(b"\0"),
         matchtag=second,
-        errnum=first if type_ is Type.RESPONSE else 0,
+        errnum=first if type_ is MessageType.RESPONSE else 0,
         nodeid=first if is_request else ANY_NODE,
-        streaming=Flag.STREAMING in flags,
-        wants_response=Flag.NO_RESPONSE not in flags,
+        streaming=MessageFlag.STREAMING in flags,
+        wants_response=MessageFlag.NO_RESPONSE not in flags,
         userid=userid,
         roles=Role(roles),
         routes=routes,
@@ -256,7 +259,7 @@ def _parts(body: bytes) -> Iterator[bytes]:
     while position < len(body):
         size = body[position]
         position += 1
-        if size == _LONG_PART:
+        if size == _LONG_PART_MARK:
             if len(body) < position + 4:
                 raise BadFormat("a part's length is cut off")
             size = int.from_bytes(body[position : position + 4])
@@ -267,7 +270,7 @@ def _parts(body: bytes) -> Iterator[bytes]:
         position += size
 
 
-def _next(parts: list[bytes], name: str) -> bytes:
+def _pop_part(parts: list[bytes], name: str) -> bytes:
     if not parts:
         raise BadFormat(f"a message without the {name} that its flags tell of")
     return parts.pop(0)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from warren.base import log
 from warren.rfc import wire
 from warren.rfc.errors import BadFormat
-from warren.rfc.wire import Role, Type
+from warren.rfc.wire import MessageType, Role
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus
 from warren.rpc.message import MOST_VALUES, Cred, Payload, Request, RpcError
@@ -138,11 +138,11 @@ class Broker:
 
     def _receive(self, received: wire.Message) -> None:
         match received.type:
-            case Type.RESPONSE:
+            case MessageType.RESPONSE:
                 responses = self._pending.get(received.matchtag)
                 if responses is not None:  # else the request was given up
                     responses.put(received)
-            case Type.REQUEST:
+            case MessageType.REQUEST:
                 task = asyncio.create_task(self._answer(received))
                 self._answer_tasks.add(task)
                 task.add_done_callback(self._answer_tasks.discard)
@@ -172,7 +172,7 @@ class Broker:
             errnum, answer = errno.EIO, _error_text("internal error; see the log")
         if received.wants_response:
             response = wire.Message(
-                type=Type.RESPONSE,
+                type=MessageType.RESPONSE,
                 topic=received.topic,
                 payload=answer,
                 errnum=errnum,
@@ -232,7 +232,7 @@ async def _wait_greeting(reader: asyncio.StreamReader, path: Path) -> None:
 
 def _request(topic: str, payload: Payload | None, tag: int) -> wire.Message:
     return wire.Message(
-        type=Type.REQUEST,
+        type=MessageType.REQUEST,
         topic=topic,
         payload=bytes(message.pack(payload or {})),
         matchtag=tag,

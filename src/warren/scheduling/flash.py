@@ -134,7 +134,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
         # However it was cut when it was given out: what counts is how much it is.
         portion = sum(vertex.size for vertex in vertices)
         if portion > self.gib:
-            path = vertices[0].parent
+            path = vertices[0].parent_path
             raise BadFormat(f"R names {portion} GiB of flash of {path}, which has {self.gib}")
         return portion
 

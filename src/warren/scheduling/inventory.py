@@ -211,13 +211,13 @@ class Inventory:
                 properties_of_chassis.append(dict(vertex.properties))
                 ssds_of_chassis.append([])
             elif vertex.type == "ssd":
-                if vertex.parent not in chassis_index_by_path:
+                if vertex.parent_path not in chassis_index_by_path:
                     raise BadFormat(
                         f"the graph has {vertex.path}, which is in no chassis before it"
                     )
                 if vertex.unit not in ("", "GiB"):
                     raise BadFormat(f"the graph has {vertex.path} in {vertex.unit}, not in GiB")
-                ssds_of_chassis[chassis_index_by_path[vertex.parent]].append(vertex)
+                ssds_of_chassis[chassis_index_by_path[vertex.parent_path]].append(vertex)
             elif vertex.type == "node":
                 if vertex.rank < 0 or vertex.rank in node_by_rank or vertex.name in hosts:
                     raise BadFormat(
@@ -228,7 +228,7 @@ class Inventory:
                 node_by_rank[vertex.rank] = Node(
                     rank=vertex.rank,
                     host=vertex.name,
-                    chassis_index=chassis_index_by_path.get(vertex.parent),
+                    chassis_index=chassis_index_by_path.get(vertex.parent_path),
                     path=vertex.path,
                 )
         if self.chassis and not self._root.path:
@@ -378,7 +378,7 @@ class Inventory:
             if vertex.type != "ssd":
                 continue
             jgf.check_vertex(vertex, index)
-            chassis_index = self._chassis_index_by_path.get(vertex.parent)
+            chassis_index = self._chassis_index_by_path.get(vertex.parent_path)
             if chassis_index is None:
                 raise BadFormat(f"R names {vertex.path}, which the system does not have")
             ssds_by_chassis.setdefault(chassis_index, []).append(vertex)

@@ -243,7 +243,7 @@ class OutputPrinter:
         if event.name == "redirect" and not self._quiet and "path" in context:
             message = f"{context['rank']}: {context['stream']} redirected to {context['path']}"
             click.echo(printable(message), err=True)
-        for piece in stdio.read([event]):
+        for piece in stdio.decode_outputs([event]):
             if self._label:
                 self._print_labelled(piece)
             else:
@@ -288,7 +288,9 @@ async def _print_terminal(handle: "Handle", shells_task: "asyncio.Task[Mapping[s
             answer = await _call_until_answered(handle, topic, {"seen": seen_bytes})
             offset, is_end = answer["offset"], answer["end"]
             context = {"data": answer["data"], "encoding": answer["encoding"]}
-            [output] = stdio.read([Event(1, "data", {"stream": "stdout", "rank": "0", **context})])
+            [output] = stdio.decode_outputs(
+                [Event(1, "data", {"stream": "stdout", "rank": "0", **context})]
+            )
             # What was not seen before, where the answer is to a question that was asked twice.
             _write("stdout", output.data[max(seen_bytes - offset, 0) :])
             seen_bytes = offset + len(output.data)
@@ -332,7 +334,7 @@ async def _send_input(
                 "sequence": sequence,
             }
             if chunk:
-                context = stdio.data(1, "stdin", ranks, chunk).context
+                context = stdio.data_event(1, "stdin", ranks, chunk).context
                 request |= {"data": context["data"], "encoding": context.get("encoding", "UTF-8")}
             # One after the other: the answer says that the tasks have taken it.
             await _send_until_taken(handle, f"{service}.stdin", request)

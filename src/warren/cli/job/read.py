@@ -381,8 +381,10 @@ def job_taskmap(
     if tasks_of_node is not None or task_count_of_node is not None:
         node = tasks_of_node if tasks_of_node is not None else task_count_of_node
         assert node is not None
-        if node >= taskmap.nodes(blocks):
-            raise UserMistake(f"there is no node {node}: the tasks have {taskmap.nodes(blocks)}.")
+        if node >= taskmap.node_count(blocks):
+            raise UserMistake(
+                f"there is no node {node}: the tasks have {taskmap.node_count(blocks)}."
+            )
         ranks = list(taskmap.ranks_of(blocks, node))
         answer: Any = idset.encode(ranks) if tasks_of_node is not None else len(ranks)
     elif node_of_task is not None:
@@ -405,7 +407,7 @@ def _render_taskmap(blocks: Sequence[Block], form: str | None, hosts: Sequence[s
         case "pmi":
             return taskmap.to_pmi(blocks)
         case "multiline" | "hosts":
-            nodes = [taskmap.node_of(blocks, rank) for rank in range(taskmap.total(blocks))]
+            nodes = [taskmap.node_of(blocks, rank) for rank in range(taskmap.task_count(blocks))]
             node_names = [hosts[node] if form == "hosts" else str(node) for node in nodes]
             return "\n".join(f"{rank}: {node}" for rank, node in enumerate(node_names))
     return taskmap.wrap(blocks)

@@ -58,7 +58,7 @@ class Stdin(ShellPlugin):
     async def init(self, shell: RunningShell) -> None:
         info, stdin = shell.info, shell.info.options.stdin
         now = shell.clock.now()
-        header = stdio.header(now, info.size, [STREAM])
+        header = stdio.header_event(now, info.size, [STREAM])
         if stdin.type == "service":
             shell.serve(STREAM, Method(lambda request: self._serve(shell, request), guest=True))
             shell.initial_logs[KEY] = [header]
@@ -69,7 +69,10 @@ class Stdin(ShellPlugin):
                     self._file_descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
                 except OSError as error:
                     raise CannotRun(f"input file {path}: {error.strerror}") from error
-            shell.initial_logs[KEY] = [header, stdio.redirect(now, STREAM, stdio.ALL, stdin.path)]
+            shell.initial_logs[KEY] = [
+                header,
+                stdio.redirect_event(now, STREAM, stdio.ALL, stdin.path),
+            ]
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
         if shell.info.options.stdin.type == "service" and task.terminal is not None:
@@ -177,9 +180,9 @@ class Stdin(ShellPlugin):
         now = shell.clock.now()
         ranks_text = stdio.ALL if ranks is None else idset.encode(ranks)
         if chunk:
-            event = stdio.data(now, STREAM, ranks_text, chunk, eof=eof)
+            event = stdio.data_event(now, STREAM, ranks_text, chunk, eof=eof)
         else:
-            event = stdio.eof(now, STREAM, ranks_text)
+            event = stdio.eof_event(now, STREAM, ranks_text)
         if chunk or eof:
             await shell.append(KEY, [event])
 

@@ -88,7 +88,7 @@ class Output:
                     self._open(path, stream)
                 by_path.setdefault(path, []).append(rank)
             events += [
-                stdio.redirect(self._clock.now(), name, ranks, path)
+                stdio.redirect_event(self._clock.now(), name, ranks, path)
                 for path, ranks in by_path.items()
             ]
         return events
@@ -141,13 +141,13 @@ class Output:
         if incomplete:
             await self._put(name, rank, incomplete, file, stream)
         if stream.type == "kvs":
-            await self._pending.put(stdio.eof(self._clock.now(), name, rank))
+            await self._pending.put(stdio.eof_event(self._clock.now(), name, rank))
 
     async def close_unstarted(self, index: int) -> None:
         """Close the output of a task which could not start."""
         for name in STREAMS:
             if self._stream(name).type == "kvs":
-                eof = stdio.eof(self._clock.now(), name, self._info.ranks[index])
+                eof = stdio.eof_event(self._clock.now(), name, self._info.ranks[index])
                 await self._pending.put(eof)
 
     async def _put(
@@ -165,7 +165,7 @@ class Output:
         self._bytes_left[name] = bytes_left - len(chunk)
         for start in range(0, min(len(chunk), bytes_left), _PIECE_BYTES):
             piece = chunk[start : min(start + _PIECE_BYTES, bytes_left)]
-            await self._pending.put(stdio.data(self._clock.now(), name, rank, piece))
+            await self._pending.put(stdio.data_event(self._clock.now(), name, rank, piece))
         if len(chunk) > bytes_left:
             self._bytes_left[name] = -1
             limit = self._info.options.output_limit
@@ -193,7 +193,7 @@ class Output:
 
     async def _warn(self, level: int, message: str) -> None:
         now = self._clock.now()
-        event = stdio.log(now, level, message, rank=self._info.rank, component="shell")
+        event = stdio.log_event(now, level, message, rank=self._info.rank, component="shell")
         await self._pending.put(event)
 
     # To the log
@@ -235,7 +235,9 @@ class Output:
             self._cut_off = True
             message = f"the output of {self._info.host} is cut off here: {error}"
             now = self._clock.now()
-            warning = stdio.log(now, WARNING, message, rank=self._info.rank, component="shell")
+            warning = stdio.log_event(
+                now, WARNING, message, rank=self._info.rank, component="shell"
+            )
             remaining = [warning, *(event for event in events if not _is_data(event))]
             await self._write_log(remaining, "".join(map(eventlog.encode, remaining)))
 

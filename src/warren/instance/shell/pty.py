@@ -87,7 +87,7 @@ class Pty(ShellPlugin):
         terminal = self._terminals[INTERACTIVE_RANK]
         assert isinstance(terminal, WatchedTerminal)
         offset, chunk, end = await terminal.unseen.read_from(seen)
-        context = stdio.data(1, "stdout", INTERACTIVE_RANK, chunk).context
+        context = stdio.data_event(1, "stdout", INTERACTIVE_RANK, chunk).context
         encoding = context.get("encoding", "UTF-8")
         return {"offset": offset, "data": context["data"], "encoding": encoding, "end": end}
 

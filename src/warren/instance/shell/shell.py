@@ -171,7 +171,7 @@ class Shell:
         if self._methods:
             init["service"] = self.peers.service(0)
         logs = {
-            "output": [stdio.header(now, self.info.size)],
+            "output": [stdio.header_event(now, self.info.size)],
             "exec.eventlog": [Event(now, "shell.init", init)],
             **self.initial_logs,
         }
@@ -343,7 +343,7 @@ class Shell:
             return  # there is nowhere to say it any more
 
     def _log_event(self, level: int, message: str) -> Event:
-        return stdio.log(self.clock.now(), level, message, rank=self.rank, component="shell")
+        return stdio.log_event(self.clock.now(), level, message, rank=self.rank, component="shell")
 
 
 def _text(events: Iterable[Event]) -> str:

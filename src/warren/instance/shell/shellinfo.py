@@ -218,7 +218,7 @@ def _manual_map(per_node: Sequence[int], value: str) -> list[Block]:
         )
     except (BadFormat, ValueError) as error:
         raise CannotRun(f"taskmap manual: {error}") from error
-    total, nodes = taskmap.total(blocks), taskmap.nodes(blocks)
+    total, nodes = taskmap.task_count(blocks), taskmap.node_count(blocks)
     if total != sum(per_node) or nodes > len(per_node):
         raise CannotRun(
             f"taskmap manual has {total} tasks on {nodes} nodes, "

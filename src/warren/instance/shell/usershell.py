@@ -68,7 +68,7 @@ async def _log_output(shell: RunningShell, task: Task, stream: str) -> None:
         piece, bytes_left = chunk[:bytes_left], bytes_left - len(chunk[:bytes_left])
         if piece:
             now = shell.clock.now()
-            context = {**stdio.data(now, stream, shell.info.rank, piece).context}
+            context = {**stdio.data_event(now, stream, shell.info.rank, piece).context}
             context["component"] = "flux-shell"
             try:
                 await shell.append("exec.eventlog", [Event(now, "log", context)])

@@ -43,7 +43,7 @@ def read(scheduling: Mapping[str, Any]) -> FlashGraph:
             case "node":
                 path_by_host[vertex.name] = vertex.path
             case "ssd":
-                ssds_by_parent.setdefault(vertex.parent, []).append(vertex)
+                ssds_by_parent.setdefault(vertex.parent_path, []).append(vertex)
             case _ if rabbit := vertex.properties.get("rabbit"):
                 rabbit_by_path[vertex.path] = rabbit
     return FlashGraph(
