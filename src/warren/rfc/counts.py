@@ -38,6 +38,7 @@ class CountList(msgspec.Struct, frozen=True):
 
 
 Count = CountList | Range
+"""Which counts of a resource a jobspec accepts: what it says in place of one number."""
 
 
 def parse(value: Any) -> Count:

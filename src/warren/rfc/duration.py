@@ -24,7 +24,7 @@ _NUMBER_PATTERN = re.compile(r"\+?(?:[0-9]*\.?[0-9]*)(?:(?<=[0-9.])[eE][+-]?[0-9
 def parse(text: str) -> float:
     """Return seconds; `inf` and `infinity` give infinity.
 
-    Raises BadFormat for what is no number and unit, for less than nothing, for NaN, and
+    Raises BadFormat for what is no number and unit, for a negative number, for NaN, and
     for a number that is finite in the text and not as a float.
     """
     match = _DURATION_PATTERN.fullmatch(text)
@@ -62,7 +62,7 @@ def _mistake(text: str) -> str:
 def format_fsd(seconds: float) -> str:
     """Write a length of time as Flux prints it, in six digits: `1.5h`, `0.42s`.
 
-    Raises BadFormat for NaN and for less than nothing: RFC 23 has no text for them.
+    Raises BadFormat for NaN and for a negative number: RFC 23 has no text for them.
     """
     if not seconds >= 0:
         raise BadFormat(f"{seconds} seconds are not a duration: it is a number of at least 0")
