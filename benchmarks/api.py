@@ -228,7 +228,7 @@ async def _events(server: Server, client: Client) -> list[Result]:
     """Create objects one by one, and wait for the event of each."""
     taken = []
     listing = await client.list(KIND, SPACE)
-    async with aclosing(client.watch(KIND, listing.version, SPACE)) as watch:  # type: ignore[type-var]
+    async with aclosing(client.watch(KIND, listing.resource_version, SPACE)) as watch:  # type: ignore[type-var]
         # The first one is not counted: it opens the watch.
         for number in range(TIMES + 1):
             made = f"event-{number}"
@@ -338,7 +338,7 @@ async def _measure_reconciler(server: Server, client: Client) -> list[Result]:
 
 async def _measure_fan_out(server: Server, client: Client) -> list[Result]:
     """Tell 200 watches of 50 changes each."""
-    version = (await client.list(KIND, "nowhere")).version
+    version = (await client.list(KIND, "nowhere")).resource_version
     query = {"watch": "true", "resourceVersion": version}
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(_session(server.access))

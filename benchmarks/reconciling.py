@@ -12,7 +12,7 @@ from benchmarks.measure import Result
 from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.conductor.conductor import Conductor
 from warren.daemons.compose import Control
-from warren.kube.client import Client, Event, Listing
+from warren.kube.client import Client, Listing, WatchEvent
 from warren.kube.informer import Informers
 from warren.kube.runtime import Outcome, Reconciler
 from warren.rpc.message import Handle, Payload
@@ -106,7 +106,7 @@ class CountingClient:
         self._count("list", kind)
         return await self._client.list(kind, namespace, labels)
 
-    def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+    def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[WatchEvent]:
         return self._client.watch(kind, since, namespace)
 
     async def create(self, kind: Kind, obj: Object) -> Object:

@@ -20,7 +20,7 @@ from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.daemons.system import INDEXES
 from warren.dws import labels
 from warren.dws.objects.meta import Meta
-from warren.kube.client import Client, Event, Listing
+from warren.kube.client import Client, Listing, WatchEvent
 from warren.kube.informer import Informers
 from warren.kube.server.local import LocalClient
 from warren.kube.server.store import Store
@@ -44,9 +44,11 @@ class _Watched:
 
     async def list(self, kind: Kind, namespace: str = "", labels: Any = None) -> Listing:
         found = await self._client.list(kind, namespace, labels)
-        return Listing([each for each in found.items if self._sees(kind, each)], found.version)
+        return Listing(
+            [each for each in found.items if self._sees(kind, each)], found.resource_version
+        )
 
-    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[WatchEvent]:
         if kind in self._hidden:
             await asyncio.Event().wait()
         async for event in self._client.watch(kind, since, namespace):

@@ -53,11 +53,11 @@ def test_rabbits_become_ready_by_their_own_word() -> None:
 def test_establishing_a_cluster_again_changes_nothing() -> None:
     async def look(control: Control) -> None:
         await asyncio.sleep(5)  # until the rabbits are there, and no Lease is about to be renewed
-        before = control.api.store.version
+        before = control.api.store.resource_version
         await cluster.establish(
             LocalClient(control.api.store), ClusterShape(global_file_systems=("/global",))
         )
-        assert control.api.store.version == before
+        assert control.api.store.resource_version == before
 
     in_a_cluster(look)
 

@@ -9,11 +9,11 @@ import pytest
 from tests.node.test_podlogs import pod
 from warren.daemons.containerlogs import ContainerLogs
 from warren.kube.client import NotFound, Unavailable
-from warren.kube.server.logs import Logs
+from warren.kube.server.logs import PodLogSource
 
 
 def read(directory: Path) -> bytes:
-    logs: Logs = ContainerLogs(directory)
+    logs: PodLogSource = ContainerLogs(directory)
     with closing(logs.open(pod(), "app", None)) as log:
         return asyncio.run(log.read())
 

@@ -44,7 +44,7 @@ from warren.dws import kinds, labels
 from warren.dws.node import Copy, NodeTrouble, Progress
 from warren.dws.rabbits import links, rabbitstorages
 from warren.instance.simulated import TaskBehavior
-from warren.kube.client import Client, Event, Listing
+from warren.kube.client import Client, Listing, WatchEvent
 from warren.kube.informer import Informers
 from warren.kube.leader import LEASE
 from warren.kube.server.builtin import CRD
@@ -121,7 +121,7 @@ class Overheard:
         self._heard("list", kind, namespace)
         return await self._inner.list(kind, namespace, labels)
 
-    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[WatchEvent]:
         self._heard("watch", kind, namespace)
         watch = self._inner.watch(kind, since, namespace)
         async with aclosing(watch) as events:  # type: ignore[type-var]

@@ -30,7 +30,15 @@ from typing import Any, Final, Protocol, TypeVar
 from warren.base.errors import WarrenError
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.dws import kinds
-from warren.kube.client import Client, Conflict, Event, Expired, Forbidden, Listing, Unavailable
+from warren.kube.client import (
+    Client,
+    Conflict,
+    Expired,
+    Forbidden,
+    Listing,
+    Unavailable,
+    WatchEvent,
+)
 from warren.kube.transport import REQUEST_TIMEOUT
 
 T = TypeVar("T")
@@ -240,7 +248,7 @@ class FaultyClient:
         else:
             await self._inner.delete(remove)
 
-    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[WatchEvent]:
         fate, fall = self._faults.of_watch(kind)
         told = self._inner.watch(kind, since, namespace)
         async with aclosing(told) as events:  # type: ignore[type-var]
@@ -285,8 +293,8 @@ async def _late(action: Action[T], there: float, back: float) -> T:
 
 
 async def _going(
-    events: AsyncIterator[Event], fate: Fate, fall: float | None
-) -> AsyncIterator[Event]:
+    events: AsyncIterator[WatchEvent], fate: Fate, fall: float | None
+) -> AsyncIterator[WatchEvent]:
     """Tell the events of a watch as it goes."""
     loop = asyncio.get_running_loop()
     never = float("inf")
@@ -294,7 +302,7 @@ async def _going(
     ends = never if fate.seconds is None else loop.time() + fate.seconds
     last = min(falls, ends)
     told = 0
-    before: deque[Event] = deque(maxlen=fate.again)
+    before: deque[WatchEvent] = deque(maxlen=fate.again)
     coming = asyncio.ensure_future(anext(events))
     try:
         while loop.time() < last and told != fate.events:

@@ -193,5 +193,5 @@ async def through(box: Box, store: Store, pki: Path) -> AsyncIterator[HttpClient
         boxed(box, access) as way,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
     ):
-        transport = Hasty(session, way, VirtualClock(), silence=0.1, rng=Least())
+        transport = Hasty(session, way, VirtualClock(), max_silence=0.1, rng=Least())
         yield HttpClient(transport, rng=Least())

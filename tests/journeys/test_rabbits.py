@@ -41,7 +41,7 @@ def test_a_rabbit_whose_agent_is_killed_is_offline_until_it_is_back(own_cluster:
         async with asyncio.timeout(SECONDS), http.connect(access) as client:
             listing = await client.list(kinds.STORAGE)
             os.kill(own_cluster.agents()["rabbit-0"], signal.SIGKILL)
-            events = client.watch(kinds.STORAGE, listing.version)
+            events = client.watch(kinds.STORAGE, listing.resource_version)
             async with aclosing(events):  # type: ignore[type-var]
                 async for event in events:
                     if event.object["metadata"]["name"] == "rabbit-0":

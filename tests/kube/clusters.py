@@ -27,7 +27,7 @@ from warren.journal import Journal, MemoryJournal
 from warren.journal.committer import rewrite_limit
 from warren.kube import http, kubeconfig
 from warren.kube.admission import Admission, Denied, Operation, Review, User
-from warren.kube.client import Client, Event
+from warren.kube.client import Client, WatchEvent
 from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.access import tls
 from warren.kube.server.access.authentication import Authenticator
@@ -37,7 +37,7 @@ from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.embedded import EmbeddedApi
 from warren.kube.server.history import History
 from warren.kube.server.local import LocalClient
-from warren.kube.server.logs import Logs
+from warren.kube.server.logs import PodLogSource
 from warren.kube.server.rest.app import ApiServer
 from warren.kube.server.rest.watches import BOOKMARK_INTERVAL
 from warren.kube.server.store import Store
@@ -140,7 +140,7 @@ async def served(
     pki: Path,
     port: int = 0,
     quiet: float = BOOKMARK_INTERVAL,
-    logs: Logs | None = None,
+    logs: PodLogSource | None = None,
 ) -> AsyncIterator[ClusterAccess]:
     """An API server for the length of a block, on a port of its own or one that it had before."""
     listener = socket.socket()
@@ -172,7 +172,7 @@ def beside(
     directory: Path,
     having: Callable[..., AbstractAsyncContextManager[Store]] = embedded,
     quiet: float = BOOKMARK_INTERVAL,
-    logs: Logs | None = None,
+    logs: PodLogSource | None = None,
 ) -> Iterator[Path]:
     """Serve a cluster from a thread, for clients that block; gives its kubeconfig."""
     started: Future[Path] = Future()
@@ -353,9 +353,9 @@ async def space(client: Client, name: str) -> None:
     await client.create(NAMESPACE, {"metadata": {"name": name}})
 
 
-async def taken(events: AsyncIterator[Event], count: int) -> list[Event]:
+async def taken(events: AsyncIterator[WatchEvent], count: int) -> list[WatchEvent]:
     """Return the next events of a watch, and close it."""
-    found: list[Event] = []
+    found: list[WatchEvent] = []
     async with aclosing(events), asyncio.timeout(60):  # type: ignore[type-var]
         while len(found) < count:
             event = await anext(events)
@@ -364,7 +364,7 @@ async def taken(events: AsyncIterator[Event], count: int) -> list[Event]:
     return found
 
 
-def told(events: list[Event]) -> Iterator[tuple[str, str]]:
+def told(events: list[WatchEvent]) -> Iterator[tuple[str, str]]:
     """Return the short of events: what has happened to whom."""
     return ((event.type, event.object["metadata"]["name"]) for event in events)
 

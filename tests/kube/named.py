@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tests.kube.clusters import Cluster, loose
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.kube import http, kubeconfig
-from warren.kube.client import Client, Event, Listing, NotFound
+from warren.kube.client import Client, Listing, NotFound, WatchEvent
 from warren.kube.http import HttpClient
 from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.resources import from_crd
@@ -126,16 +126,17 @@ class Translated:
         words = self._words
         found = await self._client.list(words.kind(kind), words.namespace(namespace), labels)
         return Listing(
-            [words.back(kind, obj) for obj in found.items if words.ours(obj)], found.version
+            [words.back(kind, obj) for obj in found.items if words.ours(obj)],
+            found.resource_version,
         )
 
-    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[WatchEvent]:
         words = self._words
         events = self._client.watch(words.kind(kind), since, words.namespace(namespace))
         async with aclosing(events) as told:  # type: ignore[type-var]
             async for event in told:
                 if event.type == "BOOKMARK" or words.ours(event.object):
-                    yield Event(event.type, words.back(kind, event.object))
+                    yield WatchEvent(event.type, words.back(kind, event.object))
 
     async def create(self, kind: Kind, obj: Object) -> Object:
         words = self._words

@@ -440,7 +440,7 @@ async def test_a_watch_from_too_far_back_is_told_to_list_again(caller: Caller) -
 @told_to_one(history={"max_backlog": 5})
 async def test_a_watch_whose_reader_does_not_keep_up_is_told_so(caller: Caller) -> None:
     # It is not read: what is sent fills the buffers on the way, then waits in the backlog.
-    async with caller.watch(WORKFLOWS, f"resourceVersion={caller.store.version}") as told:
+    async with caller.watch(WORKFLOWS, f"resourceVersion={caller.store.resource_version}") as told:
         large = "x" * 2**20
         for number in range(60):
             await caller.store.create(WORKFLOW, workflow(f"w-{number}", spec={"a": large}))
@@ -483,7 +483,7 @@ async def test_a_silent_watch_is_kept_alive_with_bookmarks_for_who_wants_them(
         caller.watch(WORKFLOWS, "allowWatchBookmarks=false") as told_without,
     ):
         await caller.store.create(STORAGE, storage())
-        newest = caller.store.version
+        newest = caller.store.resource_version
         bookmark = await told()
         while bookmark["object"]["metadata"]["resourceVersion"] != newest:
             assert bookmark["type"] == "BOOKMARK"
@@ -511,7 +511,7 @@ def cells(table: Any) -> dict[str, Any]:
 async def test_a_list_is_a_table_for_who_asks(caller: Caller) -> None:
     empty = await caller.get(WORKFLOWS, headers=TABLE)
     assert (empty["kind"], empty["rows"]) == ("Table", [])
-    assert empty["metadata"]["resourceVersion"] == caller.store.version
+    assert empty["metadata"]["resourceVersion"] == caller.store.resource_version
     names = [column["name"] for column in empty["columnDefinitions"]]
     assert names[:6] == ["Name", "STATE", "READY", "STATUS", "JOBID", "AGE"]
     priorities = {each["name"]: each["priority"] for each in empty["columnDefinitions"]}

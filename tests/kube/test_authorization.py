@@ -27,7 +27,7 @@ from warren.kube.server.access.authorization import (
     forbidden_message,
     service_account,
 )
-from warren.kube.server.access.grants import RBAC, Rule
+from warren.kube.server.access.grants import RBAC, PolicyRule
 from warren.kube.server.access.roles import default_roles
 
 ANN = User("ann", frozenset({AUTHENTICATED, "wlm"}))
@@ -1016,10 +1016,10 @@ def test_the_rules_of_a_user_are_those_of_the_cluster_and_of_the_namespace() -> 
         binding(person("bob"), of="here", kind=ROLE, namespace="here", name="bobs"),
     )
     everywhere = [
-        Rule(verbs=("get",), api_groups=(DWS,), resources=("servers",)),
-        Rule(verbs=("get",), non_resource_urls=("/x",)),
+        PolicyRule(verbs=("get",), api_groups=(DWS,), resources=("servers",)),
+        PolicyRule(verbs=("get",), non_resource_urls=("/x",)),
     ]
-    inside = Rule(verbs=("list",), api_groups=(DWS,), resources=("servers",))
+    inside = PolicyRule(verbs=("list",), api_groups=(DWS,), resources=("servers",))
     assert found.rules(ANN, "there") == everywhere
     assert [one for one in found.rules(ANN, "here") if one.resources] == [everywhere[0], inside]
     assert [one.non_resource_urls for one in found.rules(ANN, "here")] == [(), ("/x",), (), ()]

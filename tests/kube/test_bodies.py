@@ -15,7 +15,7 @@ from tests.kube.test_api import WORKFLOWS, Caller, told_to_server
 from tests.kube.test_protobuf import enveloped, field
 from warren.dws.kinds import WORKFLOW
 from warren.kube.server.rest import yamltext
-from warren.kube.server.rest.bodies import Bodies, is_nested_deeper
+from warren.kube.server.rest.bodies import BodyReader, is_nested_deeper
 from warren.kube.server.rest.requests import RequestError
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -146,7 +146,7 @@ class Sent:
 
 
 def test_the_event_loop_goes_on_while_a_long_body_is_read() -> None:
-    async def turns(bodies: Bodies, sent: Sent) -> int:
+    async def turns(bodies: BodyReader, sent: Sent) -> int:
         """Count how often others have their turn before a body is read."""
         count = 0
 
@@ -157,28 +157,28 @@ def test_the_event_loop_goes_on_while_a_long_body_is_read() -> None:
                 count += 1
 
         beside = asyncio.ensure_future(others())
-        await bodies.value(sent)  # type: ignore[arg-type]
+        await bodies.read_value(sent)  # type: ignore[arg-type]
         beside.cancel()
         return count
 
     long = Sent(b"a: b\nc: " + b"x" * 1000)
     for sent in (long, Sent(enveloped("v1", "ConfigMap", b""), PROTOBUF)):
-        assert asyncio.run(turns(Bodies(small_bytes=10), sent)) > 0
-    assert asyncio.run(turns(Bodies(small_bytes=2000), long)) == 0
+        assert asyncio.run(turns(BodyReader(small_bytes=10), sent)) > 0
+    assert asyncio.run(turns(BodyReader(small_bytes=2000), long)) == 0
 
 
 def test_yaml_has_a_bound_of_its_own_and_what_is_json_has_not() -> None:
-    bodies = Bodies(max_yaml_bytes=100)
+    bodies = BodyReader(max_yaml_bytes=100)
 
     async def main() -> None:
         with pytest.raises(RequestError) as caught:
-            await bodies.value(Sent(b"a: " + b"x" * 100))  # type: ignore[arg-type]
+            await bodies.read_value(Sent(b"a: " + b"x" * 100))  # type: ignore[arg-type]
         assert (caught.value.code, caught.value.reason) == (413, "RequestEntityTooLarge")
         assert str(caught.value) == (
             "the body is 103 bytes of YAML, of which 100 are read: send it as JSON, of which "
             f"{3 * 2**20} are"
         )
-        assert await bodies.value(Sent(b'{"a": "' + b"x" * 100 + b'"}')) == {"a": "x" * 100}  # type: ignore[arg-type]
+        assert await bodies.read_value(Sent(b'{"a": "' + b"x" * 100 + b'"}')) == {"a": "x" * 100}  # type: ignore[arg-type]
 
     asyncio.run(main())
 

@@ -456,7 +456,7 @@ async def test_a_watch_from_an_old_version_tells_what_has_happened_since(client:
 @each_client
 async def test_a_watch_tells_what_happens_while_it_is_open(client: Client) -> None:
     listing = await client.list(WORKFLOW)
-    watching = asyncio.ensure_future(taken(client.watch(WORKFLOW, listing.version), 2))
+    watching = asyncio.ensure_future(taken(client.watch(WORKFLOW, listing.resource_version), 2))
     await asyncio.sleep(0.05)
     made = await client.create(WORKFLOW, workflow())
     await client.delete(remove(WORKFLOW, made))
@@ -472,13 +472,13 @@ async def test_a_watch_tells_of_its_own_kind_and_namespace_only(client: Client) 
     await client.create(WORKFLOW, workflow("namespace"))
     await client.create(WORKFLOW, workflow("this", "aside"))
 
-    events = await taken(client.watch(WORKFLOW, listing.version, "aside"), 1)
+    events = await taken(client.watch(WORKFLOW, listing.resource_version, "aside"), 1)
     assert [*told(events)] == [("ADDED", "this")]
 
 
 @each_client
 async def test_many_watches_are_told_the_same(client: Client) -> None:
-    since = (await client.list(WORKFLOW)).version
+    since = (await client.list(WORKFLOW)).resource_version
     watching = [asyncio.ensure_future(taken(client.watch(WORKFLOW, since), 20)) for _ in range(5)]
     await asyncio.gather(*(client.create(WORKFLOW, workflow(f"w-{n}")) for n in range(20)))
 
@@ -534,7 +534,7 @@ async def test_a_watch_from_before_what_the_journal_still_tells_has_expired(
 
         listing = await client.list(WORKFLOW)
         await client.create(WORKFLOW, workflow("new"))
-        events = await taken(client.watch(WORKFLOW, listing.version), 1)
+        events = await taken(client.watch(WORKFLOW, listing.resource_version), 1)
         assert [*told(events)] == [("ADDED", "new")]
 
 
@@ -556,7 +556,7 @@ async def test_objects_outlive_a_restart_as_they_were(cluster: OurCluster) -> No
         assert await client.get(STORAGE, key("rabbit-0")) == kept
         assert await client.list(WORKFLOW) == listing
         new = await client.create(WORKFLOW, workflow("new"))
-        assert version(new) > int(listing.version)
+        assert version(new) > int(listing.resource_version)
 
 
 # Versions of a kind

@@ -341,7 +341,7 @@ def test_a_descriptor_is_no_strangers_once_another_connection_has_it(
 ) -> None:
     shares, here = ConnectionLimits(), socket.socketpair()
     with here[0] as connection, here[1]:
-        for user, known in ((4711, 4711), (None, connections.UNKNOWN), (os.geteuid(), None)):
+        for user, known in ((4711, 4711), (None, connections.UNKNOWN_USER), (os.geteuid(), None)):
             monkeypatch.setattr(connections, "user_of", lambda _, user=user: user)
             assert shares.admit(connection)
             assert shares.client_id(connection.fileno()) == known

@@ -125,7 +125,7 @@ async def test_a_definition_goes_with_its_objects_and_can_come_back_empty(store:
 
 @embedded
 async def test_who_watches_what_is_not_served_any_more_is_told_so(store: Store) -> None:
-    events = store.watch(STORAGE, store.version)
+    events = store.watch(STORAGE, store.resource_version)
     following = asyncio.ensure_future(anext(events))
     await asyncio.sleep(0)
 

@@ -46,18 +46,18 @@ from warren.kube import kubeconfig
 from warren.kube.client import (
     AlreadyExists,
     Conflict,
-    Event,
     Expired,
     Invalid,
     NotFound,
     Refused,
     Unavailable,
+    WatchEvent,
 )
 from warren.kube.credentials import Identity
 from warren.kube.http import HttpClient, connect
 from warren.kube.informer import Informer
 from warren.kube.kubeconfig import ClusterAccess
-from warren.kube.retries import Failure, pause, retry_after
+from warren.kube.retries import Failure, retry_after, retry_delay
 from warren.kube.server.access import tls
 from warren.kube.server.builtin import NAMESPACE
 from warren.kube.transport import Transport
@@ -324,7 +324,7 @@ async def test_items_of_a_list_are_told_what_they_are() -> None:
 
     async with answered(answer) as client:
         listing = await client.list(WORKFLOW)
-        assert listing.version == "5"
+        assert listing.resource_version == "5"
         [item] = listing.items
         assert (item["apiVersion"], item["kind"]) == (WORKFLOW.api_version, "Workflow")
 
@@ -426,7 +426,7 @@ async def test_a_list_is_made_of_its_pages_and_of_the_version_of_the_first() -> 
     async with answered(pages) as client:
         listing = await client.list(WORKFLOW, labels={"x": "y"})
     assert [item["metadata"]["name"] for item in listing.items] == ["a", "b", "c"]
-    assert listing.version == "7"
+    assert listing.resource_version == "7"
     limit = {"labelSelector": "x=y", "limit": "500"}
     assert pages.asked == [limit, {**limit, "continue": "1"}, {**limit, "continue": "2"}]
 
@@ -558,11 +558,11 @@ async def test_a_server_that_says_nothing_is_unavailable() -> None:
 
 def test_waits_double_up_to_a_limit_and_are_a_random_part_of_that() -> None:
     broken = Failure()
-    longest = [pause("GET", broken, tried, Most()) for tried in range(1, 7)]
+    longest = [retry_delay("GET", broken, tried, Most()) for tried in range(1, 7)]
     assert longest == [0.25, 0.5, 1, 2, 4, None]
-    assert [pause("GET", broken, tried, Least()) for tried in range(1, 6)] == [0] * 5
+    assert [retry_delay("GET", broken, tried, Least()) for tried in range(1, 6)] == [0] * 5
     chance = random.Random(1)
-    some = {pause("GET", broken, 4, chance) for _ in range(100)}
+    some = {retry_delay("GET", broken, 4, chance) for _ in range(100)}
     assert len(some) == 100
     assert all(each is not None and 0 <= each <= 2 for each in some)
 
@@ -769,7 +769,7 @@ async def test_a_server_that_is_not_there_is_unavailable(pki: Path) -> None:
     tls.server_context(pki)
     url = f"https://{HOST}:{closed_port()}"
     access = ClusterAccess(server=url, authority=tls.authority(pki), token="x")
-    async with connect(access, seconds=0.1) as client:
+    async with connect(access, request_timeout=0.1) as client:
         with pytest.raises(Unavailable):
             await client.get(WORKFLOW, key("w"))
         with pytest.raises(Unavailable) as away:
@@ -812,7 +812,7 @@ async def test_a_watch_that_is_cut_off_is_unavailable_after_what_it_told(rest: b
         return response
 
     async with answered(answer) as client:
-        heard: list[Event] = []
+        heard: list[WatchEvent] = []
         with pytest.raises(Unavailable):
             await read(client.watch(WORKFLOW, "1"), heard)
         assert [*told(heard)] == [("ADDED", "w")]
@@ -824,7 +824,7 @@ async def test_a_watch_may_come_in_pieces_and_end() -> None:
     for size in (1, 7, len(line()), len(whole)):
         pieces = [whole[begin : begin + size] for begin in range(0, len(whole), size)]
         async with answered(telling(*pieces)) as client:
-            heard: list[Event] = []
+            heard: list[WatchEvent] = []
             await read(client.watch(WORKFLOW, "1"), heard)
         assert [event.type for event in heard] == ["ADDED", "BOOKMARK", "DELETED"]
         assert heard[0].object == {**workflow(), "apiVersion": WORKFLOW.api_version}
@@ -849,7 +849,7 @@ async def test_a_watch_may_come_in_pieces_and_end() -> None:
 @virtually
 async def test_a_line_that_is_no_event_ends_a_watch(bad: bytes) -> None:
     async with answered(telling(line(), bad, line())) as client:
-        heard: list[Event] = []
+        heard: list[WatchEvent] = []
         with pytest.raises(Unavailable, match="what is no event"):
             await read(client.watch(WORKFLOW, "1"), heard)
         assert [*told(heard)] == [("ADDED", "w")]
@@ -862,7 +862,7 @@ async def test_an_error_may_come_in_the_middle_of_a_watch(
 ) -> None:
     error = line("ERROR", code=code, message="so it is")
     async with answered(telling(line(), error)) as client:
-        heard: list[Event] = []
+        heard: list[WatchEvent] = []
         with pytest.raises(expected, match="so it is"):
             await read(client.watch(WORKFLOW, "1"), heard)
         assert len(heard) == 1
@@ -896,7 +896,7 @@ async def test_bookmarks_keep_a_watch_alive() -> None:
         return response
 
     async with answered(answer) as client:
-        heard: list[Event] = []
+        heard: list[WatchEvent] = []
         await read(client.watch(WORKFLOW, "1"), heard)
         assert len(heard) == 5
 

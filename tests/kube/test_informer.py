@@ -20,11 +20,11 @@ from warren.dws.kinds import COMPUTES, WORKFLOW
 from warren.kube.client import (
     AlreadyExists,
     Client,
-    Event,
     Expired,
     Listing,
     NotFound,
     Unavailable,
+    WatchEvent,
 )
 from warren.kube.informer import Indexer, Informer, Informers, SyncState
 from warren.kube.server.local import LocalClient
@@ -41,7 +41,7 @@ class ShakyClient(LocalClient):
         self.down = False
         self._broken: asyncio.Event = asyncio.Event()
         self._how: Exception | None = None
-        self.extra: list[Event] = []
+        self.extra: list[WatchEvent] = []
 
     def shake(self, how: Exception | None = None) -> None:
         """End all watches: with an error, or in peace, as servers do from time to time."""
@@ -57,7 +57,7 @@ class ShakyClient(LocalClient):
             raise Unavailable("down")
         return await super().list(kind, namespace, labels)
 
-    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[WatchEvent]:
         if self.down:
             raise Unavailable("down")
         self.watches.append(since)
@@ -109,8 +109,8 @@ class Scene:
         assert set(self.informer.keys()) == set(found)
 
 
-def bookmark(version: str) -> Event:
-    return Event("BOOKMARK", {"kind": "Workflow", "metadata": {"resourceVersion": version}})
+def bookmark(version: str) -> WatchEvent:
+    return WatchEvent("BOOKMARK", {"kind": "Workflow", "metadata": {"resourceVersion": version}})
 
 
 @asynccontextmanager
@@ -233,13 +233,13 @@ async def test_a_bookmark_moves_the_watch_on_and_is_not_told() -> None:
         async with alongside(informer.run()):
             await settled()
             await store.create(COMPUTES, workflow())
-            client.extra = [bookmark(store.version), bookmark("1"), bookmark("")]
+            client.extra = [bookmark(store.resource_version), bookmark("1"), bookmark("")]
             for _ in range(2):
                 client.shake()
                 await settled()
 
         assert heard == []
-        assert client.watches[-1] == store.version
+        assert client.watches[-1] == store.resource_version
 
 
 @pytest.mark.parametrize("how", [Expired("too old"), Unavailable("cut off")], ids=repr)
@@ -368,7 +368,7 @@ async def _do(play: Scene, action: str, name: str, color: str) -> None:
         pass
 
 
-Told = Sequence[Event | Exception]
+Told = Sequence[WatchEvent | Exception]
 """What a watch tells before it ends, in peace or by an error."""
 
 
@@ -389,7 +389,7 @@ class Script:
         assert isinstance(answer, Listing), answer
         return answer
 
-    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[WatchEvent]:
         answer = await self._next(since)
         assert isinstance(answer, Sequence), answer
         for event in answer:
@@ -416,8 +416,8 @@ def life(name: str, version: int, uid: str = "one") -> dict[str, Any]:
     return {"metadata": metadata}
 
 
-def event(type: str, name: str, version: int, uid: str = "one") -> Event:
-    return Event(type, life(name, version, uid))
+def event(type: str, name: str, version: int, uid: str = "one") -> WatchEvent:
+    return WatchEvent(type, life(name, version, uid))
 
 
 async def following(script: Script, **options: Any) -> tuple[Informer, Sequence[Object]]:
@@ -511,7 +511,7 @@ async def test_an_older_form_of_an_object_is_not_told(
     assert informer.all() == [life("a", told[-1])]
 
 
-def _short(text: str) -> Event:
+def _short(text: str) -> WatchEvent:
     type, version, *uid = text.split()
     return event(type, "a", int(version), *uid)
 
@@ -573,7 +573,11 @@ async def test_versions_that_are_no_numbers_are_believed_in_the_order_in_which_t
     def odd(version: str) -> Object:
         return {"metadata": {**life("a", 0)["metadata"], "resourceVersion": version}}
 
-    events = [Event("ADDED", odd("x9")), Event("MODIFIED", odd("x10")), Event("MODIFIED", odd("x"))]
+    events = [
+        WatchEvent("ADDED", odd("x9")),
+        WatchEvent("MODIFIED", odd("x10")),
+        WatchEvent("MODIFIED", odd("x")),
+    ]
     script = Script(Listing([], "x1"), [*events, events[-1]], ())
     _, told = await following(script)
     assert told == [odd("x9"), odd("x10"), odd("x")]
@@ -598,9 +602,11 @@ async def test_events_in_any_order_and_any_number_lead_to_the_truth(
             type = "MODIFIED" if name in truth else "ADDED"
             uid = truth[name]["metadata"]["uid"] if name in truth else f"since {version}"
             truth[name] = life(name, version, uid)
-            events.append(Event(type, truth[name]))
+            events.append(WatchEvent(type, truth[name]))
         elif name in truth:
-            events.append(Event("DELETED", life(name, version, truth.pop(name)["metadata"]["uid"])))
+            events.append(
+                WatchEvent("DELETED", life(name, version, truth.pop(name)["metadata"]["uid"]))
+            )
     told = [each for each in events for _ in range(chance.choice([1, 1, 2, 3]))]
     chance.shuffle(told)
     informer, _ = await following(Script(Listing([], "1"), told), max_deletions=gone)
@@ -713,7 +719,7 @@ async def test_it_says_how_far_it_is() -> None:
         async with alongside(informer.run()):
             await asyncio.sleep(100)
             assert informer.sync_state() == SyncState(
-                synced=False, version="", silence=float("inf"), list_count=0, watch_count=0
+                synced=False, resource_version="", silence=float("inf"), list_count=0, watch_count=0
             )
             client.down = False
             await informer.wait_synced()
@@ -724,12 +730,12 @@ async def test_it_says_how_far_it_is() -> None:
             await asyncio.sleep(1)
             assert informer.sync_state() == SyncState(
                 synced=True,
-                version=made["metadata"]["resourceVersion"],
+                resource_version=made["metadata"]["resourceVersion"],
                 silence=8,
                 list_count=1,
                 watch_count=2,
             )
-            client.extra = [bookmark(store.version)]
+            client.extra = [bookmark(store.resource_version)]
             client.shake()
             await asyncio.sleep(3)
             assert informer.sync_state().silence < 3

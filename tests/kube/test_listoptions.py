@@ -33,7 +33,7 @@ def names(items: list[Any]) -> list[str]:
 async def test_a_watch_says_when_it_has_told_all_that_was_there(caller: Caller, since: str) -> None:
     first = await caller.store.create(WORKFLOW, workflow("first"))
     second = await caller.store.create(WORKFLOW, workflow("second"))
-    newest = caller.store.version
+    newest = caller.store.resource_version
     async with caller.watch(WORKFLOWS, MARKED + since) as told:
         assert await told() == {"type": "ADDED", "object": first}
         assert await told() == {"type": "ADDED", "object": second}
@@ -90,7 +90,7 @@ async def test_a_watch_of_tables_says_when_it_has_told_all(caller: Caller) -> No
         assert (event["type"], cells(event["object"])["Name"]) == ("ADDED", "w")
         bookmark = await told()
         assert (bookmark["type"], bookmark["object"]["kind"]) == ("BOOKMARK", "Table")
-        assert bookmark["object"]["metadata"]["resourceVersion"] == caller.store.version
+        assert bookmark["object"]["metadata"]["resourceVersion"] == caller.store.resource_version
         [row] = bookmark["object"]["rows"]
         assert row["object"]["metadata"]["annotations"] == ENDED
 
@@ -107,7 +107,7 @@ async def test_who_asks_for_metadata_alone_gets_no_more(caller: Caller) -> None:
     listed = await caller.get(WORKFLOWS, headers=METADATA)
     assert (listed["kind"], listed["items"]) == ("PartialObjectMetadataList", [described])
     assert listed["apiVersion"] == "meta.k8s.io/v1"
-    assert listed["metadata"]["resourceVersion"] == caller.store.version
+    assert listed["metadata"]["resourceVersion"] == caller.store.resource_version
     async with caller.watch(WORKFLOWS, MARKED, headers=METADATA) as told:
         assert await told() == {"type": "ADDED", "object": described}
         bookmark = (await told())["object"]
@@ -198,7 +198,7 @@ async def test_a_list_shows_what_was_there_in_a_version(caller: Caller) -> None:
     red = workflow("a", metadata={"labels": {"color": "red"}})
     await store.create(WORKFLOW, red)
     gone = await store.create(WORKFLOW, workflow("b"))
-    then = store.version
+    then = store.resource_version
     blue = {"metadata": {"labels": {"color": "blue"}}}
     await store.patch(change(WORKFLOW, red, blue))
     await store.delete(remove(WORKFLOW, gone))
@@ -223,7 +223,7 @@ async def test_a_list_shows_what_was_there_in_a_version(caller: Caller) -> None:
 async def test_the_pages_of_a_version_are_all_of_that_version(caller: Caller, match: str) -> None:
     for name in ("a", "b", "c"):
         await caller.store.create(WORKFLOW, workflow(name))
-    then = caller.store.version
+    then = caller.store.resource_version
     page = await caller.get(f"{WORKFLOWS}?limit=2&resourceVersion={then}{match}")
     await caller.store.delete(remove(WORKFLOW, workflow("c")))
     rest = await caller.get(f"{WORKFLOWS}?limit=2&continue={page['metadata']['continue']}")
@@ -243,7 +243,7 @@ async def test_a_version_that_is_not_known_any_more_is_gone(caller: Caller) -> N
 @told_to_server
 async def test_a_version_that_is_yet_to_come_is_not_waited_for(caller: Caller) -> None:
     await caller.store.create(WORKFLOW, workflow())
-    newest = int(caller.store.version)
+    newest = int(caller.store.resource_version)
     for path in (
         f"{WORKFLOWS}?resourceVersion={newest + 1}",
         f"{WORKFLOWS}?resourceVersion={newest + 1}&resourceVersionMatch=Exact",
@@ -263,7 +263,7 @@ async def test_a_version_that_is_yet_to_come_is_not_waited_for(caller: Caller) -
 
 @told_to_server
 async def test_a_watch_from_what_is_yet_to_come_ends_with_that_word(caller: Caller) -> None:
-    future = f"resourceVersion={int(caller.store.version) + 1}"
+    future = f"resourceVersion={int(caller.store.resource_version) + 1}"
     async with AsyncExitStack() as watches:
         for query in (future, f"{MARKED}&{future}"):
             told = await watches.enter_async_context(caller.watch(f"{DWS}/workflows", query))
@@ -277,6 +277,6 @@ async def test_a_watch_from_what_is_yet_to_come_ends_with_that_word(caller: Call
 @virtually
 async def test_clients_of_this_process_are_told_the_same() -> None:
     async with stored() as store:
-        watch = LocalClient(store).watch(WORKFLOW, str(int(store.version) + 1))
+        watch = LocalClient(store).watch(WORKFLOW, str(int(store.resource_version) + 1))
         with pytest.raises(Unavailable, match="Too large resource version"):
             await anext(watch)

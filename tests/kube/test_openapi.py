@@ -177,18 +177,18 @@ def test_a_kind_is_found_by_its_group_and_version() -> None:
     schemas = document()["components"]["schemas"]
 
     name = "io.github.dataworkflowservices.v1alpha7.Workflow"
-    assert openapi.name_of(WORKFLOW) == name
+    assert openapi.schema_name(WORKFLOW) == name
     assert schemas[name]["x-kubernetes-group-version-kind"] == [gvk(WORKFLOW)]
     assert schemas[name]["properties"]["spec"] == SCHEMA["properties"]["spec"]  # type: ignore[index]
     assert schemas[name]["required"] == ["spec"]
-    assert openapi.name_of(NAMESPACE) == "io.k8s.api.core.v1.Namespace"
+    assert openapi.schema_name(NAMESPACE) == "io.k8s.api.core.v1.Namespace"
 
 
 def test_every_object_has_metadata_and_says_what_it_is() -> None:
     for kind, said in ((WORKFLOW, SCHEMA), (NAMESPACE, None)):
         schemas = {kind.plural: said} if said else {}
         told = openapi.document(kind.group, kind.version, [resource(kind)], schemas)
-        properties = told["components"]["schemas"][openapi.name_of(kind)]["properties"]
+        properties = told["components"]["schemas"][openapi.schema_name(kind)]["properties"]
 
         assert properties["apiVersion"]["type"] == properties["kind"]["type"] == "string"
         (reference,) = references(properties["metadata"])
@@ -196,7 +196,7 @@ def test_every_object_has_metadata_and_says_what_it_is() -> None:
 
 
 def test_a_description_of_the_definition_is_kept() -> None:
-    schema = document()["components"]["schemas"][openapi.name_of(WORKFLOW)]
+    schema = document()["components"]["schemas"][openapi.schema_name(WORKFLOW)]
 
     assert schema["properties"]["apiVersion"]["description"] == "Which version this is."
     assert schema["description"] == "A job's storage."

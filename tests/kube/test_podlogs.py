@@ -23,7 +23,7 @@ from warren.kube import http
 from warren.kube.client import LogReader, NotFound, Refused, Unavailable
 from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.local import LocalClient
-from warren.kube.server.logs import Log
+from warren.kube.server.logs import LogStream
 from warren.kube.server.rest import podlogs
 from warren.kube.server.store import Store
 
@@ -31,7 +31,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 
 class Printed:
-    """A `Log` in memory."""
+    """A `LogStream` in memory."""
 
     def __init__(self, pieces: list[bytes], lines: int | None) -> None:
         self._pieces = pieces
@@ -56,13 +56,13 @@ class Printed:
 
 
 class Machine:
-    """`Logs` in memory: what containers have printed, by pod and container."""
+    """`PodLogSource` in memory: what containers have printed, by pod and container."""
 
     def __init__(self) -> None:
         self.printed: dict[tuple[str, str], list[bytes]] = {}
         self.opened: list[Printed] = []
 
-    def open(self, pod: Object, container: str, lines: int | None) -> Log:
+    def open(self, pod: Object, container: str, lines: int | None) -> LogStream:
         name = pod["metadata"]["name"]
         if (name, container) not in self.printed:
             raise NotFound(f"nothing is here of what {name} has printed")

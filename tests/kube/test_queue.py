@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.journal.running import virtually
-from warren.kube.queue import Budget, Closed, WorkQueue, backoff
+from warren.kube.queue import Budget, QueueClosed, WorkQueue, backoff
 
 
 def now() -> float:
@@ -243,9 +243,9 @@ async def test_nothing_is_taken_once_it_is_closed_and_those_who_wait_are_sent_ho
     await asyncio.sleep(1)
     queue.close()
     await asyncio.wait(takes)
-    assert [type(take.exception()) for take in takes] == [Closed] * 3
+    assert [type(take.exception()) for take in takes] == [QueueClosed] * 3
     queue.add("a")
-    with pytest.raises(Closed):
+    with pytest.raises(QueueClosed):
         await queue.take()
 
 
@@ -311,12 +311,12 @@ async def test_failures_are_counted_until_one_succeeds() -> None:
     queue = WorkQueue[str](jitter=lucky)
     for failures in (1, 2, 3):
         queue.retry("a", 2)
-        assert queue.failures("a") == failures
+        assert queue.failure_count("a") == failures
         assert await queue.take() == "a"
         queue.done("a")
     assert now() == 2 + 4 + 8
     queue.forget_failures("a")
-    assert queue.failures("a") == 0
+    assert queue.failure_count("a") == 0
 
 
 @virtually

@@ -263,7 +263,7 @@ async def test_a_watch_needs_its_own_verb(made: Cluster) -> None:
     await made.allow("jo", ["list"], "configmaps")
     async with http.connect(made.named("jo")) as client:
         listing = await client.list(MAP, "default")
-        await refused(anext(client.watch(MAP, listing.version, "default")), "cannot watch")
+        await refused(anext(client.watch(MAP, listing.resource_version, "default")), "cannot watch")
 
 
 @told

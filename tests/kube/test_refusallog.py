@@ -12,7 +12,7 @@ from tests.kube.test_runtime import reconciling
 from warren.base.objects import Kind
 from warren.dws.kinds import WORKFLOW
 from warren.kube import versions
-from warren.kube.client import Event, Forbidden, Listing, NotFound, Refused
+from warren.kube.client import Forbidden, Listing, NotFound, Refused, WatchEvent
 from warren.kube.informer import Informer
 from warren.kube.refusallog import RefusalLog
 from warren.kube.server.local import LocalClient
@@ -47,7 +47,7 @@ class Starting(LocalClient):
             raise self.lists
         return await super().list(*what)
 
-    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[WatchEvent]:
         if self.watches is not None:
             raise self.watches
         async for event in super().watch(kind, since, namespace):

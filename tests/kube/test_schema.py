@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from warren.kube.client import Refused
 from warren.kube.server.schemas import schema
 from warren.kube.server.schemas.causes import Cause
-from warren.kube.server.schemas.schema import Schema
+from warren.kube.server.schemas.schema import CompiledSchema
 
 CRDS = Path(__file__).parents[3] / "shared/vectors/crds"
 real = pytest.mark.skipif(not CRDS.is_dir(), reason=f"the real definitions are not in {CRDS}")
@@ -23,7 +23,7 @@ STRING = {"type": "string"}
 COUNT = {"type": "integer"}
 
 
-def spec(**properties: Any) -> Schema:
+def spec(**properties: Any) -> CompiledSchema:
     """Compile a schema that specifies these fields of `spec`."""
     return schema.compile(
         {
@@ -33,7 +33,7 @@ def spec(**properties: Any) -> Schema:
     )
 
 
-def field(definition: dict[str, Any]) -> Schema:
+def field(definition: dict[str, Any]) -> CompiledSchema:
     """Compile a schema that specifies `spec.x`."""
     return spec(x=definition)
 
@@ -668,7 +668,7 @@ def definitions() -> dict[str, Any]:
     return {crd["spec"]["names"]["kind"]: crd["spec"] for crd in found}
 
 
-def served(kind: str) -> Schema:
+def served(kind: str) -> CompiledSchema:
     """Compile the newest version of a real definition."""
     return schema.compile(definitions()[kind]["versions"][-1]["schema"]["openAPIV3Schema"])
 

@@ -127,7 +127,7 @@ values = words | st.just("")
 def requirements(draw: st.DrawFn) -> Requirement:
     operator = draw(st.sampled_from(Operator))
     match operator:
-        case Operator.EQUALS | Operator.DIFFERS:
+        case Operator.EQUALS | Operator.NOT_EQUALS:
             chosen: tuple[str, ...] = (draw(values),)
         case Operator.IN | Operator.NOT_IN:
             chosen = tuple(sorted(draw(st.sets(values, min_size=1, max_size=3))))

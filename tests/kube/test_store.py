@@ -59,7 +59,7 @@ async def test_what_is_not_durable_is_not_seen() -> None:
     journal = HeldJournal()
     async with stored(journal) as store:
         before = store.list(WORKFLOW)
-        watching = asyncio.ensure_future(taken(store.watch(WORKFLOW, before.version), 1))
+        watching = asyncio.ensure_future(taken(store.watch(WORKFLOW, before.resource_version), 1))
         journal.gate.clear()
         writing = asyncio.ensure_future(store.create(WORKFLOW, workflow()))
         await asyncio.sleep(5)
@@ -109,10 +109,13 @@ async def test_a_list_does_not_count_what_it_does_not_show() -> None:
         journal.gate.set()
         made = await first
         listing = store.list(WORKFLOW)
-        assert (listing.items, listing.version) == ([made], made["metadata"]["resourceVersion"])
+        assert (listing.items, listing.resource_version) == (
+            [made],
+            made["metadata"]["resourceVersion"],
+        )
 
         journal.gate.set()
-        events = await taken(store.watch(WORKFLOW, listing.version), 1)
+        events = await taken(store.watch(WORKFLOW, listing.resource_version), 1)
         assert [event.object for event in events] == [await second]
 
 
@@ -283,9 +286,9 @@ def test_what_was_answered_is_true_after_every_restart(
                 for step in steps:
                     await life.do(*step)
                     life.assert_known(restarted(journal))
-                assert int(store.version) >= newest
-                newest = int(store.version)
-                assert int(restarted(journal).version) == newest
+                assert int(store.resource_version) >= newest
+                newest = int(store.resource_version)
+                assert int(restarted(journal).resource_version) == newest
                 assert contents(restarted(journal)) == contents(store)
 
     virtual.run(main())
@@ -298,7 +301,7 @@ async def test_versions_never_go_back_though_the_newest_object_is_gone() -> None
         made = await store.create(WORKFLOW, workflow())
     async with stored(journal, limit=at_once) as store:
         await store.delete(remove(WORKFLOW, made))
-        newest = int(store.version)
+        newest = int(store.resource_version)
         journal.gate.clear()
         lost = asyncio.ensure_future(store.create(WORKFLOW, workflow("lost")))
         await asyncio.sleep(1)
@@ -306,7 +309,7 @@ async def test_versions_never_go_back_though_the_newest_object_is_gone() -> None
     assert journal.rewrites == 1
     journal.gate.set()
     async with stored(journal) as store:
-        assert int(store.version) == newest > version(made)
+        assert int(store.resource_version) == newest > version(made)
         assert version(await store.create(WORKFLOW, workflow())) > newest
 
 
@@ -320,7 +323,7 @@ async def test_a_rewritten_journal_keeps_everything_and_is_short() -> None:
         assert journal.rewrites > 1
         assert len(journal.records) < 700
         assert contents(restarted(journal)) == contents(store)
-        assert restarted(journal).version == store.version
+        assert restarted(journal).resource_version == store.resource_version
 
 
 @virtually
@@ -349,8 +352,8 @@ async def test_writes_during_a_rewrite_are_neither_lost_nor_seen_early() -> None
 @virtually
 async def test_a_watcher_that_does_not_keep_up_is_closed_and_others_are_not() -> None:
     async with stored(history=History(max_backlog=5)) as store:
-        slow = store.watch(WORKFLOW, store.version)
-        quick = asyncio.ensure_future(taken(store.watch(WORKFLOW, store.version), 11))
+        slow = store.watch(WORKFLOW, store.resource_version)
+        quick = asyncio.ensure_future(taken(store.watch(WORKFLOW, store.resource_version), 11))
         async with aclosing(slow):  # type: ignore[type-var]
             first = asyncio.ensure_future(anext(slow))
             await asyncio.sleep(1)
@@ -374,7 +377,7 @@ async def test_a_watcher_that_does_not_keep_up_is_closed_and_others_are_not() ->
 async def test_of_large_objects_fewer_changes_are_kept_and_may_wait() -> None:
     """A user who may write one large object writes it again and again."""
     async with stored(history=History(max_size=13_000)) as store:
-        slow = store.watch(WORKFLOW, store.version)
+        slow = store.watch(WORKFLOW, store.resource_version)
         async with aclosing(slow):  # type: ignore[type-var]
             first = asyncio.ensure_future(anext(slow))
             await asyncio.sleep(1)
@@ -387,7 +390,7 @@ async def test_of_large_objects_fewer_changes_are_kept_and_may_wait() -> None:
             with pytest.raises(Expired, match="keep up"):
                 await anext(slow)
 
-        version = int(store.version)
+        version = int(store.resource_version)
         with pytest.raises(Expired, match="too old"):
             await taken(store.watch(WORKFLOW, str(version - 4)), 4)
         kept = await taken(store.watch(WORKFLOW, str(version - 2)), 2)
@@ -397,7 +400,7 @@ async def test_of_large_objects_fewer_changes_are_kept_and_may_wait() -> None:
 @virtually
 async def test_one_change_is_sent_however_large_it_is() -> None:
     async with stored(history=History(max_size=100)) as store:
-        watch = store.watch(WORKFLOW, store.version)
+        watch = store.watch(WORKFLOW, store.resource_version)
         async with aclosing(watch):  # type: ignore[type-var]
             first = asyncio.ensure_future(anext(watch))
             await asyncio.sleep(1)
@@ -412,7 +415,7 @@ def test_what_takes_more_memory_than_its_record_is_counted_for_that() -> None:
 @virtually
 async def test_a_closed_watch_leaves_nothing_behind() -> None:
     async with stored() as store:
-        watch = LocalClient(store).watch(WORKFLOW, store.version)
+        watch = LocalClient(store).watch(WORKFLOW, store.resource_version)
         watching = asyncio.ensure_future(taken(watch, 1))
         await asyncio.sleep(1)
         assert len(watchers(store)) == 1
@@ -420,7 +423,7 @@ async def test_a_closed_watch_leaves_nothing_behind() -> None:
         await asyncio.wait({watching})
         assert watchers(store) == []
 
-        since = store.version
+        since = store.resource_version
         await store.create(WORKFLOW, workflow())
         open_one = LocalClient(store).watch(WORKFLOW, since)
         await anext(open_one)
@@ -446,7 +449,7 @@ async def test_a_watch_from_anywhere_leads_to_the_same_state(
             await life.do(*step)
         await store.create(WORKFLOW, workflow("end"))
 
-        async for event in _until(store, listing.version, "end"):
+        async for event in _until(store, listing.resource_version, "end"):
             copy.pop(key_of(event.object), None)
             if event.type != "DELETED":
                 copy[key_of(event.object)] = event.object

@@ -83,7 +83,7 @@ async def test_an_older_server_is_spoken_to_as_it_speaks_without_a_notice(pki: P
     async with HttpsCluster(pki).life() as client:
         assert isinstance(client, HttpClient)
         older = client.with_versions(OLDER)
-        since = (await older.list(WORKFLOW)).version
+        since = (await older.list(WORKFLOW)).resource_version
 
         made = await older.create(WORKFLOW, {**workflow(), "apiVersion": WORKFLOW.api_version})
         patch = {"apiVersion": WORKFLOW.api_version, "spec": {"jobID": 1}}

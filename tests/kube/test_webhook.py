@@ -34,8 +34,8 @@ from warren.kube.client import Refused
 from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.rest import statuses
 from warren.kube.server.store import Store
-from warren.kube.server.webhooks.configurations import MUTATING, VALIDATING, Service
-from warren.kube.server.webhooks.dispatch import Webhooks
+from warren.kube.server.webhooks.configurations import MUTATING, VALIDATING, ServiceReference
+from warren.kube.server.webhooks.dispatch import WebhookAdmission
 
 SERVICE = "warren-controllers.warren-system.svc"
 MUTATE = webhook.path("mutate", kinds.WORKFLOW)
@@ -87,11 +87,11 @@ async def by_webhook(certificate: Path, key: Path) -> AsyncIterator[Store]:
     bundle = base64.b64encode(await asyncio.to_thread(certificate.read_bytes)).decode()
     admission = WorkflowAdmission()
 
-    def resolve(service: Service) -> str:
+    def resolve(service: ServiceReference) -> str:
         assert (str(service), service.port) == ("warren-system/warren-controllers", 443)
         return f"localhost:{port}"
 
-    webhooks = Webhooks(resolve=resolve)
+    webhooks = WebhookAdmission(resolve=resolve)
     store = Store(MemoryJournal(), SystemClock(), webhooks)
     webhooks.connect(store)
     admission.connect(lambda kind: list(store.objects_of(kind)))

@@ -34,12 +34,12 @@ from warren.kube.admission import AdmitAll, Denied, Operation, Review, User
 from warren.kube.client import Refused, Unavailable
 from warren.kube.server.access import tls
 from warren.kube.server.builtin import BUILT_IN, CRD, NAMESPACE
-from warren.kube.server.resources import Invalid
+from warren.kube.server.resources import ObjectInvalid
 from warren.kube.server.store import Store
 from warren.kube.server.webhooks import configurations
 from warren.kube.server.webhooks.calls import CallFailed, Endpoint, Rejected
 from warren.kube.server.webhooks.configurations import MUTATING, VALIDATING, Webhook
-from warren.kube.server.webhooks.dispatch import Webhooks
+from warren.kube.server.webhooks.dispatch import WebhookAdmission
 from warren.kube.server.writing import WriteOptions
 
 MAP = Kind("", "v1", "ConfigMap", "configmaps")
@@ -122,7 +122,7 @@ def configuration(name: str, *its: Mapping[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def asking(
-    webhooks: Webhooks, journal: Journal | None = None, clock: Clock | None = None
+    webhooks: WebhookAdmission, journal: Journal | None = None, clock: Clock | None = None
 ) -> AsyncIterator[Store]:
     """A store that asks webhooks, for the length of a block."""
     store = Store(journal or MemoryJournal(), clock or virtual.VirtualClock(), webhooks)
@@ -135,7 +135,7 @@ async def asking(
 class World:
     """A store that asks webhooks, and the network that they are in."""
 
-    def __init__(self, store: Store, network: Network, webhooks: Webhooks) -> None:
+    def __init__(self, store: Store, network: Network, webhooks: WebhookAdmission) -> None:
         self.store = store
         self.network = network
         self.webhooks = webhooks
@@ -167,7 +167,7 @@ def world(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None
 
     async def told(**others: Any) -> None:
         network = Network()
-        webhooks = Webhooks(network)
+        webhooks = WebhookAdmission(network)
         async with asking(webhooks) as store:
             await story(World(store, network, webhooks), **others)
 
@@ -454,7 +454,7 @@ async def test_what_a_webhook_makes_must_fit_the_schema(world: World) -> None:
     await world.asks(MUTATING, "one", rules=[rule])
 
     there["https://one"] = saying(patching(put("/data", [{"name": 7}])))
-    with pytest.raises(Invalid, match=r"data\[0\]\.name"):
+    with pytest.raises(ObjectInvalid, match=r"data\[0\]\.name"):
         await world.store.create(kinds.COMPUTES, {"metadata": {"name": "c"}, "data": []})
 
     there["https://one"] = saying(patching(put("/unknown", 1)))
@@ -658,7 +658,7 @@ def test_what_is_no_answer_is_as_good_as_none(told: bytes, why: str) -> None:
             return told
 
     async def story() -> None:
-        async with asking(Webhooks(Babbling(), new_uid=lambda: "u")) as store:
+        async with asking(WebhookAdmission(Babbling(), new_uid=lambda: "u")) as store:
             await store.create(VALIDATING, configuration("a", hook(failurePolicy="Ignore")))
             await store.create(MAP, {"metadata": {"name": "ignored"}})
             await store.create(VALIDATING, configuration("b", hook()))
@@ -740,7 +740,7 @@ async def test_a_configuration_from_before_it_was_checked_is_told_of_and_left_ou
         await before.create(VALIDATING, configuration("old", {"name": "incomplete"}))
         await before.create(VALIDATING, configuration("young", hook()))
     network = Network()
-    webhooks = Webhooks(network)
+    webhooks = WebhookAdmission(network)
     network.there["https://one"] = ALLOWED
     with capture_logs() as logs:
         async with asking(webhooks, journal) as store:
@@ -861,7 +861,7 @@ async def test_webhooks_are_asked_over_https(pki: Path) -> None:
     context = tls.server_context(pki)
     async with (
         listening(handler, context) as port,
-        asking(Webhooks(), clock=SystemClock()) as store,
+        asking(WebhookAdmission(), clock=SystemClock()) as store,
     ):
         client = reached(port, tls.authority(pki), "/ask")
         await store.create(
@@ -891,7 +891,7 @@ async def test_a_server_that_answers_otherwise_gives_no_answer(pki: Path) -> Non
     context = tls.server_context(pki)
     async with (
         listening(handler, context) as port,
-        asking(Webhooks(), clock=SystemClock()) as store,
+        asking(WebhookAdmission(), clock=SystemClock()) as store,
     ):
         client = reached(port, tls.authority(pki))
         await store.create(VALIDATING, configuration("c", hook(clientConfig=client)))
@@ -919,7 +919,7 @@ async def test_only_who_shows_a_certificate_of_the_bundle_is_asked(
     context = tls.server_context(pki)
     async with (
         listening(handler, context) as port,
-        asking(Webhooks(), clock=SystemClock()) as store,
+        asking(WebhookAdmission(), clock=SystemClock()) as store,
     ):
         client = reached(port, other.read_bytes())
         await store.create(VALIDATING, configuration("c", hook(clientConfig=client)))
@@ -939,7 +939,9 @@ async def test_a_service_shows_a_certificate_for_its_own_name(tmp_path: Path) ->
         context = webhook.rotating_context(certificate, key)
         async with (
             listening(handler, context) as port,
-            asking(Webhooks(resolve=lambda _: f"localhost:{port}"), clock=SystemClock()) as store,
+            asking(
+                WebhookAdmission(resolve=lambda _: f"localhost:{port}"), clock=SystemClock()
+            ) as store,
         ):
             bundle = base64.b64encode(certificate.read_bytes()).decode()
             client = {"service": {"namespace": "default", "name": "s"}, "caBundle": bundle}
@@ -953,7 +955,7 @@ async def test_where_no_server_listens_no_answer_comes() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    async with asking(Webhooks(), clock=SystemClock()) as store:
+    async with asking(WebhookAdmission(), clock=SystemClock()) as store:
         client = {"url": f"https://127.0.0.1:{port}/"}
         await store.create(VALIDATING, configuration("c", hook(clientConfig=client)))
         with pytest.raises(CallFailed, match=f"https://127.0.0.1:{port}/ does not answer: "):

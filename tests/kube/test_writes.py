@@ -272,7 +272,7 @@ async def test_what_is_only_tried_out_is_judged_and_not_written(caller: Caller) 
     assert (await caller.fails("POST", WORKFLOWS + dry, data=evil))[0] == 403
 
     assert caller.store.list(WORKFLOW).items == [made]
-    assert caller.store.version == made["metadata"]["resourceVersion"]
+    assert caller.store.resource_version == made["metadata"]["resourceVersion"]
 
 
 @pytest.mark.parametrize("query", ["dryRun=Some", "fieldValidation=Harsh"])
@@ -348,7 +348,7 @@ async def test_what_is_applied_is_made_then_changed_then_left_alone(caller: Call
     code, after = await apply(caller, "me", "spec: {color: blue}")
     assert (code, after["spec"]["color"]) == (200, "blue")
     assert await apply(caller, "me", "spec: {color: blue}") == (200, after)
-    assert caller.store.version == after["metadata"]["resourceVersion"]
+    assert caller.store.resource_version == after["metadata"]["resourceVersion"]
 
 
 @told_to_server

@@ -14,7 +14,7 @@ from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.dws.rabbits import rabbitstorages
 from warren.instance.simulated import TaskBehavior
-from warren.kube.client import Client, Event, Listing
+from warren.kube.client import Client, Listing, WatchEvent
 from warren.kube.informer import Informer
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.states import Result, State
@@ -42,7 +42,7 @@ class Passing:
     ) -> Listing:
         return await self._client.list(kind, namespace, labels)
 
-    def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+    def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[WatchEvent]:
         return self._client.watch(kind, since, namespace)
 
     async def create(self, kind: Kind, obj: Object) -> Object:

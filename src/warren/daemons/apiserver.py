@@ -42,7 +42,7 @@ from warren.kube.server.access.authorization import MASTERS
 from warren.kube.server.builtin import NAMESPACE
 from warren.kube.server.embedded import EmbeddedApi
 from warren.kube.server.local import LocalClient
-from warren.kube.server.logs import Logs
+from warren.kube.server.logs import PodLogSource
 from warren.kube.server.rest.app import ApiServer
 
 HOST: Final = "127.0.0.1"
@@ -59,7 +59,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The users that are parts of the cluster."""
     admin: ClusterAccess
     """The access of the owner of the state directory; `STATEDIR/kubeconfig` says the same."""
-    logs: Logs
+    logs: PodLogSource
     """What the pods of this machine print."""
 
     async def serve(self, embedded: EmbeddedApi, clock: Clock) -> None:

@@ -58,7 +58,7 @@ from warren.kube.informer import Informer, Informers
 from warren.kube.runtime import Reconciler
 from warren.kube.server.embedded import EmbeddedApi
 from warren.kube.server.local import LocalClient
-from warren.kube.server.logs import Logs
+from warren.kube.server.logs import PodLogSource
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Methods
 from warren.rpc.message import Handle, RpcError
@@ -96,7 +96,7 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
     mount_prefix: str
     wrap_client: ClientWrapper = lambda client: client
     """Wraps the client of each component."""
-    container_logs: Logs | None = None
+    container_logs: PodLogSource | None = None
     """What the pods of this machine print, if it runs any."""
     offload: "OffloadEndpoint | None" = None
     """Where running jobs ask for copies, if anywhere."""

@@ -8,7 +8,7 @@ from warren.node.podlogs import PodLog, PodLogs
 
 
 class ContainerLogs:
-    """`kube.server.logs.Logs` of the files that nodes keep."""
+    """`kube.server.logs.PodLogSource` of the files that nodes keep."""
 
     def __init__(self, directory: Path) -> None:
         """`directory` is the one of `PodLogs`."""

@@ -409,7 +409,7 @@ async def _wait_rabbits_ready(client: Client, count: int) -> None:
     with suppress(TimeoutError):
         async with (
             asyncio.timeout(_READY_SECONDS),
-            aclosing(client.watch(kinds.STORAGE, listing.version)) as events,  # type: ignore[type-var]
+            aclosing(client.watch(kinds.STORAGE, listing.resource_version)) as events,  # type: ignore[type-var]
         ):
             while [*map(_status, rabbits.values())].count("Ready") < count:
                 event = await anext(events)

@@ -19,7 +19,7 @@ class Denied(Refused):
     """Admission has denied the request; the sentence says why."""
 
     def __init__(self, why: str, webhook: str = "") -> None:
-        """`webhook` is the webhook that has denied it, or would have on a real cluster."""
+        """`webhook` is the name of the one that has denied it, or would have on a real cluster."""
         super().__init__(why)
         self.webhook = webhook
 
@@ -93,4 +93,4 @@ class AdmissionChain:
 
 
 AdmissionLister = Callable[[Kind], list[Object]]
-"""What admission may look at: all stored objects of a kind."""
+"""Returns all stored objects of a kind, for admission to look at."""

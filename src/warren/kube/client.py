@@ -55,18 +55,18 @@ class Unavailable(Retryable):
 
 
 @dataclass(frozen=True)
-class Event:
-    """One change of one object: ADDED, MODIFIED or DELETED, and the object after it."""
+class WatchEvent:
+    """One event of a watch: ADDED, MODIFIED or DELETED, and the object after it; or BOOKMARK."""
 
     type: str
     object: Object
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """Objects of a kind, and the version that a watch goes on from."""
+    """Objects of a kind, and the resourceVersion that a watch goes on from."""
 
     items: list[Object]
-    version: str
+    resource_version: str
 
 
 class Client(Protocol):
@@ -86,8 +86,11 @@ class Client(Protocol):
         """Return the objects of a namespace, or of all, that carry all the labels."""
         ...
 
-    def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
-        """Return changes after version `since`, until the API ends the watch. Raises Expired."""
+    def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[WatchEvent]:
+        """Return changes after the resourceVersion `since`, until the API ends the watch.
+
+        Raises Expired.
+        """
         ...
 
     async def create(self, kind: Kind, obj: Object) -> Object:
@@ -110,7 +113,7 @@ class LogReader(Protocol):
     """Reads what containers print. Raises what a `Client` raises."""
 
     def log(self, pod: Key, container: str, lines: int) -> AsyncIterator[bytes]:
-        """Return the last lines that a container of a pod has printed, in pieces.
+        """Return the last `lines` lines that a container of a pod has printed, in pieces.
 
         Raises NotFound, and Refused where it has not begun.
         """

@@ -23,10 +23,10 @@ MAX_TOTAL: Final = 512
 """Connections of all of them together."""
 ACCEPT_INTERVAL: Final = 0.02
 """Seconds from one connection of such a user to the next."""
-UNKNOWN: Final = -1
-"""The user of connections whose owner is not known."""
+UNKNOWN_USER: Final = -1
+"""Stands for the id of the user of a connection, where that is not known."""
 
-_FIRST_MACHINE: Final = -3
+_FIRST_MACHINE_ID: Final = -3
 _MAX_MACHINES: Final = 2**16
 """Ids that other machines have as clients: each id is remembered, and addresses are many."""
 
@@ -86,9 +86,9 @@ class ConnectionLimits:
         if user is not None:
             user = self._subordinates.accounting_id(user)
         self._open_by_client = {
-            each: still_open
-            for each, sockets in self._open_by_client.items()
-            if (still_open := [one for one in sockets if one.fileno() >= 0])
+            client: still_open
+            for client, sockets in self._open_by_client.items()
+            if (still_open := [each for each in sockets if each.fileno() >= 0])
         }
         client = _address_of(connection) if user is None and self._by_address else user
         own_connections = self._open_by_client.get(client, [])
@@ -110,9 +110,9 @@ def _client_id_of(client: int | str | None) -> int:
             return client
         case str():
             # No client can choose an address with the number of another one: the hash has a secret.
-            return _FIRST_MACHINE - hash(client) % _MAX_MACHINES
+            return _FIRST_MACHINE_ID - hash(client) % _MAX_MACHINES
         case None:
-            return UNKNOWN
+            return UNKNOWN_USER
 
 
 def _address_of(connection: socket.socket) -> str | None:
@@ -123,7 +123,7 @@ def _address_of(connection: socket.socket) -> str | None:
 
 
 def user_of(connection: socket.socket) -> int | None:
-    """Return the user on this machine whose process is at the other end; None if not known.
+    """Return the id of the user whose process is at the other end; None if not known.
 
     It is `CLOSED` where the process has closed its end.
     """

@@ -45,6 +45,7 @@ class Identity:
     """A header, a certificate with its key as PEM, both, or none for anonymous requests."""
 
     authorization: str = field(default="", repr=False)
+    """The value of the Authorization header."""
     certificate: bytes = field(default=b"", repr=False)
     key: bytes = field(default=b"", repr=False)
     expires: float = field(default=math.inf, compare=False)
@@ -252,7 +253,7 @@ class StaticSource:
 
 
 def _check_package(origin: str) -> None:
-    """Raise UserMistake without the package that only a few kubeconfigs need: it is large."""
+    """Raise UserMistake where the package kubernetes is missing: only a few kubeconfigs need it."""
     try:
         import kubernetes  # noqa: F401
     except ImportError:
@@ -319,8 +320,8 @@ class PluginSource:
                 f"{self.origin}: the plug-in tells neither a token nor a certificate with its key."
             )
         try:
-            end = answer.get("expirationTimestamp")
-            expires = parse_rfc3339(end) if end else math.inf
+            expiration_text = answer.get("expirationTimestamp")
+            expires = parse_rfc3339(expiration_text) if expiration_text else math.inf
         except (TypeError, ValueError) as error:
             raise Unavailable(f"{self.origin}: expirationTimestamp: {error}.") from error
         identity = replace(static, expires=expires)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from warren import __version__
 from warren.base.clock import Clock, SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove
-from warren.kube.client import Event, Expired, Listing, Unavailable
+from warren.kube.client import Expired, Listing, Unavailable, WatchEvent
 from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.transport import REQUEST_TIMEOUT, Transport, error_of_answer
 
@@ -53,7 +53,7 @@ class HttpClient:
 
     async def get(self, kind: Kind, key: Key) -> Object:
         path = _path(self._in_served_version(kind), key.namespace, key.name)
-        return _as_asked_for(kind, await self._transport.request("GET", path))
+        return _in_requested_version(kind, await self._transport.request("GET", path))
 
     async def list(
         self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
@@ -76,7 +76,7 @@ class HttpClient:
             for item in page.get("items") or ():
                 # In a list the items leave out their kind, which the list says for all of them.
                 item.setdefault("kind", kind.name)
-                items.append(_as_asked_for(kind, item))
+                items.append(_in_requested_version(kind, item))
             metadata = page.get("metadata") or {}
             # A watch from the first page's version misses nothing, whatever the
             # pages after it were made of.
@@ -85,7 +85,7 @@ class HttpClient:
             if not continue_token:
                 return Listing(items, version)
 
-    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[WatchEvent]:
         # Without an end of its own, all watches of all of us would end when a server does.
         seconds = self._rng.uniform(_WATCH_SECONDS, 2 * _WATCH_SECONDS)
         query = {
@@ -108,30 +108,30 @@ class HttpClient:
                 yield piece
 
     async def create(self, kind: Kind, obj: Object) -> Object:
-        served = self._in_served_version(kind)
+        served_kind = self._in_served_version(kind)
         namespace = obj["metadata"].get("namespace") or "default"
         body = {
             **self._with_owner_versions(obj),
-            "apiVersion": served.api_version,
+            "apiVersion": served_kind.api_version,
             "kind": kind.name,
         }
-        created = await self._transport.request("POST", _path(served, namespace), body=body)
-        return _as_asked_for(kind, created)
+        created = await self._transport.request("POST", _path(served_kind, namespace), body=body)
+        return _in_requested_version(kind, created)
 
     async def patch(self, change: Change) -> Object:
-        served = self._in_served_version(change.kind)
+        served_kind = self._in_served_version(change.kind)
         body = self._with_owner_versions(change.patch)
         if change.resource_version is not None:
             metadata = {**body.get("metadata", {}), "resourceVersion": change.resource_version}
             body = {**body, "metadata": metadata}
         if "apiVersion" in body:
-            body = {**body, "apiVersion": served.api_version}
-        path = _path(served, change.key.namespace, change.key.name)
+            body = {**body, "apiVersion": served_kind.api_version}
+        path = _path(served_kind, change.key.namespace, change.key.name)
         if change.status and change.kind.status:
             path += "/status"
         content_type = "application/merge-patch+json"
         changed = await self._transport.request("PATCH", path, body=body, content_type=content_type)
-        return _as_asked_for(change.kind, changed)
+        return _in_requested_version(change.kind, changed)
 
     async def delete(self, remove: Remove) -> None:
         path = _path(self._in_served_version(remove.kind), remove.key.namespace, remove.key.name)
@@ -168,12 +168,12 @@ async def connect(
     component: str = "client",
     versions: Mapping[str, str] | None = None,
     clock: Clock | None = None,
-    seconds: float = REQUEST_TIMEOUT,
+    request_timeout: float = REQUEST_TIMEOUT,
 ) -> AsyncIterator[HttpClient]:
     """Return a client for the length of a block.
 
     The API's log knows us by the name of `component`. No request takes longer than
-    `seconds`, with all its tries.
+    `request_timeout` seconds, with all its tries.
     """
     async with aiohttp.ClientSession(
         headers={
@@ -185,7 +185,9 @@ async def connect(
         connector=aiohttp.TCPConnector(limit=0, enable_cleanup_closed=_LEAKS_TLS),
         cookie_jar=aiohttp.DummyCookieJar(),
     ) as session:
-        transport = Transport(session, access, clock or SystemClock(), seconds=seconds)
+        transport = Transport(
+            session, access, clock or SystemClock(), request_timeout=request_timeout
+        )
         yield HttpClient(transport, versions)
 
 
@@ -195,13 +197,13 @@ def _path(kind: Kind, namespace: str, name: str = "") -> str:
     return f"{root}{namespace_path}/{kind.plural}" + (f"/{name}" if name else "")
 
 
-def _as_asked_for(kind: Kind, obj: dict[str, Any]) -> Object:
-    """Spell what came in the version that was asked for."""
+def _in_requested_version(kind: Kind, obj: dict[str, Any]) -> Object:
+    """Spell an object that came in another version in the one that was asked for."""
     obj["apiVersion"] = kind.api_version
     return obj
 
 
-def _event(kind: Kind, line: bytes) -> Event:
+def _event(kind: Kind, line: bytes) -> WatchEvent:
     """Read one line of a watch. Raises what it tells of, and Unavailable where it is none."""
     try:
         event = orjson.loads(line)
@@ -210,6 +212,6 @@ def _event(kind: Kind, line: bytes) -> Event:
             raise error_of_answer(int(obj.get("code", 500)), orjson.dumps(obj))
         if type_ not in _EVENT_TYPES or "metadata" not in obj:
             raise ValueError(f"no event is of the type {type_!r}")
-        return Event(type_, _as_asked_for(kind, obj))
+        return WatchEvent(type_, _in_requested_version(kind, obj))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Unavailable(f"the watch of {kind} tells what is no event: {error!r}.") from error

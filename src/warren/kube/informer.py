@@ -17,7 +17,7 @@ import msgspec
 from warren.base import log
 from warren.base.errors import Retryable
 from warren.base.objects import Key, Kind, Object, key_of
-from warren.kube.client import Client, Event, Forbidden, NotFound, Refused
+from warren.kube.client import Client, Forbidden, NotFound, Refused, WatchEvent
 from warren.kube.queue import backoff
 from warren.kube.refusallog import RefusalLog
 
@@ -58,8 +58,8 @@ class SyncState(msgspec.Struct, frozen=True, kw_only=True):
 
     synced: bool
     """Whether the first list is complete."""
-    version: str
-    """The newest version that it has heard of."""
+    resource_version: str
+    """The newest resourceVersion that it has heard of."""
     silence: float
     """Seconds since it heard anything: a list, an event or a bookmark. Infinite at first."""
     list_count: int
@@ -98,7 +98,7 @@ class Informer:
         self._synced = asyncio.Event()
         self._refusals = RefusalLog()
         self._list_label, self._watch_label = f"list {kind}", f"watch {kind}"
-        self._version = ""
+        self._resource_version = ""
         self._last_heard: float | None = None
         self._list_count = self._watch_count = 0
         self._failures = 0
@@ -132,7 +132,7 @@ class Informer:
         heard, now = self._last_heard, asyncio.get_running_loop().time()
         return SyncState(
             synced=self._synced.is_set(),
-            version=self._version,
+            resource_version=self._resource_version,
             silence=float("inf") if heard is None else now - heard,
             list_count=self._list_count,
             watch_count=self._watch_count,
@@ -199,21 +199,23 @@ class Informer:
         self._refusals.note_success(self._list_label)
         self._list_count += 1
         self._last_heard = asyncio.get_running_loop().time()
-        if _is_older(listing.version, self._version):
+        if _is_older(listing.resource_version, self._resource_version):
             self._stale_lists += 1
             # Believed at last: the server was set back, and its versions begin anew.
             if self._stale_lists < _MAX_STALE_LISTS:
-                raise _StaleList(f"the list is of {listing.version}, before {self._version}")
+                raise _StaleList(
+                    f"the list is of {listing.resource_version}, before {self._resource_version}"
+                )
         self._stale_lists = 0
         fresh = {key_of(obj): obj for obj in listing.items}
         for key in [key for key in self._objects if key not in fresh]:
             self._remove(key, self._objects[key])
         for key, obj in fresh.items():
             known = self._objects.get(key)
-            if known is None or _version(known) != _version(obj):
+            if known is None or _resource_version(known) != _resource_version(obj):
                 self._put(key, obj)
-        self._version = listing.version
-        self._complete_until = _number(listing.version)
+        self._resource_version = listing.resource_version
+        self._complete_until = _version_number(listing.resource_version)
         self._deleted_in.clear()
         self._synced.set()
 
@@ -223,7 +225,7 @@ class Informer:
         started_at = loop.time()
         self._watch_count += 1
         try:
-            watch = self._client.watch(self.kind, self._version, self.namespace)
+            watch = self._client.watch(self.kind, self._resource_version, self.namespace)
             async with aclosing(watch) as events:  # type: ignore[type-var]
                 async for event in events:
                     self._last_heard = loop.time()
@@ -233,10 +235,12 @@ class Informer:
             if loop.time() - started_at >= _STABLE_WATCH:
                 self._failures = 0
 
-    def _apply(self, event: Event) -> None:
-        version = _version(event.object)
-        if version not in ("", self._version) and not _is_older(version, self._version):
-            self._version = version
+    def _apply(self, event: WatchEvent) -> None:
+        version = _resource_version(event.object)
+        if version not in ("", self._resource_version) and not _is_older(
+            version, self._resource_version
+        ):
+            self._resource_version = version
             self._failures = 0
         if event.type == "BOOKMARK":
             return
@@ -246,21 +250,29 @@ class Informer:
         if event.type == "DELETED":
             known = self._objects.get(key, event.object)
             self._remove(key, event.object)
-            self._tombstone(key, max(_number(version), _number(_version(known))))
+            self._tombstone(
+                key, max(_version_number(version), _version_number(_resource_version(known)))
+            )
         else:
             self._put(key, event.object)
 
-    def _is_outdated(self, key: Key, event: Event, version: str) -> bool:
+    def _is_outdated(self, key: Key, event: WatchEvent, version: str) -> bool:
         """Return whether more than this event says is known already."""
         known = self._objects.get(key)
         if known is None:
-            return 0 <= _number(version) <= max(self._complete_until, self._deleted_in.get(key, -1))
+            return (
+                0
+                <= _version_number(version)
+                <= max(self._complete_until, self._deleted_in.get(key, -1))
+            )
         if event.type != "DELETED":
-            return version == _version(known) or _is_older(version, _version(known))
+            return version == _resource_version(known) or _is_older(
+                version, _resource_version(known)
+            )
         # An object that was deleted never is again: its namesake has another uid.
         uid = known["metadata"].get("uid")
         is_same_object = uid is not None and uid == event.object["metadata"].get("uid")
-        return not is_same_object and _is_older(version, _version(known))
+        return not is_same_object and _is_older(version, _resource_version(known))
 
     def _tombstone(self, key: Key, version: int) -> None:
         """Remember that an object was deleted, for as long as older events of it may come."""
@@ -318,18 +330,18 @@ def _values(indexer: Indexer, kind: Kind, obj: Object) -> set[str]:
         return set()
 
 
-def _version(obj: Object) -> str:
+def _resource_version(obj: Object) -> str:
     return str(obj["metadata"].get("resourceVersion", ""))
 
 
-def _number(version: str) -> int:
+def _version_number(version: str) -> int:
     """Return a version as a number that can be compared; -1 for one that cannot."""
     return int(version) if version.isdecimal() else -1
 
 
 def _is_older(version: str, other: str) -> bool:
     """Return whether a version is certainly older than another one."""
-    return 0 <= _number(version) < _number(other)
+    return 0 <= _version_number(version) < _version_number(other)
 
 
 class Informers:

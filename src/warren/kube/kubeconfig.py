@@ -123,7 +123,7 @@ def find(
     environ: Mapping[str, str] = os.environ,
     service_account: Path = _SERVICE_ACCOUNT,
 ) -> ClusterAccess:
-    """Return the way in that was named, or that kubectl would take, or a pod.
+    """Return the way in that was named, or that kubectl would take, or that a pod has.
 
     That is the file at `path`, those that KUBECONFIG lists, the pod's service account,
     or the file in the home directory. Raises UserMistake, with what is wrong and where.
@@ -182,7 +182,7 @@ def _in_pod(environ: Mapping[str, str], directory: Path) -> ClusterAccess:
 # Reading
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _NamedEntry(msgspec.Struct, frozen=True):
     name: str
     cluster: dict[str, Any] | None = None
     user: dict[str, Any] | None = None
@@ -191,9 +191,9 @@ class _Entry(msgspec.Struct, frozen=True):
 
 class _Document(msgspec.Struct, frozen=True, rename="kebab"):
     current_context: str | None = None
-    clusters: list[_Entry] | None = None
-    users: list[_Entry] | None = None
-    contexts: list[_Entry] | None = None
+    clusters: list[_NamedEntry] | None = None
+    users: list[_NamedEntry] | None = None
+    contexts: list[_NamedEntry] | None = None
 
 
 class _Context(msgspec.Struct, frozen=True):
@@ -223,7 +223,7 @@ class _User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class _Section(msgspec.Struct, frozen=True):
-    """One entry of one file: what it says, and how to say where it stands."""
+    """A cluster, user or context of one file: what it says, and how to say where it stands."""
 
     path: Path
     name: str

@@ -19,13 +19,13 @@ from warren.kube.client import (
     AlreadyExists,
     Client,
     Conflict,
-    Event,
     Expired,
     Forbidden,
     Listing,
     NotFound,
     Refused,
     Unavailable,
+    WatchEvent,
 )
 from warren.kube.informer import Informer, Informers
 from warren.kube.queue import Load
@@ -184,7 +184,9 @@ class _ScrapedMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._queues()
-        yield from self._informers([each for some in self.informers for each in some.all()])
+        yield from self._informers(
+            [informer for informers in self.informers for informer in informers.all()]
+        )
 
     def _queues(self) -> Iterator[Metric]:
         loads = [(each, each.load()) for each in self.reconcilers]
@@ -244,8 +246,8 @@ class _ScrapedMetrics(Collector):
             silence.add_metric(label_values, sync_state.silence)
             lists.add_metric(label_values, sync_state.list_count)
             watches.add_metric(label_values, sync_state.watch_count)
-            if sync_state.version.isdecimal():
-                version.add_metric(label_values, int(sync_state.version))
+            if sync_state.resource_version.isdecimal():
+                version.add_metric(label_values, int(sync_state.resource_version))
         yield from (synced, silence, version, lists, watches)
 
 
@@ -267,7 +269,7 @@ class _CountingClient:
         with self._timed("LIST"), self._counted("GET"):
             return await self._client.list(kind, namespace, labels)
 
-    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[WatchEvent]:
         watch = self._client.watch(kind, since, namespace)
         with self._counted("GET"):
             async with aclosing(watch) as events:  # type: ignore[type-var]

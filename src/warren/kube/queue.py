@@ -59,8 +59,8 @@ class Budget:
         self._next_due = max(self._next_due, now) + self._interval
 
 
-class Closed(Exception):
-    """There is nothing to take any more."""
+class QueueClosed(Exception):
+    """The queue is closed, and hands out no keys."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,15 +181,15 @@ class WorkQueue(Generic[K]):
         if self._failures:
             self._failures.pop(key, None)
 
-    def failures(self, key: K) -> int:
+    def failure_count(self, key: K) -> int:
         """Return how often in a row `key` has failed."""
         return self._failures.get(key, 0)
 
     async def take(self) -> K:
-        """Wait for a key and take it. `done` must follow. Raises Closed."""
+        """Wait for a key and take it. `done` must follow. Raises QueueClosed."""
         while True:
             if self._closed:
-                raise Closed
+                raise QueueClosed
             next_turn = self._next_turn()
             if next_turn is not None:
                 break

@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
-_FIRST_PAUSE: Final = 0.25
-_MAX_PAUSE: Final = 4.0
+_FIRST_DELAY: Final = 0.25
+_MAX_DELAY: Final = 4.0
+"""Seconds before the first retry, and the most before any: each is doubled up to that."""
 _MAX_TRIES: Final = 6
 """About four seconds in all, as a rule: callers are reconcilers, which retry by themselves."""
 
@@ -31,7 +32,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a retry by any client would fail as well."""
 
 
-def pause(method: str, failure: Failure, attempts: int, rng: random.Random) -> float | None:
+def retry_delay(method: str, failure: Failure, attempts: int, rng: random.Random) -> float | None:
     """Return the seconds to wait before the next try; None if there should be none.
 
     Waits double with each try, and each is a random part of that ("full jitter"), so
@@ -39,7 +40,7 @@ def pause(method: str, failure: Failure, attempts: int, rng: random.Random) -> f
     """
     if failure.final or attempts >= _MAX_TRIES or not _may_be_repeated(method, failure):
         return None
-    jitter = rng.uniform(0.0, min(_MAX_PAUSE, _FIRST_PAUSE * 2.0 ** (attempts - 1)))
+    jitter = rng.uniform(0.0, min(_MAX_DELAY, _FIRST_DELAY * 2.0 ** (attempts - 1)))
     return (failure.retry_after or 0.0) + jitter
 
 

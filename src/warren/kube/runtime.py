@@ -14,7 +14,7 @@ from warren.base import log
 from warren.base.errors import Retryable
 from warren.base.objects import Object
 from warren.kube.client import Conflict, Forbidden
-from warren.kube.queue import MAX_DELAY, Closed, Load, WorkQueue
+from warren.kube.queue import MAX_DELAY, Load, QueueClosed, WorkQueue
 from warren.kube.refusallog import RefusalLog
 
 K = TypeVar("K", bound=Hashable)
@@ -161,7 +161,7 @@ class Reconciler(Generic[K]):
         while True:
             try:
                 key = await self._queue.take()
-            except Closed:
+            except QueueClosed:
                 return
             self._written_by_key.pop(key, None)
             self._changes_meanwhile[key] = set()
@@ -192,7 +192,7 @@ class Reconciler(Generic[K]):
             self._queue.retry(key, error.delay)
             return Outcome.REQUEUE
         except Retryable as error:
-            is_first_failure = not self._queue.failures(key)
+            is_first_failure = not self._queue.failure_count(key)
             # The first time it is most likely a view that was a moment old.
             say = log.debug if is_first_failure else log.info
             say("reconcile put off", reason=str(error))

@@ -115,7 +115,7 @@ async def serve(
         await runner.cleanup()
 
 
-def _is_of_ours(record: logging.LogRecord) -> bool:
+def _is_own_mistake(record: logging.LogRecord) -> bool:
     """Return whether a record tells of a mistake of ours: what is no HTTP is its client's own.
 
     It is answered with 400, and its client has not even said who it is: the log would be full.
@@ -125,7 +125,7 @@ def _is_of_ours(record: logging.LogRecord) -> bool:
 
 
 _LOGGER: Final = logging.getLogger(__name__)
-_LOGGER.addFilter(_is_of_ours)
+_LOGGER.addFilter(_is_own_mistake)
 
 
 class _Connection(web.RequestHandler):
@@ -160,10 +160,10 @@ class _Connection(web.RequestHandler):
         super().connection_made(transport)
         # TLS is agreed upon by now.
         self._silence_timer = asyncio.get_running_loop().call_later(
-            self._first_request_timeout, self._end_silence
+            self._first_request_timeout, self._close_if_silent
         )
 
-    def _end_silence(self) -> None:
+    def _close_if_silent(self) -> None:
         if not self._request_count:
             self.force_close()
 

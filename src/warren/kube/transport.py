@@ -31,7 +31,7 @@ from warren.kube.client import (
 )
 from warren.kube.credentials import Identity
 from warren.kube.kubeconfig import ClusterAccess
-from warren.kube.retries import Failure, pause, retry_after
+from warren.kube.retries import Failure, retry_after, retry_delay
 
 REQUEST_TIMEOUT: Final = 30.0
 """The longest that a request may take, with all its tries and waits."""
@@ -72,20 +72,20 @@ class Transport:
         access: ClusterAccess,
         clock: Clock,
         *,
-        seconds: float = REQUEST_TIMEOUT,
-        silence: float = _MAX_SILENCE,
+        request_timeout: float = REQUEST_TIMEOUT,
+        max_silence: float = _MAX_SILENCE,
         rng: random.Random | None = None,
     ) -> None:
-        """A request has `seconds`; a watch may be silent for `silence` seconds."""
-        self._silence = silence
+        """A request has `request_timeout` seconds; a watch may be silent for `max_silence`."""
+        self._max_silence = max_silence
         self._session = session
         self._access = access
         self._server = access.server.rstrip("/")
         self._clock = clock
-        self._seconds = seconds
+        self._request_timeout = request_timeout
         self._rng = rng or random.Random()
         self._credentials = access.credentials(clock)
-        self._slots = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
+        self._request_slots = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
         self._tls_identity: Identity | None = None
         self._tls: ssl.SSLContext | None = None
 
@@ -100,7 +100,7 @@ class Transport:
     ) -> dict[str, Any]:
         """Ask, and return the answer. Raises every error of the port."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._seconds
+        deadline = loop.time() + self._request_timeout
         options: dict[str, Any] = {"params": query}
         if body is not None:
             options["data"] = orjson.dumps(body)
@@ -108,22 +108,24 @@ class Transport:
         try:
             async with asyncio.timeout_at(deadline):
                 for tries in itertools.count(1):
-                    outcome = await self._try(method, path, options)
+                    outcome = await self._try_once(method, path, options)
                     if not isinstance(outcome, _FailedTry):
                         return outcome
-                    seconds = pause(method, outcome.failure, tries, self._rng)
+                    seconds = retry_delay(method, outcome.failure, tries, self._rng)
                     if seconds is None or loop.time() + seconds >= deadline:
                         raise outcome.error
                     await asyncio.sleep(seconds)
         except TimeoutError as error:
-            raise Unavailable(f"{self._server} gives no answer in {self._seconds:g} s.") from error
+            raise Unavailable(
+                f"{self._server} gives no answer in {self._request_timeout:g} s."
+            ) from error
         raise AssertionError("it is tried until there is an end")
 
     async def lines(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
         """Return an answer line by line, as `pieces` does."""
         async with (
             aclosing(self.pieces(path, query)) as pieces,  # type: ignore[type-var]
-            aclosing(_split(pieces)) as lines,  # type: ignore[type-var]
+            aclosing(_split_lines(pieces)) as lines,  # type: ignore[type-var]
         ):
             async for line in lines:
                 yield line
@@ -134,7 +136,7 @@ class Transport:
         It may take for ever, but not be silent for ever.
         """
         timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=_CONNECT_SECONDS, sock_read=self._silence
+            total=None, sock_connect=_CONNECT_SECONDS, sock_read=self._max_silence
         )
         try:
             response = await self._send("GET", path, {"params": query, "timeout": timeout})
@@ -146,12 +148,12 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(f"the answer of {path} was cut off: {_one_line(error)}") from error
 
-    async def _try(
+    async def _try_once(
         self, method: str, path: str, options: dict[str, Any]
     ) -> dict[str, Any] | _FailedTry:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
         try:
-            async with self._slots:
+            async with self._request_slots:
                 response = await self._send(method, path, {**options, "timeout": timeout})
                 async with response:
                     answer = await response.read()
@@ -202,13 +204,13 @@ class Transport:
             method,
             self._server + path,
             **{**options, "headers": headers},
-            ssl=self._context(identity),
+            ssl=self._tls_context(identity),
             server_hostname=self._access.server_name or None,
             # No API points elsewhere: what does is a portal that wants a person's password.
             allow_redirects=False,
         )
 
-    def _context(self, identity: Identity) -> ssl.SSLContext | bool:
+    def _tls_context(self, identity: Identity) -> ssl.SSLContext | bool:
         if not self._server.startswith("https://"):
             return True
         presented = self._tls_identity
@@ -235,7 +237,7 @@ class Transport:
         return _FailedTry(Failure(status=status, retry_after=delay), error)
 
 
-async def _split(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _split_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Return the lines of a stream, and what stands after the last."""
     line_parts: list[bytes] = []
     size = 0

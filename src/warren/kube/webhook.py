@@ -212,8 +212,8 @@ def _decode(body: bytes) -> _Request:
 
 
 def _review(request: _Request) -> Review:
-    in_itself = not request.resource.group and request.resource.resource == "namespaces"
-    key = Key("" if in_itself else request.namespace, request.name)
+    is_namespace = not request.resource.group and request.resource.resource == "namespaces"
+    key = Key("" if is_namespace else request.namespace, request.name)
     kind = Kind(
         group=request.resource.group,
         version=request.resource.version,

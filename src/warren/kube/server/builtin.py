@@ -11,14 +11,14 @@ from warren.base.objects import Kind
 from warren.kube.leader import LEASE
 from warren.kube.server.access import reviews
 from warren.kube.server.printing import (
-    AGE,
+    AGE_COLUMN,
     BINDING_COLUMNS,
-    CREATED,
-    DATA,
+    CREATED_COLUMN,
+    DATA_COLUMN,
     EVENT_COLUMNS,
     JOB_COLUMNS,
     NODE_COLUMNS,
-    WEBHOOKS,
+    WEBHOOKS_COLUMN,
 )
 from warren.kube.server.resources import Column, Resource
 
@@ -40,7 +40,7 @@ _ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
 def _resource(
     kind: Kind,
     *short_names: str,
-    columns: tuple[Column, ...] = (AGE,),
+    columns: tuple[Column, ...] = (AGE_COLUMN,),
     selectable_fields: tuple[str, ...] = (),
     categories: tuple[str, ...] = (),
     has_log: bool = False,
@@ -73,22 +73,22 @@ def _resources() -> Iterator[Resource]:
 
     phase_column = _text_column("Status", ".status.phase")
     yield _resource(
-        NAMESPACE, "ns", selectable_fields=("status.phase",), columns=(phase_column, AGE)
+        NAMESPACE, "ns", selectable_fields=("status.phase",), columns=(phase_column, AGE_COLUMN)
     )
-    yield _resource(CRD, "crd", "crds", columns=(CREATED,))
+    yield _resource(CRD, "crd", "crds", columns=(CREATED_COLUMN,))
     node = core("Node", "nodes", namespaced=False, status=True)
     yield _resource(node, "no", selectable_fields=("spec.unschedulable",), columns=NODE_COLUMNS)
     yield _resource(
         POD,
         "po",
         selectable_fields=("spec.nodeName", "status.phase"),
-        columns=(phase_column, AGE),
+        columns=(phase_column, AGE_COLUMN),
         categories=_ALL_CATEGORY,
         has_log=True,
     )
-    secret_columns = (_text_column("Type", ".type"), DATA, AGE)
+    secret_columns = (_text_column("Type", ".type"), DATA_COLUMN, AGE_COLUMN)
     yield _resource(core("Secret", "secrets"), selectable_fields=("type",), columns=secret_columns)
-    yield _resource(core("ConfigMap", "configmaps"), "cm", columns=(DATA, AGE))
+    yield _resource(core("ConfigMap", "configmaps"), "cm", columns=(DATA_COLUMN, AGE_COLUMN))
     yield _resource(core("ServiceAccount", "serviceaccounts"), "sa")
     yield _resource(
         core("Service", "services", status=True),
@@ -96,7 +96,7 @@ def _resources() -> Iterator[Resource]:
         columns=(
             _text_column("Type", ".spec.type"),
             _text_column("Cluster-IP", ".spec.clusterIP"),
-            AGE,
+            AGE_COLUMN,
         ),
         categories=_ALL_CATEGORY,
     )
@@ -110,14 +110,14 @@ def _resources() -> Iterator[Resource]:
         ),
         columns=EVENT_COLUMNS,
     )
-    yield _resource(LEASE, columns=(_text_column("Holder", ".spec.holderIdentity"), AGE))
+    yield _resource(LEASE, columns=(_text_column("Holder", ".spec.holderIdentity"), AGE_COLUMN))
     job = Kind("batch", "v1", "Job", "jobs", status=True)
     yield _resource(job, columns=JOB_COLUMNS, categories=_ALL_CATEGORY)
     for name, plural, namespaced in (
         ("Role", "roles", True),
         ("ClusterRole", "clusterroles", False),
     ):
-        yield _resource(Kind(_RBAC, "v1", name, plural, namespaced), columns=(CREATED,))
+        yield _resource(Kind(_RBAC, "v1", name, plural, namespaced), columns=(CREATED_COLUMN,))
     for name, plural, namespaced in (
         ("RoleBinding", "rolebindings", True),
         ("ClusterRoleBinding", "clusterrolebindings", False),
@@ -125,7 +125,7 @@ def _resources() -> Iterator[Resource]:
         yield _resource(Kind(_RBAC, "v1", name, plural, namespaced), columns=BINDING_COLUMNS)
     for name in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"):
         kind = Kind(_ADMISSION_GROUP, "v1", name, f"{name.lower()}s", namespaced=False)
-        yield _resource(kind, columns=(WEBHOOKS, AGE))
+        yield _resource(kind, columns=(WEBHOOKS_COLUMN, AGE_COLUMN))
 
 
 BUILT_IN: Final = tuple(_resources())

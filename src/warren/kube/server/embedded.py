@@ -15,7 +15,7 @@ from warren.kube.server.finalization import SYSTEM_NAMESPACES, Finalization, Nam
 from warren.kube.server.garbage import GarbageCollector
 from warren.kube.server.history import History, ObjectChange
 from warren.kube.server.store import Store
-from warren.kube.server.webhooks.dispatch import Webhooks
+from warren.kube.server.webhooks.dispatch import WebhookAdmission
 
 
 class NoEscalation:
@@ -47,7 +47,7 @@ class EmbeddedApi:
     ) -> None:
         """`rules` are asked one after the other, where a real cluster asks webhooks for them."""
         lifecycle = NamespaceLifecycle()
-        self._webhooks = Webhooks()
+        self._webhooks = WebhookAdmission()
         self.authorizer = Authorizer(lambda kind: self.store.objects_of(kind))
         chain: list[Admission] = [
             lifecycle,

@@ -44,9 +44,9 @@ class Finalization:
         elif change.group_resource in _FINALIZED_KINDS:
             self._note_deletion(_FINALIZED_KINDS[change.group_resource], change.object)
         elif change.type == "ADDED":
-            self._check_namespace(change.object)
+            self._finalize_missing_namespace(change.object)
 
-    def _check_namespace(self, obj: Object) -> None:
+    def _finalize_missing_namespace(self, obj: Object) -> None:
         """Look after what was made in a namespace that went while webhooks were asked about it."""
         namespace = Key("", obj["metadata"].get("namespace", ""))
         if namespace.name and self._store.is_absent(NAMESPACE, namespace):

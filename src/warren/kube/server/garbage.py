@@ -13,7 +13,7 @@ from warren.kube.client import NotFound
 from warren.kube.runtime import Reconciler
 from warren.kube.server.history import GroupResource, ObjectChange
 from warren.kube.server.store import Store
-from warren.kube.server.writing import FOREGROUND, ORPHAN, WriteOptions
+from warren.kube.server.writing import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, WriteOptions
 
 
 class _ObjectReference(NamedTuple):
@@ -111,9 +111,9 @@ class GarbageCollector:
             return None
         try:
             waits_for = _waits_for(obj)
-            if waits_for == ORPHAN:
+            if waits_for == ORPHAN_FINALIZER:
                 await self._orphan(item, obj)
-            elif waits_for == FOREGROUND:
+            elif waits_for == FOREGROUND_FINALIZER:
                 await self._delete_dependents(item, obj)
             await self._delete_or_disown(item, obj)
         except NotFound:
@@ -126,7 +126,7 @@ class GarbageCollector:
             obj = self._object(dependent)
             if obj is not None:
                 await self._disown(dependent, obj, {uid})
-        await self._remove_finalizer(item, owner, ORPHAN)
+        await self._remove_finalizer(item, owner, ORPHAN_FINALIZER)
 
     async def _delete_dependents(self, item: _ObjectReference, owner: Object) -> None:
         uid = owner["metadata"]["uid"]
@@ -143,7 +143,7 @@ class GarbageCollector:
             elif not obj["metadata"].get("deletionTimestamp"):
                 await self._delete(dependent, obj, foreground=True)
         if not blocking:
-            await self._remove_finalizer(item, owner, FOREGROUND)
+            await self._remove_finalizer(item, owner, FOREGROUND_FINALIZER)
 
     async def _delete_or_disown(self, item: _ObjectReference, obj: Object) -> None:
         """Delete an object that has lost all its owners; let it forget those that are gone."""
@@ -167,7 +167,7 @@ class GarbageCollector:
     def _is_live(self, uid: str) -> bool:
         owner = self._items_by_uid.get(uid)
         obj = self._object(owner) if owner is not None else None
-        return obj is not None and _waits_for(obj) != FOREGROUND
+        return obj is not None and _waits_for(obj) != FOREGROUND_FINALIZER
 
     # Writing
 
@@ -220,7 +220,9 @@ def _waits_for(obj: Object) -> str | None:
     if not metadata.get("deletionTimestamp"):
         return None
     finalizers = metadata.get("finalizers") or ()
-    return next((each for each in (ORPHAN, FOREGROUND) if each in finalizers), None)
+    return next(
+        (each for each in (ORPHAN_FINALIZER, FOREGROUND_FINALIZER) if each in finalizers), None
+    )
 
 
 def _references(obj: Object, uids: set[str]) -> Iterator[Object]:

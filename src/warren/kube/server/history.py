@@ -11,7 +11,7 @@ import msgspec
 import orjson
 
 from warren.base.objects import Key, Kind, Object, key_of
-from warren.kube.client import Event, Expired
+from warren.kube.client import Expired, WatchEvent
 
 GroupResource = tuple[str, str]
 """A resource: its group and plural."""
@@ -34,8 +34,8 @@ def estimated_size(record: bytes) -> int:
     return len(record) + _BYTES_PER_VALUE * sum(map(record.count, (b",", b"{", b"[")))
 
 
-class WatchEvent(Event):
-    """An event as all watches in one version share it."""
+class SharedWatchEvent(WatchEvent):
+    """An event that all watches in one version of its kind share."""
 
     @cached_property
     def line(self) -> bytes:
@@ -47,6 +47,7 @@ class ObjectChange(msgspec.Struct):
     """One change of one object."""
 
     version: int
+    """The resourceVersion that the object has by it."""
     group_resource: GroupResource
     type: str
     object: Object
@@ -54,13 +55,13 @@ class ObjectChange(msgspec.Struct):
     before: Object | None
     size: int = 0
     """Bytes that it is counted for (`estimated_size`)."""
-    _events: dict[str, WatchEvent] = msgspec.field(default_factory=dict)
+    _events: dict[str, SharedWatchEvent] = msgspec.field(default_factory=dict)
 
-    def event(self, kind: Kind) -> WatchEvent:
+    def event(self, kind: Kind) -> SharedWatchEvent:
         """Return the event as watches of the kind send it, in its version."""
         event = self._events.get(kind.version)
         if event is None:
-            event = self._events[kind.version] = WatchEvent(
+            event = self._events[kind.version] = SharedWatchEvent(
                 self.type, in_version(kind, self.object)
             )
         return event
@@ -172,10 +173,10 @@ class History:
                 for subscription in by_namespace.get(namespace, ()):
                     subscription.offer(change)
 
-    def subscribe(self, kind: Kind, start: int, namespace: str) -> Subscription:
+    def subscribe(self, kind: Kind, start_version: int, namespace: str) -> Subscription:
         """Watch the changes after a version. Raises Expired where they are not known any more."""
-        if start < self.horizon:
-            raise self._too_old(start)
+        if start_version < self.horizon:
+            raise self._too_old(start_version)
         group_resource = (kind.group, kind.plural)
         by_namespace = self._subscriptions.setdefault(group_resource, {})
         subscriptions = by_namespace.setdefault(namespace, [])
@@ -187,7 +188,7 @@ class History:
 
         subscription = Subscription(namespace, self._max_backlog, self._max_size, unsubscribe)
         for change in self._changes:
-            if change.version > start and change.group_resource == group_resource:
+            if change.version > start_version and change.group_resource == group_resource:
                 subscription.offer(change)
         subscriptions.append(subscription)
         return subscription
@@ -216,13 +217,15 @@ class History:
     def _too_old(self, version: int) -> Expired:
         return Expired(f"version {version} is too old: changes are known after {self.horizon}")
 
-    async def follow(self, kind: Kind, start: int, namespace: str) -> AsyncIterator[WatchEvent]:
+    async def follow(
+        self, kind: Kind, start_version: int, namespace: str
+    ) -> AsyncIterator[SharedWatchEvent]:
         """Return the changes after a version.
 
         Raises Expired where they are not known any more, where the reader does not keep up,
         and where the resource is not served any more.
         """
-        subscription = self.subscribe(kind, start, namespace)
+        subscription = self.subscribe(kind, start_version, namespace)
         try:
             while True:
                 for change in await subscription.next_batch():

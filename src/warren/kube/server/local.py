@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, closing
 
 from warren.base.objects import Change, Key, Kind, Object, Remove
-from warren.kube.client import Event, Listing, NotFound
+from warren.kube.client import Listing, NotFound, WatchEvent
 from warren.kube.server.builtin import POD
-from warren.kube.server.logs import Logs, check_started, container_of
+from warren.kube.server.logs import PodLogSource, check_started, container_of
 from warren.kube.server.store import Store
 from warren.kube.server.writing import WriteOptions
 
@@ -14,7 +14,7 @@ from warren.kube.server.writing import WriteOptions
 class LocalClient:
     """A `Client` of a `Store`, and a `LogReader` of what pods have printed, if that is here."""
 
-    def __init__(self, store: Store, pod_logs: Logs | None = None) -> None:
+    def __init__(self, store: Store, pod_logs: PodLogSource | None = None) -> None:
         self._store = store
         self._pod_logs = pod_logs
 
@@ -26,7 +26,7 @@ class LocalClient:
     ) -> Listing:
         return self._store.list(kind, namespace, labels)
 
-    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+    async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[WatchEvent]:
         watch = self._store.watch(kind, since, namespace)
         async with aclosing(watch) as events:  # type: ignore[type-var]
             async for event in events:

@@ -12,7 +12,7 @@ from warren.kube.server.storeerrors import LogNotAvailable
 _ENDED_PHASES: Final = ("Succeeded", "Failed")
 
 
-class Log(Protocol):
+class LogStream(Protocol):
     """What one container prints."""
 
     async def read(self) -> bytes:
@@ -27,11 +27,11 @@ class Log(Protocol):
         ...
 
 
-class Logs(Protocol):
+class PodLogSource(Protocol):
     """What the containers of pods print."""
 
-    def open(self, pod: Object, container: str, lines: int | None) -> Log:
-        """Open what a container has printed, or so many of its last lines."""
+    def open(self, pod: Object, container: str, lines: int | None) -> LogStream:
+        """Open what a container has printed, or the last `lines` lines of it."""
         ...
 
 

@@ -6,14 +6,14 @@ from typing import Any
 from warren.base.objects import Object
 from warren.kube.server.resources import Column
 
-AGE = Column("Age", "date", ".metadata.creationTimestamp")
+AGE_COLUMN = Column("Age", "date", ".metadata.creationTimestamp")
 
 
 def _creation_time(obj: Object) -> Any:
     return obj["metadata"].get("creationTimestamp", "")
 
 
-CREATED = Column("Created At", "string", "", cell=_creation_time)
+CREATED_COLUMN = Column("Created At", "string", "", cell=_creation_time)
 
 
 def _count_column(*names: str) -> Column:
@@ -23,8 +23,8 @@ def _count_column(*names: str) -> Column:
     return Column(names[0].title(), "string", "", cell=cell)
 
 
-DATA = _count_column("data", "binaryData")
-WEBHOOKS = _count_column("webhooks")
+DATA_COLUMN = _count_column("data", "binaryData")
+WEBHOOKS_COLUMN = _count_column("webhooks")
 
 
 def _role(binding: Object) -> str:
@@ -46,7 +46,7 @@ def _subjects_column(kind: str, title: str) -> Column:
 
 BINDING_COLUMNS = (
     Column("Role", "string", "", cell=_role),
-    AGE,
+    AGE_COLUMN,
     _subjects_column("User", "Users"),
     _subjects_column("Group", "Groups"),
     _subjects_column("ServiceAccount", "ServiceAccounts"),
@@ -74,7 +74,7 @@ def _node_roles(node: Object) -> str:
 NODE_COLUMNS = (
     Column("Status", "string", "", cell=_node_status),
     Column("Roles", "string", "", cell=_node_roles),
-    AGE,
+    AGE_COLUMN,
     Column("Version", "string", ".status.nodeInfo.kubeletVersion"),
 )
 
@@ -144,5 +144,5 @@ def _completions(job: Object) -> str:
 JOB_COLUMNS = (
     Column("Status", "string", "", cell=_job_status),
     Column("Completions", "string", "", cell=_completions),
-    AGE,
+    AGE_COLUMN,
 )

@@ -12,18 +12,18 @@ from warren.base.objects import Kind, Object
 from warren.kube import client
 from warren.kube.server.schemas import schema
 from warren.kube.server.schemas.causes import Cause
-from warren.kube.server.schemas.schema import Schema
+from warren.kube.server.schemas.schema import CompiledSchema
 
 ALL_VERBS: Final = (
     "create", "delete", "deletecollection", "get", "list", "patch", "update", "watch",
 )  # fmt: skip
 
 
-LOG: Final = "log"
+LOG_SUBRESOURCE: Final = "log"
 """The subresource of pods that is what they print."""
 
 
-class Invalid(client.Invalid):
+class ObjectInvalid(client.Invalid):
     """An object does not fit its schema; `causes` are all the reasons."""
 
     def __init__(self, group: str, kind: str, name: str, causes: Sequence[Cause]) -> None:
@@ -59,9 +59,10 @@ class Resource:
     has_status: bool
     """Whether it has the status subresource."""
     columns: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
+    """The printer columns of each version."""
     schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The schema of each version that has one."""
-    compiled_schemas: Mapping[str, Schema] = field(default_factory=dict, compare=False)
+    compiled_schemas: Mapping[str, CompiledSchema] = field(default_factory=dict, compare=False)
     """The same, ready for use."""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -80,7 +81,7 @@ class Resource:
     def subresources(self) -> dict[str, tuple[str, ...]]:
         """What can be asked of an object besides itself, by name, with the verbs for that."""
         status = {"status": ("get", "patch", "update")} if self.has_status else {}
-        return {**status, **({LOG: ("get",)} if self.has_log else {})}
+        return {**status, **({LOG_SUBRESOURCE: ("get",)} if self.has_log else {})}
 
     def prune_and_default(
         self,
@@ -94,7 +95,7 @@ class Resource:
         `report_unknown` is called with the unknown fields, if there are any.
 
         What it shares with `old`, in whose place it comes, is known to be as it should be.
-        Raises Invalid where it does not fit the schema.
+        Raises ObjectInvalid where it does not fit the schema.
         """
         compiled = self.compiled_schemas.get(version)
         if compiled is None:
@@ -108,7 +109,9 @@ class Resource:
         violations = compiled.violations(defaulted)
         if violations:
             metadata = obj.get("metadata") or {}
-            raise Invalid(self.group, self.kind_name, str(metadata.get("name", "")), violations)
+            raise ObjectInvalid(
+                self.group, self.kind_name, str(metadata.get("name", "")), violations
+            )
         return defaulted
 
     def _conforms(self, old: Object, version: str) -> bool:
@@ -158,7 +161,7 @@ def from_crd(crd: Object) -> Resource:
 
 
 @lru_cache(maxsize=64)
-def _compile(encoded_schema: bytes) -> Schema:
+def _compile(encoded_schema: bytes) -> CompiledSchema:
     """Prepare a schema for use. Versions are often alike, and definitions are read often."""
     return schema.compile(orjson.loads(encoded_schema))
 

@@ -22,9 +22,9 @@ class Operator(StrEnum):
     """What a requirement asks of one label or field."""
 
     EQUALS = "="
-    DIFFERS = "!="
+    NOT_EQUALS = "!="
     EXISTS = "exists"
-    ABSENT = "!"
+    DOES_NOT_EXIST = "!"
     IN = "in"
     NOT_IN = "notin"
 
@@ -41,16 +41,16 @@ class Requirement(msgspec.Struct, frozen=True, order=True):
         match self.operator:
             case Operator.EQUALS | Operator.IN:
                 return self.key in labels and labels[self.key] in self.values
-            case Operator.DIFFERS | Operator.NOT_IN:
+            case Operator.NOT_EQUALS | Operator.NOT_IN:
                 return self.key not in labels or labels[self.key] not in self.values
             case Operator.EXISTS:
                 return self.key in labels
-            case Operator.ABSENT:
+            case Operator.DOES_NOT_EXIST:
                 return self.key not in labels
 
     def __str__(self) -> str:
         match self.operator:
-            case Operator.EQUALS | Operator.DIFFERS:
+            case Operator.EQUALS | Operator.NOT_EQUALS:
                 return f"{self.key}{self.operator}{self.values[0]}"
             case Operator.IN | Operator.NOT_IN:
                 # A set of only the empty value needs its comma: `()` would be no set.
@@ -58,7 +58,7 @@ class Requirement(msgspec.Struct, frozen=True, order=True):
                 return f"{self.key} {self.operator} ({values})"
             case Operator.EXISTS:
                 return self.key
-            case Operator.ABSENT:
+            case Operator.DOES_NOT_EXIST:
                 return f"!{self.key}"
 
 
@@ -82,6 +82,7 @@ class FieldTerm(msgspec.Struct, frozen=True, order=True):
     path: str
     value: str
     equal: bool = True
+    """Whether the field must have the value, and not any other one than that."""
 
     def matches(self, obj: Object) -> bool:
         return (_field_text(obj, self.path) == self.value) is self.equal
@@ -152,12 +153,12 @@ class _LabelParser:
 
     def _requirement(self) -> Requirement:
         if self._accept("!"):
-            return Requirement(self._key(), Operator.ABSENT)
+            return Requirement(self._key(), Operator.DOES_NOT_EXIST)
         key = self._key()
         if self._accept("=") or self._accept("=="):
             return Requirement(key, Operator.EQUALS, (self._value(),))
         if self._accept("!="):
-            return Requirement(key, Operator.DIFFERS, (self._value(),))
+            return Requirement(key, Operator.NOT_EQUALS, (self._value(),))
         for operator in (Operator.IN, Operator.NOT_IN):
             if self._accept(operator):
                 return Requirement(key, operator, self._values())

@@ -22,7 +22,7 @@ from warren.base.times import rfc3339
 from warren.journal import Journal
 from warren.journal.committer import Committer, rewrite_limit
 from warren.kube.admission import Admission, Operation, Review
-from warren.kube.client import Event, Listing, Refused
+from warren.kube.client import Listing, Refused, WatchEvent
 from warren.kube.server import writing
 from warren.kube.server.builtin import BUILT_IN, CRD, NAMESPACE
 from warren.kube.server.history import (
@@ -34,7 +34,7 @@ from warren.kube.server.history import (
     in_version,
 )
 from warren.kube.server.labels import LabelIndex
-from warren.kube.server.resources import Invalid, Resource, established_status, from_crd
+from warren.kube.server.resources import ObjectInvalid, Resource, established_status, from_crd
 from warren.kube.server.schemas import builtinfields, naming
 from warren.kube.server.schemas.apply import apply, track_update
 from warren.kube.server.schemas.causes import Cause
@@ -59,7 +59,7 @@ CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
 
 class _Pending(msgspec.Struct, frozen=True):
-    """The newest version of an object that is on its way to the disk; None is its deletion."""
+    """The newest state of an object, on its way to the disk; its `object` is None where it goes."""
 
     version: int
     object: Object | None
@@ -132,7 +132,7 @@ class Store:
         return self._resources.get((group, plural))
 
     @property
-    def version(self) -> str:
+    def resource_version(self) -> str:
         """The resourceVersion of the newest durable change."""
         return str(self._durable_version)
 
@@ -157,7 +157,7 @@ class Store:
         if namespace:
             first = bisect_left(keys, namespace, key=_namespace_of)
             keys = keys[first : bisect_right(keys, namespace, lo=first, key=_namespace_of)]
-        return Listing([in_version(kind, objects[key]) for key in keys], self.version)
+        return Listing([in_version(kind, objects[key]) for key in keys], self.resource_version)
 
     def list_at(self, version: int, kind: Kind, namespace: str = "") -> Listing:
         """Return the objects of a kind as they were in a version, sorted by key.
@@ -189,7 +189,7 @@ class Store:
         """Return the objects of a kind, if that kind is served."""
         return list(self._objects.get((kind.group, kind.plural), {}).values())
 
-    def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
+    def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[WatchEvent]:
         """Return the changes after `since`.
 
         Raises Expired where they are not known any more, and ResourceVersionTooLarge where it is
@@ -204,9 +204,9 @@ class Store:
     def _start_version(self, kind: Kind, since: str) -> int:
         """Return the version after which a watch begins: the newest where none is said."""
         self._objects_by_key(kind)
-        start = int(since or self._durable_version)
-        self.check_reached(start)
-        return start
+        start_version = int(since or self._durable_version)
+        self.check_reached(start_version)
+        return start_version
 
     # Writing
 
@@ -465,7 +465,7 @@ class Store:
         return admitted
 
     async def _commit(
-        self, kind: Kind, key: Key, obj: dict[str, Any], event: str, options: WriteOptions
+        self, kind: Kind, key: Key, obj: dict[str, Any], event_type: str, options: WriteOptions
     ) -> Object:
         """Write an object with its new version; return it once it is durable and visible."""
         if options.dry_run:
@@ -473,14 +473,16 @@ class Store:
         version = self._version + 1
         group_resource = (kind.group, kind.plural)
         obj["metadata"]["resourceVersion"] = str(version)
-        after = None if event == "DELETED" else obj
+        after = None if event_type == "DELETED" else obj
         try:
             record = orjson.dumps([version, *group_resource, *key, after])
         except orjson.JSONEncodeError as error:
             raise Refused(f"{kind} {key} cannot be written: {error}") from error
         self._version = version
         before = self._newest(group_resource, key)
-        change = ObjectChange(version, group_resource, event, obj, before, estimated_size(record))
+        change = ObjectChange(
+            version, group_resource, event_type, obj, before, estimated_size(record)
+        )
         durable = self._committer.submit(record, lambda: self._publish(change, key, after))
         self._pending[group_resource, key] = _Pending(version, after, durable)
         await asyncio.shield(durable)
@@ -613,13 +615,13 @@ def _check_servable(crd: Object) -> None:
 
 
 def _check_names(kind: Kind, metadata: Mapping[str, Any]) -> None:
-    """Raise Invalid for names, labels and annotations that no API takes."""
+    """Raise ObjectInvalid for names, labels and annotations that no API takes."""
     _raise_if_invalid(kind, Key("", metadata.get("name") or ""), naming.violations(kind, metadata))
 
 
 def _raise_if_invalid(kind: Kind, key: Key, causes: Sequence[Cause]) -> None:
     if causes:
-        raise Invalid(kind.group, kind.name, key.name, causes)
+        raise ObjectInvalid(kind.group, kind.name, key.name, causes)
 
 
 def _keep_managed_fields(

@@ -14,8 +14,8 @@ from warren.kube.server.storeerrors import AddressMismatch
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
-FOREGROUND: Final = "foregroundDeletion"
-ORPHAN: Final = "orphan"
+FOREGROUND_FINALIZER: Final = "foregroundDeletion"
+ORPHAN_FINALIZER: Final = "orphan"
 """The finalizers of an owner that goes after its dependents, or without them."""
 
 
@@ -86,9 +86,9 @@ def writable_part(
 ) -> dict[str, Any]:
     """Return the object with what its writer may write; `has_status` if status is a subresource."""
     if through_status and has_status:
-        return _with(old, "status", proposed)
+        return _with_field_of(old, "status", proposed)
     new = {**proposed, "apiVersion": old["apiVersion"], "kind": old["kind"]}
-    return _with(new, "status", old) if has_status else new
+    return _with_field_of(new, "status", old) if has_status else new
 
 
 def writable_configuration(configuration: Object, through_status: bool, has_status: bool) -> Object:
@@ -96,10 +96,10 @@ def writable_configuration(configuration: Object, through_status: bool, has_stat
     if through_status and has_status:
         names = ("apiVersion", "kind", "metadata", "status")
         return {name: configuration[name] for name in names if name in configuration}
-    return _with(configuration, "status", {}) if has_status else configuration
+    return _with_field_of(configuration, "status", {}) if has_status else configuration
 
 
-def _with(obj: Object, name: str, source: Object) -> dict[str, Any]:
+def _with_field_of(obj: Object, name: str, source: Object) -> dict[str, Any]:
     """Return an object with a field as it is in another one, or without it."""
     new = {key: value for key, value in obj.items() if key != name}
     if name in source:
@@ -161,8 +161,12 @@ def deletion_metadata(
     """Return the metadata of an object that is marked for deletion; None if it can go at once."""
     finalizers = list(metadata.get("finalizers") or ())
     if options.propagation is not None and not metadata.get("deletionTimestamp"):
-        finalizers = [each for each in finalizers if each not in (FOREGROUND, ORPHAN)]
-        requested_finalizer = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(options.propagation)
+        finalizers = [
+            each for each in finalizers if each not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)
+        ]
+        requested_finalizer = {"Foreground": FOREGROUND_FINALIZER, "Orphan": ORPHAN_FINALIZER}.get(
+            options.propagation
+        )
         finalizers += [requested_finalizer] if requested_finalizer is not None else []
     if not finalizers:
         return None

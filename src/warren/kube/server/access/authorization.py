@@ -19,7 +19,7 @@ from warren.kube.client import NotFound
 from warren.kube.server.access.grants import (
     RBAC,
     Policy,
-    Rule,
+    PolicyRule,
     quoted,
     quoted_list,
     read_binding,
@@ -72,16 +72,16 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _EVERYTHING: Final = (
-    Rule(verbs=("*",), api_groups=("*",), resources=("*",)),
-    Rule(verbs=("*",), non_resource_urls=("*",)),
+    PolicyRule(verbs=("*",), api_groups=("*",), resources=("*",)),
+    PolicyRule(verbs=("*",), non_resource_urls=("*",)),
 )
 
 
 class Authorizer:
     """Answers for the roles and bindings that are stored."""
 
-    def __init__(self, read: Lister) -> None:
-        self._policy = cache(lambda: _read_policy(read))
+    def __init__(self, list_objects: Lister) -> None:
+        self._policy = cache(lambda: _read_policy(list_objects))
         self._scopes_of = lru_cache(maxsize=_MAX_USERS)(self._compile)
 
     def forget_policy(self) -> None:
@@ -115,13 +115,17 @@ class Authorizer:
             if _Scope(grant.rules or ()).allows(attributes):
                 return f"RBAC: allowed by {grant.description}"
         missing = sorted(
-            {f"{grant.role} not found" for grant in applicable_grants if grant.rules is None}
+            {
+                f"{grant.role_description} not found"
+                for grant in applicable_grants
+                if grant.rules is None
+            }
         )
         if len(missing) > 1:
             return f"RBAC: [{', '.join(missing)}]"
         return "".join(f"RBAC: {each}" for each in missing)
 
-    def rules(self, user: User, namespace: str) -> list[Rule]:
+    def rules(self, user: User, namespace: str) -> list[PolicyRule]:
         """Return all that a user may do in a namespace."""
         if MASTERS in user.groups:
             return list(_EVERYTHING)
@@ -194,13 +198,13 @@ class Authorizer:
             raise NotFound(f"{bound} {quoted(name)} not found")
         return self._missing(user, namespace, rules)
 
-    def _missing(self, user: User, namespace: str, rules: Iterable[Rule]) -> list[str]:
+    def _missing(self, user: User, namespace: str, rules: Iterable[PolicyRule]) -> list[str]:
         """Return what of these rules a user does not have in a namespace."""
         scopes = self._scopes_of(user)
         applicable_scopes = [scopes[""]]
         if namespace and namespace in scopes:
             applicable_scopes.append(scopes[namespace])
-        missing: dict[Rule, set[str]] = {}
+        missing: dict[PolicyRule, set[str]] = {}
         for rule in rules:
             for part in rule.parts():
                 lacking = {
@@ -216,27 +220,27 @@ class Authorizer:
 
     def _compile(self, user: User) -> Mapping[str, "_Scope"]:
         """Return what a user may do by namespace, and under the empty name everywhere."""
-        rules: dict[str, list[Rule]] = {"": []}
+        rules: dict[str, list[PolicyRule]] = {"": []}
         for grant in self._policy().grants(user.name, user.groups):
             rules.setdefault(grant.namespace, []).extend(grant.rules or ())
-        return {namespace: _Scope(some) for namespace, some in rules.items()}
+        return {namespace: _Scope(granted) for namespace, granted in rules.items()}
 
 
 # Compiled rules
 
 
 class _Verbs:
-    """What may be done with one resource of one group: to all its objects, and to some by name."""
+    """The verbs for one resource of one group: those for all its objects, and those by name."""
 
-    __slots__ = ("all", "by_name")
+    __slots__ = ("by_name", "for_all_objects")
 
     def __init__(self) -> None:
-        self.all: set[str] = set()
+        self.for_all_objects: set[str] = set()
         self.by_name: dict[str, set[str]] = {}
 
     def allows(self, verb: str, name: str | None) -> bool:
         """Return whether a verb is allowed; without a name, whether it is for all objects."""
-        if verb in self.all or "*" in self.all:
+        if verb in self.for_all_objects or "*" in self.for_all_objects:
             return True
         verbs_by_name = None if name is None else self.by_name.get(name)
         return verbs_by_name is not None and (verb in verbs_by_name or "*" in verbs_by_name)
@@ -245,7 +249,7 @@ class _Verbs:
 class _Scope:
     """Rules, filed so that a request looks at a few of them however many there are."""
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
+    def __init__(self, rules: Iterable[PolicyRule]) -> None:
         self._verbs_by_resource: dict[tuple[str, str], _Verbs] = {}
         self._verbs_by_path: dict[str, set[str]] = {}
         self._verbs_by_prefix: dict[str, set[str]] = {}
@@ -263,7 +267,7 @@ class _Scope:
             attributes.name,
         )
 
-    def has(self, verb: str, part: Rule) -> bool:
+    def has(self, verb: str, part: PolicyRule) -> bool:
         """Return whether all that a part of a rule says is allowed; a `*` is by a `*` alone."""
         if part.non_resource_urls:
             return self._allows_path(verb, part.non_resource_urls[0])
@@ -271,11 +275,11 @@ class _Scope:
         name = part.resource_names[0] if part.resource_names else None
         return self._allows_resource(verb, part.api_groups[0], resource, subresource, name)
 
-    def _index(self, rule: Rule) -> None:
+    def _index(self, rule: PolicyRule) -> None:
         for group_resource in product(rule.api_groups, rule.resources):
             verbs = self._verbs_by_resource.setdefault(group_resource, _Verbs())
             if not rule.resource_names:
-                verbs.all.update(rule.verbs)
+                verbs.for_all_objects.update(rule.verbs)
             for name in rule.resource_names:
                 verbs.by_name.setdefault(name, set()).update(rule.verbs)
         for url in rule.non_resource_urls:
@@ -292,9 +296,9 @@ class _Scope:
         else:
             spellings = (resource, "*")
         find = self._verbs_by_resource.get
-        for each in (group, "*"):
+        for api_group in (group, "*"):
             for spelled in spellings:
-                verbs = find((each, spelled))
+                verbs = find((api_group, spelled))
                 if verbs is not None and verbs.allows(verb, name):
                     return True
         return False
@@ -309,12 +313,12 @@ class _Scope:
         )
 
 
-def _read_policy(read: Lister) -> Policy:
+def _read_policy(list_objects: Lister) -> Policy:
     return Policy(
-        roles=read(ROLE),
-        cluster_roles=read(CLUSTER_ROLE),
-        role_bindings=read(ROLE_BINDING),
-        cluster_role_bindings=read(CLUSTER_ROLE_BINDING),
+        roles=list_objects(ROLE),
+        cluster_roles=list_objects(CLUSTER_ROLE),
+        role_bindings=list_objects(ROLE_BINDING),
+        cluster_role_bindings=list_objects(CLUSTER_ROLE_BINDING),
     )
 
 

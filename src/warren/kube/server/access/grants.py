@@ -17,7 +17,7 @@ from warren.kube.server.selectors import LabelSelector, Operator, Requirement
 RBAC: Final = "rbac.authorization.k8s.io"
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
     """What a role allows: every verb on every resource of every group, or on every URL."""
 
     verbs: tuple[str, ...]
@@ -27,15 +27,15 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Empty for all objects, also for those that have no name yet."""
     non_resource_urls: tuple[str, ...] = ()
 
-    def parts(self) -> Iterator["Rule"]:
+    def parts(self) -> Iterator["PolicyRule"]:
         """Return the same as rules of one resource of one group, or of one URL, each."""
         names: list[tuple[str, ...]] = [(name,) for name in self.resource_names] or [()]
         for group, resource, name in product(self.api_groups, self.resources, names):
-            yield Rule(
+            yield PolicyRule(
                 verbs=self.verbs, api_groups=(group,), resources=(resource,), resource_names=name
             )
         for url in self.non_resource_urls:
-            yield Rule(verbs=self.verbs, non_resource_urls=(url,))
+            yield PolicyRule(verbs=self.verbs, non_resource_urls=(url,))
 
     def __str__(self) -> str:
         fields = {
@@ -55,7 +55,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     labels: dict[str, str]
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
     aggregation_selectors: tuple[LabelSelector, ...] | None
     """Which roles it aggregates: then its own rules do not count. None where it does not."""
 
@@ -68,7 +68,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     role_kind: str
     role_name: str
     subjects: tuple[tuple["Subject", str], ...]
-    """With the words for each of them in messages."""
+    """Each with how messages name it."""
 
 
 Subject = tuple[Literal["User", "Group"], str]
@@ -80,10 +80,10 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     """Empty for the whole cluster."""
-    rules: tuple[Rule, ...] | None
+    rules: tuple[PolicyRule, ...] | None
     """None where the role is not there."""
-    role: str
-    """Which role is meant, as Kubernetes tells that it is not there."""
+    role_description: str
+    """The role, as messages name it where it is not there."""
     description: str
     """The binding, its role and its subject, as messages name them."""
 
@@ -119,7 +119,7 @@ class Policy:
         ]
         return sorted(found, key=lambda grant: grant.namespace)
 
-    def rules_bound(self, binding: Binding, namespace: str) -> tuple[Rule, ...] | None:
+    def rules_bound(self, binding: Binding, namespace: str) -> tuple[PolicyRule, ...] | None:
         """Return the rules of the role that a binding means in a namespace; None without a role."""
         role_namespace = namespace if binding.role_kind == "Role" else ""
         return self._rules_by_role.get((binding.role_kind, role_namespace, binding.role_name))
@@ -132,7 +132,7 @@ class Policy:
             grant = Grant(
                 namespace=namespace,
                 rules=rules,
-                role=f"{binding.role_kind.lower()}.{RBAC} {role}",
+                role_description=f"{binding.role_kind.lower()}.{RBAC} {role}",
                 description=f"{kind} {quoted(name)} of {binding.role_kind} {role} to {description}",
             )
             self._grants_by_subject.setdefault(subject, []).append(grant)
@@ -140,7 +140,7 @@ class Policy:
 
 def _rules_by_role(
     roles: Iterable[Object], cluster_roles: Iterable[Object]
-) -> Iterator[tuple[tuple[str, str, str], tuple[Rule, ...]]]:
+) -> Iterator[tuple[tuple[str, str, str], tuple[PolicyRule, ...]]]:
     """Return the rules of each role by its kind, namespace and name."""
     for obj in roles:
         role = read_role(obj)
@@ -152,9 +152,9 @@ def _rules_by_role(
         yield ("ClusterRole", "", role.name), _aggregated_rules(role, readable_cluster_roles)
 
 
-def _aggregated_rules(role: Role, cluster_roles: Iterable[Role]) -> tuple[Rule, ...]:
+def _aggregated_rules(role: Role, cluster_roles: Iterable[Role]) -> tuple[PolicyRule, ...]:
     """Return the rules of a role, or of all that it aggregates, which may aggregate others."""
-    rules: dict[Rule, None] = {}
+    rules: dict[PolicyRule, None] = {}
     role_queue, seen_names = [role], {role.name}
     for each in role_queue:
         if each.aggregation_selectors is None:
@@ -247,7 +247,7 @@ _OPERATORS: Final = {
     "In": Operator.IN,
     "NotIn": Operator.NOT_IN,
     "Exists": Operator.EXISTS,
-    "DoesNotExist": Operator.ABSENT,
+    "DoesNotExist": Operator.DOES_NOT_EXIST,
 }
 
 
@@ -288,8 +288,8 @@ def read_binding(obj: Object) -> Binding | None:
     )
 
 
-def _rule(form: _Rule) -> Rule:
-    return Rule(
+def _rule(form: _Rule) -> PolicyRule:
+    return PolicyRule(
         verbs=form.verbs or (),
         api_groups=form.api_groups or (),
         resources=form.resources or (),

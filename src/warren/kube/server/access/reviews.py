@@ -12,10 +12,10 @@ import orjson
 from warren.base.objects import Kind, Object
 from warren.kube.admission import User
 from warren.kube.server.access.authorization import Attributes, Authorizer
-from warren.kube.server.access.grants import Rule
-from warren.kube.server.resources import Invalid
+from warren.kube.server.access.grants import PolicyRule
+from warren.kube.server.resources import ObjectInvalid
 from warren.kube.server.schemas import schema
-from warren.kube.server.schemas.causes import Cause, required
+from warren.kube.server.schemas.causes import Cause, required_cause
 
 _AUTHORIZATION: Final = "authorization.k8s.io"
 _AUTHENTICATION: Final = "authentication.k8s.io"
@@ -40,15 +40,17 @@ def answer(plural: str, body: Object, user: User, authorizer: Authorizer) -> dic
     """Return a review that a user has posted, with its answer as its status.
 
     `plural` is that of one of `REVIEW_KINDS`. A LocalSubjectAccessReview has its namespace in its
-    metadata. Raises Invalid, which is Refused, for a review that does not have its form.
+    metadata. Raises ObjectInvalid, which is Refused, for a review that does not have its form.
     """
     kind = _BY_PLURAL[plural]
     compiled = _COMPILED_SCHEMAS[plural]
     review = compiled.apply_defaults(compiled.prune(body)[0])
     # What no schema says is asked only of a review of which the schema has nothing to say.
-    causes = compiled.violations(review) or _CHECKS.get(plural, _no_causes)(review)
+    causes = compiled.violations(review) or _VIOLATIONS_BY_PLURAL.get(plural, _no_violations)(
+        review
+    )
     if causes:
-        raise Invalid(kind.group, kind.name, "", causes)
+        raise ObjectInvalid(kind.group, kind.name, "", causes)
     return {
         **review,
         "apiVersion": kind.api_version,
@@ -61,16 +63,18 @@ def answer(plural: str, body: Object, user: User, authorizer: Authorizer) -> dic
 # Answers
 
 
-def _own_access(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
-    return _access(review["spec"], user, authorizer)
+def _own_access_status(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
+    return _access_status(review["spec"], user, authorizer)
 
 
-def _named_access(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
+def _named_access_status(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
     spec = review["spec"]
-    return _access(spec, User(spec.get("user", ""), frozenset(spec.get("groups", ()))), authorizer)
+    return _access_status(
+        spec, User(spec.get("user", ""), frozenset(spec.get("groups", ()))), authorizer
+    )
 
 
-def _access(spec: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
+def _access_status(spec: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
     attributes = _attributes(spec)
     allowed = authorizer.allows(user, attributes)
     reason = authorizer.reason(user, attributes)
@@ -92,7 +96,7 @@ def _attributes(spec: Object) -> Attributes:
     )
 
 
-def _own_rules(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
+def _own_rules_status(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
     rules = authorizer.rules(user, review["spec"]["namespace"])
     return {
         "resourceRules": [_resource_rule(rule) for rule in rules if rule.resources],
@@ -105,7 +109,7 @@ def _own_rules(review: Object, user: User, authorizer: Authorizer) -> dict[str, 
     }
 
 
-def _resource_rule(rule: Rule) -> dict[str, Any]:
+def _resource_rule(rule: PolicyRule) -> dict[str, Any]:
     names = {"resourceNames": list(rule.resource_names)} if rule.resource_names else {}
     return {
         "verbs": list(rule.verbs),
@@ -115,32 +119,32 @@ def _resource_rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _own_user(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
+def _own_user_status(review: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
     return {"userInfo": {"username": user.name, "groups": sorted(user.groups)}}
 
 
 _STATUS_BY_PLURAL: Final[Mapping[str, Callable[[Object, User, Authorizer], dict[str, Any]]]] = {
-    SELF_ACCESS.plural: _own_access,
-    ACCESS_REVIEW.plural: _named_access,
-    LOCAL_ACCESS.plural: _named_access,
-    SELF_RULES.plural: _own_rules,
-    SELF_REVIEW.plural: _own_user,
+    SELF_ACCESS.plural: _own_access_status,
+    ACCESS_REVIEW.plural: _named_access_status,
+    LOCAL_ACCESS.plural: _named_access_status,
+    SELF_RULES.plural: _own_rules_status,
+    SELF_REVIEW.plural: _own_user_status,
 }
 
 
-# Forms
+# Schemas
 
 _TEXT: Final = {"type": "string"}
 _TEXTS: Final = {"type": "array", "items": _TEXT}
 _ANYTHING: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-def _object(*needed: str, **properties: Any) -> dict[str, Any]:
+def _object_schema(*needed: str, **properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(needed)}
 
 
 _ATTRIBUTES: Final = {
-    "resourceAttributes": _object(
+    "resourceAttributes": _object_schema(
         namespace=_TEXT,
         verb=_TEXT,
         group=_TEXT,
@@ -151,7 +155,7 @@ _ATTRIBUTES: Final = {
         fieldSelector=_ANYTHING,
         labelSelector=_ANYTHING,
     ),
-    "nonResourceAttributes": _object(path=_TEXT, verb=_TEXT),
+    "nonResourceAttributes": _object_schema(path=_TEXT, verb=_TEXT),
 }
 _SUBJECT: Final = {
     "user": _TEXT,
@@ -162,15 +166,19 @@ _SUBJECT: Final = {
 _METADATA: Final = {"type": "object", "nullable": True}
 
 SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
-    SELF_ACCESS.plural: _object("spec", metadata=_METADATA, spec=_object(**_ATTRIBUTES)),
-    ACCESS_REVIEW.plural: _object(
-        "spec", metadata=_METADATA, spec=_object(**_ATTRIBUTES, **_SUBJECT)
+    SELF_ACCESS.plural: _object_schema(
+        "spec", metadata=_METADATA, spec=_object_schema(**_ATTRIBUTES)
     ),
-    LOCAL_ACCESS.plural: _object(
-        "spec", metadata=_METADATA, spec=_object(**_ATTRIBUTES, **_SUBJECT)
+    ACCESS_REVIEW.plural: _object_schema(
+        "spec", metadata=_METADATA, spec=_object_schema(**_ATTRIBUTES, **_SUBJECT)
     ),
-    SELF_RULES.plural: _object("spec", metadata=_METADATA, spec=_object(namespace=_TEXT)),
-    SELF_REVIEW.plural: _object(metadata=_METADATA),
+    LOCAL_ACCESS.plural: _object_schema(
+        "spec", metadata=_METADATA, spec=_object_schema(**_ATTRIBUTES, **_SUBJECT)
+    ),
+    SELF_RULES.plural: _object_schema(
+        "spec", metadata=_METADATA, spec=_object_schema(namespace=_TEXT)
+    ),
+    SELF_REVIEW.plural: _object_schema(metadata=_METADATA),
 }
 """What a client posts, by plural."""
 
@@ -181,11 +189,11 @@ _BY_PLURAL: Final = {kind.plural: kind for kind in REVIEW_KINDS}
 # What no schema says
 
 
-def _no_causes(review: Object) -> list[Cause]:
+def _no_violations(review: Object) -> list[Cause]:
     return []
 
 
-def _check_attributes(review: Object) -> list[Cause]:
+def _attributes_violations(review: Object) -> list[Cause]:
     """Return what is wrong with a review that asks for nothing, or for two things."""
     spec = review["spec"]
     match "resourceAttributes" in spec, "nonResourceAttributes" in spec:
@@ -201,23 +209,23 @@ def _check_attributes(review: Object) -> list[Cause]:
             return []
 
 
-def _check_user(review: Object) -> list[Cause]:
+def _subject_violations(review: Object) -> list[Cause]:
     """Return what is wrong with a review that names no user or group, or is unclear."""
     spec = review["spec"]
     if spec.get("user") or spec.get("groups"):
-        return _check_attributes(review)
+        return _attributes_violations(review)
     complaint = "at least one of user or group must be specified"
-    return [*_check_attributes(review), _invalid("user", spec.get("user", ""), complaint)]
+    return [*_attributes_violations(review), _invalid("user", spec.get("user", ""), complaint)]
 
 
-def _check_same_namespace(review: Object) -> list[Cause]:
+def _namespace_violations(review: Object) -> list[Cause]:
     """Return what is wrong with a review that asks for what is not in its namespace."""
     spec = review["spec"]
     namespace = (review.get("metadata") or {}).get("namespace", "")
     if "nonResourceAttributes" in spec:
         complaint = "disallowed on this kind of request"
         return [_invalid("nonResourceAttributes", spec["nonResourceAttributes"], complaint)]
-    causes = _check_user(review)
+    causes = _subject_violations(review)
     requested_namespace = spec.get("resourceAttributes", {}).get("namespace", "")
     if not causes and (not requested_namespace or requested_namespace != namespace):
         complaint = f"must match namespace: {namespace}"
@@ -225,15 +233,15 @@ def _check_same_namespace(review: Object) -> list[Cause]:
     return causes
 
 
-def _check_namespace_given(review: Object) -> list[Cause]:
-    return [] if review["spec"].get("namespace") else [required("spec.namespace")]
+def _missing_namespace_violations(review: Object) -> list[Cause]:
+    return [] if review["spec"].get("namespace") else [required_cause("spec.namespace")]
 
 
-_CHECKS: Final[Mapping[str, Callable[[Object], list[Cause]]]] = {
-    SELF_ACCESS.plural: _check_attributes,
-    ACCESS_REVIEW.plural: _check_user,
-    LOCAL_ACCESS.plural: _check_same_namespace,
-    SELF_RULES.plural: _check_namespace_given,
+_VIOLATIONS_BY_PLURAL: Final[Mapping[str, Callable[[Object], list[Cause]]]] = {
+    SELF_ACCESS.plural: _attributes_violations,
+    ACCESS_REVIEW.plural: _subject_violations,
+    LOCAL_ACCESS.plural: _namespace_violations,
+    SELF_RULES.plural: _missing_namespace_violations,
 }
 
 

@@ -37,29 +37,29 @@ _EDITED_RESOURCES: Final = (
 def default_roles() -> list[Object]:
     """Return the ClusterRoles of a bare cluster, and after them its ClusterRoleBindings."""
     return [
-        _role("cluster-admin", _resources("*", ["*"], ["*"]), _urls(["*"], ["*"])),
-        _role("system:discovery", _urls(sorted((*_HEALTH_PATHS, *_DISCOVERY_PATHS)), ["get"])),
-        _role("system:public-info-viewer", _urls(_HEALTH_PATHS, ["get"])),
+        _role("cluster-admin", _resource_rule("*", ["*"], ["*"]), _url_rule(["*"], ["*"])),
+        _role("system:discovery", _url_rule(sorted((*_HEALTH_PATHS, *_DISCOVERY_PATHS)), ["get"])),
+        _role("system:public-info-viewer", _url_rule(_HEALTH_PATHS, ["get"])),
         _role(
             "system:basic-user",
-            _resources("authorization.k8s.io", _OWN_REVIEWS, ["create"]),
-            _resources("authentication.k8s.io", ["selfsubjectreviews"], ["create"]),
+            _resource_rule("authorization.k8s.io", _OWN_REVIEWS, ["create"]),
+            _resource_rule("authentication.k8s.io", ["selfsubjectreviews"], ["create"]),
         ),
         # Each part goes into one of the three, and each of the three into the next one; other
         # kinds join them with roles of their own that carry these labels.
         _aggregated_role("view", aggregates_to="edit"),
         _aggregated_role("edit", aggregates_to="admin"),
         _aggregated_role("admin"),
-        _aggregate_to("view", _resources("", _VIEWED_RESOURCES, _READ_VERBS)),
-        _aggregate_to(
+        _role_aggregated_to("view", _resource_rule("", _VIEWED_RESOURCES, _READ_VERBS)),
+        _role_aggregated_to(
             "edit",
-            _resources("", ["secrets"], _READ_VERBS),
-            _resources("", _EDITED_RESOURCES, _WRITE_VERBS),
+            _resource_rule("", ["secrets"], _READ_VERBS),
+            _resource_rule("", _EDITED_RESOURCES, _WRITE_VERBS),
         ),
-        _aggregate_to(
+        _role_aggregated_to(
             "admin",
-            _resources(RBAC, ["rolebindings", "roles"], sorted((*_READ_VERBS, *_WRITE_VERBS))),
-            _resources("authorization.k8s.io", ["localsubjectaccessreviews"], ["create"]),
+            _resource_rule(RBAC, ["rolebindings", "roles"], sorted((*_READ_VERBS, *_WRITE_VERBS))),
+            _resource_rule("authorization.k8s.io", ["localsubjectaccessreviews"], ["create"]),
         ),
         _binding("cluster-admin", MASTERS),
         _binding("system:discovery", AUTHENTICATED),
@@ -73,7 +73,7 @@ def _role(name: str, *rules: Object, aggregates_to: str = "", **fields: Any) -> 
     return _object(CLUSTER_ROLE, name, labels, rules=list(rules), **fields)
 
 
-def _aggregate_to(name: str, *rules: Object) -> Object:
+def _role_aggregated_to(name: str, *rules: Object) -> Object:
     return _role(f"system:aggregate-to-{name}", *rules, aggregates_to=name)
 
 
@@ -103,9 +103,9 @@ def _aggregation_label(name: str) -> dict[str, str]:
     return {f"{RBAC}/aggregate-to-{name}": "true"}
 
 
-def _resources(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Object:
+def _resource_rule(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Object:
     return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
 
 
-def _urls(urls: Sequence[str], verbs: Sequence[str]) -> Object:
+def _url_rule(urls: Sequence[str], verbs: Sequence[str]) -> Object:
     return {"nonResourceURLs": list(urls), "verbs": list(verbs)}

@@ -64,7 +64,7 @@ def issue(directory: Path, user: str, groups: Iterable[str] = ()) -> tuple[bytes
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
-    return certificate.public_bytes(_PEM), _pem(key)
+    return certificate.public_bytes(_PEM), _key_pem(key)
 
 
 def authority(directory: Path) -> bytes:
@@ -76,7 +76,7 @@ def authority(directory: Path) -> bytes:
 
 
 class _Keys(msgspec.Struct, frozen=True, kw_only=True):
-    """What the directory has: certificates of an authority and of a server, and their keys."""
+    """The certificates of an authority and of a server, and their private keys."""
 
     ca: x509.Certificate
     ca_key: ec.EllipticCurvePrivateKey
@@ -153,9 +153,9 @@ def _make_files(directory: Path, now: datetime.datetime) -> None:
     ca, server = _certificates(ca_key, server_key, now)
     for name, data in (
         ("ca.crt", ca.public_bytes(_PEM)),
-        ("ca.key", _pem(ca_key)),
+        ("ca.key", _key_pem(ca_key)),
         ("server.crt", server.public_bytes(_PEM)),
-        ("server.key", _pem(server_key)),
+        ("server.key", _key_pem(server_key)),
     ):
         _write(unfinished / name, data)
     unfinished.rename(directory)
@@ -208,7 +208,7 @@ def _certificates(
     return ca, server
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         _PEM,
         serialization.PrivateFormat.PKCS8,

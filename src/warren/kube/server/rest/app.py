@@ -23,16 +23,16 @@ from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import Attributes, Authorizer, forbidden_message
 from warren.kube.server.access.impersonation import acting_user
 from warren.kube.server.builtin import BUILT_IN, CRD, REVIEWS
-from warren.kube.server.resources import LOG, Resource
+from warren.kube.server.resources import LOG_SUBRESOURCE, Resource
 from warren.kube.server.rest import (
     discovery,
-    freshness,
+    listoptions,
     openapi,
     podlogs,
     tables,
     warningheaders,
 )
-from warren.kube.server.rest.bodies import Bodies
+from warren.kube.server.rest.bodies import BodyReader
 from warren.kube.server.rest.requests import (
     RequestError,
     WriteRequest,
@@ -117,31 +117,33 @@ class ApiServer:
         clock: Clock,
         authenticator: Authenticator,
         authorizer: Authorizer,
-        components: Collection[str] = (),
-        bodies: Bodies | None = None,
+        component_users: Collection[str] = (),
+        body_reader: BodyReader | None = None,
         bookmark_interval: float = BOOKMARK_INTERVAL,
-        pod_logs: logs.Logs | None = None,
+        pod_logs: logs.PodLogSource | None = None,
     ) -> None:
-        """`components` are users whose work is under way, and for which room is set aside.
+        """`component_users` are users whose work is under way, and for which room is set aside.
 
         A watch without changes gets a bookmark after `bookmark_interval` seconds. What pods print
         is in `pod_logs`.
         """
         self._pod_logs = pod_logs
         self._followers = podlogs.Followers()
-        self._components = components
+        self._component_users = component_users
         self._store = store
         self._clock = clock
         self._authenticator = authenticator
         self._authorizer = authorizer
-        self._bodies = bodies or Bodies()
+        self._body_reader = body_reader or BodyReader()
         self._bookmark_interval = bookmark_interval
         self._documented_resources: list[Resource] = []
         self._openapi_documents: Mapping[str, bytes] = {}
 
     async def run(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
         """Serve on a bound socket until cancelled."""
-        app = web.Application(client_max_size=self._bodies.max_bytes, middlewares=[self._guard])
+        app = web.Application(
+            client_max_size=self._body_reader.max_bytes, middlewares=[self._guard]
+        )
         app.router.add_route("*", "/{path:.*}", self._dispatch)
         await serve(app, listener, tls)
 
@@ -153,7 +155,7 @@ class ApiServer:
     ) -> web.StreamResponse:
         """Authenticate the client; answer every failure with a Status."""
         try:
-            request[_USER] = acting_user(self._user(request), request.headers, self._authorizer)
+            request[_USER_KEY] = acting_user(self._user(request), request.headers, self._authorizer)
             return await handler(request)
         except ConnectionError:
             raise
@@ -163,7 +165,7 @@ class ApiServer:
                 log.exception("request failed", path=request.path)
                 message = "internal error; see the server's log"
                 refusal = Failure(500, "InternalError", message)
-            return _json(refusal.status(), refusal.code, headers=refusal.headers)
+            return _json_response(refusal.status(), refusal.code, headers=refusal.headers)
 
     def _user(self, request: web.Request) -> User:
         transport = request.transport
@@ -174,13 +176,15 @@ class ApiServer:
         return user
 
     def _authorize(self, request: web.Request, attributes: Attributes) -> None:
-        if not self._authorizer.allows(request[_USER], attributes):
-            raise RequestError(403, "Forbidden", forbidden_message(request[_USER], attributes))
+        if not self._authorizer.allows(request[_USER_KEY], attributes):
+            raise RequestError(403, "Forbidden", forbidden_message(request[_USER_KEY], attributes))
 
     def _check_room(self, user: User) -> None:
         full_reason = self._store.full_reason
         # Components come again, by themselves: what they write is not to be piled up here.
-        if full_reason is not None and (self._store.stuck or user.name not in self._components):
+        if full_reason is not None and (
+            self._store.stuck or user.name not in self._component_users
+        ):
             raise DiskFull(full_reason)
 
     def _authorize_target(self, request: web.Request, target: _Target, verb: str) -> None:
@@ -203,12 +207,12 @@ class ApiServer:
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
         path = [part for part in request.path.split("/") if part]
         match path:
-            case ["apis", group, "v1", plural] if (group, plural) in _REVIEWS:
+            case ["apis", group, "v1", plural] if (group, plural) in _REVIEW_RESOURCES:
                 return await self._review(request, group, plural, "")
             case ["apis", group, "v1", "namespaces", namespace, plural] if (
                 group,
                 plural,
-            ) in _REVIEWS:
+            ) in _REVIEW_RESOURCES:
                 return await self._review(request, group, plural, namespace)
             case ["api", "v1", *rest] if rest:
                 return await self._serve(request, self._target("", "v1", rest))
@@ -219,33 +223,33 @@ class ApiServer:
             case ["healthz" | "livez" | "readyz"]:
                 return web.Response(text="ok")
             case ["version"]:
-                return _json(discovery.version())
+                return _json_response(discovery.version())
             case ["openapi", "v2"]:
                 return web.Response(
                     body=openapi.empty_document(),
                     headers={"Content-Type": openapi.VERSION_2_CONTENT_TYPE},
                 )
             case ["openapi", "v3"]:
-                return _json(openapi.index(self._documents()))
+                return _json_response(openapi.index(self._documents()))
             case ["openapi", "v3", *group_version] if "/".join(group_version) in self._documents():
                 document = self._documents()["/".join(group_version)]
                 return web.Response(body=document, content_type="application/json")
             case ["api"]:
-                return _json(discovery.versions())
+                return _json_response(discovery.versions())
             case ["apis"]:
-                return _json(discovery.groups(self._shown_resources()))
+                return _json_response(discovery.groups(self._discoverable_resources()))
             case ["apis", group]:
-                return _json(self._group(group))
+                return _json_response(self._group(group))
             case ["apis", group, version]:
-                return _json(self._resources(group, version))
+                return _json_response(self._resources(group, version))
             case ["api", "v1"]:
-                return _json(discovery.resources_of(self._store.resources(), "", "v1"))
+                return _json_response(discovery.resources_of(self._store.resources(), "", "v1"))
             case _:
                 raise RequestError(
                     404, "NotFound", "the server could not find the requested resource"
                 )
 
-    def _shown_resources(self) -> list[Resource]:
+    def _discoverable_resources(self) -> list[Resource]:
         return [*self._store.resources(), *REVIEWS]
 
     def _documents(self) -> Mapping[str, bytes]:
@@ -257,13 +261,13 @@ class ApiServer:
         return self._openapi_documents
 
     def _group(self, name: str) -> dict[str, Any]:
-        for group in discovery.groups(self._shown_resources())["groups"]:
+        for group in discovery.groups(self._discoverable_resources())["groups"]:
             if group["name"] == name:
                 return dict(group)
         raise RequestError(404, "NotFound", "the server could not find the requested resource")
 
     def _resources(self, group: str, version: str) -> dict[str, Any]:
-        found = discovery.resources_of(self._shown_resources(), group, version)
+        found = discovery.resources_of(self._discoverable_resources(), group, version)
         if not found["resources"]:
             raise RequestError(404, "NotFound", "the server could not find the requested resource")
         return found
@@ -285,17 +289,17 @@ class ApiServer:
         verb = _VERBS.get((request.method, bool(target.name)), request.method.lower())
         is_watch = verb == "list" and flag(request, "watch")
         self._authorize_target(request, target, "watch" if is_watch else verb)
-        if target.subresource == LOG and request.method != "GET":
+        if target.subresource == LOG_SUBRESOURCE and request.method != "GET":
             raise RequestError(405, "MethodNotAllowed", f"{request.method} is not served here")
         if verb in _VERBS_NEEDING_ROOM:
-            self._check_room(request[_USER])
+            self._check_room(request[_USER_KEY])
         match request.method, bool(target.name):
-            case "GET", True if target.subresource == LOG:
+            case "GET", True if target.subresource == LOG_SUBRESOURCE:
                 return await self._log(request, target)
             case "GET", True:
                 self._store.check_reached(int(number_text(request, "resourceVersion") or 0))
                 found = self._store.get(target.kind, target.key)
-                return _json(self._view(request, target)(found))
+                return _json_response(self._view(request, target)(found))
             case "GET", False:
                 if is_watch:
                     return await self._watch(request, target)
@@ -331,25 +335,29 @@ class ApiServer:
 
     def _list(self, request: web.Request, target: _Target) -> web.Response:
         selection = Selection(request, target.resource)
-        list_version = freshness.list_version(request)
+        list_version = listoptions.list_version(request)
         self._store.check_reached(list_version.min_version)
-        exact_version = list_version.min_version if list_version.is_exact else selection.version
+        exact_version = (
+            list_version.min_version if list_version.is_exact else selection.resource_version
+        )
         if exact_version is None:
             listing = self._store.list(target.kind, target.namespace, selection.equalities())
         else:
             listing = self._store.list_at(exact_version, target.kind, target.namespace)
         items, page_metadata = selection.page(listing.items, exact_version)
-        metadata = {"resourceVersion": listing.version, **page_metadata}
+        metadata = {"resourceVersion": listing.resource_version, **page_metadata}
         match accepted_view(request.headers.get("Accept", "")):
             case View.TABLE:
-                table = self._table(target, items, listing.version)
-                return _json({**table, "metadata": metadata})
+                table = self._table(target, items, listing.resource_version)
+                return _json_response({**table, "metadata": metadata})
             case View.METADATA:
                 kind, version = f"{View.METADATA}List", META_VERSION
                 items = [metadata_of(obj) for obj in items]
             case View.WHOLE:
                 kind, version = f"{target.kind.name}List", target.kind.api_version
-        return _json({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items})
+        return _json_response(
+            {"kind": kind, "apiVersion": version, "metadata": metadata, "items": items}
+        )
 
     def _write_response(
         self,
@@ -364,11 +372,11 @@ class ApiServer:
             celrules.warnings(obj) if target.kind == CRD and not target.subresource else []
         )
         shown = self._view(request, target)(obj)
-        return _json(shown, code, [*write_request.warnings, *rule_warnings])
+        return _json_response(shown, code, [*write_request.warnings, *rule_warnings])
 
     async def _create(self, request: web.Request, target: _Target) -> web.Response:
-        write_request = WriteRequest(request, request[_USER])
-        obj = await self._bodies.object(request)
+        write_request = WriteRequest(request, request[_USER_KEY])
+        obj = await self._body_reader.read_object(request)
         metadata = obj.setdefault("metadata", {})
         if target.namespace and isinstance(metadata, dict):
             metadata["namespace"] = target.namespace
@@ -378,9 +386,9 @@ class ApiServer:
 
     async def _replace(self, request: web.Request, target: _Target) -> web.Response:
         write_request = WriteRequest(
-            request, request[_USER], through_status=target.subresource == "status"
+            request, request[_USER_KEY], through_status=target.subresource == "status"
         )
-        obj = await self._bodies.object(request)
+        obj = await self._body_reader.read_object(request)
         check_type(obj, target.kind.name, target.kind.api_version)
         metadata = obj.get("metadata") or {}
         if isinstance(metadata, dict):
@@ -394,7 +402,7 @@ class ApiServer:
 
     async def _patch(self, request: web.Request, target: _Target) -> web.Response:
         write_request = WriteRequest(
-            request, request[_USER], through_status=target.subresource == "status"
+            request, request[_USER_KEY], through_status=target.subresource == "status"
         )
         if request.content_type == _APPLY_TYPE:
             return await self._apply(request, target, write_request)
@@ -407,7 +415,7 @@ class ApiServer:
                 "the body of the request was in an unknown format - "
                 f"accepted media types include: {known_types}",
             )
-        patch = await self._bodies.value(request)
+        patch = await self._body_reader.read_value(request)
         written = await self._store.modify(
             target.kind, target.key, lambda old: apply_patch(old, patch), write_request.options
         )
@@ -415,7 +423,7 @@ class ApiServer:
 
     def _patch_types(self, target: _Target) -> Mapping[str, Callable[[Object, Any], Object]]:
         """Return the types of patches that a kind takes: its API must know which lists merge."""
-        if (target.kind.group, target.kind.plural) in _BUILT_IN:
+        if (target.kind.group, target.kind.plural) in _BUILT_IN_RESOURCES:
             return _PATCH_FUNCTIONS
         return {
             name: apply_patch
@@ -428,7 +436,7 @@ class ApiServer:
     ) -> web.Response:
         if not write_request.options.manager:
             raise RequestError(400, "BadRequest", "fieldManager: it is required for an apply patch")
-        configuration = await self._bodies.object(request)
+        configuration = await self._body_reader.read_object(request)
         check_type(configuration, target.kind.name, target.kind.api_version)
         given_metadata = configuration.get("metadata") or {}
         if not isinstance(given_metadata, dict):
@@ -453,8 +461,8 @@ class ApiServer:
         options = await self._delete_options(request)
         deleted = await self._store.delete(Remove(kind=target.kind, key=target.key), options)
         if deleted["metadata"].get("deletionTimestamp"):
-            return _json(deleted)  # finalizers keep it
-        return _json(deletion_status(target.kind, deleted))
+            return _json_response(deleted)  # finalizers keep it
+        return _json_response(deletion_status(target.kind, deleted))
 
     async def _delete_all(self, request: web.Request, target: _Target) -> web.Response:
         options = await self._delete_options(request)
@@ -464,22 +472,22 @@ class ApiServer:
         for obj in items:
             with suppress(NotFound):
                 await self._store.delete(Remove(kind=target.kind, key=key_of(obj)), options)
-        return _json(
+        return _json_response(
             {
                 "kind": f"{target.kind.name}List",
                 "apiVersion": target.kind.api_version,
-                "metadata": {"resourceVersion": self._store.version},
+                "metadata": {"resourceVersion": self._store.resource_version},
                 "items": items,
             }
         )
 
     async def _delete_options(self, request: web.Request) -> WriteOptions:
-        options = await self._bodies.object(request) if request.can_read_body else {}
-        return WriteRequest(request, request[_USER]).delete_options(request, options)
+        options = await self._body_reader.read_object(request) if request.can_read_body else {}
+        return WriteRequest(request, request[_USER_KEY]).delete_options(request, options)
 
     async def _watch(self, request: web.Request, target: _Target) -> web.StreamResponse:
         selection = Selection(request, target.resource)
-        start = freshness.watch_start(request)
+        start = listoptions.watch_start(request)
         timeout_seconds = int(number_text(request, "timeoutSeconds") or 0) or None
         bookmarks = flag(request, "allowWatchBookmarks")
         initial_objects: list[Object] = []
@@ -488,7 +496,7 @@ class ApiServer:
             listing = self._store.list(target.kind, target.namespace, selection.equalities())
             initial_objects = [obj for obj in listing.items if selection.matches(obj)]
             # What there has not been yet cannot be waited for: to begin there is refused.
-            since = max(listing.version, since or "0", key=int)
+            since = max(listing.resource_version, since or "0", key=int)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         view = self._view(request, target)
@@ -496,7 +504,7 @@ class ApiServer:
             request,
             response,
             target.kind,
-            lambda: self._store.version,
+            lambda: self._store.resource_version,
             view,
             self._bookmark_interval,
         )
@@ -504,11 +512,11 @@ class ApiServer:
             initial_objects,
             lambda: self._store.subscribe(target.kind, since, target.namespace),
             selection.matches,
-            first_version=since
+            initial_version=since
             if start.initial_bookmark and start.send_initial and bookmarks
             else None,
-            seconds=timeout_seconds,
-            bookmarks=bookmarks,
+            timeout_seconds=timeout_seconds,
+            sends_bookmarks=bookmarks,
         )
         return response
 
@@ -542,21 +550,21 @@ class ApiServer:
             raise RequestError(405, "MethodNotAllowed", f"{request.method} is not served here")
         attributes = Attributes(verb="create", group=group, resource=plural, namespace=namespace)
         self._authorize(request, attributes)
-        review = await self._bodies.object(request)
+        review = await self._body_reader.read_object(request)
         if namespace:
             review["metadata"] = {**(review.get("metadata") or {}), "namespace": namespace}
-        answered_review = reviews.answer(plural, review, request[_USER], self._authorizer)
-        return _json(answered_review, 201)
+        answered_review = reviews.answer(plural, review, request[_USER_KEY], self._authorizer)
+        return _json_response(answered_review, 201)
 
 
-_BUILT_IN: Final = {(each.group, each.plural) for each in BUILT_IN}
-_REVIEWS: Final = {(kind.group, kind.plural) for kind in reviews.REVIEW_KINDS}
+_BUILT_IN_RESOURCES: Final = {(each.group, each.plural) for each in BUILT_IN}
+_REVIEW_RESOURCES: Final = {(kind.group, kind.plural) for kind in reviews.REVIEW_KINDS}
 
-_USER: Final = web.RequestKey("user", User)
+_USER_KEY: Final = web.RequestKey("user", User)
 """The key of a request's user."""
 
 
-def _json(
+def _json_response(
     body: Any,
     status: int = 200,
     warnings: Sequence[str] = (),

@@ -34,7 +34,7 @@ _SMALL_BYTES: Final = 2**12
 _YAML_TYPES: Final = ("application/yaml", "application/apply-patch+yaml")
 
 
-class Bodies:
+class BodyReader:
     """Reads bodies, within bounds."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Bodies:
         self._small_bytes = small_bytes
         self._thread_lock = asyncio.Lock()
 
-    async def value(self, request: web.Request) -> Any:
+    async def read_value(self, request: web.Request) -> Any:
         """Read the body. Raises RequestError."""
         data = await request.read()
         try:
@@ -65,9 +65,9 @@ class Bodies:
         except orjson.JSONDecodeError as error:
             raise RequestError(400, "BadRequest", f"the body is not JSON: {error}") from None
 
-    async def object(self, request: web.Request) -> dict[str, Any]:
+    async def read_object(self, request: web.Request) -> dict[str, Any]:
         """Read a body that must be an object. Raises RequestError."""
-        found = await self.value(request)
+        found = await self.read_value(request)
         if not isinstance(found, dict):
             raise RequestError(400, "BadRequest", "the body is not an object")
         return found
@@ -78,7 +78,7 @@ class Bodies:
         if content_type in _YAML_TYPES:
             # JSON is YAML, too: kubectl sends JSON under the type of YAML when it applies.
             with suppress(orjson.JSONDecodeError):
-                return self._json(data)
+                return self._parse_json(data)
             if len(data) > self._max_yaml_bytes:
                 raise RequestError(
                     413,
@@ -89,9 +89,9 @@ class Bodies:
             return await self._parse_in_thread(
                 partial(yamltext.load, max_depth=self._max_depth), data
             )
-        return self._json(data)
+        return self._parse_json(data)
 
-    def _json(self, data: bytes) -> Any:
+    def _parse_json(self, data: bytes) -> Any:
         value = orjson.loads(data)
         # Each level has a bracket, and brackets are counted much faster than levels.
         brackets = data.count(b"{") + data.count(b"[")

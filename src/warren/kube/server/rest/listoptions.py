@@ -1,4 +1,4 @@
-"""Which state of a collection a list or a watch asks for: the newest, one not older, or that one.
+"""The ListOptions by which a list or a watch asks for a state: the newest, or that of a version.
 
 What cannot be asked for together is refused in Kubernetes' words, which clients look for.
 """
@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from warren.kube.server.resources import Invalid
+from warren.kube.server.resources import ObjectInvalid
 from warren.kube.server.rest.requests import RequestError, number_text
 from warren.kube.server.schemas.causes import Cause
 
@@ -41,7 +41,7 @@ class WatchStart(msgspec.Struct, frozen=True):
 
 
 def list_version(request: web.Request) -> ListVersion:
-    """Read what a list asks for. Raises Invalid, and RequestError."""
+    """Read what a list asks for. Raises ObjectInvalid, and RequestError."""
     _raise_if_invalid([*_list_violations(request)])
     version = number_text(request, "resourceVersion")
     min_version = int(version or 0)
@@ -55,7 +55,7 @@ def list_version(request: web.Request) -> ListVersion:
 
 
 def watch_start(request: web.Request) -> WatchStart:
-    """Read what a watch asks for. Raises Invalid, and RequestError."""
+    """Read what a watch asks for. Raises ObjectInvalid, and RequestError."""
     _raise_if_invalid([*_watch_violations(request)])
     version = number_text(request, "resourceVersion")
     since = "" if version == "0" else version
@@ -118,4 +118,4 @@ def _unsupported(value: str, *known: str) -> Cause:
 
 def _raise_if_invalid(causes: list[Cause]) -> None:
     if causes:
-        raise Invalid("meta.k8s.io", "ListOptions", "", causes)
+        raise ObjectInvalid("meta.k8s.io", "ListOptions", "", causes)

@@ -84,8 +84,8 @@ def document(
         if resource.group == group and version in resource.versions:
             kind = resource.kind(version)
             schema = schemas.get(resource.plural, _UNSPECIFIED)
-            components[name_of(kind)] = _object(kind, schema)
-            components[f"{name_of(kind)}List"] = _list(kind)
+            components[schema_name(kind)] = _object_schema(kind, schema)
+            components[f"{schema_name(kind)}List"] = _list_schema(kind)
             paths.update(_paths(kind))
     return {
         "openapi": "3.0.0",
@@ -95,7 +95,7 @@ def document(
     }
 
 
-def name_of(kind: Kind) -> str:
+def schema_name(kind: Kind) -> str:
     """Return the name of a kind's schema: `io.github.dataworkflowservices.v1alpha7.Workflow`."""
     domain = ".".join(reversed(kind.group.split("."))) if kind.group else "io.k8s.api.core"
     return f"{domain}.{kind.version}.{kind.name}"
@@ -145,7 +145,7 @@ _VERBS: Final = {
 # Schemas
 
 
-def _object(kind: Kind, schema: Mapping[str, Any]) -> dict[str, Any]:
+def _object_schema(kind: Kind, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a kind's schema with what every object has, which definitions need not say."""
     declared = schema.get("properties", {})
     properties = {
@@ -156,7 +156,7 @@ def _object(kind: Kind, schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "properties": {**declared, **properties}, _GVK: [_gvk(kind)]}
 
 
-def _list(kind: Kind) -> dict[str, Any]:
+def _list_schema(kind: Kind) -> dict[str, Any]:
     return {
         "type": "object",
         "description": f"{kind.name}List is a list of {kind.name}.",
@@ -165,7 +165,7 @@ def _list(kind: Kind) -> dict[str, Any]:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"allOf": [_ref(f"{_META}.ListMeta")]},
-            "items": {"type": "array", "items": _ref(name_of(kind))},
+            "items": {"type": "array", "items": _ref(schema_name(kind))},
         },
         _GVK: [{**_gvk(kind), "kind": f"{kind.name}List"}],
     }
@@ -316,7 +316,7 @@ def _operation(kind: Kind, name: str, suffix: str = "") -> dict[str, Any]:
     verb = _VERBS[name]
     group = "".join(part.title() for part in (kind.group or "core").split("."))
     scope = "Namespaced" if kind.namespaced else ""
-    answer_schema = _ref(f"{name_of(kind)}List" if name == "list" else name_of(kind))
+    answer_schema = _ref(f"{schema_name(kind)}List" if name == "list" else schema_name(kind))
     operation = {
         "operationId": f"{name}{group}{kind.version.title()}{scope}{kind.name}{suffix}",
         "parameters": [_parameter(query, "query", _QUERY_TYPES[query]) for query in verb.queries],
@@ -327,7 +327,7 @@ def _operation(kind: Kind, name: str, suffix: str = "") -> dict[str, Any]:
         _GVK: _gvk(kind),
     }
     if verb.content_types:
-        body = {"schema": _ref(f"{_META}.Patch" if name == "patch" else name_of(kind))}
+        body = {"schema": _ref(f"{_META}.Patch" if name == "patch" else schema_name(kind))}
         content = dict.fromkeys(verb.content_types, body)
         operation["requestBody"] = {"required": True, "content": content}
     return operation

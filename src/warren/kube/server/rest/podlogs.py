@@ -17,7 +17,7 @@ from aiohttp import web
 
 from warren.base.objects import Object
 from warren.kube.client import Unavailable
-from warren.kube.server.logs import Log, container_of
+from warren.kube.server.logs import LogStream, container_of
 from warren.kube.server.rest.requests import RequestError, flag, number_text
 from warren.kube.serving import has_next_request
 
@@ -97,7 +97,7 @@ class Followers:
 
 async def answer(
     request: web.Request,
-    log: Log,
+    log: LogStream,
     max_bytes: int | None,
     has_ended: Callable[[], bool],
     pause: float = POLL_INTERVAL,

@@ -28,7 +28,7 @@ class Selection:
         except Refused as error:
             raise RequestError(400, "BadRequest", str(error)) from None
         self._limit = int(number_text(request, "limit") or 0)
-        self._after_key, self.version = _read_continue(request.query.get("continue", ""))
+        self._after_key, self.resource_version = _read_continue(request.query.get("continue", ""))
         """After which object the page begins, and of which version the pages are, if of one."""
 
     @property

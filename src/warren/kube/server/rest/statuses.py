@@ -16,7 +16,7 @@ from warren.kube.client import (
     Unavailable,
 )
 from warren.kube.server.access.impersonation import ImpersonationForbidden
-from warren.kube.server.resources import Invalid
+from warren.kube.server.resources import ObjectInvalid
 from warren.kube.server.rest.requests import RequestError
 from warren.kube.server.schemas.apply import ApplyConflict
 from warren.kube.server.schemas.causes import Cause
@@ -96,7 +96,7 @@ def failure(error: Exception) -> Failure | None:
             return Failure(403, "Forbidden", f"{denied_by}{error}")
         case ImpersonationForbidden():
             return Failure(403, "Forbidden", str(error))
-        case Invalid():
+        case ObjectInvalid():
             return Failure(422, "Invalid", str(error), _invalid_details(error))
         case Refused():
             return Failure(422, "Invalid", str(error))
@@ -139,7 +139,7 @@ def _object_details(error: ObjectNotFound | ObjectAlreadyExists | ObjectConflict
     return {"name": error.name, **group, "kind": error.kind.plural}
 
 
-def _invalid_details(error: Invalid) -> dict[str, Any]:
+def _invalid_details(error: ObjectInvalid) -> dict[str, Any]:
     """Return the details of a Status for an object that is invalid: each field, and why."""
     causes = _causes(error.causes)
     return {"name": error.name, "group": error.group, "kind": error.kind, "causes": causes}

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from warren.base.objects import Object
 from warren.base.times import age, parse_rfc3339
-from warren.kube.server.printing import AGE
+from warren.kube.server.printing import AGE_COLUMN
 from warren.kube.server.resources import Column, Resource
 from warren.kube.server.rest.views import META_VERSION, View, metadata_of
 
@@ -22,7 +22,7 @@ def table(
     resource: Resource, version: str, items: Iterable[Object], list_version: str, now: float
 ) -> dict[str, Any]:
     """Return objects as a Table."""
-    columns = resource.columns.get(version) or (AGE,)
+    columns = resource.columns.get(version) or (AGE_COLUMN,)
     # A column that shows the name elsewhere shows it there.
     shows_name = any(column.path == ".metadata.name" for column in columns)
     return {

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from warren.base.objects import Kind, Object
 from warren.kube.client import Expired
-from warren.kube.server.history import ObjectChange, Subscription, WatchEvent
+from warren.kube.server.history import ObjectChange, SharedWatchEvent, Subscription
 from warren.kube.server.rest.statuses import failure
 from warren.kube.server.storeerrors import ResourceVersionTooLarge
 from warren.kube.serving import has_next_request
@@ -49,38 +49,38 @@ class Watch:
 
     async def run(
         self,
-        first: Iterable[Object],
+        initial_objects: Iterable[Object],
         subscribe: Callable[[], Subscription],
         matches: Callable[[Object], bool],
         *,
-        first_version: str | None,
-        seconds: int | None,
-        bookmarks: bool,
+        initial_version: str | None,
+        timeout_seconds: int | None,
+        sends_bookmarks: bool,
     ) -> None:
-        """Send `first` as new, then changes, until time or client or history end it.
+        """Send `initial_objects` as new, then changes, until time or client or history end it.
 
-        In between comes word that `first` is all that there was in version `first_version`, unless
-        that is None.
+        In between comes word that `initial_objects` are all that there were in `initial_version`,
+        unless that is None. It ends after `timeout_seconds`, if there are any.
         """
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(timeout_seconds):
                 with closing(subscribe()) as changes:
-                    for obj in first:
-                        await self._response.write(self._line(WatchEvent("ADDED", obj)))
-                    if first_version is not None:
+                    for obj in initial_objects:
+                        await self._response.write(self._line(SharedWatchEvent("ADDED", obj)))
+                    if initial_version is not None:
                         all_sent_metadata = {"annotations": {_INITIAL_EVENTS_END: "true"}}
-                        await self._send_bookmark(first_version, all_sent_metadata)
-                    await self._follow(changes, matches, bookmarks)
+                        await self._send_bookmark(initial_version, all_sent_metadata)
+                    await self._follow(changes, matches, sends_bookmarks)
         except (TimeoutError, ConnectionError):
             pass  # as the client has asked, or it has hung up
         except (Expired, ResourceVersionTooLarge) as error:
             status = failure(error)
             assert status is not None
             with suppress(ConnectionError):  # the client may be gone
-                await self._response.write(WatchEvent("ERROR", status.status()).line)
+                await self._response.write(SharedWatchEvent("ERROR", status.status()).line)
 
     async def _follow(
-        self, changes: Subscription, matches: Callable[[Object], bool], bookmarks: bool
+        self, changes: Subscription, matches: Callable[[Object], bool], sends_bookmarks: bool
     ) -> None:
         """Send changes as they come, and a bookmark when none has come for a while."""
         while True:
@@ -92,7 +92,7 @@ class Watch:
                 await self._send(batch, matches)
             elif self._request.transport is None or has_next_request(self._request):
                 return  # the client is gone, or wants something else
-            elif bookmarks:
+            elif sends_bookmarks:
                 await self._send_bookmark(version)
 
     async def _send(self, batch: Iterable[ObjectChange], matches: Callable[[Object], bool]) -> None:
@@ -117,16 +117,16 @@ class Watch:
         metadata = {"resourceVersion": version, "creationTimestamp": None, **more_metadata}
         kind, api_version = self._kind.name, self._kind.api_version
         obj = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
-        await self._response.write(self._line(WatchEvent("BOOKMARK", obj)))
+        await self._response.write(self._line(SharedWatchEvent("BOOKMARK", obj)))
 
-    def _line(self, event: WatchEvent) -> bytes:
+    def _line(self, event: SharedWatchEvent) -> bytes:
         shown = self._view(event.object)
-        return event.line if shown is event.object else WatchEvent(event.type, shown).line
+        return event.line if shown is event.object else SharedWatchEvent(event.type, shown).line
 
 
 def visible_event(
     change: ObjectChange, kind: Kind, matches: Callable[[Object], bool]
-) -> WatchEvent | None:
+) -> SharedWatchEvent | None:
     """Return a change as a watch of only what matches shows it; None where it does not.
 
     An object that begins to match is added for it, and one that ceases to is deleted.
@@ -139,4 +139,4 @@ def visible_event(
     event_type = {(False, True): "ADDED", (True, False): "DELETED"}.get(
         (matched, matches_now), event.type
     )
-    return event if event_type == event.type else WatchEvent(event_type, event.object)
+    return event if event_type == event.type else SharedWatchEvent(event_type, event.object)

@@ -22,7 +22,7 @@ from warren.kube.server.schemas.fieldsets import (
     union,
 )
 from warren.kube.server.schemas.typed import (
-    Difference,
+    Comparison,
     Schema,
     check_unique_elements,
     compare,
@@ -38,7 +38,7 @@ _KUBECTL: Final = "kubectl"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """The annotation in which client-side apply keeps the last configuration."""
 
-_NO_CHANGE: Final = Difference({}, {})
+_NO_CHANGE: Final = Comparison({}, {})
 
 _TYPE_FIELDS: Final = frozenset({"apiVersion", "kind"})
 
@@ -61,7 +61,7 @@ _METADATA: Final[Schema] = {
 }
 
 
-class Owner(NamedTuple):
+class FieldOwner(NamedTuple):
     """The owner that an entry of managedFields names."""
 
     operation: str
@@ -81,7 +81,7 @@ class FieldConflict(NamedTuple):
     """One field of a conflict, and its owner."""
 
     field: str
-    owner: Owner
+    owner: FieldOwner
 
     @property
     def message(self) -> str:
@@ -125,7 +125,7 @@ def apply(
     owned_schema = _owned_schema(schema)
     wanted_body, live_body = _body(configuration), _body(live)
     check_unique_elements(wanted_body, owned_schema)
-    owner = Owner("Apply", manager, "", subresource)
+    owner = FieldOwner("Apply", manager, "", subresource)
     recorded_entries = _entries(live)
     entries = recorded_entries or _before_first_apply(live, owned_schema, now)
     other_entries = {other: entry for other, entry in entries.items() if other != owner}
@@ -177,7 +177,7 @@ def track_update(
     change = compare(_body(old), _body(new), _owned_schema(schema)) or _NO_CHANGE
     if old is not None and change == _NO_CHANGE:
         return _with_managed_fields(new, _in_order(entries))
-    owner = Owner("Update", manager, new["apiVersion"], subresource)
+    owner = FieldOwner("Update", manager, new["apiVersion"], subresource)
     new_entries = _remove_changed(entries, change)
     if change.changed:
         own_fields = union(_fields(new_entries.get(owner)), change.changed)
@@ -202,7 +202,7 @@ def _body(obj: Object | None) -> dict[str, Any]:
 
 
 def _compose(
-    configuration: Object, body: Object, live: Object | None, entries: Mapping[Owner, Object]
+    configuration: Object, body: Object, live: Object | None, entries: Mapping[FieldOwner, Object]
 ) -> Object:
     """Return the whole object again: its type, what the server has written, and its owners."""
     names = _SERVER_FIELDS if live is not None else ("name", "namespace")
@@ -230,7 +230,7 @@ def _with_managed_fields(obj: Object, managed_fields: Sequence[Object]) -> Objec
 # Entries
 
 
-def _entries(obj: Object | None) -> dict[Owner, Object]:
+def _entries(obj: Object | None) -> dict[FieldOwner, Object]:
     """Return the entries of an object by their owners; none if a client wrote other things."""
     managed_fields: Any = obj["metadata"].get("managedFields") if obj is not None else None
     return {_owner(entry): entry for entry in managed_fields} if _are_valid(managed_fields) else {}
@@ -260,13 +260,13 @@ def _is_field_set(fields: Any) -> bool:
     return isinstance(fields, Mapping) and all(map(_is_field_set, fields.values()))
 
 
-def _owner(entry: Object) -> Owner:
+def _owner(entry: Object) -> FieldOwner:
     version = entry["apiVersion"] if entry["operation"] == "Update" else ""
-    return Owner(entry["operation"], entry["manager"], version, entry.get("subresource", ""))
+    return FieldOwner(entry["operation"], entry["manager"], version, entry.get("subresource", ""))
 
 
 def _entry(
-    owner: Owner, version: str, fields: Fields, now: str, last: Object | None = None
+    owner: FieldOwner, version: str, fields: Fields, now: str, last: Object | None = None
 ) -> Object:
     """Return an entry; the `last` one of its owner, if that says the same but for the time."""
     entry = {
@@ -294,18 +294,22 @@ def _requested_fields(body: Object, owned_schema: Schema) -> Fields:
     return fields_of(body, owned_schema)
 
 
-def _before_first_apply(live: Object | None, owned_schema: Schema, now: str) -> dict[Owner, Object]:
+def _before_first_apply(
+    live: Object | None, owned_schema: Schema, now: str
+) -> dict[FieldOwner, Object]:
     """Return the entry for an object whose owners were never recorded."""
     change = compare(_body(None), _body(live), owned_schema) or _NO_CHANGE
     if live is None or not change.changed:
         return {}
-    owner = Owner("Update", BEFORE_FIRST_APPLY, live["apiVersion"], "")
+    owner = FieldOwner("Update", BEFORE_FIRST_APPLY, live["apiVersion"], "")
     return {owner: _entry(owner, owner.version, change.changed, now)}
 
 
-def _remove_changed(entries: Mapping[Owner, Object], change: Difference) -> dict[Owner, Object]:
+def _remove_changed(
+    entries: Mapping[FieldOwner, Object], change: Comparison
+) -> dict[FieldOwner, Object]:
     """Return the entries without what has changed; those with nothing left vanish."""
-    result: dict[Owner, Object] = {}
+    result: dict[FieldOwner, Object] = {}
     for owner, entry in entries.items():
         fields = difference(difference(_fields(entry), change.changed), change.removed)
         if fields:
@@ -313,7 +317,7 @@ def _remove_changed(entries: Mapping[Owner, Object], change: Difference) -> dict
     return result
 
 
-def _in_order(entries: Mapping[Owner, Object]) -> list[Object]:
+def _in_order(entries: Mapping[FieldOwner, Object]) -> list[Object]:
     """Return entries in the API's order: first what is applied, then by age."""
     return [
         entries[owner]
@@ -341,7 +345,7 @@ def _last_applied(live: Object | None, owned_schema: Schema) -> Fields:
     return _requested_fields(_body(last_configuration), owned_schema)
 
 
-def _refuse_conflicts(other_entries: Mapping[Owner, Object], changed: Fields) -> None:
+def _refuse_conflicts(other_entries: Mapping[FieldOwner, Object], changed: Fields) -> None:
     causes = [
         FieldConflict(path_text(path), owner)
         for owner, entry in sorted(other_entries.items())

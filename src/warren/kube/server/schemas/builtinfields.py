@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from warren.base.objects import Kind, Object
-from warren.kube.server.schemas.causes import Cause, mistyped
+from warren.kube.server.schemas.causes import Cause, mistyped_cause
 
 _STRING_FIELDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("", "configmaps"): ("data", "binaryData"),
@@ -36,12 +36,12 @@ def _non_strings(name: str, values: Any, before: Any) -> Iterator[Cause]:
     if values is None:
         return
     if not isinstance(values, Mapping):
-        yield mistyped(name, "object", values)
+        yield mistyped_cause(name, "object", values)
         return
     values_before = before if isinstance(before, Mapping) else {}
     for key, value in values.items():
         if value is not None and not isinstance(value, str) and value != values_before.get(key):
-            yield mistyped(f"{name}[{key}]", "string", value)
+            yield mistyped_cause(f"{name}[{key}]", "string", value)
 
 
 def immutable_violations(kind: Kind, old: Object, new: Object) -> list[Cause]:

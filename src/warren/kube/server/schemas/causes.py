@@ -11,7 +11,7 @@ import msgspec
 import orjson
 from jsonschema_rs import ValidationError
 
-INTEGERS: Final[Mapping[str, tuple[int, int]]] = {
+INTEGER_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "int32": (-(2**31), 2**31 - 1),
     "int64": (-(2**63), 2**63 - 1),
 }
@@ -29,17 +29,17 @@ class Cause(msgspec.Struct, frozen=True):
         return f"{self.field}: {self.message}"
 
 
-def required(field: str) -> Cause:
+def required_cause(field: str) -> Cause:
     """Return the cause for a field that is missing."""
     return Cause(field, "FieldValueRequired", "Required value")
 
 
-def duplicate(field: str, value: Any) -> Cause:
+def duplicate_cause(field: str, value: Any) -> Cause:
     """Return the cause for an item that is in a set, or its keys in a map, a second time."""
     return Cause(field, "FieldValueDuplicate", f"Duplicate value: {_json(value)}")
 
 
-def mistyped(field: str, wanted: str, value: Any) -> Cause:
+def mistyped_cause(field: str, wanted: str, value: Any) -> Cause:
     """Return the cause for a value that is not of the type that its field has."""
     return _type(field, (wanted,), value)
 
@@ -70,7 +70,7 @@ def _invalid(field: str, value: Any, complaint: str) -> Cause:
 
 
 def _missing(field: str, name: Any, _: Any) -> Cause:
-    return required(f"{field}.{name}".removeprefix("."))
+    return required_cause(f"{field}.{name}".removeprefix("."))
 
 
 _TYPE_NAMES: Final[Mapping[type, str]] = {
@@ -99,12 +99,12 @@ def _format(field: str, wanted: Any, value: Any) -> Cause:
 
 def _beyond_format(keyword: str, limit: Any) -> bool:
     return keyword in ("minimum", "maximum") and any(
-        limit in bounds for bounds in INTEGERS.values()
+        limit in bounds for bounds in INTEGER_BOUNDS.values()
     )
 
 
 def _out_of_format(field: str, limit: int, value: Any) -> Cause:
-    name = next(name for name, bounds in INTEGERS.items() if limit in bounds)
+    name = next(name for name, bounds in INTEGER_BOUNDS.items() if limit in bounds)
     return _invalid(field, value, f"must be of type integer with format {name}")
 
 

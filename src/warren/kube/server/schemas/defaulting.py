@@ -13,7 +13,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 
 def fill_in(kind: Kind, obj: Object) -> Object:
-    """Return an object with what its kind fills in; one that lacks nothing is given back itself."""
+    """Return an object with the defaults of its kind; one that lacks none is given back itself."""
     fill = _FILLS.get((kind.group, kind.plural))
     return obj if fill is None else fill(obj)
 

@@ -16,7 +16,7 @@ Fields = Mapping[str, Any]
 Path = tuple[str, ...]
 
 SELF: Final = "."
-_ALONE: Final[Fields] = {SELF: {}}
+_SELF_ONLY: Final[Fields] = {SELF: {}}
 
 
 def union(one: Fields, other: Fields) -> Fields:
@@ -24,7 +24,7 @@ def union(one: Fields, other: Fields) -> Fields:
     result = dict(one)
     for name, under in other.items():
         if name in one and name != SELF:
-            result[name] = _closed(union(_opened(one[name]), _opened(under)))
+            result[name] = _collapsed(union(_expanded(one[name]), _expanded(under)))
         else:
             result[name] = under
     return result
@@ -34,9 +34,9 @@ def difference(one: Fields, other: Fields) -> Fields:
     """Return what is in the first alone."""
     result = dict(one)
     for name in one.keys() & other.keys():
-        rest = difference(_opened(one[name]), _opened(other[name])) if name != SELF else {}
+        rest = difference(_expanded(one[name]), _expanded(other[name])) if name != SELF else {}
         if rest:
-            result[name] = _closed(rest)
+            result[name] = _collapsed(rest)
         else:
             del result[name]
     return result
@@ -49,9 +49,9 @@ def intersection(one: Fields, other: Fields) -> Fields:
         if name == SELF and name in other:
             result[name] = under
         elif name in other:
-            both = intersection(_opened(under), _opened(other[name]))
+            both = intersection(_expanded(under), _expanded(other[name]))
             if both:
-                result[name] = _closed(both)
+                result[name] = _collapsed(both)
     return result
 
 
@@ -61,7 +61,7 @@ def paths(fields: Fields) -> Iterator[Path]:
         if name == SELF:
             yield ()
         else:
-            yield from ((name, *path) for path in paths(_opened(under)))
+            yield from ((name, *path) for path in paths(_expanded(under)))
 
 
 def path_text(path: Path) -> str:
@@ -83,10 +83,11 @@ def _element_text(name: str) -> str:
             return f".{text}"
 
 
-def _opened(under: Fields) -> Fields:
-    """Return what is under a name, and the name's own being in the set as a member as well."""
-    return under or _ALONE
+def _expanded(under: Fields) -> Fields:
+    """Return the set under a name, with `.` in it where the name is in the set by itself."""
+    return under or _SELF_ONLY
 
 
-def _closed(under: Fields) -> Fields:
-    return {} if under == _ALONE else under
+def _collapsed(under: Fields) -> Fields:
+    """Return what is written under a name: nothing where only the name itself is in the set."""
+    return {} if under == _SELF_ONLY else under

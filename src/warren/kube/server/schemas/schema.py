@@ -15,7 +15,7 @@ import orjson
 from jsonschema_rs import Draft7Validator, RegexOptions, ValidationError
 
 from warren.kube.client import Refused
-from warren.kube.server.schemas.causes import INTEGERS, Cause, cause, duplicate
+from warren.kube.server.schemas.causes import INTEGER_BOUNDS, Cause, cause, duplicate_cause
 
 _ABSENT: Final = object()
 _NO_FIELDS: Final[Mapping[str, Any]] = {}
@@ -34,10 +34,10 @@ _FORMATS: Final = ("date", "date-time", "email", "hostname", "ipv4", "ipv6", "ur
 _INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
 
 
-class Schema:
+class CompiledSchema:
     """One version of a kind. `compile` makes it."""
 
-    def __init__(self, root: "_Node", validator: Draft7Validator) -> None:
+    def __init__(self, root: "_SchemaNode", validator: Draft7Validator) -> None:
         self._root = root
         self._validator = validator
 
@@ -77,7 +77,7 @@ class Schema:
         return [cause(error) for error in self._validator.iter_errors(obj)]
 
 
-def compile(schema: Mapping[str, Any], where: str = "openAPIV3Schema") -> Schema:
+def compile(schema: Mapping[str, Any], where: str = "openAPIV3Schema") -> CompiledSchema:
     """Prepare a schema for use.
 
     Raises Refused, with the path below `where`, if objects could not be served by it.
@@ -85,7 +85,7 @@ def compile(schema: Mapping[str, Any], where: str = "openAPIV3Schema") -> Schema
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         raise Refused(f'{where}.type: Invalid value: must be "object" at the root')
     try:
-        return Schema(
+        return CompiledSchema(
             _node(schema, where, is_resource=True), _validator(_json_schema(schema), where)
         )
     except RecursionError:
@@ -95,7 +95,7 @@ def compile(schema: Mapping[str, Any], where: str = "openAPIV3Schema") -> Schema
 # Nodes
 
 
-class _Node:
+class _SchemaNode:
     """One place of a schema: what may be below it, and what stands there by default.
 
     Fields of an object that have no node of their own have `additional`, and are unknown if that is
@@ -120,9 +120,9 @@ class _Node:
     def __init__(
         self,
         *,
-        fields: Mapping[str, "_Node"] | None = None,
-        additional: "_Node | None" = None,
-        items: "_Node | None" = None,
+        fields: Mapping[str, "_SchemaNode"] | None = None,
+        additional: "_SchemaNode | None" = None,
+        items: "_SchemaNode | None" = None,
         preserves_unknown: bool = True,
         nullable: bool = False,
     ) -> None:
@@ -262,7 +262,7 @@ class _Node:
             )
             identity = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
             if identity in identities:
-                yield duplicate(f"{path}[{index}]", value)
+                yield duplicate_cause(f"{path}[{index}]", value)
             identities.add(identity)
 
 
@@ -285,14 +285,14 @@ def _differ(new: Sequence[Any], old: Sequence[Any]) -> bool:
     return any(a is not b for a, b in zip(new, old, strict=True))
 
 
-_ANYTHING: Final = _Node(nullable=True)
+_ANYTHING: Final = _SchemaNode(nullable=True)
 _RESOURCE_FIELDS: Final = dict.fromkeys(("apiVersion", "kind", "metadata"), _ANYTHING)
 
 
 # Compiling
 
 
-def _node(schema: Mapping[str, Any], path: str, *, is_resource: bool = False) -> _Node:
+def _node(schema: Mapping[str, Any], path: str, *, is_resource: bool = False) -> _SchemaNode:
     """Make the node of a schema, and all below it; `is_resource` where an API object stands."""
     _check_schema(schema, path)
     is_resource = is_resource or bool(schema.get("x-kubernetes-embedded-resource"))
@@ -300,7 +300,7 @@ def _node(schema: Mapping[str, Any], path: str, *, is_resource: bool = False) ->
         name: _node(field, f"{path}.properties[{name}]")
         for name, field in _mapping(schema, "properties", path).items()
     }
-    node = _Node(
+    node = _SchemaNode(
         fields={**fields, **_RESOURCE_FIELDS} if is_resource else fields,
         additional=_additional(schema, path),
         items=_items(schema, path),
@@ -321,7 +321,7 @@ def _preserves_unknown(schema: Mapping[str, Any]) -> bool:
     )
 
 
-def _additional(schema: Mapping[str, Any], path: str) -> _Node | None:
+def _additional(schema: Mapping[str, Any], path: str) -> _SchemaNode | None:
     additional = schema.get("additionalProperties")
     if additional is None:
         return None
@@ -332,7 +332,7 @@ def _additional(schema: Mapping[str, Any], path: str) -> _Node | None:
     return _ANYTHING if additional is True else _node(additional, f"{path}.additionalProperties")
 
 
-def _items(schema: Mapping[str, Any], path: str) -> _Node | None:
+def _items(schema: Mapping[str, Any], path: str) -> _SchemaNode | None:
     if schema.get("type") != "array":
         return None
     if "items" not in schema:
@@ -340,7 +340,7 @@ def _items(schema: Mapping[str, Any], path: str) -> _Node | None:
     return _node(schema["items"], f"{path}.items")
 
 
-def _set_list_type(node: _Node, schema: Mapping[str, Any], path: str) -> None:
+def _set_list_type(node: _SchemaNode, schema: Mapping[str, Any], path: str) -> None:
     """Note in what way the items of a list are unique."""
     list_type = schema.get("x-kubernetes-list-type", "atomic")
     if list_type not in ("atomic", "set", "map"):
@@ -374,7 +374,7 @@ def _check_schema(schema: Any, path: str) -> None:
         raise Refused(f"{path}.type: Required value: must not be empty for specified fields")
 
 
-def _check_default(node: _Node, schema: Mapping[str, Any], path: str) -> None:
+def _check_default(node: _SchemaNode, schema: Mapping[str, Any], path: str) -> None:
     """Raise Refused for a default that would make every object invalid."""
     default = schema["default"]
     unknown: list[str] = []
@@ -442,7 +442,7 @@ def _types(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _bounds(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the bounds of a number, of which OpenAPI says beside them that they are exclusive."""
     bounds: dict[str, Any] = {}
-    lowest, highest = INTEGERS.get(schema.get("format", ""), (None, None))
+    lowest, highest = INTEGER_BOUNDS.get(schema.get("format", ""), (None, None))
     if lowest is not None and schema.get("type") == "integer":
         bounds = {"minimum": lowest, "maximum": highest}
     for side, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):

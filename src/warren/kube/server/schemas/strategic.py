@@ -12,7 +12,7 @@ from typing import Any, Final
 from warren.base.objects import Object
 from warren.kube.client import Refused
 
-_KEY_BY_LIST: Final[Mapping[str, str]] = {
+_MERGE_KEY_BY_LIST: Final[Mapping[str, str]] = {
     "addresses": "type",
     "conditions": "type",
     "containers": "name",
@@ -125,7 +125,7 @@ def _merge_key(name: str, items: Sequence[Any]) -> str:
         return ""
     if name == "ports":
         return next((key for key in _PORT_KEYS if any(key in each for each in items)), "")
-    return _KEY_BY_LIST.get(name, "")
+    return _MERGE_KEY_BY_LIST.get(name, "")
 
 
 def _merge_list(key: str, old: Sequence[Any], patches: Sequence[Mapping[str, Any]]) -> list[Any]:

@@ -29,8 +29,8 @@ class Part(NamedTuple):
     under it is owned."""
 
 
-class Difference(NamedTuple):
-    """What is new or other than it was, and what is gone."""
+class Comparison(NamedTuple):
+    """The fields that are new or other than they were, and those that are gone."""
 
     changed: Fields
     removed: Fields
@@ -60,7 +60,7 @@ def check_unique_elements(value: Any, schema: Schema, path: Path = ()) -> None:
     """Raise Refused for a list whose elements cannot be told apart."""
     value_parts = parts(value, schema)
     if value_parts is None and _is_list(value) and schema.get("x-kubernetes-list-type") == "map":
-        keys = ", ".join(_keys(schema))
+        keys = ", ".join(_list_map_keys(schema))
         raise Refused(f"{path_text(path)}: each element needs its own {keys}")
     if value_parts is None and _is_list(value) and schema.get("x-kubernetes-list-type") == "set":
         raise Refused(f"{path_text(path)}: a set has each element once")
@@ -73,7 +73,7 @@ def fields_of(value: Any, schema: Schema) -> Fields:
     return _owned_fields(Part(value, schema, declared=True))
 
 
-def compare(old: Any, new: Any, schema: Schema) -> Difference | None:
+def compare(old: Any, new: Any, schema: Schema) -> Comparison | None:
     """Return how a value has changed; None if it is atomic, before or after.
 
     Cheap where the two share what has not changed, which is not looked into.
@@ -101,7 +101,7 @@ def compare(old: Any, new: Any, schema: Schema) -> Difference | None:
                     changed[name] = inner.changed
             if gone_fields:
                 removed[name] = gone_fields
-    return Difference(changed, removed)
+    return Comparison(changed, removed)
 
 
 def merged(old: Any, new: Any, schema: Schema) -> Any:
@@ -130,7 +130,7 @@ def remove_fields(value: Any, schema: Schema, dropped: Fields, kept: Fields) -> 
     if isinstance(value, Mapping):
         return {name.removeprefix("f:"): inner for name, inner in remaining.items()}
     # An element that stays for what others own in it stays findable.
-    return [_keyed(inner, value_parts[name].value, schema) for name, inner in remaining.items()]
+    return [_with_keys(inner, value_parts[name].value, schema) for name, inner in remaining.items()]
 
 
 def _field(name: str, value: Any, schema: Schema) -> Part:
@@ -148,19 +148,23 @@ def _element_name(value: Any, schema: Schema) -> str | None:
     if not isinstance(value, Mapping):
         return None
     defaults = schema.get("items", _UNTYPED).get("properties", _UNTYPED)
-    keys = {key: value.get(key, defaults.get(key, {}).get("default")) for key in _keys(schema)}
+    keys = {
+        key: value.get(key, defaults.get(key, {}).get("default")) for key in _list_map_keys(schema)
+    }
     if None in keys.values():
         return None
     return f"k:{orjson.dumps(keys, option=orjson.OPT_SORT_KEYS).decode()}"
 
 
-def _keys(schema: Schema) -> Sequence[str]:
+def _list_map_keys(schema: Schema) -> Sequence[str]:
     keys: Sequence[str] = schema.get("x-kubernetes-list-map-keys", ())
     return keys
 
 
-def _keyed(element: Any, before: Any, schema: Schema) -> Any:
-    keys = {key: before[key] for key in _keys(schema) if key in before and key not in element}
+def _with_keys(element: Any, before: Any, schema: Schema) -> Any:
+    keys = {
+        key: before[key] for key in _list_map_keys(schema) if key in before and key not in element
+    }
     return {**keys, **element} if keys else element
 
 

@@ -19,7 +19,7 @@ from warren.kube.admission import Denied, Operation, Review
 from warren.kube.client import Refused, Unavailable
 from warren.kube.server.history import in_version
 from warren.kube.server.webhooks import configurations
-from warren.kube.server.webhooks.configurations import Service, Webhook
+from warren.kube.server.webhooks.configurations import ServiceReference, Webhook
 
 _MAX_ANSWER_BYTES: Final = 8 * 2**20
 _MAX_REASON_LENGTH: Final = 300
@@ -28,8 +28,8 @@ _MAX_REASON_LENGTH: Final = 300
 class Rejected(Denied):
     """A webhook has denied the request, with the code and the reason of its own."""
 
-    def __init__(self, why: str, by: str, code: int, reason: str) -> None:
-        super().__init__(why, by)
+    def __init__(self, why: str, webhook: str, code: int, reason: str) -> None:
+        super().__init__(why, webhook)
         self.code = code
         self.reason = reason
 
@@ -45,7 +45,7 @@ class Endpoint(NamedTuple):
     """Where a webhook is reached."""
 
     url: str
-    host: str | None
+    server_name: str | None
     """The name that its certificate is for, where that is not the one in the URL."""
 
 
@@ -61,11 +61,11 @@ class Sender(Protocol):
         ...
 
 
-Resolver = Callable[[Service], str | None]
+Resolver = Callable[[ServiceReference], str | None]
 """Returns the `host:port` where a service is reached; None where it is not."""
 
 
-class Calls:
+class WebhookClient:
     """Asks webhooks, and reads what they answer."""
 
     def __init__(self, sender: Sender, resolve: Resolver, new_uid: Callable[[], str]) -> None:
@@ -73,7 +73,7 @@ class Calls:
         self._resolve = resolve
         self._new_uid = new_uid
 
-    async def ask(self, hook: Webhook, review: Review, kind: Kind) -> "Response | None":
+    async def ask(self, hook: Webhook, review: Review, kind: Kind) -> "AdmissionResponse | None":
         """Ask one webhook; None where it gives no answer, and need not.
 
         Raises Rejected, and CallFailed where it must answer.
@@ -95,7 +95,7 @@ class Calls:
             raise Rejected(reason, hook.name, max(status.code or 0, 400), status.reason or "")
         return response
 
-    async def _call(self, hook: Webhook, review: Review, kind: Kind) -> "Response":
+    async def _call(self, hook: Webhook, review: Review, kind: Kind) -> "AdmissionResponse":
         uid, endpoint = self._new_uid(), self._endpoint(hook)
         try:
             async with asyncio.timeout(hook.timeout_seconds):
@@ -120,7 +120,7 @@ class Calls:
         if host_and_port is None:
             why = f"service {hook.service} is not to be reached"
             raise CallFailed(hook.name, f"failed to call webhook: {why}")
-        return Endpoint(f"https://{host_and_port}{hook.url_or_path}", hook.service.host)
+        return Endpoint(f"https://{host_and_port}{hook.url_or_path}", hook.service.server_name)
 
 
 class HttpsSender:
@@ -148,7 +148,7 @@ class HttpsSender:
                 params={"timeout": f"{hook.timeout_seconds}s"},
                 data=io.BytesIO(question),
                 ssl=hook.tls,
-                server_hostname=endpoint.host,
+                server_hostname=endpoint.server_name,
                 allow_redirects=False,
             ) as response:
                 answer = await _read(response.content)
@@ -183,7 +183,7 @@ class _Status(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
-class Response(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class AdmissionResponse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a webhook answers."""
 
     uid: str
@@ -197,7 +197,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class _Answer(msgspec.Struct, frozen=True, rename="camel"):
     api_version: Literal["admission.k8s.io/v1"]
     kind: Literal["AdmissionReview"]
-    response: Response
+    response: AdmissionResponse
 
 
 _OPTIONS_KINDS: Final = {

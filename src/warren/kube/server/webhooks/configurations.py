@@ -38,7 +38,7 @@ REVIEW_VERSION: Final = "v1"
 """The version of AdmissionReview in which webhooks are asked."""
 
 
-class Service(msgspec.Struct, frozen=True):
+class ServiceReference(msgspec.Struct, frozen=True):
     """A webhook that is behind a Service, and not at a URL of its own."""
 
     namespace: str
@@ -46,7 +46,7 @@ class Service(msgspec.Struct, frozen=True):
     port: int
 
     @property
-    def host(self) -> str:
+    def server_name(self) -> str:
         """The name that its certificate is for."""
         return f"{self.name}.{self.namespace}.svc"
 
@@ -93,7 +93,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a write that it cannot be asked about is refused."""
     timeout_seconds: int
     """The longest that it may take to answer."""
-    service: Service | None
+    service: ServiceReference | None
     url_or_path: str
     """Its URL; or its path, if it is behind a Service."""
     tls: ssl.SSLContext | Literal[True]
@@ -126,8 +126,8 @@ def is_configuration(kind: Kind) -> bool:
 
 def namespace_of(review: Review) -> str:
     """Return the namespace that a write is in. A Namespace counts as being in itself."""
-    in_itself = review.kind.plural == NAMESPACE.plural and review.kind.group == NAMESPACE.group
-    return review.key.name if in_itself else review.key.namespace
+    is_namespace = review.kind.plural == NAMESPACE.plural and review.kind.group == NAMESPACE.group
+    return review.key.name if is_namespace else review.key.namespace
 
 
 def read_webhooks(configuration: Object) -> list[Webhook]:
@@ -244,7 +244,7 @@ _OPERATORS: Final = {
     "In": Operator.IN,
     "NotIn": Operator.NOT_IN,
     "Exists": Operator.EXISTS,
-    "DoesNotExist": Operator.ABSENT,
+    "DoesNotExist": Operator.DOES_NOT_EXIST,
 }
 
 
@@ -264,7 +264,7 @@ def _selector(path: str, form: _Selector | None) -> LabelSelector:
     return LabelSelector(tuple(requirements))
 
 
-def _service_and_url_or_path(path: str, form: _ClientConfig) -> tuple[Service | None, str]:
+def _service_and_url_or_path(path: str, form: _ClientConfig) -> tuple[ServiceReference | None, str]:
     if (form.url is None) is (form.service is None):
         raise Refused(f"{path}: a webhook has a url or a service, one of the two")
     if form.service is not None:
@@ -272,7 +272,7 @@ def _service_and_url_or_path(path: str, form: _ClientConfig) -> tuple[Service | 
         if url_path and (not url_path.startswith("/") or set("?# ") & {*url_path}):
             raise Refused(f"{path}.service.path: {url_path!r} is not a path")
         port = form.service.port or 443
-        return Service(form.service.namespace, form.service.name, port), url_path
+        return ServiceReference(form.service.namespace, form.service.name, port), url_path
     assert form.url is not None
     try:
         parts = urlsplit(form.url)

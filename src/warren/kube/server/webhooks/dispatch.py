@@ -24,20 +24,25 @@ from warren.kube.server.schemas.patches import json_patch
 from warren.kube.server.store import Store
 from warren.kube.server.webhooks import configurations
 from warren.kube.server.webhooks.calls import (
+    AdmissionResponse,
     CallFailed,
-    Calls,
     HttpsSender,
     Resolver,
-    Response,
     Sender,
+    WebhookClient,
 )
-from warren.kube.server.webhooks.configurations import MUTATING, VALIDATING, Service, Webhook
+from warren.kube.server.webhooks.configurations import (
+    MUTATING,
+    VALIDATING,
+    ServiceReference,
+    Webhook,
+)
 
 _CONFIGURATION_RESOURCES: Final = {(kind.group, kind.plural) for kind in (MUTATING, VALIDATING)}
 _SERVICE: Final = Kind("", "v1", "Service", "services", status=True)
 
 
-class Webhooks:
+class WebhookAdmission:
     """An `Admission`: the mutating webhooks one after the other, then the validating ones.
 
     A server that has rules of its own asks them between the two, as `mutating` and
@@ -55,9 +60,9 @@ class Webhooks:
         """`resolve` finds services; without one, what is written in the Service counts."""
         self._sender = sender or HttpsSender()
         self._stored = _StoredWebhooks()
-        self._calls = Calls(self._sender, resolve or self._stored.address, new_uid)
-        self.mutating = _Mutating(self._stored, self._calls)
-        self.validating = _Validating(self._stored, self._calls)
+        self._client = WebhookClient(self._sender, resolve or self._stored.host_and_port, new_uid)
+        self.mutating = _Mutating(self._stored, self._client)
+        self.validating = _Validating(self._stored, self._client)
 
     def connect(self, store: Store) -> None:
         """Set the store that asks for admission; it has configurations, namespaces and services."""
@@ -127,8 +132,8 @@ class _StoredWebhooks:
         # Every namespace of a real cluster has its name as this label, and nobody can change it.
         return {**(labels or {}), "kubernetes.io/metadata.name": name}
 
-    def address(self, service: Service) -> str | None:
-        """Return where a Service says that it is: nothing here routes to what is behind it."""
+    def host_and_port(self, service: ServiceReference) -> str | None:
+        """Return the `host:port` that a Service says: nothing here routes to what is behind it."""
         try:
             obj = self._store.get(_SERVICE, Key(service.namespace, service.name))
         except NotFound:
@@ -143,9 +148,9 @@ class _StoredWebhooks:
 class _Mutating:
     """The webhooks that may change an object, one after the other."""
 
-    def __init__(self, stored: _StoredWebhooks, calls: Calls) -> None:
+    def __init__(self, stored: _StoredWebhooks, client: WebhookClient) -> None:
         self._stored = stored
-        self._calls = calls
+        self._client = client
 
     async def admit(self, review: Review) -> Object | None:
         if configurations.is_configuration(review.kind):
@@ -156,7 +161,7 @@ class _Mutating:
             kind = self._stored.kind_for(hook, review)
             if kind is None:
                 continue
-            response = await self._calls.ask(hook, review, kind)
+            response = await self._client.ask(hook, review, kind)
             if response is not None and response.patch and review.new is not None:
                 resource = self._stored.resource(review.kind)
                 patched = _apply_patch(hook, in_version(kind, review.new), response)
@@ -167,19 +172,19 @@ class _Mutating:
 class _Validating:
     """The webhooks that may say no, all at the same time."""
 
-    def __init__(self, stored: _StoredWebhooks, calls: Calls) -> None:
+    def __init__(self, stored: _StoredWebhooks, client: WebhookClient) -> None:
         self._stored = stored
-        self._calls = calls
+        self._client = client
 
     async def admit(self, review: Review) -> Object | None:
         hooks = self._stored.hooks(VALIDATING)
         if not hooks or configurations.is_configuration(review.kind):
             return review.new
-        wanted = [(hook, self._stored.kind_for(hook, review)) for hook in hooks]
+        hooks_and_kinds = [(hook, self._stored.kind_for(hook, review)) for hook in hooks]
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._objection(hook, review, kind))
-                for hook, kind in wanted
+                for hook, kind in hooks_and_kinds
                 if kind is not None
             ]
         for task in tasks:
@@ -190,7 +195,7 @@ class _Validating:
 
     async def _objection(self, hook: Webhook, review: Review, kind: Kind) -> WarrenError | None:
         try:
-            await self._calls.ask(hook, review, kind)
+            await self._client.ask(hook, review, kind)
         except WarrenError as error:
             return error
         return None
@@ -199,7 +204,7 @@ class _Validating:
 # What becomes of an answer
 
 
-def _apply_patch(hook: Webhook, obj: Object, response: Response) -> Object:
+def _apply_patch(hook: Webhook, obj: Object, response: AdmissionResponse) -> Object:
     """Return an object with a webhook's patch. Raises CallFailed where it is none."""
     # Whether the webhook must answer does not matter: it has, and means to change something.
     if response.patch_type != "JSONPatch":
@@ -213,8 +218,8 @@ def _apply_patch(hook: Webhook, obj: Object, response: Response) -> Object:
 def _storable(hook: Webhook, review: Review, resource: Resource, patched: Object) -> Object:
     """Return what a webhook has made of an object, as far as its writer could have written it.
 
-    Raises CallFailed where it is no object to be stored there, and Invalid where it does not
-    fit its schema.
+    Raises CallFailed where it is no object to be stored there, and ObjectInvalid where it does
+    not fit its schema.
     """
     try:
         writing.check_metadata(patched.get("metadata"))
