@@ -23,7 +23,7 @@ import aiohttp
 
 from benchmarks.measure import Result, median_ms, percentile
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, key_of
-from warren.daemons.cluster import definitions
+from warren.daemons.clusterobjects import definitions
 from warren.daemons.statedir import StateDir
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client, NotFound, Unavailable

@@ -18,7 +18,7 @@ from warren.base.objects import Key, key_of
 from warren.base.placing import HeldFlash
 from warren.conductor.conductor import Conductor
 from warren.controllers.breakdown import BreakdownController
-from warren.daemons.cluster import manifests
+from warren.daemons.clusterobjects import manifests
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
@@ -40,7 +40,7 @@ def admitted() -> Iterator[Result]:
     """What admission makes of the Workflow."""
     rules = [obj for obj in manifests("rules.yaml") if obj["kind"] == kinds.DIRECTIVE_RULE.name]
     admission = WorkflowAdmission()
-    admission.connect(lambda kind: rules)
+    admission.read_rules_from(lambda kind: rules)
     new = {
         "metadata": {"name": "wf", "namespace": "default"},
         "spec": {"desiredState": "Proposal", "dwDirectives": DIRECTIVES},

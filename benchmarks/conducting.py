@@ -29,8 +29,8 @@ from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.conductor.conductor import Conductor
 from warren.daemons import apiserver
 from warren.daemons.clustershape import ClusterShape
+from warren.daemons.rungroup import INDEXES
 from warren.daemons.statedir import StateDir
-from warren.daemons.system import INDEXES
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.jobs.jobsnapshot import Job

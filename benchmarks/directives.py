@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.measure import Result
-from warren.daemons.cluster import manifests
+from warren.daemons.clusterobjects import manifests
 from warren.directives.diagnostics import did_you_mean
 from warren.directives.rules import check_directives, rules_of
 from warren.dws.node import RawVolumes

@@ -112,7 +112,7 @@ async def measure_compaction(store: Kvs) -> list[Result]:
     began = time.perf_counter()
     taken: list[float] = []
     await store.commit([put("bench", b"x")])
-    while store._committer._rewriting is not None and not store._committer._rewriting.done():
+    while store._committer._rewrite_task is not None and not store._committer._rewrite_task.done():
         store._committer._max_appended_bytes = 2**60
         asking = time.perf_counter()
         await store.commit([put("bench", b"x")])

@@ -40,13 +40,13 @@ class Tally:
         for each in (self.requests, self.reconciles, self.idle):
             each.clear()
 
-    def watch_controllers(
+    def register_controllers(
         self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]
     ) -> None:
         for each in reconcilers:
             each.observe(PassObserver(self, each.name))
 
-    def watch_conductor(self, conductor: Conductor) -> None:
+    def register_conductor(self, conductor: Conductor) -> None:
         conductor.reconciler.observe(PassObserver(self, conductor.reconciler.name))
         jobs: Any = conductor._wlm
         jobs._handle = CountingHandle(jobs._handle)

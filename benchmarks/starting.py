@@ -14,7 +14,7 @@ PROCESSES = {
     "warren run, without a cluster": ["-m", "warren", "run", "--statedir", os.devnull, "true"],
     "warren rabbits, without a cluster": ["-m", "warren", "rabbits", "--statedir", os.devnull],
     "imports of the control process": ["-c", "import warren.daemons.up"],
-    "imports of an agent": ["-c", "import warren.daemons.agent"],
+    "imports of an agent": ["-c", "import warren.daemons.emulatedagents"],
     "imports of the shells' parent": ["-c", "import warren.daemons.shells"],
     "imports of nodes": ["-c", "import warren.daemons.nodes"],
     "imports of a copier": ["-c", "import warren.node.copying.__main__"],

@@ -5,22 +5,22 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from tests.harness.virtual import VirtualClock
-from warren.atom.actions import Actions, Event
-from warren.atom.config import Action
+from warren.atom.config import SiteCommand
 from warren.atom.register import Register
 from warren.atom.registration import Registration
 from warren.atom.service import Service
+from warren.atom.sitecommands import JobEvent, SiteCommandRunner
 from warren.dws.node import NodeTrouble
 from warren.journal import JournalBroken, MemoryJournal
 
-TRUE = Action(command=("/bin/true",))
+TRUE = SiteCommand(command=("/bin/true",))
 
 
-class Scripted(Actions):
+class Scripted(SiteCommandRunner):
     """Commands that take as long, and fail as often, as they are told."""
 
-    def __init__(self, *, seconds: float = 1.0, failing: Iterable[Event] = ()) -> None:
-        super().__init__([TRUE], [TRUE], parallel=16, owner="test")
+    def __init__(self, *, seconds: float = 1.0, failing: Iterable[JobEvent] = ()) -> None:
+        super().__init__([TRUE], [TRUE], parallel=16, service_mark="test")
         self.seconds = seconds
         self.failing = set(failing)
         self.done: list[tuple[str, str]] = []
@@ -30,7 +30,7 @@ class Scripted(Actions):
         """Look for what a dead service has left, which takes its time."""
         await asyncio.sleep(0.5)
 
-    async def perform(self, event: Event, job: Registration) -> None:
+    async def perform(self, event: JobEvent, job: Registration) -> None:
         try:
             await asyncio.sleep(self.seconds)
         except asyncio.CancelledError:
@@ -59,7 +59,7 @@ class Dying(MemoryJournal):
 
 @asynccontextmanager
 async def living(
-    journal: MemoryJournal, actions: Actions, most: int = 100
+    journal: MemoryJournal, actions: SiteCommandRunner, most: int = 100
 ) -> AsyncIterator[tuple[Service, Register]]:
     """Have a service run for the length of a block."""
     register = Register(journal)

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from tests.atom.living import Scripted
 from warren.atom import listening
-from warren.atom.actions import Actions
-from warren.atom.api import JOBS, Api
+from warren.atom.api import JOBS_PATH, Api
 from warren.atom.register import Register
 from warren.atom.registration import RegisteredJob, Registration, Stage
 from warren.atom.service import Service
+from warren.atom.sitecommands import SiteCommandRunner
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.journal import MemoryJournal
@@ -40,7 +40,7 @@ async def served(
     path: Path,
     *,
     users: frozenset[int] = US,
-    actions: Actions | None = None,
+    actions: SiteCommandRunner | None = None,
     most: int = 10_000,
     held: list[RegisteredJob] | None = None,
     most_connections: int = 100,
@@ -48,7 +48,7 @@ async def served(
 ) -> AsyncIterator[Ask]:
     """Serve at `path`, and return what asks there."""
     register = Register(MemoryJournal())
-    service = Service(register, actions or Actions([], [], 1, "own"), SystemClock(), most)
+    service = Service(register, actions or SiteCommandRunner([], [], 1, "own"), SystemClock(), most)
     app = Api(service, register, users, body_timeout=body_timeout).application()
     listener = listening.listen(path, 0o600, None)
     async with asyncio.TaskGroup() as parts:
@@ -84,14 +84,14 @@ def path(tmp_path: Path) -> Path:
 def test_a_job_is_registered_shown_and_deleted(path: Path) -> None:
     async def story() -> None:
         async with served(path) as ask:
-            code, told = await ask("POST", JOBS, JOB)
+            code, told = await ask("POST", JOBS_PATH, JOB)
             assert code == 200
             assert {key: told[key] for key in JOB} == JOB
             assert told["stage"] == "active"
-            assert await ask("GET", JOBS) == (200, {"jobs": [told]})
-            assert await ask("GET", f"{JOBS}/21%5B1%5D.pbshost") == (200, told)
-            assert await ask("DELETE", f"{JOBS}/21%5B1%5D.pbshost") == (204, None)
-            assert await ask("GET", JOBS) == (200, {"jobs": []})
+            assert await ask("GET", JOBS_PATH) == (200, {"jobs": [told]})
+            assert await ask("GET", f"{JOBS_PATH}/21%5B1%5D.pbshost") == (200, told)
+            assert await ask("DELETE", f"{JOBS_PATH}/21%5B1%5D.pbshost") == (204, None)
+            assert await ask("GET", JOBS_PATH) == (200, {"jobs": []})
 
     asyncio.run(story())
 
@@ -99,39 +99,39 @@ def test_a_job_is_registered_shown_and_deleted(path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "url", "body", "code", "words"),
     [
-        ("POST", JOBS, b"{", 400, "not JSON"),
-        ("POST", JOBS, b"\xff\xfe", 400, "not JSON"),
-        ("POST", JOBS, b'{"jobid":' + b"[" * 30_000, 400, "jobid: Expected `str`"),
+        ("POST", JOBS_PATH, b"{", 400, "not JSON"),
+        ("POST", JOBS_PATH, b"\xff\xfe", 400, "not JSON"),
+        ("POST", JOBS_PATH, b'{"jobid":' + b"[" * 30_000, 400, "jobid: Expected `str`"),
         (
             "POST",
-            JOBS,
+            JOBS_PATH,
             b'{"more":' + b"[" * 30_000,
             400,
             "there is no key 'more' here: it is one of jobid, uid or exclusive",
         ),
-        ("POST", JOBS, b"", 400, "not JSON"),
-        ("POST", JOBS, [], 400, "Expected `object`"),
-        ("POST", JOBS, {"jobid": "1"}, 400, "missing required field `uid`"),
-        ("POST", JOBS, {**JOB, "uid": "0"}, 400, "uid: Expected `int`, got `str`"),
-        ("POST", JOBS, {**JOB, "uid": True}, 400, "uid: Expected `int`, got `bool`"),
-        ("POST", JOBS, {**JOB, "uid": -1}, 400, "uid: Expected `int` >= 0"),
-        ("POST", JOBS, {**JOB, "uid": 2**32 - 1}, 400, "uid: Expected `int` <="),
-        ("POST", JOBS, {**JOB, "exclusive": 1}, 400, "exclusive: Expected `bool`"),
-        ("POST", JOBS, {**JOB, "jobid": "../1"}, 400, "jobid: Expected `str` matching"),
-        ("POST", JOBS, {**JOB, "jobid": "1\n"}, 400, "jobid: Expected `str` matching"),
-        ("POST", JOBS, {**JOB, "jobid": "x" * 256}, 400, "jobid: Expected `str` matching"),
+        ("POST", JOBS_PATH, b"", 400, "not JSON"),
+        ("POST", JOBS_PATH, [], 400, "Expected `object`"),
+        ("POST", JOBS_PATH, {"jobid": "1"}, 400, "missing required field `uid`"),
+        ("POST", JOBS_PATH, {**JOB, "uid": "0"}, 400, "uid: Expected `int`, got `str`"),
+        ("POST", JOBS_PATH, {**JOB, "uid": True}, 400, "uid: Expected `int`, got `bool`"),
+        ("POST", JOBS_PATH, {**JOB, "uid": -1}, 400, "uid: Expected `int` >= 0"),
+        ("POST", JOBS_PATH, {**JOB, "uid": 2**32 - 1}, 400, "uid: Expected `int` <="),
+        ("POST", JOBS_PATH, {**JOB, "exclusive": 1}, 400, "exclusive: Expected `bool`"),
+        ("POST", JOBS_PATH, {**JOB, "jobid": "../1"}, 400, "jobid: Expected `str` matching"),
+        ("POST", JOBS_PATH, {**JOB, "jobid": "1\n"}, 400, "jobid: Expected `str` matching"),
+        ("POST", JOBS_PATH, {**JOB, "jobid": "x" * 256}, 400, "jobid: Expected `str` matching"),
         (
             "POST",
-            JOBS,
+            JOBS_PATH,
             {**JOB, "more": 1},
             400,
             "there is no key 'more' here: it is one of jobid, uid or exclusive",
         ),
-        ("POST", JOBS, b" " * 70_000, 413, "too large"),
-        ("GET", f"{JOBS}/1.x", None, 404, "job 1.x is not registered here"),
-        ("DELETE", f"{JOBS}/1.x", None, 404, "job 1.x is not registered here"),
-        ("PUT", f"{JOBS}/1.x", None, 405, "not allowed"),
-        ("DELETE", JOBS, None, 405, "not allowed"),
+        ("POST", JOBS_PATH, b" " * 70_000, 413, "too large"),
+        ("GET", f"{JOBS_PATH}/1.x", None, 404, "job 1.x is not registered here"),
+        ("DELETE", f"{JOBS_PATH}/1.x", None, 404, "job 1.x is not registered here"),
+        ("PUT", f"{JOBS_PATH}/1.x", None, 405, "not allowed"),
+        ("DELETE", JOBS_PATH, None, 405, "not allowed"),
         ("GET", "/rm/v2/jobs", None, 404, "not found"),
         ("TRACE", "/", None, 404, "not found"),
     ],
@@ -143,7 +143,7 @@ def test_what_is_wrong_is_refused_with_a_sentence_and_changes_nothing(
         async with served(path) as ask:
             answered, told = await ask(method, url, body)
             assert (answered, words in told["message"]) == (code, True), told
-            assert await ask("GET", JOBS) == (200, {"jobs": []})
+            assert await ask("GET", JOBS_PATH) == (200, {"jobs": []})
 
     asyncio.run(story())
 
@@ -151,13 +151,13 @@ def test_what_is_wrong_is_refused_with_a_sentence_and_changes_nothing(
 def test_another_job_of_the_id_is_a_bad_request_which_a_delete_mends(path: Path) -> None:
     async def story() -> None:
         async with served(path) as ask:
-            await ask("POST", JOBS, JOB)
-            code, told = await ask("POST", JOBS, {**JOB, "uid": 7})
+            await ask("POST", JOBS_PATH, JOB)
+            code, told = await ask("POST", JOBS_PATH, {**JOB, "uid": 7})
             assert code == 400
             assert "delete it first" in told["message"]
-            assert (await ask("POST", JOBS, JOB))[0] == 200
-            assert (await ask("DELETE", f"{JOBS}/21%5B1%5D.pbshost"))[0] == 204
-            assert (await ask("POST", JOBS, {**JOB, "uid": 7}))[0] == 200
+            assert (await ask("POST", JOBS_PATH, JOB))[0] == 200
+            assert (await ask("DELETE", f"{JOBS_PATH}/21%5B1%5D.pbshost"))[0] == 204
+            assert (await ask("POST", JOBS_PATH, {**JOB, "uid": 7}))[0] == 200
 
     asyncio.run(story())
 
@@ -165,11 +165,11 @@ def test_another_job_of_the_id_is_a_bad_request_which_a_delete_mends(path: Path)
 def test_a_command_that_fails_and_a_node_that_is_full_are_the_nodes_fault(path: Path) -> None:
     async def story() -> None:
         async with served(path, actions=Scripted(seconds=0, failing=["start"]), most=1) as ask:
-            code, told = await ask("POST", JOBS, JOB)
+            code, told = await ask("POST", JOBS_PATH, JOB)
             assert (code, "fails" in told["message"]) == (500, True)
         async with served(path, most=1) as ask:
-            await ask("POST", JOBS, JOB)
-            code, told = await ask("POST", JOBS, {**JOB, "jobid": "2.x"})
+            await ask("POST", JOBS_PATH, JOB)
+            code, told = await ask("POST", JOBS_PATH, {**JOB, "jobid": "2.x"})
             assert (code, "max-jobs" in told["message"]) == (503, True)
 
     asyncio.run(story())
@@ -178,7 +178,11 @@ def test_a_command_that_fails_and_a_node_that_is_full_are_the_nodes_fault(path: 
 def test_a_user_who_is_not_let_in_is_told_so_and_no_more(path: Path) -> None:
     async def story() -> None:
         async with served(path, users=frozenset({4242})) as ask:
-            for method, url in (("POST", JOBS), ("GET", JOBS), ("DELETE", f"{JOBS}/1.x")):
+            for method, url in (
+                ("POST", JOBS_PATH),
+                ("GET", JOBS_PATH),
+                ("DELETE", f"{JOBS_PATH}/1.x"),
+            ):
                 code, told = await ask(method, url, JOB if method == "POST" else None)
                 assert (code, "may not ask here" in told["message"]) == (403, True)
 
@@ -193,7 +197,7 @@ def test_many_jobs_are_listed_whole_and_in_order(path: Path) -> None:
 
     async def story() -> None:
         async with served(path, held=held) as ask:
-            code, told = await ask("GET", JOBS)
+            code, told = await ask("GET", JOBS_PATH)
             assert code == 200
             assert [each["uid"] for each in told["jobs"]] == list(range(2500))
 
@@ -234,7 +238,7 @@ def test_a_body_that_is_not_what_its_headers_say_is_a_bad_request(path: Path) ->
     async def story() -> None:
         async with served(path):
             reader, writer = await asyncio.open_unix_connection(path)
-            head = f"POST {JOBS} HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\n"
+            head = f"POST {JOBS_PATH} HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\n"
             writer.write(head.encode() + b"Content-Length: 2\r\n\r\n{}")
             assert b" 400 " in await reader.readline()
             writer.close()
@@ -243,7 +247,7 @@ def test_a_body_that_is_not_what_its_headers_say_is_a_bad_request(path: Path) ->
 
 
 def test_a_client_that_says_nothing_or_not_enough_is_not_waited_for(path: Path) -> None:
-    head = f"POST {JOBS} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345"
+    head = f"POST {JOBS_PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345"
 
     async def heard(words: bytes) -> bytes:
         reader, writer = await asyncio.open_unix_connection(path)
@@ -258,17 +262,17 @@ def test_a_client_that_says_nothing_or_not_enough_is_not_waited_for(path: Path) 
             assert await heard(b"") == b""
             assert await heard(b"POST /rm/v1/jobs HTTP/1.1\r\nHost:") == b""
             assert b" 408 " in await heard(head.encode())
-            assert (await ask("POST", JOBS, JOB))[0] == 200
+            assert (await ask("POST", JOBS_PATH, JOB))[0] == 200
             # A client that has asked may stay.
             await asyncio.sleep(1.5)
-            assert (await ask("GET", JOBS))[0] == 200
+            assert (await ask("GET", JOBS_PATH))[0] == 200
 
     asyncio.run(story())
 
 
 async def refused(ask: Ask) -> bool:
     try:
-        await ask("GET", JOBS)
+        await ask("GET", JOBS_PATH)
     except aiohttp.ClientConnectionError:
         return True
     return False
@@ -286,7 +290,7 @@ def test_no_more_connections_are_open_than_are_allowed(path: Path) -> None:
             async with asyncio.timeout(60):
                 while await refused(ask):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
-            assert (await ask("GET", JOBS))[0] == 200
+            assert (await ask("GET", JOBS_PATH))[0] == 200
 
     asyncio.run(story())
 
@@ -315,7 +319,7 @@ def test_any_body_is_a_job_or_a_bad_request(path: Path) -> None:
     @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(_bodies)
     def judged(body: bytes) -> None:
-        code, told = runner.run(ask("POST", JOBS, body))
+        code, told = runner.run(ask("POST", JOBS_PATH, body))
         if code == 200:
             given = json.loads(body)
             assert {key: told[key] for key in given} == given
@@ -344,7 +348,7 @@ async def _left(place: Any) -> None:
 def test_a_request_in_pieces_is_a_request(path: Path) -> None:
     body = json.dumps(JOB).encode()
     words = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (
-        JOBS.encode(),
+        JOBS_PATH.encode(),
         len(body),
         body,
     )
@@ -376,7 +380,7 @@ def test_the_peer_is_who_the_kernel_says() -> None:
                     connection.settimeout(60)
                     os.setuid(user)
                     connection.connect(str(path))
-                    connection.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % JOBS.encode())
+                    connection.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % JOBS_PATH.encode())
                     theirs.sendall(connection.recv(4096))
             finally:
                 os._exit(0)

@@ -3,7 +3,7 @@
 import configparser
 from pathlib import Path
 
-from warren.atom.config import SOCKET, Config
+from warren.atom.config import DEFAULT_SOCKET, Config
 from warren.daemons.atomd import MAX_CONNECTIONS
 from warren.lifecycle import tables
 
@@ -17,7 +17,7 @@ def test_the_unit_gives_the_service_what_it_needs() -> None:
     service = unit["Service"]
     assert service["Type"] == "notify"
     assert service["ExecStart"].endswith("/warren atomd")
-    assert Path("/var/run") / service["RuntimeDirectory"] == SOCKET.parent
+    assert Path("/var/run") / service["RuntimeDirectory"] == DEFAULT_SOCKET.parent
     assert service["StateDirectory"] == "warren-atomd"
     assert int(service["TimeoutStopSec"]) > tables.seconds(Config().stop_timeout)
     # Each connection is a file, and each command two.

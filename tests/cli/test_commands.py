@@ -13,7 +13,12 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from warren.base.errors import UserMistake
-from warren.cli.cluster.demo import _draw_timeline, _not_started, _sign, _station_means_mistake
+from warren.cli.cluster.demo import (
+    _draw_timeline,
+    _not_started_message,
+    _sign,
+    _station_means_mistake,
+)
 from warren.cli.cluster.timeline import Step, Timeline
 from warren.cli.cluster.up import _size_text
 from warren.cli.job.specs import make_jobspec
@@ -202,8 +207,8 @@ def test_the_demo_has_words_for_signs_that_the_output_lacks() -> None:
 def test_a_demo_whose_cluster_does_not_start_says_why_or_where_to_look() -> None:
     log = Path("/d/logs/control.log")
 
-    assert _not_started("warren: no room.\n", log) == "the cluster did not start. no room."
-    assert _not_started("\n", log) == (
+    assert _not_started_message("warren: no room.\n", log) == "the cluster did not start. no room."
+    assert _not_started_message("\n", log) == (
         "the cluster did not start, and has not said why. With --keep its log stays, "
         "/d/logs/control.log."
     )

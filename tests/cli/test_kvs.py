@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from tests.harness import virtual
 from tests.instance.parts import GUEST, OWNER
 from warren.base.errors import UserMistake
-from warren.cli.kvs.access import RequestRefused
+from warren.cli.kvs.common import RequestRefused
 from warren.cli.main import cli
 from warren.instance.content import Content
 from warren.instance.kvs import Kvs
@@ -47,7 +47,7 @@ def warren(monkeypatch: pytest.MonkeyPatch) -> Run:
 
         return virtual.run(asked())
 
-    for module in ("access", "read", "namespace", "eventlog", "change"):
+    for module in ("common", "read", "namespace", "eventlog", "change"):
         monkeypatch.setattr(f"warren.cli.kvs.{module}.ask_instance", ask)
 
     def run(*words: str, userid: int = OWNER, **more: Any) -> Result:

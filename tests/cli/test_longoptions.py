@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from warren.base.errors import UserMistake
-from warren.cli.lazy import Group
+from warren.cli.commandgroups import Group
 from warren.cli.longoptions import expand_long_options
 from warren.cli.main import cli
 

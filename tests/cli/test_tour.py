@@ -11,7 +11,7 @@ from rich.console import Console
 
 from warren.base.errors import UserMistake
 from warren.cli.cluster.tour import CASES, Tour, refusals, run_program
-from warren.daemons.cluster import manifests
+from warren.daemons.clusterobjects import manifests
 from warren.daemons.statedir import StateDir
 from warren.directives.parse import parse
 from warren.dws import kinds

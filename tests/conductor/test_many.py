@@ -14,7 +14,7 @@ from tests.kube.clusters import alongside
 from warren.base.bytesize import GIB
 from warren.conductor.conductor import Conductor
 from warren.daemons import apiserver
-from warren.daemons.system import INDEXES
+from warren.daemons.rungroup import INDEXES
 from warren.dws import kinds
 from warren.dws.binding import Phase
 from warren.journal import MemoryJournal

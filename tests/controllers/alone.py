@@ -17,7 +17,7 @@ from tests.harness import virtual
 from tests.kube.clusters import alongside, stored
 from warren.base.errors import WarrenError
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
-from warren.daemons.system import INDEXES
+from warren.daemons.rungroup import INDEXES
 from warren.dws import labels
 from warren.dws.objects.meta import Meta
 from warren.kube.client import Client, Listing, WatchEvent

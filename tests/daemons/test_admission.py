@@ -8,7 +8,7 @@ import yaml
 
 from tests.rfc.vectors import vector
 from warren.base.objects import Kind, Object, key_of
-from warren.daemons.cluster import manifests
+from warren.daemons.clusterobjects import manifests
 from warren.daemons.profileadmission import ProfileAdmission
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.directives.rules import Rule, check_directives, rules_of
@@ -19,7 +19,7 @@ from warren.kube.admission import Denied, Operation, Review
 def admission() -> WorkflowAdmission:
     made = WorkflowAdmission()
     rules = [obj for obj in manifests("rules.yaml") if obj["kind"] == "DWDirectiveRule"]
-    made.connect(lambda kind: rules)
+    made.read_rules_from(lambda kind: rules)
     return made
 
 

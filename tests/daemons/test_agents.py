@@ -11,7 +11,7 @@ from tests.controllers.machines import Noting
 from tests.dws.builders import meta
 from tests.kube.clusters import alongside
 from warren.base.objects import Key, Kind
-from warren.daemons.agents import build_agent
+from warren.daemons.agentreconcilers import build_agent
 from warren.dws import commandlines, kinds, labels
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Volume

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from tests.harness import virtual
 from tests.harness.world import opened
 from warren.base.objects import Change, Key
-from warren.daemons import cluster
+from warren.daemons import clusterobjects
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.dws import kinds
@@ -54,7 +54,7 @@ def test_establishing_a_cluster_again_changes_nothing() -> None:
     async def look(control: Control) -> None:
         await asyncio.sleep(5)  # until the rabbits are there, and no Lease is about to be renewed
         before = control.api.store.resource_version
-        await cluster.establish(
+        await clusterobjects.establish(
             LocalClient(control.api.store), ClusterShape(global_file_systems=("/global",))
         )
         assert control.api.store.resource_version == before
@@ -69,7 +69,7 @@ def test_who_has_ports_keeps_them_when_a_cluster_is_established_again() -> None:
         asked = [{"requester": requester, "count": 2}]
         patch = {"spec": {"allocations": asked}}
         await client.patch(Change(kind=kinds.PORT_MANAGER, key=MANAGER_KEY, patch=patch))
-        await cluster.establish(client, ClusterShape())
+        await clusterobjects.establish(client, ClusterShape())
         found = await client.get(kinds.PORT_MANAGER, MANAGER_KEY)
         assert [each["count"] for each in found["spec"]["allocations"]] == [2]
 
@@ -79,11 +79,11 @@ def test_who_has_ports_keeps_them_when_a_cluster_is_established_again() -> None:
 def test_global_file_systems_come_and_go_with_the_site() -> None:
     async def look(control: Control) -> None:
         client = LocalClient(control.api.store)
-        await cluster.establish(client, ClusterShape(global_file_systems=("/a", "/b")))
+        await clusterobjects.establish(client, ClusterShape(global_file_systems=("/a", "/b")))
         second = await client.get(kinds.LUSTRE_FILE_SYSTEM, Key("default", "global-1"))
         assert second["spec"]["mountRoot"] == "/b"
 
-        await cluster.establish(client, ClusterShape())
+        await clusterobjects.establish(client, ClusterShape())
         assert (await client.list(kinds.LUSTRE_FILE_SYSTEM)).items == []
 
     in_a_cluster(look)

@@ -41,7 +41,7 @@ async def test_where_there_is_none_it_says_so_once_and_waits(
         (state.path / f"{journal}.reserve").write_bytes(b"x" * 100)
     waiting = asyncio.ensure_future(
         diskspace.wait_for_space(
-            state.path, (state.objects_journal, state.jobs_journal), needed=ALL
+            state.path, (state.objects_journal, state.jobs_journal), needed_bytes=ALL
         )
     )
     await asyncio.sleep(100)

@@ -44,7 +44,7 @@ def test_what_a_job_has_that_is_submitted_meanwhile_is_no_orphan() -> None:
     for after in (*audit.OWNERS, *audit.DEPENDENTS):
 
         async def story(api: Api, after: Kind = after) -> None:
-            objects = await doctor.list_examined(_Submitting(api, after))  # type: ignore[arg-type]
+            objects = await doctor.list_examined_objects(_Submitting(api, after))  # type: ignore[arg-type]
 
             assert audit.orphans(NodeInventory(processes={}), objects, ()) == []
             assert api.keys(kinds.COMPUTES) == ["default/wf"]
@@ -69,7 +69,7 @@ def test_what_a_job_has_that_ends_meanwhile_is_no_orphan() -> None:
     async def story(api: Api) -> None:
         made = await api.add(kinds.WORKFLOW, {"metadata": meta("wf"), "spec": {}})
         await add_parts(api, made["metadata"]["uid"])
-        objects = await doctor.list_examined(_Ending(api))  # type: ignore[arg-type]
+        objects = await doctor.list_examined_objects(_Ending(api))  # type: ignore[arg-type]
 
         assert audit.orphans(NodeInventory(processes={}), objects, ()) == []
 
@@ -81,7 +81,9 @@ def test_what_has_taken_the_name_of_an_orphan_meanwhile_is_not_removed(tmp_path:
         state = StateDir(tmp_path)
         examiner = Doctor(state, api, Nodes(state, ClusterShape(), isolated=False))
         await add_parts(api, "gone")
-        found = audit.orphans(NodeInventory(processes={}), await doctor.list_examined(api), ())
+        found = audit.orphans(
+            NodeInventory(processes={}), await doctor.list_examined_objects(api), ()
+        )
         assert len(found) == len(PARTS)
         await api.remove(kinds.COMPUTES, Key("default", "wf"))
         await api.add(kinds.COMPUTES, {"metadata": meta("wf")})

@@ -16,7 +16,7 @@ _LIGHT = {"aiohttp", "cryptography", "email", "pygments", "rich", "yaml"}
         ("import warren.node.copying.__main__", {*_LIGHT, "asyncio", "tomllib"}),
         ("import warren.daemons.nodes", {*_LIGHT, "warren.instance"}),
         ("import warren.daemons.shells", {*_LIGHT, "warren.dws.jobs", "warren.wlm.view"}),
-        ("import warren.daemons.agent", {"pygments", "rich", "warren.kube.server"}),
+        ("import warren.daemons.emulatedagents", {"pygments", "rich", "warren.kube.server"}),
         (_COMMAND.format(["jobs"]), {*_LIGHT, "warren.dws.objects", "warren.instance"}),
         (_COMMAND.format(["kvs", "get", "a"]), {*_LIGHT, "warren.dws", "warren.instance"}),
         (_COMMAND.format(["run", "true"]), {*_LIGHT, "warren.dws.jobs", "warren.instance"}),

@@ -37,7 +37,7 @@ from warren.controllers.storage import StorageController
 from warren.controllers.systemstorage import SystemStorageController
 from warren.controllers.workflow import WorkflowController
 from warren.daemons import roles, users
-from warren.daemons.cluster import definitions, manifests
+from warren.daemons.clusterobjects import definitions, manifests
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.dws import kinds, labels

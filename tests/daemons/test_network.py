@@ -20,7 +20,7 @@ def network(text: str = "") -> Network:
 
 
 def test_rabbits_are_found_by_their_names_where_nothing_else_is_said() -> None:
-    assert network().addresses() == {}
+    assert network().rabbit_addresses() == {}
     assert network().nvme_timeouts() == NvmeTimeouts()
     assert refusal(network(), is_rabbit=False) is None
 
@@ -45,7 +45,7 @@ def test_a_rabbit_must_know_where_it_listens() -> None:
     ],
 )
 def test_addresses_are_written_as_everywhere(text: str, address: TransportAddress) -> None:
-    assert network(f'port = 4000\nrabbits.r0 = "{text}"').addresses() == {"r0": address}
+    assert network(f'port = 4000\nrabbits.r0 = "{text}"').rabbit_addresses() == {"r0": address}
 
 
 def test_times_are_policy_and_the_longest_is_without_end() -> None:

@@ -42,7 +42,7 @@ def test_a_node_that_was_never_mounted_on_has_the_machines_mounts_and_its_own_na
         nodes.enter("compute-00", seconds=0)
         right = (
             os.readlink("/proc/self/ns/mnt") == before
-            and not nodes.has_storage("compute-00", str(nodes.prefix / "x"))
+            and not nodes.has_storage("compute-00", str(nodes.mount_prefix / "x"))
             and socket.gethostname() == "compute-00"
         )
         os._exit(0 if right else 1)
@@ -72,14 +72,14 @@ def test_a_shell_that_has_entered_a_node_sees_whether_storage_is_there(nodes: No
     child = os.fork()
     if child == 0:
         nodes.enter("compute-00", seconds=0)
-        here = str(nodes.prefix)
+        here = str(nodes.mount_prefix)
         right = nodes.has_storage("compute-00", here) and not nodes.has_storage(
             "compute-00", f"{here}/x"
         )
         os._exit(0 if right else 1)
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert str(nodes.prefix) not in mount_points(os.getpid())
+    assert str(nodes.mount_prefix) not in mount_points(os.getpid())
 
 
 def test_the_processes_of_all_nodes_are_found_by_one_look_at_the_machine(

@@ -238,8 +238,8 @@ def test_on_one_machine_it_shows_a_certificate_and_keeps_its_port(tmp_path: Path
     tls.server_context(state.pki)
     first = offload.open_endpoint(state)
     with closing(first.listener):
-        assert state.offload_authority.stat().st_mode & 0o777 == 0o644
-        assert first.service.certificate == str(state.offload_authority)
+        assert state.offload_certificate_file.stat().st_mode & 0o777 == 0o644
+        assert first.service.certificate == str(state.offload_certificate_file)
         context = ssl.create_default_context(cafile=first.service.certificate)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
 

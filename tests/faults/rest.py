@@ -45,13 +45,13 @@ class Rest:
         self.looks = 0
         """How many reconciles there were at rest."""
 
-    def watch_controllers(
+    def register_controllers(
         self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]
     ) -> None:
         self._informers = informers
         self._reconcilers = {each.name: each for each in reconcilers if each.name in KEYS}
 
-    def watch_conductor(self, conductor: Conductor) -> None:
+    def register_conductor(self, conductor: Conductor) -> None:
         self._jobs = conductor._wlm
         self._jobs._handle = _Told(self._jobs._handle)
         self._reconcilers[conductor.reconciler.name] = conductor.reconciler

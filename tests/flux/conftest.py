@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.flux.broker import Broker
-from warren.daemons import fluxbroker
+from warren.daemons import temporaryflux
 
 SOURCES = Path(__file__).parents[2] / "plugins" / "flux"
 
@@ -47,7 +47,7 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def fluxion(plugins: Path) -> None:
     """For tests that take Fluxion."""
-    if not fluxbroker.has_fluxion():
+    if not temporaryflux.has_fluxion():
         pytest.skip("Fluxion is not installed")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from tests.journeys.conftest import SECONDS, Cluster, wait_for
 from warren.rfc import eventlog, fluid
 from warren.rfc.eventlog import Event
-from warren.rpc import broker
+from warren.rpc import brokerclient
 from warren.rpc.message import Payload, RpcError
 
 PLUGIN = "dws-jobtap.so"
@@ -116,7 +116,7 @@ class Site:
         """Ask the broker. Raises RpcError."""
 
         async def asking() -> Payload:
-            async with asyncio.timeout(SECONDS), broker.connect(self.socket) as handle:
+            async with asyncio.timeout(SECONDS), brokerclient.connect(self.socket) as handle:
                 return await handle.rpc(topic, payload)
 
         return asyncio.run(asking())

@@ -11,7 +11,7 @@ import pytest
 from tests.flux.site import Site, opened
 from tests.flux.test_conductor import JOBDW, fatal, named
 from tests.journeys.conftest import wait_for
-from warren.daemons import fluxbroker
+from warren.daemons import temporaryflux
 from warren.dws import tolerance
 from warren.dws.jobs.abort import DRAIN_REASON
 
@@ -23,7 +23,7 @@ prerun_timeout = 3
 
 @pytest.fixture
 def site(tmp_path: Path, plugins: Path) -> Iterator[Site]:
-    with opened(tmp_path, plugins, fluxion=fluxbroker.has_fluxion(), tables=TABLES) as found:
+    with opened(tmp_path, plugins, fluxion=temporaryflux.has_fluxion(), tables=TABLES) as found:
         yield found
 
 

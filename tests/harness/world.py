@@ -28,9 +28,9 @@ from tests.harness.seam import Seam, SeamCommands, SeamJournal, SeamLauncher, Se
 from tests.harness.virtual import VirtualClock
 from warren.base.clock import Clock
 from warren.controllers.machine import Machine
-from warren.daemons.agents import Agent, build_agent
+from warren.daemons.agentreconcilers import Agent, build_agent
 from warren.daemons.clustershape import ClusterShape
-from warren.daemons.compose import Control, ControlDependencies, compose
+from warren.daemons.compose import Control, ControlDependencies, build_single_process
 from warren.daemons.instance import InstanceDependencies
 from warren.dws import kinds
 from warren.dws.node import Copy
@@ -185,7 +185,7 @@ class World:
             metrics=self.metrics,
         )
         machines = self._machines(seam)
-        built, system = compose(self.shape, ports, machines)
+        built, system = build_single_process(self.shape, ports, machines)
         if self.network is not None:
             for node, machine in machines.items():
                 client = self.client(LocalClient(built.api.store))

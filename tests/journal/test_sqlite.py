@@ -59,7 +59,7 @@ async def refused(action):
         print(error)
 
 async def main():
-    with SqliteJournal(Path(sys.argv[1]), reserve=2**20) as journal:
+    with SqliteJournal(Path(sys.argv[1]), reserve_bytes=2**20) as journal:
         await journal.append([b"before"])
         limit(2**16)
         await refused(journal.reserve())
@@ -137,7 +137,7 @@ def test_the_room_that_was_set_aside_is_given_up_once_and_taken_back(tmp_path: P
     path, filler = tmp_path / "journal", tmp_path / "filler"
 
     async def story() -> None:
-        with SqliteJournal(path, reserve=2**21) as journal:
+        with SqliteJournal(path, reserve_bytes=2**21) as journal:
             await journal.reserve()
             await journal.append([b"before"])
             fill(filler)

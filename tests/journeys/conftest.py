@@ -18,9 +18,9 @@ from warren.base.objects import Kind, Object
 from warren.base.processes import send_signal
 from warren.daemons import clustershape
 from warren.daemons.clustershape import ClusterShape
+from warren.daemons.down import leftovers
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir, lock_holder
-from warren.daemons.sweep import leftovers
 from warren.dws import kinds
 from warren.journal.sqlite import SqliteJournal
 from warren.kube import http, kubeconfig
@@ -149,8 +149,10 @@ class Cluster:
         for process in self.processes():
             with suppress(OSError):  # it may just have ended
                 words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
-                if b"warren.daemons.agent" in words:
-                    found[words[words.index(b"warren.daemons.agent") + 3].decode()] = process
+                if b"warren.daemons.emulatedagents" in words:
+                    found[words[words.index(b"warren.daemons.emulatedagents") + 3].decode()] = (
+                        process
+                    )
         return found
 
     def copiers(self) -> list[int]:

@@ -16,7 +16,7 @@ from tests.journeys.conftest import Cluster, running, wait_for
 from tests.journeys.test_users import User, user
 from tests.node import rings
 from warren.daemons import munged
-from warren.daemons.sweep import leftovers
+from warren.daemons.down import leftovers
 from warren.node import loops
 
 pytestmark = [

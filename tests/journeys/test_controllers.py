@@ -16,8 +16,8 @@ import pytest
 
 from tests.journeys.conftest import SECONDS, wait_for
 from warren.base.objects import Create, Key, Kind, Object, Remove
-from warren.daemons import cluster, users
-from warren.daemons.cluster import manifests
+from warren.daemons import clusterobjects, users
+from warren.daemons.clusterobjects import manifests
 from warren.daemons.controllers import LEASE as LEASE_KEY
 from warren.daemons.statedir import StateDir
 from warren.dws import kinds
@@ -102,9 +102,9 @@ async def _install(client: Client) -> None:
     by_name |= {kind.name: kind for kind in kinds.ALL}
     spaces = (kinds.RULES_NAMESPACE, kinds.PROFILES_NAMESPACE)
     for name in spaces:
-        await cluster.apply(client, by_name["Namespace"], {"metadata": {"name": name}})
+        await clusterobjects.apply(client, by_name["Namespace"], {"metadata": {"name": name}})
     for obj in (*manifests("rbac"), *manifests("rules.yaml")):
-        await cluster.apply(client, by_name[obj["kind"]], obj)
+        await clusterobjects.apply(client, by_name[obj["kind"]], obj)
 
 
 def workflow(name: str, directive: str) -> Object:

@@ -118,7 +118,7 @@ def reached(demo: Demo, moment: str) -> Callable[[], bool]:
             os.read(demo.terminal, 65536)
         match moment:
             case "its start":
-                return bool(demo.running("warren.daemons.temporary"))
+                return bool(demo.running("warren.daemons.temporarycluster"))
             case "the start of its cluster":
                 return bool(demo.running("up"))
             case _:
@@ -168,7 +168,7 @@ def test_nothing_is_left_of_a_demo_that(way: str, moment: str, tmp_path: Path) -
         ("up",),
         ("demo", "up"),
         ("demo", "up", "warren.daemons.shells"),
-        ("warren.daemons.temporary",),
+        ("warren.daemons.temporarycluster",),
     ],
     ids=" and ".join,
 )
@@ -195,7 +195,7 @@ def test_a_demo_that_is_killed_with_what_started_its_cluster_leaves_but_files(
 ) -> None:
     with demonstrated(tmp_path) as demo:
         wait_for(reached(demo, "its job"))
-        for victim in {demo.process, *demo.running("warren.daemons.temporary")}:
+        for victim in {demo.process, *demo.running("warren.daemons.temporarycluster")}:
             os.kill(victim, signal.SIGKILL)
         wait_for(lambda: not (demo.processes() or demo.loops()))
 

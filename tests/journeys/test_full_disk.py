@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.journeys.conftest import SECONDS, Cluster, running, wait_for
-from warren.daemons.sweep import leftovers
+from warren.daemons.down import leftovers
 
 FULL = "is full ("
 

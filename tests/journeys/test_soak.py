@@ -414,7 +414,7 @@ def assert_nothing_is_left(cluster: Cluster) -> None:
 
     # On disk and on the machine
     cluster.wait_clean()
-    assert (nodes.volumes(), nodes.mounts(), nodes.loops(), nodes.strays()) == ([], [], [], [])
+    assert (nodes.volumes(), nodes.mounts(), nodes.loops(), nodes.stray_loops()) == ([], [], [], [])
     assert cluster.taken() == dict.fromkeys(rabbits, 0)
     for rabbit in rabbits if shape.flash == "image" else []:
         assert (state.flash / rabbit / "disk.img").stat().st_blocks * 512 < 2**20

@@ -325,7 +325,7 @@ def test_a_guest_finds_the_cluster_and_nothing_else_of_its_directory(one: User) 
         return told
 
     # What is /etc/hosts on nodes is for all who are there, and so is what vouches for a service.
-    known = (state.hosts_file, state.offload_authority)
+    known = (state.hosts_file, state.offload_certificate_file)
     entries = [
         str(entry) for entry in state.path.iterdir() if not entry.is_socket() and entry not in known
     ]

@@ -49,8 +49,8 @@ def test_what_a_job_waits_for_is_said_with_who_keeps_it(separate: Cluster) -> No
     job = separate.submit("-N1", script)
     wait_for(lambda: told(separate, job) == "queue batch is stopped: maintenance at noon")
 
-    agents = stopped(separate, "warren.daemons.agent", "rabbit-0")
-    agents += stopped(separate, "warren.daemons.agent", "rabbit-1")
+    agents = stopped(separate, "warren.daemons.emulatedagents", "rabbit-0")
+    agents += stopped(separate, "warren.daemons.emulatedagents", "rabbit-1")
     separate("queue", "start", "batch")
     wait_for(lambda: "waits for Setup on rabbit-" in told(separate, job))
     assert "allocation set not ready" in told(separate, job)

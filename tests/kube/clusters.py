@@ -21,7 +21,7 @@ import pytest
 from tests.harness import virtual
 from warren.base.clock import Clock, SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
-from warren.daemons.cluster import definitions
+from warren.daemons.clusterobjects import definitions
 from warren.dws import kinds
 from warren.journal import Journal, MemoryJournal
 from warren.journal.committer import rewrite_limit

@@ -8,7 +8,7 @@ import pytest
 from tests.harness import virtual
 from tests.kube.clusters import alongside
 from warren.base.objects import Change, Key, Kind, Object, Remove
-from warren.daemons.cluster import definitions
+from warren.daemons.clusterobjects import definitions
 from warren.dws.kinds import STORAGE
 from warren.journal import MemoryJournal
 from warren.kube.admission import AdmitAll, Denied

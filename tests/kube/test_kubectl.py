@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from tests.kube.clusters import NAMED, beside
-from warren.daemons.cluster import definitions
+from warren.daemons.clusterobjects import definitions
 from warren.dws.kinds import WORKFLOW
 
 _PATHS = (None, str(Path(sys.executable).parent))

@@ -24,7 +24,7 @@ from tests.kube.test_webhooks import ANNA, answer, signed
 from warren.base.clock import SystemClock
 from warren.base.errors import Retryable
 from warren.base.objects import Change, Key, Kind, Object
-from warren.daemons.cluster import definitions, manifests
+from warren.daemons.clusterobjects import definitions, manifests
 from warren.daemons.workflowadmission import WEBHOOK, WorkflowAdmission
 from warren.dws import kinds
 from warren.journal import MemoryJournal
@@ -76,7 +76,7 @@ async def in_process() -> AsyncIterator[Store]:
     """A store that has the rules of Workflows itself."""
     admission = WorkflowAdmission()
     store = Store(MemoryJournal(), SystemClock(), admission)
-    admission.connect(lambda kind: list(store.objects_of(kind)))
+    admission.read_rules_from(lambda kind: list(store.objects_of(kind)))
     async with admitting(store):
         yield store
 
@@ -94,7 +94,7 @@ async def by_webhook(certificate: Path, key: Path) -> AsyncIterator[Store]:
     webhooks = WebhookAdmission(resolve=resolve)
     store = Store(MemoryJournal(), SystemClock(), webhooks)
     webhooks.connect(store)
-    admission.connect(lambda kind: list(store.objects_of(kind)))
+    admission.read_rules_from(lambda kind: list(store.objects_of(kind)))
     async with (
         answering(admission, certificate, key) as port,
         alongside(webhooks.run()),

@@ -26,7 +26,7 @@ from tests.journal.running import really, virtually
 from tests.kube.clusters import alongside, wanting
 from warren.base.clock import Clock, SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove
-from warren.daemons.cluster import definitions
+from warren.daemons.clusterobjects import definitions
 from warren.dws import kinds
 from warren.journal import Journal, MemoryJournal
 from warren.kube import webhook

@@ -14,7 +14,7 @@ from tests.harness import virtual
 from warren.rpc import client, server, sockets
 from warren.rpc.bus import Bus, Method, StreamingMethod
 from warren.rpc.message import LONGEST_MESSAGE, Handle, Payload, Request, RpcError
-from warren.rpc.peer import MOST_WAITING
+from warren.rpc.peer import MAX_WAITING_ANSWERS
 from warren.rpc.server import AccessPolicy, ServerLimits
 
 OWNER = os.getuid()
@@ -105,7 +105,7 @@ async def serving(
             bus,
             path,
             AccessPolicy(allow_guests=True),
-            ServerLimits(longest_message=longest, silence=silence),
+            ServerLimits(longest_message=longest, silence_timeout=silence),
         )
     )
     try:
@@ -128,11 +128,11 @@ def _listens(path: Path) -> bool:
 
 @asynccontextmanager
 async def connected(
-    path: Path, offered: Bus | None = None, waiting: int = MOST_WAITING
+    path: Path, offered: Bus | None = None, waiting: int = MAX_WAITING_ANSWERS
 ) -> AsyncIterator[client.Connection]:
     """Connect for the length of a block. What the block raises comes out alone."""
     try:
-        async with client.connect(path, offered, most_waiting=waiting) as connection:
+        async with client.connect(path, offered, max_waiting_answers=waiting) as connection:
             yield connection
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None

@@ -271,10 +271,10 @@ def test_all_subordinate_ids_of_a_user_connect_at_the_pace_of_four_users(tmp_pat
         max_connection_delay=0.0,
     )
     known = Guests(limits, subordinates=SubordinateIds(table))
-    delays = [known.connection_delay(userid, 10.0) for userid in (*range(100_000, 100_004), 7)]
+    delays = [known.schedule_connection(userid, 10.0) for userid in (*range(100_000, 100_004), 7)]
     assert delays == [0.0] * 5
     with pytest.raises(RpcError, match="user 100004 opens connections faster than 1 in"):
-        known.connection_delay(100_004, 10.0)
+        known.schedule_connection(100_004, 10.0)
 
 
 def test_guests_leave_something_to_each_other_and_to_the_owner() -> None:
@@ -507,7 +507,7 @@ class LargeAnswers(RequestHandler):
         self.made: list[weakref.ref[Answer]] = []
         self.sent = 0
 
-    def request(self, received: Message) -> Request:
+    def read_request(self, received: Message) -> Request:
         assert received.topic is not None
         return Request(
             topic=received.topic,

@@ -195,7 +195,7 @@ def test_the_library_is_loaded_once_and_not_before_it_is_needed(library: FakeLib
 
 
 def test_a_machine_without_libmunge_is_told_so() -> None:
-    found = munge.system_munge(name="libnowhere.so.2")
+    found = munge.system_munge(library_name="libnowhere.so.2")
     with pytest.raises(
         NotInstalled, match=r"cannot be signed by MUNGE on this machine: libnowhere\.so\.2 cannot"
     ):
@@ -226,7 +226,7 @@ def test_the_socket_of_a_daemon_that_was_killed_proves_nothing(
 
 
 def test_nothing_is_proven_without_libmunge() -> None:
-    why = munge.refusal(name="libnowhere.so.2")
+    why = munge.refusal(library_name="libnowhere.so.2")
     assert str(why).endswith("libnowhere.so.2 cannot be loaded")
 
 

@@ -58,7 +58,7 @@ class Answering(RequestHandler):
         self.at_answer: Callable[[], None] = lambda: None
         self._error = error
 
-    def request(self, received: Message) -> Request:
+    def read_request(self, received: Message) -> Request:
         assert received.topic is not None
         return Request(topic=received.topic, payload={}, cred=Cred(GUEST, False))
 

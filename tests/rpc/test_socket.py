@@ -26,7 +26,7 @@ from tests.rpc.services import (
 )
 from warren.rpc import server, sockets
 from warren.rpc.bus import Bus, Method
-from warren.rpc.message import LONGEST_MESSAGE, NOT_FLUX, Handle, Payload, Request, RpcError
+from warren.rpc.message import LONGEST_MESSAGE, NOT_FLUX_BYTE, Handle, Payload, Request, RpcError
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ class Wire:
             line = await self.reader.readline()
         except ConnectionError:
             return None
-        line = line.removeprefix(NOT_FLUX)  # said to clients that are silent for a while
+        line = line.removeprefix(NOT_FLUX_BYTE)  # said to clients that are silent for a while
         return orjson.loads(line) if line else None
 
 

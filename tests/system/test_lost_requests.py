@@ -55,12 +55,12 @@ class Between:
         self._asks_us = asks_us
         self.met: Counter[str] = Counter()
 
-    def watch_controllers(
+    def register_controllers(
         self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]
     ) -> None:
         """Nothing is between these."""
 
-    def watch_conductor(self, conductor: Conductor) -> None:
+    def register_conductor(self, conductor: Conductor) -> None:
         jobs: Any = conductor._wlm
         if self._asks_us:
             offered = jobs.methods()

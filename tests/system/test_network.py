@@ -8,7 +8,7 @@ from tests.harness.world import DIRECTIVES, GLOBAL, opened
 from warren.controllers.exports import ExportReconciler
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.system import RunGroup, Runnable, runnables_after_sync
+from warren.daemons.rungroup import RunGroup, Runnable, runnables_after_sync
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble
 from warren.dws.persistent.sharing import Sharing

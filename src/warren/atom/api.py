@@ -31,7 +31,7 @@ from warren.base import log
 from warren.base.errors import UserMistake, WarrenError
 from warren.rpc import sockets
 
-JOBS: Final = "/rm/v1/jobs"
+JOBS_PATH: Final = "/rm/v1/jobs"
 
 _MAX_BODY_BYTES: Final = 2**16
 """Bytes of a request's body."""
@@ -50,32 +50,32 @@ _STATUS_CODES: Final[dict[type[WarrenError], int]] = {
 
 
 class Api:
-    """Answers what is asked of a service."""
+    """Answers HTTP requests by what the service does and the register has."""
 
     def __init__(
         self,
         service: Service,
         register: Register,
-        users: frozenset[int],
+        allowed_userids: frozenset[int],
         on_answered: Callable[[str, int, float], None] = lambda method, code, seconds: None,
         body_timeout: float = _BODY_TIMEOUT,
     ) -> None:
-        """`users` are let in. `on_answered` is told of each request: method, code, seconds.
+        """`on_answered` is told of each request: method, code, seconds.
 
         A body is waited for `body_timeout` seconds.
         """
         self._body_timeout = body_timeout
         self._service = service
         self._register = register
-        self._users = users
+        self._allowed_userids = allowed_userids
         self._on_answered = on_answered
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[self._answer], client_max_size=_MAX_BODY_BYTES)
-        app.router.add_post(JOBS, self._post)
-        app.router.add_get(JOBS, self._list)
-        app.router.add_get(JOBS + "/{jobid}", self._get)
-        app.router.add_delete(JOBS + "/{jobid}", self._delete)
+        app.router.add_post(JOBS_PATH, self._post)
+        app.router.add_get(JOBS_PATH, self._list)
+        app.router.add_get(JOBS_PATH + "/{jobid}", self._get)
+        app.router.add_delete(JOBS_PATH + "/{jobid}", self._delete)
         return app
 
     @web.middleware
@@ -83,17 +83,17 @@ class Api:
         """Refuse users that are not allowed, and give every refusal a sentence."""
         started_at = time.perf_counter()
         try:
-            response = await self._handle_allowed(request, handler)
+            response = await self._handle_if_allowed(request, handler)
         except web.HTTPException as error:
-            response = _refusal(error.status, error.reason.lower())
+            response = _refusal_response(error.status, error.reason.lower())
             if "Allow" in error.headers:
                 response.headers["Allow"] = error.headers["Allow"]
         except WarrenError as error:
             log.warning("refused", method=request.method, path=_path(request), why=str(error))
-            response = _refusal(_STATUS_CODES.get(type(error), 400), str(error))
+            response = _refusal_response(_STATUS_CODES.get(type(error), 400), str(error))
         except Exception:  # a bug costs one answer, not the service
             log.exception("request failed", method=request.method, path=_path(request))
-            response = _refusal(500, "internal error; see the service's log")
+            response = _refusal_response(500, "internal error; see the service's log")
         seconds = time.perf_counter() - started_at
         # The client chooses the method's name, and each name would be counted for ever.
         is_known_method = request.method in ("POST", "GET", "DELETE")
@@ -103,11 +103,13 @@ class Api:
             log.info("answered", **fields, seconds=round(seconds, 4))
         return response
 
-    async def _handle_allowed(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        user = sockets.peer_userid(request.get_extra_info("socket"))
-        if user not in self._users:
-            log.warning("not let in", uid=user, method=request.method, path=_path(request))
-            return _refusal(403, f"user {user} may not ask here: see allow-users")
+    async def _handle_if_allowed(
+        self, request: web.Request, handler: _Handler
+    ) -> web.StreamResponse:
+        userid = sockets.peer_userid(request.get_extra_info("socket"))
+        if userid not in self._allowed_userids:
+            log.warning("not let in", uid=userid, method=request.method, path=_path(request))
+            return _refusal_response(403, f"user {userid} may not ask here: see allow-users")
         return await handler(request)
 
     async def _post(self, request: web.Request) -> web.Response:
@@ -117,19 +119,19 @@ class Api:
         except web.RequestPayloadError as error:
             raise UserMistake(f"the body cannot be read: {error}") from error
         except TimeoutError:
-            return _refusal(408, f"the body did not come within {self._body_timeout:g} s")
+            return _refusal_response(408, f"the body did not come within {self._body_timeout:g} s")
         job = await self._service.begin(read_request(body))
         return web.Response(body=encode(job), content_type="application/json")
 
     async def _get(self, request: web.Request) -> web.Response:
         job = self._register.get(request.match_info["jobid"])
         if job is None:
-            return _unknown(request)
+            return _not_registered_response(request)
         return web.Response(body=encode(job), content_type="application/json")
 
     async def _delete(self, request: web.Request) -> web.Response:
         if not await self._service.end(request.match_info["jobid"]):
-            return _unknown(request)
+            return _not_registered_response(request)
         return web.Response(status=204)
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
@@ -150,10 +152,10 @@ def _path(request: web.Request) -> str:
     return request.rel_url.raw_path
 
 
-def _unknown(request: web.Request) -> web.Response:
-    return _refusal(404, f"job {request.match_info['jobid']} is not registered here")
+def _not_registered_response(request: web.Request) -> web.Response:
+    return _refusal_response(404, f"job {request.match_info['jobid']} is not registered here")
 
 
-def _refusal(code: int, message: str) -> web.Response:
+def _refusal_response(code: int, message: str) -> web.Response:
     body = msgspec.json.encode({"message": message})
     return web.Response(status=code, body=body, content_type="application/json")

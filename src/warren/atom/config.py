@@ -13,11 +13,11 @@ from warren.base.errors import UserMistake
 from warren.lifecycle import tables
 from warren.lifecycle.tables import Duration, Table, check_durations
 
-SOCKET: Final = Path("/var/run/atomd/atomd.sock")
+DEFAULT_SOCKET: Final = Path("/var/run/atomd/atomd.sock")
 """Where PBS's hook asks, unless it is configured otherwise."""
 
 
-class Action(Table, frozen=True):
+class SiteCommand(Table, frozen=True):
     """A command at the start or at the end of each job."""
 
     command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
@@ -44,10 +44,10 @@ class Action(Table, frozen=True):
 
 
 class Config(Table, frozen=True):
-    """A whole configuration."""
+    """The configuration of the service."""
 
     socket: str | None = None
-    """Where it listens."""
+    """Where the service listens; None is the usual path."""
     socket_mode: Annotated[int, msgspec.Meta(ge=0, le=0o777)] = 0o600
     socket_group: str | None = None
     allow_users: tuple[str, ...] = ()
@@ -57,8 +57,8 @@ class Config(Table, frozen=True):
     """How many jobs' starts run at a time, and how many jobs' ends."""
     stop_timeout: Duration = 10.0
     """How long commands that are under way may go on when the service is told to stop."""
-    start: tuple[Action, ...] = ()
-    end: tuple[Action, ...] = ()
+    start: tuple[SiteCommand, ...] = ()
+    end: tuple[SiteCommand, ...] = ()
 
     def __post_init__(self) -> None:
         check_durations(self, "stop_timeout")

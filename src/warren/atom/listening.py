@@ -12,7 +12,7 @@ _MAX_PATH_BYTES: Final = 107
 """Bytes of a path in a socket address. Our own clients have a way around it, and PBS's hook not."""
 
 
-def listen(path: Path, mode: int, group: int | None) -> socket.socket:
+def listen(path: Path, mode: int, gid: int | None) -> socket.socket:
     """Listen at `path`, for the users that its mode and group let in.
 
     Raises UserMistake where that cannot be, and where another process answers there.
@@ -31,8 +31,8 @@ def listen(path: Path, mode: int, group: int | None) -> socket.socket:
         if path.exists() and not path.is_socket():
             raise UserMistake(f"{path} exists, and is not a socket: choose another path.")
         listener = sockets.listen(path, mode)
-        if group is not None:
-            os.chown(path, -1, group)
+        if gid is not None:
+            os.chown(path, -1, gid)
     except OSError as error:
         raise UserMistake(f"{path} cannot be listened at: {error.strerror}.") from error
     return listener

@@ -4,7 +4,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from warren.atom.actions import Event
+from warren.atom.sitecommands import JobEvent
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
 
@@ -38,7 +38,7 @@ class Metrics:
     def count_request(self, method: str, code: int, seconds: float) -> None:
         self._requests.labels(method, code).observe(seconds)
 
-    def count_command(self, event: Event, succeeded: bool) -> None:
+    def count_command(self, event: JobEvent, succeeded: bool) -> None:
         self._commands.labels(event, "success" if succeeded else "error").inc()
 
     def exposition(self) -> bytes:

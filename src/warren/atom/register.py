@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from warren.atom.registration import RegisteredJob, Removal, encode, encode_removal, read
+from warren.atom.registration import RegisteredJob, Removal, decode_record, encode, encode_removal
 from warren.journal import Journal
 from warren.journal.committer import Committer
 
@@ -15,7 +15,7 @@ class Register:
         replayed_bytes = 0
         for record in journal.replay():
             replayed_bytes += len(record)
-            match read(record):
+            match decode_record(record):
                 case Removal(jobid):
                     self._jobs.pop(jobid, None)
                 case job:

@@ -52,6 +52,7 @@ class Removal(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True)
     """A job that is registered no more, as the journal says it."""
 
     gone: str
+    """The job's id."""
 
 
 _record_decoder: Final = msgspec.json.Decoder(_Record)
@@ -90,7 +91,7 @@ def encode_removal(jobid: str) -> bytes:
     return _encoder.encode(Removal(jobid))
 
 
-def read(record: bytes) -> RegisteredJob | Removal:
+def decode_record(record: bytes) -> RegisteredJob | Removal:
     """Read a record of the journal."""
     if record.startswith(b'{"gone"'):
         return _removal_decoder.decode(record)

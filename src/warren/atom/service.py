@@ -17,9 +17,9 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Final
 
-from warren.atom.actions import Actions
 from warren.atom.register import Register
 from warren.atom.registration import RegisteredJob, Registration, Stage
+from warren.atom.sitecommands import SiteCommandRunner
 from warren.base import log
 from warren.base.clock import Clock
 from warren.base.errors import Retryable, UserMistake
@@ -45,9 +45,11 @@ class Failed(Retryable):
 class Service:
     """What is done when jobs begin and end. `run` must be running."""
 
-    def __init__(self, register: Register, actions: Actions, clock: Clock, max_jobs: int) -> None:
+    def __init__(
+        self, register: Register, commands: SiteCommandRunner, clock: Clock, max_jobs: int
+    ) -> None:
         self._register = register
-        self._actions = actions
+        self._commands = commands
         self._clock = clock
         self._max_jobs = max_jobs
         self._starting: dict[str, tuple[Registration, asyncio.Task[str | None]]] = {}
@@ -154,10 +156,10 @@ class Service:
         return task
 
     async def _run_start(self, job: RegisteredJob) -> str | None:
-        if self._actions.has_commands("start"):
+        if self._commands.has_commands("start"):
             await self._register.put(job)
             try:
-                await self._actions.perform("start", job.registration)
+                await self._commands.perform("start", job.registration)
             except NodeTrouble as trouble:
                 log.warning("start failed", jobid=job.registration.jobid, why=str(trouble))
                 self._end_in_background(job)
@@ -186,13 +188,13 @@ class Service:
     async def _run_end(self, job: RegisteredJob, after_restart: bool) -> str | None:
         jobid = job.registration.jobid
         if after_restart:
-            await self._actions.kill_leftovers(job.registration)
-        if self._actions.has_commands("end"):
+            await self._commands.kill_leftovers(job.registration)
+        if self._commands.has_commands("end"):
             if job.stage is not Stage.ENDING:
                 job = RegisteredJob(job.registration, Stage.ENDING, job.since)
                 await self._register.put(job)
             try:
-                await self._actions.perform("end", job.registration)
+                await self._commands.perform("end", job.registration)
             except NodeTrouble as trouble:
                 delay = self._retry_delays.get(jobid, _FIRST_RETRY_DELAY)
                 self._retry_delays[jobid] = min(2 * delay, _MAX_RETRY_DELAY)

@@ -51,7 +51,7 @@ def atomd(
         click.echo(f"{config_file or 'the default configuration'} is valid")
         return
     state_directory = statedir or default_statedir("warren-atomd")
-    usual_socket = configs.SOCKET if os.geteuid() == 0 else state_directory / "atomd.sock"
+    usual_socket = configs.DEFAULT_SOCKET if os.geteuid() == 0 else state_directory / "atomd.sock"
     socket_path = (path or Path(config.socket or usual_socket)).absolute()
     logs.configure()
     try:
@@ -72,7 +72,7 @@ def atomd(
             settings = service.Settings(
                 config=config,
                 listener=sockets.listen(socket_path, config.socket_mode, config.socket_gid),
-                journal=journal_path,
+                journal_path=journal_path,
                 metrics_socket=metrics_socket,
             )
             run(service.run(settings, lambda: click.echo(f"serving ATOM at {socket_path}")))

@@ -51,10 +51,10 @@ def check(
     FILE may have directives alone; - is standard input. No cluster is needed: one that is
     named is asked for its rules, profiles and machines.
     """
-    script = directive_script.read(_text(file))
+    script = directive_script.read(_read_script(file))
     checker = _checker(statedir, kubeconfig, context)
     if rules_file is not None:
-        checker = replace(checker, rules=_rules(rules_file))
+        checker = replace(checker, rules=_read_rules(rules_file))
     mistakes = sorted(_mistakes(script, checker), key=lambda each: (each.line, each.column))
     errors = [each for each in mistakes if each.severity == "error"]
     if as_json:
@@ -87,7 +87,7 @@ def _checker(
     return checker_of_cluster(cluster_access(StateDir(Path(statedir))))
 
 
-def _text(file: str) -> str:
+def _read_script(file: str) -> str:
     """Read a script. Raises UsageError where there is none to read."""
     if file == "-":
         data = sys.stdin.buffer.read(scripts.MAX_BYTES + 1)
@@ -104,7 +104,7 @@ def _text(file: str) -> str:
         raise click.UsageError(str(mistake)) from mistake
 
 
-def _rules(file: str) -> list[Rule]:
+def _read_rules(file: str) -> list[Rule]:
     import msgspec
     import yaml
 

@@ -120,9 +120,9 @@ def ask_instance(statedir: StateDir, work: Callable[["Handle"], Awaitable[T]]) -
 
 
 def ask_flux(statedir: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
-    """Do something with an instance as `ask_instance` does, or with a broker of Flux.
+    """Do `work` with an instance, or with the Flux broker that FLUX_URI names.
 
-    The latter where FLUX_URI is that of one, and for what both know.
+    It may ask what both of them answer.
     """
     from warren.rpc.client import connect, fail_unless_alive
     from warren.rpc.message import RpcError
@@ -134,10 +134,10 @@ def ask_flux(statedir: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
         except RpcError as error:
             if error.errnum != errno.EPROTONOSUPPORT:
                 raise
-        from warren.rpc import broker
+        from warren.rpc import brokerclient
 
-        async with broker.connect(path) as flux:
-            return await work(flux)
+        async with brokerclient.connect(path) as broker:
+            return await work(broker)
 
     path = socket_of(statedir)
     if path == statedir.socket:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warren.base.errors import UserMistake
+from warren.cli.commandgroups import Group
 from warren.cli.common import (
     ask_instance,
     json_option,
@@ -14,7 +15,6 @@ from warren.cli.common import (
     require_running,
     statedir_option,
 )
-from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ class DirectiveChecker(msgspec.Struct, frozen=True, kw_only=True):
 
 def checker_without_cluster() -> DirectiveChecker:
     """Return a checker with the rules that come with Warren, for no cluster."""
-    from warren.daemons.cluster import manifests
+    from warren.daemons.clusterobjects import manifests
 
     rule_objects = [
         obj for obj in manifests("rules.yaml") if obj["kind"] == kinds.DIRECTIVE_RULE.name
@@ -71,10 +71,10 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
         file_systems,
         profiles,
         storages,
-        persistent,
-        containers,
+        persistent_instances,
+        container_profiles,
         nodes,
-        copies,
+        copy_profiles,
         configurations,
     ) = run(list_all())
     rabbit_storages = [read(obj, Storage) for obj in storages]
@@ -87,9 +87,11 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
         why_not_made=lambda fs_type: rabbitstorages.why_not_made(fs_type, rabbit_storages),
         # Whose controllers run them on its nodes is not known.
         runs_containers=None if nodes else False,
-        container_profiles=containerprofiles.by_name(_within(kinds.PROFILES_NAMESPACE, containers)),
+        container_profiles=containerprofiles.by_name(
+            _within(kinds.PROFILES_NAMESPACE, container_profiles)
+        ),
         copy_profiles=frozenset(
-            obj["metadata"]["name"] for obj in _within(kinds.PROFILES_NAMESPACE, copies)
+            obj["metadata"]["name"] for obj in _within(kinds.PROFILES_NAMESPACE, copy_profiles)
         ),
         has_offload=any(copyservice.service_of_configuration(obj) for obj in configurations),
         groupid=os.getgid(),
@@ -98,7 +100,9 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
         ],
         instances={
             instance.name: instance
-            for instance in map(instance_facts, _within(kinds.DEFAULT_NAMESPACE, persistent))
+            for instance in map(
+                instance_facts, _within(kinds.DEFAULT_NAMESPACE, persistent_instances)
+            )
         },
     )
     cluster_rules = directive_rules.rules_of(_within(kinds.RULES_NAMESPACE, rules))

@@ -91,7 +91,7 @@ def _read_mapping(statedir: StateDir, jobids: Sequence[str]) -> tuple["RabbitMap
 
 async def _configured_mapping_path(handle: "Handle") -> str | None:
     """Return the file that `rabbit.mapping` names, here or in an instance that this is part of."""
-    from warren.rpc import broker
+    from warren.rpc import brokerclient
     from warren.rpc.message import RpcError
 
     settings: Any = await handle.rpc("config.get")
@@ -105,7 +105,7 @@ async def _configured_mapping_path(handle: "Handle") -> str | None:
     path = uri.removeprefix(LOCAL_SCHEME)
     if path == uri:
         return None  # on another machine
-    async with broker.connect(Path(path)) as parent:
+    async with brokerclient.connect(Path(path)) as parent:
         return await _configured_mapping_path(parent)
 
 

@@ -17,7 +17,7 @@ import click
 
 from warren import __version__
 from warren.base.errors import WarrenError
-from warren.cli.lazy import LazyGroup
+from warren.cli.commandgroups import LazyGroup
 
 _WRITE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from warren.base.errors import UserMistake
+from warren.cli.commandgroups import Group
 from warren.cli.common import json_option, print_json
-from warren.cli.lazy import Group
 from warren.wlm.pbs.hookfile import NAME
 from warren.wlm.pbs.rehearsal import SHARING
 

@@ -13,6 +13,7 @@ import click
 from warren.base import accounts
 from warren.base.bytesize import format_bytes
 from warren.base.errors import UserMistake
+from warren.cli.commandgroups import Group
 from warren.cli.common import (
     F,
     ask_instance,
@@ -22,7 +23,6 @@ from warren.cli.common import (
     print_table,
     statedir_option,
 )
-from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 
 if TYPE_CHECKING:
@@ -264,10 +264,10 @@ def destroy(statedir: StateDir, no_wait: bool, name: str) -> None:
 
     async def work(handle: "Handle") -> None:
         for each in await _list_instances(handle):
-            users = _consumers(each)
-            if each["name"] == name and users:
+            consumers = _consumers(each)
+            if each["name"] == name and consumers:
                 raise UserMistake(
-                    f"The persistent storage {name!r} is in use by {', '.join(users)}: "
+                    f"The persistent storage {name!r} is in use by {', '.join(consumers)}: "
                     "destroy it when they have ended."
                 )
         await _call(handle, "persistent.destroy", {"name": name})

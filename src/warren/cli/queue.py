@@ -14,6 +14,7 @@ import msgspec
 
 from warren.base.errors import UserMistake
 from warren.base.words import plural
+from warren.cli.commandgroups import Group
 from warren.cli.common import (
     F,
     ask_instance,
@@ -22,7 +23,6 @@ from warren.cli.common import (
     print_table,
     statedir_option,
 )
-from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 from warren.lifecycle import policy as policies
 from warren.lifecycle.policy import SIZE_KEYS, Policy, Queue, QueueLimits
@@ -263,7 +263,10 @@ def stop(message: str | None, nocheckpoint: bool, **options: Any) -> None:
 
 
 def _change(
-    options: Mapping[str, Any], method: str, request: Mapping[str, Any], line: "_StatusLine"
+    options: Mapping[str, Any],
+    method: str,
+    request: Mapping[str, Any],
+    write_status: "_StatusWriter",
 ) -> None:
     name = options["name"] or options["queue_option"]
     payload = {**request, "all": options["all_"], **({"name": name} if name else {})}
@@ -274,10 +277,17 @@ def _change(
     if options["quiet"]:
         ask_instance(options["statedir"], change)
     else:
-        _show(options["statedir"], change, name, options["as_json"], options["verbose"], (line,))
+        _show(
+            options["statedir"],
+            change,
+            name,
+            options["as_json"],
+            options["verbose"],
+            (write_status,),
+        )
 
 
-_StatusLine = Callable[[str | None, QueueStatus], str]
+_StatusWriter = Callable[[str | None, QueueStatus], str]
 
 
 def _show(
@@ -286,7 +296,7 @@ def _show(
     name: str | None,
     as_json: bool,
     verbose: bool,
-    lines: Sequence[_StatusLine],
+    status_writers: Sequence[_StatusWriter],
 ) -> None:
     """Print queues, after `change_first` on the same connection, if it is given."""
 
@@ -302,8 +312,8 @@ def _show(
         print_json({"queues": queues, **alloc_counts})
         return
     for each, status in statuses.items():
-        for line in lines:
-            click.echo(line(each, status))
+        for write_status in status_writers:
+            click.echo(write_status(each, status))
     if verbose:
         click.echo(f"{alloc_counts['queue_length']} alloc requests queued")
         click.echo(f"{alloc_counts['alloc_pending']} alloc requests pending to scheduler")

@@ -10,6 +10,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Object, key_of
+from warren.cli.commandgroups import Group
 from warren.cli.common import (
     json_option,
     print_json,
@@ -18,7 +19,6 @@ from warren.cli.common import (
     run,
     statedir_option,
 )
-from warren.cli.lazy import Group
 from warren.cli.storage import list_rabbits
 from warren.daemons.statedir import StateDir
 from warren.dws import kinds, labels

@@ -7,9 +7,9 @@ import click
 import msgspec
 
 from warren.base.errors import UserMistake
+from warren.cli.commandgroups import Group
 from warren.cli.common import ask_instance, json_option, print_json, statedir_option
 from warren.cli.events import FORMATS, TIME_FORMATS, EventWriter
-from warren.cli.lazy import Group
 from warren.cli.outputformat import Format, sort_rows
 from warren.daemons.statedir import StateDir
 from warren.rfc import hostlist, idset, resource_set
@@ -29,15 +29,15 @@ NodeRow = Mapping[str, Any]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-STATES: Final = ("free", "allocated", "down")
-"""What the scheduler knows, in the order of the listing."""
-LIST_STATES: Final = (*STATES, "up", "all")
+SCHEDULER_STATES: Final = ("free", "allocated", "down")
+"""The states of nodes that the scheduler knows, in the order of the listing."""
+LIST_STATES: Final = (*SCHEDULER_STATES, "up", "all")
 """What may be listed: `up` is every node that is not down."""
 ADMIN_STATES: Final = (
     "avail",
     *(state for state in NodeState if state not in ("free", "allocated")),
 )
-"""What administrators know of nodes."""
+"""The states of nodes that administrators set or see."""
 
 _DRAINED: Final = (NodeState.DRAINED, NodeState.DRAINING)
 _DRAIN_MODES: Final = (None, "overwrite", "force-overwrite")
@@ -74,18 +74,20 @@ class NodeStates(msgspec.Struct, frozen=True, kw_only=True):
 
     status: Mapping[str, Any]
     """The answer of `resource.status`."""
-    set_by_state: Mapping[str, ResourceSet]
+    resources_by_state: Mapping[str, ResourceSet]
     """The nodes in each state that the scheduler knows; `all` are those that it has."""
 
     @property
     def nodes(self) -> list[Node]:
         return list(self.status["nodes"])
 
-    def set_of(self, state: str) -> ResourceSet:
+    def resources_in(self, state: str) -> ResourceSet:
         """Return the nodes of one of `LIST_STATES`."""
         if state == "up":
-            return resource_set.difference(self.set_by_state["all"], self.set_by_state["down"])
-        return self.set_by_state[state]
+            return resource_set.difference(
+                self.resources_by_state["all"], self.resources_by_state["down"]
+            )
+        return self.resources_by_state[state]
 
     def chosen_ranks(self, queues: Sequence[str], include: str | None) -> set[int]:
         """Return the ranks that are asked for. Raises UserMistake for what is not there."""
@@ -172,7 +174,7 @@ def _format_options(fields: Mapping[str, str], default: str) -> Callable[[F], F]
 @resource.command("list")
 @statedir_option
 @json_option
-@_node_options(LIST_STATES, ",".join(STATES))
+@_node_options(LIST_STATES, ",".join(SCHEDULER_STATES))
 @_format_options(_LIST_FIELDS, _LIST_FORMAT)
 def list_(
     statedir: StateDir,
@@ -214,7 +216,7 @@ def scheduler_rows(
         grouping_fields = []  # the format lists all the queues, or properties, that there are
     ranks_by_state_of_row: dict[tuple[str, ...], dict[str, list[int]]] = {}
     for state in states:
-        resources = _restrict(node_states.set_of(state), ranks)
+        resources = _restrict(node_states.resources_in(state), ranks)
         properties = _by_rank(resources.properties)
         for ranks_of_node in [[each.rank] for each in resources.nodes] or [[]]:
             values_by_field = _grouping_values(state, ranks_of_node, queues, properties)
@@ -222,10 +224,10 @@ def scheduler_rows(
             ranks_by_state = ranks_by_state_of_row.setdefault(row_key, {})
             ranks_by_state.setdefault(state, []).extend(ranks_of_node)
     for ranks_by_state in ranks_by_state_of_row.values():
-        nodes_of_row = _restrict(node_states.set_of("all"), ())
+        nodes_of_row = _restrict(node_states.resources_in("all"), ())
         for state, state_ranks in ranks_by_state.items():
             nodes_of_row = resource_set.union(
-                nodes_of_row, _restrict(node_states.set_of(state), state_ranks)
+                nodes_of_row, _restrict(node_states.resources_in(state), state_ranks)
             )
         row_ranks = [each.rank for each in nodes_of_row.nodes]
         yield {
@@ -312,9 +314,9 @@ def r(statedir: StateDir, states: list[str], queues: tuple[str, ...], include: s
 def _in_states(
     node_states: NodeStates, states: Sequence[str], ranks: Collection[int]
 ) -> ResourceSet:
-    nodes = _restrict(node_states.set_of("all"), ())
-    for state in ["all"] if {*STATES} <= {*states} else states:
-        nodes = resource_set.union(nodes, _restrict(node_states.set_of(state), ranks))
+    nodes = _restrict(node_states.resources_in("all"), ())
+    for state in ["all"] if {*SCHEDULER_STATES} <= {*states} else states:
+        nodes = resource_set.union(nodes, _restrict(node_states.resources_in(state), ranks))
     return nodes
 
 
@@ -503,12 +505,12 @@ def _read_node_states(statedir: StateDir) -> NodeStates:
 
 def node_states_from(status: Mapping[str, Any], sched: Mapping[str, Any]) -> NodeStates:
     """Put together what the resource service and the scheduler tell."""
-    set_by_state = {name: resource_set.decode_all(encoded) for name, encoded in sched.items()}
-    not_free = resource_set.union(set_by_state["allocated"], set_by_state["down"])
+    resources_by_state = {name: resource_set.decode_all(encoded) for name, encoded in sched.items()}
+    not_free = resource_set.union(resources_by_state["allocated"], resources_by_state["down"])
     return NodeStates(
         status=status,
-        set_by_state={
-            **set_by_state,
-            "free": resource_set.difference(set_by_state["all"], not_free),
+        resources_by_state={
+            **resources_by_state,
+            "free": resource_set.difference(resources_by_state["all"], not_free),
         },
     )

@@ -32,10 +32,10 @@ from warren.node.nvmetarget import Exports
 from warren.node.volumegroup import VolumeGroup
 
 HOST_NAMESPACE: Final = "host"
-"""As the namespace: the machine's own."""
+"""The `namespace` that stands for the mount namespace of the machine."""
 
 DEFAULT_PATH: Final = Path("/etc/warren/agent.toml")
-"""Where it is looked for."""
+"""Where the file is looked for if none is named."""
 
 _UNLIMITED: Final = capacity.MAX_BYTES_EXCLUSIVE - 1
 """The capacity of a device or a volume group of which all may be used."""
@@ -87,7 +87,7 @@ class FlashTable(Table, frozen=True):
             raise ValueError(f"{kind}: kind {self.kind!r} has none")
 
     @property
-    def bytes(self) -> int | None:
+    def capacity_bytes(self) -> int | None:
         """How much is given out; None if that is not said, and must be."""
         if self.capacity is not None:
             return capacity.parse(self.capacity)
@@ -95,7 +95,7 @@ class FlashTable(Table, frozen=True):
 
 
 class Config(Table, frozen=True):
-    """A whole configuration."""
+    """The configuration of an agent."""
 
     node: str | None = None
     """The node's name in the SystemConfiguration; None is the machine's host name."""
@@ -128,12 +128,12 @@ class Config(Table, frozen=True):
             raise ValueError("node: a node has a name")
 
     @property
-    def name(self) -> str:
+    def node_name(self) -> str:
         """The node's name."""
         return self.node or socket.gethostname()
 
     @property
-    def prefix(self) -> Path:
+    def mount_prefix(self) -> Path:
         return Path(self.mounts)
 
     @property
@@ -142,7 +142,7 @@ class Config(Table, frozen=True):
         return [Path(each) for each in (self.mounts, *self.more_mounts)]
 
 
-def with_name(config: Config, node: str) -> Config:
+def with_node_name(config: Config, node: str) -> Config:
     """Return a configuration for a node of another name."""
     return msgspec.structs.replace(config, node=node)
 
@@ -178,7 +178,7 @@ def refusal(config: Config, *, is_rabbit: bool) -> str | None:
             return "flash.kind: directories are not offered over a network: take another kind"
     if config.namespace == HOST_NAMESPACE and os.geteuid() != 0:
         return "namespace: to mount in the machine's own takes root: name a directory for another"
-    if is_rabbit and table.bytes is None:
+    if is_rabbit and table.capacity_bytes is None:
         return f"flash.capacity: kind {table.kind!r} needs it, such as 3TiB"
     if table.kind in ("image", "device"):
         why_not = loops.why_unavailable()
@@ -206,9 +206,9 @@ async def volume_group_refusal(config: Config) -> str | None:
 async def file_system_support(config: Config, state_directory: Path) -> dict[str, str | None]:
     """Return for each type of file system why it cannot be made here; None where it can."""
     flash, _ = build_flash(config, state_directory)
-    unsupported = {**await flash.unsupported_types(config.name)}
+    unsupported = {**await flash.unsupported_types(config.node_name)}
     if config.network is not None:
-        unsupported |= networks.UNSUPPORTED
+        unsupported |= networks.UNSUPPORTED_TYPES
     return {each: unsupported.get(each) for each in FILE_SYSTEM_TYPES}
 
 
@@ -220,24 +220,28 @@ def grace_period(config: Config) -> GracePeriod:
 def build_flash(
     config: Config, state_directory: Path
 ) -> tuple[Flash, Callable[[str], Disk] | None]:
-    """Return the flash of an agent, and the disk of each rabbit behind it if it has such."""
+    """Return the flash of an agent, and what returns the disk of a rabbit, if it has disks."""
     table = config.flash
     directory = Path(table.directory) if table.directory else state_directory / "flash"
-    size = table.bytes or 0
+    size = table.capacity_bytes or 0
     if table.kind in _DIRECTORY_KINDS:
         return DirectoryFlash(directory, size), None
     disks: dict[str, Disk] = {}
 
-    def disk(rabbit: str) -> Disk:
+    def disk_of(rabbit: str) -> Disk:
         if rabbit not in disks:
             disks[rabbit] = _build_disk(path_component(rabbit), table, directory, size)
         return disks[rabbit]
 
     cluster = config.network.dlm_cluster() if config.network is not None else None
     flash = BlockFlash(
-        disk, state_directory, grace_period=grace_period(config), cluster=cluster, one_kernel=False
+        disk_of,
+        state_directory,
+        grace_period=grace_period(config),
+        cluster=cluster,
+        one_kernel=False,
     )
-    return flash, disk
+    return flash, disk_of
 
 
 class AgentNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,10 +249,10 @@ class AgentNode(msgspec.Struct, frozen=True, kw_only=True):
 
     machine: NamespacedMachine
     flash: Flash
-    disk: Callable[[str], Disk] | None
-    """The disk of a rabbit, where volumes are block devices."""
-    namespace: MountNamespace
-    own_namespace: Namespace | None
+    disk_of: Callable[[str], Disk] | None
+    """Returns the disk of a rabbit, where volumes are block devices."""
+    mount_namespace: MountNamespace
+    own_mount_namespace: Namespace | None
     """The same, where it is the agent's own and has a holder."""
     exports: Exports | None = None
     """What a rabbit offers on the network, if it is to."""
@@ -258,27 +262,27 @@ class AgentNode(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_node(config: Config, state_directory: Path, *, is_rabbit: bool) -> AgentNode:
     """Return the node of an agent that keeps what it must in `state_directory`."""
-    flash, disk = build_flash(config, state_directory)
+    flash, disk_of = build_flash(config, state_directory)
     exports, nvme_host = None, None
     if config.network is not None and not is_rabbit:
-        flash, nvme_host = networks.compute_flash(config.network, config.name)
-    elif config.network is not None and disk is not None:
+        flash, nvme_host = networks.compute_flash(config.network, config.node_name)
+    elif config.network is not None and disk_of is not None:
         flash, exports = networks.rabbit_flash(
-            config.network, config.name, flash, disk(config.name)
+            config.network, config.node_name, flash, disk_of(config.node_name)
         )
-    own_namespace = None
+    own_mount_namespace = None
     if config.namespace != HOST_NAMESPACE:
-        own_namespace = Namespace(Path(config.namespace), config.prefix)
-    namespace = own_namespace or HostNamespace(config.prefix)
+        own_mount_namespace = Namespace(Path(config.namespace), config.mount_prefix)
+    mount_namespace = own_mount_namespace or HostNamespace(config.mount_prefix)
     machine = NamespacedMachine(
-        config.name, flash, namespace, grace_period(config), config.mount_roots
+        config.node_name, flash, mount_namespace, grace_period(config), config.mount_roots
     )
     return AgentNode(
         machine=machine,
         flash=flash,
-        disk=disk,
-        namespace=namespace,
-        own_namespace=own_namespace,
+        disk_of=disk_of,
+        mount_namespace=mount_namespace,
+        own_mount_namespace=own_mount_namespace,
         exports=exports,
         nvme_host=nvme_host,
     )

@@ -32,7 +32,7 @@ async def examine(settings: Settings, *, repair: bool) -> tuple[list[Finding], l
     Raises NodeTrouble where the machine does not say what it has, and UserMistake for a node that
     has had no agent here: of another one no object would be found, and all would be given back.
     """
-    name, state_dir = settings.config.name, settings.state_dir
+    name, state_dir = settings.config.node_name, settings.state_dir
     if state_dir.node != name:
         or_node = f", or the node, {state_dir.node}, with --node" if state_dir.node else ""
         raise UserMistake(
@@ -54,7 +54,7 @@ class _Doctor:
     def __init__(self, settings: Settings, client: Client) -> None:
         self._settings = settings
         self._client = client
-        self._name = settings.config.name
+        self._name = settings.config.node_name
         self._node = agentconfig.build_node(
             settings.config, settings.state_dir.path, is_rabbit=settings.is_rabbit
         )
@@ -90,7 +90,7 @@ class _Doctor:
                 await self._node.machine.release(finding.where, finding.name)
 
     def _resources(self) -> NodeInventory:
-        mounts = self._node.namespace.mounts_below_prefix()
+        mounts = self._node.mount_namespace.mounts_below_prefix()
         disk = self._loop_disk()
         return NodeInventory(
             volumes=self._on_node(self._node.flash.volumes(self._name) if self._is_rabbit else ()),
@@ -108,7 +108,7 @@ class _Doctor:
 
     def _loop_disk(self) -> LoopDisk | None:
         """Return the disk that has loop devices, if this is its rabbit."""
-        disk = self._node.disk(self._name) if self._is_rabbit and self._node.disk else None
+        disk = self._node.disk_of(self._name) if self._is_rabbit and self._node.disk_of else None
         return disk if isinstance(disk, LoopDisk) else None
 
     def _orphaned_processes(self) -> Sequence[int]:
@@ -117,12 +117,15 @@ class _Doctor:
             process_mark = self._settings.state_dir.process_mark
         except OSError:  # there never was one
             return []
-        agent_pid, own_namespace = (
+        agent_pid, own_mount_namespace = (
             lock_holder(self._settings.state_dir.lock),
-            self._node.own_namespace,
+            self._node.own_mount_namespace,
         )
         # What holds the namespace is to outlive it.
-        spared = {agent_pid, own_namespace.holder if own_namespace is not None else None}
+        spared = {
+            agent_pid,
+            own_mount_namespace.holder if own_mount_namespace is not None else None,
+        }
         if agent_pid is not None:
             spared |= {*processes.descendants(agent_pid)}
         return [

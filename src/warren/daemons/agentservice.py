@@ -23,10 +23,10 @@ from warren.controllers.machine import Machine
 from warren.controllers.mounts import WORKERS
 from warren.daemons import agentconfig, monitoring
 from warren.daemons.agentconfig import AgentNode, Config
-from warren.daemons.agents import build_agent
+from warren.daemons.agentreconcilers import build_agent
 from warren.daemons.foreground import until_stopped
+from warren.daemons.rungroup import RunGroup
 from warren.daemons.statedir import hold_lock, lock_holder
-from warren.daemons.system import RunGroup
 from warren.dws import kinds
 from warren.dws.node import NodeTrouble
 from warren.journal import files
@@ -116,7 +116,7 @@ def hold_state_directory(state_dir: AgentStateDir) -> Iterator[None]:
 async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:
     """Run an agent until cancelled; `on_ready` is called when it knows what it is to do."""
     threads.set_thread_pool_size(WORKERS)
-    files.replace(settings.state_dir.path / "node", settings.config.name.encode())
+    files.replace(settings.state_dir.path / "node", settings.config.node_name.encode())
     name, value = settings.state_dir.process_mark
     os.environ[name] = value
     _make_prefix(settings.config)
@@ -136,7 +136,7 @@ async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -
                 unversioned, kinds.VERSIONS, seconds=_VERSIONS_TIMEOUT
             )
         )
-        await _system(settings, node, client, SystemClock(), on_ready).run()
+        await _build_run_group(settings, node, client, SystemClock(), on_ready).run()
 
 
 async def run_until_stopped(settings: Settings, on_ready: Callable[[], None]) -> None:
@@ -152,7 +152,7 @@ async def _disconnect_unused(host: NvmeHost) -> None:
         log.warning("volumes stay connected that nothing uses", reason=str(trouble))
 
 
-def _system(
+def _build_run_group(
     settings: Settings, node: AgentNode, client: Client, clock: Clock, on_ready: Callable[[], None]
 ) -> RunGroup:
     config = settings.config
@@ -167,11 +167,11 @@ def _system(
     flash = config.flash
     machine: Machine = node.machine
     if flash.kind == "simulated":
-        machine = FaultyMachine(config.name, node.machine, behaviour.parse(flash.faults))
+        machine = FaultyMachine(config.node_name, node.machine, behaviour.parse(flash.faults))
     agent = build_agent(
         client,
         clock,
-        config.name,
+        config.node_name,
         machine,
         is_rabbit=settings.is_rabbit,
         exports=node.exports,
@@ -182,12 +182,14 @@ def _system(
     runnables = {**agent.runnables, "watchdog": systemd.watchdog}
     if metrics is not None and settings.metrics_socket is not None:
         listener = settings.metrics_socket
-        metrics.watch_controllers(agent.informers, agent.reconcilers)
+        metrics.register_controllers(agent.informers, agent.reconcilers)
         exposition = metrics.exposition
         runnables["monitoring"] = lambda: monitoring.serve(listener, exposition, is_synced.is_set)
-    if node.own_namespace is not None:
-        runnables["holder"] = partial(holders.keep_running, node.own_namespace, agent.mount_again)
-        runnables["host mounts"] = partial(hostmounts.follow_unmounts, [node.own_namespace])
+    if node.own_mount_namespace is not None:
+        runnables["holder"] = partial(
+            holders.keep_running, node.own_mount_namespace, agent.mount_again
+        )
+        runnables["host mounts"] = partial(hostmounts.follow_unmounts, [node.own_mount_namespace])
 
     async def report_ready() -> None:
         await agent.informers.wait_synced()
@@ -200,7 +202,7 @@ def _system(
 def _make_prefix(config: Config) -> None:
     try:
         # Passed by all users, listed by none: what is mounted is its owner's alone.
-        config.prefix.mkdir(mode=0o711, parents=True, exist_ok=True)
+        config.mount_prefix.mkdir(mode=0o711, parents=True, exist_ok=True)
     except OSError as error:
         raise UserMistake(
             f"mounts: {error.filename} cannot be made: {error.strerror}. Choose another in the "

@@ -17,13 +17,13 @@ from warren.base.objects import Key, Remove, key_of
 from warren.base.times import parse_rfc3339
 from warren.controllers.batchjobs import BatchJobController
 from warren.controllers.nodelifecycle import NodeLifecycleController
-from warren.daemons import cluster, roles, users
+from warren.daemons import clusterobjects, roles, users
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.containerlogs import ContainerLogs
 from warren.daemons.foreground import until_stopped
 from warren.daemons.profileadmission import ProfileAdmission
+from warren.daemons.rungroup import RunGroup, runnables_after_sync
 from warren.daemons.statedir import StateDir
-from warren.daemons.system import RunGroup, runnables_after_sync
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds
 from warren.dws.pods import jobpods
@@ -55,22 +55,22 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     listener: socket.socket
     tls: ssl.SSLContext
-    components: frozenset[str]
+    component_users: frozenset[str]
     """The users that are parts of the cluster."""
-    admin: ClusterAccess
+    admin_access: ClusterAccess
     """The access of the owner of the state directory; `STATEDIR/kubeconfig` says the same."""
     logs: PodLogSource
     """What the pods of this machine print."""
 
     async def serve(self, embedded: EmbeddedApi, clock: Clock) -> None:
         """Serve until cancelled."""
-        users = {self.admin.token: User(ADMIN, frozenset({MASTERS}))}
+        users = {self.admin_access.token: User(ADMIN, frozenset({MASTERS}))}
         server = ApiServer(
             embedded.store,
             clock,
             Authenticator(users),
             embedded.authorizer,
-            self.components,
+            self.component_users,
             pod_logs=self.logs,
         )
         await server.run(self.listener, self.tls)
@@ -82,7 +82,7 @@ def build(journal: Journal, clock: Clock, *, plain: bool = False) -> EmbeddedApi
         return EmbeddedApi(journal, clock)
     admission = WorkflowAdmission()
     embedded = EmbeddedApi(journal, clock, [admission, ProfileAdmission()])
-    admission.connect(lambda kind: list(embedded.store.objects_of(kind)))
+    admission.read_rules_from(lambda kind: list(embedded.store.objects_of(kind)))
     return embedded
 
 
@@ -176,24 +176,28 @@ async def establish(client: Client, shape: ClusterShape, daemons: Collection[str
 
     `daemons` are those that directives may name with `requires`.
     """
-    await cluster.establish(client, shape, daemons)
+    await clusterobjects.establish(client, shape, daemons)
     by_name = {kind.name: kind for kind in (NAMESPACE, *authorization.KINDS)}
     for obj in roles.revoked_objects(shape):
         with suppress(NotFound):
             await client.delete(Remove(kind=by_name[obj["kind"]], key=key_of(obj)))
-    await cluster.apply_all(client, ((by_name[obj["kind"]], obj) for obj in roles.objects(shape)))
+    await clusterobjects.apply_all(
+        client, ((by_name[obj["kind"]], obj) for obj in roles.objects(shape))
+    )
 
 
-def components(shape: ClusterShape) -> list[str]:
+def component_users(shape: ClusterShape) -> list[str]:
     """Return the users that a cluster's own components are."""
     chassis = shape.chassis()
     nodes = [name for each in chassis for name in (each.rabbit, *each.hosts)]
-    component_users = [users.CONTROLLERS, users.CONDUCTOR, users.INSTANCE, users.OFFLOAD]
-    return [*component_users, *map(users.node_user, nodes)]
+    own_users = [users.CONTROLLERS, users.CONDUCTOR, users.INSTANCE, users.OFFLOAD]
+    return [*own_users, *map(users.node_user, nodes)]
 
 
-def open_endpoint(state_dir: StateDir, port: int | None, names: Collection[str] = ()) -> Endpoint:
-    """Take the port, make the keys, and write a kubeconfig for the admin and each of `names`.
+def open_endpoint(
+    state_dir: StateDir, port: int | None, user_names: Collection[str] = ()
+) -> Endpoint:
+    """Take the port, make the keys, and write a kubeconfig for the admin and each of `user_names`.
 
     Raises UserMistake where the port cannot be had.
     """
@@ -201,18 +205,18 @@ def open_endpoint(state_dir: StateDir, port: int | None, names: Collection[str] 
     context = tls.server_context(state_dir.pki)
     url = f"https://{HOST}:{listener.getsockname()[1]}"
     authority = tls.authority(state_dir.pki)
-    admin = ClusterAccess(server=url, authority=authority, token=_token(state_dir))
-    for name in names:
+    admin_access = ClusterAccess(server=url, authority=authority, token=_token(state_dir))
+    for name in user_names:
         certificate, key = tls.issue(state_dir.pki, name)
         access = ClusterAccess(server=url, authority=authority, certificate=certificate, key=key)
         kubeconfig.write(state_dir.user_kubeconfig(name), access, user=name)
     # Last: a process that finds it may expect the others.
-    kubeconfig.write(state_dir.kubeconfig, admin, user=ADMIN)
+    kubeconfig.write(state_dir.kubeconfig, admin_access, user=ADMIN)
     return Endpoint(
         listener=listener,
         tls=context,
-        components=frozenset(names),
-        admin=admin,
+        component_users=frozenset(user_names),
+        admin_access=admin_access,
         logs=ContainerLogs(state_dir.pods),
     )
 

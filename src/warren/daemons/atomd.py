@@ -11,12 +11,12 @@ from typing import Final
 
 import msgspec
 
-from warren.atom.actions import Actions
 from warren.atom.api import Api
 from warren.atom.config import Config
 from warren.atom.metrics import Metrics
 from warren.atom.register import Register
 from warren.atom.service import Service
+from warren.atom.sitecommands import SiteCommandRunner
 from warren.base import log, systemd
 from warren.base.clock import SystemClock
 from warren.daemons import monitoring
@@ -33,7 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     config: Config
     listener: socket.socket
-    journal: Path
+    journal_path: Path
     metrics_socket: socket.socket | None = None
     """Where health and metrics are served besides, if anywhere."""
 
@@ -44,7 +44,7 @@ async def run(settings: Settings, on_ready: Callable[[], None]) -> None:
     stopping = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, stopping.set)
-    with SqliteJournal(settings.journal, RESERVE_BYTES) as journal:
+    with SqliteJournal(settings.journal_path, RESERVE_BYTES) as journal:
         running = asyncio.ensure_future(_serve(settings, journal, stopping, on_ready))
         await asyncio.wait({running})
     running.result()
@@ -60,11 +60,11 @@ async def _serve(
     metrics = Metrics()
     # What is no HTTP is answered with 400; a traceback for each would fill the log.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
-    actions = Actions(
-        config.start, config.end, config.parallel, str(settings.journal), metrics.count_command
+    commands = SiteCommandRunner(
+        config.start, config.end, config.parallel, str(settings.journal_path), metrics.count_command
     )
     register = Register(journal)
-    service = Service(register, actions, SystemClock(), config.max_jobs)
+    service = Service(register, commands, SystemClock(), config.max_jobs)
     metrics.jobs.set_function(lambda: len(register))
     metrics.unclean_jobs.set_function(lambda: service.unclean_count)
     app = Api(service, register, config.allowed_userids, metrics.count_request).application()

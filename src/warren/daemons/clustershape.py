@@ -61,9 +61,9 @@ class ClusterShape(msgspec.Struct, frozen=True, kw_only=True):
             )
         return all_chassis
 
-    def r(self, quantum: int | None = None) -> Mapping[str, Any]:
-        """Return the system as R with its resource graph, flash in quanta of GiB, if any."""
-        return resource_set_with_graph("warren", self.chassis(), self.cores, quantum)
+    def resource_set(self, quantum_gib: int | None = None) -> Mapping[str, Any]:
+        """Return R of all nodes, with the resource graph; its flash is in quanta, if any."""
+        return resource_set_with_graph("warren", self.chassis(), self.cores, quantum_gib)
 
 
 def load(path: Path) -> ClusterShape | None:
@@ -82,5 +82,5 @@ def load(path: Path) -> ClusterShape | None:
 
 
 def save(path: Path, shape: ClusterShape) -> None:
-    """Write it down, whole or not at all, and for good."""
+    """Write a shape, whole or not at all, and for good."""
     files.replace(path, msgspec.json.format(msgspec.json.encode(shape)))

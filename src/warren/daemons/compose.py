@@ -31,10 +31,10 @@ from warren.controllers.storage import StorageController
 from warren.controllers.systemstorage import SystemStorageController
 from warren.controllers.workflow import WorkflowController
 from warren.daemons import apiserver
-from warren.daemons.agents import build_agent
+from warren.daemons.agentreconcilers import build_agent
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.instance import Instance, InstanceDependencies, assemble
-from warren.daemons.system import INDEXES, RunGroup, Runnable, runnables_after_sync
+from warren.daemons.rungroup import INDEXES, RunGroup, Runnable, runnables_after_sync
 from warren.directives import rules as directive_rules
 from warren.dws import kinds
 from warren.dws.containers import containerprofiles
@@ -111,12 +111,12 @@ class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
 class Control(msgspec.Struct, frozen=True, kw_only=True):
     """The control process: API server, controllers, conductor, instance, service for copies."""
 
-    system: RunGroup
+    run_group: RunGroup
     api: EmbeddedApi
     instance: Instance
 
 
-def instance(
+def build_instance(
     shape: ClusterShape, dependencies: InstanceDependencies, informers: Informers, client: Client
 ) -> Instance:
     """Build the instance, which reads what it knows of the storage side in the API.
@@ -134,18 +134,20 @@ def instance(
             )
         return ()
 
-    rabbit = dependencies.config.rabbit
+    rabbit_table = dependencies.config.rabbit
     configured_validators: list[_ConfiguredValidator] = []
 
     def validators(graph: Graph) -> Sequence[Validator]:
-        build = partial(_validator, informers, graph, dependencies, directives_of)
+        build = partial(_build_validator, informers, graph, dependencies, directives_of)
         configured_validators.append(_ConfiguredValidator(build, dependencies.config))
         return configured_validators
 
-    plugin = DwsPlugin(dependencies.clock, dependencies.owner, rabbit.seconds("epilog_timeout"))
-    presets = Presets(rabbit.directives)
+    plugin = DwsPlugin(
+        dependencies.clock, dependencies.owner, rabbit_table.seconds("epilog_timeout")
+    )
+    presets = Presets(rabbit_table.directives)
     built = assemble(
-        shape.r(dependencies.config.storage.quantum_gib),
+        shape.resource_set(dependencies.config.storage.quantum_gib),
         dependencies,
         plugins=[plugin],
         perilogs=[DaemonCommands(dependencies.config.daemons)],
@@ -163,7 +165,7 @@ def instance(
     tokens = WorkflowTokens(client, lambda job: built.manager.active_job(JobId(job)).job.userid)
     built.bus.register(tokens.name, tokens.methods())
     storages, nnf_storages = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
-    live_drain_policy = _LiveDrainPolicy(rabbit, built.resources)
+    live_drain_policy = _LiveDrainPolicy(rabbit_table, built.resources)
 
     def configure(new_config: config.Config) -> None:
         plugin.configure(new_config.rabbit.seconds("epilog_timeout"))
@@ -209,23 +211,23 @@ class _ConfiguredValidator:
 class _LiveDrainPolicy:
     """What a site wants of nodes that have lost their rabbit, as it is configured now."""
 
-    def __init__(self, rabbit: rabbittable.RabbitTable, resources: Resources) -> None:
+    def __init__(self, rabbit_table: rabbittable.RabbitTable, resources: Resources) -> None:
         self._resources = resources
-        self.current = drain_policy(rabbit, resources)
+        self.current = drain_policy(rabbit_table, resources)
         self.listeners: list[Callable[[], None]] = []
 
-    def configure(self, rabbit: rabbittable.RabbitTable) -> None:
-        previous, self.current = self.current, drain_policy(rabbit, self._resources)
+    def configure(self, rabbit_table: rabbittable.RabbitTable) -> None:
+        previous, self.current = self.current, drain_policy(rabbit_table, self._resources)
         for listener in self.listeners if self.current != previous else ():
             listener()
 
 
-def drain_policy(rabbit: rabbittable.RabbitTable, resources: Resources) -> DrainPolicy:
+def drain_policy(rabbit_table: rabbittable.RabbitTable, resources: Resources) -> DrainPolicy:
     """Return what a site wants of nodes that have lost their rabbit."""
-    queues = rabbit.drain_queues
+    queues = rabbit_table.drain_queues
     return DrainPolicy(
-        drain_compute_nodes=rabbit.drain_compute_nodes,
-        soft_drain=rabbit.soft_drain,
+        drain_compute_nodes=rabbit_table.drain_compute_nodes,
+        soft_drain=rabbit_table.soft_drain,
         drainable=resources.hosts_of_queues(queues) if queues else None,
     )
 
@@ -239,19 +241,19 @@ def placement_policy(storage: storagetables.Storage) -> PlacementPolicy:
     )
 
 
-def timeouts(rabbit: rabbittable.RabbitTable) -> Timeouts:
+def timeouts(rabbit_table: rabbittable.RabbitTable) -> Timeouts:
     """Return for how long a site lets Workflows be in each state."""
     return Timeouts(
-        transient=rabbit.seconds("tc_timeout"),
-        setup=rabbit.seconds("setup_timeout"),
-        prerun=rabbit.seconds("prerun_timeout"),
-        postrun=rabbit.seconds("postrun_timeout"),
-        teardown_after=rabbit.seconds("teardown_after"),
-        teardown_latest=rabbit.seconds("teardown_latest"),
+        transient=rabbit_table.seconds("tc_timeout"),
+        setup=rabbit_table.seconds("setup_timeout"),
+        prerun=rabbit_table.seconds("prerun_timeout"),
+        postrun=rabbit_table.seconds("postrun_timeout"),
+        teardown_after=rabbit_table.seconds("teardown_after"),
+        teardown_latest=rabbit_table.seconds("teardown_latest"),
     )
 
 
-def _validator(
+def _build_validator(
     informers: Informers,
     graph: Graph,
     dependencies: InstanceDependencies,
@@ -268,7 +270,7 @@ def _validator(
     configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
     instances = StorageInstances(informers)
     storage, clock = settings.storage, dependencies.clock
-    rabbit = settings.rabbit
+    rabbit_table = settings.rabbit
     return StorageValidator(
         rules=lambda: directive_rules.rules_of(rules.all()),
         file_systems=lambda: [read(obj, LustreFileSystem) for obj in file_systems.all()],
@@ -286,9 +288,9 @@ def _validator(
         persistent=instances,
         nodes=instances.nodes,
         directives_of=directives_of,
-        max_gib_per_node={str(kind): most for kind, most in rabbit.policy.maximums.items()},
-        creator=dependencies.owner if rabbit.restricts_persistent else None,
-        unsaved_choices=rabbit.unsaved_results,
+        max_gib_per_node={str(kind): most for kind, most in rabbit_table.policy.maximums.items()},
+        creator=dependencies.owner if rabbit_table.restricts_persistent else None,
+        unsaved_choices=rabbit_table.unsaved_results,
         containers=lambda: _container_profiles(kubernetes_nodes, container_profiles),
         copy_profiles=lambda: frozenset(
             obj["metadata"]["name"]
@@ -315,7 +317,7 @@ def _container_profiles(
     )
 
 
-def controllers(
+def build_controllers(
     client: Callable[[], Client],
     informers: Informers,
     clock: Clock,
@@ -342,25 +344,26 @@ def controllers(
     ]
 
 
-def conductor(
+def build_conductor(
     client: Client,
     informers: Informers,
     clock: Clock,
     handle: Handle,
     settings: config.Config,
     owner: int,
-    observe: Callable[[Conductor], None] = lambda conductor: None,
+    on_built: Callable[[Conductor], None] = lambda conductor: None,
     reader: LogReader | None = None,
 ) -> tuple[Methods, dict[str, Runnable]]:
     """Build the conductor of an owner's instance, and the service that it is to offer as `dws`.
 
-    `observe` is called with it, to count what it does. Logs of containers are read by `reader`.
+    `on_built` is called with the conductor, so that metrics can count what it does. `reader` reads
+    logs of containers.
     """
     jobs = FluxJobs(handle, owner)
     built = Conductor(
         client, informers, jobs, clock, MIN_ALLOCATION, conductor_settings(settings), reader
     )
-    observe(built)
+    on_built(built)
     methods = {
         **jobs.methods(),
         **storagequeries.methods(jobs.job, built.wait_reasons, built.storage),
@@ -377,21 +380,21 @@ def conductor(
 
 def conductor_settings(settings: config.Config) -> Settings:
     """Return what a conductor takes of a configuration."""
-    rabbit = settings.rabbit
+    rabbit_table = settings.rabbit
     return Settings(
         placement_policy=placement_policy(settings.storage),
-        timeouts=timeouts(rabbit),
-        unsaved_policy=UnsavedPolicy(rabbit.unsaved_results[0]),
+        timeouts=timeouts(rabbit_table),
+        unsaved_policy=UnsavedPolicy(rabbit_table.unsaved_results[0]),
         daemons=settings.daemons,
         # Which nodes a site lets be drained, by queues, is the instance's to know.
-        drains=rabbit.drain_compute_nodes and not rabbit.drain_queues,
-        return_to_service=rabbit.return_to_service,
-        max_recorded_movements=rabbit.save_datamovements,
+        drains=rabbit_table.drain_compute_nodes and not rabbit_table.drain_queues,
+        return_to_service=rabbit_table.return_to_service,
+        max_recorded_movements=rabbit_table.save_datamovements,
     )
 
 
 async def _follow_settings(handle: Handle, conductor: Conductor) -> None:
-    """Have a conductor lead by what its instance is configured to, until cancelled."""
+    """Apply changes of the instance's configuration to its conductor, until cancelled."""
     with suppress(RpcError):  # the instance has gone away: others see to that
         async with aclosing(handle.stream("config.watch")) as updates:  # type: ignore[type-var]
             async for each in updates:
@@ -399,13 +402,15 @@ async def _follow_settings(handle: Handle, conductor: Conductor) -> None:
     await asyncio.Event().wait()
 
 
-def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
+def build_control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
     """Build the control process: all but the nodes' agents, over the local client."""
     embedded = apiserver.build(dependencies.objects_journal, dependencies.clock)
     local = LocalClient(embedded.store)
     informers = Informers(dependencies.wrap_client(local), indexes=INDEXES)
-    flux = instance(shape, dependencies.instance, informers, dependencies.wrap_client(local))
-    reconcilers = controllers(
+    instance = build_instance(
+        shape, dependencies.instance, informers, dependencies.wrap_client(local)
+    )
+    reconcilers = build_controllers(
         lambda: dependencies.wrap_client(local),
         informers,
         dependencies.clock,
@@ -413,20 +418,20 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
         dependencies.instance.config.storage.max_lifetime,
     )
     if dependencies.metrics is not None:
-        dependencies.metrics.watch_controllers(informers, reconcilers)
-    methods, conductor_runnables = conductor(
+        dependencies.metrics.register_controllers(informers, reconcilers)
+    methods, conductor_runnables = build_conductor(
         dependencies.wrap_client(local),
         informers,
         dependencies.clock,
-        flux.handle,
+        instance.handle,
         dependencies.instance.config,
         dependencies.instance.owner,
-        dependencies.metrics.watch_conductor
+        dependencies.metrics.register_conductor
         if dependencies.metrics is not None
         else lambda conductor: None,
         LocalClient(embedded.store, dependencies.container_logs),
     )
-    flux.bus.register("dws", methods)
+    instance.bus.register("dws", methods)
 
     endpoint = dependencies.offload
     offload_runnables: dict[str, Runnable] = {}
@@ -441,8 +446,8 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
         if endpoint is not None:
             await endpoint.announce(local)
 
-    system = RunGroup(
-        outer_runnables={"api": embedded.run, "kvs": flux.kvs.run},
+    run_group = RunGroup(
+        outer_runnables={"api": embedded.run, "kvs": instance.kvs.run},
         prepare=establish,
         wait_ready=informers.wait_synced,
         runnables={
@@ -450,23 +455,23 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
             **runnables_after_sync(informers, reconcilers),
             "jobs of the API": lambda: apiserver.run_job_controller(local, dependencies.clock),
             "event expiry": lambda: apiserver.expire_events(local, dependencies.clock),
-            **flux.runnables,
+            **instance.runnables,
             **conductor_runnables,
             **offload_runnables,
         },
     )
-    return Control(system=system, api=embedded, instance=flux)
+    return Control(run_group=run_group, api=embedded, instance=instance)
 
 
-def compose(
+def build_single_process(
     shape: ClusterShape, dependencies: ControlDependencies, machines: Mapping[str, Machine]
 ) -> tuple[Control, RunGroup]:
     """Build everything into one process: the control process, and an agent for each machine."""
-    built = control(shape, dependencies)
+    built = build_control(shape, dependencies)
     rabbits = {chassis.rabbit for chassis in shape.chassis()}
-    system = replace(built.system, runnables=dict(built.system.runnables))
+    run_group = replace(built.run_group, runnables=dict(built.run_group.runnables))
     for node, machine in machines.items():
         client = dependencies.wrap_client(LocalClient(built.api.store))
         agent = build_agent(client, dependencies.clock, node, machine, is_rabbit=node in rabbits)
-        system.runnables.update(agent.runnables)
-    return built, system
+        run_group.runnables.update(agent.runnables)
+    return built, run_group

@@ -1,4 +1,4 @@
-"""The conductor's process: it drives the Workflows of one instance, and of those that follow it."""
+"""The conductor's process: it drives the Workflows of the instance that is at a socket."""
 
 import asyncio
 import errno
@@ -18,7 +18,7 @@ from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor
 from warren.daemons import compose, monitoring
 from warren.daemons.foreground import until_stopped
-from warren.daemons.system import INDEXES, RunGroup, Runnable
+from warren.daemons.rungroup import INDEXES, RunGroup, Runnable
 from warren.dws import kinds
 from warren.instance import config
 from warren.instance.rabbittable import RabbitTable
@@ -60,7 +60,7 @@ class ConductorBuilder(Protocol):
         self,
         client: Client,
         informers: Informers,
-        observe: Callable[[Conductor], None],
+        on_built: Callable[[Conductor], None],
         reader: LogReader,
     ) -> tuple[Methods, dict[str, Runnable]]: ...
 
@@ -68,12 +68,12 @@ class ConductorBuilder(Protocol):
 class ConnectedInstance(msgspec.Struct, frozen=True, kw_only=True):
     """An instance that is connected to: its configuration, and how to build its conductor."""
 
-    rabbit: RabbitTable
+    rabbit_table: RabbitTable
     """The table `rabbit` of its configuration."""
     build: ConductorBuilder
 
 
-class InstanceDriver(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceConnector(msgspec.Struct, frozen=True, kw_only=True):
     """How embedded instances, or brokers of Flux, are connected to and read."""
 
     connect: Callable[[Path, Bus | None], AbstractAsyncContextManager[InstanceConnection]]
@@ -87,36 +87,38 @@ async def _inspect(handle: InstanceConnection) -> ConnectedInstance:
     def build(
         client: Client,
         informers: Informers,
-        observe: Callable[[Conductor], None],
+        on_built: Callable[[Conductor], None],
         reader: LogReader,
     ) -> tuple[Methods, dict[str, Runnable]]:
         owner, clock = os.geteuid(), SystemClock()
-        return compose.conductor(client, informers, clock, handle, settings, owner, observe, reader)
+        return compose.build_conductor(
+            client, informers, clock, handle, settings, owner, on_built, reader
+        )
 
-    return ConnectedInstance(rabbit=settings.rabbit, build=build)
+    return ConnectedInstance(rabbit_table=settings.rabbit, build=build)
 
 
-EMBEDDED: Final = InstanceDriver(connect=rpc_client.connect, inspect=_inspect)
+EMBEDDED_CONNECTOR: Final = InstanceConnector(connect=rpc_client.connect, inspect=_inspect)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the conductor's process."""
 
     access: ClusterAccess
-    instance: Path
+    instance_socket: Path
     """The instance's socket."""
-    instance_driver: InstanceDriver = EMBEDDED
+    instance_connector: InstanceConnector = EMBEDDED_CONNECTOR
     metrics_socket: socket.socket | None = None
     """Where health and metrics are served, if anywhere."""
 
 
 async def read_rabbit_table(
-    instance: Path, instance_driver: InstanceDriver = EMBEDDED
+    instance_socket: Path, instance_connector: InstanceConnector = EMBEDDED_CONNECTOR
 ) -> RabbitTable:
     """Return table `rabbit` of the instance at a socket; all defaults where none answers."""
     with suppress(RpcError):
-        async with instance_driver.connect(instance, None) as handle:
-            return (await instance_driver.inspect(handle)).rabbit
+        async with instance_connector.connect(instance_socket, None) as handle:
+            return (await instance_connector.inspect(handle)).rabbit_table
     return RabbitTable()
 
 
@@ -127,7 +129,9 @@ async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -
     that has another conductor, or whose owner is another user.
     """
     async with http.connect(settings.access, component="conductor") as client:
-        process = _ConductorProcess(client, settings.instance, settings.instance_driver, on_ready)
+        process = _ConductorProcess(
+            client, settings.instance_socket, settings.instance_connector, on_ready
+        )
         runnables: dict[str, Runnable] = {"conductor": process.run, "watchdog": systemd.watchdog}
         if settings.metrics_socket is not None:
             listener = settings.metrics_socket
@@ -149,7 +153,7 @@ class _ConductorProcess:
 
     client: HttpClient
     socket: Path
-    instance_driver: InstanceDriver
+    instance_connector: InstanceConnector
     on_ready: Callable[[], None]
     is_driving: bool = False
     has_metrics: bool = False
@@ -162,7 +166,7 @@ class _ConductorProcess:
         while True:
             bus = Bus(os.geteuid())
             try:
-                async with self.instance_driver.connect(self.socket, bus) as handle:
+                async with self.instance_connector.connect(self.socket, bus) as handle:
                     await self._drive(bus, handle)
             except RpcError as error:
                 if error.errnum == errno.EEXIST:
@@ -193,14 +197,18 @@ class _ConductorProcess:
 
     async def _drive(self, bus: Bus, handle: InstanceConnection) -> None:
         """Drive an instance until it goes away. Raises RpcError if it is not there."""
-        instance = await self.instance_driver.inspect(handle)
-        supported = kinds.versions(instance.rabbit.dws_api_version, instance.rabbit.nnf_api_version)
+        instance = await self.instance_connector.inspect(handle)
+        supported = kinds.versions(
+            instance.rabbit_table.dws_api_version, instance.rabbit_table.nnf_api_version
+        )
         chosen_versions = await versions.choose_when_allowed(
             self.client, supported, seconds=_VERSIONS_TIMEOUT
         )
-        system = self._system(bus, instance.build, self.client.with_versions(chosen_versions))
+        run_group = self._build_run_group(
+            bus, instance.build, self.client.with_versions(chosen_versions)
+        )
         await handle.rpc("service.add", {"service": "dws"})
-        driving = asyncio.ensure_future(system.run())
+        driving = asyncio.ensure_future(run_group.run())
         loss = asyncio.ensure_future(handle.wait_lost())
         try:
             await asyncio.wait({driving, loss}, return_when=asyncio.FIRST_COMPLETED)
@@ -212,10 +220,10 @@ class _ConductorProcess:
             driving.result()
         log.info("the instance has gone away")
 
-    def _system(self, bus: Bus, build: ConductorBuilder, client: Client) -> RunGroup:
-        metered_client, observe = self._with_metrics(client)
+    def _build_run_group(self, bus: Bus, build: ConductorBuilder, client: Client) -> RunGroup:
+        metered_client, on_built = self._with_metrics(client)
         informers = Informers(metered_client, indexes=INDEXES)
-        methods, runnables = build(metered_client, informers, observe, self.client)
+        methods, runnables = build(metered_client, informers, on_built, self.client)
         bus.register("dws", methods)
 
         async def report_ready() -> None:
@@ -237,8 +245,8 @@ class _ConductorProcess:
         # Counters begin anew with each instance, as they do with each process.
         metrics = self._metrics = ControlMetrics()
 
-        def observe(conductor: Conductor) -> None:
-            metrics.watch_controllers(conductor.informers, ())
-            metrics.watch_conductor(conductor)
+        def on_built(conductor: Conductor) -> None:
+            metrics.register_controllers(conductor.informers, ())
+            metrics.register_conductor(conductor)
 
-        return metrics.counting_client(client), observe
+        return metrics.counting_client(client), on_built

@@ -12,7 +12,7 @@ from warren.base.objects import Key
 from warren.daemons import compose, monitoring
 from warren.daemons.foreground import until_stopped
 from warren.daemons.profileadmission import ProfileAdmission
-from warren.daemons.system import INDEXES, RunGroup, Runnable, runnables_after_sync
+from warren.daemons.rungroup import INDEXES, RunGroup, Runnable, runnables_after_sync
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds
 from warren.kube import http, versions, webhook
@@ -26,6 +26,7 @@ _VERSIONS_TIMEOUT: Final = 60.0
 """Seconds for which a server that refuses all requests is asked for its API versions."""
 
 LEASE: Final = Key("warren-system", "warren-controllers")
+"""The Lease by which replicas elect their leader."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +70,7 @@ async def run(settings: Settings) -> None:
                 unversioned, kinds.VERSIONS, seconds=_VERSIONS_TIMEOUT
             )
         )
-        await _system(settings, client, SystemClock()).run()
+        await _build_run_group(settings, client, SystemClock()).run()
 
 
 async def run_until_stopped(settings: Settings) -> None:
@@ -77,21 +78,21 @@ async def run_until_stopped(settings: Settings) -> None:
     await until_stopped(run(settings))
 
 
-def _system(settings: Settings, client: Client, clock: Clock) -> RunGroup:
+def _build_run_group(settings: Settings, client: Client, clock: Clock) -> RunGroup:
     # Every replica serves the webhook, whichever of them leads.
-    system = _controllers_system(settings, client, clock)
+    run_group = _build_controllers_run_group(settings, client, clock)
     if settings.webhook is not None:
         rules = Informer(client, kinds.DIRECTIVE_RULE)
         admission = WorkflowAdmission()
-        admission.connect(lambda kind: rules.all())
+        admission.read_rules_from(lambda kind: rules.all())
         serve = settings.webhook.serve(AdmissionChain([admission, ProfileAdmission()]))
-        system.outer_runnables["rules"] = rules.run
-        system.prepare = rules.wait_synced
-        system.runnables["webhook"] = serve
-    return system
+        run_group.outer_runnables["rules"] = rules.run
+        run_group.prepare = rules.wait_synced
+        run_group.runnables["webhook"] = serve
+    return run_group
 
 
-def _controllers_system(settings: Settings, client: Client, clock: Clock) -> RunGroup:
+def _build_controllers_run_group(settings: Settings, client: Client, clock: Clock) -> RunGroup:
     if settings.metrics_socket is None:
         return RunGroup(runnables={"controllers": _Controllers(settings, client, clock).run})
     # Imported only where metrics are served.
@@ -128,7 +129,7 @@ class _Controllers:
         self.on_change: Callable[[bool], None] = lambda leads: None
         """Called when this process becomes the leader, and when it is not any more."""
         self.informers = Informers(client, indexes=INDEXES)
-        self.reconcilers = compose.controllers(
+        self.reconcilers = compose.build_controllers(
             lambda: client, self.informers, clock, settings.mount_prefix, settings.max_lifetime
         )
 

@@ -21,7 +21,7 @@ class ControlMetrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._metrics = Metrics(self._registry)
-        self._states = Histogram(
+        self._state_seconds = Histogram(
             "warren_workflow_state_seconds",
             "How long Workflows were in each state until it was ready.",
             ["state"],
@@ -33,7 +33,7 @@ class ControlMetrics:
         """Return a client that does what `client` does, and is counted."""
         return self._metrics.counting_client(client)
 
-    def watch_controllers(
+    def register_controllers(
         self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]
     ) -> None:
         """Count what controllers do, and what they know."""
@@ -41,11 +41,13 @@ class ControlMetrics:
         for each in reconcilers:
             self._metrics.register_reconciler(each)
 
-    def watch_conductor(self, conductor: Conductor) -> None:
+    def register_conductor(self, conductor: Conductor) -> None:
         """Count what a conductor does, and how long states take."""
         self._metrics.register_reconciler(conductor.reconciler)
-        states = self._states
-        conductor.on_state_ready = lambda state, seconds: states.labels(state).observe(seconds)
+        state_seconds = self._state_seconds
+        conductor.on_state_ready = lambda state, seconds: state_seconds.labels(state).observe(
+            seconds
+        )
 
     def exposition(self) -> bytes:
         """Return all of it, in Prometheus's text format."""

@@ -8,10 +8,10 @@ from typing import Final
 from warren.base import processes
 from warren.base.objects import Kind, Object
 from warren.daemons import clustershape
+from warren.daemons.down import cluster_processes, leftovers, sweep
 from warren.daemons.nodes import Nodes
 from warren.daemons.repair import remove_all
 from warren.daemons.statedir import StateDir
-from warren.daemons.sweep import cluster_processes, leftovers, sweep
 from warren.dws import audit
 from warren.dws.audit import Finding, FindingType, NodeInventory, OverdueVolumes, PendingRemoval
 from warren.dws.node import NodeTrouble
@@ -46,7 +46,7 @@ class Doctor:
         # What is made on a node has its object before, and what is given back has it after:
         # only what is there on both sides of the listing can be an orphan.
         resources_before = self._resources()
-        objects = await list_examined(self._client)
+        objects = await list_examined_objects(self._client)
         active = await self._active_jobs()
         resources = resources_before.intersection(self._resources())
         pending = audit.pending_removal(objects)
@@ -79,7 +79,7 @@ class Doctor:
             case FindingType.MOUNT:
                 await self._nodes.machine(finding.where).unmount(finding.name)
             case FindingType.DEVICE:
-                await self._nodes.detach_stray(finding.where, finding.name)
+                await self._nodes.detach_stray_loop(finding.where, finding.name)
             case FindingType.VOLUME:
                 await self._nodes.machine(finding.where).release(finding.where, finding.name)
 
@@ -87,7 +87,7 @@ class Doctor:
         return NodeInventory(
             volumes=frozenset(_split_pair(each, "/") for each in self._nodes.volumes()),
             mounts=frozenset(_split_pair(each, ":") for each in self._nodes.mounts()),
-            devices=frozenset(self._nodes.strays()),
+            devices=frozenset(self._nodes.stray_loops()),
             processes=self._processes(),
         )
 
@@ -126,13 +126,14 @@ class Doctor:
     def _busy_findings(
         self,
         processes_by_resource: Mapping[tuple[str, str], Sequence[Process]],
-        owners: Mapping[tuple[str, str], int],
+        owner_by_resource: Mapping[tuple[str, str], int],
     ) -> list[Finding]:
         """Return the processes that keep something in use."""
         findings = []
         for (where, name), using_processes in processes_by_resource.items():
             for process in using_processes:
-                process_id, is_own = str(process.id), process.userid == owners[where, name]
+                process_id = str(process.id)
+                is_own = process.userid == owner_by_resource[where, name]
                 self._keepers[process_id] = process
                 if is_own:
                     self._own_keepers.add(process_id)
@@ -156,7 +157,7 @@ class Doctor:
         return {fluid.f58(each["id"]) for each in reply["jobs"]}
 
 
-async def list_examined(client: Client) -> dict[Kind, list[Object]]:
+async def list_examined_objects(client: Client) -> dict[Kind, list[Object]]:
     """Return what there is of all kinds that are examined."""
     # Owners last, too: of what is made meanwhile, the owner is listed, and is there before the
     # dependents. And first: of what goes meanwhile, the owner goes last.
@@ -182,7 +183,10 @@ async def examine_running(state_dir: StateDir, *, repair: bool) -> tuple[list[Fi
 
 
 async def examine_stopped(state_dir: StateDir, *, repair: bool) -> tuple[list[str], list[str]]:
-    """Examine what a cluster that does not run has left; volumes wait for its next start."""
+    """Return what a cluster that does not run has left, and what of that could not be removed.
+
+    Volumes are not among it: they wait for the next start.
+    """
     left_behind = _leftovers_without_volumes(state_dir)
     if repair and left_behind:
         await sweep(state_dir)

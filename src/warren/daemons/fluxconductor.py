@@ -18,8 +18,8 @@ from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor, Settings
 from warren.conductor.systemstatus import SystemStatusReporter
 from warren.daemons import compose
-from warren.daemons.conductor import ConnectedInstance, InstanceConnection, InstanceDriver
-from warren.daemons.system import Runnable
+from warren.daemons.conductor import ConnectedInstance, InstanceConnection, InstanceConnector
+from warren.daemons.rungroup import Runnable
 from warren.dws import kinds
 from warren.dws.binding import Phase
 from warren.dws.rabbits.health import DrainPolicy
@@ -27,7 +27,7 @@ from warren.instance.config import Config
 from warren.instance.rabbittable import RabbitTable
 from warren.kube.client import Client, LogReader
 from warren.kube.informer import Informers
-from warren.rpc import broker
+from warren.rpc import brokerclient
 from warren.rpc.bus import Methods
 from warren.rpc.message import Payload, RpcError
 from warren.wlm import health, storagequeries
@@ -52,13 +52,14 @@ _PHASES_WITH_RESOURCES: Final = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 """Where a job has its resources."""
 
 
-def broker_driver(
+def broker_connector(
     *, min_allocation: int, use_fluxion: bool = True, drain_queues: Sequence[str] = ()
-) -> InstanceDriver:
-    """Return how brokers of Flux are driven. Allocations have `min_allocation` bytes at least.
+) -> InstanceConnector:
+    """Return how brokers of Flux are connected to.
 
-    `use_fluxion` is whether Fluxion may give jobs their flash, where it has a graph with some.
-    Only nodes of `drain_queues` are drained, where some are named.
+    Allocations have `min_allocation` bytes at least. `use_fluxion` is whether Fluxion may give jobs
+    their flash, where it has a graph with some. Only nodes of `drain_queues` are drained, where
+    some are named.
     """
     inspect = partial(
         _inspect,
@@ -66,7 +67,7 @@ def broker_driver(
         use_fluxion=use_fluxion,
         drain_queues=drain_queues,
     )
-    return InstanceDriver(connect=broker.connect, inspect=inspect)
+    return InstanceConnector(connect=brokerclient.connect, inspect=inspect)
 
 
 async def _inspect(
@@ -77,25 +78,27 @@ async def _inspect(
     drain_queues: Sequence[str],
 ) -> ConnectedInstance:
     configuration = await handle.rpc("config.get")
-    rabbit = tables.read(configuration)
+    rabbit_table = tables.read(configuration)
     for key in tables.unknown_keys(configuration):
         log.warning("misconfiguration: unrecognized key", key=f"rabbit.{key}")
     flash_graph = await _read_graph(handle) if use_fluxion else None
-    drainable = await _drainable_nodes(handle, configuration, drain_queues or rabbit.drain_queues)
+    drainable = await _drainable_nodes(
+        handle, configuration, drain_queues or rabbit_table.drain_queues
+    )
 
     def build(
         client: Client,
         informers: Informers,
-        observe: Callable[[Conductor], None],
+        on_built: Callable[[Conductor], None],
         reader: LogReader,
     ) -> tuple[Methods, dict[str, Runnable]]:
         broker_conductor = _BrokerConductor(
-            handle, client, informers, rabbit, flash_graph, drainable, min_allocation, reader
+            handle, client, informers, rabbit_table, flash_graph, drainable, min_allocation, reader
         )
-        observe(broker_conductor.conductor)
+        on_built(broker_conductor.conductor)
         return broker_conductor.methods(), broker_conductor.runnables()
 
-    return ConnectedInstance(rabbit=rabbit, build=build)
+    return ConnectedInstance(rabbit_table=rabbit_table, build=build)
 
 
 async def _drainable_nodes(
@@ -141,7 +144,7 @@ class _BrokerConductor:
         handle: InstanceConnection,
         client: Client,
         informers: Informers,
-        rabbit: RabbitTable,
+        rabbit_table: RabbitTable,
         flash_graph: FlashGraph | None,
         drainable: frozenset[str] | None,
         min_allocation: int,
@@ -150,10 +153,10 @@ class _BrokerConductor:
         owner = os.geteuid()
         self._handle = handle
         self._client = client
-        self._rabbit = rabbit
+        self._rabbit_table = rabbit_table
         self._drainable = drainable
         self._scheduler_places_flash = flash_graph is not None
-        self._rules = SiteRules(rabbit, owner)
+        self._rules = SiteRules(rabbit_table, owner)
         self._jobs = FluxJobs(handle, owner, self._rules)
         self._fluxion = Fluxion(
             handle,
@@ -164,7 +167,7 @@ class _BrokerConductor:
         self._storages = informers.of(kinds.STORAGE)
         self._nnf_storages = informers.of(kinds.NNF_STORAGE)
         self._policy_listeners: list[Callable[[], None]] = []
-        settings = self._settings(rabbit)
+        settings = self._settings(rabbit_table)
         clock = SystemClock()
         self.conductor = Conductor(
             client, informers, self._jobs, clock, min_allocation, settings, reader
@@ -174,7 +177,7 @@ class _BrokerConductor:
         queries = storagequeries.methods(
             self._jobs.job, self.conductor.wait_reasons, self.conductor.storage
         )
-        tokens = WorkflowTokens(self._client, self._user_of)
+        tokens = WorkflowTokens(self._client, self._userid_of)
         return {**self._jobs.methods(), **queries, **tokens.methods()}
 
     def runnables(self) -> dict[str, Runnable]:
@@ -186,9 +189,9 @@ class _BrokerConductor:
             "configuration": self._follow_configuration,
         }
 
-    def _settings(self, rabbit: RabbitTable) -> Settings:
-        conductor_settings = compose.conductor_settings(Config(rabbit=rabbit))
-        maximums = {str(kind): gib for kind, gib in rabbit.policy.maximums.items()}
+    def _settings(self, rabbit_table: RabbitTable) -> Settings:
+        conductor_settings = compose.conductor_settings(Config(rabbit=rabbit_table))
+        maximums = {str(kind): gib for kind, gib in rabbit_table.policy.maximums.items()}
         placement_policy = replace(
             conductor_settings.placement_policy,
             scheduler_places_flash=self._scheduler_places_flash,
@@ -196,7 +199,7 @@ class _BrokerConductor:
         )
         return replace(conductor_settings, placement_policy=placement_policy, daemons=None)
 
-    def _user_of(self, job_id: int) -> int:
+    def _userid_of(self, job_id: int) -> int:
         job = self._jobs.job(job_id)
         if job is None:
             raise RpcError(errno.ENOENT, "there is no such job with storage")
@@ -226,13 +229,13 @@ class _BrokerConductor:
 
     def _drain_policy(self) -> DrainPolicy:
         return DrainPolicy(
-            drain_compute_nodes=self._rabbit.drain_compute_nodes,
-            soft_drain=self._rabbit.soft_drain,
+            drain_compute_nodes=self._rabbit_table.drain_compute_nodes,
+            soft_drain=self._rabbit_table.soft_drain,
             drainable=self._drainable,
         )
 
     async def _follow_configuration(self) -> None:
-        """Lead by what the broker is configured to, until cancelled."""
+        """Apply changes of the broker's configuration, until cancelled."""
         while True:
             await asyncio.sleep(_RELOAD_INTERVAL)
             with suppress(RpcError):  # the broker has gone away: others see to that
@@ -240,14 +243,14 @@ class _BrokerConductor:
 
     def _configure(self, configuration: Payload) -> None:
         try:
-            rabbit = tables.read(configuration)
+            rabbit_table = tables.read(configuration)
         except UserMistake as mistake:
             log.warning("the configuration is as it was", reason=str(mistake))
             return
-        if rabbit == self._rabbit:
+        if rabbit_table == self._rabbit_table:
             return
-        self._rabbit = rabbit
-        self._rules.configure(rabbit)
-        self.conductor.configure(self._settings(rabbit))
+        self._rabbit_table = rabbit_table
+        self._rules.configure(rabbit_table)
+        self.conductor.configure(self._settings(rabbit_table))
         for listener in self._policy_listeners:
             listener()

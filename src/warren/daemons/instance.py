@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from warren.base.clock import Clock
-from warren.daemons.system import Runnable
+from warren.daemons.rungroup import Runnable
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config
 from warren.instance.configservice import LiveConfig
@@ -56,7 +56,9 @@ class InstanceDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """The KVS's journal."""
     launcher: LauncherFactory
     commands: Commands
+    """Runs the commands of prologs and epilogs."""
     owner: int
+    """The user id of the owner."""
     config: Config = msgspec.field(default_factory=Config)
     free_bytes: Callable[[], float] = lambda: math.inf
     """Returns how many bytes the disk of that journal has left."""

@@ -108,7 +108,7 @@ class Network(Table, frozen=True):
             except ValueError as error:
                 raise ValueError(f"rabbits.{rabbit}: {error}") from None
 
-    def addresses(self) -> dict[str, TransportAddress]:
+    def rabbit_addresses(self) -> dict[str, TransportAddress]:
         """Return where rabbits are that are not found by their names."""
         return {rabbit: self._parse_address(text) for rabbit, text in self.rabbits.items()}
 
@@ -154,7 +154,7 @@ class Network(Table, frozen=True):
         return secret
 
     def dlm_cluster(self) -> DlmCluster | None:
-        """Return the cluster, if there is one."""
+        """Return the DLM cluster of the machines that mount a gfs2; None where none is named."""
         if self.cluster is None:
             return None
         return DlmCluster(name=self.cluster, journals=self.journals)
@@ -177,7 +177,7 @@ def refusal(network: Network, *, is_rabbit: bool) -> str | None:
     return None
 
 
-UNSUPPORTED: Final[Mapping[str, str]] = {
+UNSUPPORTED_TYPES: Final[Mapping[str, str]] = {
     "raw": "nodes have file systems attached, and no bare devices"
 }
 """The types of volumes that nodes cannot have attached, each with the reason."""
@@ -200,7 +200,7 @@ def compute_flash(network: Network, node: str) -> tuple[Flash, NvmeHost]:
     Raises UserMistake where the file of the secret cannot be used.
     """
     nvme_host = NvmeHost(
-        node, network.addresses(), network.nvme_timeouts(), secret=network.read_secret()
+        node, network.rabbit_addresses(), network.nvme_timeouts(), secret=network.read_secret()
     )
     return RemoteFlash(nvme_host, network.dlm_cluster()), nvme_host
 

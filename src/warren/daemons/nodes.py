@@ -50,7 +50,7 @@ class Nodes:
         grace_period: GracePeriod | None = None,
         pod_memory: PodMemory | None = None,
     ) -> None:
-        """`grace_period` is what storage gets that is in use when it is to be given back.
+        """`grace_period` is for storage that is in use when it is to be given back.
 
         `pod_memory` is what pods have of the machine's; without it they take any amount.
         """
@@ -71,7 +71,7 @@ class Nodes:
         self._namespaces: dict[str, Namespace] = {}
 
     @property
-    def prefix(self) -> Path:
+    def mount_prefix(self) -> Path:
         """Where jobs find their storage, on every node."""
         return self._state_dir.mounts
 
@@ -189,13 +189,13 @@ class Nodes:
         """Return the loop devices on the rabbits' disks."""
         return [loop for _, disk in self._loop_disks() for loop in disk.loops()]
 
-    def strays(self) -> list[tuple[str, str]]:
-        """Return the rabbits and loop devices of those that show no volume as its record says."""
+    def stray_loops(self) -> list[tuple[str, str]]:
+        """Return the loop devices that show no volume as its record says, each after its rabbit."""
         return [
             (rabbit, loop.device) for rabbit, disk in self._loop_disks() for loop in disk.strays()
         ]
 
-    async def detach_stray(self, rabbit: str, device: str) -> None:
+    async def detach_stray_loop(self, rabbit: str, device: str) -> None:
         """Detach a loop device if it still shows no volume. Raises NodeTrouble."""
         for name, disk in self._loop_disks():
             if name == rabbit:

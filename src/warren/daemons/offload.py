@@ -14,8 +14,8 @@ from warren.controllers.offload import ApiPath, Offload
 from warren.daemons import apiserver
 from warren.daemons.foreground import until_stopped
 from warren.daemons.offloadserver import OffloadServer
+from warren.daemons.rungroup import RunGroup
 from warren.daemons.statedir import StateDir
-from warren.daemons.system import RunGroup
 from warren.dws import kinds
 from warren.dws.offload import copyservice
 from warren.dws.offload.copyservice import OffloadService
@@ -43,7 +43,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     tls: ssl.SSLContext
     service: OffloadService
     api_path: ApiPath = lambda node, path: path
+    """Returns the path by which the API knows a path of a task on a node."""
     make_limits: Callable[[], ConnectionLimits] = ConnectionLimits
+    """Makes the limits of its clients' connections."""
 
     async def announce(self, client: Client) -> None:
         """Say in the API where it is, for jobs that are to come."""
@@ -67,12 +69,12 @@ def open_endpoint(state_dir: StateDir) -> Endpoint:
 
     The keys are those of the API server, which are there.
     """
-    listener = _listen(state_dir.offload_port)
+    listener = _listen(state_dir.offload_port_file)
     port = listener.getsockname()[1]
-    files.replace(state_dir.offload_port, str(port).encode())
-    files.replace(state_dir.offload_authority, tls.authority(state_dir.pki))
+    files.replace(state_dir.offload_port_file, str(port).encode())
+    files.replace(state_dir.offload_certificate_file, tls.authority(state_dir.pki))
     # Tasks of all users read it, who pass through the directory.
-    state_dir.offload_authority.chmod(0o644)
+    state_dir.offload_certificate_file.chmod(0o644)
 
     def api_path(node: str, path: str) -> str:
         # Without mount namespaces each node has paths of its own.
@@ -83,7 +85,7 @@ def open_endpoint(state_dir: StateDir) -> Endpoint:
         listener=listener,
         tls=serving.tls_server(state_dir.pki / "server.crt", state_dir.pki / "server.key"),
         service=OffloadService(
-            host=apiserver.HOST, port=port, certificate=str(state_dir.offload_authority)
+            host=apiserver.HOST, port=port, certificate=str(state_dir.offload_certificate_file)
         ),
         api_path=api_path,
     )
@@ -103,14 +105,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: Endpoint
 
 
-def settings(
+def cluster_settings(
     access: ClusterAccess,
     listener: socket.socket,
     certificate: Path,
     key: Path,
     service: OffloadService,
 ) -> Settings:
-    """Return the options for any cluster. The certificate may be replaced at any time."""
+    """Return the settings for any cluster. The certificate may be replaced at any time."""
     endpoint = Endpoint(
         listener=listener,
         tls=webhook.rotating_context(certificate, key),
@@ -148,5 +150,5 @@ async def run(settings: Settings, on_ready: Callable[[], None] = lambda: None) -
 
 
 async def run_until_stopped(settings: Settings, on_ready: Callable[[], None]) -> None:
-    """Be the service until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT."""
     await until_stopped(run(settings, on_ready))

@@ -38,10 +38,10 @@ Handler = Callable[[web.Request, Workflow, str], Awaitable[web.StreamResponse]]
 class OffloadServer:
     """Answers requests as NNF's server does, each for the job whose token it brings."""
 
-    def __init__(self, offload: Offload, seconds: float = _BODY_TIMEOUT) -> None:
-        """The bodies of requests are waited for so many seconds."""
+    def __init__(self, offload: Offload, body_timeout: float = _BODY_TIMEOUT) -> None:
+        """The body of a request is waited for `body_timeout` seconds."""
         self._offload = offload
-        self._body_timeout = seconds
+        self._body_timeout = body_timeout
         self._routes: Mapping[str, tuple[str, Handler]] = {
             "hello": ("GET", self._hello),
             "trial": ("POST", self._trial),
@@ -91,38 +91,48 @@ class OffloadServer:
                 return _text(f"Valid versions: {VERSION}", _NOT_ACCEPTABLE)
             return await handler(request, workflow, copy_name)
 
-    async def _hello(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
+    async def _hello(
+        self, request: web.Request, workflow: Workflow, copy_name: str
+    ) -> web.Response:
         return _text("hello back at ya")
 
-    async def _trial(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
+    async def _trial(
+        self, request: web.Request, workflow: Workflow, copy_name: str
+    ) -> web.Response:
         try:
             async with asyncio.timeout(self._body_timeout):
                 body = await request.read()
         except TimeoutError:
             raise Refusal(408, "the body of the request has not come") from None
-        copy_name = await self._offload.create(workflow, body)
-        log.info("copy asked for", workflow=workflow.metadata.name, copy=copy_name)
-        return _text(f"name={copy_name}")
+        created_name = await self._offload.create(workflow, body)
+        log.info("copy asked for", workflow=workflow.metadata.name, copy=created_name)
+        return _text(f"name={created_name}")
 
-    async def _list(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
+    async def _list(self, request: web.Request, workflow: Workflow, copy_name: str) -> web.Response:
         names = await self._offload.running_names(workflow)
         return _text(",".join(names)) if names else web.Response()
 
-    async def _status(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
+    async def _status(
+        self, request: web.Request, workflow: Workflow, copy_name: str
+    ) -> web.Response:
         def is_connected() -> bool:
             return request.transport is not None and not request.transport.is_closing()
 
         status = await self._offload.status(
-            workflow, name, _parse_wait_seconds(request), is_connected
+            workflow, copy_name, _parse_wait_seconds(request), is_connected
         )
         return web.Response(body=progress.body(status), content_type="application/json")
 
-    async def _cancel(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
-        await self._offload.cancel(workflow, name)
-        log.info("copy cancelled", workflow=workflow.metadata.name, copy=name)
+    async def _cancel(
+        self, request: web.Request, workflow: Workflow, copy_name: str
+    ) -> web.Response:
+        await self._offload.cancel(workflow, copy_name)
+        log.info("copy cancelled", workflow=workflow.metadata.name, copy=copy_name)
         return web.Response()
 
-    async def _shutdown(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
+    async def _shutdown(
+        self, request: web.Request, workflow: Workflow, copy_name: str
+    ) -> web.Response:
         """End nothing: the service is other jobs', too."""
         if await self._offload.running_names(workflow):
             raise Refusal(CONFLICT, "unable to shutdown server: requests in progress")

@@ -15,7 +15,7 @@ from warren.base.errors import UserMistake
 from warren.daemons.clustershape import ClusterShape
 
 IMAGE: Final = "image"
-"""As a rabbit's device: none, but an image again."""
+"""The value of `--rabbit-device` that gives a rabbit an image again."""
 
 ANY_PORT: Final = 0
 

@@ -19,8 +19,8 @@ from warren.daemons import offload as offloads
 from warren.daemons.child import run_child
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.instance import InstanceDependencies
+from warren.daemons.rungroup import INDEXES, RunGroup
 from warren.daemons.statedir import StateDir
-from warren.daemons.system import INDEXES, RunGroup
 from warren.instance import config
 from warren.instance.config import Config
 from warren.instance.exec.commands import ProcessCommands
@@ -39,9 +39,9 @@ from warren.rpc.message import Handle
 from warren.rpc.server import AccessPolicy
 
 
-async def api(state_dir: StateDir, shape: ClusterShape, port: int | None = None) -> None:
+async def run_apiserver(state_dir: StateDir, shape: ClusterShape, port: int | None = None) -> None:
     """Run the API server, on a port that is asked for, or the last one."""
-    endpoint = apiserver.open_endpoint(state_dir, port, apiserver.components(shape))
+    endpoint = apiserver.open_endpoint(state_dir, port, apiserver.component_users(shape))
 
     async def establish(client: Client) -> None:
         await apiserver.establish(client, shape, config.load(state_dir.config_file).daemons)
@@ -49,7 +49,7 @@ async def api(state_dir: StateDir, shape: ClusterShape, port: int | None = None)
     await apiserver.run(state_dir, endpoint, establish)
 
 
-async def controllers(state_dir: StateDir, shape: ClusterShape) -> None:
+async def run_controllers(state_dir: StateDir, shape: ClusterShape) -> None:
     """Run the controllers of the storage side."""
     access = kubeconfig.load(state_dir.user_kubeconfig(users.CONTROLLERS))
     max_lifetime = config.load(state_dir.config_file).storage.max_lifetime
@@ -59,19 +59,19 @@ async def controllers(state_dir: StateDir, shape: ClusterShape) -> None:
     await controller_manager.run(settings)
 
 
-async def conductor(state_dir: StateDir, shape: ClusterShape) -> None:
+async def run_conductor(state_dir: StateDir, shape: ClusterShape) -> None:
     """Run the conductor."""
     access = kubeconfig.load(state_dir.user_kubeconfig(users.CONDUCTOR))
-    await conductors.run(conductors.Settings(access=access, instance=state_dir.socket))
+    await conductors.run(conductors.Settings(access=access, instance_socket=state_dir.socket))
 
 
-async def copy_offload(state_dir: StateDir, shape: ClusterShape) -> None:
+async def run_copy_offload(state_dir: StateDir, shape: ClusterShape) -> None:
     """Be the service that running jobs ask for copies."""
     access = kubeconfig.load(state_dir.user_kubeconfig(users.OFFLOAD))
     await offloads.run(offloads.Settings(access=access, endpoint=offloads.open_endpoint(state_dir)))
 
 
-async def instance(state_dir: StateDir, shape: ClusterShape) -> None:
+async def run_instance(state_dir: StateDir, shape: ClusterShape) -> None:
     """Run the instance."""
     async with http.connect(
         kubeconfig.load(state_dir.user_kubeconfig(users.INSTANCE)), component="instance"
@@ -79,17 +79,17 @@ async def instance(state_dir: StateDir, shape: ClusterShape) -> None:
         with SqliteJournal(state_dir.jobs_journal, RESERVE_BYTES) as jobs_journal:
             informers = Informers(client, indexes=INDEXES)
             dependencies = instance_dependencies(state_dir, jobs_journal)
-            flux = compose.instance(shape, dependencies, informers, client)
+            embedded_instance = compose.build_instance(shape, dependencies, informers, client)
             access = access_policy(dependencies.config)
-            system = RunGroup(
-                outer_runnables={"kvs": flux.kvs.run, "informers": informers.run},
+            run_group = RunGroup(
+                outer_runnables={"kvs": embedded_instance.kvs.run, "informers": informers.run},
                 prepare=informers.wait_synced,
                 runnables={
-                    **flux.runnables,
-                    "bus": lambda: server.serve(flux.bus, state_dir.socket, access),
+                    **embedded_instance.runnables,
+                    "bus": lambda: server.serve(embedded_instance.bus, state_dir.socket, access),
                 },
             )
-            await system.run()
+            await run_group.run()
 
 
 def instance_dependencies(state_dir: StateDir, jobs_journal: Journal) -> InstanceDependencies:
@@ -139,11 +139,11 @@ def remote_launcher(bus: Bus, handle: Handle) -> Launcher:
 
 
 PARTS: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
-    "apiserver": api,
-    "controllers": controllers,
-    "instance": instance,
-    "conductor": conductor,
-    "copy-offload": copy_offload,
+    "apiserver": run_apiserver,
+    "controllers": run_controllers,
+    "instance": run_instance,
+    "conductor": run_conductor,
+    "copy-offload": run_copy_offload,
 }
 
 

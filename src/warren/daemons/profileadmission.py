@@ -24,9 +24,9 @@ _RULES: Final[Mapping[tuple[str, str], tuple[str, _FindMistakes]]] = {
 """The rules of each kind, and the webhook that has them on a real cluster."""
 
 
-def _is_not_pinned(profile: Object) -> bool:
-    """Return whether a profile is not a pinned copy: of those, the original was warned about."""
-    return not (profile.get("data") or {}).get("pinned")
+def _is_pinned(profile: Object) -> bool:
+    """Return whether a profile is a pinned copy: its original was warned about."""
+    return bool((profile.get("data") or {}).get("pinned"))
 
 
 class ProfileAdmission:
@@ -34,15 +34,15 @@ class ProfileAdmission:
 
     async def admit(self, review: Review) -> Object | None:
         kind, new = review.kind, review.new
-        entry = _RULES.get((kind.group, kind.plural))
-        if entry is None or new is None:
+        webhook_and_rules = _RULES.get((kind.group, kind.plural))
+        if webhook_and_rules is None or new is None:
             return new
-        webhook, find_mistakes = entry
+        webhook, find_mistakes = webhook_and_rules
         old = review.old if review.operation is Operation.UPDATE else None
         mistakes = find_mistakes(new, old)
         if mistakes:
             raise Denied("; ".join(map(str, mistakes)), webhook)
-        if kind.plural == kinds.NNF_STORAGE_PROFILE.plural and _is_not_pinned(new):
+        if kind.plural == kinds.NNF_STORAGE_PROFILE.plural and not _is_pinned(new):
             for warning in idlelines.warnings(new):
                 review.warn(warning)
         return new

@@ -9,7 +9,7 @@ from typing import Final
 
 from warren.base.objects import Object
 from warren.controllers import heartbeats
-from warren.daemons.cluster import manifests
+from warren.daemons.clusterobjects import manifests
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.users import node_user
 from warren.dws import kinds
@@ -24,7 +24,7 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 def objects(shape: ClusterShape) -> Iterator[Object]:
     """Return all roles and bindings, with the namespaces they need, in an order to make them in.
 
-    Those of nodes are in the nodes' namespaces, which are the cluster's (`cluster.establish`).
+    Those of nodes are in the nodes' namespaces, which `clusterobjects.establish` makes.
     """
     yield from manifests("rbac")
     for chassis in shape.chassis():
@@ -51,10 +51,10 @@ def agent_roles(
     """
     for rabbit in rabbits:
         subject = _subject(rabbit, service_account)
-        yield _binding(rabbit, RABBIT_ROLE, subject)
+        yield _role_binding(rabbit, RABBIT_ROLE, subject)
         yield from _lease_roles(rabbit, subject)
     for compute in computes:
-        yield _binding(compute, COMPUTE_ROLE, _subject(compute, service_account))
+        yield _role_binding(compute, COMPUTE_ROLE, _subject(compute, service_account))
 
 
 def _subject(node: str, service_account: str | None) -> Object:
@@ -63,7 +63,7 @@ def _subject(node: str, service_account: str | None) -> Object:
     return {"apiGroup": _RBAC, "kind": "User", "name": node_user(node)}
 
 
-def _binding(node: str, role: str, subject: Object) -> Object:
+def _role_binding(node: str, role: str, subject: Object) -> Object:
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "RoleBinding",

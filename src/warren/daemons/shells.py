@@ -29,7 +29,6 @@ from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.signals import TASK_SIGNALS
 from warren.instance.shell.tasks import ProcessSpawner
-from warren.instance.shell.tmpdir import sweep
 from warren.rfc.fluid import JobId
 from warren.rpc import munge
 from warren.rpc.bus import Bus
@@ -38,19 +37,19 @@ from warren.rpc.munge import NotInstalled
 from warren.wlm.embedded.environment import DwsEnvironment
 
 
-class NodeShell:
+class NodeShellLife:
     """A shell's life on a node of this machine, in the process that was forked for it."""
 
     def __init__(
-        self, state_dir: StateDir, nodes: Nodes, cores: int, rundir: Path, limit: int
+        self, state_dir: StateDir, nodes: Nodes, cores: int, rundir: Path, tmpdir_limit: int
     ) -> None:
         """`cores` is how many each node has, whatever the machine that they share has.
 
-        `limit` is how many bytes a job's directory in `rundir` has, where root bounds them.
+        `tmpdir_limit` is how many bytes a job's directory in `rundir` has, where root bounds them.
         """
         self._state_dir = state_dir
         self._rundir = rundir
-        self._limit = limit
+        self._tmpdir_limit = tmpdir_limit
         self._nodes = nodes
         self._cores = NodeCores(ids=range(cores), emulated=True)
         self._owner = os.geteuid()
@@ -82,8 +81,10 @@ class NodeShell:
         imp.become(user)
         return proven_payload
 
-    def _give_directory(self, start: StartRequest, userid: int, group: int) -> None:
-        tmpdir.make_for_user(self._rundir, start.id, start.rank, userid, group, self._limit)
+    def _give_directory(self, start: StartRequest, userid: int, groupid: int) -> None:
+        tmpdir.make_for_user(
+            self._rundir, start.id, start.rank, userid, groupid, self._tmpdir_limit
+        )
 
     def run_shell(self, start: StartRequest, proven_payload: bytes | None) -> int:
         # Now, since a change of user would undo it.
@@ -169,18 +170,20 @@ def main(state_dir: StateDir, *, isolated: bool) -> int:
     sys.stderr = logs.ignore_write_errors(rotating_output)
     logs.configure(sys.stderr)
     try:
-        with hold_lock(state_dir.shells_lock) as lock:
+        with hold_lock(state_dir.shells_lock) as lock_descriptor:
 
             def run_parent() -> int:
-                write_lock_holder(lock)
-                sweep(jobs_directory)  # shells die with their parent, and we are the only one
-                limit = settings.exec.tmpdir_limit
-                shell = NodeShell(state_dir, nodes, shape.cores, jobs_directory, limit)
-                ShellParent(state_dir.socket, shell, str(state_dir.path)).run()
+                write_lock_holder(lock_descriptor)
+                # Shells die with their parent, and we are the only one.
+                tmpdir.sweep(jobs_directory)
+                life = NodeShellLife(
+                    state_dir, nodes, shape.cores, jobs_directory, settings.exec.tmpdir_limit
+                )
+                ShellParent(state_dir.socket, life, str(state_dir.path)).run()
                 return 0
 
             # There is no other parent before what this one leaves is gone.
-            return run_guarded(run_parent, on_child_exit=lambda: write_lock_holder(lock))
+            return run_guarded(run_parent, on_child_exit=lambda: write_lock_holder(lock_descriptor))
     except BlockingIOError:
         return 1
 

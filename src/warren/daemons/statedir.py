@@ -72,7 +72,7 @@ class StateDir:
         return f"local://{self.socket}"
 
     @property
-    def secret(self) -> Path:
+    def secret_file(self) -> Path:
         """A secret that only the owner can know."""
         return self.path / "secret"
 
@@ -83,7 +83,7 @@ class StateDir:
         Tasks do not have it. It is a secret, since what has it is ended with the cluster.
         Raises OSError for a directory that was never prepared.
         """
-        return "WARREN_CLUSTER", f"{self.path}#{self.secret.read_text()}"
+        return "WARREN_CLUSTER", f"{self.path}#{self.secret_file.read_text()}"
 
     @property
     def tmp(self) -> Path:
@@ -120,13 +120,13 @@ class StateDir:
         return self.path / "hosts"
 
     @property
-    def offload_port(self) -> Path:
-        """The port at which running jobs ask for copies."""
+    def offload_port_file(self) -> Path:
+        """The file with the port at which running jobs ask for copies."""
         return self.path / "copy-offload.port"
 
     @property
-    def offload_authority(self) -> Path:
-        """The certificate by which they know whom they ask."""
+    def offload_certificate_file(self) -> Path:
+        """The certificate of the authority by which they know whom they ask."""
         return self.path / "copy-offload.pem"
 
     @property
@@ -175,8 +175,8 @@ class StateDir:
             for_pods = (self.pods, self.images, self.image_cache)
             for directory in (self.path, *own, *for_pods):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not self.secret.exists():
-                files.replace(self.secret, secrets.token_hex().encode())
+            if not self.secret_file.exists():
+                files.replace(self.secret_file, secrets.token_hex().encode())
         except OSError as error:
             raise UserMistake(
                 f"The state directory {self.path} cannot be made: {error.filename}: "

@@ -23,13 +23,13 @@ from warren.controllers import heartbeats
 from warren.daemons import apiserver, clustershape, diskspace, logs, monitoring, rundir, supervisor
 from warren.daemons import offload as offloads
 from warren.daemons.clustershape import ClusterShape
-from warren.daemons.compose import ControlDependencies, control
+from warren.daemons.compose import ControlDependencies, build_control
+from warren.daemons.down import sweep
 from warren.daemons.nodes import Nodes
 from warren.daemons.options import ExistingCluster, RequestedOptions, cluster_shape
 from warren.daemons.part import PARTS, access_policy, instance_dependencies
 from warren.daemons.statedir import StateDir, hold_lock, lock_holder, private_umask
 from warren.daemons.supervisor import Child
-from warren.daemons.sweep import sweep
 from warren.dws import kinds
 from warren.dws.node import NodeTrouble
 from warren.dws.offload import copyservice
@@ -113,7 +113,7 @@ def _why_unusable(state_dir: StateDir, error: BaseException) -> str | None:
         )
     if not isinstance(error, OSError):
         return None
-    if error.errno in diskspace.FULL_ERRORS:
+    if error.errno in diskspace.FULL_ERRNOS:
         return f"The file system of {state_dir.path} is full: make room there, and start it again."
     file = error.filename2 or error.filename
     if not isinstance(file, str | Path) or not Path(file).is_relative_to(state_dir.path):
@@ -205,14 +205,14 @@ async def _run(
         why_no_images=decision.why_no_images,
         config_file=config_file or state_dir.config_file,
     )
-    stopped = _stop_event()
-    _on_hangup(state_dir, cluster.config_file, stopped)
+    stopping = _stop_event()
+    _on_hangup(state_dir, cluster.config_file, stopping)
     refused = False
     try:
         if shape.separate:
-            await _run_separate(state_dir, cluster, shape.port, on_ready, stopped)
+            await _run_separate(state_dir, cluster, shape.port, on_ready, stopping)
         else:
-            await _run_together(state_dir, cluster, shape.port, on_ready, stopped, metrics_socket)
+            await _run_together(state_dir, cluster, shape.port, on_ready, stopping, metrics_socket)
     except (UserMistake, OSError):
         refused = True
         raise
@@ -230,11 +230,11 @@ async def _run_together(
     cluster: RunningCluster,
     port: int | None,
     on_ready: Callable[[RunningCluster], None],
-    stopped: asyncio.Event,
+    stopping: asyncio.Event,
     metrics_socket: socket.socket | None,
 ) -> None:
     """Run all parts in this process but the nodes' agents and the shells."""
-    endpoint = apiserver.open_endpoint(state_dir, port, apiserver.components(cluster.shape))
+    endpoint = apiserver.open_endpoint(state_dir, port, apiserver.component_users(cluster.shape))
     with (
         SqliteJournal(state_dir.objects_journal, RESERVE_BYTES) as objects_journal,
         SqliteJournal(state_dir.jobs_journal, RESERVE_BYTES) as jobs_journal,
@@ -261,21 +261,21 @@ async def _run_together(
             control_dependencies = replace(
                 control_dependencies, wrap_client=metrics.counting_client, metrics=metrics
             )
-        built = control(cluster.shape, control_dependencies)
-        built.system.runnables["api server"] = lambda: endpoint.serve(
+        built = build_control(cluster.shape, control_dependencies)
+        built.run_group.runnables["api server"] = lambda: endpoint.serve(
             built.api, control_dependencies.clock
         )
         access = access_policy(dependencies.config)
-        built.system.runnables["bus"] = lambda: server.serve(
+        built.run_group.runnables["bus"] = lambda: server.serve(
             built.instance.bus, state_dir.socket, access
         )
         is_ready = asyncio.Event()
         if metrics_socket is not None and metrics is not None:
-            built.system.runnables["monitoring"] = lambda: monitoring.serve(
+            built.run_group.runnables["monitoring"] = lambda: monitoring.serve(
                 metrics_socket, metrics.exposition, is_ready.is_set
             )
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(built.system.run(is_ready), name="control")
+            running = tasks.create_task(built.run_group.run(is_ready), name="control")
             await is_ready.wait()
             # The whole graph stays, too: none of it need be gone over again.
             gc.freeze()
@@ -286,7 +286,7 @@ async def _run_together(
                 if cluster.shape.agents:
                     await _wait_rabbits_ready(LocalClient(built.api.store), cluster.shape.rabbits)
                 await _announce_until_stopped(
-                    state_dir, cluster, endpoint.admin.server, on_ready, stopped
+                    state_dir, cluster, endpoint.admin_access.server, on_ready, stopping
                 )
             running.cancel()
 
@@ -296,7 +296,7 @@ async def _run_separate(
     cluster: RunningCluster,
     port: int | None,
     on_ready: Callable[[RunningCluster], None],
-    stopped: asyncio.Event,
+    stopping: asyncio.Event,
 ) -> None:
     """Run a process for each part, and none in this one (`--separate`)."""
     for stale in state_dir.user_kubeconfig("").parent.glob("*.kubeconfig"):
@@ -322,7 +322,7 @@ async def _run_separate(
             )
             if "copy-offload" not in left_out:
                 await _wait_offload_ready(client)
-            await _announce_until_stopped(state_dir, cluster, access.server, on_ready, stopped)
+            await _announce_until_stopped(state_dir, cluster, access.server, on_ready, stopping)
 
 
 async def _announce_until_stopped(
@@ -330,7 +330,7 @@ async def _announce_until_stopped(
     cluster: RunningCluster,
     url: str,
     on_ready: Callable[[RunningCluster], None],
-    stopped: asyncio.Event,
+    stopping: asyncio.Event,
 ) -> None:
     """Announce that the cluster is ready, until it is to stop."""
     await diskspace.retry_while_full(
@@ -344,7 +344,7 @@ async def _announce_until_stopped(
         )
     )
     on_ready(cluster)
-    await stopped.wait()
+    await stopping.wait()
     state_dir.status_file.unlink(missing_ok=True)
 
 
@@ -380,12 +380,12 @@ async def _wait_api_ready(state_dir: StateDir) -> ClusterAccess:
 
 async def _wait_instance_ready(state_dir: StateDir, topic: str) -> None:
     """Wait until the service of a topic answers; not for ever, for it may be broken."""
-    reconnecting = ReconnectingHandle(lambda: rpc_client.connect(state_dir.socket))
-    connecting = asyncio.ensure_future(reconnecting.run())
+    handle = ReconnectingHandle(lambda: rpc_client.connect(state_dir.socket))
+    connecting = asyncio.ensure_future(handle.run())
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(_READY_SECONDS):
-                await reconnecting.rpc(topic)
+                await handle.rpc(topic)
     finally:
         connecting.cancel()
         await asyncio.wait({connecting})
@@ -452,11 +452,11 @@ def _supervise_agents(
     for chassis in cluster.shape.chassis() if cluster.shape.agents else ():
         rabbit = chassis.rabbit
         yield supervisor.supervise(
-            child(rabbit, "warren.daemons.agent", rabbit),
+            child(rabbit, "warren.daemons.emulatedagents", rabbit),
             partial(heartbeats.release, client, SystemClock(), rabbit),
         )
         computes = f"{rabbit}-computes"
-        yield supervisor.supervise(child(computes, "warren.daemons.agent", *chassis.hosts))
+        yield supervisor.supervise(child(computes, "warren.daemons.emulatedagents", *chassis.hosts))
     yield supervisor.supervise_detached(
         child("shells", "warren.daemons.shells"), state_dir.shells_lock
     )
@@ -490,20 +490,20 @@ def _check_present(shape: ClusterShape) -> None:
 
 
 def _stop_event() -> asyncio.Event:
-    stopped = asyncio.Event()
+    stopping = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(signum, stopped.set)
-    return stopped
+        asyncio.get_running_loop().add_signal_handler(signum, stopping.set)
+    return stopping
 
 
-def _on_hangup(state_dir: StateDir, file: Path, stopped: asyncio.Event) -> None:
+def _on_hangup(state_dir: StateDir, file: Path, stopping: asyncio.Event) -> None:
     """Have SIGHUP reload the configuration; it stops the cluster where its terminal has gone."""
     on_terminal = _has_terminal()
     reloading: set[asyncio.Task[None]] = set()
 
     def hung_up() -> None:
         if on_terminal and not _has_terminal():
-            stopped.set()
+            stopping.set()
         elif not reloading:
             task = asyncio.ensure_future(_reload(state_dir, file))
             reloading.add(task)

@@ -21,8 +21,8 @@ class WorkflowAdmission:
     def __init__(self) -> None:
         self._list_objects: AdmissionLister = lambda kind: []
 
-    def connect(self, list_objects: AdmissionLister) -> None:
-        """Set where the rules are read: in the store that asks for admission."""
+    def read_rules_from(self, list_objects: AdmissionLister) -> None:
+        """Set what lists the rules: the store that asks for admission, or an informer."""
         self._list_objects = list_objects
 
     async def admit(self, review: Review) -> Object | None:

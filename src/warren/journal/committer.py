@@ -30,7 +30,9 @@ def rewrite_limit(base_bytes: int) -> int:
     return max(_MIN_REWRITE_LIMIT, base_bytes)
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _Submission(msgspec.Struct, frozen=True):
+    """A record that is submitted, and not committed yet."""
+
     record: bytes
     publish: Callable[[], None]
     done: "asyncio.Future[None]"
@@ -57,14 +59,14 @@ class Committer:
         """
         self._journal = journal
         self._snapshot = snapshot
-        self._entries: list[_Entry] = []
+        self._submissions: list[_Submission] = []
         self._submitted = asyncio.Event()
         self._appended_bytes = appended_bytes
         self._rewrite_limit = limit
         self._max_appended_bytes = limit(base_bytes)
-        self._rewriting: asyncio.Task[None] | None = None
+        self._rewrite_task: asyncio.Task[None] | None = None
         self._pause = pause
-        self._last_look = 0.0
+        self._reserve_tried_at = 0.0
         self._full_reason: str | None = None
         self._stuck = False
 
@@ -84,7 +86,7 @@ class Committer:
         Giving up the wait does not unsay the record.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._entries.append(_Entry(record, publish, done))
+        self._submissions.append(_Submission(record, publish, done))
         self._submitted.set()
         return done
 
@@ -94,22 +96,25 @@ class Committer:
             await self._reserve()
             while True:
                 await self._wait_submitted()
-                if self._rewriting is not None and self._rewriting.done():
-                    self._finish_rewrite(self._rewriting)
-                    self._rewriting = None
+                if self._rewrite_task is not None and self._rewrite_task.done():
+                    self._finish_rewrite(self._rewrite_task)
+                    self._rewrite_task = None
                 await self._commit()
-                if self._full_reason is not None and self._now() - self._last_look >= self._pause:
+                if (
+                    self._full_reason is not None
+                    and self._now() - self._reserve_tried_at >= self._pause
+                ):
                     await self._reserve()
                 if (
                     self._appended_bytes > self._max_appended_bytes
-                    and self._rewriting is None
+                    and self._rewrite_task is None
                     and not self._full_reason
                 ):
                     self._start_rewrite()
         finally:
-            if self._rewriting is not None:
-                self._rewriting.cancel()
-                await asyncio.wait({self._rewriting})
+            if self._rewrite_task is not None:
+                self._rewrite_task.cancel()
+                await asyncio.wait({self._rewrite_task})
 
     async def _wait_submitted(self) -> None:
         """Wait for records; on a full disk no longer than until it is to be looked at again."""
@@ -122,15 +127,15 @@ class Committer:
         self._submitted.clear()
 
     async def _commit(self) -> None:
-        entries, self._entries = self._entries, []
-        if not entries:
+        submissions, self._submissions = self._submissions, []
+        if not submissions:
             return
-        await self._append([entry.record for entry in entries])
-        for entry in entries:
-            entry.publish()
-            if not entry.done.done():
-                entry.done.set_result(None)
-        self._appended_bytes += sum(len(entry.record) for entry in entries)
+        await self._append([submission.record for submission in submissions])
+        for submission in submissions:
+            submission.publish()
+            if not submission.done.done():
+                submission.done.set_result(None)
+        self._appended_bytes += sum(len(submission.record) for submission in submissions)
 
     async def _append(self, records: Sequence[bytes]) -> None:
         """Append records, now or when there is room."""
@@ -156,12 +161,12 @@ class Committer:
             if self._full_reason is not None:
                 log.info("there is room again", was=self._full_reason)
             self._full_reason = None
-        self._last_look = self._now()
+        self._reserve_tried_at = self._now()
 
     def _mark_full(self, error: JournalFull) -> None:
         if self._full_reason is None:
             log.warning("no new work is taken", why=str(error))
-            self._last_look = self._now()
+            self._reserve_tried_at = self._now()
         self._full_reason = str(error)
 
     def _now(self) -> float:
@@ -169,12 +174,12 @@ class Committer:
 
     def _start_rewrite(self) -> None:
         # Not a task group: what the disk refuses is to be raised as it is.
-        self._rewriting = asyncio.create_task(self._journal.rewrite(self._snapshot_records()))
-        self._rewriting.add_done_callback(lambda _: self._submitted.set())
+        self._rewrite_task = asyncio.create_task(self._journal.rewrite(self._snapshot_records()))
+        self._rewrite_task.add_done_callback(lambda _: self._submitted.set())
 
-    def _finish_rewrite(self, rewriting: "asyncio.Task[None]") -> None:
+    def _finish_rewrite(self, task: "asyncio.Task[None]") -> None:
         try:
-            rewriting.result()
+            task.result()
         except JournalFull as error:
             # What takes the place of a journal takes room beside it first. The journal stays as
             # it is, and is rewritten when it has grown by as much again.

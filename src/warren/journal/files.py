@@ -46,8 +46,8 @@ def append(path: Path, lines: bytes) -> None:
 
 def sync_directory(path: Path) -> None:
     """Have the names in a directory on the disk for good. Raises OSError."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(directory)
+        os.fsync(descriptor)
     finally:
-        os.close(directory)
+        os.close(descriptor)

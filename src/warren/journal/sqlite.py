@@ -39,6 +39,7 @@ SCHEMA_VERSION: Final = 2
 """The version of the file's layout. A newer one is refused; 1 had the journal alone."""
 
 _LENGTH_BYTES: Final = 4
+"""Bytes before each record of a row, which say how long it is."""
 _CHECKPOINT_PAGES: Final = 4000
 """Pages of the log, of 4 KiB, after which it is carried over into the file."""
 _DELETE_BATCH: Final = 16
@@ -46,25 +47,26 @@ _DELETE_BATCH: Final = 16
 RESERVE_BYTES: Final = 16 * 2**20
 """Bytes that a service sets aside: the end of a job takes some ten thousand."""
 
-_NO_ROOM: Final = frozenset(
+_FULL_DISK_CODES: Final = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
 )
 """What SQLite says of a full disk: the second of a quota, or of a limit on the size of files."""
-_NO_ROOM_ERRNO: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FULL_DISK_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What the kernel says of it."""
 
 
 class SqliteJournal:
     """A journal in one file. Use it as a context manager."""
 
-    def __init__(self, path: Path, reserve: int = 0, *, row_bytes: int = ROW_BYTES) -> None:
+    def __init__(self, path: Path, reserve_bytes: int = 0, *, row_bytes: int = ROW_BYTES) -> None:
         """Open or make the file. Raises UserMistake where it is not ours to read.
 
-        `reserve` is how many bytes are set aside, and `row_bytes` how many a row of a rewrite has.
+        `reserve_bytes` is how many bytes are set aside, and `row_bytes` how many a row of a
+        rewrite has.
         """
         self._path = path
         self._row_bytes = row_bytes
-        self._reserve_size = reserve
+        self._reserve_bytes = reserve_bytes
         _check_not_lost(path)
         self._writer = ThreadPoolExecutor(1, f"journal {path.name}")
         try:
@@ -90,9 +92,9 @@ class SqliteJournal:
 
     def _replay(self) -> Iterator[bytes]:
         turn, after = self._active_base()
-        read = self._connection.execute
-        base = read("SELECT sum, data FROM base WHERE turn = ? ORDER BY id", (turn,))
-        later = read("SELECT sum, data FROM journal WHERE id > ? ORDER BY id", (after,))
+        execute = self._connection.execute
+        base = execute("SELECT sum, data FROM base WHERE turn = ? ORDER BY id", (turn,))
+        later = execute("SELECT sum, data FROM journal WHERE id > ? ORDER BY id", (after,))
         for number, (checksum, row) in enumerate(chain(base, later), 1):
             # Rows of layout 1 have no sum.
             if checksum is not None and checksum != zlib.crc32(row):
@@ -139,7 +141,7 @@ class SqliteJournal:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._writer, action)
         except sqlite3.Error as error:
-            if error.sqlite_errorcode in _NO_ROOM:
+            if error.sqlite_errorcode in _FULL_DISK_CODES:
                 raise self._full_error(error) from error
             raise JournalBroken(f"{self._path} cannot be written: {error}.") from error
 
@@ -150,12 +152,12 @@ class SqliteJournal:
         )
 
     def _allocate_reserve(self) -> None:
-        if self._reserve_size == 0:
+        if self._reserve_bytes == 0:
             return
         try:
-            _allocate(_reserve_path(self._path), self._reserve_size)
+            _allocate(_reserve_path(self._path), self._reserve_bytes)
         except OSError as error:
-            if error.errno not in _NO_ROOM_ERRNO:
+            if error.errno not in _FULL_DISK_ERRNOS:
                 raise JournalBroken(f"{_reserve_path(self._path)}: {error.strerror}.") from error
             release_reserve(self._path)
             raise self._full_error(error) from error
@@ -208,7 +210,10 @@ def release_reserve(path: Path) -> None:
 
 
 def _allocate(path: Path, size: int) -> None:
-    """Make a file that takes so many bytes. Raises OSError, also where only it would fit."""
+    """Make a file that takes so many bytes.
+
+    Raises OSError, also where less than as much again would be left free.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if os.fstat(descriptor).st_size >= size:

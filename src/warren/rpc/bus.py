@@ -58,6 +58,7 @@ class Bus:
 
     def __init__(self, owner: int) -> None:
         self.owner = owner
+        """The user id of the instance's owner."""
         self._services: dict[str, Methods | Forwarder] = {}
 
     def register(self, service: str, methods: Methods | Forwarder) -> None:
@@ -86,20 +87,20 @@ class Bus:
 
     async def rpc(self, request: Request) -> Payload:
         """Pass on a request that has one answer."""
-        service = self._find(request)
-        if isinstance(service, Forwarder):
-            return await service.rpc(request)
-        if not isinstance(service, Method):
+        handler = self._find_handler(request)
+        if isinstance(handler, Forwarder):
+            return await handler.rpc(request)
+        if not isinstance(handler, Method):
             raise RpcError(errno.EPROTO, f"{_brief(request.topic)} is a streaming request")
-        return await service.answer(request)
+        return await handler.answer(request)
 
     async def stream(self, request: Request) -> AsyncIterator[Payload]:
         """Pass on a request that has any number of answers."""
-        service = self._find(request)
-        if isinstance(service, Forwarder):
-            answers = service.stream(request)
-        elif isinstance(service, StreamingMethod):
-            answers = service.answers(request)
+        handler = self._find_handler(request)
+        if isinstance(handler, Forwarder):
+            answers = handler.stream(request)
+        elif isinstance(handler, StreamingMethod):
+            answers = handler.answers(request)
         else:
             raise RpcError(errno.EPROTO, f"{_brief(request.topic)} is not a streaming request")
         # Closed with this generator, whichever way it ends: a service must learn
@@ -110,21 +111,21 @@ class Bus:
                 del answer  # it may be large, and its reader slow
                 yield passed_on.pop()
 
-    def _find(self, request: Request) -> Method | StreamingMethod | Forwarder:
-        name, _, method = request.topic.partition(".")
-        service = self._services.get(name)
+    def _find_handler(self, request: Request) -> Method | StreamingMethod | Forwarder:
+        service_name, _, method_name = request.topic.partition(".")
+        service = self._services.get(service_name)
         if service is None:
             raise RpcError(errno.ENOSYS, f"no service answers {_brief(request.topic)}")
         if isinstance(service, Forwarder):
-            if not may_use(request.cred, name):
+            if not may_use(request.cred, service_name):
                 raise RpcError(errno.EPERM, f"{_brief(request.topic)} is not for this user")
             return service
-        found = service.get(method)
-        if found is None:
+        method = service.get(method_name)
+        if method is None:
             raise RpcError(errno.ENOSYS, f"no service answers {_brief(request.topic)}")
-        if not (found.guest or request.cred.is_owner):
+        if not (method.guest or request.cred.is_owner):
             raise RpcError(errno.EPERM, f"{_brief(request.topic)} is for the instance owner")
-        return found
+        return method
 
 
 def _brief(topic: str) -> str:

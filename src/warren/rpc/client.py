@@ -10,9 +10,9 @@ from typing import Final
 
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, Methods
-from warren.rpc.foreign import check_instance
+from warren.rpc.fluxdetection import check_instance
 from warren.rpc.message import Cred, Handle, Message, Payload, Request, RpcError
-from warren.rpc.peer import MOST_WAITING, Peer, RequestHandler
+from warren.rpc.peer import MAX_WAITING_ANSWERS, Peer, RequestHandler
 
 _NO_USER = Cred(0, False)
 
@@ -30,7 +30,7 @@ class _BusHandler(RequestHandler):
     def check_peer(self, first_bytes: bytes) -> None:
         check_instance(first_bytes, self._path)
 
-    def request(self, received: Message) -> Request:
+    def read_request(self, received: Message) -> Request:
         assert received.topic is not None
         return Request(
             topic=received.topic,
@@ -75,20 +75,20 @@ class Connection:
 
 @asynccontextmanager
 async def connect(
-    path: Path, bus: Bus | None = None, *, most_waiting: int = MOST_WAITING
+    path: Path, bus: Bus | None = None, *, max_waiting_answers: int = MAX_WAITING_ANSWERS
 ) -> AsyncIterator[Connection]:
     """Connect for the length of a block. Raises RpcError(ECONNRESET) where no server listens.
 
     Where another program's does, such as a Flux broker's, requests fail with EPROTONOSUPPORT.
     Requests for services that the block adds with `service.add` go to `bus`. A stream of
-    which more than `most_waiting` answers wait to be read ends with EOVERFLOW.
+    which more than `max_waiting_answers` answers wait to be read ends with EOVERFLOW.
     """
     try:
         connection = sockets.connect(path)
     except OSError as error:
         raise RpcError(errno.ECONNRESET, f"no instance answers at {path}") from error
     reader, writer = await asyncio.open_unix_connection(sock=connection)
-    peer = Peer(reader, writer, _BusHandler(bus, path), most_waiting=most_waiting)
+    peer = Peer(reader, writer, _BusHandler(bus, path), max_waiting_answers=max_waiting_answers)
     # Not a task group: what the block raises is to reach its caller as it is.
     run_task = asyncio.create_task(peer.run())
     try:
@@ -117,18 +117,18 @@ async def fail_unless_alive(
         await asyncio.sleep(answer_timeout)
         with suppress(RpcError):  # which is an answer
             await handle.rpc("broker.ping")
-        silence.reschedule(None)
+        answer_deadline.reschedule(None)
 
-    silence = asyncio.timeout(2 * answer_timeout)
+    answer_deadline = asyncio.timeout(2 * answer_timeout)
     try:
-        async with silence:
+        async with answer_deadline:
             check_task = asyncio.create_task(check_alive())
             try:
                 yield
             finally:
                 check_task.cancel()
     except TimeoutError as error:
-        if not silence.expired():
+        if not answer_deadline.expired():
             raise
         raise RpcError(
             errno.ETIMEDOUT,
@@ -139,7 +139,7 @@ async def fail_unless_alive(
 
 
 _LONGEST_DELAY: Final = 5.0
-"""Seconds, give or take half, after which who is refused connects again at the latest."""
+"""Seconds, give or take half, between the attempts of a client that is refused, at most."""
 
 
 class ReconnectingHandle:
@@ -173,7 +173,7 @@ class ReconnectingHandle:
         """Whether anything was answered over the current connection."""
         self._current_handle: Handle | None = None
         self._connection_wanted = asyncio.Event()
-        self._changed = asyncio.Event()
+        self._connected = asyncio.Event()
 
     async def run(self) -> None:
         """Keep a connection while one is wanted. Runs until cancelled."""
@@ -204,7 +204,7 @@ class ReconnectingHandle:
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
         while True:
-            handle = await self._connected()
+            handle = await self._wait_handle()
             try:
                 answer = await handle.rpc(topic, payload)
             except RpcError as error:
@@ -220,7 +220,7 @@ class ReconnectingHandle:
                 return answer
 
     async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
-        handle = await self._connected()
+        handle = await self._wait_handle()
         try:
             async with aclosing(handle.stream(topic, payload)) as answers:  # type: ignore[type-var]
                 async for answer in answers:
@@ -251,11 +251,11 @@ class ReconnectingHandle:
                     raise
             await asyncio.sleep(self._delay)
 
-    async def _connected(self) -> Handle:
+    async def _wait_handle(self) -> Handle:
         while self._current_handle is None:
             self._connection_wanted.set()
-            changed = self._changed
-            await changed.wait()
+            connected = self._connected
+            await connected.wait()
         return self._current_handle
 
     def _note_answer(self, handle: Handle) -> None:
@@ -268,5 +268,5 @@ class ReconnectingHandle:
             self._connection_wanted.set()
 
     def _announce(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self._connected.set()
+        self._connected = asyncio.Event()

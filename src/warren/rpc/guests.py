@@ -136,7 +136,7 @@ class Guests:
         )
         self._queue = FairQueue(fairness)
         self._usages: dict[int, Usage] = {}
-        self._known: set[int] = set()
+        self._known_userids: set[int] = set()
         self._lookups = 0
         """Connections whose users are being looked up on this machine."""
 
@@ -146,7 +146,7 @@ class Guests:
         Raises RpcError(EPERM) for one that is not, and RpcError(EMFILE) where too many are being
         looked up.
         """
-        if userid in self._known:
+        if userid in self._known_userids:
             return
         if self._lookups >= self._limits.connections:
             raise RpcError(errno.EMFILE, "too many users come for the first time: try again later")
@@ -156,10 +156,10 @@ class Guests:
                 raise RpcError(errno.EPERM, f"there is no user {userid} on this machine")
         finally:
             self._lookups -= 1
-        self._known.add(userid)
+        self._known_userids.add(userid)
 
-    def connection_delay(self, userid: int, now: float) -> float:
-        """Return after how many seconds a guest's new connection is let in.
+    def schedule_connection(self, userid: int, now: float) -> float:
+        """Schedule a guest's new connection; return after how many seconds it is let in.
 
         Raises RpcError(ECONNRESET) for one that would wait too long.
         """

@@ -14,10 +14,10 @@ Payload = Mapping[str, Any]
 LONGEST_MESSAGE: Final = 16 * 2**20
 """Bytes of the longest message that is read; a longer one ends the connection."""
 
-NOT_FLUX: Final = bytes([errno.EPROTONOSUPPORT])
-"""What a server says to clients that may be those of Flux, which read it as an errno (`foreign`).
+NOT_FLUX_BYTE: Final = bytes([errno.EPROTONOSUPPORT])
+"""What a server says to clients that may be those of Flux, which read it as an errno.
 
-All others skip it before the first message, which it cannot begin."""
+All others skip it before the first message, which it cannot begin (`fluxdetection`)."""
 
 MOST_VALUES: Final = 2**15
 """Values in what a guest sends: while more are read, all others would wait."""
@@ -63,7 +63,10 @@ class Message(msgspec.Struct, omit_defaults=True, kw_only=True):
     streaming: bool = False
     userid: int | None = None
     owner: bool = False
-    """The sender: filled in by the bus for requests that it passes on, ignored from others."""
+    """Whether the sender is the instance's owner.
+
+    `userid` and this are filled in by the bus for requests that it passes on; from others they are
+    ignored."""
 
 
 _NOT_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -81,7 +84,7 @@ def encode(message: Message) -> bytes:
 def decode(line: bytes) -> Message:
     """Read a line. Raises RpcError(EPROTO) where it is no message."""
     try:
-        return _decoder.decode(line.removeprefix(NOT_FLUX))
+        return _decoder.decode(line.removeprefix(NOT_FLUX_BYTE))
     except _NOT_JSON as error:
         raise RpcError(errno.EPROTO, f"a malformed message: {error}") from None
 

@@ -120,19 +120,19 @@ def unwrap(
     return request
 
 
-def system_munge(socket: str | None = None, name: str = _LIBRARY) -> Munge:
-    """Return MUNGE as it is installed here; `socket` is its daemon's if not the usual one."""
-    return Munge(lambda: load(socket, name))
+def system_munge(socket_path: str | None = None, library_name: str = _LIBRARY) -> Munge:
+    """Return MUNGE as it is installed here; `socket_path` is its daemon's if not the usual one."""
+    return Munge(lambda: load(socket_path, library_name))
 
 
-def refusal(socket: str | None = None, name: str = _LIBRARY) -> str | None:
+def refusal(socket_path: str | None = None, library_name: str = _LIBRARY) -> str | None:
     """Return why no request can be proven here, for want of what is asked; None if one may be.
 
     It does not ask munged, which may take its time: what does not listen is seen without.
     A socket alone says nothing: it stays when its munged is killed.
     """
     try:
-        path = load(socket, name).socket_path()
+        path = load(socket_path, library_name).socket_path()
     except NotInstalled as error:
         return str(error)
     if listens(path):
@@ -157,15 +157,15 @@ def listens(path: str) -> bool:
     return False
 
 
-def load(socket: str | None = None, name: str = _LIBRARY) -> "_Libmunge":
+def load(socket_path: str | None = None, library_name: str = _LIBRARY) -> "_Libmunge":
     """Load libmunge. Raises NotInstalled."""
     try:
-        library = ctypes.CDLL(name)
+        library = ctypes.CDLL(library_name)
     except OSError as error:
         raise NotInstalled(
-            f"requests cannot be signed by MUNGE on this machine: {name} cannot be loaded"
+            f"requests cannot be signed by MUNGE on this machine: {library_name} cannot be loaded"
         ) from error
-    return _Libmunge(library, socket)
+    return _Libmunge(library, socket_path)
 
 
 def _check_service(status: int, problem: str) -> None:
@@ -176,8 +176,8 @@ def _check_service(status: int, problem: str) -> None:
 class _Libmunge:
     """libmunge by ctypes. Each call has a context of its own: none may be shared by threads."""
 
-    def __init__(self, library: ctypes.CDLL, socket: str | None) -> None:
-        self._socket = None if socket is None else socket.encode()
+    def __init__(self, library: ctypes.CDLL, socket_path: str | None) -> None:
+        self._socket_path = None if socket_path is None else socket_path.encode()
         self._munge = library
         self._free = ctypes.CDLL(None).free
         self._free.argtypes, self._free.restype = [ctypes.c_void_p], None
@@ -262,9 +262,9 @@ class _Libmunge:
         context = ctypes.c_void_p(self._munge.munge_ctx_create())
         if not context.value:
             raise Unreachable("MUNGE does not answer: there is no memory for it")
-        if self._socket is not None:
+        if self._socket_path is not None:
             self._munge.munge_ctx_set(
-                context, ctypes.c_int(_SOCKET_PATH), ctypes.c_char_p(self._socket)
+                context, ctypes.c_int(_SOCKET_PATH), ctypes.c_char_p(self._socket_path)
             )
         return context
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from warren.base import log
-from warren.rpc import foreign, message
+from warren.rpc import fluxdetection, message
 from warren.rpc.bus import Forwarder
 from warren.rpc.guests import Usage
 from warren.rpc.message import LONGEST_MESSAGE, MOST_VALUES, Message, Payload, Request, RpcError
@@ -18,11 +18,11 @@ from warren.rpc.message import LONGEST_MESSAGE, MOST_VALUES, Message, Payload, R
 CANCEL: Final = "rpc.cancel"
 """The sender of a streaming request wants no more answers to it. Not answered."""
 
-MOST_WAITING: Final = 1000
+MAX_WAITING_ANSWERS: Final = 1000
 """Answers of one stream that may wait for their reader before it is cut off."""
 
-_CHUNK: Final = 2**16
-_ENVELOPE: Final = 2**10
+_CHUNK_BYTES: Final = 2**16
+_ENVELOPE_BYTES: Final = 2**10
 """Bytes that a message has at most around the payload of an answer."""
 _LONGEST_ERROR: Final = 2000
 """Characters of an error, whose text may repeat what was asked."""
@@ -36,7 +36,7 @@ def refuse(connection: socket.socket, error: RpcError) -> None:
     """Send why a connection is refused, and close it."""
     # It has room for that, since nothing has been sent; or its client is gone.
     with suppress(OSError):
-        connection.send(foreign.REFUSED + message.encode(_closing_message(error)))
+        connection.send(fluxdetection.REFUSED_BYTE + message.encode(_closing_message(error)))
     connection.close()
 
 
@@ -47,9 +47,9 @@ def _closing_message(error: RpcError) -> Message:
 class _Answers:
     """Answers to one request, which wait for its caller."""
 
-    def __init__(self, usage: Usage, most_waiting: int) -> None:
+    def __init__(self, usage: Usage, max_waiting_answers: int) -> None:
         self._usage = usage
-        self._most_waiting = most_waiting
+        self._max_waiting_answers = max_waiting_answers
         self._held_bytes = 0
         self._full = False
         self._queue: asyncio.Queue[tuple[Message | None, int]] = asyncio.Queue()
@@ -57,7 +57,7 @@ class _Answers:
     def put(self, received: Message, size: int) -> None:
         if self._full:
             return
-        if self._queue.qsize() >= self._most_waiting or not self._usage.has_room(size):
+        if self._queue.qsize() >= self._max_waiting_answers or not self._usage.has_room(size):
             # A reader that does not keep up is told so, after what came before without a
             # gap; it hangs up then.
             self._full = True
@@ -89,22 +89,22 @@ class Peer(Forwarder):
         handler: "RequestHandler",
         *,
         longest_message: int = LONGEST_MESSAGE,
-        most_waiting: int = MOST_WAITING,
+        max_waiting_answers: int = MAX_WAITING_ANSWERS,
         usage: Usage | None = None,
     ) -> None:
         """Messages over `longest_message` bytes end the connection.
 
-        `usage` is what a guest has taken. A stream ends when more than `most_waiting` of its
+        `usage` is what a guest has taken. A stream ends when more than `max_waiting_answers` of its
         answers are unread.
         """
-        self._most_waiting = most_waiting
+        self._max_waiting_answers = max_waiting_answers
         self._longest_message = longest_message
         self._usage = Usage(0) if usage is None else usage
         self._closing_error: Message | None = None
         self._reader = reader
         self._writer = writer
         self._handler = handler
-        self._tag = 0
+        self._last_tag = 0
         self._pending: dict[int, _Answers] = {}
         self._answer_tasks: dict[int, asyncio.Task[None]] = {}
         self._closed = False
@@ -149,7 +149,7 @@ class Peer(Forwarder):
         held_bytes = 0
         accepted = False
         try:
-            while data := await self._reader.read(_CHUNK):
+            while data := await self._reader.read(_CHUNK_BYTES):
                 if not accepted and not self._is_accepted(data):
                     return
                 accepted = True
@@ -219,9 +219,9 @@ class Peer(Forwarder):
     def _begin_request(self) -> tuple[int, _Answers]:
         if self._closed:
             self._payload_or_raise(self._closing_error)
-        self._tag += 1
-        answers = self._pending[self._tag] = _Answers(self._usage, self._most_waiting)
-        return self._tag, answers
+        self._last_tag += 1
+        answers = self._pending[self._last_tag] = _Answers(self._usage, self._max_waiting_answers)
+        return self._last_tag, answers
 
     @staticmethod
     def _message(tag: int, request: Request) -> Message:
@@ -296,7 +296,7 @@ class Peer(Forwarder):
     async def _answer(self, received: Message) -> None:
         tag = received.tag
         try:
-            await self._send_answers(tag, self._handler.request(received))
+            await self._send_answers(tag, self._handler.read_request(received))
             return
         except RpcError as error:
             line = _error_line(tag, error)
@@ -372,9 +372,10 @@ def _error_line(tag: int, error: RpcError) -> bytes:
 def _answer_message(tag: int, answer: Payload) -> Message:
     """Return the message of an answer. Raises RpcError(EFBIG) for more than clients read."""
     payload = message.pack(answer)
-    if len(payload) > LONGEST_MESSAGE - _ENVELOPE:
+    if len(payload) > LONGEST_MESSAGE - _ENVELOPE_BYTES:
         raise RpcError(
-            errno.EFBIG, f"the answer has over {LONGEST_MESSAGE - _ENVELOPE} bytes: ask for less"
+            errno.EFBIG,
+            f"the answer has over {LONGEST_MESSAGE - _ENVELOPE_BYTES} bytes: ask for less",
         )
     return Message(tag=tag, errnum=0, payload=payload)
 
@@ -386,7 +387,7 @@ class RequestHandler(ABC):
         """Check the first bytes of the other end. Raises RpcError where it is no peer of ours."""
 
     @abstractmethod
-    def request(self, received: Message) -> Request:
+    def read_request(self, received: Message) -> Request:
         """Return the request that a message holds, with the credentials of its sender."""
 
     @abstractmethod

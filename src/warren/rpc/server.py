@@ -6,7 +6,7 @@ A client may also serve over its connection: it asks `service.add`, and
 from then on the service's requests come to it, until it hangs up. Asked for as a
 stream, the service is on offer as long as the stream is. The instance's owner
 may offer any service, other users those that bear their number (`bus`). Clients of
-Flux are told that they are at no broker of theirs (`foreign`).
+Flux are told that they are at no broker of theirs (`fluxdetection`).
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from warren.base.accepting import accept_next
 from warren.base.fairqueue import DEFAULT_FAIRNESS, Fairness
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, may_use
-from warren.rpc.foreign import open_accepted
+from warren.rpc.fluxdetection import open_accepted
 from warren.rpc.guests import GuestLimits, Guests, Usage, default_limits
 from warren.rpc.message import LONGEST_MESSAGE, Cred, Message, Payload, Request, RpcError
 from warren.rpc.peer import Peer, RequestHandler, refuse
@@ -32,7 +32,7 @@ ADD_TOPIC: Final = "service.add"
 
 _HELD_BACK_AT_ONCE: Final = 32
 """New connections that wait for their turn, or are refused, before all others have theirs."""
-_REST: Final = 0.01
+_REST_SECONDS: Final = 0.01
 """Seconds for which the event loop is left to these then."""
 
 _MOST_SERVICES: Final = 16
@@ -49,7 +49,7 @@ class _Connection(RequestHandler):
         self.offered_services: list[str] = []
         self.peer: Peer | None = None
 
-    def request(self, received: Message) -> Request:
+    def read_request(self, received: Message) -> Request:
         assert received.topic is not None
         return Request(
             topic=received.topic,
@@ -121,7 +121,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Of all guests, and of each; None for what suits this process."""
     fairness: Fairness = DEFAULT_FAIRNESS
     """How guests share the event loop with each other and with all others."""
-    silence: float = 0.5
+    silence_timeout: float = 0.5
     """Seconds after which a client that says nothing is told that this is no Flux broker."""
 
 
@@ -155,13 +155,13 @@ async def _accept_connections(
     """
     loop = asyncio.get_running_loop()
     guests = Guests(limits.guest_limits or default_limits(), limits.fairness)
-    held_back = 0
+    held_back_count = 0
     while True:
         connection = await accept_next(listener)
         userid = sockets.peer_userid(connection)
         is_owner = userid == bus.owner or (access.root_is_owner and userid == 0)
         try:
-            delay = 0.0 if is_owner else guests.connection_delay(userid, loop.time())
+            delay = 0.0 if is_owner else guests.schedule_connection(userid, loop.time())
         except RpcError as error:
             refuse(connection, error)
         else:
@@ -173,9 +173,9 @@ async def _accept_connections(
             if not delay:
                 await asyncio.sleep(0)
                 continue
-        held_back += 1
-        if held_back % _HELD_BACK_AT_ONCE == 0:
-            await asyncio.sleep(_REST)
+        held_back_count += 1
+        if held_back_count % _HELD_BACK_AT_ONCE == 0:
+            await asyncio.sleep(_REST_SECONDS)
 
 
 def _close(connection: socket.socket, _: object) -> None:
@@ -195,7 +195,7 @@ async def _serve_connection(
     connection = _Connection(bus, cred)
 
     async def run(usage: Usage | None) -> None:
-        reader, writer = await open_accepted(accepted, limits.silence)
+        reader, writer = await open_accepted(accepted, limits.silence_timeout)
         try:
             peer = Peer(
                 reader, writer, connection, longest_message=limits.longest_message, usage=usage

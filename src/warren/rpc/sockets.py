@@ -14,11 +14,11 @@ _TIMEVAL = struct.Struct("ll")
 @contextmanager
 def _short_name(path: Path) -> Iterator[str]:
     """Return a name of `path` that fits into a socket address, which holds 107 bytes."""
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    directory_fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
-        yield f"/proc/self/fd/{directory}/{path.name}"
+        yield f"/proc/self/fd/{directory_fd}/{path.name}"
     finally:
-        os.close(directory)
+        os.close(directory_fd)
 
 
 def listen(path: Path, mode: int = 0o600) -> socket.socket:

@@ -9,7 +9,7 @@ from warren.base.clock import SystemClock
 from warren.base.objects import Change, Key, Kind, Object
 from warren.controllers.exports import Exports
 from warren.controllers.machine import Machine
-from warren.daemons.agents import build_agent
+from warren.daemons.agentreconcilers import build_agent
 from warren.dws import kinds
 from warren.journal import MemoryJournal
 from warren.kube.admission import AdmitAll

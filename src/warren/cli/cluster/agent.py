@@ -10,8 +10,8 @@ import click
 
 from warren.base.bytesize import format_bytes
 from warren.base.errors import UserMistake
+from warren.cli.commandgroups import Group
 from warren.cli.common import default_statedir, json_option, open_port, print_json, run
-from warren.cli.lazy import Group
 
 if TYPE_CHECKING:
     from warren.daemons.agentconfig import Config
@@ -158,7 +158,7 @@ def configuration(config_file: Path | None, node: str | None) -> "tuple[Config, 
 
     config = agentconfig.load(config_file)
     name = str(config_file or agentconfig.DEFAULT_PATH)
-    return (config if node is None else agentconfig.with_name(config, node)), name
+    return (config if node is None else agentconfig.with_node_name(config, node)), name
 
 
 def access_of(config: "Config", kubeconfig: Path | None, context: str | None) -> "ClusterAccess":
@@ -204,14 +204,14 @@ def _run_agent(
         _print_support(config, why_unsupported, as_json=as_json)
         return
     access = access_of(config, kubeconfig, context)
-    metrics: socket.socket | None = None
+    metrics_socket: socket.socket | None = None
     if metrics_port is not None:
-        metrics = open_port("--metrics-port", metrics_address, metrics_port)
+        metrics_socket = open_port("--metrics-port", metrics_address, metrics_port)
     logs.configure()
 
     def on_ready() -> None:
         systemd.notify("READY=1")
-        click.echo(f"the agent of {config.name} is ready")
+        click.echo(f"the agent of {config.node_name} is ready")
 
     state_dir = state_dir_of(statedir)
     with service.hold_state_directory(state_dir):
@@ -220,7 +220,7 @@ def _run_agent(
             config=config,
             state_dir=state_dir,
             is_rabbit=is_rabbit,
-            metrics_socket=metrics,
+            metrics_socket=metrics_socket,
         )
         run(service.run_until_stopped(settings, on_ready))
     click.echo("the agent has stopped")
@@ -231,17 +231,18 @@ def _print_support(
 ) -> None:
     """Print which types of file systems an agent can make and mount here, and why not others."""
     if as_json:
-        summary = {"node": config.name, "mounts": config.mounts, "flash": config.flash.kind}
+        summary = {"node": config.node_name, "mounts": config.mounts, "flash": config.flash.kind}
         file_systems = {
             fs_type: {"supported": why_not is None, "whyNot": why_not}
             for fs_type, why_not in why_unsupported.items()
         }
         print_json({**summary, "fileSystems": file_systems})
         return
-    size = config.flash.bytes
+    size = config.flash.capacity_bytes
     size_text = f" of {format_bytes(size)}" if size is not None and config.flash.capacity else ""
     click.echo(
-        f"node {config.name}, storage below {config.mounts}, flash: {config.flash.kind}{size_text}"
+        f"node {config.node_name}, storage below {config.mounts}, "
+        f"flash: {config.flash.kind}{size_text}"
     )
     for fs_type, why_not in why_unsupported.items():
         click.echo(f"  {fs_type}: {'yes' if why_not is None else f'no: {why_not}'}")

@@ -27,7 +27,7 @@ def apiserver(
     and Kubernetes clients use it as they use any cluster; what is acknowledged is on disk.
     """
     from warren.daemons import apiserver as servers
-    from warren.daemons import cluster, logs
+    from warren.daemons import clusterobjects, logs
     from warren.daemons.statedir import hold_lock, lock_holder
     from warren.kube.client import Client
 
@@ -37,13 +37,13 @@ def apiserver(
 
     async def define_kinds(client: Client) -> None:
         if not bare:
-            await cluster.apply_definitions(client)
+            await clusterobjects.apply_definitions(client)
 
     async def serve() -> None:
         endpoint = servers.open_endpoint(statedir, port, users)
 
         def on_ready() -> None:
-            click.echo(f"serving the Kubernetes API at {endpoint.admin.server}")
+            click.echo(f"serving the Kubernetes API at {endpoint.admin_access.server}")
             click.echo(f"  state directory: {statedir.path}")
             click.echo(f"  kubectl --kubeconfig {statedir.kubeconfig} api-resources")
             for name in users:

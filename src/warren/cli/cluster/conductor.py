@@ -6,9 +6,9 @@ import click
 
 from warren.cli.cluster.audit import audit
 from warren.cli.cluster.fluxconductor import flux
-from warren.cli.cluster.runconductor import cluster_options, metrics_socket, run_conductor
+from warren.cli.cluster.runconductor import cluster_options, open_metrics_socket, run_conductor
+from warren.cli.commandgroups import Group
 from warren.cli.common import socket_of, statedir_option
-from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 
 
@@ -31,10 +31,10 @@ def conductor(
     role dws-workload-manager allows (deploy/rbac).
     """
     if ctx.invoked_subcommand is None:
-        from warren.daemons.conductor import EMBEDDED
+        from warren.daemons.conductor import EMBEDDED_CONNECTOR
 
-        metrics = metrics_socket(metrics_port, metrics_address)
-        run_conductor(socket_of(statedir), EMBEDDED, kubeconfig, context, metrics)
+        metrics_socket = open_metrics_socket(metrics_port, metrics_address)
+        run_conductor(socket_of(statedir), EMBEDDED_CONNECTOR, kubeconfig, context, metrics_socket)
 
 
 conductor.add_command(audit)

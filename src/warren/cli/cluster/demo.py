@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from warren.daemons.temporary import TemporaryCluster
+    from warren.daemons.temporarycluster import TemporaryCluster
     from warren.rpc.message import Handle
 
     Work = Callable[[Handle], Awaitable[list[Any]]]
@@ -81,7 +81,7 @@ def demo(
         _check_flux(tour=tour)
     from rich.console import Console
 
-    from warren.daemons.temporary import temporary_cluster
+    from warren.daemons.temporarycluster import temporary_cluster
 
     console = Console(highlight=False, soft_wrap=True)
     _treat_as_interrupts(signal.SIGTERM, signal.SIGHUP)
@@ -120,11 +120,11 @@ def demo(
 
 
 def _check_flux(*, tour: bool) -> None:
-    from warren.daemons import fluxbroker
+    from warren.daemons import temporaryflux
 
     if tour:
         raise UserMistake("The jobs of --tour are the cluster's own: leave out --flux.")
-    why_unavailable = fluxbroker.why_unavailable()
+    why_unavailable = temporaryflux.why_unavailable()
     if why_unavailable is not None:
         raise UserMistake(f"--flux needs a Flux to start: {why_unavailable}.")
 
@@ -134,7 +134,7 @@ def _sign(console: "Console", sign: str, word: str) -> str:
     return word if console.options.ascii_only else sign
 
 
-def _not_started(output: str, log: Path) -> str:
+def _not_started_message(output: str, log: Path) -> str:
     """Return the error for a cluster that did not start, with its reason if it is known."""
     why = output.strip().removeprefix("warren: ")
     if why:
@@ -180,7 +180,7 @@ class _Demonstration(msgspec.Struct):
         *,
         flux: bool,
     ) -> list[str]:
-        from warren.daemons.sweep import leftovers
+        from warren.daemons.down import leftovers
 
         os.environ["GLOBAL"] = str(global_directory.resolve())
         spec = make_jobspec(command=(f"{script.parent}/{script.name}",), nodes=self.nodes)
@@ -197,7 +197,7 @@ class _Demonstration(msgspec.Struct):
     def tour(self, global_directory: Path, guest: "guests.Guest | None") -> list[str]:
         """Run the jobs of the tour, which have their files below `global_directory`."""
         from warren.cli.cluster.tour import Tour
-        from warren.daemons.sweep import leftovers
+        from warren.daemons.down import leftovers
 
         with self._running():
             tour = Tour(
@@ -214,7 +214,7 @@ class _Demonstration(msgspec.Struct):
 
     def _report_leftovers(self, remaining: list[str]) -> list[str]:
         """Print whether anything is left; `remaining` was left before the cluster stopped."""
-        from warren.daemons.sweep import leftovers
+        from warren.daemons.down import leftovers
 
         remaining = remaining + leftovers(self.statedir)
         if not remaining:
@@ -265,7 +265,9 @@ class _Demonstration(msgspec.Struct):
                 return status
             if self.cluster.wait_ended(_POLL_INTERVAL):
                 break
-        raise UserMistake(_not_started(self.cluster.output(), self.statedir.logs / "control.log"))
+        raise UserMistake(
+            _not_started_message(self.cluster.output(), self.statedir.logs / "control.log")
+        )
 
     def _ask(self, work: "Work") -> list[Any]:
         return ask_instance(self.statedir, work)
@@ -273,8 +275,8 @@ class _Demonstration(msgspec.Struct):
     @contextmanager
     def _flux(self, spec: dict[str, Any]) -> "Iterator[Ask]":
         """Have a Flux on the cluster's nodes for the length of a block, which is to run the job."""
-        from warren.daemons import fluxbroker
-        from warren.rpc import broker
+        from warren.daemons import temporaryflux
+        from warren.rpc import brokerclient
 
         started_at = time.monotonic()
         status = self.statedir.status()
@@ -282,10 +284,10 @@ class _Demonstration(msgspec.Struct):
             raise UserMistake(
                 "--flux needs nodes with mount namespaces, which the kernel forbids this user."
             )
-        with fluxbroker.running(self.statedir.path.parent / "flux", self.statedir) as flux:
+        with temporaryflux.running(self.statedir.path.parent / "flux", self.statedir) as flux:
 
             async def ask(work: "Work") -> list[Any]:
-                async with broker.connect(flux.socket) as handle:
+                async with brokerclient.connect(flux.socket) as handle:
                     return await work(handle)
 
             # Nodes that are emulated have cores that the machine does not have.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from warren.cli.cluster.runconductor import cluster_options, metrics_socket, run_conductor
+from warren.cli.cluster.runconductor import cluster_options, open_metrics_socket, run_conductor
 from warren.cli.common import socket_at
 
 _SYSTEM_BROKER = "local:///run/flux/local"
@@ -48,15 +48,15 @@ def flux(
     min_gib = (
         fluxconductor.MIN_ALLOCATION_GIB if min_allocation_size is None else min_allocation_size
     )
-    instance_driver = fluxconductor.broker_driver(
+    instance_connector = fluxconductor.broker_connector(
         min_allocation=min_gib * GIB, use_fluxion=not disable_fluxion, drain_queues=drain_queues
     )
     remedy = "run the conductor on the node of the broker of rank 0"
     broker_socket = socket_at(os.environ.get("FLUX_URI") or _SYSTEM_BROKER, remedy)
     run_conductor(
         broker_socket,
-        instance_driver,
+        instance_connector,
         kubeconfig,
         context,
-        metrics_socket(metrics_port, metrics_address),
+        open_metrics_socket(metrics_port, metrics_address),
     )

@@ -58,7 +58,7 @@ def guest(directory: Path) -> Iterator[Guest | None]:
         user = pwd.getpwnam(_NAME)
     except KeyError:
         user = None
-    is_reachable = all(above.stat().st_mode & stat.S_IXOTH for above in directory.parents)
+    is_reachable = all(parent.stat().st_mode & stat.S_IXOTH for parent in directory.parents)
     if os.geteuid() != 0 or user is None or not is_reachable or munged.program() is None:
         yield None
         return
@@ -84,10 +84,10 @@ def _submitter(userid: int, socket: Path) -> Callable[[Any], int]:
     """
     from warren.rpc import client, munge
 
-    library = munge.system_munge(str(socket))
+    guest_munge = munge.system_munge(str(socket))
 
     async def submit(instance: Path, spec: Any) -> int:
-        signed_request = munge.wrap(json.dumps(spec).encode(), userid, library)
+        signed_request = munge.wrap(json.dumps(spec).encode(), userid, guest_munge)
         async with asyncio.timeout(_ANSWER_SECONDS), client.connect(instance) as handle:
             return int((await handle.rpc("job-ingest.submit", {"J": signed_request}))["id"])
 

@@ -20,11 +20,11 @@ _ANSWER_SECONDS: Final = 60.0
 
 
 class GuestProcess:
-    """The parent's end."""
+    """The parent's end of the connection to it."""
 
-    def __init__(self, pid: int, end: socket.socket) -> None:
+    def __init__(self, pid: int, connection: socket.socket) -> None:
         self._pid = pid
-        self._lines = end.makefile("rwb")
+        self._lines = connection.makefile("rwb")
 
     def ask(self, request: Any) -> Any:
         """Ask, and return the answer. Blocks. Raises UserMistake where there is none."""
@@ -48,17 +48,19 @@ class GuestProcess:
 
 @contextmanager
 def running(
-    become: Callable[[], object], act: Callable[[Any], object], seconds: float = _ANSWER_SECONDS
+    become: Callable[[], object],
+    handle_request: Callable[[Any], object],
+    seconds: float = _ANSWER_SECONDS,
 ) -> Iterator[GuestProcess]:
     """Run a process that has first become the guest, and then acts as it is asked.
 
-    What `act` raises that has words for people reaches the caller.
+    What `handle_request` raises that has words for people reaches the caller.
     """
     parent_end, child_end = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         try:
-            _serve(child_end, become, act)
+            _serve(child_end, become, handle_request)
         finally:
             os._exit(0)
     child_end.close()
@@ -73,22 +75,24 @@ def running(
         os.waitpid(pid, 0)
 
 
-def _serve(end: socket.socket, become: Callable[[], object], act: Callable[[Any], object]) -> None:
+def _serve(
+    connection: socket.socket, become: Callable[[], object], handle_request: Callable[[Any], object]
+) -> None:
     # A terminal's interrupt is for the parent, whose end is ours.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Others learn from the parent's pipes that it has ended: no copy of them is kept here.
     max_descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    os.closerange(3, end.fileno())
-    os.closerange(end.fileno() + 1, max_descriptors)
+    os.closerange(3, connection.fileno())
+    os.closerange(connection.fileno() + 1, max_descriptors)
     become()
-    with end.makefile("rwb") as lines:
+    with connection.makefile("rwb") as lines:
         for line in lines:
-            lines.write(json.dumps(_answer(act, json.loads(line))).encode() + b"\n")
+            lines.write(json.dumps(_answer(handle_request, json.loads(line))).encode() + b"\n")
             lines.flush()
 
 
-def _answer(act: Callable[[Any], object], request: Any) -> dict[str, object]:
+def _answer(handle_request: Callable[[Any], object], request: Any) -> dict[str, object]:
     try:
-        return {"answer": act(request)}
+        return {"answer": handle_request(request)}
     except (WarrenError, OSError) as error:
         return {"error": str(error) or type(error).__name__}

@@ -49,7 +49,7 @@ def copy_offload(
     host = name or socket.gethostname()
     service = OffloadService(host=host, port=port, certificate=node_cert)
     access = kubeconfigs.find(kubeconfig, context)
-    settings = offload.settings(access, listener, cert, key, service)
+    settings = offload.cluster_settings(access, listener, cert, key, service)
     run(
         offload.run_until_stopped(
             settings, lambda: click.echo(f"running jobs may ask {host}:{port} for copies")

@@ -12,7 +12,7 @@ from warren.base.errors import UserMistake
 from warren.cli.common import open_port, run
 
 if TYPE_CHECKING:
-    from warren.daemons.conductor import InstanceDriver
+    from warren.daemons.conductor import InstanceConnector
 
 _NO_KUBECONFIG = 3
 """The exit code after which systemd need not start it again: an admin has to do something."""
@@ -38,17 +38,17 @@ def cluster_options(command: Command) -> Command:
     return command
 
 
-def metrics_socket(port: int | None, address: str) -> socket.socket | None:
+def open_metrics_socket(port: int | None, address: str) -> socket.socket | None:
     """Listen where metrics are served, if anywhere."""
     return None if port is None else open_port("--metrics-port", address, port)
 
 
 def run_conductor(
     socket_path: Path,
-    instance_driver: "InstanceDriver",
+    instance_connector: "InstanceConnector",
     kubeconfig: Path | None,
     context: str | None,
-    metrics: socket.socket | None,
+    metrics_socket: socket.socket | None,
 ) -> None:
     """Run the conductor of the instance at a socket until stopped.
 
@@ -61,7 +61,9 @@ def run_conductor(
 
     logs.configure()
     if kubeconfig is None and not os.environ.get("KUBECONFIG"):
-        configured_path = run(conductors.read_rabbit_table(socket_path, instance_driver)).kubeconfig
+        configured_path = run(
+            conductors.read_rabbit_table(socket_path, instance_connector)
+        ).kubeconfig
         kubeconfig = Path(configured_path) if configured_path else None
     try:
         access = kubeconfigs.find(kubeconfig, context)
@@ -74,7 +76,10 @@ def run_conductor(
         click.echo(f"the conductor of {socket_path} is ready")
 
     settings = conductors.Settings(
-        access=access, instance=socket_path, instance_driver=instance_driver, metrics_socket=metrics
+        access=access,
+        instance_socket=socket_path,
+        instance_connector=instance_connector,
+        metrics_socket=metrics_socket,
     )
     run(conductors.run_until_stopped(settings, on_ready))
     click.echo("the conductor has stopped")

@@ -85,13 +85,16 @@ class Timeline(msgspec.Struct, kw_only=True):
 
     steps: dict[str, Step] = msgspec.field(default_factory=dict)
     nodes: str = ""
+    """The scheduler's summary of the job's resources."""
     rabbits: str = ""
+    """Its rabbits, as a hostlist."""
     exceptions: list[str] = msgspec.field(default_factory=list)
     wait_status: int | None = None
     """How the tasks have ended, when they have."""
     submitted_at: float = 0.0
     ended_at: float | None = None
     message: str = ""
+    """The message in the status of its Workflow."""
     workflow_absent: bool = False
     """Whether no Workflow is there: not yet, or not any more."""
     share_bytes: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)

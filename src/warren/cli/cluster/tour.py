@@ -80,9 +80,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """The example of a container, whose profile the job takes."""
 
 
-def _case_of_type(kind: str, script: str = _WRITE_SCRIPT) -> Case:
-    directive = f"#DW jobdw type={kind} capacity=64MiB name=fast"
-    return Case(title=f"a job's own storage, {kind}", directives=(directive,), script=script)
+def _case_of_type(fs_type: str, script: str = _WRITE_SCRIPT) -> Case:
+    directive = f"#DW jobdw type={fs_type} capacity=64MiB name=fast"
+    return Case(title=f"a job's own storage, {fs_type}", directives=(directive,), script=script)
 
 
 def _copy_mistake(directory: Path, nodes: int) -> str | None:

@@ -16,7 +16,7 @@ from warren.dws.node import NodeTrouble
 
 if TYPE_CHECKING:
     from warren.daemons.clustershape import ClusterShape
-    from warren.daemons.sweep import MachineResources
+    from warren.daemons.down import MachineResources
 
 
 _FLASH_KINDS: Final[Mapping[str, Literal["directory", "image", "simulated"] | None]] = {
@@ -241,7 +241,7 @@ def _parse_directory(path: str) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def down(statedir: StateDir, as_json: bool) -> None:
     """Stop the cluster of a state directory. Its state stays, for the next `warren up`."""
-    from warren.daemons.sweep import down as stop
+    from warren.daemons.down import down as stop
 
     result = run(stop(statedir))
     if as_json:

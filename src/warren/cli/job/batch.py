@@ -37,11 +37,13 @@ class _BatchCommand(click.Command):
             return super().parse_args(ctx, args)
         script = first_context.params["script"][0]
         submission_directives = _submission_directives(script, scripts.read_script(Path(script)))
-        self._check(ctx, script, submission_directives)
+        self._check_directives(ctx, script, submission_directives)
         script_arguments = expand_long_options(self, ctx, submission_directives.arguments)
         return super().parse_args(ctx, [*script_arguments, *args])
 
-    def _check(self, ctx: click.Context, script: str, submission_directives: Submission) -> None:
+    def _check_directives(
+        self, ctx: click.Context, script: str, submission_directives: Submission
+    ) -> None:
         """Raise UserMistake with the line of the first directive that cannot be an option."""
         arguments: list[str] = []
         for line, group in groupby(submission_directives.words, key=lambda word: word.line):
@@ -117,7 +119,7 @@ def batch_spec(
     if not text.startswith("#!"):
         raise UserMistake(f"{script[0]}: a batch script starts with #! and its interpreter.")
     # On every node of the job a process of its instance; the first one runs the script.
-    command = [sys.executable, "-P", "-m", "warren.daemons.broker", "{{tmpdir}}/script"]
+    command = [sys.executable, "-P", "-m", "warren.daemons.batchinstance", "{{tmpdir}}/script"]
     spec = base_jobspec(
         [*command, *(() if wrap else script[1:])],
         counts={

@@ -75,7 +75,7 @@ def _jobs_and_note(words: Sequence[str]) -> tuple[list[int], str]:
 @click.argument("ids", nargs=-1, required=True, metavar="JOBID...")
 def job_kill(statedir: StateDir, as_json: bool, name: str, ids: tuple[str, ...]) -> None:
     """Send a signal to the tasks of running jobs."""
-    signum = _signum(name)
+    signum = _parse_signal(name)
     spelled_id_by_job = {int(fluid.parse(each)): each for each in ids}
 
     async def kill_jobs(handle: "Handle") -> list[str]:
@@ -92,7 +92,7 @@ def job_kill(statedir: StateDir, as_json: bool, name: str, ids: tuple[str, ...])
     _report(list(spelled_id_by_job), ask_instance(statedir, kill_jobs), as_json)
 
 
-def _signum(name: str) -> int:
+def _parse_signal(name: str) -> int:
     if name.isdecimal():
         return int(name)
     word = name.upper()
@@ -120,7 +120,7 @@ def job_urgency(statedir: StateDir, as_json: bool, verbose: bool, id_: str, urge
 
     Only the instance's owner can set more than 16.
     """
-    job, new_urgency = fluid.parse(id_), _urgency(urgency)
+    job, new_urgency = fluid.parse(id_), _parse_urgency(urgency)
 
     async def change_urgency(handle: "Handle") -> Any:
         request = {"id": job, "attrs": ["urgency"]}
@@ -135,7 +135,7 @@ def job_urgency(statedir: StateDir, as_json: bool, verbose: bool, id_: str, urge
         click.echo(f"the urgency was {old_urgency}")
 
 
-def _urgency(text: str) -> int:
+def _parse_urgency(text: str) -> int:
     if text in _URGENCIES:
         return _URGENCIES[text]
     if text.isdecimal() and int(text) <= 31:

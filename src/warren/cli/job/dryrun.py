@@ -56,7 +56,7 @@ async def _outcome(handle: "Handle", spec: Mapping[str, Any], urgency: int, flag
     except RpcError as error:
         if error.unserved:
             raise
-        raise refusal(error) from error
+        raise refusal_error(error) from error
     if urgency == urgencies.HOLD:
         return "the job would be held, by its urgency of 0."
     system = (spec.get("attributes") or {}).get("system") or {}
@@ -78,8 +78,8 @@ def _in_conditional(reason: str) -> str:
     return f"would wait{reason.removeprefix('waits')}" if reason.startswith("waits") else reason
 
 
-def refusal(error: Exception) -> UserMistake:
-    """Return what a submission that is refused is told, mistakes of several lines below."""
+def refusal_error(error: Exception) -> UserMistake:
+    """Return the error of a submission that is refused; what has several lines stands below."""
     has_several_lines = "\n" in str(error)
     return UserMistake(
         f"the job is refused.\n{error}" if has_several_lines else f"the job is refused: {error}"

@@ -99,10 +99,10 @@ def heading(name: str) -> str | None:
     """Return the heading of a field; None where there is no such field."""
     if name in _FIELDS:
         return _FIELDS[name].heading
-    top, _, below = name.partition(".")
-    if top == "annotations" and below:
-        return _FIELDS[below].heading if below in _FIELDS and "." in below else below.upper()
-    return name.upper() if top in ("sched", "user") and below else None
+    top, _, path = name.partition(".")
+    if top == "annotations" and path:
+        return _FIELDS[path].heading if path in _FIELDS and "." in path else path.upper()
+    return name.upper() if top in ("sched", "user") and path else None
 
 
 def needed_attributes(names: Iterable[str]) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
+from warren.cli.commandgroups import LazyGroup
 from warren.cli.common import SPELLINGS, ask_instance, json_option, print_json, statedir_option
-from warren.cli.lazy import LazyGroup
 from warren.daemons.statedir import StateDir
 from warren.rfc import fluid
 

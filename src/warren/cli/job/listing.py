@@ -161,11 +161,11 @@ def jobs(
         sys.exit(1)
 
 
-def use_color(when: str | None, terminal: bool, environment: Mapping[str, str]) -> bool:
-    """Return whether to color, as an option says, or else where it is printed."""
+def use_color(when: str | None, is_terminal: bool, environment: Mapping[str, str]) -> bool:
+    """Return whether to color: as --color says, or where output goes to a terminal."""
     if when is None and environment.get("NO_COLOR"):
         return False
-    return when == "always" or (when != "never" and terminal)
+    return when == "always" or (when != "never" and is_terminal)
 
 
 def _color_line(line: str, result: str) -> str:

@@ -183,13 +183,13 @@ def job_list(
     since: str | None,
 ) -> None:
     """List jobs with all their attributes, one JSON object a line."""
-    parts = [] if all_users else selecting.by_user(selecting.userid(user))
-    parts.append(selecting.by_status("pending,running,inactive" if everything else states))
+    constraints = [] if all_users else selecting.by_user(selecting.userid(user))
+    constraints.append(selecting.by_status("pending,running,inactive" if everything else states))
     request = {
         "max_entries": count,
         "attrs": ["all"],
         "since": selecting.past_time(since, time.time()) if since else 0.0,
-        "constraint": {"and": parts},
+        "constraint": {"and": constraints},
     }
 
     async def print_jobs(handle: "Handle") -> None:
@@ -265,7 +265,7 @@ def _parse_slice(text: str) -> slice:
     return slice(*(int(each) if each else None for each in match.groups()))
 
 
-async def _latest(handle: "Handle", user: int, max_jobs: int | None) -> list[int]:
+async def _latest(handle: "Handle", userid: int, max_jobs: int | None) -> list[int]:
     """Return the jobs of a user, the last submitted one first; all, or enough for `max_jobs`."""
 
     async def list_submitted(count: int, since: float) -> list[tuple[float, int]]:
@@ -273,7 +273,7 @@ async def _latest(handle: "Handle", user: int, max_jobs: int | None) -> list[int
             "max_entries": count,
             "attrs": ["t_submit"],
             "since": since,
-            "constraint": {"userid": [user]},
+            "constraint": {"userid": [userid]},
         }
         submitted: list[tuple[float, int]] = []
         stream = handle.stream("job-list.list", request)

@@ -225,7 +225,7 @@ def base_jobspec(
     if bank is not None:
         system["bank"] = bank
     if requirements:
-        system["constraints"] = _constraints(requirements)
+        system["constraints"] = _parse_constraints(requirements)
     job_dependencies = [*map(dependency.parse, dependencies)]
     if begin_time is not None:
         job_dependencies.append(
@@ -261,7 +261,7 @@ def base_jobspec(
     spec = jobspec.make(
         command,
         **counts,
-        duration=_time_limit(time_limit),
+        duration=_parse_time_limit(time_limit),
         cwd=str(Path(cwd).absolute()) if cwd else os.getcwd(),
         environment=variables,
         name=job_name,
@@ -334,7 +334,7 @@ def _check_on_path(program: str, path: str | None) -> None:
         )
 
 
-def _time_limit(text: str | None) -> float:
+def _parse_time_limit(text: str | None) -> float:
     if text is None:
         return 0.0
     is_number = re.fullmatch(r"[0-9]+(\.[0-9]+)?", text)
@@ -342,7 +342,7 @@ def _time_limit(text: str | None) -> float:
     return seconds if seconds < inf else 0.0  # JSON has no infinity, and 0 is no limit
 
 
-def _constraints(queries: Iterable[str]) -> dict[str, Any]:
+def _parse_constraints(queries: Iterable[str]) -> dict[str, Any]:
     try:
         constraints = [query.parse(each, query.REQUIRES) for each in queries]
     except BadQuery as error:

@@ -36,9 +36,9 @@ def submission_options(command: F) -> F:
     for option in reversed(
         [
             statedir_option,
-            click.option("--urgency", default="16", metavar="N", callback=_urgency,
+            click.option("--urgency", default="16", metavar="N", callback=_parse_urgency,
                          help="The urgency: 0 to 31, or hold, default, expedite."),
-            click.option("--flags", default="", metavar="FLAG,...", callback=_flags,
+            click.option("--flags", default="", metavar="FLAG,...", callback=_parse_flags,
                          help="Flags of the job: debug, waitable, novalidate."),
             click.option("--dry-run", is_flag=True, help="Print the jobspec, say what the job "
                          "would wait for, and submit nothing."),
@@ -48,7 +48,7 @@ def submission_options(command: F) -> F:
     return command
 
 
-def _urgency(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
+def _parse_urgency(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
     urgency_by_name = {"hold": 0, "default": 16, "expedite": 31}
     if value in urgency_by_name:
         return urgency_by_name[value]
@@ -57,7 +57,7 @@ def _urgency(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
     return int(value)
 
 
-def _flags(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
+def _parse_flags(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
     names = [name for name in value.split(",") if name]
     for name in names:
         if name not in jobflags.BY_NAME:
@@ -65,11 +65,13 @@ def _flags(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
     return sum({jobflags.BY_NAME[name] for name in names})
 
 
-def _flags_or_signed(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, bool]:
+def _parse_flags_or_signed(
+    ctx: click.Context, param: click.Parameter, value: str
+) -> tuple[int, bool]:
     """Read flags of which `signed` is not for the instance, but for us."""
     names = value.split(",")
     instance_flags = ",".join(name for name in names if name != "signed")
-    return _flags(ctx, param, instance_flags), "signed" in names
+    return _parse_flags(ctx, param, instance_flags), "signed" in names
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
@@ -201,10 +203,10 @@ def run(
 @click.command("submit")
 @statedir_option
 @json_option
-@click.option("-u", "--urgency", default="16", metavar="N", callback=_urgency,
+@click.option("-u", "--urgency", default="16", metavar="N", callback=_parse_urgency,
               help="The urgency: 0 to 31, or hold, default, expedite.")  # fmt: skip
 @click.option("-f", "--flags", default="", metavar="FLAG,...",
-              callback=_flags_or_signed,
+              callback=_parse_flags_or_signed,
               help="Flags of the job: debug, waitable, novalidate; or signed, where FILE is a "
               "signed request.",
               )  # fmt: skip
@@ -263,7 +265,7 @@ def _submitter_of(
         try:
             answer = await handle.rpc("job-ingest.submit", request)
         except RpcError as error:
-            raise dryrun.refusal(error) from error
+            raise dryrun.refusal_error(error) from error
         return fluid.JobId(answer["id"])
 
     return work
@@ -301,14 +303,14 @@ def _specs_of_copies(
         yield make_jobspec(**options)
         return
     for number in idset.decode(ids):
-        copy_options = {name: _fill(value, number) for name, value in options.items()}
+        copy_options = {name: _fill_cc(value, number) for name, value in options.items()}
         spec = make_jobspec(**copy_options)
         if cc is not None:
             spec["attributes"]["system"]["environment"]["FLUX_JOB_CC"] = str(number)
         yield spec
 
 
-def _fill(value: Any, number: int) -> Any:
+def _fill_cc(value: Any, number: int) -> Any:
     if isinstance(value, tuple):
-        return tuple(_fill(each, number) for each in value)
+        return tuple(_fill_cc(each, number) for each in value)
     return value.replace("{cc}", str(number)) if isinstance(value, str) else value

@@ -8,7 +8,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, json_option, statedir_option
-from warren.cli.kvs.access import RequestRefused, commit, lookup, namespace_option, operation
+from warren.cli.kvs.common import RequestRefused, commit, lookup, namespace_option, operation
 from warren.daemons.statedir import StateDir
 from warren.rfc import treeobj
 from warren.rfc.errors import BadFormat
@@ -48,7 +48,7 @@ def put(
         data = sys.stdin.buffer.read() if value == "-" else value.encode(errors="surrogateescape")
         dirent = _parse_treeobj(data) if as_object else treeobj.val(data)
         operations.append(operation(key, dirent, TXN_APPEND if append else 0))
-    commit(statedir, namespace, operations, as_json, blobref=blobref, sequence=sequence)
+    commit(statedir, namespace, operations, as_json, print_blobref=blobref, print_sequence=sequence)
 
 
 def _parse_treeobj(data: bytes) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import orjson
 
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
+from warren.cli.commandgroups import Group
 from warren.cli.common import ask_instance, json_option, statedir_option
-from warren.cli.kvs.access import commit, namespace_option, operation, values
-from warren.cli.lazy import Group
+from warren.cli.kvs.common import commit, namespace_option, operation, values
 from warren.daemons.statedir import StateDir
 from warren.rfc import eventlog as eventlogs
 from warren.rfc import treeobj

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from warren.cli.lazy import LazyGroup
+from warren.cli.commandgroups import LazyGroup
 
 _COMMANDS: Final = {
     "dir": ("warren.cli.kvs.read", "dir_", "Print the keys and values in a directory."),

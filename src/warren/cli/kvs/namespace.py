@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from warren.cli.commandgroups import Group
 from warren.cli.common import ask_instance, json_option, print_json, print_table, statedir_option
-from warren.cli.kvs.access import name_in_refusal
-from warren.cli.lazy import Group
+from warren.cli.kvs.common import name_in_refusal
 from warren.daemons.statedir import StateDir
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import orjson
 
 from warren.base.printable import printable, printable_value
 from warren.cli.common import ask_instance, json_option, print_json, statedir_option
-from warren.cli.kvs.access import (
+from warren.cli.kvs.common import (
     RequestRefused,
     at_option,
     lookup,
@@ -221,16 +221,16 @@ def dir_(
     """Print the keys and values in a directory."""
 
     async def entries(handle: "Handle") -> list[tuple[str, str, str]]:
-        return [each async for each in lines(handle, "" if key == "." else key)]
+        return [each async for each in walk(handle, "" if key == "." else key)]
 
-    async def lines(handle: "Handle", directory_key: str) -> AsyncIterator[tuple[str, str, str]]:
+    async def walk(handle: "Handle", directory_key: str) -> AsyncIterator[tuple[str, str, str]]:
         directory_object = await lookup(handle, namespace, directory_key or ".", READDIR, at)
         for name, obj in sorted(directory_object["data"].items()):
             child_key = _join_key(directory_key, name)
             if obj["type"] in ("dir", "dirref"):
                 yield child_key, "dir", ""
                 if recursive:
-                    async for each in lines(handle, child_key):
+                    async for each in walk(handle, child_key):
                         yield each
             elif obj["type"] == "symlink":
                 target_namespace = obj["data"].get("namespace")

@@ -18,8 +18,8 @@ from tests.rpc.test_socket import wired
 from warren.base.accepting import accept_next
 from warren.rpc import message, server, sockets
 from warren.rpc.bus import Bus
-from warren.rpc.foreign import REFUSED, open_accepted
-from warren.rpc.message import NOT_FLUX, Message, RpcError
+from warren.rpc.fluxdetection import REFUSED_BYTE, open_accepted
+from warren.rpc.message import NOT_FLUX_BYTE, Message, RpcError
 
 NEVER: Final = 1e6
 
@@ -79,7 +79,7 @@ async def test_what_begins_no_message_is_answered_at_once_and_not_kept(
         before = opened()
         async with wired(path) as wire:
             await wire.say(said)
-            assert await wire.reader.readexactly(1) == NOT_FLUX
+            assert await wire.reader.readexactly(1) == NOT_FLUX_BYTE
             # Also of a client that stays: what is left is our end of the test.
             await eventually(lambda: opened() == before + 1)
         assert await other.rpc("test.echo") == {}
@@ -106,7 +106,7 @@ async def test_a_client_of_ours_that_is_told_goes_on(path: Path) -> None:
     services = Services()
     async with serving(bus_with(services), path, silence=0.0):
         async with wired(path) as wire:
-            assert await wire.reader.readexactly(1) == NOT_FLUX
+            assert await wire.reader.readexactly(1) == NOT_FLUX_BYTE
             await wire.say({"tag": 1, "topic": "test.echo"})
             assert (await wire.hear())["errnum"] == 0
         async with connected(path) as handle:
@@ -140,10 +140,10 @@ async def test_a_client_that_speaks_in_time_is_heard_however_late_the_server_is(
 
 def test_all_who_read_messages_skip_what_is_said_to_clients_of_flux() -> None:
     line = message.encode(Message(tag=7, errnum=0))
-    for before in (b"", NOT_FLUX, REFUSED):
+    for before in (b"", NOT_FLUX_BYTE, REFUSED_BYTE):
         assert message.decode(before + line).tag == 7
     # As those of older versions do, which know of nothing to skip, with what JSON allows.
-    assert REFUSED in (b"\r", b" ", b"\t")
+    assert REFUSED_BYTE in (b"\r", b" ", b"\t")
 
 
 # Flux brokers
@@ -183,7 +183,7 @@ async def test_another_program_is_told_from_a_broker(path: Path) -> None:
     assert "flux" not in str(told.value).removeprefix(f"the socket {path}")
 
 
-@pytest.mark.parametrize("before", [b"", NOT_FLUX, REFUSED], ids=repr)
+@pytest.mark.parametrize("before", [b"", NOT_FLUX_BYTE, REFUSED_BYTE], ids=repr)
 @really
 async def test_a_server_of_ours_is_known_by_its_first_byte_of_whatever_version(
     path: Path, before: bytes

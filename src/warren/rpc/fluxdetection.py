@@ -11,15 +11,15 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from warren.rpc.message import NOT_FLUX, RpcError
+from warren.rpc.message import NOT_FLUX_BYTE, RpcError
 
-REFUSED: Final = bytes([errno.EACCES])
+REFUSED_BYTE: Final = bytes([errno.EACCES])
 """What comes before the message that refuses a connection: "Permission denied" to a client of Flux.
 
 To all others it is a carriage return, which JSON lets stand before any text."""
 
 _OUR_FIRST_BYTE: Final = b"{"
-_WARREN_FIRST_BYTES: Final = frozenset((_OUR_FIRST_BYTE, REFUSED, NOT_FLUX))
+_WARREN_FIRST_BYTES: Final = frozenset((_OUR_FIRST_BYTE, REFUSED_BYTE, NOT_FLUX_BYTE))
 _BROKER_FIRST_BYTES: Final = frozenset((b"\0", bytes([errno.EPERM])))
 
 
@@ -30,10 +30,10 @@ class _ServerProtocol(asyncio.StreamReaderProtocol):
     ours, which has only not been asked yet: it skips the byte.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, silence: float) -> None:
-        """`silence` is how many seconds a client may say nothing before it is told."""
+    def __init__(self, reader: asyncio.StreamReader, silence_timeout: float) -> None:
+        """`silence_timeout` is how many seconds a client may say nothing before it is told."""
         super().__init__(reader)
-        self._silence = silence
+        self._silence_timeout = silence_timeout
         self._is_ours = False
         self._silence_timer: asyncio.TimerHandle | None = None
         self._connection: asyncio.Transport | None = None
@@ -42,7 +42,7 @@ class _ServerProtocol(asyncio.StreamReaderProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._connection = transport
         loop = asyncio.get_running_loop()
-        self._silence_timer = loop.call_later(self._silence, self._write_not_flux)
+        self._silence_timer = loop.call_later(self._silence_timeout, self._write_not_flux)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -69,21 +69,21 @@ class _ServerProtocol(asyncio.StreamReaderProtocol):
     def _write_not_flux(self) -> None:
         assert self._connection is not None
         if not self._connection.is_closing():
-            self._connection.write(NOT_FLUX)
+            self._connection.write(NOT_FLUX_BYTE)
 
 
 async def open_accepted(
-    connection: socket.socket, silence: float
+    connection: socket.socket, silence_timeout: float
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Return the streams of a connection that was accepted at our socket.
 
-    `silence` is how many seconds its client may say nothing before it is told that this is no
-    broker of Flux.
+    `silence_timeout` is how many seconds its client may say nothing before it is told that this
+    is no broker of Flux.
     """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     transport, protocol = await loop.connect_accepted_socket(
-        lambda: _ServerProtocol(reader, silence), connection
+        lambda: _ServerProtocol(reader, silence_timeout), connection
     )
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 

@@ -26,7 +26,7 @@ from warren.daemons.clustershape import ClusterShape
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir
 from warren.rfc import resource_set
-from warren.rpc import broker
+from warren.rpc import brokerclient
 from warren.rpc.message import Payload, RpcError
 from warren.scheduling import rabbitgraph
 
@@ -35,6 +35,7 @@ _TIMEOUT: Final = 120.0
 
 _POLL_INTERVAL: Final = 0.1
 _SSD_BYTES: Final = 4 * GIB
+"""Bytes of each ssd of a rabbit in the graph."""
 _LOG_LINES: Final = 5
 """Lines of a log that are told of what does not start."""
 
@@ -52,7 +53,7 @@ prune-filters = "ALL:core,ALL:ssd"
 """
 
 
-class Flux(NamedTuple):
+class RunningFlux(NamedTuple):
     """A running Flux."""
 
     socket: Path
@@ -61,6 +62,7 @@ class Flux(NamedTuple):
     """What job shells load the plugin by: option `userrc`."""
     scheduler: str
     version: str
+    """Of flux-core."""
 
 
 def why_unavailable() -> str | None:
@@ -77,7 +79,7 @@ def why_unavailable() -> str | None:
 
 
 @contextmanager
-def running(directory: Path, state_dir: StateDir) -> Iterator[Flux]:
+def running(directory: Path, state_dir: StateDir) -> Iterator[RunningFlux]:
     """Have a Flux on the nodes of a cluster that runs. Its files are in `directory`.
 
     Raises UserMistake where it does not start.
@@ -93,7 +95,7 @@ def running(directory: Path, state_dir: StateDir) -> Iterator[Flux]:
         _rpc(socket, "job-manager.jobtap", {"load": str(plugins / _JOBTAP), "conf": {}})
         with _conductor(directory, state_dir, socket, with_fluxion=with_fluxion):
             scheduler = "Fluxion" if with_fluxion else "sched-simple"
-            yield Flux(socket, userrc, scheduler, _flux_output("version").split()[-1])
+            yield RunningFlux(socket, userrc, scheduler, _flux_output("version").split()[-1])
 
 
 def _sources() -> Path:
@@ -115,7 +117,7 @@ def _build_plugins(directory: Path) -> Path:
             timeout=_TIMEOUT,
         )
     if result.returncode != 0:
-        raise UserMistake(f"the plugins for Flux cannot be built:\n{_end_of(log)}")
+        raise UserMistake(f"the plugins for Flux cannot be built:\n{_last_lines(log)}")
     return directory
 
 
@@ -139,7 +141,7 @@ def _flux_output(*command: str) -> str:
 def _brokers(directory: Path, state_dir: StateDir, shape: ClusterShape) -> Iterator[Path]:
     hosts = [host for each in shape.chassis() for host in each.hosts]
     asyncio.run(_make_namespaces(Nodes(state_dir, shape, isolated=True), hosts))
-    r = resource_set.without_scheduling(dict(shape.r()))
+    r = resource_set.without_scheduling(dict(shape.resource_set()))
     ssds = shape.capacity // _SSD_BYTES
     graph = rabbitgraph.encode_graph(
         "warren", shape.chassis(), resource_set.decode_all(r), ssd_count=ssds
@@ -222,7 +224,7 @@ def _has_conductor(socket: Path) -> bool:
 
 def _rpc(socket: Path, topic: str, payload: Payload) -> Payload:
     async def request() -> Payload:
-        async with asyncio.timeout(_TIMEOUT), broker.connect(socket) as handle:
+        async with asyncio.timeout(_TIMEOUT), brokerclient.connect(socket) as handle:
             return await handle.rpc(topic, payload)
 
     return asyncio.run(request())
@@ -234,11 +236,11 @@ def _wait_for(
     deadline = time.monotonic() + _TIMEOUT
     while not is_up():
         if process.poll() is not None or time.monotonic() > deadline:
-            raise UserMistake(f"{description} did not start:\n{_end_of(log)}")
+            raise UserMistake(f"{description} did not start:\n{_last_lines(log)}")
         time.sleep(_POLL_INTERVAL)
 
 
-def _end_of(log: Path) -> str:
+def _last_lines(log: Path) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
 
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from warren.rfc import wire
 from warren.rfc.errors import BadFormat
 from warren.rfc.wire import MessageType, Role
-from warren.rpc import broker
-from warren.rpc.broker import Broker
+from warren.rpc import brokerclient
+from warren.rpc.brokerclient import BrokerConnection
 from warren.rpc.bus import Bus, Method
 from warren.rpc.message import MOST_VALUES, Payload, Request, RpcError
 
@@ -62,7 +62,7 @@ class Fake:
 
 
 Log = list[MutableMapping[str, Any]]
-Story = Callable[[Fake, Broker], Awaitable[None]]
+Story = Callable[[Fake, BrokerConnection], Awaitable[None]]
 
 
 def live(tmp_path: Path, story: Story, fake: Fake | None = None, bus: Bus | None = None) -> None:
@@ -73,7 +73,7 @@ def live(tmp_path: Path, story: Story, fake: Fake | None = None, bus: Bus | None
             server = await asyncio.start_unix_server(served.serve, path)
             async with server:
                 try:
-                    async with broker.connect(path, bus) as connection:
+                    async with brokerclient.connect(path, bus) as connection:
                         await story(served, connection)
                 finally:
                     await served.ended.wait()
@@ -82,7 +82,7 @@ def live(tmp_path: Path, story: Story, fake: Fake | None = None, bus: Bus | None
 
 
 def test_answers_reach_those_who_asked_in_whichever_order_they_come(tmp_path: Path) -> None:
-    async def story(fake: Fake, connection: Broker) -> None:
+    async def story(fake: Fake, connection: BrokerConnection) -> None:
         asked = [asyncio.create_task(connection.rpc("kvs.getroot", {"n": n})) for n in range(3)]
         requests = [await fake.received.get() for _ in asked]
         assert [each.type for each in requests] == [MessageType.REQUEST] * 3
@@ -94,7 +94,7 @@ def test_answers_reach_those_who_asked_in_whichever_order_they_come(tmp_path: Pa
 
 
 def test_an_error_has_the_brokers_words(tmp_path: Path) -> None:
-    async def story(fake: Fake, connection: Broker) -> None:
+    async def story(fake: Fake, connection: BrokerConnection) -> None:
         asked = asyncio.create_task(connection.rpc("job-manager.raise"))
         fake.answer(await fake.received.get(), "unknown job id", errno.ENOENT)
         with pytest.raises(RpcError, match="unknown job id") as caught:
@@ -107,7 +107,7 @@ def test_an_error_has_the_brokers_words(tmp_path: Path) -> None:
 def test_a_stream_ends_with_enodata_and_is_cancelled_when_it_is_left_before(
     tmp_path: Path,
 ) -> None:
-    async def story(fake: Fake, connection: Broker) -> None:
+    async def story(fake: Fake, connection: BrokerConnection) -> None:
         found: list[Payload] = []
 
         async def follow(most: int) -> None:
@@ -142,7 +142,7 @@ def test_a_stream_ends_with_enodata_and_is_cancelled_when_it_is_left_before(
 def test_an_answer_that_cannot_be_read_costs_a_stream_no_other(tmp_path: Path, heard: Log) -> None:
     """The journal would break off at the same entry each time it is opened."""
 
-    async def story(fake: Fake, connection: Broker) -> None:
+    async def story(fake: Fake, connection: BrokerConnection) -> None:
         stream = connection.stream("job-manager.events-journal")
         async with aclosing(stream) as entries:  # type: ignore[type-var]
             first = asyncio.ensure_future(anext(entries))
@@ -166,9 +166,9 @@ def test_an_answer_that_cannot_be_read_costs_a_stream_no_other(tmp_path: Path, h
 def test_a_reader_that_does_not_keep_up_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker, "MOST_WAITING", 2)
+    monkeypatch.setattr(brokerclient, "MAX_WAITING_RESPONSES", 2)
 
-    async def story(fake: Fake, connection: Broker) -> None:
+    async def story(fake: Fake, connection: BrokerConnection) -> None:
         stream = connection.stream("resource.journal")
         async with aclosing(stream) as entries:  # type: ignore[type-var]
             first = asyncio.ensure_future(anext(entries))
@@ -213,7 +213,7 @@ def test_requests_of_others_are_answered_by_the_way_they_came(tmp_path: Path) ->
 
     bus.register("dws", {"create": Method(create), "fail": Method(fail)})
 
-    async def story(fake: Fake, connection: Broker) -> None:
+    async def story(fake: Fake, connection: BrokerConnection) -> None:
         async def answered(sent: wire.Message) -> wire.Message:
             fake.send(sent)
             return await fake.received.get()
@@ -250,7 +250,7 @@ def test_what_a_guest_sends_costs_no_other_request(
     bus.register("dws", {"waits": Method(waits, guest=True)})
     ordinary = request("dws.waits", roles=Role.USER)
 
-    async def story(fake: Fake, connection: Broker) -> None:
+    async def story(fake: Fake, connection: BrokerConnection) -> None:
         async def answered(frame: bytes) -> wire.Message:
             fake.writer.write(frame)
             return await fake.received.get()
@@ -291,7 +291,7 @@ def test_an_answer_that_is_too_long_is_an_error_of_its_request_alone(
 ) -> None:
     monkeypatch.setattr(wire, "LONGEST_FRAME", 2**16)
 
-    async def story(fake: Fake, connection: Broker) -> None:
+    async def story(fake: Fake, connection: BrokerConnection) -> None:
         asked = [asyncio.create_task(connection.rpc("kvs.lookup")) for _ in range(2)]
         first, second = [await fake.received.get() for _ in asked]
         fake.answer(first, {"value": "x" * 2**17})
@@ -305,7 +305,7 @@ def test_an_answer_that_is_too_long_is_an_error_of_its_request_alone(
 
 
 def test_what_waits_for_a_broker_that_goes_away_is_told(tmp_path: Path) -> None:
-    async def story(fake: Fake, connection: Broker) -> None:
+    async def story(fake: Fake, connection: BrokerConnection) -> None:
         asked = asyncio.create_task(connection.rpc("broker.ping"))
         await fake.received.get()
         fake.writer.close()
@@ -318,7 +318,7 @@ def test_what_waits_for_a_broker_that_goes_away_is_told(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_speaks_otherwise_is_left(tmp_path: Path) -> None:
-    async def story(fake: Fake, connection: Broker) -> None:
+    async def story(fake: Fake, connection: BrokerConnection) -> None:
         fake.writer.write(b"HTTP/1.1 200 OK\r\n")
         with pytest.raises(RpcError, match="lost"):
             await connection.wait_lost()
@@ -336,9 +336,9 @@ def test_a_broker_that_speaks_otherwise_is_left(tmp_path: Path) -> None:
 def test_a_broker_that_takes_no_connection_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, greeting: bytes, errnum: int, words: str
 ) -> None:
-    monkeypatch.setattr(broker, "_GREETING_TIMEOUT", 0.1)
+    monkeypatch.setattr(brokerclient, "_GREETING_TIMEOUT", 0.1)
 
-    async def story(fake: Fake, connection: Broker) -> None:
+    async def story(fake: Fake, connection: BrokerConnection) -> None:
         raise AssertionError("it was taken")
 
     with pytest.raises(RpcError, match=words) as caught:
@@ -348,7 +348,7 @@ def test_a_broker_that_takes_no_connection_says_why(
 
 def test_where_no_broker_listens_is_said(tmp_path: Path) -> None:
     async def main() -> None:
-        async with broker.connect(tmp_path / "none"):
+        async with brokerclient.connect(tmp_path / "none"):
             pass
 
     with pytest.raises(RpcError, match=f"no broker answers at {tmp_path}/none"):

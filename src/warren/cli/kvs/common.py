@@ -108,10 +108,11 @@ def commit(
     operations: Sequence[Mapping[str, Any]],
     as_json: bool = False,
     *,
-    blobref: bool = False,
-    sequence: bool = False,
+    print_blobref: bool = False,
+    print_sequence: bool = False,
 ) -> None:
-    request = {"namespace": namespace, "ops": operations, "rootref": blobref}
+    """Commit operations, and print the new root as it is asked for."""
+    request = {"namespace": namespace, "ops": operations, "rootref": print_blobref}
 
     async def send(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("kvs.commit", request)
@@ -119,7 +120,7 @@ def commit(
     answer = ask_instance(statedir, send)
     if as_json:
         print_json(answer)
-    elif blobref:
+    elif print_blobref:
         click.echo(answer["rootref"])
-    elif sequence:
+    elif print_sequence:
         click.echo(answer["rootseq"])

@@ -15,7 +15,7 @@ from warren.controllers.movement import MovementReconciler
 from warren.controllers.nodestorage import NodeStorageReconciler
 from warren.controllers.pods import PodReconciler, Runner
 from warren.controllers.registration import NodeRegistration
-from warren.daemons.system import INDEXES, RunGroup, Runnable, runnables_after_sync
+from warren.daemons.rungroup import INDEXES, RunGroup, Runnable, runnables_after_sync
 from warren.dws.pods import podstatus
 from warren.dws.rabbits import links
 from warren.kube.client import Client
@@ -25,7 +25,7 @@ from warren.node import worktime
 
 
 class Agent(RunGroup, kw_only=True):
-    """What runs on one node."""
+    """The agent of one node: what runs there together."""
 
     mount_again: Callable[[], None]
     """Mounts everything again: for a node that may have lost its mounts."""

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from warren.atom.actions import Actions
-from warren.atom.config import Action
+from warren.atom.config import SiteCommand
 from warren.atom.registration import Registration
+from warren.atom.sitecommands import SiteCommandRunner
 from warren.dws.node import NodeTrouble
 
 JOB = Registration(jobid="21[1].pbshost", uid=1000, exclusive=True)
 
 
-def script(words: str, seconds: float = 20.0) -> Action:
-    return Action(command=("/bin/sh", "-c", words), timeout=seconds)
+def script(words: str, seconds: float = 20.0) -> SiteCommand:
+    return SiteCommand(command=("/bin/sh", "-c", words), timeout=seconds)
 
 
 def test_commands_are_told_of_the_job_and_of_nothing_else(
@@ -22,7 +22,7 @@ def test_commands_are_told_of_the_job_and_of_nothing_else(
 ) -> None:
     monkeypatch.setenv("SECRET", "x")
     found = tmp_path / "found"
-    actions = Actions([script(f"env > {found}")], [], 1, "own")
+    actions = SiteCommandRunner([script(f"env > {found}")], [], 1, "own")
     asyncio.run(actions.perform("start", JOB))
     told = dict(line.split("=", 1) for line in found.read_text().splitlines())
     assert {key: told[key] for key in told if key.startswith("ATOM_")} == {
@@ -45,7 +45,7 @@ def test_commands_are_told_of_the_job_and_of_nothing_else(
 def test_commands_run_in_order_to_the_first_that_fails(tmp_path: Path) -> None:
     found = tmp_path / "found"
     counted: list[tuple[str, bool]] = []
-    actions = Actions(
+    actions = SiteCommandRunner(
         [],
         [
             script(f"echo 1 >> {found}"),
@@ -64,12 +64,16 @@ def test_commands_run_in_order_to_the_first_that_fails(tmp_path: Path) -> None:
 
 def test_a_command_has_so_long_and_no_longer(tmp_path: Path) -> None:
     with pytest.raises(NodeTrouble, match=r"/bin/sh did not end within 0\.2 s"):
-        asyncio.run(Actions([script("sleep 60", 0.2)], [], 1, "own").perform("start", JOB))
+        asyncio.run(
+            SiteCommandRunner([script("sleep 60", 0.2)], [], 1, "own").perform("start", JOB)
+        )
 
 
 def test_no_more_run_at_a_time_than_are_allowed(tmp_path: Path) -> None:
     busy = tmp_path / "busy"
-    actions = Actions([script(f"mkdir {busy} && sleep 0.05 && rmdir {busy}")], [], 1, "own")
+    actions = SiteCommandRunner(
+        [script(f"mkdir {busy} && sleep 0.05 && rmdir {busy}")], [], 1, "own"
+    )
 
     async def many() -> None:
         await asyncio.gather(*(actions.perform("start", JOB) for _ in range(5)))
@@ -78,7 +82,7 @@ def test_no_more_run_at_a_time_than_are_allowed(tmp_path: Path) -> None:
 
 
 def test_ends_that_hang_do_not_keep_jobs_from_starting(tmp_path: Path) -> None:
-    actions = Actions([script("true")], [script("sleep 60", 61)], 1, "own")
+    actions = SiteCommandRunner([script("true")], [script("sleep 60", 61)], 1, "own")
 
     async def story() -> None:
         ending = asyncio.ensure_future(actions.perform("end", JOB))
@@ -99,4 +103,4 @@ def test_what_cannot_be_run_is_the_commands_failure_and_no_more(
 
     monkeypatch.setattr("os.pipe", full)
     with pytest.raises(NodeTrouble, match="no command can be run: Too many open files"):
-        asyncio.run(Actions([script("true")], [], 1, "own").perform("start", JOB))
+        asyncio.run(SiteCommandRunner([script("true")], [], 1, "own").perform("start", JOB))

@@ -1,4 +1,4 @@
-"""Parts that live together in one process."""
+"""What runs together in one process: if one of it fails, all of it ends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -35,13 +35,14 @@ INDEXES = {
     "breakdown instance": indexes.named_instance_keys,
     "breakdown profile": indexes.named_profiles,
 }
+"""The indexes of the informers of controllers, conductor, instance and agents, by their names."""
 
 Runnable = Callable[[], Awaitable[None]]
-"""Something that lives until it is cancelled."""
+"""A coroutine function that runs until it is cancelled."""
 
 
 class RunGroup(msgspec.Struct, kw_only=True):
-    """What lives together. If one of them dies, all do."""
+    """Runnables that run together. If one of them fails, all are cancelled."""
 
     runnables: dict[str, Runnable] = msgspec.field(default_factory=dict)
     prepare: Runnable | None = None
@@ -52,7 +53,7 @@ class RunGroup(msgspec.Struct, kw_only=True):
     """Returns when what has started is ready to be used."""
 
     async def run(self, ready: asyncio.Event | None = None) -> None:
-        """Live until cancelled, and set `ready` when all is ready to be used."""
+        """Run until cancelled, and set `ready` when all is ready to be used."""
         async with asyncio.TaskGroup() as outer_tasks:
             for name, runnable in self.outer_runnables.items():
                 outer_tasks.create_task(_run_one(runnable), name=name)

@@ -1,8 +1,9 @@
-"""The instance of a batch job, on the job's own resources: `python -m warren.daemons.broker`.
+"""The instance of a batch job, on the job's own resources.
 
-One process of it is a task on each node of the job. The first is the instance, runs the script
-and ends with it; each starts the shells of its own node. It has no state on disk: a batch job's
-instance lives as long as the job, and storage is the enclosing instance's to give.
+One process of it (`python -m warren.daemons.batchinstance`) is a task on each node of the job. The
+first is the instance, runs the script and ends with it; each starts the shells of its own node. It
+has no state on disk: a batch job's instance lives as long as the job, and storage is the enclosing
+instance's to give.
 """
 
 import asyncio
@@ -24,8 +25,8 @@ from warren.base.errors import WarrenError
 from warren.base.processes import die_with_parent
 from warren.daemons import logs
 from warren.daemons.instance import Instance, InstanceDependencies, assemble
+from warren.daemons.rungroup import RunGroup
 from warren.daemons.shells import run_shell
-from warren.daemons.system import RunGroup
 from warren.dws import tolerance
 from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.execution import Launcher
@@ -45,7 +46,7 @@ from warren.rpc.message import Handle, RpcError
 URI_KEY: Final = "broker.uri"
 """Where in the job's namespace the first process says where its socket is."""
 
-_LOCAL: Final = "local://"
+_URI_SCHEME: Final = "local://"
 _OWN_PREFIXES: Final = ("FLUX_JOB_", "FLUX_TASK_", "FLUX_KVS_", "PMI_")
 """Prefixes of the variables that are about our own task: jobs inside have others of these names."""
 
@@ -57,15 +58,17 @@ _END_SECONDS: Final = 30.0
 
 
 class BatchTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Which process of which job this is, as its environment tells."""
+    """A task of a batch job, which is a process of its instance, as its environment tells."""
 
     enclosing_socket: Path
     """The socket of the instance that the job is of."""
     job_id: fluid.JobId
     rank: int
     size: int
-    namespace: str
+    """How many processes there are, one on each node."""
+    kvs_namespace: str
     tmp: Path
+    """The directory that the job has on this node while it runs (FLUX_JOB_TMPDIR)."""
 
     @property
     def barrier_name(self) -> str:
@@ -81,11 +84,11 @@ def task_of_environment(environment: Mapping[str, str]) -> BatchTask:
     """Read the environment of a task. Raises WarrenError outside of a job."""
     try:
         return BatchTask(
-            enclosing_socket=Path(environment["FLUX_URI"].removeprefix(_LOCAL)),
+            enclosing_socket=Path(environment["FLUX_URI"].removeprefix(_URI_SCHEME)),
             job_id=fluid.parse(environment["FLUX_JOB_ID"]),
             rank=int(environment["FLUX_TASK_RANK"]),
             size=int(environment["FLUX_JOB_NNODES"]),
-            namespace=environment["FLUX_KVS_NAMESPACE"],
+            kvs_namespace=environment["FLUX_KVS_NAMESPACE"],
             tmp=Path(environment[tmpdir.VARIABLE]),
         )
     except (KeyError, ValueError) as error:
@@ -100,7 +103,7 @@ def script_environment(environment: Mapping[str, str], task: BatchTask) -> dict[
     return {
         **inherited,
         tmpdir.VARIABLE: str(task.tmp),
-        "FLUX_URI": f"{_LOCAL}{task.socket}",
+        "FLUX_URI": f"{_URI_SCHEME}{task.socket}",
         "FLUX_ENCLOSING_ID": fluid.f58(task.job_id),
     }
 
@@ -146,22 +149,25 @@ async def run_instance(
 ) -> int:
     """Run the instance, and run the script in it; return its exit code. Raises RpcError."""
     async with connect(task.enclosing_socket) as enclosing:
-        flux = _build_instance(task, resources)
-        system = RunGroup(
-            outer_runnables={"kvs": flux.kvs.run},
-            runnables={**flux.runnables, "bus": lambda: server.serve(flux.bus, task.socket)},
+        instance = _build_instance(task, resources)
+        run_group = RunGroup(
+            outer_runnables={"kvs": instance.kvs.run},
+            runnables={
+                **instance.runnables,
+                "bus": lambda: server.serve(instance.bus, task.socket),
+            },
         )
         ready = asyncio.Event()
         # The script is told to end as we are; we go on until it has, and all that it has started.
         for signum in (signal.SIGTERM, signal.SIGALRM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(signum, lambda: None)
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(system.run(ready))
+            running = tasks.create_task(run_group.run(ready))
             await ready.wait()
-            await _drain_nodes_without_storage(task, enclosing, flux)
+            await _drain_nodes_without_storage(task, enclosing, instance)
             await _publish_uri(task, enclosing)
             code = await _run_script(command, environment)
-            await _end_jobs(flux.handle)
+            await _end_jobs(instance.handle)
             running.cancel()
     return code
 
@@ -198,7 +204,9 @@ def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
     return assemble(resource_set.encode_all(own_resources), dependencies)
 
 
-async def _drain_nodes_without_storage(task: BatchTask, enclosing: Handle, flux: Instance) -> None:
+async def _drain_nodes_without_storage(
+    task: BatchTask, enclosing: Handle, instance: Instance
+) -> None:
     """Keep jobs from the nodes whose storage has failed, with which the job goes on (ADR 072)."""
     reply = await enclosing.rpc("job-info.lookup", {"id": task.job_id, "keys": ["eventlog"]})
     notes = [
@@ -209,14 +217,14 @@ async def _drain_nodes_without_storage(task: BatchTask, enclosing: Handle, flux:
     for node in sorted(frozenset[str]().union(*map(tolerance.node_names, notes))):
         request = {"targets": node, "reason": tolerance.DRAIN_REASON, "mode": "update"}
         with suppress(RpcError):  # it is none of ours
-            await flux.handle.rpc("resource.drain", request)
+            await instance.handle.rpc("resource.drain", request)
 
 
 async def _publish_uri(task: BatchTask, enclosing: Handle) -> None:
     """Publish the instance's URI, to the other processes of the job and to users."""
-    uri = f"{_LOCAL}{task.socket}"
+    uri = f"{_URI_SCHEME}{task.socket}"
     operation = {"key": URI_KEY, "flags": 0, "dirent": treeobj.val(uri.encode())}
-    request = {"namespace": task.namespace, "ops": [operation], "rootref": False}
+    request = {"namespace": task.kvs_namespace, "ops": [operation], "rootref": False}
     # Once, however often it is sent; and it waits, where there is no room for it now.
     request.update(writer="broker", sequence=1)
     await enclosing.rpc("kvs.commit", request)
@@ -261,9 +269,9 @@ async def _wait_for_socket(task: BatchTask) -> Path:
     """Wait until the first process is there, and return its socket. Raises RpcError."""
     async with connect(task.enclosing_socket) as enclosing:
         await _enter_barrier(task, enclosing)
-        request = {"key": URI_KEY, "namespace": task.namespace}
+        request = {"key": URI_KEY, "namespace": task.kvs_namespace}
         uri = treeobj.read_val((await enclosing.rpc("kvs.lookup", request))["val"])
-    return Path(uri.decode().removeprefix(_LOCAL))
+    return Path(uri.decode().removeprefix(_URI_SCHEME))
 
 
 def main(command: Sequence[str]) -> int:

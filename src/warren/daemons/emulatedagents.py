@@ -1,4 +1,7 @@
-"""The agents of some nodes of this machine, as one process: `python -m warren.daemons.agent`."""
+"""The agents of some emulated nodes of this machine, as one process.
+
+`python -m warren.daemons.emulatedagents STATEDIR isolated|linked NODE...`
+"""
 
 import sys
 from contextlib import AsyncExitStack
@@ -10,16 +13,16 @@ from warren.base.clock import SystemClock
 from warren.controllers.machine import Machine
 from warren.controllers.mounts import WORKERS
 from warren.daemons import clustershape, users
-from warren.daemons.agents import build_agent
+from warren.daemons.agentreconcilers import build_agent
 from warren.daemons.child import run_child
 from warren.daemons.nodes import Nodes
+from warren.daemons.rungroup import RunGroup
 from warren.daemons.statedir import StateDir
-from warren.daemons.system import RunGroup
 from warren.instance import config
 from warren.kube import kubeconfig
 from warren.kube.http import connect
 from warren.node import holders, hostmounts, podmemory, threads
-from warren.node.behaviour import parse
+from warren.node.behaviour import parse as parse_behaviour
 from warren.node.busy import GracePeriod
 from warren.node.faulty import FaultyMachine
 
@@ -41,8 +44,8 @@ async def main(state_dir: StateDir, node_names: list[str], *, isolated: bool) ->
             log.warning("containers take any memory", reason=podmemory.NO_CONTROLLER)
     nodes = Nodes(state_dir, shape, isolated=isolated, grace_period=grace_period, pod_memory=memory)
     async with AsyncExitStack() as stack:
-        system = RunGroup()
-        behaviour = parse(shape.faults)
+        run_group = RunGroup()
+        behaviour = parse_behaviour(shape.faults)
         for name in node_names:
             real_machine = nodes.machine(name)
             simulated = shape.flash == "simulated"
@@ -59,17 +62,17 @@ async def main(state_dir: StateDir, node_names: list[str], *, isolated: bool) ->
                 is_rabbit=name in rabbits,
                 runner=nodes.pods(name) if name in rabbits else None,
             )
-            system.runnables.update(agent.runnables)
+            run_group.runnables.update(agent.runnables)
             if isolated:
                 # Jobs that were about to start when the power went wait for their nodes, too.
                 keep_holder_running = partial(
                     holders.keep_running, nodes.namespace(name), agent.mount_again
                 )
-                system.runnables[f"{name} holder"] = keep_holder_running
+                run_group.runnables[f"{name} holder"] = keep_holder_running
         if isolated:
             namespaces = [nodes.namespace(name) for name in node_names]
-            system.runnables["host mounts"] = partial(hostmounts.follow_unmounts, namespaces)
-        await system.run()
+            run_group.runnables["host mounts"] = partial(hostmounts.follow_unmounts, namespaces)
+        await run_group.run()
 
 
 if __name__ == "__main__":

@@ -24,16 +24,16 @@ from warren.rpc import message, sockets
 from warren.rpc.bus import Bus
 from warren.rpc.message import MOST_VALUES, Cred, Payload, Request, RpcError
 
-MOST_WAITING: Final = 2**16
+MAX_WAITING_RESPONSES: Final = 2**16
 """Responses to one request that may wait for their reader."""
 
 _GREETING_TIMEOUT: Final = 5.0
 """Seconds in which a broker says whether it takes a connection: it does so at once."""
 
-_CHUNK: Final = 2**16
+_CHUNK_BYTES: Final = 2**16
 _LARGEST_TAG: Final = 2**32 - 1
-_MOST_ANSWERING: Final = 1000
-"""Requests of others that are answered at a time."""
+_MAX_ANSWERED_AT_ONCE: Final = 1000
+"""Requests from the broker that are answered at a time."""
 
 _LONGEST_ERROR: Final = 500
 """Characters of an error."""
@@ -47,7 +47,7 @@ class _Responses:
         self._full = False
 
     def put(self, received: wire.Message | None) -> None:
-        self._full = self._full or self._queue.qsize() >= MOST_WAITING
+        self._full = self._full or self._queue.qsize() >= MAX_WAITING_RESPONSES
         if not self._full:
             self._queue.put_nowait(received)
 
@@ -58,8 +58,8 @@ class _Responses:
         return await self._queue.get()
 
 
-class Broker:
-    """A `Handle` over one connection, and the way to serve over it."""
+class BrokerConnection:
+    """A `Handle` over one connection to a broker, and the way to serve over it."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, bus: Bus | None
@@ -75,18 +75,18 @@ class Broker:
     async def wait_lost(self) -> None:
         """Wait until the broker is gone, and raise RpcError(ECONNRESET) then."""
         await self._closed.wait()
-        raise _connection_lost()
+        raise _connection_lost_error()
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
-        tag, responses = self._open()
+        tag, responses = self._begin_request()
         try:
             await self._send(_request(topic, payload, tag))
-            return _payload(await responses.get())
+            return _payload_or_raise(await responses.get())
         finally:
             del self._pending[tag]
 
     async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
-        tag, responses = self._open()
+        tag, responses = self._begin_request()
         ended = False
         try:
             await self._send(replace(_request(topic, payload, tag), streaming=True))
@@ -96,7 +96,7 @@ class Broker:
                 if received is not None and received.errnum == errno.ENODATA:
                     return
                 try:
-                    payload = _payload(received)
+                    payload = _payload_or_raise(received)
                 except RpcError as error:
                     if ended:
                         raise
@@ -114,7 +114,7 @@ class Broker:
         """Read until the broker is gone, and fail then what waits for it."""
         frames = wire.FrameReader(_log_bad_frame, wire.LONGEST_FRAME)
         try:
-            while data := await self._reader.read(_CHUNK):
+            while data := await self._reader.read(_CHUNK_BYTES):
                 for received in frames.feed(data):
                     self._receive(received)
         except (ConnectionError, BadFormat) as error:
@@ -127,9 +127,9 @@ class Broker:
                 task.cancel()
             self._writer.close()
 
-    def _open(self) -> tuple[int, _Responses]:
+    def _begin_request(self) -> tuple[int, _Responses]:
         if self._closed.is_set():
-            raise _connection_lost()
+            raise _connection_lost_error()
         tag = next(each for each in self._tags if each not in self._pending)
         if tag >= _LARGEST_TAG:
             self._tags = count(1)
@@ -153,11 +153,11 @@ class Broker:
         try:
             if self._bus is None:
                 raise RpcError(errno.ENOSYS)
-            if len(self._answer_tasks) > _MOST_ANSWERING:
+            if len(self._answer_tasks) > _MAX_ANSWERED_AT_ONCE:
                 raise RpcError(errno.EAGAIN, "too many requests wait for an answer")
             cred = Cred(received.userid, Role.OWNER in received.roles)
             if received.truncated:
-                raise _too_long()
+                raise _too_long_error()
             if not cred.is_owner and message.too_many_values(received.payload or b""):
                 text = f"the message has over {MOST_VALUES} values: send less in one"
                 raise RpcError(errno.EMSGSIZE, text)
@@ -184,16 +184,16 @@ class Broker:
 
     async def _send(self, outgoing: wire.Message) -> None:
         if self._closed.is_set():
-            raise _connection_lost()
+            raise _connection_lost_error()
         self._writer.write(wire.encode(outgoing))
         try:
             await self._writer.drain()
         except ConnectionError as error:
-            raise _connection_lost() from error
+            raise _connection_lost_error() from error
 
 
 @asynccontextmanager
-async def connect(path: Path, bus: Bus | None = None) -> AsyncIterator[Broker]:
+async def connect(path: Path, bus: Bus | None = None) -> AsyncIterator[BrokerConnection]:
     """Connect for the length of a block. Raises RpcError where no broker takes the connection.
 
     Requests for services that the block adds with `service.add` go to `bus`.
@@ -205,10 +205,10 @@ async def connect(path: Path, bus: Bus | None = None) -> AsyncIterator[Broker]:
     reader, writer = await asyncio.open_unix_connection(sock=connection)
     try:
         await _wait_greeting(reader, path)
-        broker = Broker(reader, writer, bus)
-        run_task = asyncio.create_task(broker.run())
+        connection_to_broker = BrokerConnection(reader, writer, bus)
+        run_task = asyncio.create_task(connection_to_broker.run())
         try:
-            yield broker
+            yield connection_to_broker
         finally:
             run_task.cancel()
             await asyncio.wait({run_task})
@@ -240,18 +240,18 @@ def _request(topic: str, payload: Payload | None, tag: int) -> wire.Message:
     )
 
 
-def _payload(received: wire.Message | None) -> Payload:
+def _payload_or_raise(received: wire.Message | None) -> Payload:
     if received is None:
-        raise _connection_lost()
+        raise _connection_lost_error()
     if received.errnum:
         text = (received.payload or b"").decode(errors="replace")
         raise RpcError(received.errnum, text or None)
     if received.truncated:
-        raise _too_long()
+        raise _too_long_error()
     return message.unpack(msgspec.Raw(received.payload or b"{}"))
 
 
-def _too_long() -> RpcError:
+def _too_long_error() -> RpcError:
     text = f"the message has over {wire.LONGEST_FRAME} bytes: send less in one"
     return RpcError(errno.EMSGSIZE, text)
 
@@ -265,5 +265,5 @@ def _error_text(text: str) -> bytes:
     return text[:_LONGEST_ERROR].encode(errors="replace").replace(b"\0", b" ")
 
 
-def _connection_lost() -> RpcError:
+def _connection_lost_error() -> RpcError:
     return RpcError(errno.ECONNRESET, "the connection was lost")

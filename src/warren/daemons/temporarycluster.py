@@ -1,4 +1,4 @@
-"""A cluster that lasts no longer than its starter: `python -m warren.daemons.temporary`.
+"""A cluster that lasts no longer than its starter: `python -m warren.daemons.temporarycluster`.
 
 Standard input is a pipe whose other end the starter holds. A line starts the cluster, another
 one stops it; the end of the pipe, whichever way the starter has ended, stops it and removes
@@ -37,7 +37,7 @@ class TemporaryCluster:
         self._directory = directory
         self._keep = keep
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "warren.daemons.temporary",
+            [sys.executable, "-P", "-m", "warren.daemons.temporarycluster",
              str(directory), _KEEP if keep else _REMOVE, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -82,7 +82,7 @@ class TemporaryCluster:
         if self._process.wait() == 0:
             return
         # It was killed: the cluster has been told to stop by that.
-        from warren.daemons.sweep import down
+        from warren.daemons.down import down
 
         asyncio.run(down(self.state_dir))
         if not self._keep:
@@ -156,7 +156,7 @@ async def _run_cluster(
             start_new_session=True,
         )
     # Not before: it takes a while, in which the cluster starts.
-    from warren.daemons.sweep import down
+    from warren.daemons.down import down
 
     end_tasks = [
         asyncio.ensure_future(each)
