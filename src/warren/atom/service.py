@@ -216,11 +216,11 @@ class Service:
             raise Failed("the service is stopping") from None
 
 
-def _check_same(job: Registration, known: Registration) -> None:
-    if job != known:
+def _check_same(job: Registration, registered: Registration) -> None:
+    if job != registered:
         raise AlreadyRegistered(
-            f"job {job.jobid} is registered with uid {known.uid} and exclusive "
-            f"{str(known.exclusive).lower()}: delete it first"
+            f"job {job.jobid} is registered with uid {registered.uid} and exclusive "
+            f"{str(registered.exclusive).lower()}: delete it first"
         )
 
 

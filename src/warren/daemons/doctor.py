@@ -102,7 +102,11 @@ class Doctor:
             processes_by_resource[rabbit, name] = await self._nodes.processes_using_volume(
                 rabbit, name
             )
-        return {key: found for key, found in processes_by_resource.items() if found}
+        return {
+            resource: using_processes
+            for resource, using_processes in processes_by_resource.items()
+            if using_processes
+        }
 
     async def _overdue_findings(
         self,

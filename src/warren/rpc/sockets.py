@@ -63,8 +63,10 @@ def connect(path: Path, timeout: float = 30) -> socket.socket:
 
 
 def _limit_writes(connection: socket.socket, seconds: float) -> None:
-    whole, part = divmod(round(seconds * 1_000_000), 1_000_000)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(whole, part))
+    whole_seconds, microseconds = divmod(round(seconds * 1_000_000), 1_000_000)
+    connection.setsockopt(
+        socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(whole_seconds, microseconds)
+    )
 
 
 def is_served(path: Path) -> bool:

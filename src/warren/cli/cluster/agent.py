@@ -145,11 +145,11 @@ def doctor(
         is_rabbit=role == "rabbit",
     )
     findings, failures = run(examine(settings, repair=repair))
-    found = [
+    orphans = [
         {"kind": str(each.type), "where": each.where, "name": each.name, "why": each.why}
         for each in findings
     ]
-    report(found, failures, repair=repair, as_json=as_json, command=f"warren agent doctor {role}")
+    report(orphans, failures, repair=repair, as_json=as_json, command=f"warren agent doctor {role}")
 
 
 def configuration(config_file: Path | None, node: str | None) -> "tuple[Config, str]":

@@ -325,9 +325,9 @@ class _Demonstration(msgspec.Struct):
     async def _follow(handle: "Handle", job: int, timeline: Timeline, view: "_LiveView") -> None:
         request = {"id": job, "path": "eventlog", "flags": 0}
         watch = handle.stream("job-info.eventlog-watch", request)
-        async with aclosing(watch) as entries:  # type: ignore[type-var]
-            async for entry in entries:
-                timeline.add_event(eventlog.decode_line(entry["event"]))
+        async with aclosing(watch) as answers:  # type: ignore[type-var]
+            async for answer in answers:
+                timeline.add_event(eventlog.decode_line(answer["event"]))
                 view.update()
 
     async def _watch_storage(

@@ -29,60 +29,63 @@ def doctor(statedir: StateDir, repair: bool, as_json: bool) -> None:
     from warren.daemons.doctor import examine_running, examine_stopped
 
     statedir.check_owner()
-    found: list[dict[str, Any]]
+    orphans: list[dict[str, Any]]
     if statedir.status() is not None:
         findings, failures = run(examine_running(statedir, repair=repair))
-        found = [
+        orphans = [
             {"kind": str(each.type), "where": each.where, "name": each.name, "why": each.why}
             for each in findings
         ]
     elif statedir.shape_file.exists():
         remaining, failures = run(examine_stopped(statedir, repair=repair))
-        found = [
+        orphans = [
             {"kind": kind, "where": "", "name": name, "why": _NOT_RUNNING}
             for kind, _, name in (each.partition(" ") for each in remaining)
         ]
     else:
         raise UserMistake(f"{statedir.path} is not the state directory of a cluster.")
-    report(found, failures, repair=repair, as_json=as_json, command="warren doctor")
+    report(orphans, failures, repair=repair, as_json=as_json, command="warren doctor")
 
 
 def report(
-    found: Sequence[Mapping[str, Any]],
+    orphans: Sequence[Mapping[str, Any]],
     failures: Sequence[str],
     *,
     repair: bool,
     as_json: bool,
     command: str,
 ) -> None:
-    """Print what was found, and exit with 1 if something is left; `command` repeats it."""
+    """Print the orphaned resources that were found, and exit with 1 if something is left.
+
+    `command` is the one to repeat with --repair.
+    """
     if as_json:
-        print_json({"found": found, "repaired": repair and not failures, "failures": failures})
+        print_json({"found": orphans, "repaired": repair and not failures, "failures": failures})
     else:
-        print_findings(found, failures, repair=repair, command=command)
-    if failures if repair else found:
+        print_findings(orphans, failures, repair=repair, command=command)
+    if failures if repair else orphans:
         raise click.exceptions.Exit(1)
 
 
 def print_findings(
-    found: Sequence[Mapping[str, Any]],
+    orphans: Sequence[Mapping[str, Any]],
     failures: Sequence[str],
     *,
     repair: bool,
     command: str,
 ) -> None:
     """Print what was found, and what could not be removed."""
-    for each in found:
+    for each in orphans:
         location = f"{each['where']}: " if each["where"] else ""
         # Processes have the names that their users give them.
         click.echo(printable(f"{location}{each['kind']} {each['name']}: {each['why']}"))
     for failure in failures:
         click.echo(printable(f"warren: {failure}"), err=True)
-    orphaned = plural(len(found), "orphaned resource")
-    if not found:
+    orphans_text = plural(len(orphans), "orphaned resource")
+    if not orphans:
         click.echo("no orphaned resources found")
     elif not repair:
-        removes = "removes it" if len(found) == 1 else "removes them"
-        click.echo(f"{orphaned} found: '{command} --repair' {removes}")
+        removes = "removes it" if len(orphans) == 1 else "removes them"
+        click.echo(f"{orphans_text} found: '{command} --repair' {removes}")
     elif not failures:
-        click.echo(f"{orphaned} removed")
+        click.echo(f"{orphans_text} removed")

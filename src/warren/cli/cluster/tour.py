@@ -286,9 +286,9 @@ class Tour(msgspec.Struct):
 
     async def _follow(self, handle: "Handle", job: int) -> None:
         watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": "eventlog"})
-        async with aclosing(watch) as entries:  # type: ignore[type-var]
-            async for entry in entries:
-                self._timeline.add_event(eventlog.decode_line(entry["event"]))
+        async with aclosing(watch) as answers:  # type: ignore[type-var]
+            async for answer in answers:
+                self._timeline.add_event(eventlog.decode_line(answer["event"]))
 
     def _case_mistake(self, case: Case, nodes: int) -> str | None:
         if self._timeline.exceptions:

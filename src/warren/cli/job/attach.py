@@ -126,9 +126,9 @@ class _EventFollower:
         """
         fatal_exception: Event | None = None
         watch = handle.stream("job-info.eventlog-watch", {"id": self._job, "path": "eventlog"})
-        async with aclosing(watch) as entries:  # type: ignore[type-var]
-            async for entry in entries:
-                event = eventlog.decode_line(entry["event"])
+        async with aclosing(watch) as answers:  # type: ignore[type-var]
+            async for answer in answers:
+                event = eventlog.decode_line(answer["event"])
                 self._print_event(event)
                 if (
                     event.name == "exception"
@@ -218,9 +218,9 @@ async def _follow_log(handle: "Handle", job: int, path: str) -> AsyncIterator[Ev
 
     watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": path})
     try:
-        async with aclosing(watch) as entries:  # type: ignore[type-var]
-            async for entry in entries:
-                yield eventlog.decode_line(entry["event"])
+        async with aclosing(watch) as answers:  # type: ignore[type-var]
+            async for answer in answers:
+                yield eventlog.decode_line(answer["event"])
     except RpcError as error:
         if error.errnum != errno.ENOENT:
             raise

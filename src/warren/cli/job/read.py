@@ -62,9 +62,9 @@ async def follow_events(
 
     watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": path, "flags": flags})
     try:
-        async with aclosing(watch) as entries:  # type: ignore[type-var]
-            async for entry in entries:
-                yield eventlog.decode_line(entry["event"])
+        async with aclosing(watch) as answers:  # type: ignore[type-var]
+            async for answer in answers:
+                yield eventlog.decode_line(answer["event"])
     except RpcError as error:
         raise UserMistake(f"{about} {path}: {error}") from error
 
