@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import NodeTrouble, Volume
+from warren.dws.node import Kept, NodeTrouble, Volume
 from warren.node.blocks import BlockFlash
+from warren.node.busy import GracePeriod
 from warren.node.volumegroup import VolumeGroup
 
 PLACE = "data.xfsStorage.blockDeviceCommands.rabbitCommands.lvChange"
@@ -27,7 +28,8 @@ STAND_INS = {
     "lvs": """
 [ -e gone ] && rows= || rows=$(cat row)
 [ -e active ] && is=$(cat yes) || is=$(cat no)
-printf '{"report":[{"lv":[%s]}]}' "$(echo "$rows" | sed "s/ACTIVE/$is/")"
+[ -e opened ] && open=$(cat open-word) || open=
+printf '{"report":[{"lv":[%s]}]}' "$(echo "$rows" | sed "s/ACTIVE/$is/; s/OPEN/$open/")"
 """,
     "lvchange": """
 (printf %s lvchange; printf '\\t%s' "$@"; echo) >> ran
@@ -85,7 +87,9 @@ SPOKEN = [("active locally", ""), ("1", "0"), ("1", "-1"), ("active locally", "u
 def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Group:
     for name, word in zip(("yes", "no"), request.param, strict=True):
         (tmp_path / name).write_text(word)
-    (tmp_path / "row").write_text(json.dumps({**ROW, "lv_active_locally": "ACTIVE"}))
+    row = {**ROW, "lv_active_locally": "ACTIVE", "lv_device_open": "OPEN"}
+    (tmp_path / "row").write_text(json.dumps(row))
+    (tmp_path / "open-word").write_text("1" if request.param[0] == "1" else "open")
     for name, body in STAND_INS.items():
         program = tmp_path / name
         program.write_text(f"#!/bin/sh\ncd {tmp_path}\n{body}")
@@ -185,12 +189,39 @@ def test_a_line_that_deactivates_nothing_keeps_no_volume(group: Group, line: str
     assert not group.is_active
 
 
-def test_a_volume_that_is_in_use_stays_whatever_its_profile_says(group: Group) -> None:
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_volume_that_is_in_use_stays_whatever_its_profile_says(
+    group: Group, is_open: bool
+) -> None:
+    """It is told apart from one that cannot be deactivated for a fault of the rabbit's."""
     group.device()
     (group.root / "fail-lvchange").touch()
-    with pytest.raises(NodeTrouble, match="lvchange: no"):
+    if is_open:
+        (group.root / "opened").touch()
+    with pytest.raises(NodeTrouble, match="lvchange: no") as end:
         group.give_back(SHARED)
+    assert isinstance(end.value, Kept) is is_open
     assert REMOVED not in group.ran()
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_volume_is_kept_if_it_is_in_use_and_not_if_its_flash_fails(
+    group: Group, is_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By that a rabbit is Disabled, or is not, for the job's storage (ADR 110)."""
+    group.device()
+    (group.root / "fail-lvchange").touch()
+    if is_open:
+        (group.root / "opened").touch()
+    flash = BlockFlash(lambda _: group.disk, group.root, grace_period=GracePeriod(seconds=0))
+
+    async def devices(disk: VolumeGroup, name: str) -> list[str]:
+        return ["/dev/null"]
+
+    monkeypatch.setattr(VolumeGroup, "devices", devices)
+    with pytest.raises(NodeTrouble, match=r"r0/a is kept by .*lvchange: no") as end:
+        asyncio.run(flash.release("r0", "a"))
+    assert isinstance(end.value, Kept) is is_open
 
 
 @pytest.mark.parametrize("profile", [SHARED, NO_COMMANDS])

@@ -27,7 +27,7 @@ from tests.node.processes import eventually
 from warren.base import fuse
 from warren.base.bytesize import MIB
 from warren.base.processes import process_status
-from warren.dws.node import CannotBeCutOff, InUse, NodeTrouble, Volume
+from warren.dws.node import CannotBeCutOff, InUse, Kept, NodeTrouble, Volume
 from warren.node import blocks, busy, commands, openfiles, usage
 from warren.node.blocks import BlockFlash
 from warren.node.busy import BusyPolicy, GracePeriod
@@ -242,7 +242,7 @@ def test_a_process_of_another_user_keeps_the_flash_and_not_the_node(
         with pytest.raises(InUse, match=f"node1/a is in use by process {process.pid} "):
             rabbit.release()
         rabbit.clock.seconds += SECONDS
-        with pytest.raises(NodeTrouble, match=rf"is kept by process {process.pid} \(python") as end:
+        with pytest.raises(Kept, match=rf"is kept by process {process.pid} \(python") as end:
             rabbit.release()
 
         assert not isinstance(end.value, InUse)
@@ -474,7 +474,7 @@ def test_of_flash_that_is_kept_unseen_all_processes_of_its_user_are_suspected(
         assert [each.id for each in suspects] == [process.pid]
 
         rabbit.clock.seconds += SECONDS
-        with pytest.raises(NodeTrouble, match="is kept by something that /proc does not show"):
+        with pytest.raises(Kept, match="is kept by something that /proc does not show"):
             rabbit.release()
         assert rabbit.volumes() == ["a"]
     eventually(lambda: _released(rabbit))
@@ -655,7 +655,7 @@ def test_flash_that_is_mounted_elsewhere_is_not_taken(rabbit: Rabbit) -> None:
             with pytest.raises(InUse):
                 rabbit.release()
             rabbit.clock.seconds += SECONDS
-            with pytest.raises(NodeTrouble, match="is kept by something that /proc does not show"):
+            with pytest.raises(Kept, match="is kept by something that /proc does not show"):
                 rabbit.release()
 
             assert rabbit.volumes() == ["a"]
@@ -896,7 +896,7 @@ def test_flash_of_a_process_that_was_killed_and_does_not_die_is_taken(
                 with pytest.raises(InUse, match=f"in use by process {process.pid} "):
                     rabbit.release()
                 rabbit.clock.seconds += SECONDS
-                with pytest.raises(NodeTrouble, match="is kept by"):
+                with pytest.raises(Kept, match="is kept by"):
                     rabbit.release()
                 assert rabbit.volumes() == ["a"]
 

@@ -8,9 +8,13 @@ import msgspec
 
 from warren.base.errors import Retryable
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
+from warren.dws.objects.meta import Error
 
 IN_USE_SEVERITY: Final = "Minor"
 """The severity of what is waited for: nothing is wrong yet."""
+
+_KEPT_TYPE: Final = "User"
+"""The type of the error of what is kept: whoever uses it can end that, and no admin of the node."""
 
 
 class NodeTrouble(Retryable):
@@ -43,6 +47,18 @@ class InUse(NodeTrouble):
 
     def as_error(self) -> dict[str, str]:
         return {**super().as_error(), "severity": IN_USE_SEVERITY}
+
+
+class Kept(NodeTrouble):
+    """Something is in use that is to be given back: that is no fault of the node's."""
+
+    def as_error(self) -> dict[str, str]:
+        return {**super().as_error(), "type": _KEPT_TYPE}
+
+
+def says_in_use(error: Error | None) -> bool:
+    """Return whether a node gives something not back for no other reason than that it is in use."""
+    return error is not None and (error.severity == IN_USE_SEVERITY or error.type == _KEPT_TYPE)
 
 
 class CopyFailed(NodeTrouble):

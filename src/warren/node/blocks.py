@@ -12,7 +12,15 @@ import msgspec
 
 from warren.base import log
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import LUSTRE, CannotBeCutOff, NodeTrouble, RawVolumes, Target, Volume
+from warren.dws.node import (
+    LUSTRE,
+    CannotBeCutOff,
+    Kept,
+    NodeTrouble,
+    RawVolumes,
+    Target,
+    Volume,
+)
 from warren.node import commands, filesystems, filesystemsupport, lustre, usercommands
 from warren.node.busy import GracePeriod
 from warren.node.filesystems import NO_DLM_CLUSTER, DlmCluster
@@ -265,13 +273,15 @@ class BlockFlash:
             try:
                 await disk.give_back(name, profile)
             except NodeTrouble as trouble:
-                in_use = NodeTrouble(f"{full_name} is kept by {describe(processes)}: {trouble}")
+                # Flash that fails is the rabbit's trouble, and what is in use is not.
+                error_type = Kept if isinstance(trouble, Kept) else NodeTrouble
+                in_use = error_type(f"{full_name} is kept by {describe(processes)}: {trouble}")
                 if not self._grace_period.may_kill(userid):
                     raise in_use from trouble
                 awaited_userid = 0 if self._grace_period.has_survived_kill(full_name) else userid
                 if await in_thread(_must_not_be_cut_off, devices, awaited_userid):
                     raise in_use from trouble
-                await self._take_while_in_use(disk, name, full_name, userid, processes)
+                await self._take_while_in_use(disk, name, full_name, userid, processes, error_type)
         self._grace_period.forget(full_name)
         try:
             await usercommands.run(profile, usercommands.POST_DEACTIVATE, {})
@@ -280,9 +290,18 @@ class BlockFlash:
             log.warning("a command of the profile failed", volume=full_name, why=trouble)
 
     async def _take_while_in_use(
-        self, disk: Disk, name: str, full_name: str, userid: int, processes: Sequence[Process]
+        self,
+        disk: Disk,
+        name: str,
+        full_name: str,
+        userid: int,
+        processes: Sequence[Process],
+        error_type: type[NodeTrouble],
     ) -> None:
-        """Free a volume that is kept by other users, or by what cannot be found."""
+        """Free a volume that is kept by other users, or by what cannot be found.
+
+        Raises `error_type` where it cannot be freed.
+        """
         try:
             await disk.cut_off(name)
         except NodeTrouble as trouble:
@@ -292,7 +311,7 @@ class BlockFlash:
                 await self._grace_period.kill(
                     full_name, userid, partial(processes_with_hidden_files, userid)
                 )
-            raise NodeTrouble(
+            raise error_type(
                 f"{full_name} is kept by {describe(processes)}: {trouble}"
             ) from trouble
         await disk.give_back(name)

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from warren.dws.node import CannotBeCutOff, NodeTrouble
+from warren.dws.node import CannotBeCutOff, Kept, NodeTrouble
 from warren.node import commands, filesystems
 from warren.node.threads import in_thread
 
@@ -123,20 +123,20 @@ async def attach(backing: Path, offset: int, size: int) -> str:
 
 
 async def wait_unmounted(loop: Loop) -> None:
-    """Wait a moment for a device to be mounted nowhere, in no namespace. Raises NodeTrouble."""
+    """Wait a moment for a device to be mounted nowhere, in no namespace. Raises Kept."""
     if not await _eventually(lambda: not _is_mounted(loop)):
-        raise NodeTrouble(f"{loop.device} is in use: it is mounted")
+        raise Kept(f"{loop.device} is in use: it is mounted")
 
 
 async def detach(loop: Loop) -> None:
-    """Detach a device, and see that it is. Raises NodeTrouble while something has it open.
+    """Detach a device, and see that it is. Raises Kept while something has it open.
 
     The kernel only remembers the wish then, and fulfils it when the last user goes.
     """
     with suppress(NodeTrouble):  # it may have gone by itself; the list tells
         await commands.run(["losetup", "--detach", loop.device])
     if not await _eventually(lambda: loop not in _attached_loops()):
-        raise NodeTrouble(f"{loop.device} is in use, and cannot be detached")
+        raise Kept(f"{loop.device} is in use, and cannot be detached")
 
 
 async def cut_off(loop: Loop) -> None:

@@ -9,7 +9,16 @@ from typing import Final, Protocol
 
 from warren.base import log
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import LUSTRE, Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
+from warren.dws.node import (
+    LUSTRE,
+    Copy,
+    Kept,
+    LustreMount,
+    NodeTrouble,
+    Progress,
+    RawVolumes,
+    Volume,
+)
 from warren.dws.persistent.sharing import Sharing
 from warren.node import commands, copiers, filesystems, lustre, rootaccess, usercommands
 from warren.node.busy import GracePeriod
@@ -221,7 +230,7 @@ class NamespacedMachine:
             with suppress(NodeTrouble):  # the last of them find nothing mounted
                 await commands.run([*nsenter, "umount", "--lazy", *[path] * times])
         if path in self._namespace.mounts():
-            raise NodeTrouble(f"{path} is mounted again as often as it is unmounted")
+            raise Kept(f"{path} is mounted again as often as it is unmounted")
 
     def _grace_key(self, path: str) -> str:
         """Return what is waited for: all nodes of a job mount at one path, each for itself."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 from warren.base import log
 from warren.dws import commandlines
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import CannotBeCutOff, NodeTrouble, Volume
+from warren.dws.node import CannotBeCutOff, Kept, NodeTrouble, Volume
 from warren.node import commands
 from warren.node.blocks import VolumeRecord
 from warren.node.filesystems import profile_arguments
@@ -34,6 +34,12 @@ _ACTIVE_FIELD: Final = "lv_active_locally"
 
 _ACTIVE_VALUES: Final = frozenset({"active locally", "1"})
 """What it says where that is so: a number where lvm.conf has `binary_values_as_numeric`."""
+
+_OPEN_FIELD: Final = "lv_device_open"
+"""The field of a report that says whether something has a volume open, or mounted."""
+
+_OPEN_VALUES: Final = frozenset({"open", "1"})
+"""What it says where that is so."""
 
 _SECTOR: Final = 512
 _FORMATTED_TAG: Final = "warren.made"
@@ -128,10 +134,22 @@ class VolumeGroup:
         path = self._path(name)
         if row[_ACTIVE_FIELD] in _ACTIVE_VALUES:
             await self._deactivate(name, profile)
-        await commands.run(["lvchange", "-an", path])  # refuses what is in use
+        try:
+            await commands.run(["lvchange", "-an", path])  # refuses what is in use
+        except commands.CommandFailed as failure:
+            if await self._is_open(name):
+                raise Kept(str(failure)) from failure
+            raise
         # What can discard does so. Nothing relies on it: the next user of the space has a file
         # system, which does not show what was there, or a bare device, which is zeroed first.
         await commands.run(["lvremove", "-y", "--config", "devices{issue_discards=1}", path])
+
+    async def _is_open(self, name: str) -> bool:
+        rows = await _report("lvs", "lv", f"lv_name,{_OPEN_FIELD}", self._name)
+        return any(
+            row["lv_name"] == path_component(name) and row[_OPEN_FIELD] in _OPEN_VALUES
+            for row in rows
+        )
 
     async def _deactivate(self, name: str, profile: ProfileCommands) -> None:
         """Deactivate a volume as its profile says it. What comes of it keeps no volume."""
