@@ -32,12 +32,13 @@ from warren.dws.binding import Phase
 from warren.dws.jobs import abort
 from warren.dws.jobs.jobactions import CONTAINER_LOG, SUMMARY_KEY
 from warren.dws.jobs.timeouts import Timeouts
-from warren.dws.node import NodeTrouble
+from warren.dws.node import Kept, NodeTrouble
 from warren.dws.objects.meta import Meta
 from warren.dws.rabbits import selftest
 
 RUNNING = replace(WITH_NODES, phase=Phase.RUNNING, ran=True)
-MOUNTS = [{"mountPath": "/m", "type": "xfs", "device": {"type": "lvm"}}]
+VOLUME = {"type": "lvm", "lvm": {"volumeGroup": "r0", "logicalVolume": "v"}}
+MOUNTS = [{"mountPath": "/m", "type": "xfs", "device": VOLUME}]
 CREATE = "#DW create_persistent type=xfs capacity=1GiB name=pers"
 CONTAINER = "#DW container name=beside profile=index"
 
@@ -218,32 +219,55 @@ def test_a_job_places_the_persistent_storage_that_it_makes_though_it_was_not_see
 # Rabbits
 
 
+IN_USE = Kept("kept by process 7")
+
+
 @pytest.mark.parametrize("deleted", [False, True])
+@pytest.mark.parametrize("out_of_reach", [(), ("n1",)])
 def test_others_are_kept_from_what_has_storage_of_a_job_that_was_let_go_before_it(
-    deleted: bool,
+    deleted: bool, out_of_reach: tuple[str, ...]
 ) -> None:
+    """From a node and its rabbit, and from one that fails; not from one whose flash is in use."""
+
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         jobs.aborted.add(7)
         made = await workflow(api, "PreRun", ready=True)
         await child(api, kinds.COMPUTES, made, KEY, data=[{"name": "n0"}, {"name": "n1"}])
         await mount(api, made, "n0", "unmounted")
-        await mount(api, made, "n1", "mounted")
-        held = {"label": "xfs", "storage": {"r0": {"allocationSize": GIB, "ready": True}}}
+        await mount(api, made, "n1", "unmounted", error=FAILING)
+        rabbits = ("r0", "r1", "r2", "r3")
+        held = {
+            "label": "xfs",
+            "storage": {each: {"allocationSize": GIB, "ready": True} for each in rabbits[:3]},
+        }
         first = Key("default", f"{KEY.name}-0")
         await child(api, kinds.SERVERS, made, first, spec={}, status={"allocationSets": [held]})
-        for name in ("r0", "r1"):
+        for name in rabbits:
             await rabbit(api, name)
+        for name, trouble in (("r1", IN_USE), ("r2", FAILING)):
+            key = Key(name, "share")
+            spec = {"count": 1, "capacity": GIB, "fileSystemType": "xfs"}
+            status = {"error": trouble.as_error()}
+            await child(api, kinds.NNF_NODE_STORAGE, made, key, spec=spec, status=status)
+            held_back = {"metadata": {"finalizers": [labels.NODE_STORAGE_FINALIZER]}}
+            await api.change(kinds.NNF_NODE_STORAGE, key, held_back)
+            await api.remove(kinds.NNF_NODE_STORAGE, key)
+        if out_of_reach:
+            named = {"metadata": meta("default", "default")}
+            data = {"nodes": dict.fromkeys(out_of_reach, "Disabled")}
+            await api.add(kinds.SYSTEM_STATUS, {**named, "data": data})
         if deleted:
             await api.remove(kinds.WORKFLOW, KEY)
         async with informed(api):
             await conductor.reconcile(7)
 
         assert jobs.asked == [("drain", ("n1",), abort.DRAIN_REASON)]
-        states = {
-            name: api.find(kinds.STORAGE, Key("default", name))["spec"].get("state")
-            for name in ("r0", "r1")
-        }
-        assert states == {"r0": "Disabled", "r1": None}
+        disabled = [
+            name
+            for name in rabbits
+            if api.find(kinds.STORAGE, Key("default", name))["spec"].get("state") == "Disabled"
+        ]
+        assert disabled == (["r2"] if out_of_reach else ["r0", "r2"])
         assert labels.ABORTED in api.find(kinds.WORKFLOW, KEY)["metadata"]["annotations"]
 
     conducted(story, replace(ENDING, phase=Phase.OVER))

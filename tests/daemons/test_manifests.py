@@ -749,7 +749,7 @@ def test_the_conductor_may_do_what_every_workload_manager_may_and_no_more(told: 
     assert told.actions["dws-workload-manager"] | watching(*informers._informers) <= known
     # And it disables rabbits of jobs that are let go before their storage, and tests them: none of
     # these is.
-    disables = {("patch", "storages"), *tests}
+    disables = {("patch", "storages"), ("list", "nnfnodestorages"), *tests}
     assert granted("nnf-workload-manager") == told.actions["nnf-workload-manager"] | disables
 
 

@@ -33,6 +33,7 @@ from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.faults import Fault
 from warren.dws.jobs import resources
+from warren.dws.jobs.abort import Leftovers
 from warren.dws.jobs.conduct import (
     decide,
     is_finished,
@@ -57,12 +58,15 @@ from warren.dws.jobs.jobsnapshot import Job, JobSnapshot
 from warren.dws.jobs.placement import PlacementPolicy
 from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.jobs.unsavedresults import UnsavedPolicy
+from warren.dws.node import InUse, Kept, NodeTrouble
 from warren.dws.nodelocal import node_counts_by_rabbit
+from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
+from warren.dws.objects.nnfstorages import NnfNodeStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
-from warren.dws.objects.storages import Storage, StorageSpec
+from warren.dws.objects.storages import Storage, StorageSpec, StorageStatus
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import copyservice
 from warren.dws.offload.copyservice import OffloadService
@@ -1081,33 +1085,82 @@ def test_dataout_is_asked_for_with_the_moment_at_which_postrun_began() -> None:
 
 HOLDING = servers(
     allocationSets=[
-        {"label": "xfs", "storage": {"r0": {"allocationSize": 5}, "r1": {"allocationSize": 0}}}
+        {
+            "label": "xfs",
+            "storage": {
+                "r0": {"allocationSize": 5},
+                "r1": {"allocationSize": 0},
+                "r2": {"allocationSize": 5},
+            },
+        }
     ]
 )
 
+FAILED = NodeTrouble("Input/output error").as_error()
+WAITED_FOR = InUse("in use by process 7").as_error()
+KEPT = Kept("kept by process 7").as_error()
 
-def rabbit(state: str = "Enabled") -> Storage:
+
+def rabbit(name: str = "r0", state: str = "Enabled", status: str = "Ready") -> Storage:
     return Storage(
-        metadata=Meta(name="r0", namespace="default", resource_version="7"),
+        metadata=Meta(name=name, namespace="default", resource_version="7"),
         spec=StorageSpec(state=state),
+        status=StorageStatus(status=status),
     )
+
+
+def mount_on(
+    node: str, desired: str, error: Any = None, device: Any = None, **metadata: Any
+) -> ClientMount:
+    """Return a mount that is there still."""
+    lvm = {"volumeGroup": "r0", "logicalVolume": "v"}
+    one = {"mountPath": "/m", "type": "xfs", "device": device or {"type": "lvm", "lvm": lvm}}
+    raw = {
+        "metadata": {"name": "m", "namespace": node, **metadata},
+        "spec": {"node": node, "desiredState": desired, "mounts": [one]},
+        "status": {"mounts": [{"state": desired}], "allReady": False, "error": error},
+    }
+    return read(raw, ClientMount)
+
+
+def going_share(error: Any = None, **metadata: Any) -> NnfNodeStorage:
+    """Return a share on a rabbit that is to give it back."""
+    raw = {
+        "metadata": {"name": "s", "namespace": "r0", **DELETING, **metadata},
+        "spec": {"count": 1, "capacity": 5, "fileSystemType": "xfs"},
+        "status": {"error": error},
+    }
+    return read(raw, NnfNodeStorage)
+
+
+def let_go(state: str = "Teardown", **leftovers: Any) -> JobSnapshot:
+    storages = {"r0": rabbit("r0"), "r2": rabbit("r2")}
+    return seen(
+        job(Phase.OVER),
+        at(state, ready=False),
+        leftovers=Leftovers(**{"storages": storages, **leftovers}),
+        computes=computes("n0", "n1"),
+        servers={"wf-0": HOLDING},
+    )
+
+
+def out_of_service(view: JobSnapshot) -> tuple[list[str], list[str]]:
+    """Return the nodes that are drained, and the rabbits that are Disabled."""
+    actions = decide(view)
+    drained = [node for each in actions if isinstance(each, Drain) for node in each.nodes]
+    disabled = [
+        each.key.name for each in actions if isinstance(each, Change) and each.kind == kinds.STORAGE
+    ]
+    return drained, disabled
 
 
 @pytest.mark.parametrize("state", ["PostRun", "DataOut", "Teardown"])
-def test_what_still_has_the_storage_of_a_job_that_was_let_go_is_kept_from_others(
+def test_what_hangs_with_the_storage_of_a_job_that_was_let_go_is_kept_from_others(
     state: str,
 ) -> None:
-    """Nodes that have it mounted, and rabbits that hold flash of it."""
-    view = seen(
-        job(Phase.OVER),
-        at(state, ready=False),
-        is_newly_aborted=True,
-        computes=computes("n0", "n1"),
-        mounted_nodes={"n1", "r0"},
-        servers={"wf-0": HOLDING},
-        storages={"r0": rabbit()},
-    )
-    drained, disabled, marked = decide(view)
+    """Nodes that do not unmount it, and the rabbits whose flash that is."""
+    mounts = [mount_on("n1", "unmounted"), mount_on("r0", "unmounted")]
+    disabled, drained, marked = decide(let_go(state, mounts=mounts))
 
     assert drained == Drain(("n1",), "failed to unmount rabbit")
     assert isinstance(disabled, Change)
@@ -1118,22 +1171,83 @@ def test_what_still_has_the_storage_of_a_job_that_was_let_go_is_kept_from_others
     assert noted == {labels.ABORTED: rfc3339(NOON), labels.ABORTED_NODES: "n[0-1]"}
 
 
+@pytest.mark.parametrize(
+    ("share", "disabled"),
+    [
+        (going_share(), ["r0"]),
+        (going_share(FAILED), ["r0"]),
+        (going_share(WAITED_FOR), []),
+        (going_share(KEPT), []),
+        # Copies are at work, or the controllers away: nothing was asked of the rabbit.
+        (going_share(deletionTimestamp=None), []),
+    ],
+)
+def test_a_rabbit_is_disabled_that_gives_no_flash_back_unless_it_is_in_use(
+    share: NnfNodeStorage, disabled: list[str]
+) -> None:
+    """A user who keeps their own flash open took their rabbits from all others."""
+    assert out_of_service(let_go(shares=[share])) == ([], disabled)
+
+
+@pytest.mark.parametrize(
+    ("mount", "drained", "disabled"),
+    [
+        (mount_on("n1", "unmounted", FAILED), ["n1"], ["r0"]),
+        (mount_on("n1", "mounted", **DELETING), ["n1"], ["r0"]),
+        # It was not asked to unmount, which says nothing of the rabbit.
+        (mount_on("n1", "mounted"), ["n1"], []),
+        (mount_on("n1", "unmounted", WAITED_FOR), [], []),
+        (mount_on("n1", "unmounted", KEPT), [], []),
+        (mount_on("r0", "unmounted", FAILED), [], ["r0"]),
+        (mount_on("r0", "unmounted", WAITED_FOR), [], []),
+        # Of a Lustre any rabbit may keep it.
+        (
+            mount_on(
+                "n1",
+                "unmounted",
+                device={"type": "lustre", "lustre": {"fileSystemName": "f", "mgsAddresses": "a"}},
+            ),
+            ["n1"],
+            ["r0", "r2"],
+        ),
+    ],
+)
+def test_a_mount_that_hangs_takes_its_node_and_its_rabbit_out_of_service_unless_it_is_in_use(
+    mount: ClientMount, drained: list[str], disabled: list[str]
+) -> None:
+    assert out_of_service(let_go(mounts=[mount])) == (drained, disabled)
+
+
+def test_a_node_that_is_out_of_reach_says_nothing_of_its_rabbit() -> None:
+    mounts = [mount_on("n1", "unmounted")]
+
+    assert out_of_service(let_go(mounts=mounts, unreachable_nodes={"n1"})) == (["n1"], [])
+
+
+@pytest.mark.parametrize(
+    ("status", "disabled"),
+    [("Offline", ["r0"]), ("Failed", ["r0"]), ("Ready", []), ("Drained", [])],
+)
+def test_a_rabbit_that_is_not_heard_of_is_disabled_with_flash_of_such_a_job(
+    status: str, disabled: list[str]
+) -> None:
+    """What was in use when it was heard of last is not known to be so now."""
+    storages = {"r0": rabbit(status=status), "r1": rabbit("r1", status="Offline")}
+    view = let_go(shares=[going_share(KEPT)], storages=storages)
+
+    assert out_of_service(view) == ([], disabled)
+
+
 def test_a_deleted_workflow_of_a_job_that_was_let_go_takes_its_nodes_out_of_service_too() -> None:
     metadata = {**DELETING, "finalizers": [BINDING.finalizer]}
     going = workflow(JOBDW, state="Teardown", metadata=metadata)
-    view = seen(
-        job(Phase.OVER),
-        going,
-        is_newly_aborted=True,
-        computes=computes("n0", "n1"),
-        mounted_nodes={"n1"},
-    )
+    view = replace(let_go(mounts=[mount_on("n1", "mounted")]), workflow=going)
     drained, marked = decide(view)
 
     assert drained == Drain(("n1",), "failed to unmount rabbit")
     assert isinstance(marked, Change)
     # Afterwards it is let go of.
-    assert changes(decide(replace(view, is_newly_aborted=False)), kinds.WORKFLOW) == [
+    assert changes(decide(replace(view, leftovers=None)), kinds.WORKFLOW) == [
         {"metadata": {"finalizers": []}}
     ]
 
@@ -1154,15 +1268,9 @@ def test_of_a_job_that_was_let_go_before_its_storage_a_record_is_kept(
 
 
 def test_a_rabbit_that_is_disabled_keeps_its_reason() -> None:
-    view = seen(
-        job(Phase.OVER),
-        at("Teardown", ready=False),
-        is_newly_aborted=True,
-        servers={"wf-0": HOLDING},
-        storages={"r0": rabbit("Disabled")},
-    )
+    view = let_go(shares=[going_share()], storages={"r0": rabbit(state="Disabled")})
 
-    assert [type(each) for each in decide(view)] == [Change]
+    assert out_of_service(view) == ([], [])
 
 
 @pytest.mark.parametrize(

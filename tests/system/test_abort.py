@@ -15,7 +15,8 @@ from warren.base.objects import Change, Key, Remove, key_of
 from warren.conductor.systemstatus import KEY
 from warren.daemons.compose import Control
 from warren.dws import kinds, labels
-from warren.dws.node import NodeTrouble, Volume
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
+from warren.dws.node import Kept, NodeTrouble, Volume
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
 from warren.dws.rabbits import outofservice
@@ -167,14 +168,75 @@ def test_a_request_that_does_not_arrive_is_not_missed() -> None:
     lived(story, limits=LIMITS)
 
 
-def test_what_is_unmounted_is_not_drained() -> None:
+def test_a_job_that_takes_its_time_to_copy_takes_nothing_out_of_service() -> None:
     async def story(world: World, control: Control, job: JobId) -> None:
         await let_go(world, control, job)
-        assert await drained(control) == {}
-        assert rabbit(control).spec.state == "Disabled"
+        assert (await drained(control), rabbit(control).spec.state) == ({}, "Enabled")
         await world.ended(control, job)
 
     lived(story, limits=LIMITS, what="copy")
+
+
+class Withheld(Slow):
+    """A rabbit that gives no flash back before a moment: it is in use, or it fails."""
+
+    trouble: NodeTrouble = Kept("rabbit-0/v is kept by process 7 (sleep of ann)")
+
+    async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        if asyncio.get_running_loop().time() < self.moment:
+            raise self.trouble
+        await super().release(rabbit, name, profile)
+
+
+class Failing(Withheld):
+    trouble = NodeTrouble("lvremove: Input/output error")
+
+
+def test_a_user_who_keeps_their_flash_takes_no_rabbit_from_others() -> None:
+    """It is counted as the job's for as long as it is kept, and the rabbit serves other jobs."""
+
+    async def story(world: World, control: Control, job: JobId) -> None:
+        await let_go(world, control, job)
+        assert (await drained(control), rabbit(control).spec.state) == ({}, "Enabled")
+        assert "is kept by process 7" in world.workflow(control)["status"]["message"]
+        small = {"dw": "#DW jobdw type=xfs capacity=1GiB name=small"}
+        other = await world.submit(control, attributes=small, nodes=8)
+        await world.until(lambda: len(world.seen) == 8)
+        assert world.workflow(control)["status"]["state"] == "Teardown"
+        await world.ended(control, job)
+        await world.ended(control, other)
+
+    lived(story, limits=LIMITS, what="", kind=Withheld)
+
+
+def test_a_rabbit_that_fails_to_give_flash_back_is_disabled() -> None:
+    async def story(world: World, control: Control, job: JobId) -> None:
+        await let_go(world, control, job)
+        assert (await drained(control), rabbit(control).spec.state) == ({}, "Disabled")
+        assert rabbit(control, "rabbit-1").spec.state == "Enabled"
+        await world.ended(control, job)
+
+    lived(story, limits=LIMITS, what="", kind=Failing)
+
+
+def test_a_node_that_has_died_is_drained_and_its_rabbit_serves_others() -> None:
+    async def story(world: World, control: Control, job: JobId) -> None:
+        await world.until(lambda: len(world.seen) == 4)
+        await control.instance.resources.set_down(["compute-01"])
+        await let_go(world, control, job)
+        assert (await drained(control))["compute-01"] == REASON
+        assert rabbit(control).spec.state == "Enabled"
+        await world.ended(control, job)
+
+    lived(story, limits=LIMITS, kind=Deaf)
+
+
+class Deaf(Slow):
+    """A node that does nothing any more, among others that unmount."""
+
+    async def _take(self, what: str) -> None:
+        if self._name == "compute-01":
+            await super()._take(what)
 
 
 @pytest.mark.parametrize("of_guest", [True, False])
@@ -186,6 +248,7 @@ def test_a_guests_word_disables_no_rabbit(of_guest: bool) -> None:
             return (world.workflow(control).get("status") or {}).get("state")
 
         await world.until(lambda: state() == "PostRun")
+        await asyncio.sleep(1)  # nodes have been asked to unmount
         entry = control.instance.manager.active_job(job)
         userid = entry.job.userid + 1 if of_guest else entry.job.userid
         raised = {"type": "dws-epilog-timeout", "severity": 0, "note": "", "userid": userid}

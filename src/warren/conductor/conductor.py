@@ -23,12 +23,14 @@ from warren.conductor.logtails import LogTails
 from warren.conductor.podlists import PodLists
 from warren.conductor.returntoservice import ReturnToService
 from warren.conductor.staledrains import StaleDrains
+from warren.conductor.systemstatus import KEY as SYSTEM_STATUS_KEY
 from warren.conductor.workflowquota import MAX_DIRECTIVES, Account, WorkflowQuota, account_of
 from warren.conductor.workloadmanager import WorkloadManager
 from warren.dws import changes, kinds, labels, nodelocal
 from warren.dws.binding import Phase
 from warren.dws.faults import Fault
 from warren.dws.jobs import abort, conduct, jobactions, placement, summary, waits
+from warren.dws.jobs.abort import Leftovers
 from warren.dws.jobs.jobactions import Action
 from warren.dws.jobs.jobsnapshot import Job, JobSnapshot
 from warren.dws.jobs.timeouts import NO_TIMEOUTS, Timeouts
@@ -38,11 +40,12 @@ from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.decoding import Malformed, read, read_other
+from warren.dws.objects.nnfstorages import NnfNodeStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import Workflow
-from warren.dws.rabbits import alerts
+from warren.dws.rabbits import alerts, systemstatus
 from warren.kube.client import Client, Forbidden, LogReader, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -306,13 +309,30 @@ class Conductor:
         return replace(snapshot, flash=await self._wlm.flash(snapshot.job))
 
     async def _with_abort_check(self, snapshot: JobSnapshot) -> JobSnapshot:
-        """Look up whether a job was aborted, and which rabbits hold its storage."""
+        """Look up whether a job was aborted, and what it has left behind."""
         if not conduct.needs_abort_check(snapshot):
             return snapshot
         if not await self._wlm.ended_by_epilog_timeout(snapshot.job):
             return snapshot
-        storages = self._rabbits(abort.rabbits_with_allocations(snapshot.servers.values()))
-        return replace(snapshot, is_newly_aborted=True, storages=storages)
+        assert snapshot.workflow is not None  # it was asked for
+        rabbits = abort.rabbits_with_allocations(snapshot.servers.values())
+        own_labels = labels.of_workflow(snapshot.workflow)
+        shares = await self._client.list(kinds.NNF_NODE_STORAGE, labels=own_labels)
+        leftovers = Leftovers(
+            mounts=self._mounts(snapshot.job),
+            shares=[read_other(raw, NnfNodeStorage) for raw in shares.items],
+            storages=self._rabbits(rabbits),
+            unreachable_nodes=await self._unreachable_nodes(),
+        )
+        return replace(snapshot, leftovers=leftovers)
+
+    async def _unreachable_nodes(self) -> frozenset[str]:
+        """Return the nodes that the SystemStatus says are out of reach."""
+        try:
+            status = await self._client.get(kinds.SYSTEM_STATUS, SYSTEM_STATUS_KEY)
+        except NotFound:
+            return frozenset()
+        return systemstatus.disabled_nodes(status)
 
     def _with_rabbits(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up the rabbits that a running job depends on."""

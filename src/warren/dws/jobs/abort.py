@@ -1,16 +1,22 @@
 """What is done about storage whose job was let go before it: `dws.abort` (coral2-spec section 10).
 
-Nodes that have it mounted take no other job, and rabbits that hold flash of it make nothing more,
-until an admin has looked at them. Its Teardown goes on.
+Nodes that do not unmount it take no other job, and rabbits that do not give it back make nothing
+more, until an admin has looked at them. What is only in use is no fault of theirs (ADR 110). Its
+Teardown goes on.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from warren.base.objects import Change, Object
 from warren.base.times import rfc3339
 from warren.dws import kinds, labels
+from warren.dws.node import says_in_use
+from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.assignments import Computes, Servers
+from warren.dws.objects.nnfstorages import NnfNodeStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
 from warren.dws.rabbits import outofservice
@@ -24,8 +30,33 @@ DISABLED_BY: Final = "warren"
 """Who disables rabbits."""
 
 
-def mounted_nodes(computes: Computes | None, nodes: Collection[str]) -> tuple[str, ...]:
-    """Return which of a job's compute nodes are among those that have its storage mounted."""
+_WELL_STATUSES: Final = ("Ready", "Drained")
+"""The statuses of rabbits that are heard of, and whose flash can be used."""
+
+
+class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
+    """What is seen of a job's storage when it is let go."""
+
+    mounts: Sequence[ClientMount] = ()
+    """On its nodes, and on its rabbits."""
+    shares: Sequence[NnfNodeStorage] = ()
+    storages: Mapping[str, Storage] = {}
+    """The rabbits that hold flash of it, by name."""
+    unreachable_nodes: Collection[str] = ()
+    """The nodes that the SystemStatus says are out of reach."""
+
+
+def nodes_to_drain(computes: Computes | None, mounts: Iterable[ClientMount]) -> tuple[str, ...]:
+    """Return the compute nodes that have a job's storage mounted, and not for that it is in use.
+
+    What is in use is unmounted when its time is over (ADR 028).
+    """
+    # By the namespace of the mount: its node's agent may write the rest.
+    nodes = {
+        each.metadata.namespace
+        for each in mounts
+        if not (each.all_in("unmounted") or says_in_use(each.status.error))
+    }
     data = computes.data if computes is not None else ()
     return tuple(sorted({each.name for each in data if each.name in nodes}))
 
@@ -43,14 +74,55 @@ def rabbits_with_allocations(servers: Iterable[Servers]) -> list[str]:
     )
 
 
+def rabbits_to_disable(servers: Iterable[Servers], leftovers: Leftovers) -> list[str]:
+    """Return the rabbits that hold an allocation and may not be well.
+
+    They are not heard of, or have been asked to give it back, or nodes to unmount it, and have not
+    done so, for another reason than that it is in use. Copies and containers may take their time.
+    """
+    rabbits = rabbits_with_allocations(servers)
+    suspects = {
+        each.metadata.namespace
+        for each in leftovers.shares
+        if each.metadata.deleting and not says_in_use(each.status.error)
+    }
+    for mount in leftovers.mounts:
+        # A node that is out of reach says nothing of its rabbit.
+        if _hangs(mount) and mount.metadata.namespace not in leftovers.unreachable_nodes:
+            suspects |= _rabbits_of(mount, rabbits)
+    return [
+        rabbit
+        for rabbit in rabbits
+        if rabbit in leftovers.storages
+        and (rabbit in suspects or leftovers.storages[rabbit].status.status not in _WELL_STATUSES)
+    ]
+
+
+def _hangs(mount: ClientMount) -> bool:
+    """Return whether a mount was to be taken away and is there, and not for that it is in use."""
+    is_asked = mount.metadata.deleting or mount.spec.desired_state == "unmounted"
+    return is_asked and not (mount.all_in("unmounted") or says_in_use(mount.status.error))
+
+
+def _rabbits_of(mount: ClientMount, rabbits: Collection[str]) -> set[str]:
+    """Return the rabbits that a mount is of; of a Lustre all `rabbits` of the job."""
+    if any(each.device.lustre is not None for each in mount.spec.mounts):
+        return set(rabbits)
+    volumes = (each.device.lvm for each in mount.spec.mounts)
+    return {
+        mount.metadata.namespace,
+        *(volume.volume_group for volume in volumes if volume is not None),
+    }
+
+
 def disable_rabbits(
-    workflow: Workflow, servers: Iterable[Servers], storages: Mapping[str, Storage], now: float
+    workflow: Workflow, servers: Iterable[Servers], leftovers: Leftovers, now: float
 ) -> Iterator[Change]:
-    """Disable the rabbits that hold an allocation, but for those that are Disabled."""
+    """Disable the rabbits that may not be well, but for those that are Disabled."""
     reason = f"workflow {workflow.metadata.name} timed out with an active allocation on this rabbit"
-    for rabbit in rabbits_with_allocations(servers):
-        storage = storages.get(rabbit)
-        if storage is not None and storage.spec.state != "Disabled":
+    for rabbit in rabbits_to_disable(servers, leftovers):
+        storage = leftovers.storages[rabbit]
+        if storage.spec.state != "Disabled":
             annotations = {
                 "disable_reason": reason,
                 "disable_date": rfc3339(now),

@@ -225,7 +225,7 @@ def _decide_without_workflow(snapshot: JobSnapshot) -> list[Action]:
 
 def _decide_deleted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Another client has asked for the Workflow's deletion. Its controllers tear it down."""
-    if snapshot.is_newly_aborted:
+    if snapshot.leftovers is not None:
         return _drain_and_disable(snapshot, workflow)  # once it is marked, its finalizer is removed
     job, actions = snapshot.job, list[Action]()
     if job.phase is Phase.ENDING:
@@ -523,7 +523,7 @@ def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 
 def _decide_over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
-    if snapshot.is_newly_aborted:
+    if snapshot.leftovers is not None:
         return _drain_and_disable(snapshot, workflow)
     if workflow.spec.desired_state is not State.TEARDOWN:
         # Of an aborted job nothing has been kept yet.
@@ -539,11 +539,13 @@ def _decide_over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 def _drain_and_disable(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Keep other jobs from what still has the storage of an aborted job."""
-    nodes = abort.mounted_nodes(snapshot.computes, snapshot.mounted_nodes)
-    servers = snapshot.servers.values()
+    leftovers = snapshot.leftovers
+    assert leftovers is not None  # the job is newly aborted
+    nodes = abort.nodes_to_drain(snapshot.computes, leftovers.mounts)
     return [
+        # First: a node that is drained is out of reach, and nothing is seen of its rabbit any more.
+        *abort.disable_rabbits(workflow, snapshot.servers.values(), leftovers, snapshot.now),
         *([Drain(nodes, abort.DRAIN_REASON)] if nodes else []),
-        *abort.disable_rabbits(workflow, servers, snapshot.storages, snapshot.now),
         abort.mark_aborted(workflow, snapshot.computes, snapshot.now),
     ]
 

@@ -12,6 +12,7 @@ from warren.dws.binding import Binding, Phase
 from warren.dws.breakdown.statuses import PERSISTENT
 from warren.dws.faults import Fault
 from warren.dws.jobs import placement
+from warren.dws.jobs.abort import Leftovers
 from warren.dws.jobs.timeouts import NO_TIMEOUTS, Timeouts
 from warren.dws.jobs.unsavedresults import UnsavedPolicy
 from warren.dws.objects.assignments import Computes, Servers
@@ -114,12 +115,11 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a job that is held may have a Workflow: its user's jobs have not too many."""
     flash: Sequence[HeldFlash] = ()
     """The flash that the job's R holds; looked up where `needs_flash` says so."""
-    is_newly_aborted: bool = False
-    """Whether the job was aborted, and its Workflow is not marked so yet; looked up if
-    `needs_abort_check` says so."""
+    leftovers: Leftovers | None = None
+    """Of a job that was aborted and whose Workflow is not marked so yet; None of all others. Looked
+    up if `needs_abort_check` says so."""
     storages: Mapping[str, Storage] = msgspec.field(default_factory=dict)
-    """The Storages of rabbits, by name: of a newly aborted job those that hold its flash, of a
-    running job all that it depends on."""
+    """The Storages of all rabbits that a running job depends on, by name."""
     seconds_in_trouble: float | None = None
     """For how many seconds the Workflow has been in TransientCondition, or in Error."""
     drains: bool = True
