@@ -32,7 +32,7 @@ from warren.dws.binding import Phase
 from warren.dws.jobs import abort
 from warren.dws.jobs.jobactions import CONTAINER_LOG, SUMMARY_KEY
 from warren.dws.jobs.timeouts import Timeouts
-from warren.dws.node import Kept, NodeTrouble
+from warren.dws.node import TIMED_OUT, Kept, NodeTrouble
 from warren.dws.objects.meta import Meta
 from warren.dws.rabbits import selftest
 
@@ -86,6 +86,7 @@ def notes(jobs: Jobs) -> dict[str, Any]:
 
 
 FAILING = NodeTrouble("it cannot be mounted")
+SLOW = NodeTrouble(f"mount {TIMED_OUT} 20 s")
 
 
 @pytest.mark.parametrize(
@@ -99,38 +100,43 @@ FAILING = NodeTrouble("it cannot be mounted")
         # It may be about to mount it: that of another node is no trouble of this one.
         ("unmounted", None, False),
         ("unmounted", "failing", False),
+        # Its user may have the flash so busy, with another job.
+        ("slow", None, False),
+        ("slow", "failing", False),
         (None, None, False),  # it was not asked
     ],
 )
-@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("seconds", [None, 50, 60])
 def test_a_job_goes_on_without_a_node_that_is_drained_if_it_cannot_mount_what_is_the_jobs_own(
-    own: str | None, persistent: str | None, at_fault: bool, is_late: bool
+    own: str | None, persistent: str | None, at_fault: bool, seconds: float | None
 ) -> None:
     """A guest could take all nodes but one from others, with storage that cannot be mounted.
 
-    When PreRun has taken all its time, a node that says nothing cannot, either.
+    When PreRun has taken all its time, so many seconds, a node that says nothing cannot, either, if
+    it has had the time to.
     """
+    is_late = seconds is not None
 
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         status = {"status": "TransientCondition"}
         if is_late:
-            conductor.configure(Settings(timeouts=Timeouts(prerun=60.0, transient=None)))
-            status = {"desiredStateChange": rfc3339_micro(api.clock.now() - 60)}
+            conductor.configure(Settings(timeouts=Timeouts(prerun=seconds, transient=None)))
+            status = {"desiredStateChange": rfc3339_micro(api.clock.now())}
         made = await workflow(api, "PreRun", status=status)
         await wired(api)
         await mount(api, made, "n0", "mounted")
         for state, name, owner in ((own, "m", None), (persistent, "p", "an-instance")):
-            if state == "failing":
-                await mount(api, made, "n1", "mounted", name, owner, FAILING)
+            if state in ("failing", "slow"):
+                trouble = FAILING if state == "failing" else SLOW
+                await mount(api, made, "n1", "mounted", name, owner, trouble)
             elif state is not None:
                 await mount(api, made, "n1", state, name, owner)
         async with informed(api):
             await conductor.reconcile(7)
-            if not is_late:
-                await asyncio.sleep(100)
-                await conductor.reconcile(7)
+            await asyncio.sleep(100 if seconds is None else seconds)
+            await conductor.reconcile(7)
 
-        is_drained = at_fault or (is_late and own == "unmounted")
+        is_drained = at_fault or (seconds == 60 and own == "unmounted")
         drain = [("drain", ("n1",), "rabbit storage is not there")]
         assert [each[:4] for each in jobs.asked] == [
             *(drain if is_drained else []),

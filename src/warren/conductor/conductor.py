@@ -26,7 +26,7 @@ from warren.conductor.staledrains import StaleDrains
 from warren.conductor.systemstatus import KEY as SYSTEM_STATUS_KEY
 from warren.conductor.workflowquota import MAX_DIRECTIVES, Account, WorkflowQuota, account_of
 from warren.conductor.workloadmanager import WorkloadManager
-from warren.dws import changes, kinds, labels, nodelocal
+from warren.dws import changes, kinds, labels, nodelocal, tolerance
 from warren.dws.binding import Phase
 from warren.dws.faults import Fault
 from warren.dws.jobs import abort, conduct, jobactions, placement, summary, waits
@@ -423,7 +423,8 @@ class Conductor:
         computes = next(iter(objects[kinds.COMPUTES]), None)
         workflow = read(raw, Workflow) if raw is not None else None
         mounts = self._mounts(job)
-        not_fully_mounted, without_own_storage, at_fault = _lacking_nodes(job, workflow, mounts)
+        now = self._clock.now()
+        not_fully_mounted, silent, at_fault = _lacking_nodes(job, workflow, mounts, now)
         return JobSnapshot(
             job=job,
             workflow=workflow,
@@ -434,7 +435,7 @@ class Conductor:
             configuration=configuration,
             mounted_nodes=_mounted_nodes(mounts),
             not_fully_mounted_nodes=not_fully_mounted,
-            nodes_without_own_storage=without_own_storage,
+            silent_nodes=silent,
             nodes_at_fault=at_fault,
             wlm_instance=self._wlm.instance,
             shown_memos=self._shown_memos.get(job.id, {}),
@@ -451,7 +452,7 @@ class Conductor:
             timeouts=settings.timeouts,
             default_unsaved_policy=settings.unsaved_policy,
             last_copy_progress=self._last_copy_progress(job),
-            now=self._clock.now(),
+            now=now,
         )
 
     def _mounts(self, job: Job) -> Sequence[ClientMount]:
@@ -626,12 +627,12 @@ def _mounted_nodes(mounts: Iterable[ClientMount]) -> Collection[str]:
 
 
 def _lacking_nodes(
-    job: Job, workflow: Workflow | None, mounts: Iterable[ClientMount]
+    job: Job, workflow: Workflow | None, mounts: Iterable[ClientMount], now: float
 ) -> tuple[Collection[str], Collection[str], Collection[str]]:
     """Return the nodes that have not mounted all of a job's storage, where that matters.
 
-    Then those of them that have not mounted what was made for the job, and those of these that
-    say that they cannot.
+    Then those of them that say nothing of what was made for the job, and those that say that they
+    cannot mount that.
     """
     if not job.max_lost_nodes or job.phase is not Phase.STARTING or workflow is None:
         return (), (), ()
@@ -644,8 +645,8 @@ def _lacking_nodes(
     not_asked = set(job.nodes) - {each.metadata.namespace for each in mounts}
     return (
         {each.metadata.namespace for each in lacking} | not_asked,
-        {each.metadata.namespace for each in own},
-        {each.metadata.namespace for each in own if each.status.error is not None},
+        {each.metadata.namespace for each in own if tolerance.is_silent(each, now)},
+        {each.metadata.namespace for each in own if tolerance.says_it_cannot_mount(each)},
     )
 
 

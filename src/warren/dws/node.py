@@ -13,6 +13,9 @@ from warren.dws.objects.meta import Error
 IN_USE_SEVERITY: Final = "Minor"
 """The severity of what is waited for: nothing is wrong yet."""
 
+TIMED_OUT: Final = "did not end within"
+"""Stands in the words of what has taken too long. Flash that has much to do has it so."""
+
 _KEPT_TYPE: Final = "User"
 """The type of the error of what is kept: whoever uses it can end that, and no admin of the node."""
 

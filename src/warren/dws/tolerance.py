@@ -7,7 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from warren.base.objects import Change
+from warren.base.times import parse_rfc3339
 from warren.dws import kinds, labels, nodelocal
+from warren.dws.node import TIMED_OUT
+from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.workflows import Workflow
@@ -19,6 +22,30 @@ EXCEPTION: Final = "dws-node-failure"
 
 DRAIN_REASON: Final = "rabbit storage is not there"
 """Why nodes are drained that have not mounted it."""
+
+
+_ANSWER_SECONDS: Final = 60.0
+"""Seconds after which a node says what came of a mount that it was asked for, if it says anything:
+more than a command takes, and to end one that hangs."""
+
+
+def says_it_cannot_mount(mount: ClientMount) -> bool:
+    """Return whether a node says that it cannot mount, and not only that it takes long.
+
+    That may come of what others of the job's user write to the same flash.
+    """
+    error = mount.status.error
+    return error is not None and TIMED_OUT not in error.debug_message
+
+
+def is_silent(mount: ClientMount, now: float) -> bool:
+    """Return whether a node has said nothing of a mount for longer than it takes to answer."""
+    created = mount.metadata.creation_timestamp
+    return (
+        mount.status.error is None
+        and created is not None
+        and parse_rfc3339(created) + _ANSWER_SECONDS <= now
+    )
 
 
 def nodes_without_storage(

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Self
 
-from warren.dws.node import NodeTrouble
+from warren.dws.node import TIMED_OUT, NodeTrouble
 
 COMMAND_TIMEOUT: Final = 20.0
 """Seconds that a command may take unless its caller says otherwise."""
@@ -174,7 +174,7 @@ async def _time_limit(seconds: float, argv: Sequence[str]) -> AsyncIterator[None
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise NodeTrouble(f"{argv[0]} did not end within {seconds:g} s") from None
+        raise NodeTrouble(f"{argv[0]} {TIMED_OUT} {seconds:g} s") from None
 
 
 def _check_success(argv: Sequence[str], code: int | None, output: bytes) -> None:

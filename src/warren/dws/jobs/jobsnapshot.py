@@ -96,10 +96,10 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The job's nodes that have not let go of its storage."""
     not_fully_mounted_nodes: Collection[str] = ()
     """Those that have not mounted all of it; looked up where the job may lose some."""
-    nodes_without_own_storage: Collection[str] = ()
-    """Those of them that have not mounted what was made for this job alone."""
+    silent_nodes: Collection[str] = ()
+    """Those of them that say nothing of the mount of what was made for this job alone."""
     nodes_at_fault: Collection[str] = ()
-    """Those of these that say that they cannot."""
+    """Those of them that say that they cannot mount that."""
     wlm_instance: str = ""
     """What marks the Workflows of the workload manager's instance; empty where nothing does."""
     shown_memos: Mapping[str, str] = msgspec.field(default_factory=dict)

@@ -147,8 +147,9 @@ def act_on_deadline(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     severity = 0 if _has_failed_copies(workflow) else deadline.severity
     fail = RaiseException(deadline.type, f"{deadline.note}: it {reason}", severity)
     if severity == 0:
-        lacking = snapshot.nodes_without_own_storage
-        return _go_on_without_nodes(snapshot, workflow, lacking) or [fail]
+        # Nodes that only take long are as good as before.
+        nodes_to_drain = {*snapshot.silent_nodes, *snapshot.nodes_at_fault}
+        return _go_on_without_nodes(snapshot, workflow, nodes_to_drain) or [fail]
     return [
         *([] if job.has_exception_while_ending else [fail]),
         *record_summary(snapshot, workflow),
