@@ -871,6 +871,19 @@ def test_persistent_storage_that_a_job_creates_does_not_outlive_its_first_workfl
         assert RaiseException("dws", "Workflow wf was deleted") in decide(seen(creating, going))
 
 
+@pytest.mark.parametrize(
+    ("directive", "noted"),
+    [("#DW persistentdw name=pers", {labels.SUBMITTED_AT: rfc3339_micro(NOON)}), (JOBDW, None)],
+)
+def test_a_workflow_says_when_a_job_was_submitted_that_uses_persistent_storage(
+    directive: str, noted: Any
+) -> None:
+    held = replace(job(Phase.HELD, submitted=NOON), directives=(directive,))
+    (found,) = builders.made(decide(seen(held)), kinds.WORKFLOW)
+
+    assert found["metadata"].get("annotations") == noted
+
+
 def test_a_queued_job_that_has_lost_its_workflow_gets_another_one() -> None:
     """Users want (c2#487): a restart that loses Workflows does not end all that wait."""
     queued = replace(job(Phase.QUEUED), nodes=())

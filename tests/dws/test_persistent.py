@@ -27,6 +27,7 @@ from tests.dws.builders import (
     workflow,
 )
 from warren.base.objects import Change, Key, key_of
+from warren.base.times import rfc3339, rfc3339_micro
 from warren.dws import kinds, labels, nodelocal
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Servers
@@ -550,6 +551,31 @@ def test_another_instance_of_the_name_is_not_used(state: str) -> None:
     assert [each["error"] for each in drivers if "error" in each] == [
         "the job asked for instance uid-earlier, and uid-pers of user ID 1001 has its name"
     ]
+
+
+@pytest.mark.parametrize(
+    ("userid", "seconds", "is_used"), [(1001, 60, True), (1002, 60, False), (1002, -60, True)]
+)
+def test_what_another_user_has_made_since_a_job_was_submitted_is_not_used(
+    userid: int, seconds: float, is_used: bool
+) -> None:
+    """A job that waits for others has asked for nothing yet, but by a name that anyone may take."""
+    metadata = {
+        "creationTimestamp": rfc3339(NOW + seconds),
+        "annotations": {labels.SHARED_WITH: "everyone"},
+    }
+    instance = whole(spec={"userID": userid}, metadata=metadata)
+    submitted = {"annotations": {labels.SUBMITTED_AT: rfc3339_micro(NOW)}}
+
+    writes = decide(seen(workflow(USE, metadata=submitted), instance))
+
+    assert bool(made(writes, kinds.BREAKDOWN)) is is_used
+    if not is_used:
+        assert told(writes) == (
+            "Error",
+            "DW Directive 0: User error: persistent storage 'pers' was made by another user after "
+            "this job was submitted; submit the job again if it is to use that",
+        )
 
 
 def test_the_instance_that_was_asked_for_is_used() -> None:

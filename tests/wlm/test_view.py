@@ -79,6 +79,12 @@ def test_a_job_that_something_else_holds_is_not_urgent(
     assert view.conductor_view(job, spec, None, 100, 0).urgency == seen
 
 
+def test_the_conductor_knows_when_a_job_was_submitted() -> None:
+    spec = jobspec.make(["true"], nodes=1)
+
+    assert view.conductor_view(after(7), spec, None, 100, 0).submitted == SUBMIT.timestamp
+
+
 @pytest.mark.parametrize(("queue", "seen"), [("batch", "batch"), (None, ""), (["batch"], "")])
 def test_the_queue_of_a_job_is_what_its_jobspec_says(queue: Any, seen: str) -> None:
     spec = jobspec.make(["true"], nodes=1, attributes={"queue": queue})

@@ -81,6 +81,9 @@ it with those that its root directory lets in (`dws.persistent.sharing`)."""
 USED_INSTANCE: Final = "warren.cluster/used-instance"
 """Annotates the DirectiveBreakdown of a persistentdw with the UID of the instance that it is for:
 another one may have its name when the job begins (ADR 106)."""
+SUBMITTED_AT: Final = "warren.cluster/submitted-at"
+"""Annotates the Workflow of a job that uses persistent storage with when the job was submitted:
+what another user has made since cannot be what it asked for (ADR 106)."""
 EXPIRES: Final = "warren.cluster/expires"
 """Annotates a PersistentStorageInstance, and what makes one, with the moment when it expires."""
 FAILURE: Final = "warren.cluster/failure"

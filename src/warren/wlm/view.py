@@ -138,6 +138,7 @@ def conductor_view(
         directives=texts,
         queue=queue if isinstance(queue, str) else "",
         urgency=HOLD if has_other_dependencies else job.urgency,
+        submitted=job.times.get(State.NEW),
         expires=expires,
         max_lost_nodes=max_lost_nodes,
         lost_nodes=frozenset[str]().union(

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove
+from warren.base.times import rfc3339_micro
 from warren.dws import kinds, labels, nodelocal, tolerance
 from warren.dws.binding import Phase
 from warren.dws.breakdown import maximums
@@ -258,6 +259,8 @@ def _may_lose_workflow(job: Job) -> bool:
 def new_workflow(job: Job, instance: str = "") -> Object:
     """Make the Workflow of a job of an instance."""
     annotations = {} if job.expires is None else {labels.EXPIRES: expiry.expiry_text(job.expires)}
+    if job.submitted is not None and instances.instance_names(job.directives, ("persistentdw",)):
+        annotations[labels.SUBMITTED_AT] = rfc3339_micro(job.submitted)
     if job.max_lost_nodes:
         annotations[labels.FAILURE_TOLERANCE] = str(job.max_lost_nodes)
     if job.phase is Phase.QUEUED:

@@ -44,6 +44,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Empty where the workload manager has none."""
     urgency: int = DEFAULT_URGENCY
     """Which of its user's jobs has its Workflow first; 0 where something else holds the job."""
+    submitted: float | None = None
+    """When it was submitted, in seconds since the epoch; None where that is not known."""
     expires: float | None = None
     """When the persistent storage that it creates expires; None where it does not say."""
     max_lost_nodes: int = 0

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, Write
+from warren.base.times import parse_rfc3339
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
 from warren.dws import children, kinds, labels, reports
@@ -349,6 +350,7 @@ def usable_instance(
     if snapshot is None:
         raise Fault(f"PersistentStorageInstance '{name}' not found", type="User")
     _check_is_same(snapshot.object, breakdown)
+    _check_is_older(snapshot.object, workflow)
     check_may_use(snapshot.object, workflow, groups)
     if snapshot.is_deleting:
         raise Fault(f"PersistentStorageInstance '{name}' is being deleted", type="User")
@@ -377,6 +379,26 @@ def _check_is_same(
             type="User",
             debug=f"the job asked for instance {used}, and {uid} of user ID "
             f"{instance.spec.user_id} has its name",
+        )
+
+
+def _check_is_older(instance: PersistentStorageInstance, workflow: Workflow) -> None:
+    """Raise the Fault of a Workflow whose job was submitted before another user made the instance.
+
+    A job that waits for others has no Workflow until they are over. What they make is its user's.
+    """
+    submitted = workflow.metadata.annotations.get(labels.SUBMITTED_AT)
+    created = instance.metadata.creation_timestamp
+    if (
+        submitted is not None
+        and created is not None
+        and instance.spec.user_id != workflow.spec.user_id
+        and parse_rfc3339(created) > parse_rfc3339(submitted)
+    ):
+        raise Fault(
+            f"persistent storage {instance.metadata.name!r} was made by another user after this "
+            "job was submitted; submit the job again if it is to use that",
+            type="User",
         )
 
 
