@@ -358,7 +358,7 @@ async def run_on_disk(
                 world.metrics, world.client = metrics, metrics.counting_client  # type: ignore[method-assign]
             if nodes is not None:
                 world.mount_prefix = str(nodes.mount_prefix)
-                world.machine = lambda node, rabbit: nodes.machine(node)
+                world.machine = lambda node, rabbit: nodes.local_node(node)
                 # Its tasks are of this process, which is on none of the nodes.
                 world.place = lambda node, path: f"{nodes.namespace(node).root}{path}"
 

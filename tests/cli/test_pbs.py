@@ -146,14 +146,14 @@ def test_vnodes_are_judged_by_their_comments(
     (nowhere / "nodes").write_text(json.dumps({"nodes": {"a": {"comment": comment}, "b": {}}}))
     script(nowhere, "pbsnodes", f"cat {nowhere / 'nodes'}")
     (check,) = checks._check_vnodes("cray_atom")
-    assert (check.met, told in check.words) == (met, True), check
+    assert (check.met, told in check.message) == (met, True), check
 
 
 @pytest.mark.parametrize("words", ["exit 1", "echo []", "echo {}"])
 def test_vnodes_that_are_not_told_are_not_called_well(nowhere: Path, words: str) -> None:
     script(nowhere, "pbsnodes", words)
     (check,) = checks._check_vnodes("cray_atom")
-    assert (check.met, "does not tell" in check.words) == (None, True)
+    assert (check.met, "does not tell" in check.message) == (None, True)
 
 
 def test_what_cannot_be_read_or_run_is_said_in_a_sentence(nowhere: Path) -> None:

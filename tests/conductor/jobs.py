@@ -67,11 +67,11 @@ class Jobs:
     def job(self, job_id: int) -> Job | None:
         return self.known.get(job_id)
 
-    def user(self, job_id: int) -> int | None:
+    def userid(self, job_id: int) -> int | None:
         known = self.known.get(job_id)
         return known.userid if known is not None else None
 
-    def jobs(self) -> Iterable[int]:
+    def job_ids(self) -> Iterable[int]:
         return list(self.known) if self.synced.is_set() else []
 
     def check_allowed(self, job: Job) -> None:
@@ -112,7 +112,7 @@ class Jobs:
     async def undrain(self, nodes: Sequence[str], reason: str) -> None:
         self.asked.append(("undrain", tuple(nodes), reason))
 
-    async def free(self, job: Job, nodes: Sequence[str]) -> None:
+    async def free_nodes(self, job: Job, nodes: Sequence[str]) -> None:
         self.asked.append(("free", job.id, tuple(nodes)))
 
     async def raise_exception(

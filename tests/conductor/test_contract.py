@@ -124,7 +124,7 @@ def test_a_job_is_held_released_started_and_finished(lived: Any) -> None:
         held = await come_to(tried, number, Phase.HELD)
         assert (held.id, held.directives, held.ran, held.nodes) == (number, (JOBDW,), False, ())
         assert heard[-1] == number
-        assert number in tried.manager.jobs()
+        assert number in tried.manager.job_ids()
 
         await tried.manager.release_to_scheduler(held, held.resources or RESOURCES, {})
         starting = await come_to(tried, number, Phase.STARTING)
@@ -187,7 +187,7 @@ def test_a_fatal_exception_fails_a_job_and_another_does_not(lived: Any) -> None:
 def test_of_a_job_that_is_not_known_there_is_nothing(lived: Any) -> None:
     async def story(tried: Tried) -> None:
         assert tried.manager.job(123) is None
-        assert list(tried.manager.jobs()) == []
+        assert list(tried.manager.job_ids()) == []
         gone = Job(id=123, phase=Phase.OVER, binding=tried.manager.binding)
         assert list(await tried.manager.flash(gone)) == []
         await tried.manager.raise_exception(gone, "exception", "nothing")

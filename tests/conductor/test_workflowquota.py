@@ -12,7 +12,7 @@ from tests.dws.builders import BINDING, JOBDW
 from warren.base.bytesize import GIB
 from warren.base.objects import Key, Remove
 from warren.conductor.conductor import Conductor
-from warren.conductor.workflowquota import Account, WorkflowQuota
+from warren.conductor.workflowquota import QuotaKey, WorkflowQuota
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.jobs.jobsnapshot import Job
@@ -287,12 +287,12 @@ def test_a_job_with_more_directives_than_there_is_room_for_has_its_workflow_when
 
 def test_however_often_a_waiting_job_changes_its_place_it_takes_no_more_memory() -> None:
     quota = WorkflowQuota(lambda job_id: None, max_directives=2)
-    account = Account(1001, "")
-    quota.count(1, account, 2)
+    quota_key = QuotaKey(1001, "")
+    quota.count(1, quota_key, 2)
     for number in range(1000):
         assert not quota.admit(job(2, urgency=1 + number % 16))
-    assert len(quota._usages[account].order) < 100
+    assert len(quota._usages[quota_key].order) < 100
     quota.remove(2)
     quota.remove(1)
     assert not quota._usages
-    assert not quota._accounts
+    assert not quota._quota_keys

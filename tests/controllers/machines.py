@@ -6,13 +6,13 @@ from typing import Any, Final
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, Progress, Volume
 from warren.dws.persistent.sharing import Sharing
-from warren.node.simulated import SimulatedFlash, SimulatedMachine
+from warren.node.simulated import SimulatedFlash, SimulatedNode
 
 CAPACITY: Final = 2**40
 
 
-class Noting(SimulatedMachine):
-    """A simulated machine. What `troubles` has for a request is raised, until it is taken out."""
+class Noting(SimulatedNode):
+    """A simulated node. What `troubles` has for a request is raised, until it is taken out."""
 
     def __init__(
         self, name: str = "n0", flash: SimulatedFlash | None = None, **options: Any

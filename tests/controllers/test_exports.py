@@ -26,7 +26,7 @@ class Offered:
         self.volumes: dict[str, set[str]] = {"of nobody": {"n9"}}
         self.trouble: NodeTrouble | None = None
 
-    async def offer(self, volume: str, nodes: Collection[str]) -> None:
+    async def export(self, volume: str, nodes: Collection[str]) -> None:
         if self.trouble is not None:
             raise self.trouble
         if nodes:
@@ -146,11 +146,11 @@ class OneAtATime(Offered):
     at_a_time = 0
     most = 0
 
-    async def offer(self, volume: str, nodes: Collection[str]) -> None:
+    async def export(self, volume: str, nodes: Collection[str]) -> None:
         self.at_a_time += 1
         self.most = max(self.most, self.at_a_time)
         await asyncio.sleep(1)
-        await super().offer(volume, nodes)
+        await super().export(volume, nodes)
         self.at_a_time -= 1
 
 

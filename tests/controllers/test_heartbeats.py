@@ -43,11 +43,11 @@ async def renewed(api: Api, moment: str) -> None:
 def test_a_lease_lasts_as_long_as_it_says_and_40_s_where_it_does_not() -> None:
     async def story(api: Api, found: Heartbeats, told: list[str]) -> None:
         await renewed(api, "1")
-        assert 35 < (found.seconds_left("r0") or 0) <= 40
+        assert 35 < (found.seconds_until_offline("r0") or 0) <= 40
         await api.change(LEASE, KEY, {"spec": {"leaseDurationSeconds": 100}})
-        assert 95 < (found.seconds_left("r0") or 0) <= 100
+        assert 95 < (found.seconds_until_offline("r0") or 0) <= 100
         await asyncio.sleep(200)
-        assert found.seconds_left("r0") == 0.0
+        assert found.seconds_until_offline("r0") == 0.0
 
     with_lease(story)
 
@@ -57,7 +57,7 @@ def test_a_lease_is_renewed_by_what_it_says_and_by_nothing_around_it() -> None:
         await renewed(api, "1")
         await asyncio.sleep(30)
         await api.change(LEASE, KEY, {"metadata": {"labels": {"another": "word"}}})
-        assert 0 < (found.seconds_left("r0") or 0) < 10
+        assert 0 < (found.seconds_until_offline("r0") or 0) < 10
 
     with_lease(story)
 
@@ -80,31 +80,31 @@ def test_it_is_told_when_an_agent_comes_and_goes_and_not_that_it_lives() -> None
 
 def test_a_lease_is_renewed_since_the_first_renewal_that_was_seen_after_it_was_over() -> None:
     async def story(api: Api, found: Heartbeats, told: list[str]) -> None:
-        assert found.renewed_for("r0") is None, "it may be that of a rabbit without power"
-        assert found.seconds_left("r0")
+        assert found.seconds_renewed("r0") is None, "it may be that of a rabbit without power"
+        assert found.seconds_until_offline("r0")
         for moment in range(2, 6):
             await renewed(api, str(moment))
             await asyncio.sleep(10)
-        assert 40 < (found.renewed_for("r0") or 0) < 50
+        assert 40 < (found.seconds_renewed("r0") or 0) < 50
         await asyncio.sleep(40)
-        assert found.renewed_for("r0") is None
+        assert found.seconds_renewed("r0") is None
         await renewed(api, "6")
-        assert 0 < (found.renewed_for("r0") or 0) < 5
+        assert 0 < (found.seconds_renewed("r0") or 0) < 5
         await api.change(LEASE, KEY, {"spec": {"holderIdentity": ""}})
-        assert found.renewed_for("r0") is None
+        assert found.seconds_renewed("r0") is None
         await renewed(api, "7")
-        assert 0 < (found.renewed_for("r0") or 0) < 5
+        assert 0 < (found.seconds_renewed("r0") or 0) < 5
         await api.remove(LEASE, KEY)
-        assert found.renewed_for("r0") is None
+        assert found.seconds_renewed("r0") is None
 
     with_lease(story, holderIdentity="r0", renewTime="1")
 
 
 def test_of_a_rabbit_whose_lease_is_gone_nothing_is_known() -> None:
     async def story(api: Api, found: Heartbeats, told: list[str]) -> None:
-        assert found.seconds_left("r0") == 0.0
+        assert found.seconds_until_offline("r0") == 0.0
         await api.remove(LEASE, KEY)
-        assert found.seconds_left("r0") is None
+        assert found.seconds_until_offline("r0") is None
         assert told == ["r0"]
 
     with_lease(story, holderIdentity="", renewTime="1")

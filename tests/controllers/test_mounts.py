@@ -66,7 +66,7 @@ def with_node(story: Story) -> None:
                 )
             )
         machine.asked.clear()
-        await story(api, machine, MountReconciler(api, api.informers, machine, groups=groups))
+        await story(api, machine, MountReconciler(api, api.informers, machine, read_groups=groups))
 
     alone(main)
 
@@ -311,13 +311,13 @@ def test_a_volume_that_is_reached_over_a_network_is_let_go_of_once_it_is_unmount
         detached: list[tuple[str, str]] = []
         asked_before: list[int] = []
 
-        async def detach(rabbit: str, name: str) -> None:
+        async def disconnect_volume(rabbit: str, name: str) -> None:
             detached.append((rabbit, name))
             asked_before.append(len([each for each in machine.asked if each[0] == "unmount"]))
             if len(detached) == 1:
                 raise NodeTrouble("nvme0 is not disconnected: it takes its time")
 
-        mounts = MountReconciler(api, api.informers, machine, detach)
+        mounts = MountReconciler(api, api.informers, machine, disconnect_volume)
         await api.add(kinds.CLIENT_MOUNT, client_mount("unmounted"))
         async with informed(api):
             with pytest.raises(NodeTrouble, match="it takes its time"):

@@ -60,7 +60,7 @@ class FakeRunner:
     def address(self, uid: str) -> str | None:
         return "10.0.1.2" if uid in self.plans else None
 
-    async def image(self, reference: str) -> Image:
+    async def ensure_image(self, reference: str) -> Image:
         if "image" in self.trouble:
             self._try("image")
         if reference in self.slow:
@@ -416,13 +416,13 @@ def test_pods_that_want_an_image_have_it_fetched_once() -> None:
     async def story(api: Api, runner: FakeRunner) -> None:
         gate = runner.slow["index:1"] = asyncio.Event()
         fetched: list[str] = []
-        fetch = runner.image
+        fetch = runner.ensure_image
 
         async def counted(reference: str) -> Image:
             fetched.append(reference)
             return await fetch(reference)
 
-        runner.image = counted  # type: ignore[method-assign]
+        runner.ensure_image = counted  # type: ignore[method-assign]
         async with agent(api, runner, "r1"):
             for number in range(3):
                 await api.add(kinds.POD, pod(f"wf-{number}", "r1"))

@@ -251,7 +251,7 @@ class Exporting:
     def __init__(self) -> None:
         self.volumes: list[str] = []
 
-    async def offer(self, volume: str, nodes: Collection[str]) -> None:
+    async def export(self, volume: str, nodes: Collection[str]) -> None:
         await asyncio.sleep(2 * commands.COMMAND_TIMEOUT)
         self.volumes.append(volume)
 

@@ -50,7 +50,7 @@ from warren.kube.leader import LEASE
 from warren.kube.server.builtin import CRD
 from warren.kube.server.resources import Resource
 from warren.kube.server.schemas import schema
-from warren.node.simulated import SimulatedMachine
+from warren.node.simulated import SimulatedNode
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT.parent / "shared" / "vectors" / "crds"
@@ -142,7 +142,7 @@ class Overheard:
         await self._inner.delete(remove)
 
 
-class Clumsy(SimulatedMachine):
+class Clumsy(SimulatedNode):
     """A node that cannot copy what is called so."""
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:

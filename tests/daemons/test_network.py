@@ -36,12 +36,12 @@ def test_a_rabbit_must_know_where_it_listens() -> None:
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("10.0.0.1", TransportAddress(host="10.0.0.1", service=4000)),
-        ("10.0.0.1:4421", TransportAddress(host="10.0.0.1", service=4421)),
-        ("r0-hsn.example.org:4421", TransportAddress(host="r0-hsn.example.org", service=4421)),
-        ("fd00::1", TransportAddress(host="fd00::1", service=4000)),
-        ("[fd00::1]", TransportAddress(host="fd00::1", service=4000)),
-        ("[fd00::1]:4421", TransportAddress(host="fd00::1", service=4421)),
+        ("10.0.0.1", TransportAddress(host="10.0.0.1", port=4000)),
+        ("10.0.0.1:4421", TransportAddress(host="10.0.0.1", port=4421)),
+        ("r0-hsn.example.org:4421", TransportAddress(host="r0-hsn.example.org", port=4421)),
+        ("fd00::1", TransportAddress(host="fd00::1", port=4000)),
+        ("[fd00::1]", TransportAddress(host="fd00::1", port=4000)),
+        ("[fd00::1]:4421", TransportAddress(host="fd00::1", port=4421)),
     ],
 )
 def test_addresses_are_written_as_everywhere(text: str, address: TransportAddress) -> None:

@@ -90,7 +90,7 @@ class Rest:
     def _keys(self, name: str) -> list[Hashable]:
         assert self._informers is not None
         if name not in KEYS:
-            return list(self._jobs.jobs())
+            return list(self._jobs.job_ids())
         found = (self._informers.of(kind).all() for kind in KEYS[name])
         return list(dict.fromkeys(key_of(obj) for objects in found for obj in objects))
 

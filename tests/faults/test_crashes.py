@@ -25,7 +25,7 @@ from warren.dws.workflow import containersteps, driver, offloadsteps
 from warren.dws.workflow.workflowsnapshot import DONE
 from warren.instance.simulated import SimulatedLauncher
 from warren.kube.server.garbage import GarbageCollector
-from warren.node.simulated import SimulatedMachine
+from warren.node.simulated import SimulatedNode
 from warren.wlm.embedded.environment import DwsEnvironment
 
 EVERY = extent("WARREN_CRASH_EVERY", usual=60, everything=1)
@@ -106,7 +106,7 @@ def test_storage_that_is_given_back_or_copied_while_it_is_mounted_is_found(
     async def nothing(self: Any, path: str, *others: Any) -> None:
         """Say that it is unmounted."""
 
-    monkeypatch.setattr(SimulatedMachine, "unmount", nothing)
+    monkeypatch.setattr(SimulatedNode, "unmount", nothing)
     monkeypatch.setattr(crashes, "LONGEST", 60.0)
     wrong = lived(STORIES["copies"]).wrong
 
@@ -121,7 +121,7 @@ def test_a_copy_that_is_not_made_is_found(monkeypatch: pytest.MonkeyPatch) -> No
         return
         yield
 
-    monkeypatch.setattr(SimulatedMachine, "copy", copy)
+    monkeypatch.setattr(SimulatedNode, "copy", copy)
 
     assert lived(STORIES["copies"]).wrong == ["0 of 8 copies were made"]
 
@@ -225,7 +225,7 @@ def test_what_is_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Any, rabbit: str, name: str, *others: Any) -> None:
         """Say that it is given back."""
 
-    monkeypatch.setattr(SimulatedMachine, "release", nothing)
+    monkeypatch.setattr(SimulatedNode, "release", nothing)
 
     assert lived(STORIES["copies"]).wrong != []
 

@@ -8,7 +8,7 @@ write is done, and the process does nothing any more, not even in its `finally`s
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, LustreMount, Progress, RawVolumes, Volume
 from warren.dws.persistent.sharing import Sharing
@@ -69,7 +69,7 @@ class SeamJournal:
 
 
 class SeamMachine:
-    def __init__(self, name: str, inner: Machine, seam: Seam) -> None:
+    def __init__(self, name: str, inner: LocalNode, seam: Seam) -> None:
         self._name, self._inner, self._seam = name, inner, seam
 
     async def capacity(self) -> int:

@@ -27,7 +27,7 @@ from tests.harness.lines import Line
 from tests.harness.seam import Seam, SeamCommands, SeamJournal, SeamLauncher, SeamMachine, Stopped
 from tests.harness.virtual import VirtualClock
 from warren.base.clock import Clock
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.daemons.agentreconcilers import Agent, build_agent
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control, ControlDependencies, build_single_process
@@ -49,7 +49,7 @@ from warren.journal import Journal, MemoryJournal
 from warren.kube.client import Client
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.states import State
-from warren.node.simulated import SimulatedFlash, SimulatedMachine
+from warren.node.simulated import SimulatedFlash, SimulatedNode
 from warren.rfc import eventlog, jobspec, signed_request
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
@@ -110,11 +110,11 @@ class Network:
     def __init__(self) -> None:
         self.cut: set[str] = set()
 
-    async def offer(self, volume: str, nodes: Collection[str]) -> None: ...
+    async def export(self, volume: str, nodes: Collection[str]) -> None: ...
 
     async def withdraw_others(self, volumes: Collection[str]) -> None: ...
 
-    def agent(self, client: Client, clock: Clock, node: str, machine: Machine) -> Agent:
+    def agent(self, client: Client, clock: Clock, node: str, machine: LocalNode) -> Agent:
         """Build the agent of a node that is on it, in place of the one that is wired."""
 
         async def asked(rabbit: str) -> str | None:
@@ -139,7 +139,7 @@ class World:
         self.owner = os.getuid()
         """Whose instance it is, and whose jobs they are."""
         self.mount_prefix = "/mnt/nnf"
-        self.machine: Callable[[str, str], Machine] = self._simulated
+        self.machine: Callable[[str, str], LocalNode] = self._simulated
         """Gives a node's machine, by the names of the node and of its rabbit."""
         self.flash = {each.rabbit: SimulatedFlash(each.capacity) for each in shape.chassis()}
         self.seen: dict[str, Mapping[str, str]] = {}
@@ -229,8 +229,8 @@ class World:
             for node in (chassis.rabbit, *chassis.hosts)
         }
 
-    def _simulated(self, node: str, rabbit: str) -> Machine:
-        return SimulatedMachine(node, self.flash[rabbit], seconds=self.copy_seconds)
+    def _simulated(self, node: str, rabbit: str) -> LocalNode:
+        return SimulatedNode(node, self.flash[rabbit], seconds=self.copy_seconds)
 
     # Shells, which live on when the instance is gone
 

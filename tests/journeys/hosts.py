@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.journeys.conftest import SECONDS, Cluster, wait_for
 from warren.daemons.users import node_user
-from warren.node.namespaces import Namespace
+from warren.node.namespaces import HeldMountNamespace
 
 _RELAY = """
 import os, socket, sys, threading
@@ -105,7 +105,7 @@ class Host:
         self.role = role
         self._own = own
         self.namespace = cluster.state.nodes / node
-        self._namespace = Namespace(self.namespace, cluster.state.mounts)
+        self._namespace = HeldMountNamespace(self.namespace, cluster.state.mounts)
         self.statedir = place / f"{node}-agent"
         self.config = place / f"{node}.toml"
         self.log = place / f"{node}.log"

@@ -214,8 +214,8 @@ async def _make_stray(rabbit: Host, path: str) -> None:
     machine = agentconfig.build_node(
         msgspec.structs.replace(config, namespace=place), rabbit.statedir, is_rabbit=True
     )
-    await machine.machine.make(volume)
-    await machine.machine.mount("rabbit-0", "stray-0", "xfs", path)
+    await machine.local_node.make(volume)
+    await machine.local_node.mount("rabbit-0", "stray-0", "xfs", path)
 
 
 def test_an_agent_is_refused_all_that_is_another_nodes(machines: Machines) -> None:

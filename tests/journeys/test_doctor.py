@@ -65,7 +65,7 @@ def nodes_of(cluster: Cluster) -> Nodes:
 
 async def make_strays(cluster: Cluster) -> None:
     """Make a volume and its mount, and an object of a Workflow that never was."""
-    machine = nodes_of(cluster).machine("rabbit-1")
+    machine = nodes_of(cluster).local_node("rabbit-1")
     volume = Volume(
         rabbit="rabbit-1",
         name="stray-0",

@@ -432,7 +432,7 @@ def assert_nothing_is_left(cluster: Cluster) -> None:
         assert cluster.stored(kind) == [], kind.name
     storages = cluster.stored(kinds.STORAGE)
     told = {each["metadata"]["name"]: each["status"]["capacity"] for each in storages}
-    assert told == {name: asyncio.run(nodes.machine(name).capacity()) for name in rabbits}
+    assert told == {name: asyncio.run(nodes.local_node(name).capacity()) for name in rabbits}
     assert told == dict.fromkeys(rabbits, CAPACITY)
     assert {each["status"]["status"] for each in storages} == {"Ready"}
     known, sched = asyncio.run(answered(cluster, _resources))

@@ -18,7 +18,7 @@ import pytest
 from tests.node.copied import Copier, User, copier_at
 from tests.node.processes import alive, eventually
 from warren.node import loops, namespaces
-from warren.node.namespaces import Namespace, mount_points
+from warren.node.namespaces import HeldMountNamespace, mount_points
 
 
 @cache
@@ -42,8 +42,8 @@ class Nodes:
         """Where it is remembered who holds a node."""
         return self.root / "nodes" / name
 
-    def namespace(self, name: str = "node1") -> Namespace:
-        return Namespace(self.directory(name), self.prefix)
+    def namespace(self, name: str = "node1") -> HeldMountNamespace:
+        return HeldMountNamespace(self.directory(name), self.prefix)
 
     def names(self) -> list[str]:
         return [directory.name for directory in self.root.glob("nodes/*")]

@@ -10,7 +10,7 @@ from tests.harness import virtual
 from warren.base.errors import UserMistake
 from warren.dws.node import NodeTrouble, Volume
 from warren.node.behaviour import ActionBehaviour, Behaviour, parse
-from warren.node.simulated import SimulatedFlash, SimulatedMachine
+from warren.node.simulated import SimulatedFlash, SimulatedNode
 
 
 def volume(name: str) -> Volume:
@@ -19,7 +19,7 @@ def volume(name: str) -> Volume:
 
 async def tried(behaviour: Behaviour, count: int, node: str = "r0") -> list[str]:
     """Return how so many makes and releases went: the second of each pair is the release."""
-    machine = SimulatedMachine(node, SimulatedFlash(1), behaviour=behaviour)
+    machine = SimulatedNode(node, SimulatedFlash(1), behaviour=behaviour)
     found = []
     for _ in range(count):
         for act in (machine.make(volume("a")), machine.release("r0", "a")):
@@ -62,7 +62,7 @@ def test_by_itself_a_node_takes_no_time_and_never_fails() -> None:
 
 def test_a_request_that_fails_changes_nothing() -> None:
     flash = SimulatedFlash(10)
-    machine = SimulatedMachine(
+    machine = SimulatedNode(
         "r0", flash, behaviour=Behaviour(actions={"make": ActionBehaviour(fails=1)})
     )
     with pytest.raises(NodeTrouble, match=r"^make has failed, as simulated"):

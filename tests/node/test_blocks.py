@@ -28,9 +28,9 @@ from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, Volume
 from warren.dws.persistent.sharing import PRIVATE, NotShared, Sharing
 from warren.node.blocks import BlockFlash
-from warren.node.extents import UNIT, Extent, Extents, Space
+from warren.node.extents import UNIT, Extent, Extents, DiskSize
 from warren.node.loopdisk import LoopDisk
-from warren.node.namespaces import Namespace
+from warren.node.namespaces import HeldMountNamespace
 from warren.node.rootaccess import set_access
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Rabbit:
 
     root: Path
     user: User
-    namespace: Namespace
+    namespace: HeldMountNamespace
     """Where volumes are mounted: no namespace that is made meanwhile has a copy of it."""
     backing: Path | None = None
 
@@ -188,7 +188,7 @@ def detach(device: str) -> None:
     subprocess.run(["losetup", "--detach", device], check=True)
 
 
-def options(namespace: Namespace) -> list[str]:
+def options(namespace: HeldMountNamespace) -> list[str]:
     """The type and the options of what was mounted last."""
     table = Path(f"/proc/{namespace.holder}/mounts").read_text()
     return table.splitlines()[-1].split()[2:4]
@@ -907,7 +907,7 @@ def test_a_volume_whose_making_was_given_up_can_be_released_at_once(
     begun = threading.Event()
     take = Extents.allocate
 
-    def slowly(self: Extents, volume: Volume, space: Space) -> Extent:
+    def slowly(self: Extents, volume: Volume, space: DiskSize) -> Extent:
         begun.set()
         time.sleep(0.2)
         return take(self, volume, space)

@@ -33,8 +33,8 @@ from warren.node.blocks import BlockFlash
 from warren.node.busy import BusyPolicy, GracePeriod
 from warren.node.directory import DirectoryFlash
 from warren.node.loopdisk import LoopDisk
-from warren.node.machine import NamespacedMachine
-from warren.node.namespaces import Namespace
+from warren.node.namespacednode import NamespacedNode
+from warren.node.namespaces import HeldMountNamespace
 
 SIZE = 32 * MIB
 SECONDS = 30.0
@@ -122,7 +122,7 @@ class Rabbit:
         disk = LoopDisk("node1", self.root / "node1", 4 * self.size, None)
         self.disk = disk
         self.blocks = BlockFlash(lambda rabbit: disk, self.root, grace_period=grace_period)
-        self.machine = NamespacedMachine("node1", self.blocks, self.nodes.namespace(), grace_period)
+        self.machine = NamespacedNode("node1", self.blocks, self.nodes.namespace(), grace_period)
         self.path = str(self.nodes.prefix / "of a job")
 
     def mount(self) -> None:
@@ -250,7 +250,7 @@ def test_a_process_of_another_user_keeps_the_flash_and_not_the_node(
         assert process.poll() is None
         assert rabbit.volumes() == ["a"]
         users = asyncio.run(rabbit.blocks.processes_using("node1", "a"))
-        assert [each.id for each in users] == [process.pid]
+        assert [each.pid for each in users] == [process.pid]
     eventually(lambda: _released(rabbit))
 
 
@@ -471,7 +471,7 @@ def test_of_flash_that_is_kept_unseen_all_processes_of_its_user_are_suspected(
             rabbit.release()
         assert asyncio.run(rabbit.blocks.processes_using("node1", "a")) == []
         suspects = asyncio.run(rabbit.blocks.processes_of_owner("node1", "a"))
-        assert [each.id for each in suspects] == [process.pid]
+        assert [each.pid for each in suspects] == [process.pid]
 
         rabbit.clock.seconds += SECONDS
         with pytest.raises(Kept, match="is kept by something that /proc does not show"):
@@ -643,7 +643,7 @@ os.setresuid(*3 * ({rabbit.user.userid + 2},))
 
 
 def test_flash_that_is_mounted_elsewhere_is_not_taken(rabbit: Rabbit) -> None:
-    elsewhere = NamespacedMachine("node2", rabbit.blocks, rabbit.nodes.namespace("node2"))
+    elsewhere = NamespacedNode("node2", rabbit.blocks, rabbit.nodes.namespace("node2"))
     asyncio.run(elsewhere.mount("node1", "a", "ext4", rabbit.path))
     rabbit.unmount()
     # With another process beside its holder, the node is not taken for root's alone.
@@ -699,9 +699,9 @@ def test_processes_that_start_others_before_they_are_killed_are_all_killed(user:
     grace_period = GracePeriod(seconds=SECONDS, clock=clock)
     try:
         with pytest.raises(InUse):
-            asyncio.run(grace_period.wait("it", user.userid, find))
+            asyncio.run(grace_period.enforce("it", user.userid, find))
         clock.seconds += SECONDS
-        assert asyncio.run(grace_period.wait("it", user.userid, find)) == []
+        assert asyncio.run(grace_period.enforce("it", user.userid, find)) == []
         assert len(family) == 4
         assert [each.wait(60) for each in family] == [-9] * 4
     finally:
@@ -721,11 +721,11 @@ def test_processes_that_others_start_are_looked_for_a_minute_and_all_that_were_f
         """Take as long as it may take, and find one more each time."""
         monotonic.seconds += 40
         ids = [NO_IDS + n for n in range(len(sent) + 1)]
-        return [usage.Process(id=id, userid=user.userid, name="sh", started_at=None) for id in ids]
+        return [usage.Process(pid=id, userid=user.userid, name="sh", started_at=None) for id in ids]
 
     def send_signal(processes: Iterable[usage.Process], signum: int) -> None:
         for each in processes:
-            sent.setdefault(each.id, []).append(signum)
+            sent.setdefault(each.pid, []).append(signum)
 
     monkeypatch.setattr(busy, "send_signal", send_signal)
     grace_period = GracePeriod(seconds=0, clock=Time(), monotonic=monotonic.now)
@@ -769,7 +769,7 @@ def test_a_nodes_mount_has_its_own_time_whatever_other_nodes_wait_for(tmp_path: 
 
     def unmount(node: str) -> None:
         flash = DirectoryFlash(tmp_path / "flash", SIZE)
-        machine = NamespacedMachine(node, flash, spaces[node], grace_period)
+        machine = NamespacedNode(node, flash, spaces[node], grace_period)
         asyncio.run(machine.unmount(str(path)))
 
     for node in ("node1", "node2"):
@@ -786,7 +786,7 @@ def test_a_nodes_mount_has_its_own_time_whatever_other_nodes_wait_for(tmp_path: 
     assert not isinstance(caught.value, InUse), "its time is over, and it is taken away"
 
 
-class MountedOver(Namespace):
+class MountedOver(HeldMountNamespace):
     """A namespace in which a user mounts over storage each time before umount(8) is run."""
 
     over: Path | None = None
@@ -809,7 +809,7 @@ def test_storage_that_is_mounted_over_as_fast_as_it_is_unmounted_is_waited_for_a
     space = MountedOver(nodes.directory("node1"), nodes.prefix)
     grace_period = GracePeriod(seconds=SECONDS, policy="keep", clock=clock)
     flash = DirectoryFlash(nodes.root / "flash", SIZE)
-    machine = NamespacedMachine("node1", flash, space, grace_period)
+    machine = NamespacedNode("node1", flash, space, grace_period)
     path = nodes.prefix / "job"
     volume = Volume(
         rabbit="rabbit1",
@@ -862,7 +862,7 @@ def test_a_process_that_does_not_answer_is_suspected_of_its_users_storage_alone(
             "hidden": usage.processes_with_hidden_files(TEST_USER),
             "all": usage.processes_of_user(TEST_USER),
         }
-        assert {name: [each.id for each in found] for name, found in suspects.items()} == {
+        assert {name: [each.pid for each in found] for name, found in suspects.items()} == {
             name: [process.pid] for name in suspects
         }
         assert usage.processes_using_mounts([-1], TEST_USER + 1) == []
@@ -921,7 +921,7 @@ def test_what_others_have_open_delays_no_look_at_the_users_own(
     asked: list[list[int]] = []
 
     def named(id: int) -> usage.Process:
-        return usage.Process(id=id, userid=users[id], name="sh", started_at=None)
+        return usage.Process(pid=id, userid=users[id], name="sh", started_at=None)
 
     def answered(_: object, ids: Sequence[int], *__: object, timeout: float) -> list[None]:
         asked.append([*ids])
@@ -947,7 +947,7 @@ class FakeProcesses:
     asked: list[tuple[str, list[int]]] = field(default_factory=list)
 
     def named(self, id: int) -> usage.Process:
-        return usage.Process(id=id, userid=self.userids[id], name="sh", started_at=None)
+        return usage.Process(pid=id, userid=self.userids[id], name="sh", started_at=None)
 
     def call_in_child(
         self, function: Callable[..., object], subjects: Sequence[int], *args: str, **_: float
@@ -978,9 +978,9 @@ def test_what_others_have_open_is_looked_at_once_however_often_is_looked_for_wha
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     find = partial(usage.processes_using_mounts, [1], 1001)
 
-    left = asyncio.run(GracePeriod(seconds=0, clock=Time()).wait("it", 1001, find))
+    left = asyncio.run(GracePeriod(seconds=0, clock=Time()).enforce("it", 1001, find))
 
-    assert [each.id for each in left] == [root, others]
+    assert [each.pid for each in left] == [root, others]
     assert [ids for _, ids in processes.asked if others in ids] == [[others]]
     assert [ids for _, ids in processes.asked if users in ids] == 3 * [[root, users]]
 
@@ -1001,7 +1001,7 @@ def test_a_namespace_that_another_user_is_in_as_well_is_no_users_alone_also_for_
     with usage.leaving_out_others():
         found = usage.processes_using_devices(["/dev/null"], 1001)
 
-    assert [each.id for each in found] == ([] if other_is_there else [users])
+    assert [each.pid for each in found] == ([] if other_is_there else [users])
     assert processes.asked == [
         ("uses_devices", [users]),
         ("uses_devices", []),

@@ -25,7 +25,7 @@ from warren.node.copying import copier, target
 from warren.node.copying.invalidation import invalidate
 from warren.node.copying.latency import Latency
 from warren.node.copying.pace import Pace
-from warren.node.copying.retry import MARK, Retry
+from warren.node.copying.retry import MARK, CopyAttempt
 from warren.node.copying.target import TargetInUse, close_locked, open_locked
 from warren.node.copying.transfer import first_difference
 
@@ -201,17 +201,17 @@ def test_a_copy_is_finished_only_if_nothing_speaks_against_it(tmp_path: Path) ->
     own = os.geteuid()
     before = known(source).st_ctime - 1
 
-    assert Retry(b"m", since, since, own).is_finished(known(source), known(target))
+    assert CopyAttempt(b"m", since, since, own).is_finished(known(source), known(target))
     # A first try; another owner; a machine that was started since; a source that changed since.
-    assert not Retry(b"m", 0, 0, own).is_finished(known(source), known(target))
-    assert not Retry(b"m", since, since, own + 1).is_finished(known(source), known(target))
-    assert not Retry(b"m", now(), since, own).is_finished(known(source), known(target))
-    assert not Retry(b"m", before, before, own).is_finished(known(source), known(target))
+    assert not CopyAttempt(b"m", 0, 0, own).is_finished(known(source), known(target))
+    assert not CopyAttempt(b"m", since, since, own + 1).is_finished(known(source), known(target))
+    assert not CopyAttempt(b"m", now(), since, own).is_finished(known(source), known(target))
+    assert not CopyAttempt(b"m", before, before, own).is_finished(known(source), known(target))
     os.utime(target)
-    assert not Retry(b"m", since, since, own).is_finished(known(source), known(target))
+    assert not CopyAttempt(b"m", since, since, own).is_finished(known(source), known(target))
     target.write_bytes(b"12")
     shutil.copystat(source, target)
-    assert not Retry(b"m", since, since, own).is_finished(known(source), known(target))
+    assert not CopyAttempt(b"m", since, since, own).is_finished(known(source), known(target))
 
 
 # A source that changes
@@ -534,7 +534,7 @@ def test_what_does_not_reach_the_disk_is_not_copied(
     plan = staging.Plan(str(tmp_path / "in"), str(tmp_path), ("out",), contents_only=False)
     monkeypatch.setattr(syncing, "sync_file_system", fail)
 
-    assert not copier.Copier(plan, Retry.of("", 0), is_tree=True).run()
+    assert not copier.Copier(plan, CopyAttempt.of("", 0), is_tree=True).run()
     assert capsys.readouterr().err == f"{tmp_path}: {os.strerror(errno.EIO)}\n"
 
 
@@ -560,7 +560,7 @@ def test_what_did_not_reach_the_disk_is_copied_again_by_another_try(
 
     def attempt(since: float) -> tuple[bool, Progress]:
         is_tree = os.path.isdir(plan.source)
-        well = copier.Copier(plan, Retry.of("m", since), is_tree=is_tree).run()
+        well = copier.Copier(plan, CopyAttempt.of("m", since), is_tree=is_tree).run()
         return well, copying.progress(capsys.readouterr().out.splitlines()[-1])
 
     monkeypatch.setattr(syncing, "sync_file_system", fail_once)
@@ -587,7 +587,7 @@ def test_nothing_is_made_below_a_copy_into_its_own_source_that_did_not_reach_the
     (source / "deep" / "backup").mkdir()
     plan = staging.Plan(str(source), str(source / "deep" / "backup"), ("in",), contents_only=False)
     monkeypatch.setattr(syncing, "sync_file_system", fail)
-    assert not copier.Copier(plan, Retry.of("", 0), is_tree=True).run()
+    assert not copier.Copier(plan, CopyAttempt.of("", 0), is_tree=True).run()
 
     assert not (source / "deep" / "backup" / "in" / "deep" / "backup" / "in").exists()
 
@@ -668,7 +668,7 @@ def test_a_tree_with_more_names_than_there_is_memory_for_is_told(
     monkeypatch.setattr(os, "scandir", endless)
     plan = staging.Plan(str(tmp_path / "in"), str(tmp_path), ("out",), contents_only=False)
 
-    assert not copier.Copier(plan, Retry.of("", 0), is_tree=True).run()
+    assert not copier.Copier(plan, CopyAttempt.of("", 0), is_tree=True).run()
     said = "has more directories, or names in one, than a copier has memory for"
     assert capsys.readouterr().err == f"{plan.source}: {said}\n"
 

@@ -10,7 +10,7 @@ import pytest
 from tests.node.copied import OLD
 from warren.dws.copies import staging
 from warren.node.copying import copier, fastpath, quiescence
-from warren.node.copying.retry import Retry
+from warren.node.copying.retry import CopyAttempt
 
 TICK = 10_000_000
 SECOND = 1_000_000_000
@@ -80,7 +80,7 @@ def waiting(written: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], l
 
 def copied(source: Path, *below: str) -> bool:
     plan = staging.Plan(str(source), str(source.parent), below or ("out",), contents_only=False)
-    return copier.Copier(plan, Retry.of("", 0), is_tree=False).run()
+    return copier.Copier(plan, CopyAttempt.of("", 0), is_tree=False).run()
 
 
 @pytest.mark.parametrize("times", [0, 1])

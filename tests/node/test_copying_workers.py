@@ -15,7 +15,7 @@ from tests.node.processes import alive, eventually, zombies
 from warren.base.processes import parents
 from warren.dws.copies import staging
 from warren.node.copying import copier, fastpath, workers
-from warren.node.copying.retry import Retry
+from warren.node.copying.retry import CopyAttempt
 from warren.node.copying.workers import Answer, Batch, Workers, is_local, worker_count
 from warren.node.nofollow import Directory
 
@@ -92,7 +92,7 @@ def test_the_longest_names_fit_into_a_message(
 
     assert made.submit(batch(files(tmp_path / "in", longest)), *ends)
     [answer] = all_answers(made)
-    assert (answer.copied.files, answer.copied.skipped) == (workers.BATCH, [])
+    assert (answer.copied.file_count, answer.copied.skipped) == (workers.BATCH, [])
 
 
 def test_no_worker_is_given_more_than_it_may_have_before_it_answers(
@@ -220,7 +220,7 @@ def test_a_tree_whose_workers_are_killed_arrives_whole(
         destination_is_directory=False,
         index=None,
     )
-    assert copier.Copier(plan, Retry.of("", 0.0), is_tree=True).run()
+    assert copier.Copier(plan, CopyAttempt.of("", 0.0), is_tree=True).run()
 
     assert len(killed) == 1
     is_whole = shape(tmp_path / "out") == shape(tmp_path / "in")

@@ -9,15 +9,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from warren.dws.node import NodeTrouble, Volume
-from warren.node.extents import UNIT, Extent, Extents, Space, find_free
+from warren.node.extents import UNIT, DiskSize, Extent, Extents, find_free
 
 UNITS = 24
 """How large the disks are that properties are tried on."""
 
-IMAGE = Space(capacity=UNITS * UNIT)
-DEVICE = Space(capacity=UNITS * UNIT, address_limit=UNITS * UNIT)
-SMALL_SHARE = Space(capacity=UNITS * UNIT // 2, address_limit=UNITS * UNIT)
-ODD = Space(capacity=UNITS * UNIT + UNIT // 2, address_limit=UNITS * UNIT + 512)
+IMAGE = DiskSize(capacity=UNITS * UNIT)
+DEVICE = DiskSize(capacity=UNITS * UNIT, address_limit=UNITS * UNIT)
+SMALL_SHARE = DiskSize(capacity=UNITS * UNIT // 2, address_limit=UNITS * UNIT)
+ODD = DiskSize(capacity=UNITS * UNIT + UNIT // 2, address_limit=UNITS * UNIT + 512)
 
 SPACES = st.sampled_from([IMAGE, DEVICE, SMALL_SHARE, ODD])
 SIZES = st.one_of(
@@ -34,7 +34,7 @@ def extent(offset: int, size: int) -> Extent:
     return Extent(offset=offset, size=size, file_system="xfs", userid=0, groupid=0)
 
 
-def after(actions: Sequence[int], space: Space) -> list[Extent]:
+def after(actions: Sequence[int], space: DiskSize) -> list[Extent]:
     """What is taken when all that was done which could be done."""
     taken: list[Extent] = []
     for action in actions:
@@ -49,7 +49,7 @@ def whole(size: int) -> int:
     return -(-size // UNIT) * UNIT
 
 
-def fits(taken: Sequence[Extent], space: Space, size: int) -> bool:
+def fits(taken: Sequence[Extent], space: DiskSize, size: int) -> bool:
     """Try every place that there is."""
     assert space.address_limit is not None
     return any(
@@ -60,7 +60,7 @@ def fits(taken: Sequence[Extent], space: Space, size: int) -> bool:
 
 
 @given(ACTIONS, SPACES)
-def test_no_two_extents_overlap(actions: Sequence[int], space: Space) -> None:
+def test_no_two_extents_overlap(actions: Sequence[int], space: DiskSize) -> None:
     by_offset = sorted(after(actions, space), key=lambda each: each.offset)
 
     for before, behind in pairwise(by_offset):
@@ -68,7 +68,7 @@ def test_no_two_extents_overlap(actions: Sequence[int], space: Space) -> None:
 
 
 @given(ACTIONS, SPACES)
-def test_there_is_never_more_taken_than_there_is(actions: Sequence[int], space: Space) -> None:
+def test_there_is_never_more_taken_than_there_is(actions: Sequence[int], space: DiskSize) -> None:
     taken = after(actions, space)
 
     assert sum(each.size for each in taken) <= space.capacity
@@ -78,7 +78,7 @@ def test_there_is_never_more_taken_than_there_is(actions: Sequence[int], space: 
 
 @given(ACTIONS, SPACES, SIZES)
 def test_an_extent_is_a_little_larger_than_asked_and_begins_at_a_whole_unit(
-    actions: Sequence[int], space: Space, size: int
+    actions: Sequence[int], space: DiskSize, size: int
 ) -> None:
     found = find_free(after(actions, space), space, size)
 
@@ -101,7 +101,7 @@ def test_an_image_with_room_never_refuses(actions: Sequence[int], size: int) -> 
 @given(ACTIONS, st.sampled_from([DEVICE, SMALL_SHARE, ODD]), SIZES)
 @example(PIECES, DEVICE, 16 * UNIT)
 def test_a_device_refuses_only_what_is_nowhere_to_be_had(
-    actions: Sequence[int], space: Space, size: int
+    actions: Sequence[int], space: DiskSize, size: int
 ) -> None:
     taken = after(actions, space)
     has_room = sum(each.size for each in taken) + whole(size) <= space.capacity

@@ -14,16 +14,18 @@ from tests.harness.logs import capture_logs
 from tests.node.conftest import Nodes
 from tests.node.processes import eventually
 from warren.node import holders
-from warren.node.namespaces import HolderEnded, Namespace, join
+from warren.node.namespaces import HeldMountNamespace, HolderEnded, join
 
 PAUSE = 0.01
 
 
 @asynccontextmanager
-async def kept(namespace: Namespace, mount_again: Callable[[], None]) -> AsyncIterator[None]:
+async def kept(
+    namespace: HeldMountNamespace, mount_again: Callable[[], None]
+) -> AsyncIterator[None]:
     """Have a node's holder watched."""
     keeping = asyncio.create_task(
-        holders.keep_running(namespace, mount_again, shortest=PAUSE, longest=2 * PAUSE)
+        holders.keep_running(namespace, mount_again, shortest_pause=PAUSE, longest_pause=2 * PAUSE)
     )
     try:
         yield
@@ -46,7 +48,7 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(PAUSE)
 
 
-def lose(namespace: Namespace) -> None:
+def lose(namespace: HeldMountNamespace) -> None:
     """Have a namespace whose holder has ended."""
     asyncio.run(namespace.ensure())
     namespace.end()

@@ -12,12 +12,12 @@ import pytest
 from tests.harness import virtual
 from tests.node.conftest import Nodes
 from warren.node import hostmounts
-from warren.node.namespaces import Namespace
+from warren.node.namespaces import HeldMountNamespace
 
 PRIVATE = """
 import asyncio, os, pathlib, subprocess, sys
 from warren.node import hostmounts
-from warren.node.namespaces import Namespace
+from warren.node.namespaces import HeldMountNamespace
 
 root = pathlib.Path(sys.argv[1])
 
@@ -57,7 +57,7 @@ def test_what_a_machine_with_private_mounts_unmounts_is_not_kept_by_its_nodes(no
     assert done.stdout == "gone True\n"
 
 
-class Counting(Namespace):
+class Counting(HeldMountNamespace):
     """A namespace that counts how often it is looked at."""
 
     looks = 0

@@ -74,13 +74,13 @@ def images(tmp_path: Path) -> Images:
     return Images(tmp_path / "own", tmp_path / "library")
 
 
-def find(images: Images, reference: str) -> Image:
-    return asyncio.run(images.find(reference))
+def ensure(images: Images, reference: str) -> Image:
+    return asyncio.run(images.ensure(reference))
 
 
 def test_an_image_is_unpacked_and_described(images: Images, tmp_path: Path) -> None:
     layout(tmp_path / "library" / "site" / "index", "1", {"bin/index": "program"})
-    found = find(images, "site/index:1")
+    found = ensure(images, "site/index:1")
     assert (Path(found.root) / "bin" / "index").read_text() == "program"
     assert (found.entrypoint, found.command) == (("/bin/index",), ("--all",))
     assert found.environment == {"PATH": "/bin", "WORDS": "a=b", "EMPTY": ""}
@@ -89,7 +89,7 @@ def test_an_image_is_unpacked_and_described(images: Images, tmp_path: Path) -> N
 
 def test_without_a_tag_it_is_the_latest(images: Images, tmp_path: Path) -> None:
     layout(tmp_path / "library" / "index", "latest", {"it": "new"}, {})
-    found = find(images, "index")
+    found = ensure(images, "index")
     assert (Path(found.root) / "it").read_text() == "new"
     assert (found.entrypoint, found.command, found.directory) == ((), (), "")
 
@@ -99,20 +99,20 @@ def test_an_image_is_unpacked_once_and_one_whose_tag_has_moved_again(
 ) -> None:
     layout(tmp_path / "library" / "index", "1", {"it": "old"})
     layout(tmp_path / "library" / "index", "2", {"it": "other"})
-    first = find(images, "index:1")
+    first = ensure(images, "index:1")
     (Path(first.root) / "mark").touch()
-    assert find(images, "index:1") == first
+    assert ensure(images, "index:1") == first
     assert (Path(first.root) / "mark").exists()
     layout(tmp_path / "library" / "index", "1", {"it": "new"})
-    assert (Path(find(images, "index:1").root) / "it").read_text() == "new"
-    assert (Path(find(images, "index:2").root) / "it").read_text() == "other"
+    assert (Path(ensure(images, "index:1").root) / "it").read_text() == "new"
+    assert (Path(ensure(images, "index:2").root) / "it").read_text() == "other"
 
 
 def test_those_who_ask_at_a_time_get_the_same(images: Images, tmp_path: Path) -> None:
     layout(tmp_path / "library" / "index", "1", {"it": "words"})
 
     async def story() -> list[Image]:
-        return await asyncio.gather(*(images.find("index:1") for _ in range(4)))
+        return await asyncio.gather(*(images.ensure("index:1") for _ in range(4)))
 
     first, *others = asyncio.run(story())
     assert all(each == first for each in others)
@@ -125,7 +125,7 @@ def test_agents_of_several_rabbits_may_want_an_image_at_a_time(
     agents = [Images(tmp_path / "own", tmp_path / "library") for _ in range(4)]
 
     async def story() -> list[Image]:
-        return await asyncio.gather(*(each.find("index:1") for each in agents))
+        return await asyncio.gather(*(each.ensure("index:1") for each in agents))
 
     assert len({each.root for each in asyncio.run(story())}) == 1
 
@@ -140,7 +140,7 @@ def test_what_a_process_that_has_died_left_half_unpacked_is_removed(
     left, others = unpacked / f".{dead.pid}-x", unpacked / f".{os.getppid()}-x"
     for each in (left, others):
         (each / "bundle" / "rootfs").mkdir(parents=True)
-    assert (Path(find(images, "index:1").root) / "it").read_text() == "words"
+    assert (Path(ensure(images, "index:1").root) / "it").read_text() == "words"
     assert not left.exists()
     assert others.exists()
     assert [each.name for each in unpacked.glob(".*")] == [others.name]
@@ -164,9 +164,9 @@ def test_who_unpacks_an_image_waits_for_nobody_who_does_so_too(
             return said
 
         monkeypatch.setattr(commands, "run", held)
-        first = asyncio.ensure_future(images.find("index:1"))
+        first = asyncio.ensure_future(images.ensure("index:1"))
         await slow.wait()
-        second = await Images(tmp_path / "own", tmp_path / "library").find("index:1")
+        second = await Images(tmp_path / "own", tmp_path / "library").ensure("index:1")
         go_on.set()
         return [await first, second]
 
@@ -180,7 +180,7 @@ def test_an_image_that_is_there_does_not_wait_for_those_that_are_fetched(
     images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layout(tmp_path / "library" / "index", "1", {"it": "words"})
-    there = find(images, "index:1")
+    there = ensure(images, "index:1")
 
     async def never(argv: Sequence[str], *, seconds: float) -> str:
         await asyncio.Event().wait()
@@ -189,8 +189,8 @@ def test_an_image_that_is_there_does_not_wait_for_those_that_are_fetched(
     async def story() -> Image:
         monkeypatch.setattr(commands, "run", never)
         async with asyncio.TaskGroup() as tasks:
-            fetched = [tasks.create_task(images.find(f"far/{n}:1")) for n in range(8)]
-            found = await images.find("index:1")
+            fetched = [tasks.create_task(images.ensure(f"far/{n}:1")) for n in range(8)]
+            found = await images.ensure("index:1")
             for each in fetched:
                 each.cancel()
         return found
@@ -207,7 +207,7 @@ def test_a_layout_with_images_for_several_machines_is_told_what_to_do(
     index["manifests"][0]["mediaType"] = "application/vnd.oci.image.index.v1+json"
     (place / "index.json").write_text(json.dumps(index))
     with pytest.raises(NodeTrouble, match="copy the one for this machine"):
-        find(images, "index:1")
+        ensure(images, "index:1")
 
 
 def test_an_image_that_cannot_be_had_is_told_with_where_it_was_looked_for(
@@ -221,7 +221,7 @@ def test_an_image_that_cannot_be_had_is_told_with_where_it_was_looked_for(
     monkeypatch.setattr(commands, "run", refused)
     words = f"no image registry.example/site/index:1 in {tmp_path / 'library'}, and .* no such host"
     with pytest.raises(NodeTrouble, match=words):
-        find(images, "registry.example/site/index:1")
+        ensure(images, "registry.example/site/index:1")
 
 
 def test_an_image_of_a_registry_with_a_port_is_fetched_once(
@@ -242,7 +242,7 @@ def test_an_image_of_a_registry_with_a_port_is_fetched_once(
 
     monkeypatch.setattr(commands, "run", registry)
     for _ in range(2):
-        found = find(images, "registry.example:5000/site/index:1")
+        found = ensure(images, "registry.example:5000/site/index:1")
         assert (Path(found.root) / "it").read_text() == "words"
     assert fetched == ["docker://registry.example:5000/site/index:1"]
 
@@ -270,7 +270,7 @@ def test_a_layout_that_has_no_image_yet_is_one_without_this_image(
 
     monkeypatch.setattr(commands, "run", refused)
     with pytest.raises(NodeTrouble, match=f"no image index:1 in {tmp_path / 'library'}"):
-        find(images, "index:1")
+        ensure(images, "index:1")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"config": []}', "[" * 100_000], ids=range(4))
@@ -282,14 +282,14 @@ def test_a_damaged_image_is_told_whatever_has_become_of_it(
         if b'"architecture"' in blob.read_bytes():
             blob.write_text(text)
     with pytest.raises(NodeTrouble, match="the image index:1 cannot be read"):
-        find(images, "index:1")
+        ensure(images, "index:1")
 
 
 def test_what_an_image_does_not_say_is_empty(images: Images, tmp_path: Path) -> None:
     nothing = dict.fromkeys(["Entrypoint", "Cmd", "Env", "WorkingDir"])
     layout(tmp_path / "library" / "index", "1", {"it": "words"}, nothing)
     layout(tmp_path / "library" / "index", "2", {"it": "words"}, None)
-    for found in (find(images, "index:1"), find(images, "index:2")):
+    for found in (ensure(images, "index:1"), ensure(images, "index:2")):
         assert (found.entrypoint, found.command, found.directory) == ((), (), "")
         assert found.environment == {}
 
@@ -300,11 +300,11 @@ def test_a_damaged_image_is_told(images: Images, tmp_path: Path) -> None:
         if blob.read_bytes()[:1] == b"{":
             blob.write_text("{")
     with pytest.raises(NodeTrouble, match="index:1"):
-        find(images, "index:1")
+        ensure(images, "index:1")
 
 
 @pytest.mark.parametrize("reference", ["../etc", "a/../b", "", "/etc", "a b", "-a", "a:b:", "a\n"])
 def test_what_is_no_reference_is_refused(images: Images, reference: str) -> None:
     with pytest.raises(NodeTrouble, match="no reference of an image") as caught:
-        find(images, reference)
+        ensure(images, reference)
     assert caught.value.fatal

@@ -19,7 +19,7 @@ from warren.dws.storage import storageprofiles
 from warren.node import filesystems, filesystemsupport, lustre
 from warren.node.blocks import BlockFlash
 from warren.node.loopdisk import LoopDisk
-from warren.node.machine import NamespacedMachine
+from warren.node.namespacednode import NamespacedNode
 
 STAND_INS = {
     "zpool": """
@@ -57,8 +57,8 @@ class Rabbit:
         disk = LoopDisk("rabbit1", self.flash / "rabbit1", 64 * MIB, None)
         return BlockFlash(lambda rabbit: disk, self.flash)
 
-    def machine(self) -> NamespacedMachine:
-        return NamespacedMachine("rabbit1", self.blocks(), self.nodes.namespace())
+    def machine(self) -> NamespacedNode:
+        return NamespacedNode("rabbit1", self.blocks(), self.nodes.namespace())
 
     def volume(self, kind: str = "ost", index: int = 2) -> Volume:
         return Volume(

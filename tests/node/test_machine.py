@@ -14,17 +14,17 @@ import pytest
 
 from tests.harness import virtual
 from tests.node.conftest import Nodes
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.dws.node import Copy, NodeTrouble, Progress, Volume
 from warren.node.behaviour import NO_FAULTS
 from warren.node.blocks import BlockFlash
 from warren.node.directory import DirectoryFlash
 from warren.node.extents import UNIT
-from warren.node.faulty import FaultyMachine
-from warren.node.linking import LinkingMachine
+from warren.node.faulty import FaultyNode
+from warren.node.linking import LinkingNode
 from warren.node.loopdisk import LoopDisk
-from warren.node.machine import NamespacedMachine
-from warren.node.simulated import SimulatedFlash, SimulatedMachine
+from warren.node.namespacednode import NamespacedNode
+from warren.node.simulated import SimulatedFlash, SimulatedNode
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ CAPACITY = 1000
 class Node:
     """A machine, and what stands behind it."""
 
-    machine: Machine
+    machine: LocalNode
     prefix: str
     """Jobs find their storage below this path."""
     outside: Path
@@ -102,7 +102,7 @@ def copy_of(source: str, destination: str, index: str | None = None) -> Copy:
 def simulated(outside: Path) -> Node:
     flash = SimulatedFlash(CAPACITY)
     return Node(
-        machine=SimulatedMachine("node1", flash),
+        machine=SimulatedNode("node1", flash),
         prefix="/mnt/nnf",
         outside=outside,
         volumes=lambda: {
@@ -119,7 +119,7 @@ def linking(outside: Path) -> Node:
     directories = DirectoryFlash(outside / "flash", CAPACITY)
     root, prefix = outside / "node1", outside / "nnf"
     return Node(
-        machine=LinkingMachine("rabbit1", directories, root, prefix),
+        machine=LinkingNode("rabbit1", directories, root, prefix),
         prefix=str(prefix),
         outside=outside,
         volumes=lambda: directories.volumes("rabbit1"),
@@ -136,7 +136,7 @@ def directory(request: pytest.FixtureRequest) -> Node:
     nodes = request.getfixturevalue("nodes")
     directories = DirectoryFlash(nodes.root / "flash", CAPACITY)
     return Node(
-        machine=NamespacedMachine("rabbit1", directories, nodes.namespace()),
+        machine=NamespacedNode("rabbit1", directories, nodes.namespace()),
         prefix=str(nodes.prefix),
         outside=nodes.root,
         volumes=lambda: directories.volumes("rabbit1"),
@@ -156,7 +156,7 @@ def image(request: pytest.FixtureRequest) -> Node:
 
     blocks = BlockFlash(disk, nodes.root)
     return Node(
-        machine=NamespacedMachine("rabbit1", blocks, nodes.namespace()),
+        machine=NamespacedNode("rabbit1", blocks, nodes.namespace()),
         prefix=str(nodes.prefix),
         outside=nodes.root,
         volumes=lambda: {name: size // UNIT for name, size in blocks.volumes("rabbit1").items()},
@@ -179,8 +179,8 @@ def machine(kind: str, request: pytest.FixtureRequest) -> Iterator[Node]:
             node = directory(request)
         case "faulty":
             node = directory(request)
-            assert isinstance(node.machine, NamespacedMachine)
-            node = replace(node, machine=FaultyMachine("rabbit1", node.machine, NO_FAULTS))
+            assert isinstance(node.machine, NamespacedNode)
+            node = replace(node, machine=FaultyNode("rabbit1", node.machine, NO_FAULTS))
         case _:
             node = image(request)
     yield node
@@ -302,7 +302,7 @@ def test_releasing_twice_or_what_never_was_is_no_trouble(node: Node) -> None:
 def test_what_a_file_system_has_for_its_mgs_may_be_run_again_where_lustre_can_be(
     node: Node,
 ) -> None:
-    if isinstance(node.machine, LinkingMachine):
+    if isinstance(node.machine, LinkingNode):
         with pytest.raises(NodeTrouble, match="only root serves Lustre") as caught:
             node.run(node.machine.configure_mgs([["true"]]))
         assert caught.value.fatal
@@ -424,7 +424,7 @@ def test_a_simulated_copy_that_is_given_up_does_not_come_to_its_end() -> None:
     flash = SimulatedFlash(CAPACITY)
 
     async def main() -> None:
-        copying = SimulatedMachine("node1", flash).copy(copy_of("/in", "/out"))
+        copying = SimulatedNode("node1", flash).copy(copy_of("/in", "/out"))
         async with aclosing(copying) as told:  # type: ignore[type-var]
             await anext(told)
 
@@ -562,7 +562,7 @@ def test_a_gfs2_is_one_file_system_on_all_nodes_that_mount_it(
 
     async def story() -> None:
         machines = [
-            NamespacedMachine(name, blocks, nodes.namespace(name)) for name in ("node1", "node2")
+            NamespacedNode(name, blocks, nodes.namespace(name)) for name in ("node1", "node2")
         ]
         await machines[0].make(volume)
         for each in machines:

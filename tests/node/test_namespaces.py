@@ -19,12 +19,12 @@ from tests.node.processes import alive, eventually
 from warren.dws.node import InUse, NodeTrouble, Volume
 from warren.node import commands, namespaces
 from warren.node.directory import DirectoryFlash
-from warren.node.flash import Source
-from warren.node.machine import NamespacedMachine
-from warren.node.namespaces import Namespace, mount_points
+from warren.node.flash import MountSource
+from warren.node.namespacednode import NamespacedNode
+from warren.node.namespaces import HeldMountNamespace, mount_points
 
 
-def run(namespace: Namespace, *command: str) -> str:
+def run(namespace: HeldMountNamespace, *command: str) -> str:
     """Run a command on a node."""
 
     async def main() -> str:
@@ -33,7 +33,7 @@ def run(namespace: Namespace, *command: str) -> str:
     return asyncio.run(main())
 
 
-def mount(namespace: Namespace, path: Path) -> None:
+def mount(namespace: HeldMountNamespace, path: Path) -> None:
     run(namespace, "mkdir", "-p", str(path))
     run(namespace, "mount", "-t", "tmpfs", "none", str(path))
 
@@ -60,8 +60,8 @@ def test_a_node_is_held_once(nodes: Nodes) -> None:
 def test_a_holder_outlives_who_started_it_and_is_found_again(nodes: Nodes) -> None:
     program = """
 import asyncio, pathlib, sys
-from warren.node.namespaces import Namespace
-print(asyncio.run(Namespace(*map(pathlib.Path, sys.argv[1:])).ensure()))
+from warren.node.namespaces import HeldMountNamespace
+print(asyncio.run(HeldMountNamespace(*map(pathlib.Path, sys.argv[1:])).ensure()))
 """
     words = [str(nodes.directory("node1")), str(nodes.prefix)]
     said = subprocess.check_output([sys.executable, "-c", program, *words], text=True)
@@ -212,9 +212,7 @@ def test_what_users_mount_in_their_storage_is_none_of_the_nodes_mounts(nodes: No
 def test_nodes_do_not_see_each_others_mounts_at_the_same_path(nodes: Nodes) -> None:
     flash = DirectoryFlash(nodes.root / "flash", 1000)
     path = str(nodes.prefix / "job")
-    machines = [
-        NamespacedMachine(name, flash, nodes.namespace(name)) for name in ("node1", "node2")
-    ]
+    machines = [NamespacedNode(name, flash, nodes.namespace(name)) for name in ("node1", "node2")]
 
     async def both() -> None:
         for machine, name in zip(machines, "ab", strict=True):
@@ -235,9 +233,7 @@ def test_nodes_do_not_see_each_others_mounts_at_the_same_path(nodes: Nodes) -> N
 
 def test_two_nodes_may_have_the_same_volume(nodes: Nodes) -> None:
     flash = DirectoryFlash(nodes.root / "flash", 1000)
-    machines = [
-        NamespacedMachine(name, flash, nodes.namespace(name)) for name in ("node1", "node2")
-    ]
+    machines = [NamespacedNode(name, flash, nodes.namespace(name)) for name in ("node1", "node2")]
 
     path = str(nodes.prefix / "job")
 
@@ -260,12 +256,12 @@ def test_what_is_mounted_outlives_the_agent(nodes: Nodes) -> None:
     path = str(nodes.prefix / "job")
 
     async def before() -> None:
-        machine = NamespacedMachine("node1", flash, nodes.namespace())
+        machine = NamespacedNode("node1", flash, nodes.namespace())
         await machine.make(_volume("a"))
         await machine.mount("rabbit1", "a", "xfs", path)
 
     async def after() -> None:
-        machine = NamespacedMachine("node1", flash, nodes.namespace())
+        machine = NamespacedNode("node1", flash, nodes.namespace())
         await machine.mount("rabbit1", "a", "xfs", path)
         assert nodes.mounts() == {path}
         await machine.unmount(path)
@@ -276,7 +272,7 @@ def test_what_is_mounted_outlives_the_agent(nodes: Nodes) -> None:
 
 def test_what_is_in_use_is_not_unmounted_and_may_be_later(nodes: Nodes) -> None:
     flash = DirectoryFlash(nodes.root / "flash", 1000)
-    machine = NamespacedMachine("node1", flash, nodes.namespace())
+    machine = NamespacedNode("node1", flash, nodes.namespace())
     path = str(nodes.prefix / "job")
 
     async def begin() -> list[str]:
@@ -298,7 +294,7 @@ def test_what_is_in_use_is_not_unmounted_and_may_be_later(nodes: Nodes) -> None:
 
 def test_what_is_mounted_is_its_owners_alone_and_users_cannot_list_where(nodes: Nodes) -> None:
     flash = DirectoryFlash(nodes.root / "flash", 1000)
-    machine = NamespacedMachine("node1", flash, nodes.namespace())
+    machine = NamespacedNode("node1", flash, nodes.namespace())
     path = nodes.prefix / "of a job" / "node1-0"
 
     async def begin() -> None:
@@ -318,7 +314,7 @@ def test_what_is_mounted_is_its_owners_alone_and_users_cannot_list_where(nodes: 
 def test_nothing_is_mounted_but_where_it_may_be(nodes: Nodes, path: str) -> None:
     flash = DirectoryFlash(nodes.root / "flash", 1000)
     places = [nodes.prefix, Path("/allowed")]
-    machine = NamespacedMachine("node1", flash, nodes.namespace(), mount_roots=places)
+    machine = NamespacedNode("node1", flash, nodes.namespace(), mount_roots=places)
     asyncio.run(machine.make(_volume("a")))
 
     with pytest.raises(NodeTrouble, match=r"nothing is mounted but below .* or /allowed") as told:
@@ -332,15 +328,15 @@ class Wrong(DirectoryFlash):
 
     file: Path
 
-    async def source(self, rabbit: str, name: str, file_system: str) -> Source:
-        return Source(("--bind", str(self.file)))
+    async def source(self, rabbit: str, name: str, file_system: str) -> MountSource:
+        return MountSource(("--bind", str(self.file)))
 
 
 def test_a_mount_that_fails_names_its_device_and_the_reason(nodes: Nodes) -> None:
     flash = Wrong(nodes.root / "flash", 1000)
     flash.file = nodes.root / "device"
     flash.file.touch()
-    machine = NamespacedMachine("node1", flash, nodes.namespace())
+    machine = NamespacedNode("node1", flash, nodes.namespace())
     path = str(nodes.prefix / "job")
 
     with pytest.raises(NodeTrouble, match=f"^{flash.file}: mount: {path}: .*directory") as told:
@@ -504,9 +500,9 @@ def test_a_process_that_does_not_answer_where_it_is_holds_up_no_look_at_nodes(no
     nsenter = asyncio.run(nodes.namespace().nsenter_command())
     with subprocess.Popen([*nsenter, "sleep", "600"]) as process:
         try:
-            eventually(lambda: namespaces.processes([nodes.namespace()]) == [process.pid])
+            eventually(lambda: namespaces.pids_in([nodes.namespace()]) == [process.pid])
             with stuck.in_exec(TEST_USER):
-                assert namespaces.processes([nodes.namespace()]) == [process.pid]
+                assert namespaces.pids_in([nodes.namespace()]) == [process.pid]
         finally:
             process.kill()
 

@@ -14,7 +14,7 @@ from warren.dws.node import NodeTrouble
 from warren.node import commands, filewriter
 from warren.node.filesystems import DlmCluster
 from warren.node.nvmehost import (
-    Controller,
+    NvmeController,
     NvmeHost,
     NvmeTimeouts,
     TransportAddress,
@@ -25,7 +25,7 @@ from warren.node.nvmenames import NvmeVolume, dhchap_key, host_id, host_nqn, mod
 from warren.node.remoteflash import RemoteFlash
 
 TARGET = NvmeVolume("rabbit-0", "uid-0")
-REACH = {"rabbit-0": TransportAddress(host="127.0.0.1", service=4421)}
+REACH = {"rabbit-0": TransportAddress(host="127.0.0.1", port=4421)}
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,10 @@ def test_a_node_may_wait_for_ever() -> None:
 
 
 def test_connections_of_others_are_not_the_nodes() -> None:
-    def controller(name: str, host: str, model: str) -> Controller:
-        return Controller(name=name, subsystem_nqn="s", host_nqn=host, state="live", model=model)
+    def controller(name: str, host: str, model: str) -> NvmeController:
+        return NvmeController(
+            name=name, subsystem_nqn="s", host_nqn=host, state="live", model=model
+        )
 
     own = controller("nvme1", host_nqn("node1"), model_number("rabbit-0"))
     disk = controller("nvme0", "", "Some maker's SSD")

@@ -32,8 +32,8 @@ class Rabbit:
     async def _device(self, volume: str) -> str:
         return self.devices[volume]
 
-    def offer(self, volume: str, *nodes: str) -> None:
-        asyncio.run(self.exports.offer(volume, nodes))
+    def export(self, volume: str, *nodes: str) -> None:
+        asyncio.run(self.exports.export(volume, nodes))
 
     def offered(self) -> dict[str, tuple[str, frozenset[str]]]:
         """What each node that finds a subsystem at a port may have of it."""
@@ -98,7 +98,7 @@ def test_a_model_number_is_one_that_the_kernel_takes(rabbit: str) -> None:
 
 
 def test_a_volume_is_offered_to_the_nodes_that_are_named_and_to_none_else(rabbit: Rabbit) -> None:
-    rabbit.offer("uid-0", "node1", "node2")
+    rabbit.export("uid-0", "node1", "node2")
 
     assert rabbit.offered() == {TARGET.nqn: ("/dev/a", hosts("node1", "node2"))}
     (port,) = rabbit.targets.tree.ports.values()
@@ -111,9 +111,9 @@ def test_a_volume_is_offered_to_the_nodes_that_are_named_and_to_none_else(rabbit
 
 
 def test_what_is_offered_already_is_left_as_it_is(rabbit: Rabbit) -> None:
-    rabbit.offer("uid-0", "node1")
+    rabbit.export("uid-0", "node1")
     rabbit.targets.done.clear()
-    rabbit.offer("uid-0", "node1")
+    rabbit.export("uid-0", "node1")
 
     assert rabbit.targets.done == []
 
@@ -123,8 +123,8 @@ SECRET = b"0123456789abcdef" * 4
 
 def test_with_a_secret_nodes_are_let_in_that_prove_who_they_are() -> None:
     rabbit = Rabbit(FakeTargets(), secret=SECRET)
-    rabbit.offer("uid-0", "node1", "node2")
-    rabbit.offer("uid-1", "node1")
+    rabbit.export("uid-0", "node1", "node2")
+    rabbit.export("uid-1", "node1")
 
     keys = {host_nqn(node): dhchap_key(SECRET, node) for node in ("node1", "node2")}
     assert rabbit.targets.tree.keys == keys
@@ -134,7 +134,7 @@ def test_with_a_secret_nodes_are_let_in_that_prove_who_they_are() -> None:
         kinds = [type(rabbit.targets.done[index]) for index in told][:3]
         assert kinds == [nvmetree.Make, nvmetree.Write, nvmetree.Link]
     rabbit.targets.done.clear()
-    rabbit.offer("uid-0", "node1", "node2")
+    rabbit.export("uid-0", "node1", "node2")
     assert rabbit.targets.done == []
     assert SECRET.decode() not in repr(rabbit.targets) + str(keys)
 
@@ -142,9 +142,9 @@ def test_with_a_secret_nodes_are_let_in_that_prove_who_they_are() -> None:
 def test_nodes_that_are_let_in_without_proof_have_to_prove_it_when_there_is_a_secret(
     rabbit: Rabbit,
 ) -> None:
-    rabbit.offer("uid-0", "node1")
+    rabbit.export("uid-0", "node1")
     again = Rabbit(rabbit.targets, secret=SECRET)
-    again.offer("uid-0", "node1")
+    again.export("uid-0", "node1")
 
     assert rabbit.targets.tree.keys == {host_nqn("node1"): dhchap_key(SECRET, "node1")}
 
@@ -152,7 +152,7 @@ def test_nodes_that_are_let_in_without_proof_have_to_prove_it_when_there_is_a_se
 def test_a_kernel_to_which_nothing_can_be_proven_lets_no_node_in() -> None:
     rabbit = Rabbit(FakeTargets(has_keys=False), secret=SECRET)
     with pytest.raises(NodeTrouble, match=r"dhchap_key: No such file .*from Linux 6.0 on"):
-        rabbit.offer("uid-0", "node1")
+        rabbit.export("uid-0", "node1")
 
     assert rabbit.offered() == {}
 
@@ -168,9 +168,9 @@ PINNED_KEY = "DHHC-1:00:2ZE7iePzFeFB4MomOxA/OwY02VrSCDYY06Hxz1Yc6WrBjW5r:"
 
 
 def test_nothing_is_left_when_no_node_reaches_it_any_more(rabbit: Rabbit) -> None:
-    rabbit.offer("uid-0", "node1")
-    rabbit.offer("uid-1", "node1", "node2")
-    rabbit.offer("uid-0")
+    rabbit.export("uid-0", "node1")
+    rabbit.export("uid-1", "node1", "node2")
+    rabbit.export("uid-0")
     assert rabbit.offered() == {
         NvmeVolume("rabbit-0", "uid-1").nqn: ("/dev/b", hosts("node1", "node2"))
     }
@@ -184,9 +184,9 @@ def test_nothing_is_left_when_no_node_reaches_it_any_more(rabbit: Rabbit) -> Non
 def test_a_node_that_may_reach_it_no_more_is_cut_off_before_it_is_kept_out(
     rabbit: Rabbit,
 ) -> None:
-    rabbit.offer("uid-0", "node1", "node2")
+    rabbit.export("uid-0", "node1", "node2")
     rabbit.targets.done.clear()
-    rabbit.offer("uid-0", "node2")
+    rabbit.export("uid-0", "node2")
 
     assert rabbit.targets.done[0] == nvmetree.Unlink(f"ports/1/subsystems/{TARGET.nqn}")
     assert rabbit.offered() == {TARGET.nqn: ("/dev/a", hosts("node2"))}
@@ -194,9 +194,9 @@ def test_a_node_that_may_reach_it_no_more_is_cut_off_before_it_is_kept_out(
 
 
 def test_a_volume_whose_device_is_another_by_now_is_offered_as_that(rabbit: Rabbit) -> None:
-    rabbit.offer("uid-0", "node1")
+    rabbit.export("uid-0", "node1")
     rabbit.devices["uid-0"] = "/dev/b"
-    rabbit.offer("uid-0", "node1")
+    rabbit.export("uid-0", "node1")
 
     assert rabbit.offered() == {TARGET.nqn: ("/dev/b", hosts("node1"))}
 
@@ -213,9 +213,9 @@ def test_what_others_have_made_is_left_to_them(rabbit: Rabbit) -> None:
         },
     )
     rabbit.targets.tree = theirs
-    rabbit.offer("uid-0", "node1")
+    rabbit.export("uid-0", "node1")
     assert TARGET.nqn in rabbit.targets.tree.ports["2"].subsystems
-    rabbit.offer("uid-0")
+    rabbit.export("uid-0")
     asyncio.run(rabbit.exports.withdraw_others([]))
 
     assert rabbit.targets.tree == theirs
@@ -226,8 +226,8 @@ def test_volumes_that_are_no_more_are_withdrawn_and_other_rabbits_are_left_alone
 ) -> None:
     other = Rabbit(rabbit.targets, "rabbit-1")
     for each in (rabbit, other):
-        each.offer("uid-0", "node1")
-        each.offer("uid-1", "node1")
+        each.export("uid-0", "node1")
+        each.export("uid-1", "node1")
     asyncio.run(rabbit.exports.withdraw_others(["uid-1"]))
 
     assert set(rabbit.offered()) == {
@@ -241,7 +241,7 @@ def test_a_device_that_is_not_there_is_told_with_the_place(rabbit: Rabbit) -> No
     rabbit.targets.devices.clear()
 
     with pytest.raises(NodeTrouble, match="namespaces/1/enable: Device or resource busy"):
-        rabbit.offer("uid-0", "node1")
+        rabbit.export("uid-0", "node1")
     assert rabbit.offered() == {}
 
 
@@ -252,7 +252,7 @@ def test_a_machine_without_the_modules_says_which_it_lacks(tmp_path: Path) -> No
     exports = Exports("rabbit-0", device, LISTENING, Configfs(tmp_path / "nvmet"))
 
     with pytest.raises(NodeTrouble, match=r"No such file or directory: .* nvmet and nvmet-tcp"):
-        asyncio.run(exports.offer("uid-0", ["node1"]))
+        asyncio.run(exports.export("uid-0", ["node1"]))
 
 
 # Whenever the agent dies
@@ -285,10 +285,10 @@ def test_an_agent_that_dies_anywhere_finds_its_own_work_again(
         # Never is a node let in that was not asked for, then or before.
         known = set().union(*(each.hosts for each in rabbit.targets.tree.subsystems.values()))
         assert known <= hosts(*set().union(*wanted))
-    rabbit.offer("uid-0", *wanted[-1])
+    rabbit.export("uid-0", *wanted[-1])
 
     asked = {TARGET.nqn: ("/dev/a", hosts(*wanted[-1]))} if wanted[-1] else {}
     assert rabbit.offered() == asked
-    rabbit.offer("uid-0")
+    rabbit.export("uid-0")
     asyncio.run(rabbit.exports.withdraw_others([]))
     assert rabbit.targets.tree.subsystems == {}

@@ -18,7 +18,7 @@ from warren.dws.node import NodeTrouble, Volume
 from warren.node import filesystems
 from warren.node.blocks import BlockFlash
 from warren.node.loopdisk import LoopDisk
-from warren.node.machine import NamespacedMachine
+from warren.node.namespacednode import NamespacedNode
 
 SIZES = {"xfs": 304 * MIB, "ext4": 32 * MIB, "raw": 8 * MIB}
 
@@ -37,7 +37,7 @@ def commands(kind: str, **lines: str) -> ProfileCommands:
 
 @dataclass(frozen=True)
 class Rabbit:
-    machine: NamespacedMachine
+    machine: NamespacedNode
     blocks: BlockFlash
     root: Path
     path: str
@@ -93,7 +93,7 @@ def rabbit(loop_devices: Path, nodes: Nodes, user: User) -> Iterator[Rabbit]:
     tell.chmod(0o755)
     disk = LoopDisk("rabbit1", root / "rabbit1", 1024 * MIB, None)
     blocks = BlockFlash(lambda rabbit: disk, root)
-    machine = NamespacedMachine("rabbit1", blocks, nodes.namespace())
+    machine = NamespacedNode("rabbit1", blocks, nodes.namespace())
     rabbit = Rabbit(machine, blocks, root, str(nodes.prefix / "job"), user)
     yield rabbit
     rabbit.unmount()

@@ -40,7 +40,7 @@ def port_of(made: socket.socket) -> int:
 
 def host(port: int, answer: float = SECONDS, name: str = "127.0.0.1") -> NvmeHost:
     return NvmeHost(
-        "n0", {"r0": TransportAddress(host=name, service=port)}, NvmeTimeouts(answer=answer)
+        "n0", {"r0": TransportAddress(host=name, port=port)}, NvmeTimeouts(answer=answer)
     )
 
 

@@ -19,7 +19,7 @@ from warren.dws.copies.retries import Retries
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
 from warren.instance.jobs.manager import InactiveJob
 from warren.lifecycle.states import Result
-from warren.node.simulated import SimulatedMachine
+from warren.node.simulated import SimulatedNode
 
 DW = {"dw": "\n".join(DIRECTIVES)}
 RABBIT = "rabbit-0"
@@ -39,10 +39,10 @@ class Copiers:
         self.working: list[Copy] = []
         self.most = 0
 
-    def machine(self, world: World) -> Callable[[str, str], SimulatedMachine]:
+    def machine(self, world: World) -> Callable[[str, str], SimulatedNode]:
         outer = self
 
-        class Machine(SimulatedMachine):
+        class LocalNode(SimulatedNode):
             async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
                 copy = replace(copy, since=0.0)  # all tries of a movement are the same
                 how = outer._behave(copy, outer.begun.count(copy))
@@ -61,7 +61,7 @@ class Copiers:
                 finally:
                     outer.working.remove(copy)
 
-        return lambda node, rabbit: Machine(node, world.flash[rabbit], seconds=world.copy_seconds)
+        return lambda node, rabbit: LocalNode(node, world.flash[rabbit], seconds=world.copy_seconds)
 
     def pauses(self) -> list[list[float]]:
         """The seconds between the tries of each copy."""
@@ -162,10 +162,10 @@ def test_when_one_copy_out_fails_for_good_others_are_mounted_and_made_to_their_e
     pauses = sum(Retries().pause * 2**number for number in range(TRIES))
 
     class SlowMount(Copiers):
-        def machine(self, world: World) -> Callable[[str, str], SimulatedMachine]:
+        def machine(self, world: World) -> Callable[[str, str], SimulatedNode]:
             make = super().machine(world)
 
-            def made(node: str, rabbit: str) -> SimulatedMachine:
+            def made(node: str, rabbit: str) -> SimulatedNode:
                 machine = make(node, rabbit)
                 mount = machine.mount
 

@@ -11,12 +11,12 @@ from warren.daemons.compose import Control
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import InUse, NodeTrouble
 from warren.lifecycle.states import Result
-from warren.node.simulated import SimulatedMachine
+from warren.node.simulated import SimulatedNode
 
 DW = {"dw": "\n".join(DIRECTIVES)}
 
 
-class Kept(SimulatedMachine):
+class Kept(SimulatedNode):
     """A node of which a process keeps all volumes: for a moment, and then for good."""
 
     users: Mapping[str, bool]

@@ -11,14 +11,14 @@ import pytest
 
 from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, World, opened
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.daemons.compose import Control
 from warren.dws.node import Copy, CopyFailed, Progress
 from warren.instance import keys
 from warren.instance.jobs.manager import InactiveJob
 from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
-from warren.node.simulated import SimulatedMachine
+from warren.node.simulated import SimulatedNode
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
 from warren.rpc.message import Payload, Request, RpcError
@@ -86,7 +86,7 @@ def lived(
     trail: Trail,
     directives: Sequence[str] = DIRECTIVES,
     meanwhile: Callable[[World, Control, JobId], Awaitable[None]] | None = None,
-    machine: Callable[[World], Callable[[str, str], Machine]] | None = None,
+    machine: Callable[[World], Callable[[str, str], LocalNode]] | None = None,
 ) -> tuple[InactiveJob, dict[str, bytes]]:
     """Have a job live; return how it ended, and its keys in the KVS."""
 
@@ -261,7 +261,7 @@ def test_a_job_that_is_cancelled_before_it_runs_goes_straight_to_teardown(
         assert trail.requests["dws.post_run"]["run_started"] is False
 
 
-class Failing(SimulatedMachine):
+class Failing(SimulatedNode):
     """A node that cannot copy."""
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
@@ -272,7 +272,7 @@ class Failing(SimulatedMachine):
 def test_an_error_of_the_workflow_ends_the_job_and_leads_to_teardown(trail: Trail) -> None:
     """Statement 000.53: a fatal exception, then Teardown."""
 
-    def failing(world: World) -> Callable[[str, str], Machine]:
+    def failing(world: World) -> Callable[[str, str], LocalNode]:
         return lambda node, rabbit: Failing(node, world.flash[rabbit])
 
     ended, _ = lived(trail, machine=failing)

@@ -15,7 +15,7 @@ from warren.dws.persistent.sharing import Sharing
 from warren.kube.informer import Informers
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.states import Result
-from warren.node.simulated import SimulatedMachine
+from warren.node.simulated import SimulatedNode
 
 DW = {"dw": "\n".join(DIRECTIVES)}
 
@@ -42,7 +42,7 @@ class Rabbit:
         self._network = network
         self._own = network.offers.setdefault(name, {})
 
-    async def offer(self, volume: str, nodes: Collection[str]) -> None:
+    async def export(self, volume: str, nodes: Collection[str]) -> None:
         self._forget(volume, nodes)
         if nodes:
             self._own[volume] = set(nodes)
@@ -58,7 +58,7 @@ class Rabbit:
                 self._network.cut_off.append(node)
 
 
-class Node(SimulatedMachine):
+class Node(SimulatedNode):
     """A compute node that mounts what it is offered."""
 
     network: Network
@@ -91,9 +91,9 @@ def test_volumes_are_offered_to_a_jobs_nodes_while_these_have_them_mounted() -> 
         rabbits = {chassis.rabbit for chassis in shape.chassis()}
         async with opened(shape) as world:
 
-            def machine(node: str, rabbit: str) -> SimulatedMachine:
+            def machine(node: str, rabbit: str) -> SimulatedNode:
                 if node in rabbits:
-                    return SimulatedMachine(node, world.flash[rabbit])
+                    return SimulatedNode(node, world.flash[rabbit])
                 made = Node(node, world.flash[rabbit])
                 made.network, made.own = network, node
                 return made

@@ -11,7 +11,7 @@ from tests.harness.extent import extent
 from tests.harness.seam import Seam
 from tests.harness.workloads import Workloads
 from tests.harness.world import GLOBAL, World, opened
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.dws import kinds, labels
@@ -21,7 +21,7 @@ from warren.dws.objects.workflows import State
 from warren.dws.persistent.sharing import Sharing
 from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
-from warren.node.simulated import SimulatedMachine
+from warren.node.simulated import SimulatedNode
 from warren.rfc.fluid import JobId
 
 CREATE = "#DW create_persistent type=xfs capacity=1GiB name"
@@ -36,7 +36,7 @@ SHARDS = 4
 EVERY = extent("WARREN_STOPS_EVERY", usual=13, everything=1)
 
 
-class Watched(SimulatedMachine):
+class Watched(SimulatedNode):
     """A node that sees to it that no other node mounts what it mounts."""
 
     async def mount(
@@ -54,7 +54,7 @@ class Watched(SimulatedMachine):
         await super().mount(rabbit, name, file_system, path, shared, profile)
 
 
-def watched(world: World) -> Callable[[str, str], Machine]:
+def watched(world: World) -> Callable[[str, str], LocalNode]:
     return lambda node, rabbit: Watched(node, world.flash[rabbit], seconds=world.copy_seconds)
 
 

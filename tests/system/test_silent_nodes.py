@@ -13,13 +13,13 @@ from warren.dws.node import Copy, Progress
 from warren.dws.objects.workflows import State
 from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
-from warren.node.simulated import SimulatedMachine
+from warren.node.simulated import SimulatedNode
 
 AWAY: Final = 600.0
 """Virtual seconds."""
 
 
-class Silent(SimulatedMachine):
+class Silent(SimulatedNode):
     """A node that does nothing while it is away."""
 
     silent: dict[str, asyncio.Event]

@@ -12,7 +12,7 @@ from tests.harness.extent import extent
 from tests.harness.seam import Seam
 from tests.harness.world import GLOBAL, World, opened
 from tests.scheduling.systems import Bits, parts, taken, together
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
@@ -37,7 +37,7 @@ JOBS = 10
 class Flaky:
     """A node of which actions fail now and then, most of them only once."""
 
-    def __init__(self, inner: Machine, dice: random.Random) -> None:
+    def __init__(self, inner: LocalNode, dice: random.Random) -> None:
         self._inner = inner
         self._dice = dice
 

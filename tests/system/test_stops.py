@@ -14,7 +14,7 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.persistent.sharing import Sharing
 from warren.instance.jobs.manager import InactiveJob
 from warren.lifecycle.states import Result
-from warren.node.simulated import SimulatedMachine
+from warren.node.simulated import SimulatedNode
 
 SHARDS = 4
 """So that a failure says sooner which write it was."""
@@ -23,7 +23,7 @@ EVERY = extent("WARREN_STOPS_EVERY", usual=13, everything=1)
 """After one write of how many, each shard after others."""
 
 
-class SlowToMount(SimulatedMachine):
+class SlowToMount(SimulatedNode):
     """A node whose agent comes up later than all others."""
 
     async def mount(

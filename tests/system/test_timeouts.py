@@ -9,7 +9,7 @@ import pytest
 from tests.harness import virtual
 from tests.harness.logs import capture_logs
 from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.daemons.compose import Control
 from warren.dws.node import Copy, Progress
 from warren.instance.config import Config
@@ -17,13 +17,13 @@ from warren.instance.jobs.manager import InactiveJob
 from warren.instance.rabbittable import RabbitTable
 from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
-from warren.node.simulated import SimulatedMachine
+from warren.node.simulated import SimulatedNode
 
 DW = {"dw": "\n".join(DIRECTIVES)}
 LONG = 600.0
 
 
-class Slow(SimulatedMachine):
+class Slow(SimulatedNode):
     """A node that does not do some of its work before a moment."""
 
     slow: tuple[str, ...] = ()
@@ -56,10 +56,10 @@ class Slow(SimulatedMachine):
 
 def slow(
     *what: str, kind: type[Slow] = Slow, until: float = LONG
-) -> Callable[[World], Callable[[str, str], Machine]]:
+) -> Callable[[World], Callable[[str, str], LocalNode]]:
     """Have nodes do nothing of a sort before so many seconds have gone by."""
 
-    def machine(world: World) -> Callable[[str, str], Machine]:
+    def machine(world: World) -> Callable[[str, str], LocalNode]:
         moment = asyncio.get_running_loop().time() + until
         made = type("Some", (kind,), {"slow": what, "moment": moment})
         return lambda node, rabbit: made(node, world.flash[rabbit], seconds=world.copy_seconds)
@@ -69,7 +69,7 @@ def slow(
 
 def lived(
     rabbit: RabbitTable,
-    machine: Callable[[World], Callable[[str, str], Machine]],
+    machine: Callable[[World], Callable[[str, str], LocalNode]],
     *,
     copy_seconds: float = 1.0,
     task_seconds: float = 1.0,

@@ -17,7 +17,7 @@ from warren.instance.config import Config
 from warren.instance.jobs.manager import InactiveJob
 from warren.instance.rabbittable import RabbitTable
 from warren.lifecycle.states import Result
-from warren.node.simulated import SimulatedMachine
+from warren.node.simulated import SimulatedNode
 from warren.rfc import hostlist
 
 SECOND = frozenset(f"compute-0{number}" for number in range(4, 8))
@@ -25,7 +25,7 @@ LIMITS = RabbitTable(setup_timeout=30, prerun_timeout=30)
 LONG = 600.0
 
 
-class Bad(SimulatedMachine):
+class Bad(SimulatedNode):
     """A node that cannot do some of its work: it refuses it, or takes too long for it."""
 
     where: frozenset[str] = frozenset()

@@ -348,7 +348,7 @@ def test_an_event_that_is_not_understood_costs_no_other_job() -> None:
         await asyncio.sleep(0.1)
 
         assert not running.done(), running.exception()
-        assert set(jobs.jobs()) == {1, 2, 4}
+        assert set(jobs.job_ids()) == {1, 2, 4}
         for number in (1, 2):
             seen = jobs.job(number)
             assert seen is not None
@@ -719,7 +719,7 @@ def test_an_instance_without_room_for_its_mark_has_none_until_its_journal_is_fol
         jobs = FluxJobs(handle, 0)
         following = asyncio.ensure_future(jobs.run())
         await asyncio.wait_for(jobs.wait_synced(), 60)
-        assert list(jobs.jobs()) == [7]
+        assert list(jobs.job_ids()) == [7]
         assert jobs.instance == ""
         handle.room.set()
         handle.broken.set()

@@ -13,7 +13,7 @@ from warren.daemons.compose import Control
 from warren.dws.jobs.abort import DRAIN_REASON
 from warren.rpc.message import Handle
 from warren.wlm.flux.drainer import Drainer
-from warren.wlm.online import InstanceUnreachable, OnlineNodes
+from warren.wlm.online import FluxNodes, InstanceUnreachable
 
 
 class Garbling:
@@ -29,7 +29,7 @@ class Garbling:
 
 def test_a_broker_that_tells_of_no_nodes_is_asked_again() -> None:
     async def follow() -> None:
-        async for _ in OnlineNodes(cast(Handle, Garbling())).follow():
+        async for _ in FluxNodes(cast(Handle, Garbling())).follow():
             pass
 
     with pytest.raises(InstanceUnreachable, match="the instance does not tell of its nodes"):
@@ -50,7 +50,7 @@ def test_nodes_that_did_not_unmount_are_out_of_reach_until_they_are_undrained() 
         told: list[Mapping[str, bool]] = []
 
         async def follow() -> None:
-            async with aclosing(OnlineNodes(handle).follow()) as news:  # type: ignore[type-var]
+            async with aclosing(FluxNodes(handle).follow()) as news:  # type: ignore[type-var]
                 async for each in news:
                     told.append(each)
 

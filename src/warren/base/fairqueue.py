@@ -41,7 +41,7 @@ class FairQueue:
 
     def __init__(self, fairness: Fairness = DEFAULT_FAIRNESS) -> None:
         self._fairness = fairness
-        self._accounts: dict[int, tuple[float, float]] = {}
+        self._balances: dict[int, tuple[float, float]] = {}
         """What each user had left of the allowance, and when. It outlives their connections."""
         self._queues: dict[int, deque[asyncio.Future[None]]] = {}
         """The steps that wait, by user, in the order in which users are served."""
@@ -92,14 +92,14 @@ class FairQueue:
 
     def _charge(self, userid: int, cost: float) -> None:
         now = _now()
-        self._accounts[userid] = (
+        self._balances[userid] = (
             max(self._allowance_left(userid, now) - cost, -self._fairness.debt),
             now,
         )
 
     def _allowance_left(self, userid: int, now: float) -> float:
         allowance = self._fairness.allowance
-        had, since = self._accounts.get(userid, (allowance, now))
+        had, since = self._balances.get(userid, (allowance, now))
         return min(allowance, had + (now - since) * self._fairness.refill)
 
     # The queue

@@ -26,7 +26,7 @@ _FUSE_WAIT_CHANNELS: Final = ("request_wait_answer", "fuse_")
 _syscall: Final = ctypes.CDLL(None, use_errno=True).syscall
 
 
-def abort_servers(processes: Iterable[int], userid: int, proc: Path = Path("/proc")) -> list[int]:
+def abort_servers(pids: Iterable[int], userid: int, proc: Path = Path("/proc")) -> list[int]:
     """Abort those of a user's servers that processes may wait for; return their devices.
 
     Where a thread waits in FUSE and cannot be killed, these are all of the user's servers, for
@@ -36,10 +36,7 @@ def abort_servers(processes: Iterable[int], userid: int, proc: Path = Path("/pro
     not answer.
     """
     waiting = [
-        str(thread)
-        for process in processes
-        for thread in threads(proc / str(process))
-        if _is_waiting(thread)
+        str(thread) for pid in pids for thread in threads(proc / str(pid)) if _is_waiting(thread)
     ]
     answers = call_in_child(wait_channel, waiting)
     # What waits for FUSE in the middle of execve(2) does not even answer what it waits for.

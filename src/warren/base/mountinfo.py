@@ -16,7 +16,7 @@ class Mount(NamedTuple):
     """A line of the table."""
 
     id: int
-    parent: int
+    parent_id: int
     device: int
     root: str
     """What of its file system is mounted."""
@@ -26,9 +26,9 @@ class Mount(NamedTuple):
     """Of the file system, separated by commas."""
 
 
-def read(process: Path) -> list[Mount]:
-    """Return the mounts that are seen by the process of a directory of /proc. Raises OSError."""
-    table = (process / "mountinfo").read_bytes()
+def read(process_dir: Path) -> list[Mount]:
+    """Return the mounts that a process sees, which has this directory of /proc. Raises OSError."""
+    table = (process_dir / "mountinfo").read_bytes()
     return [_mount(line) for line in table.split(b"\n") if line]
 
 
@@ -38,7 +38,7 @@ def _mount(line: bytes) -> Mount:
     separator = fields.index(b"-", _FIRST_OPTIONAL_FIELD)
     return Mount(
         id=int(fields[0]),
-        parent=int(fields[1]),
+        parent_id=int(fields[1]),
         device=os.makedev(int(major), int(minor)),
         root=_unescape(fields[3]),
         point=_unescape(fields[4]),

@@ -116,11 +116,11 @@ def has_labels(labels: Collection[str] | None, required: Sequence[str]) -> bool:
 def placement(
     allocation_sets: Sequence[AllocationSet], rabbits: Sequence[FreeFlash]
 ) -> list[list[int]] | None:
-    """Return for each entry of `allocation_sets` how many of its allocations each rabbit holds.
+    """Return for each set of `allocation_sets` how many of its allocations each rabbit holds.
 
     None if they do not fit. What may be on any rabbit is placed last, what is constrained first,
     and of each the larger. An allocation goes where nodes are, if it can; of such rabbits to those
-    with the fewest of its own entry; of these to the one with the most nodes; of those to the
+    with the fewest of its own set; of these to the one with the most nodes; of those to the
     first. Rabbits that are not allowed are passed over.
     Where that leads nowhere, the last choices are taken back one by one, for so long as bounded
     effort allows.
@@ -134,25 +134,25 @@ def placement(
     ordered = [allocation_sets[index] for index in order]
     if any(_never_fits(each, rabbits) for each in ordered):
         return None
-    counts_by_entry = _place_in_order(ordered, rabbits)
-    if counts_by_entry is None and (
+    counts_in_order = _place_in_order(ordered, rabbits)
+    if counts_in_order is None and (
         len(ordered) > 1 or any(each.colocation_keys for each in ordered)
     ):
-        counts_by_entry = _Search(ordered, rabbits).first_choice()
-    if counts_by_entry is None or any(
+        counts_in_order = _Search(ordered, rabbits).first_choice()
+    if counts_in_order is None or any(
         each.locality is Locality.EVERY_RABBIT_OF_JOB
         and any(
             rabbit.node_count and not count for rabbit, count in zip(rabbits, counts, strict=True)
         )
-        for each, counts in zip(ordered, counts_by_entry, strict=True)
+        for each, counts in zip(ordered, counts_in_order, strict=True)
     ):
         return None
-    counts_by_index = dict(zip(order, counts_by_entry, strict=True))
+    counts_by_index = dict(zip(order, counts_in_order, strict=True))
     return [counts_by_index[index] for index in range(len(allocation_sets))]
 
 
 def placing_order(allocation_set: AllocationSet) -> tuple[bool, bool, int]:
-    """Return a key that sorts entries by which is placed first."""
+    """Return a key that sorts allocation sets by which is placed first."""
     return (
         allocation_set.locality is Locality.ANY,
         not allocation_set.constrained,
@@ -161,7 +161,7 @@ def placing_order(allocation_set: AllocationSet) -> tuple[bool, bool, int]:
 
 
 def _never_fits(allocation_set: AllocationSet, rabbits: Sequence[FreeFlash]) -> bool:
-    """Return whether an entry would not fit even if it were alone."""
+    """Return whether an allocation set would not fit even if it were alone."""
     count_left = allocation_set.count
     for rabbit in rabbits:
         if allocation_set.allows_rabbit(rabbit.node_count, rabbit.labels):
@@ -175,7 +175,7 @@ def _never_fits(allocation_set: AllocationSet, rabbits: Sequence[FreeFlash]) -> 
 def _place_in_order(
     allocation_sets: Sequence[AllocationSet], rabbits: Sequence[FreeFlash]
 ) -> list[list[int]] | None:
-    """Place entries in order, without ever taking anything back."""
+    """Place allocation sets in order, without ever taking anything back."""
     free_units = [rabbit.units for rabbit in rabbits]
     keys_used: list[set[str]] = [set() for _ in rabbits]
     placed = [[0] * len(rabbits) for _ in allocation_sets]
@@ -245,7 +245,7 @@ class _Search:
         return self._counts if len(chosen) == len(set_indexes) else None
 
     def _choices(self, set_index: int) -> Iterator[int]:
-        """Yield the rabbits for an allocation of an entry, the preferred ones first."""
+        """Yield the rabbits for an allocation of a set, the preferred ones first."""
         allocation_set, counts = self._allocation_sets[set_index], self._counts[set_index]
         order = sorted(
             range(len(self._rabbits)),

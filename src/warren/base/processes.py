@@ -170,15 +170,15 @@ def pids_with_variable(entry: str) -> list[int]:
     What one process knows, any can carry: what is found is to be killed only if the entry is a
     secret of those who start such processes.
     """
-    candidates = [process for process in parents() if process != os.getpid()]
+    candidates = [pid for pid in parents() if pid != os.getpid()]
     answers = call_in_child(has_variable, candidates, entry)
-    return [process for process, answer in zip(candidates, answers, strict=True) if answer is True]
+    return [pid for pid, answer in zip(candidates, answers, strict=True) if answer is True]
 
 
-def has_variable(process: int, entry: str) -> bool:
+def has_variable(pid: int, entry: str) -> bool:
     """Return whether a process carries an environment entry. It may never answer."""
     try:
-        return entry.encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+        return entry.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
 

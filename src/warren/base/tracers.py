@@ -21,12 +21,12 @@ _NONE: Final = "0"
 """What stands for no tracer, and for one that is outside of this namespace of processes."""
 
 
-def is_over(process: int) -> bool:
+def is_over(pid: int) -> bool:
     """Return whether a process that was killed runs no more: it has ended, or a tracer holds it.
 
     Of one that was not killed it tells nothing: such a one stops for its tracer at any time.
     """
-    return all(_runs_no_more(_status(thread)) for thread in threads(_PROC / str(process)))
+    return all(_runs_no_more(_status(thread)) for thread in threads(_PROC / str(pid)))
 
 
 def _runs_no_more(status: dict[str, str]) -> bool:
@@ -44,32 +44,32 @@ def _waits_for_namespace(status: dict[str, str]) -> bool:
     return is_first and "Umask" not in status
 
 
-def by_userid(processes: Iterable[int]) -> dict[int, list[int]]:
+def by_userid(pids: Iterable[int]) -> dict[int, list[int]]:
     """Return processes by their real users, as `kill_tracers` takes them."""
     by_userid: dict[int, list[int]] = {}
-    for process in processes:
-        by_userid.setdefault(_real_userid(_status(_PROC / str(process))), []).append(process)
+    for pid in pids:
+        by_userid.setdefault(_real_userid(_status(_PROC / str(pid))), []).append(pid)
     return by_userid
 
 
-def kill_tracers(processes: Iterable[int], userid: int) -> set[int]:
+def kill_tracers(pids: Iterable[int], userid: int) -> set[int]:
     """Kill the tracers that hold processes which were killed, and theirs; return whom.
 
-    Only those of a user: by the real id, or by an id of the user namespaces of `processes`. Those
+    Only those of a user: by the real id, or by an id of the user namespaces of `pids`. Those
     of root and of other users are left alone, and so is what traces root's processes.
     """
-    held = list(processes)
+    held = list(pids)
     if userid == 0:
         return set()
     return send_signal(lambda: _tracers(held, userid), signal.SIGKILL)
 
 
-def _tracers(processes: Iterable[int], userid: int) -> set[int]:
+def _tracers(pids: Iterable[int], userid: int) -> set[int]:
     """Return what traces the threads of processes that are held, and what traces that."""
     held = [
         thread
-        for process in processes
-        for thread in threads(_PROC / str(process))
+        for pid in pids
+        for thread in threads(_PROC / str(pid))
         if _status(thread)["State"][0] in _OVER
     ]
     ids = ids_of_user(userid, held)
@@ -85,7 +85,7 @@ def _tracers(processes: Iterable[int], userid: int) -> set[int]:
         new -= tracers
         tracers |= new
         # What traces those would hold them in turn.
-        held = [thread for process in new for thread in threads(_PROC / str(process))]
+        held = [thread for pid in new for thread in threads(_PROC / str(pid))]
     return tracers
 
 

@@ -13,7 +13,7 @@ from warren.base.errors import UserMistake
 from warren.cli.commandgroups import Group
 from warren.cli.common import json_option, print_json
 from warren.wlm.pbs.hookfile import NAME
-from warren.wlm.pbs.rehearsal import SHARING
+from warren.wlm.pbs.simulatedmom import SHARING
 
 if TYPE_CHECKING:
     from warren.wlm.pbs.checks import Check
@@ -203,4 +203,4 @@ _MARKS = {True: "ok", False: "NO", None: "? "}
 
 def _print_checks(check_results: "Iterable[Check]") -> None:
     for check in check_results:
-        click.echo(f"{_MARKS[check.met]}  {check.name}: {check.words}")
+        click.echo(f"{_MARKS[check.met]}  {check.name}: {check.message}")

@@ -13,7 +13,7 @@ class Capacities:
 
     def __init__(self, storages: Informer) -> None:
         self._storages = storages
-        self._capacities: dict[Key, int] = {}
+        self._capacity_bytes: dict[Key, int] = {}
         self._largest_gib: int | None = None
         """None where it is to be computed anew, since a capacity has changed."""
         storages.listen(self._changed)
@@ -21,7 +21,7 @@ class Capacities:
     def largest_gib(self) -> int | None:
         """Return how many GiB the largest rabbit has; None where none has told."""
         if self._largest_gib is None:
-            self._largest_gib = max(self._capacities.values(), default=0) // GIB
+            self._largest_gib = max(self._capacity_bytes.values(), default=0) // GIB
         return self._largest_gib or None
 
     def _changed(self, obj: Object) -> None:
@@ -30,7 +30,7 @@ class Capacities:
             return
         raw = self._storages.get(key)
         capacity = read(raw, Storage).status.capacity if raw is not None else 0
-        if capacity != self._capacities.pop(key, 0):
+        if capacity != self._capacity_bytes.pop(key, 0):
             self._largest_gib = None
         if capacity:
-            self._capacities[key] = capacity
+            self._capacity_bytes[key] = capacity

@@ -24,7 +24,7 @@ from warren.conductor.podlists import PodLists
 from warren.conductor.returntoservice import ReturnToService
 from warren.conductor.staledrains import StaleDrains
 from warren.conductor.systemstatus import KEY as SYSTEM_STATUS_KEY
-from warren.conductor.workflowquota import MAX_DIRECTIVES, Account, WorkflowQuota, account_of
+from warren.conductor.workflowquota import MAX_DIRECTIVES, QuotaKey, WorkflowQuota, quota_key_of
 from warren.conductor.workloadmanager import WorkloadManager
 from warren.dws import changes, kinds, labels, nodelocal, tolerance
 from warren.dws.binding import Phase
@@ -112,7 +112,7 @@ class Conductor:
         self._nodes_to_undrain: dict[int, Collection[str]] = {}
         """The nodes of Workflows that were marked (`abort`) and are gone, until they are back."""
         self.reconciler: Reconciler[int] = Reconciler(
-            "conductor", self.reconcile, workers=8, user=wlm.user
+            "conductor", self.reconcile, workers=8, user=wlm.userid
         )
         self._quota = WorkflowQuota(self.reconciler.add, max_directives)
         wlm.listen(self.reconciler.add)
@@ -135,7 +135,7 @@ class Conductor:
             self._settings = settings
             self._return_to_service.configure(enabled=settings.return_to_service)
             self._stale_drains.configure(enabled=settings.return_to_service)
-            for job in self._wlm.jobs():
+            for job in self._wlm.job_ids():
                 self.reconciler.add(job)
 
     async def run(self) -> None:
@@ -149,8 +149,8 @@ class Conductor:
             tasks.create_task(self.reconciler.run())
             tasks.create_task(self._return_to_service.reconciler.run())
             tasks.create_task(self._stale_drains.reconciler.run())
-            self._stale_drains.check()
-            for job in self._wlm.jobs():
+            self._stale_drains.enqueue()
+            for job in self._wlm.job_ids():
                 self.reconciler.add(job)
 
     async def reconcile(self, job_id: int) -> float | None:
@@ -207,11 +207,11 @@ class Conductor:
         self._wlm.check_allowed(job)
         return self._quota.admit(job)
 
-    def wait_reasons(self, jobs: Iterable[int]) -> Mapping[int, str]:
+    def wait_reasons(self, job_ids: Iterable[int]) -> Mapping[int, str]:
         """Return what jobs wait for, as far as their storage is concerned; for those that do."""
         configuration = self._configuration()
         reasons = {}
-        for job_id in jobs:
+        for job_id in job_ids:
             job = self._wlm.job(job_id)
             # Most jobs of a long list run, or wait for nodes: nothing is looked up for them.
             if job is None or job.phase not in waits.PHASES:
@@ -342,7 +342,9 @@ class Conductor:
         rabbits = {wiring[node] for node in snapshot.job.nodes if node in wiring}
         for each in snapshot.servers.values():
             rabbits.update(
-                server.name for one in each.spec.allocation_sets for server in one.storage
+                server.name
+                for allocation_set in each.spec.allocation_sets
+                for server in allocation_set.storage
             )
         return replace(snapshot, storages=self._rabbits(rabbits))
 
@@ -357,12 +359,12 @@ class Conductor:
             and abort.is_marked_aborted(workflow)
         ):
             nodes |= {each.name for each in computes.data}
-        own, workflows = snapshot.job.workflow_key, self.informers.of(kinds.WORKFLOW)
+        own_key, workflows = snapshot.job.workflow_key, self.informers.of(kinds.WORKFLOW)
         shared = set()
         for node in nodes:
             for other in self.informers.of(kinds.COMPUTES).by_index("compute", node):
                 raw = workflows.get(key_of(other))
-                if raw and key_of(raw) != own and abort.has_abort_annotation(raw):
+                if raw and key_of(raw) != own_key and abort.has_abort_annotation(raw):
                     shared.add(node)
         return replace(snapshot, nodes_shared_with_aborted=shared) if shared else snapshot
 
@@ -495,7 +497,7 @@ class Conductor:
                 case jobactions.Finish():
                     await self._wlm.finish(job)
                 case jobactions.FreeNodes(nodes):
-                    await self._wlm.free(job, nodes)
+                    await self._wlm.free_nodes(job, nodes)
                 case jobactions.Drain(nodes, reason):
                     await self._wlm.drain(nodes, reason)
                 case jobactions.Undrain(nodes, reason):
@@ -507,7 +509,7 @@ class Conductor:
                 case jobactions.KeepValues(values):
                     await self._wlm.record(job, values)
                     for key, value in values.items():
-                        self._observe(job, key, value)
+                        self._observe_timing(job, key, value)
                 case jobactions.KeepLogs(logs):
                     if self._log_tails is not None:
                         text = await self._log_tails.text(logs)
@@ -518,7 +520,7 @@ class Conductor:
                     delay = _sooner(delay, seconds)
         return delay
 
-    def _observe(self, job: Job, key: str, value: Any) -> None:
+    def _observe_timing(self, job: Job, key: str, value: Any) -> None:
         """Tell how long a state took, once."""
         match = jobactions.TIMING_KEY_PATTERN.fullmatch(key)
         if match is not None and key not in self._observed_timings.setdefault(job.id, set()):
@@ -549,12 +551,12 @@ class Conductor:
             return
         job, spec = self._wlm.job(job_id), raw["spec"]
         if job is not None:
-            account = account_of(job)
+            quota_key = quota_key_of(job)
         else:
             # What is over is forgotten, and its Teardown counts where it has counted before.
             queue = (raw["metadata"].get("annotations") or {}).get(labels.QUEUE, "")
-            account = self._quota.account(job_id) or Account(spec.get("userID", 0), queue)
-        self._quota.count(job_id, account, len(spec.get("dwDirectives") or ()))
+            quota_key = self._quota.quota_key(job_id) or QuotaKey(spec.get("userID", 0), queue)
+        self._quota.count(job_id, quota_key, len(spec.get("dwDirectives") or ()))
 
     def _workflow_changed(self, obj: Object) -> None:
         key = key_of(obj)

@@ -12,7 +12,7 @@ from warren.dws.pods.podsummary import LogRef
 from warren.kube.client import LogReader
 
 _TIMEOUT: Final = 10.0
-"""For how long a job's Teardown waits for all logs together."""
+"""Seconds that a job's Teardown waits for all logs together."""
 
 _MAX_CONCURRENT_READS: Final = 8
 

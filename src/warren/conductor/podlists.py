@@ -14,7 +14,7 @@ from warren.dws.workflow import containersteps
 from warren.kube.client import Client, Refused, Unavailable
 
 _CACHE_SECONDS: Final = 1.0
-"""For how long a list is told again to users, however often they ask."""
+"""Seconds for which a list is told again to users, however often they ask."""
 
 
 class _CachedPods(msgspec.Struct):

@@ -39,11 +39,11 @@ class StaleDrains:
     def configure(self, *, enabled: bool) -> None:
         """Undrain nodes from now on, or do not."""
         if enabled and not self._enabled:
-            self.check()
+            self.enqueue()
         self._enabled = enabled
 
-    def check(self) -> None:
-        """Look at what is drained, soon."""
+    def enqueue(self) -> None:
+        """Have the nodes that are drained looked at, soon."""
         self.reconciler.add(_ALL)
 
     async def reconcile(self, key: str) -> None:

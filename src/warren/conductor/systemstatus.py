@@ -11,7 +11,7 @@ from typing import Any, Final
 from warren.base import log
 from warren.base.errors import Retryable
 from warren.base.objects import Change, Key
-from warren.conductor.workloadmanager import Nodes
+from warren.conductor.workloadmanager import ComputeNodes
 from warren.dws import kinds
 from warren.dws.rabbits.systemstatus import changes
 from warren.kube.client import AlreadyExists, Client, NotFound
@@ -25,7 +25,7 @@ _RETRY_DELAY: Final = 5.0
 class SystemStatusReporter:
     """Keeps the SystemStatus what the workload manager's nodes are."""
 
-    def __init__(self, client: Client, nodes: Nodes) -> None:
+    def __init__(self, client: Client, nodes: ComputeNodes) -> None:
         self._client = client
         self._nodes = nodes
 

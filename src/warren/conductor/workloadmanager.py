@@ -8,11 +8,11 @@ from warren.dws.binding import Binding
 from warren.dws.jobs.jobsnapshot import Job
 
 
-class Nodes(Protocol):
+class ComputeNodes(Protocol):
     """The compute nodes of a workload manager."""
 
     def follow(self) -> AsyncIterator[Mapping[str, bool]]:
-        """Return all nodes with whether each is there, now and at each change.
+        """Return all nodes with whether each can be reached, now and at each change.
 
         Raises a Retryable where the workload manager does not answer.
         """
@@ -51,11 +51,11 @@ class WorkloadManager(Protocol):
         """Return a job as it is now; None where it is not known."""
         ...
 
-    def user(self, job_id: int) -> int | None:
+    def userid(self, job_id: int) -> int | None:
         """Return the id of a job's user; None where the job is not known."""
         ...
 
-    def jobs(self) -> Iterable[int]:
+    def job_ids(self) -> Iterable[int]:
         """Return the ids of the jobs that are known."""
         ...
 
@@ -102,7 +102,7 @@ class WorkloadManager(Protocol):
         """Undrain those of some nodes that are drained for this very reason."""
         ...
 
-    async def free(self, job: Job, nodes: Sequence[str]) -> None:
+    async def free_nodes(self, job: Job, nodes: Sequence[str]) -> None:
         """Free some of the nodes of a job that is ending, and no flash."""
         ...
 

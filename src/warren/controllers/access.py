@@ -32,8 +32,8 @@ OUT_OF_REACH_SECONDS: Final = 60.0
 broker is started anew, and what is not unmounted is not copied. It is more than an unmount takes
 of what is in use, which is taken away after 30 s unless a site says otherwise."""
 
-_STATUS_KEY: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
-"""The SystemStatus."""
+_SYSTEM_STATUS_KEY: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
+"""The key of the SystemStatus."""
 
 
 class AccessController:
@@ -58,8 +58,8 @@ class AccessController:
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
-        self._configurations.listen(lambda obj: self._system_changed())
-        self._profiles.listen(lambda obj: self._system_changed())
+        self._configurations.listen(lambda obj: self._wake_failed())
+        self._profiles.listen(lambda obj: self._wake_failed())
         self._system_statuses = informers.of(kinds.SYSTEM_STATUS)
         self._workflows = informers.of(kinds.WORKFLOW)
         self._out_of_reach_since: dict[Key, dict[str, float]] = {}
@@ -70,7 +70,7 @@ class AccessController:
         )
         self._accesses.listen(self._access_changed)
         self._mounts.listen_to_changes(self._mount_changed)
-        self._system_statuses.listen_to_changes(self._status_changed)
+        self._system_statuses.listen_to_changes(self._system_status_changed)
         self._instances.listen_to_changes(self._instance_changed)
         for informer in (self._storages, self._node_storages, self._block_storages, self._computes):
             informer.listen(self._dependency_changed)
@@ -124,7 +124,7 @@ class AccessController:
                 each.spec.node for each in mounts if not each.all_in("unmounted")
             )
         out_of_reach = not_unmounted and not_unmounted & systemstatus.disabled_nodes(
-            self._system_statuses.get(_STATUS_KEY)
+            self._system_statuses.get(_SYSTEM_STATUS_KEY)
         )
         seen_before = self._out_of_reach_since.pop(key, {})
         since_by_node = {node: seen_before.get(node, now) for node in out_of_reach}
@@ -260,17 +260,17 @@ class AccessController:
         """Return the Computes of the Workflow that goes on without some of them."""
         if labels.LOST_NODES not in current.metadata.annotations:
             return None
-        carried = current.metadata.labels
-        namespace, name = carried[labels.WORKFLOW_NAMESPACE], carried[labels.WORKFLOW_NAME]
+        own_labels = current.metadata.labels
+        namespace, name = own_labels[labels.WORKFLOW_NAMESPACE], own_labels[labels.WORKFLOW_NAME]
         return self._computes.get(Key(namespace, name))
 
     def _workflow(self, current: NnfAccess) -> Workflow | None:
-        carried = current.metadata.labels
-        namespace = carried.get(labels.WORKFLOW_NAMESPACE, "")
-        raw = self._workflows.get(Key(namespace, carried.get(labels.WORKFLOW_NAME, "")))
+        own_labels = current.metadata.labels
+        namespace = own_labels.get(labels.WORKFLOW_NAMESPACE, "")
+        raw = self._workflows.get(Key(namespace, own_labels.get(labels.WORKFLOW_NAME, "")))
         return None if raw is None else read(raw, Workflow)
 
-    def _status_changed(self, before: Object | None, after: Object | None) -> None:
+    def _system_status_changed(self, before: Object | None, after: Object | None) -> None:
         """Wake the accesses of nodes that are out of reach since then, or back."""
         for node in systemstatus.disabled_nodes(before) ^ systemstatus.disabled_nodes(after):
             for mount in self._mounts.by_index("mounting node", node):
@@ -281,7 +281,7 @@ class AccessController:
         if before and after and _sharing_of(before) != _sharing_of(after):
             self._storage_changed(key_of(after), after)
 
-    def _system_changed(self) -> None:
+    def _wake_failed(self) -> None:
         # A compute node may have been wired to no rabbit, or a profile have been gone. Those that
         # are not in error have no use for the event.
         for each in self._accesses.by_index("in error", reports.IN_ERROR):

@@ -76,9 +76,9 @@ class BreakdownController:
         key = key_of(obj)
         for each in self._breakdowns.by_index("breakdown instance", str(key)):
             self._wake(each)
-        alike = self._breakdowns.get(key)
-        if alike is not None:
-            self._wake(alike)
+        of_same_name = self._breakdowns.get(key)
+        if of_same_name is not None:
+            self._wake(of_same_name)
 
     def _pinned_profile_changed(self, obj: Object) -> None:
         """Have a breakdown whose copy of a profile is gone read live, if it is woken by that.

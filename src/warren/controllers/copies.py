@@ -14,7 +14,7 @@ SLOTS: Final = 8
 
 
 class Copies:
-    """Gives slots to those that wait for one. `run` lives until cancelled, and no copy longer."""
+    """Makes the copies of one rabbit, each once it has a slot; `run` ends with all of them."""
 
     def __init__(
         self,

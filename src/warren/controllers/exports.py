@@ -25,7 +25,7 @@ class Exports(Protocol):
     Everything raises NodeTrouble where it fails.
     """
 
-    async def offer(self, volume: str, nodes: Collection[str]) -> None:
+    async def export(self, volume: str, nodes: Collection[str]) -> None:
         """Have some nodes reach a volume, and no other node."""
         ...
 
@@ -57,17 +57,17 @@ class ExportReconciler:
         if key == _ALL or self._shares.get(key) is None:
             await self._exports.withdraw_others(self._wanted_volumes())
             return None
-        for volume, nodes in self._offers(key).items():
-            await self._exports.offer(volume, nodes)
+        for volume, nodes in self._exported_nodes(key).items():
+            await self._exports.export(volume, nodes)
         return None
 
     def _wanted_volumes(self) -> list[str]:
         volumes = []
         for obj in self._shares.all():
-            volumes += [name for name, nodes in self._offers(key_of(obj)).items() if nodes]
+            volumes += [name for name, nodes in self._exported_nodes(key_of(obj)).items() if nodes]
         return volumes
 
-    def _offers(self, key: Key) -> dict[str, list[str]]:
+    def _exported_nodes(self, key: Key) -> dict[str, list[str]]:
         raw_share, raw_block = self._shares.get(key), self._block_storages.get(key)
         assert raw_share is not None
         block_storage = None if raw_block is None else read(raw_block, NnfNodeBlockStorage)

@@ -90,7 +90,7 @@ class _LeaseSnapshot(msgspec.Struct, frozen=True):
     """A Lease, and when it was first seen as it is."""
 
     spec: Object
-    since: float
+    unchanged_since: float
     renewed_since: float | None
     """Since when it is renewed in time, as far as was seen here; None if that was not seen."""
 
@@ -117,7 +117,7 @@ class Heartbeats:
             )
         ]
 
-    def seconds_left(self, rabbit: str) -> float | None:
+    def seconds_until_offline(self, rabbit: str) -> float | None:
         """Return in how many seconds a rabbit counts as Offline; 0 if it does.
 
         None where that is not known: no agent has ever renewed its Lease, as that of an
@@ -129,16 +129,16 @@ class Heartbeats:
         if not seen.spec.get("holderIdentity"):
             return 0.0
         duration = seen.spec.get("leaseDurationSeconds") or DEFAULT_TIMING.lease_duration
-        return max(0.0, seen.since + duration - asyncio.get_running_loop().time())
+        return max(0.0, seen.unchanged_since + duration - asyncio.get_running_loop().time())
 
-    def renewed_for(self, rabbit: str) -> float | None:
+    def seconds_renewed(self, rabbit: str) -> float | None:
         """Return for how many seconds a rabbit's Lease has been renewed in time.
 
         None where it is over, and where no renewal was seen here: a Lease that was found may be
         that of a rabbit without power, and counts for a while all the same.
         """
         seen = self._lease_snapshots.get(rabbit)
-        if seen is None or seen.renewed_since is None or not self.seconds_left(rabbit):
+        if seen is None or seen.renewed_since is None or not self.seconds_until_offline(rabbit):
             return None
         return asyncio.get_running_loop().time() - seen.renewed_since
 
@@ -153,13 +153,13 @@ class Heartbeats:
         seen = self._lease_snapshots.get(rabbit)
         if seen is not None and seen.spec == spec:
             return
-        left_until_now = self.seconds_left(rabbit)
+        left_until_now = self.seconds_until_offline(rabbit)
         now = asyncio.get_running_loop().time()
         renewed_since = None
         if seen is not None:
             in_time = bool(left_until_now) and seen.renewed_since is not None
             renewed_since = seen.renewed_since if in_time else now
         self._lease_snapshots[rabbit] = _LeaseSnapshot(spec, now, renewed_since)
-        if not left_until_now or not self.seconds_left(rabbit):
+        if not left_until_now or not self.seconds_until_offline(rabbit):
             # A renewal in time is no event to look at: that is looked at when the time is over.
             self._on_change(rabbit)

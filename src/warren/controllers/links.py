@@ -44,11 +44,11 @@ class LinkReconciler:
         self._policy = policy
         self._jitter = jitter
         self._key = Key(node, links.NNF_NODE_NAME)
-        self._nodes = informers.of(kinds.NNF_NODE)
+        self._nnf_nodes = informers.of(kinds.NNF_NODE)
         self._failures = 0
         """How many tests have failed in a row. One that has begun anew begins at none."""
         self.reconciler: Reconciler[Key] = Reconciler("link", self.reconcile, workers=1)
-        self._nodes.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._nnf_nodes.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     def test_now(self) -> None:
         """Test the link at once: what needs it has failed.
@@ -61,7 +61,7 @@ class LinkReconciler:
 
     async def reconcile(self, key: Key) -> float | None:
         """Test the link once, and say what is to be said after that."""
-        raw = self._nodes.get(key)
+        raw = self._nnf_nodes.get(key)
         if key != self._key or raw is None:
             return None  # it is made when the rabbit is known, which is news
         meta = read(raw, NnfNode).metadata

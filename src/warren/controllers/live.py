@@ -24,7 +24,7 @@ async def read_live(client: Client, kind: Kind, key: Key) -> Object | None:
 
 
 async def orphan_removals(
-    client: Client, owner: Kind, key: Key, kind: Kind, objects: Sequence[Object]
+    client: Client, owner_kind: Kind, owner_key: Key, kind: Kind, objects: Sequence[Object]
 ) -> list[Remove]:
     """Return the removals of an owner's objects, where no owner is seen, and there is none.
 
@@ -35,6 +35,6 @@ async def orphan_removals(
     remaining = [obj for obj in objects if not obj["metadata"].get("deletionTimestamp")]
     if not remaining:
         return []
-    if await read_live(client, owner, key) is not None:
+    if await read_live(client, owner_kind, owner_key) is not None:
         return []
     return [Remove(kind=kind, key=key_of(obj)) for obj in remaining]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from warren.base.objects import Key, key_of
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.dws import kinds
 from warren.dws.node import NodeTrouble
 from warren.dws.objects.decoding import read
@@ -36,13 +36,13 @@ class MgsReconciler:
         self,
         client: Client,
         informers: Informers,
-        machine: Machine,
+        local_node: LocalNode,
         *,
         timeout: float = RECONCILE_SECONDS,
     ) -> None:
         """`timeout` is in seconds: more than the commands take."""
         self._client = client
-        self._machine = machine
+        self._local_node = local_node
         self._mgts = informers.of(kinds.LUSTRE_MGT)
         self._queued: dict[Key, Sequence[Requester]] = {}
         """Whose commands are queued or were run, until their NnfLustreMGT is seen to say so."""
@@ -88,7 +88,7 @@ class MgsReconciler:
             return None
         failure = None
         try:
-            await self._machine.configure_mgs(mgscommands.vectors(commands))
+            await self._local_node.configure_mgs(mgscommands.vectors(commands))
         except NodeTrouble as trouble:
             failure = trouble
         self._outcomes.setdefault(key, {})[requester] = failure

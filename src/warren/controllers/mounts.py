@@ -7,7 +7,7 @@ from typing import Final
 from warren.base import log
 from warren.base.accounts import groups_of
 from warren.base.objects import Key, Object, key_of
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.controllers.profilecommands import commands_of
 from warren.controllers.users import UserKey, user_getter
 from warren.dws import kinds, labels, reports
@@ -45,25 +45,26 @@ class MountReconciler:
         self,
         client: Client,
         informers: Informers,
-        machine: Machine,
-        detach: Callable[[str, str], Awaitable[None]] | None = None,
+        local_node: LocalNode,
+        disconnect_volume: Callable[[str, str], Awaitable[None]] | None = None,
         *,
         on_rabbit: bool = False,
         on_failure: Callable[[], None] = lambda: None,
         timeout: float = RECONCILE_SECONDS,
-        groups: Callable[[int], Awaitable[Collection[int]]] = _groups_in_thread,
+        read_groups: Callable[[int], Awaitable[Collection[int]]] = _groups_in_thread,
     ) -> None:
-        """`detach` lets go of a volume that is reached over a network; it may be mounted still.
+        """`disconnect_volume` lets go of a volume of a network; it may be mounted for others still.
 
+        `read_groups` returns the groups that a user is in.
         `on_failure` is called when a mount, or an unmount, has failed.
         `timeout` is in seconds: more than the commands take that mount and unmount.
         """
         self._side = "rabbit" if on_rabbit else "compute"
         self._client = client
-        self._detach = detach
-        self._groups = groups
+        self._disconnect_volume = disconnect_volume
+        self._read_groups = read_groups
         self._on_failure = on_failure
-        self._machine = machine
+        self._local_node = local_node
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
         self.reconciler: Reconciler[Key] = Reconciler(
             "mounts",
@@ -126,7 +127,7 @@ class MountReconciler:
                     groupid=mount.group_id,
                 )
                 own_commands = self._commands_of_side(commands)
-                await self._machine.mount_lustre(source, mount.mount_path, own_commands)
+                await self._local_node.mount_lustre(source, mount.mount_path, own_commands)
                 continue
             lvm = mount.device.lvm
             if lvm is None:
@@ -134,12 +135,12 @@ class MountReconciler:
             file_system = "raw" if mount.type == "none" else mount.type
             volume = (lvm.volume_group, lvm.logical_volume)
             try:
-                await self._machine.mount(
+                await self._local_node.mount(
                     *volume, file_system, mount.mount_path, shared_with, commands
                 )
             except NotShared as trouble:
                 # All groups of the user count, as they do for the job's Workflow.
-                groups = {mount.group_id, *await self._groups(mount.user_id)}
+                groups = {mount.group_id, *await self._read_groups(mount.user_id)}
                 if not sharing.may_use(trouble.owner, trouble.let_in, mount.user_id, groups):
                     raise  # who is let in goes on: the owner can make room
                 log.warning("not all users are let in", path=mount.mount_path, why=str(trouble))
@@ -155,9 +156,11 @@ class MountReconciler:
                     "$FS_NAME": file_system.file_system_name,
                 }
                 own_commands = self._commands_of_side(commands).with_variables(values)
-            await self._machine.unmount(mount.mount_path, mount.user_id, own_commands)
-            if self._detach is not None and mount.device.lvm is not None:
-                await self._detach(mount.device.lvm.volume_group, mount.device.lvm.logical_volume)
+            await self._local_node.unmount(mount.mount_path, mount.user_id, own_commands)
+            if self._disconnect_volume is not None and mount.device.lvm is not None:
+                await self._disconnect_volume(
+                    mount.device.lvm.volume_group, mount.device.lvm.logical_volume
+                )
 
     def _commands_of_side(self, commands: ProfileCommands) -> ProfileCommands:
         """Return what this node runs around a Lustre.

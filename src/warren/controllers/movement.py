@@ -15,7 +15,7 @@ from warren.base.errors import Retryable, UserMistake
 from warren.base.objects import Change, Key, Object, key_of
 from warren.base.times import go_duration, parse_rfc3339, rfc3339_micro
 from warren.controllers.copies import SLOTS, Copies
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.controllers.users import UserKey, user_getter
 from warren.dws import kinds, labels
 from warren.dws.copies import commands, copyprofiles
@@ -42,7 +42,7 @@ class MovementReconciler:
         self,
         client: Client,
         informers: Informers,
-        machine: Machine,
+        local_node: LocalNode,
         clock: Clock,
         *,
         slots: int = SLOTS,
@@ -53,7 +53,7 @@ class MovementReconciler:
         `retries` is for those that fail.
         """
         self._client = client
-        self._machine = machine
+        self._local_node = local_node
         self._clock = clock
         self._retries = retries
         self._movements = informers.of(kinds.NNF_DATA_MOVEMENT)
@@ -168,17 +168,17 @@ class MovementReconciler:
         if current.spec.user_config.dryrun:
             return {"status": "Success", "message": "nothing is copied: this was a dry run"}
         progress = None
-        last_position: object = None
+        last_mark: object = None
         progressed_at = self._clock.now()
         reporting: asyncio.Task[None] | None = None
         try:
             work = _copy_of(current, _restarts(current))
-            async with aclosing(self._machine.copy(work)) as updates:  # type: ignore[type-var]
+            async with aclosing(self._local_node.copy(work)) as updates:  # type: ignore[type-var]
                 async for progress in updates:
                     # A copy that hangs tells how far it is all the same: it has not gone on.
-                    position = _position(progress)
-                    if position != last_position:
-                        last_position = position
+                    mark = _progress_mark(progress)
+                    if mark != last_mark:
+                        last_mark = mark
                         progressed_at = self._clock.now()
                     # Not waited for: a slow API does not make a slow copy.
                     if reporting is None or reporting.done():
@@ -301,8 +301,8 @@ def _copy_of(current: NnfDataMovement, restarts: int) -> Copy:
         source=_source(current),
         destination=current.spec.destination.path,
         index=_index_directory(current),
-        source_storage=_storage_mount(current, labels.SOURCE_STORAGE, current.spec.source),
-        destination_storage=_storage_mount(
+        source_storage=_storage_mount_path(current, labels.SOURCE_STORAGE, current.spec.source),
+        destination_storage=_storage_mount_path(
             current, labels.DESTINATION_STORAGE, current.spec.destination
         ),
         userid=current.spec.user_id,
@@ -333,15 +333,15 @@ def _index_directory(current: NnfDataMovement) -> str | None:
     """Return the index directory, `<rabbit>-<n>`, that is to be in the destination, too."""
     if labels.SOURCE_STORAGE in current.metadata.annotations:
         return None
-    return posixpath.basename(_allocation(current, current.spec.source)) or None
+    return posixpath.basename(_allocation_path(current, current.spec.source)) or None
 
 
-def _storage_mount(current: NnfDataMovement, annotation: str, end: MovementEnd) -> str:
-    """Return where the storage is mounted that an end is in, if it is in one."""
-    return current.metadata.annotations.get(annotation) or _allocation(current, end)
+def _storage_mount_path(current: NnfDataMovement, annotation: str, end: MovementEnd) -> str:
+    """Return where the storage is mounted that an end (source or destination) is in, if any."""
+    return current.metadata.annotations.get(annotation) or _allocation_path(current, end)
 
 
-def _allocation(current: NnfDataMovement, end: MovementEnd) -> str:
+def _allocation_path(current: NnfDataMovement, end: MovementEnd) -> str:
     """Return the path of the allocation that an end is in, `.../<rabbit>-<n>`, if it is in one."""
     if end.storage_reference.kind != "NnfStorage":
         return ""
@@ -351,7 +351,7 @@ def _allocation(current: NnfDataMovement, end: MovementEnd) -> str:
     return posixpath.sep.join(parts[: matches[0] + 1]) if matches else ""
 
 
-def _position(progress: Progress) -> object:
+def _progress_mark(progress: Progress) -> object:
     """Return what is the same for as long as a copy does not go on."""
     if progress.command_status is not None:
         return progress.command_status.get("progress_mark")

@@ -28,8 +28,8 @@ class NodeLifecycleController:
 
     async def reconcile(self, rabbit: str) -> float | None:
         """Say of the Node of a rabbit whose Lease is over that nothing is known of it."""
-        left = self._heartbeats.seconds_left(rabbit)
+        until_offline = self._heartbeats.seconds_until_offline(rabbit)
         node = self._nodes.get(Key("", rabbit))
-        if left == 0 and node is not None:
+        if until_offline == 0 and node is not None:
             await perform(self._client, nodestatus.report_unknown(node, self._clock.now()))
-        return left or None
+        return until_offline or None

@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from warren.base.objects import Change, Create, Key, Object, key_of
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.controllers.profilecommands import commands_of
 from warren.controllers.users import user_getter
 from warren.dws import kinds, labels, reports
@@ -43,7 +43,7 @@ class NodeStorageReconciler:
         self,
         client: Client,
         informers: Informers,
-        machine: Machine,
+        local_node: LocalNode,
         rabbit: str,
         *,
         over_network: bool = False,
@@ -55,12 +55,12 @@ class NodeStorageReconciler:
         those that tell what the rabbit has.
         """
         self._client = client
-        self._machine = machine
+        self._local_node = local_node
         self._rabbit = rabbit
         self._over_network = over_network
         self._shares = informers.of(kinds.NNF_NODE_STORAGE)
         self._block_storages = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
-        self._nodes = informers.of(kinds.NNF_NODE)
+        self._nnf_nodes = informers.of(kinds.NNF_NODE)
         self.reconciler: Reconciler[Key] = Reconciler(
             "node storage",
             self.reconcile,
@@ -77,12 +77,12 @@ class NodeStorageReconciler:
         self._making: dict[Key, asyncio.Future[NodeTrouble | None]] = {}
         self._shares.listen(self._share_changed)
         self._block_storages.listen(self._block_changed)
-        self._nodes.listen(lambda obj: self.announcer.add(key_of(obj)))
+        self._nnf_nodes.listen(lambda obj: self.announcer.add(key_of(obj)))
         self.announcer.add(Key(rabbit, rabbitstorages.NNF_NODE_NAME))
 
     async def announce(self, key: Key) -> float | None:
         """Say that the rabbit is here, and what it has; and again and again whether it still is."""
-        raw = self._nodes.get(key)
+        raw = self._nnf_nodes.get(key)
         if raw is None:
             metadata = {
                 field: {name: value for name, value in values.items() if value is not None}
@@ -99,7 +99,7 @@ class NodeStorageReconciler:
         failure, status = None, None
         try:
             wanted = await self._metadata()
-            capacity, nid = await self._machine.capacity(), await self._machine.lnet_nid()
+            capacity, nid = await self._local_node.capacity(), await self._local_node.lnet_nid()
             status = rabbitstorages.ready_status(self._rabbit, capacity, current.status, nid)
         except NodeTrouble as trouble:
             failure = str(trouble)
@@ -136,10 +136,10 @@ class NodeStorageReconciler:
     async def _metadata(self) -> dict[str, dict[str, str | None]]:
         """Return the labels and annotations of the rabbit's NnfNode. Raises NodeTrouble."""
         return {
-            "labels": {labels.RAW_VOLUMES: await self._machine.raw_volumes()},
+            "labels": {labels.RAW_VOLUMES: await self._local_node.raw_volumes()},
             "annotations": {
                 labels.UNSUPPORTED_TYPES: rabbitstorages.encode_unsupported_types(
-                    await self._machine.unsupported_types()
+                    await self._local_node.unsupported_types()
                 ),
                 labels.NETWORK: "true" if self._over_network else None,
             },
@@ -183,7 +183,7 @@ class NodeStorageReconciler:
         try:
             commands = _commands(current)
             for number in range(current.spec.count):
-                await self._machine.release(*volume_group_and_name(current, number), commands)
+                await self._local_node.release(*volume_group_and_name(current, number), commands)
         except NodeTrouble as trouble:
             await self._report(current, trouble)
             raise
@@ -221,15 +221,15 @@ class NodeStorageReconciler:
         key = key_of(obj)
         if obj["metadata"].get("deletionTimestamp") and key in self._making:
             self._making[key].cancel()
-        self._add(key)
+        self._enqueue(key)
 
     def _block_changed(self, obj: Object) -> None:
         # What is ready has nothing new for a rabbit, which would look at its volumes for nothing.
         is_deleting = "deletionTimestamp" in obj["metadata"]
         if is_deleting or not obj.get("status", {}).get("ready"):
-            self._add(key_of(obj))
+            self._enqueue(key_of(obj))
 
-    def _add(self, key: Key) -> None:
+    def _enqueue(self, key: Key) -> None:
         is_record_alone = self._shares.get(key) is None
         (self.block_reconciler if is_record_alone else self.reconciler).add(key)
 
@@ -258,7 +258,7 @@ class NodeStorageReconciler:
         except NodeTrouble as trouble:
             return trouble
         results = await asyncio.gather(
-            *(self._machine.make(volume) for volume in volumes),
+            *(self._local_node.make(volume) for volume in volumes),
             return_exceptions=True,
         )
         troubles = []

@@ -198,12 +198,13 @@ class Offload:
         self,
         workflow: Workflow,
         name: str,
-        seconds: float | None = 0.0,
+        wait_seconds: float | None = 0.0,
         is_connected: Callable[[], bool] = lambda: True,
     ) -> Object:
-        """Return a copy, which is waited for so many seconds, or until it has ended.
+        """Return the NnfDataMovement of a copy: once it has ended, or after `wait_seconds`.
 
-        `is_connected` tells whether its client is still there. Raises Refusal.
+        With None it is waited for without a limit. `is_connected` tells whether its client is still
+        there. Raises Refusal.
         """
         movement = await self._read_movement(workflow, name)
         key = key_of(movement)
@@ -211,7 +212,7 @@ class Offload:
         events = self._change_events.setdefault(key, WeakSet())
         events.add(changed)
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(wait_seconds):
                 # Asked for anew: it may have ended before its events were listened for.
                 while is_connected() and not movements.is_finished(
                     movement := await self._read_movement(workflow, name)

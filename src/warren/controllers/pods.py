@@ -58,7 +58,7 @@ class _PodSnapshot(NamedTuple):
     """Those that other pods of its subdomain know of it."""
 
 
-class Runner(Protocol):
+class PodRunner(Protocol):
     """What runs pods on one node. Everything raises NodeTrouble where it fails."""
 
     @property
@@ -82,7 +82,7 @@ class Runner(Protocol):
         """Return the address of a pod that there is."""
         ...
 
-    async def image(self, reference: str) -> Image:
+    async def ensure_image(self, reference: str) -> Image:
         """Return an image, fetched and unpacked if it must be."""
         ...
 
@@ -114,7 +114,7 @@ class PodReconciler:
         self,
         client: Client,
         informers: Informers,
-        runner: Runner,
+        runner: PodRunner,
         clock: Clock,
         node: str,
         *,
@@ -135,11 +135,11 @@ class PodReconciler:
         self.reconciler: Reconciler[PodId] = Reconciler(
             "pods",
             self.reconcile,
-            user=lambda item: user(item.key),
+            user=lambda pod_id: user(pod_id.key),
             max_retry_delay=max_retry_delay,
         )
         self._pulls: Pulls[PodId] = Pulls(
-            runner.image, self.reconciler.add, max_retry_delay=max_retry_delay
+            runner.ensure_image, self.reconciler.add, max_retry_delay=max_retry_delay
         )
         self._pods.listen_to_changes(self._pod_changed)
 
@@ -153,55 +153,55 @@ class PodReconciler:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pulls.run(), name="images")
             while True:
-                item = await self._to_follow.get()
-                tasks.create_task(self._follow(item), name=f"pod {item.key}")
+                pod_id = await self._to_follow.get()
+                tasks.create_task(self._follow(pod_id), name=f"pod {pod_id.key}")
 
-    async def reconcile(self, item: PodId) -> float | None:
+    async def reconcile(self, pod_id: PodId) -> float | None:
         """Reconcile a pod."""
-        raw = self._pods.get(item.key)
-        if raw is None or raw["metadata"]["uid"] != item.uid:
-            self._pulls.forget(item)
-            await self._runner.remove(item.uid)
+        raw = self._pods.get(pod_id.key)
+        if raw is None or raw["metadata"]["uid"] != pod_id.uid:
+            self._pulls.forget(pod_id)
+            await self._runner.remove(pod_id.uid)
             return None
         pod = read(raw, Pod)
         if pod.metadata.deleting or pod.has_ended:
-            self._pulls.forget(item)
-            return await self._end_pod(item, pod) if pod.metadata.deleting else None
+            self._pulls.forget(pod_id)
+            return await self._end_pod(pod_id, pod) if pod.metadata.deleting else None
         if FINALIZER not in pod.metadata.finalizers:
             await perform(
                 self._client, [_change_finalizers(pod, (*pod.metadata.finalizers, FINALIZER))]
             )
             return None  # there is an event of that
         now = self._clock.now()
-        seconds_left = _time_left(pod, now)
+        seconds_left = _seconds_left(pod, now)
         is_overdue = seconds_left is not None and seconds_left <= 0
-        state = self._runner.state(item.uid)
+        state = self._runner.state(pod_id.uid)
         if state is None and not is_overdue:
-            state = await self._begin(item, pod, raw)
+            state = await self._begin(pod_id, pod, raw)
             if state is None:
                 return seconds_left
-        self._pulls.forget(item)
+        self._pulls.forget(pod_id)
         if state is None:
             await self._report(pod, raw, podstatus.deadline_exceeded_status(raw, now))
             return None
         if state.alive:
-            self._ensure_followed(item)
-            address = self._runner.address(item.uid) or ""
-            self._runner.tell_hosts(item.uid, podstatus.hosts(raw, address, self._siblings(raw)))
+            self._ensure_followed(pod_id)
+            address = self._runner.address(pod_id.uid) or ""
+            self._runner.tell_hosts(pod_id.uid, podstatus.hosts(raw, address, self._siblings(raw)))
             if is_overdue and not state.stopped:
-                self._runner.stop(item.uid)
-        addresses = (self._runner.address(item.uid) or "", self._runner.host_address)
+                self._runner.stop(pod_id.uid)
+        addresses = (self._runner.address(pod_id.uid) or "", self._runner.host_address)
         status = podstatus.running_status(
             raw, state, self._clock.now(), addresses, past_deadline=is_overdue
         )
         await self._report(pod, raw, status)
         return None if is_overdue else seconds_left
 
-    async def _begin(self, item: PodId, pod: Pod, raw: Object) -> PodState | None:
+    async def _begin(self, pod_id: PodId, pod: Pod, raw: Object) -> PodState | None:
         """Begin a pod; None where it has not, and the reason is told."""
         now = self._clock.now()
         try:
-            images = self._pulls.images(item, plans.images_of(raw))
+            images = self._pulls.images(pod_id, plans.images_of(raw))
         except NodeTrouble as trouble:
             await self._report(
                 pod, raw, podstatus.waiting_status(raw, now, "ErrImagePull", str(trouble))
@@ -231,7 +231,7 @@ class PodReconciler:
             return {**plans.plan(raw, references), "hosts": hosts}
 
         try:
-            await self._runner.start(item.uid, make_plan)
+            await self._runner.start(pod_id.uid, make_plan)
         except UnsupportedPod as unsupported:
             await self._report(
                 pod, raw, podstatus.refused_status(raw, now, "Unfit", str(unsupported))
@@ -245,17 +245,17 @@ class PodReconciler:
             status = podstatus.waiting_status(raw, now, "CreatePodSandboxError", str(trouble))
             await self._report(pod, raw, status)
             raise NotBegun(str(trouble), fatal=trouble.fatal) from trouble
-        return self._runner.state(item.uid)
+        return self._runner.state(pod_id.uid)
 
-    async def _end_pod(self, item: PodId, pod: Pod) -> float | None:
+    async def _end_pod(self, pod_id: PodId, pod: Pod) -> float | None:
         """End what runs of a pod that is to go, and let go of it."""
-        state = self._runner.state(item.uid)
+        state = self._runner.state(pod_id.uid)
         if state is not None and state.alive:
-            self._ensure_followed(item)
+            self._ensure_followed(pod_id)
             if not state.stopped:
-                self._runner.stop(item.uid)
+                self._runner.stop(pod_id.uid)
             return None  # its end is an event
-        await self._runner.remove(item.uid)
+        await self._runner.remove(pod_id.uid)
         if FINALIZER in pod.metadata.finalizers:
             other_finalizers = tuple(each for each in pod.metadata.finalizers if each != FINALIZER)
             await perform(self._client, [_change_finalizers(pod, other_finalizers)])
@@ -294,22 +294,22 @@ class PodReconciler:
     def _is_here(self, obj: Object) -> bool:
         return bool((obj.get("spec") or {}).get("nodeName") == self._node)
 
-    def _ensure_followed(self, item: PodId) -> None:
-        if item not in self._followed:
-            self._followed.add(item)
-            self._to_follow.put_nowait(item)
+    def _ensure_followed(self, pod_id: PodId) -> None:
+        if pod_id not in self._followed:
+            self._followed.add(pod_id)
+            self._to_follow.put_nowait(pod_id)
 
-    async def _follow(self, item: PodId) -> None:
+    async def _follow(self, pod_id: PodId) -> None:
         try:
-            async with aclosing(self._runner.follow(item.uid)) as states:  # type: ignore[type-var]
+            async with aclosing(self._runner.follow(pod_id.uid)) as states:  # type: ignore[type-var]
                 async for _ in states:
-                    self.reconciler.add(item)
+                    self.reconciler.add(pod_id)
         except Exception as trouble:  # one pod's is not that of the others
-            log.warning("pod not followed", pod=str(item.key), reason=str(trouble))
+            log.warning("pod not followed", pod=str(pod_id.key), reason=str(trouble))
             await asyncio.sleep(_FOLLOW_RETRY_DELAY)
         finally:
-            self._followed.discard(item)
-            self.reconciler.add(item)
+            self._followed.discard(pod_id)
+            self.reconciler.add(pod_id)
 
 
 def _user_of(obj: Object) -> UserKey:
@@ -345,8 +345,8 @@ def _pod_snapshot(obj: Object | None) -> _PodSnapshot:
     return _PodSnapshot(own_fields, podstatus.hosts_entry(obj))
 
 
-def _time_left(pod: Pod, now: float) -> float | None:
-    """Return for how long a pod may run yet; it begins now, if it has not."""
+def _seconds_left(pod: Pod, now: float) -> float | None:
+    """Return for how many seconds a pod may still run, counted from now if it has not begun."""
     limit, started_at = pod.spec.active_deadline_seconds, pod.status.start_time
     if limit is None:
         return None

@@ -32,7 +32,7 @@ class SystemController:
         self._client = client
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self._storages = informers.of(kinds.STORAGE)
-        self._nodes = informers.of(kinds.NNF_NODE)
+        self._nnf_nodes = informers.of(kinds.NNF_NODE)
         self._namespaces = informers.of(kinds.NAMESPACE)
         self._configuration: SystemConfiguration | None = None
         self._rabbits: Mapping[Key, StorageNode] = {}
@@ -44,7 +44,7 @@ class SystemController:
         self.reconciler: Reconciler[Key] = Reconciler("system", self.reconcile, workers=1)
         self._configurations.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._storages.listen(self._storage_changed)
-        self._nodes.listen(self._node_changed)
+        self._nnf_nodes.listen(self._nnf_node_changed)
         self._namespaces.listen(self._namespace_changed)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -64,7 +64,7 @@ class SystemController:
             status = self._configuration.status
             if not (writes or status.ready or status.error):
                 self.reconciler.add(kinds.CONFIGURATION_KEY)
-            return self._seconds_left(key.namespace)
+            return self._requeue_delay(key.namespace)
         else:
             raw = self._configurations.get(key)
             if raw is not None:
@@ -126,8 +126,8 @@ class SystemController:
             return
         if self._namespaces.get(key) is None:
             self.reconciler.add(key)
-        elif self._nodes.get(_link_key(key.name)) is None:
-            rabbit = self._rabbit_of(key.name)
+        elif self._nnf_nodes.get(_compute_key(key.name)) is None:
+            rabbit = self._rabbit_key_of(key.name)
             if rabbit is not None and links.uses_network(self._nnf_node(rabbit)):
                 self.reconciler.add(rabbit)
 
@@ -142,20 +142,20 @@ class SystemController:
                 read(storage, Storage) if storage is not None else None,
                 node,
                 self._nnf_nodes_of(rabbit) if links.uses_network(node) else {},
-                alive=self._heartbeats.seconds_left(rabbit.name) != 0.0,
-                lease_steady=(self._heartbeats.renewed_for(rabbit.name) or 0.0)
+                alive=self._heartbeats.seconds_until_offline(rabbit.name) != 0.0,
+                lease_steady=(self._heartbeats.seconds_renewed(rabbit.name) or 0.0)
                 >= links.SETTLE_SECONDS,
             )
         )
 
-    def _seconds_left(self, rabbit: str) -> float | None:
+    def _requeue_delay(self, rabbit: str) -> float | None:
         """Return in how many seconds a rabbit is to be looked at without any event.
 
         There is none when a Lease is not renewed, and none when it has been renewed for long enough
         for its links to count.
         """
-        until_offline = self._heartbeats.seconds_left(rabbit)
-        renewed_seconds = self._heartbeats.renewed_for(rabbit)
+        until_offline = self._heartbeats.seconds_until_offline(rabbit)
+        renewed_seconds = self._heartbeats.seconds_renewed(rabbit)
         if not until_offline or renewed_seconds is None or renewed_seconds >= links.SETTLE_SECONDS:
             return until_offline or None
         # What sums of seconds are off by is no time that passes.
@@ -192,24 +192,24 @@ class SystemController:
     def _nnf_nodes_of(self, rabbit: StorageNode) -> dict[str, NnfNode]:
         """Return what the nodes of a rabbit say, by their names."""
         nnf_nodes = {
-            each.name: self._nnf_node(_link_key(each.name)) for each in rabbit.computes_access
+            each.name: self._nnf_node(_compute_key(each.name)) for each in rabbit.computes_access
         }
         return {name: node for name, node in nnf_nodes.items() if node is not None}
 
     def _nnf_node(self, key: Key) -> NnfNode | None:
-        raw = self._nodes.get(key)
+        raw = self._nnf_nodes.get(key)
         return None if raw is None else read(raw, NnfNode)
 
-    def _node_changed(self, obj: Object) -> None:
+    def _nnf_node_changed(self, obj: Object) -> None:
         key = key_of(obj)
         if key in self._rabbits:
             self.reconciler.add(key)
         elif key.name == links.NNF_NODE_NAME:
-            rabbit = self._rabbit_of(key.namespace)
+            rabbit = self._rabbit_key_of(key.namespace)
             if rabbit is not None:
                 self.reconciler.add(rabbit)
 
-    def _rabbit_of(self, compute: str) -> Key | None:
+    def _rabbit_key_of(self, compute: str) -> Key | None:
         if self._configuration is None:
             return None
         rabbit = self._configuration.rabbits_of_computes().get(compute)
@@ -226,8 +226,10 @@ class SystemController:
 
 
 def _rabbit_key(rabbit: str) -> Key:
+    """Return the key of the NnfNode by which a rabbit reports itself."""
     return Key(rabbit, rabbitstorages.NNF_NODE_NAME)
 
 
-def _link_key(compute: str) -> Key:
+def _compute_key(compute: str) -> Key:
+    """Return the key of the NnfNode in which a compute node says how its link is."""
     return Key(compute, links.NNF_NODE_NAME)

@@ -40,7 +40,7 @@ class NodeRegistration:
         """Set when pods can be run, from then on."""
         self.reconciler: Reconciler[Key] = Reconciler("node", self.reconcile)
         self.reconciler.add(self._key)
-        self._nodes.listen(self._changed)
+        self._nodes.listen(self._node_changed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Make the Node if it is not there, and update its status."""
@@ -54,6 +54,6 @@ class NodeRegistration:
         self.can_run_pods.set()
         return None
 
-    def _changed(self, obj: Object) -> None:
+    def _node_changed(self, obj: Object) -> None:
         if key_of(obj) == self._key:
             self.reconciler.add(self._key)

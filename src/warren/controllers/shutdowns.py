@@ -38,9 +38,9 @@ class ShutdownClient(Protocol):
     """The way to containers."""
 
     async def request_shutdowns(
-        self, requests: Sequence[ShutdownRequest], authority: str, token: str | None
+        self, requests: Sequence[ShutdownRequest], ca_certificate: str, token: str | None
     ) -> None:
-        """Ask containers to end; `authority` is the certificate that vouches for theirs.
+        """Ask containers to end; `ca_certificate` is the certificate that vouches for theirs.
 
         Failures are logged, and no more.
         """
@@ -55,13 +55,13 @@ class HttpsShutdownClient:
         self._max_concurrent = max_concurrent
 
     async def request_shutdowns(
-        self, requests: Sequence[ShutdownRequest], authority: str, token: str | None
+        self, requests: Sequence[ShutdownRequest], ca_certificate: str, token: str | None
     ) -> None:
         # As strict as other users of such certificates, which trust one that signed itself.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         try:
-            context.load_verify_locations(cadata=authority)
+            context.load_verify_locations(cadata=ca_certificate)
         except (ssl.SSLError, ValueError) as error:
             log.warning(
                 "no certificate in the Secret", secret=containerauth.TLS_SECRET, reason=str(error)
@@ -134,10 +134,10 @@ class ShutdownController:
         if workflow is None or not requests:
             self._next_index.pop(key, None)
             return None
-        authority = await self._read_secret(
+        ca_certificate = await self._read_secret(
             Key(key.namespace, containerauth.TLS_SECRET), containerauth.certificate_of
         )
-        if authority is None:
+        if ca_certificate is None:
             return None  # without an admin's certificate no container has one to show
         token_reference = workflow.status.workflow_token
         token = (
@@ -146,7 +146,7 @@ class ShutdownController:
             else None
         )
         batch, self._next_index[key] = shutdowns.next_batch(requests, self._next_index.get(key, 0))
-        await self._shutdown_client.request_shutdowns(batch, authority, token)
+        await self._shutdown_client.request_shutdowns(batch, ca_certificate, token)
         return shutdowns.RETRY_DELAY
 
     def _requests(self, workflow: Workflow) -> list[ShutdownRequest]:
@@ -160,7 +160,7 @@ class ShutdownController:
             return []
         try:
             profile = containerprofiles.decode(pinned_profile)
-            assigned = port_managers.assigned_ports(
+            assigned_ports = port_managers.assigned_ports(
                 read(manager, NnfPortManager), workflow, profile.port_count
             )
         except (Fault, Malformed):  # told by the Workflow's own reconciles
@@ -171,14 +171,14 @@ class ShutdownController:
         jobs = [read(obj, BatchJob) for obj in raw_jobs]
         nodes = self._informers.of(kinds.NODE)
         return shutdowns.decide(
-            workflow, profile, jobs, assigned, lambda name: nodes.get(Key("", name))
+            workflow, profile, jobs, assigned_ports, lambda name: nodes.get(Key("", name))
         )
 
     async def _read_secret(
-        self, key: Key, read_entry: Callable[[Object], str | None]
+        self, key: Key, read_value: Callable[[Object], str | None]
     ) -> str | None:
         try:
-            return read_entry(await self._client.get(kinds.SECRET, key))
+            return read_value(await self._client.get(kinds.SECRET, key))
         except NotFound:
             return None
         except ValueError as error:  # an admin has written what is no text

@@ -38,7 +38,7 @@ class StorageController:
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
         self._servers = informers.of(kinds.SERVERS)
         self._mgts = informers.of(kinds.LUSTRE_MGT)
-        self._nodes = informers.of(kinds.NNF_NODE)
+        self._nnf_nodes = informers.of(kinds.NNF_NODE)
         self._instances = informers.of(kinds.PERSISTENT_INSTANCE)
         self.reconciler: Reconciler[Key] = Reconciler(
             "storage", self.reconcile, user=user_getter(self._storages)
@@ -51,7 +51,7 @@ class StorageController:
             partial(self._dependent_changed, changes.is_relevant_block_storage_change)
         )
         self._mgts.listen(self._mgt_changed)
-        self._nodes.listen(self._node_changed)
+        self._nnf_nodes.listen(self._nnf_node_changed)
         self._instances.listen(self._pool_changed)
         self._servers.listen_to_changes(self._servers_changed)
 
@@ -126,7 +126,7 @@ class StorageController:
                 pools.setdefault(pool, []).append(member)
         profile = self._profile(current)
         nodes = {
-            node.name: self._nodes.get(Key(node.name, NNF_NODE_NAME))
+            node.name: self._nnf_nodes.get(Key(node.name, NNF_NODE_NAME))
             for each in current.spec.allocation_sets
             for node in each.nodes
         }
@@ -187,7 +187,7 @@ class StorageController:
                 if each.kind == kinds.NNF_STORAGE.name:
                     self.reconciler.add(each.key)
 
-    def _node_changed(self, obj: Object) -> None:
+    def _nnf_node_changed(self, obj: Object) -> None:
         if (obj.get("status") or {}).get("lnetNid"):
             self._wake_failed()
 

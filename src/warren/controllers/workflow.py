@@ -75,7 +75,7 @@ class WorkflowController:
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         informers.of(kinds.LUSTRE_FILE_SYSTEM)
         informers.of(kinds.STORAGE)
-        informers.of(kinds.SYSTEM_CONFIGURATION).listen(lambda obj: self._system_changed())
+        informers.of(kinds.SYSTEM_CONFIGURATION).listen(lambda obj: self._wake_failed())
         for kind in _CHILD_KINDS:
             informers.of(kind).listen_to_changes(partial(self._child_changed, kind))
         informers.of(kinds.NODE)
@@ -167,7 +167,7 @@ class WorkflowController:
             ):
                 self.reconciler.add(key)
 
-    def _system_changed(self) -> None:
+    def _wake_failed(self) -> None:
         """Wake the Workflows in error: nodes that they name may have joined."""
         for each in self._informers.of(kinds.WORKFLOW).by_index("in error", reports.IN_ERROR):
             self.reconciler.add(key_of(each))
@@ -348,10 +348,10 @@ class _Nodes(Mapping[str, Object]):
         self._informer = informer
 
     def __getitem__(self, name: str) -> Object:
-        found = self._informer.get(Key("", name))
-        if found is None:
+        raw = self._informer.get(Key("", name))
+        if raw is None:
             raise KeyError(name)
-        return found
+        return raw
 
     def __bool__(self) -> bool:
         return not self._informer.is_empty

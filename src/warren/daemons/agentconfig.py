@@ -25,8 +25,8 @@ from warren.node.directory import DirectoryFlash
 from warren.node.flash import Flash, path_component
 from warren.node.hostnamespace import HostNamespace
 from warren.node.loopdisk import LoopDisk
-from warren.node.machine import MountNamespace, NamespacedMachine
-from warren.node.namespaces import Namespace
+from warren.node.namespacednode import MountNamespace, NamespacedNode
+from warren.node.namespaces import HeldMountNamespace
 from warren.node.nvmehost import NvmeHost
 from warren.node.nvmetarget import Exports
 from warren.node.volumegroup import VolumeGroup
@@ -247,12 +247,12 @@ def build_flash(
 class AgentNode(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent acts on."""
 
-    machine: NamespacedMachine
+    local_node: NamespacedNode
     flash: Flash
     disk_of: Callable[[str], Disk] | None
     """Returns the disk of a rabbit, where volumes are block devices."""
     mount_namespace: MountNamespace
-    own_mount_namespace: Namespace | None
+    own_mount_namespace: HeldMountNamespace | None
     """The same, where it is the agent's own and has a holder."""
     exports: Exports | None = None
     """What a rabbit offers on the network, if it is to."""
@@ -272,13 +272,13 @@ def build_node(config: Config, state_directory: Path, *, is_rabbit: bool) -> Age
         )
     own_mount_namespace = None
     if config.namespace != HOST_NAMESPACE:
-        own_mount_namespace = Namespace(Path(config.namespace), config.mount_prefix)
+        own_mount_namespace = HeldMountNamespace(Path(config.namespace), config.mount_prefix)
     mount_namespace = own_mount_namespace or HostNamespace(config.mount_prefix)
-    machine = NamespacedMachine(
+    local_node = NamespacedNode(
         config.node_name, flash, mount_namespace, grace_period(config), config.mount_roots
     )
     return AgentNode(
-        machine=machine,
+        local_node=local_node,
         flash=flash,
         disk_of=disk_of,
         mount_namespace=mount_namespace,

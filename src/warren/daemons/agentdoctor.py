@@ -81,13 +81,13 @@ class _Doctor:
                 stray = {int(finding.name)}
                 processes.send_signal(lambda: stray & {*self._orphaned_processes()}, signal.SIGKILL)
             case FindingType.MOUNT:
-                await self._node.machine.unmount(finding.name)
+                await self._node.local_node.unmount(finding.name)
             case FindingType.DEVICE:
                 disk = self._loop_disk()
                 assert disk is not None
                 await disk.detach_stray(finding.name)
             case FindingType.VOLUME:
-                await self._node.machine.release(finding.where, finding.name)
+                await self._node.local_node.release(finding.where, finding.name)
 
     def _resources(self) -> NodeInventory:
         mounts = self._node.mount_namespace.mounts_below_prefix()

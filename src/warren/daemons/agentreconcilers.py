@@ -8,12 +8,12 @@ from warren.base.clock import Clock
 from warren.controllers import heartbeats
 from warren.controllers.exports import ExportReconciler, Exports
 from warren.controllers.links import LinkReconciler, Probe
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.controllers.mgs import MgsReconciler
 from warren.controllers.mounts import MountReconciler
 from warren.controllers.movement import MovementReconciler
 from warren.controllers.nodestorage import NodeStorageReconciler
-from warren.controllers.pods import PodReconciler, Runner
+from warren.controllers.pods import PodReconciler, PodRunner
 from warren.controllers.registration import NodeRegistration
 from warren.daemons.rungroup import INDEXES, RunGroup, Runnable, runnables_after_sync
 from warren.dws.pods import podstatus
@@ -37,20 +37,20 @@ def build_agent(
     client: Client,
     clock: Clock,
     node: str,
-    machine: Machine,
+    local_node: LocalNode,
     *,
     is_rabbit: bool,
-    runner: Runner | None = None,
+    runner: PodRunner | None = None,
     exports: Exports | None = None,
-    detach: Callable[[str, str], Awaitable[None]] | None = None,
+    disconnect_volume: Callable[[str, str], Awaitable[None]] | None = None,
     probe: Probe | None = None,
     link_policy: links.LinkTestPolicy | None = None,
 ) -> Agent:
     """Build the agent of one node, which watches that node's namespace and nothing else.
 
     But for pods, which are where Workflows are: with a `runner` it runs those of its node.
-    Where volumes are reached over a network, a rabbit has `exports`, and a compute node `detach`
-    and a `probe` of its rabbit, which it makes by the `link_policy`.
+    Where volumes are reached over a network, a rabbit has `exports`, and a compute node
+    `disconnect_volume` and a `probe` of its rabbit, which it makes by the `link_policy`.
     """
     informers = Informers(client, namespace=node, indexes=INDEXES)
     runnables: dict[str, Runnable] = {f"{node} informers": informers.run}
@@ -71,8 +71,8 @@ def build_agent(
     mount_reconciler = MountReconciler(
         client,
         informers,
-        machine,
-        detach,
+        local_node,
+        disconnect_volume,
         on_rabbit=is_rabbit,
         on_failure=link_reconciler.test_now if link_reconciler is not None else lambda: None,
         timeout=worktime.RECONCILE_TIMEOUT,
@@ -82,16 +82,16 @@ def build_agent(
         rabbit_reconciler = NodeStorageReconciler(
             client,
             informers,
-            machine,
+            local_node,
             node,
             over_network=exports is not None,
             timeout=worktime.RECONCILE_TIMEOUT,
         )
-        movement_reconciler = MovementReconciler(client, informers, machine, clock)
+        movement_reconciler = MovementReconciler(client, informers, local_node, clock)
         # With informers of its own, too, for the same reason.
         mgs_informers = Informers(client, namespace=node)
         mgs_reconciler = MgsReconciler(
-            client, mgs_informers, machine, timeout=worktime.RECONCILE_TIMEOUT
+            client, mgs_informers, local_node, timeout=worktime.RECONCILE_TIMEOUT
         )
         mgs_reconcilers: list[Reconciler[Any]] = [
             mgs_reconciler.reconciler,
@@ -127,7 +127,7 @@ def build_agent(
     )
 
 
-async def _kubelet(client: Client, clock: Clock, node: str, runner: Runner) -> None:
+async def _kubelet(client: Client, clock: Clock, node: str, runner: PodRunner) -> None:
     """Run the pods of a node, as soon as that is possible."""
     node_informers = Informers(client)
     registration = NodeRegistration(
@@ -145,7 +145,7 @@ async def _kubelet(client: Client, clock: Clock, node: str, runner: Runner) -> N
     await RunGroup(runnables={**runnables, "pods": run_pods}).run()
 
 
-async def _run_pods(client: Client, clock: Clock, node: str, runner: Runner) -> None:
+async def _run_pods(client: Client, clock: Clock, node: str, runner: PodRunner) -> None:
     informers = Informers(client, indexes={"subdomain": podstatus.subdomain_of})
     pods = PodReconciler(client, informers, runner, clock, node)
     runnables = {"informers": informers.run, "followers": pods.run}

@@ -19,7 +19,7 @@ import msgspec
 from warren.base import log, systemd
 from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.controllers.mounts import WORKERS
 from warren.daemons import agentconfig, monitoring
 from warren.daemons.agentconfig import AgentNode, Config
@@ -34,7 +34,7 @@ from warren.kube import http, versions
 from warren.kube.client import Client
 from warren.kube.kubeconfig import ClusterAccess
 from warren.node import behaviour, holders, hostmounts, threads
-from warren.node.faulty import FaultyMachine
+from warren.node.faulty import FaultyNode
 from warren.node.nvmehost import NvmeHost
 
 if TYPE_CHECKING:
@@ -165,17 +165,17 @@ def _build_run_group(
         metrics = controlmetrics.ControlMetrics()
         client = metrics.counting_client(client)
     flash = config.flash
-    machine: Machine = node.machine
+    local_node: LocalNode = node.local_node
     if flash.kind == "simulated":
-        machine = FaultyMachine(config.node_name, node.machine, behaviour.parse(flash.faults))
+        local_node = FaultyNode(config.node_name, node.local_node, behaviour.parse(flash.faults))
     agent = build_agent(
         client,
         clock,
         config.node_name,
-        machine,
+        local_node,
         is_rabbit=settings.is_rabbit,
         exports=node.exports,
-        detach=node.nvme_host.disconnect if node.nvme_host is not None else None,
+        disconnect_volume=node.nvme_host.disconnect if node.nvme_host is not None else None,
         probe=node.nvme_host.why_unreached if node.nvme_host is not None else None,
         link_policy=config.network.link_policy() if config.network is not None else None,
     )

@@ -21,8 +21,8 @@ from warren.controllers.breakdown import BreakdownController
 from warren.controllers.events import EventRecorder
 from warren.controllers.filesystemtypes import is_made_by_some_only, why_not_made
 from warren.controllers.globalfs import GlobalFileSystemController
+from warren.controllers.localnode import LocalNode
 from warren.controllers.lustremgts import LustreMgtController
-from warren.controllers.machine import Machine
 from warren.controllers.persistent import PersistentController
 from warren.controllers.ports import PortController
 from warren.controllers.rabbits import SystemController
@@ -71,7 +71,7 @@ from warren.wlm.embedded.plugin import DwsPlugin
 from warren.wlm.embedded.storageinstances import StorageInstances
 from warren.wlm.embedded.validator import StorageValidator
 from warren.wlm.jobs import FluxJobs
-from warren.wlm.online import OnlineNodes
+from warren.wlm.online import FluxNodes
 from warren.wlm.presets import Presets
 from warren.wlm.tokens import WorkflowTokens
 
@@ -368,7 +368,7 @@ def build_conductor(
         **jobs.methods(),
         **storagequeries.methods(jobs.job, built.wait_reasons, built.storage),
     }
-    status_reporter = SystemStatusReporter(client, OnlineNodes(handle))
+    status_reporter = SystemStatusReporter(client, FluxNodes(handle))
     runnables: dict[str, Runnable] = {
         "jobs": jobs.run,
         "conductor": built.run,
@@ -464,7 +464,7 @@ def build_control(shape: ClusterShape, dependencies: ControlDependencies) -> Con
 
 
 def build_single_process(
-    shape: ClusterShape, dependencies: ControlDependencies, machines: Mapping[str, Machine]
+    shape: ClusterShape, dependencies: ControlDependencies, machines: Mapping[str, LocalNode]
 ) -> tuple[Control, RunGroup]:
     """Build everything into one process: the control process, and an agent for each machine."""
     built = build_control(shape, dependencies)

@@ -77,11 +77,11 @@ class Doctor:
                 with suppress(NotFound, Conflict):
                     await self._client.delete(audit.removal(finding))
             case FindingType.MOUNT:
-                await self._nodes.machine(finding.where).unmount(finding.name)
+                await self._nodes.local_node(finding.where).unmount(finding.name)
             case FindingType.DEVICE:
                 await self._nodes.detach_stray_loop(finding.where, finding.name)
             case FindingType.VOLUME:
-                await self._nodes.machine(finding.where).release(finding.where, finding.name)
+                await self._nodes.local_node(finding.where).release(finding.where, finding.name)
 
     def _resources(self) -> NodeInventory:
         return NodeInventory(
@@ -136,7 +136,7 @@ class Doctor:
         findings = []
         for (where, name), using_processes in processes_by_resource.items():
             for process in using_processes:
-                process_id = str(process.id)
+                process_id = str(process.pid)
                 is_own = process.userid == owner_by_resource[where, name]
                 self._keepers[process_id] = process
                 if is_own:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from warren.base import log, userlimits
 from warren.base.clock import SystemClock
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.controllers.mounts import WORKERS
 from warren.daemons import clustershape, users
 from warren.daemons.agentreconcilers import build_agent
@@ -24,7 +24,7 @@ from warren.kube.http import connect
 from warren.node import holders, hostmounts, podmemory, threads
 from warren.node.behaviour import parse as parse_behaviour
 from warren.node.busy import GracePeriod
-from warren.node.faulty import FaultyMachine
+from warren.node.faulty import FaultyNode
 
 
 async def main(state_dir: StateDir, node_names: list[str], *, isolated: bool) -> None:
@@ -47,10 +47,10 @@ async def main(state_dir: StateDir, node_names: list[str], *, isolated: bool) ->
         run_group = RunGroup()
         behaviour = parse_behaviour(shape.faults)
         for name in node_names:
-            real_machine = nodes.machine(name)
+            real_node = nodes.local_node(name)
             simulated = shape.flash == "simulated"
-            machine: Machine = (
-                FaultyMachine(name, real_machine, behaviour) if simulated else real_machine
+            local_node: LocalNode = (
+                FaultyNode(name, real_node, behaviour) if simulated else real_node
             )
             access = kubeconfig.load(state_dir.user_kubeconfig(users.node_user(name)))
             client = await stack.enter_async_context(connect(access, component="agent"))
@@ -58,7 +58,7 @@ async def main(state_dir: StateDir, node_names: list[str], *, isolated: bool) ->
                 client,
                 SystemClock(),
                 name,
-                machine,
+                local_node,
                 is_rabbit=name in rabbits,
                 runner=nodes.pods(name) if name in rabbits else None,
             )

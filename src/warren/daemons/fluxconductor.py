@@ -39,7 +39,7 @@ from warren.wlm.flux.graph import FlashGraph
 from warren.wlm.flux.siterules import SiteRules
 from warren.wlm.jobs import FluxJobs
 from warren.wlm.nodes import hosts_with_properties
-from warren.wlm.online import OnlineNodes
+from warren.wlm.online import FluxNodes
 from warren.wlm.tokens import WorkflowTokens
 
 MIN_ALLOCATION_GIB: Final = 4
@@ -184,7 +184,7 @@ class _BrokerConductor:
         return {
             "jobs": self._jobs.run,
             "conductor": self.conductor.run,
-            "system status": SystemStatusReporter(self._client, OnlineNodes(self._handle)).run,
+            "system status": SystemStatusReporter(self._client, FluxNodes(self._handle)).run,
             "flash": self._follow_flash,
             "configuration": self._follow_configuration,
         }

@@ -164,10 +164,10 @@ class Network(Table, frozen=True):
             raise ValueError(f"{text!r} is no address")
         host, colon, port = text.rpartition(":")
         if not colon or text.endswith("]") or (text.count(":") > 1 and not host.endswith("]")):
-            return TransportAddress(host=text.strip("[]"), service=self.port)
+            return TransportAddress(host=text.strip("[]"), port=self.port)
         if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 2**16:
             raise ValueError(f"{text!r} is no address with a port")
-        return TransportAddress(host=host.strip("[]"), service=int(port))
+        return TransportAddress(host=host.strip("[]"), port=int(port))
 
 
 def refusal(network: Network, *, is_rabbit: bool) -> str | None:
@@ -189,7 +189,7 @@ def rabbit_flash(network: Network, rabbit: str, flash: Flash, disk: Disk) -> tup
     Raises UserMistake where the file of the secret cannot be used.
     """
     assert network.listen is not None
-    listen_address = ListenAddress(address=network.listen, service=network.port)
+    listen_address = ListenAddress(address=network.listen, port=network.port)
     exports = Exports(rabbit, disk.attach, listen_address, secret=network.read_secret())
     return ExportedFlash(flash, exports.withdraw), exports
 

@@ -16,11 +16,11 @@ from warren.node.busy import GracePeriod
 from warren.node.directory import DirectoryFlash
 from warren.node.flash import Flash
 from warren.node.images import Images
-from warren.node.linking import LinkingMachine, node_path
+from warren.node.linking import LinkingNode, node_path
 from warren.node.loopdisk import LoopDisk
 from warren.node.loops import Loop
-from warren.node.machine import NamespacedMachine
-from warren.node.namespaces import HolderEnded, Namespace, join, mount_points, processes
+from warren.node.namespacednode import NamespacedNode
+from warren.node.namespaces import HeldMountNamespace, HolderEnded, join, mount_points, pids_in
 from warren.node.podmemory import PodMemory
 from warren.node.podnetwork import PodNetwork, host_address
 from warren.node.pods import Pods
@@ -35,7 +35,7 @@ _POLL_INTERVAL: Final = 0.02
 
 
 class Nodes:
-    """Makes machines for agents, and puts shells onto nodes.
+    """Makes the nodes of agents, and puts shells onto nodes.
 
     Where the kernel does not let this user have mount namespaces, `isolated` is
     false: mounts are links then, and every node has paths of its own.
@@ -68,7 +68,7 @@ class Nodes:
             }
         self._block_flash = BlockFlash(self._disk, state_dir.flash, grace_period=grace_period)
         self._flash: Flash = self._block_flash if self._disks else self._directory_flash
-        self._namespaces: dict[str, Namespace] = {}
+        self._namespaces: dict[str, HeldMountNamespace] = {}
 
     @property
     def mount_prefix(self) -> Path:
@@ -80,11 +80,11 @@ class Nodes:
         """Whether tasks of different nodes are in different user namespaces."""
         return self._isolated and self._owner != 0
 
-    def machine(self, node: str) -> NamespacedMachine | LinkingMachine:
-        """Return the machine that is a node."""
+    def local_node(self, node: str) -> NamespacedNode | LinkingNode:
+        """Return what the agent of a node acts on."""
         if self._isolated:
-            return NamespacedMachine(node, self._flash, self.namespace(node), self._grace_period)
-        return LinkingMachine(node, self._directory_flash, self._root(node), self._state_dir.mounts)
+            return NamespacedNode(node, self._flash, self.namespace(node), self._grace_period)
+        return LinkingNode(node, self._directory_flash, self._root(node), self._state_dir.mounts)
 
     def pods(self, rabbit: str) -> Pods:
         """Return the pods of a rabbit."""
@@ -110,10 +110,10 @@ class Nodes:
         self._state_dir.hosts_file.write_text("\n".join([machine_hosts.rstrip("\n"), *lines, ""]))
         self._state_dir.hosts_file.chmod(0o644)
 
-    def namespace(self, node: str) -> Namespace:
+    def namespace(self, node: str) -> HeldMountNamespace:
         """Return a node's mount namespace, the same one each time."""
         if node not in self._namespaces:
-            self._namespaces[node] = Namespace(
+            self._namespaces[node] = HeldMountNamespace(
                 self._state_dir.nodes / node, self._state_dir.mounts, self._state_dir.hosts_file
             )
         return self._namespaces[node]
@@ -218,7 +218,7 @@ class Nodes:
 
     def processes(self) -> list[int]:
         """Return the processes in the mount namespaces of nodes: tasks, and what they started."""
-        return processes(self.namespace(node) for node in self._nodes_with_namespace())
+        return pids_in(self.namespace(node) for node in self._nodes_with_namespace())
 
     def _nodes_with_namespace(self) -> list[str]:
         """Return the nodes that ever had a mount namespace."""

@@ -32,7 +32,7 @@ from warren.journal.sqlite import RESERVE_BYTES, SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client
 from warren.kube.informer import Informers
-from warren.node.namespaces import Namespace, nsenter_command
+from warren.node.namespaces import HeldMountNamespace, nsenter_command
 from warren.rpc import server
 from warren.rpc.bus import Bus
 from warren.rpc.message import Handle
@@ -117,7 +117,7 @@ def _nsenter_command(state_dir: StateDir, node: str) -> Sequence[str]:
 
     There are none where it has no mount namespace: nothing is mounted there then.
     """
-    holder = Namespace(state_dir.nodes / node, state_dir.mounts).holder
+    holder = HeldMountNamespace(state_dir.nodes / node, state_dir.mounts).holder
     return () if holder is None else nsenter_command(holder)
 
 

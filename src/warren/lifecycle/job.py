@@ -121,7 +121,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return Result.TIMEOUT if fatal_exception.type == "timeout" else Result.FAILED
 
 
-def from_submit(job: JobId, event: Event) -> Job:
+def from_submit(job_id: JobId, event: Event) -> Job:
     """Make the job that a `submit` event tells of. Raises IllegalEvent for any other event.
 
     A `submit` without a version is of a time when jobs were validated before it was posted:
@@ -137,7 +137,7 @@ def from_submit(job: JobId, event: Event) -> Job:
         times[State.DEPEND] = event.timestamp
     try:
         return Job(
-            id=job,
+            id=job_id,
             userid=_whole_number(context["userid"], 2**32 - 1),
             urgency=_whole_number(context["urgency"], EXPEDITE),
             flags=_whole_number(context.get("flags", 0), 2**32 - 1),
@@ -164,13 +164,13 @@ def update(job: Job, event: Event) -> Job:
     return replace(changed, state=following, times={**changed.times, following: event.timestamp})
 
 
-def replay(job: JobId, events: Iterable[Event]) -> Job:
+def replay(job_id: JobId, events: Iterable[Event]) -> Job:
     """Return the job that these events, the first of which is `submit`, have made."""
     remaining = iter(events)
     first = next(remaining, None)
     if first is None:
         raise BadFormat("the eventlog is empty")
-    replayed = from_submit(job, first)
+    replayed = from_submit(job_id, first)
     for event in remaining:
         replayed = update(replayed, event)
     return replayed

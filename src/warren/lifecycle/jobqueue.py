@@ -109,9 +109,9 @@ def expand_updates(
     )
 
 
-def _check_length(own: Any) -> None:
+def _check_length(constraints: Any) -> None:
     try:
-        length = len(msgspec.json.encode(own))
+        length = len(msgspec.json.encode(constraints))
     except RecursionError:
         raise UserMistake(f"jobspec: {CONSTRAINTS} is nested too deep.") from None
     if length > _MAX_CONSTRAINT_BYTES:
@@ -121,35 +121,36 @@ def _check_length(own: Any) -> None:
         )
 
 
-def with_properties(own: Constraint, properties: Sequence[str]) -> Constraint:
+def with_properties(job_constraint: Constraint, properties: Sequence[str]) -> Constraint:
     """Return a constraint that also requires `properties`; the same one if it does already."""
-    required = _required_properties(own)
+    required = _required_properties(job_constraint)
     missing = [name for name in properties if name not in required]
     if not missing:
-        return own
-    if not own:
+        return job_constraint
+    if not job_constraint:
         return {"properties": missing}
-    if "properties" in own:
-        return {"properties": [*own["properties"], *missing]}
-    return {"and": [own, {"properties": missing}]}
+    if "properties" in job_constraint:
+        return {"properties": [*job_constraint["properties"], *missing]}
+    return {"and": [job_constraint, {"properties": missing}]}
 
 
-def without_properties(own: Constraint, properties: Sequence[str]) -> Constraint:
+def without_properties(job_constraint: Constraint, properties: Sequence[str]) -> Constraint:
     """Take from a constraint what `with_properties` has added: the same properties, anded to it."""
-    if _required_properties(own).isdisjoint(properties):
-        return own
-    if "properties" in own:
-        remaining = [name for name in own["properties"] if name not in properties]
+    if _required_properties(job_constraint).isdisjoint(properties):
+        return job_constraint
+    if "properties" in job_constraint:
+        remaining = [name for name in job_constraint["properties"] if name not in properties]
         return {"properties": remaining} if remaining else {}
-    parts = [part for part in (without_properties(part, properties) for part in own["and"]) if part]
+    reduced = (without_properties(part, properties) for part in job_constraint["and"])
+    parts = [part for part in reduced if part]
     return {"and": parts} if len(parts) > 1 else parts[0] if parts else {}
 
 
-def _required_properties(own: Constraint) -> frozenset[str]:
+def _required_properties(job_constraint: Constraint) -> frozenset[str]:
     """Return the properties without which no node meets a constraint, as far as one sees it."""
-    if "properties" in own:
-        return frozenset(own["properties"])
-    return frozenset().union(*map(_required_properties, own.get("and", ())))
+    if "properties" in job_constraint:
+        return frozenset(job_constraint["properties"])
+    return frozenset().union(*map(_required_properties, job_constraint.get("and", ())))
 
 
 def _limits_of(queue: str | None, limits_by_queue: Mapping[str | None, QueueLimits]) -> QueueLimits:

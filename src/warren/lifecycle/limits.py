@@ -57,15 +57,21 @@ def sizes(spec: Mapping[str, Any], *, greatest: bool = False) -> dict[str, int]:
     }
 
 
-def user_refusal(limits: QueueLimits, user: str | None, groups: Collection[str]) -> str | None:
+def user_refusal(
+    limits: QueueLimits, user_name: str | None, group_names: Collection[str]
+) -> str | None:
     """Return why a user may not submit to a queue; None if it may.
 
     A user without a name is on no list.
     """
-    if not limits.restricted or user in limits.users or not limits.groups.isdisjoint(groups):
+    if (
+        not limits.restricted
+        or user_name in limits.users
+        or not limits.groups.isdisjoint(group_names)
+    ):
         return None
     queue = _queue_text(limits)
-    who = user or "a user without a name"
+    who = user_name or "a user without a name"
     return f"{queue[:1].upper()}{queue[1:]} is not open to {who}."
 
 

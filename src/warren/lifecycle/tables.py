@@ -78,7 +78,7 @@ def check_absolute(name: str, path: str | None) -> None:
 
 
 def parse(text: str, table_type: type[T], name: str) -> T:
-    """Read a configuration of a shape. Raises UserMistake with `name` and the path."""
+    """Read a configuration as a `table_type`. Raises UserMistake with its `name`, and the path."""
     tables = decode(text, name)
     try:
         return msgspec.convert(tables, table_type)
@@ -90,7 +90,7 @@ def parse(text: str, table_type: type[T], name: str) -> T:
 
 
 def decode(text: str, name: str) -> Mapping[str, Any]:
-    """Read TOML. Raises UserMistake with `name`."""
+    """Read TOML. Raises UserMistake with the configuration's `name`."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

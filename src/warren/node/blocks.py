@@ -24,7 +24,7 @@ from warren.dws.node import (
 from warren.node import commands, filesystems, filesystemsupport, lustre, usercommands
 from warren.node.busy import GracePeriod
 from warren.node.filesystems import NO_DLM_CLUSTER, DlmCluster
-from warren.node.flash import Source, path_component
+from warren.node.flash import MountSource, path_component
 from warren.node.threads import in_thread
 from warren.node.usage import (
     Process,
@@ -269,7 +269,7 @@ class BlockFlash:
             record = await disk.find(name)
             userid = record.userid if record else 0
             find_processes = partial(processes_using_devices, devices, userid)
-            processes = await self._grace_period.wait(full_name, userid, find_processes)
+            processes = await self._grace_period.enforce(full_name, userid, find_processes)
             try:
                 await disk.give_back(name, profile)
             except NodeTrouble as trouble:
@@ -332,7 +332,7 @@ class BlockFlash:
             return []
         return await in_thread(processes_of_user, record.userid)
 
-    async def source(self, rabbit: str, name: str, file_system: str) -> Source:
+    async def source(self, rabbit: str, name: str, file_system: str) -> MountSource:
         disk = self._disk(rabbit)
         record = await disk.find(name)
         if record is None or not record.formatted:

@@ -49,12 +49,12 @@ class GracePeriod:
         self._monotonic = monotonic
         self._since: dict[str, float] = {}
 
-    async def wait(
+    async def enforce(
         self, resource: str, userid: int, find_processes: Callable[[], list[Process]]
     ) -> list[Process]:
-        """Return, once the time is over, the processes that keep `resource` and are not ended.
+        """Raise InUse until the time is over; then return the processes that keep `resource`.
 
-        Those of the user `userid`, if that is not root, are killed then. Raises InUse until then.
+        Those of the user `userid`, if that is not root, are killed then, and left out.
         """
         now = self._clock.now()
         since = self._since.setdefault(resource, now)

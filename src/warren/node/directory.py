@@ -21,7 +21,7 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, NodeTrouble, RawVolumes, Volume
 from warren.journal import files
 from warren.node import probing
-from warren.node.flash import Source, out_of_space, path_component
+from warren.node.flash import MountSource, out_of_space, path_component
 from warren.node.threads import in_thread
 
 RECORD: Final = "volume.json"
@@ -70,11 +70,11 @@ class DirectoryFlash:
     async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         await _run_in_thread(self._release, rabbit, name)
 
-    async def source(self, rabbit: str, name: str, file_system: str) -> Source:
+    async def source(self, rabbit: str, name: str, file_system: str) -> MountSource:
         directory = self.files_path(rabbit, name)
         if not directory.is_dir():
             raise NodeTrouble(f"{rabbit}/{name} does not exist")
-        return Source(("--bind", str(directory)))
+        return MountSource(("--bind", str(directory)))
 
     def volumes(self, rabbit: str) -> dict[str, int]:
         try:
@@ -103,9 +103,9 @@ class DirectoryFlash:
         final = self._volume_path(volume.rabbit, volume.name)
         if final.exists():
             return
-        free = self._capacity - sum(self.volumes(volume.rabbit).values())
-        if volume.size > free:
-            raise out_of_space(volume.rabbit, free, volume.size)
+        free_bytes = self._capacity - sum(self.volumes(volume.rabbit).values())
+        if volume.size > free_bytes:
+            raise out_of_space(volume.rabbit, free_bytes, volume.size)
         unfinished = self._root / volume.rabbit / f".new-{volume.name}"
         _remove(unfinished)
         files_directory = unfinished / "files"
@@ -175,8 +175,10 @@ def _remove(tree: Path) -> None:
     if os.geteuid() != 0:
         # Root needs no leave, and might be led through a link by a process that still writes there.
         # Directories alone: a file may have another name elsewhere. Each before it is gone into.
-        locked = ("-type", "d", "!", "-perm", "-u=rwx")
-        _run_quietly("find", str(tree), "-xdev", *locked, "-execdir", "chmod", "u+rwx", "{}", ";")
+        inaccessible = ("-type", "d", "!", "-perm", "-u=rwx")
+        _run_quietly(
+            "find", str(tree), "-xdev", *inaccessible, "-execdir", "chmod", "u+rwx", "{}", ";"
+        )
     _run_quietly("rm", "-rf", "--one-file-system", "--", str(tree))
     if tree.exists():
         raise NodeTrouble(f"{tree} cannot be removed: see what rm -rf says of it")

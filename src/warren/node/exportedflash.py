@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import RawVolumes, Volume
-from warren.node.flash import Flash, Source
+from warren.node.flash import Flash, MountSource
 
 
 class ExportedFlash:
@@ -35,7 +35,7 @@ class ExportedFlash:
         await self._withdraw(name)
         await self._flash.release(rabbit, name, profile)
 
-    async def source(self, rabbit: str, name: str, file_system: str) -> Source:
+    async def source(self, rabbit: str, name: str, file_system: str) -> MountSource:
         return await self._flash.source(rabbit, name, file_system)
 
     def volumes(self, rabbit: str) -> Mapping[str, int]:

@@ -37,31 +37,31 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.offset + self.size
 
 
-class Space(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is, in bytes."""
+class DiskSize(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a disk is, in bytes."""
 
     capacity: int
     address_limit: int | None = None
     """Where addresses end, as those of a block device; None if they do not."""
 
 
-def free_bytes(taken: Iterable[Extent], space: Space) -> int:
+def free_bytes(taken: Iterable[Extent], disk_size: DiskSize) -> int:
     """Return how many bytes are free, wherever they are."""
-    return space.capacity - sum(extent.size for extent in taken)
+    return disk_size.capacity - sum(extent.size for extent in taken)
 
 
-def find_free(taken: Iterable[Extent], space: Space, size: int) -> tuple[int, int] | None:
+def find_free(taken: Iterable[Extent], disk_size: DiskSize, size: int) -> tuple[int, int] | None:
     """Return offset and size of a free extent of `size` or a little more; None if there is none."""
     taken = sorted(taken, key=lambda extent: extent.offset)
     size = -(-size // UNIT) * UNIT
-    if size > free_bytes(taken, space):
+    if size > free_bytes(taken, disk_size):
         return None
     offset = 0
     for extent in taken:
         if offset + size <= extent.offset:
             break
         offset = extent.end
-    if space.address_limit is not None and offset + size > space.address_limit:
+    if disk_size.address_limit is not None and offset + size > disk_size.address_limit:
         return None
     return offset, size
 
@@ -91,7 +91,7 @@ class Extents:
                 "or remove it, and the volume is lost"
             ) from error
 
-    def allocate(self, volume: Volume, space: Space) -> Extent:
+    def allocate(self, volume: Volume, disk_size: DiskSize) -> Extent:
         """Return a volume's extent, taken now if it has none.
 
         Raises NodeTrouble if none is free: for good, unless what is free is in pieces.
@@ -99,11 +99,11 @@ class Extents:
         taken = self.all()
         if volume.name in taken:
             return taken[volume.name]
-        free_extent = find_free(taken.values(), space, volume.size)
+        free_extent = find_free(taken.values(), disk_size, volume.size)
         if free_extent is None:
-            free = free_bytes(taken.values(), space)
-            if volume.size > free:
-                raise out_of_space(volume.rabbit, free, volume.size)
+            free_size = free_bytes(taken.values(), disk_size)
+            if volume.size > free_size:
+                raise out_of_space(volume.rabbit, free_size, volume.size)
             raise NodeTrouble(f"{volume.rabbit} has no {volume.size} bytes of flash in one piece")
         offset, size = free_extent
         extent = Extent(

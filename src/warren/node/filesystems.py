@@ -9,7 +9,7 @@ import msgspec
 from warren.base.errors import UserMistake
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import FILE_SYSTEM_TYPES, NodeTrouble, Volume
-from warren.node.flash import OTHER_TYPE, Source
+from warren.node.flash import OTHER_TYPE, MountSource
 
 PROTO: Final = "{proto}"
 """Stands in a command for the path of a file with the type's `proto` text."""
@@ -99,13 +99,13 @@ _GFS2: Final = FileSystemType(
 """Of nodes that are machines of their own, whose kernels lock by a cluster's dlm."""
 
 _REQUIREMENTS: Final[Mapping[str, tuple[Sequence[str], str]]] = {
-    **{name: (kind.programs, kind.type) for name, kind in _TYPES.items()},
+    **{name: (fs_type.programs, fs_type.type) for name, fs_type in _TYPES.items()},
     # What targets take; clients take mount.lustre alone (`node.lustre`).
     "lustre": (("mkfs.lustre", "mount.lustre", "zpool", "lctl"), "lustre"),
 }
 """The programs, and the file system in the kernel, that each type takes."""
 
-PROGRAMS: Final = sorted({name for kind in _TYPES.values() for name in kind.programs})
+PROGRAMS: Final = sorted({name for fs_type in _TYPES.values() for name in fs_type.programs})
 """What has to be installed for all types."""
 
 
@@ -163,7 +163,7 @@ def make_commands(
     A gfs2 is one where there is a `cluster`; without one, nodes share this machine's kernel (ADR
     077). Raises NodeTrouble for a type that is not made here.
     """
-    kind = _type_of(volume.file_system, cluster)
+    fs_type = _type_of(volume.file_system, cluster)
     placeholders: dict[str, object] = {"userid": volume.userid, "groupid": volume.groupid}
     values = {"$DEVICE": device}
     if cluster is not None:
@@ -177,7 +177,7 @@ def make_commands(
         }
     commands = [
         [*(word.format(proto=proto, **placeholders) for word in command), device]
-        for command in kind.make
+        for command in fs_type.make
     ]
     first = commands[0]
     # What stands in for another type does not know its words.
@@ -192,9 +192,9 @@ def make_commands(
             commands[0] = [
                 first[0],
                 *arguments,
-                *(first[1:-1] if kind.enforced_options is None else kind.enforced_options),
+                *(first[1:-1] if fs_type.enforced_options is None else fs_type.enforced_options),
             ]
-    return commands, kind.proto.format(**placeholders)
+    return commands, fs_type.proto.format(**placeholders)
 
 
 MKFS_COMMAND_LINE: Final = "fileSystemCommands.rabbitCommands.mkfs"
@@ -211,7 +211,7 @@ def profile_arguments(
         raise NodeTrouble(str(mistake).removesuffix("."), fatal=True) from mistake
 
 
-def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[str]:
+def mount_command(source: MountSource, path: str, profile: ProfileCommands) -> list[str]:
     """Return the command that mounts something at a path. Raises NodeTrouble.
 
     A profile's own has the words that it says, and after them the options without which nothing of
@@ -232,11 +232,11 @@ def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[s
     return ["mount", "-t", source.type, *arguments, "-o", source.options]
 
 
-def source(file_system: str, device: str, cluster: DlmCluster | None = None) -> Source:
+def source(file_system: str, device: str, cluster: DlmCluster | None = None) -> MountSource:
     """Return how a device with a file system is mounted. The bare device is bound over a file."""
-    kind = _type_of(file_system, cluster)
-    if kind.is_raw:
-        return Source(("--bind", device), is_file=True)
-    mount_type = kind.type if kind.type == file_system else OTHER_TYPE
-    arguments = ("-t", kind.type, "-o", kind.options, device)
-    return Source(arguments, type=mount_type, options=kind.options)
+    fs_type = _type_of(file_system, cluster)
+    if fs_type.is_raw:
+        return MountSource(("--bind", device), is_file=True)
+    mount_type = fs_type.type if fs_type.type == file_system else OTHER_TYPE
+    arguments = ("-t", fs_type.type, "-o", fs_type.options, device)
+    return MountSource(arguments, type=mount_type, options=fs_type.options)

@@ -12,7 +12,7 @@ OTHER_TYPE: Final = ""
 """The type of what stands in for the volume's own type: what a profile says does not fit it."""
 
 
-class Source(msgspec.Struct, frozen=True):
+class MountSource(msgspec.Struct, frozen=True):
     """What mount(8) is told of a volume."""
 
     arguments: tuple[str, ...]
@@ -55,7 +55,7 @@ class Flash(Protocol):
         """Free a volume's space, with whatever is in it."""
         ...
 
-    async def source(self, rabbit: str, name: str, file_system: str) -> Source:
+    async def source(self, rabbit: str, name: str, file_system: str) -> MountSource:
         """Return what is to be mounted, ready for it."""
         ...
 
@@ -71,8 +71,9 @@ def path_component(name: str) -> str:
     return name
 
 
-def out_of_space(rabbit: str, free: int, requested: int) -> NodeTrouble:
+def out_of_space(rabbit: str, free_bytes: int, requested_bytes: int) -> NodeTrouble:
     """Return the error for a full rabbit. A retry does not help: more was allocated than it has."""
     return NodeTrouble(
-        f"{rabbit} has {free} bytes of flash left, and {requested} are asked for", fatal=True
+        f"{rabbit} has {free_bytes} bytes of flash left, and {requested_bytes} are asked for",
+        fatal=True,
     )

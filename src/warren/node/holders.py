@@ -12,7 +12,7 @@ from typing import Final
 
 from warren.base import log
 from warren.dws.node import NodeTrouble
-from warren.node.namespaces import Namespace
+from warren.node.namespaces import HeldMountNamespace
 from warren.node.pidfds import wait_process_ended
 
 SHORTEST_PAUSE: Final = 0.5
@@ -21,17 +21,17 @@ LONGEST_PAUSE: Final = 60.0
 
 
 async def keep_running(
-    namespace: Namespace,
+    namespace: HeldMountNamespace,
     mount_again: Callable[[], None],
     *,
-    shortest: float = SHORTEST_PAUSE,
-    longest: float = LONGEST_PAUSE,
+    shortest_pause: float = SHORTEST_PAUSE,
+    longest_pause: float = LONGEST_PAUSE,
 ) -> None:
     """Keep a holder running for a node whose namespace was ever made, until cancelled.
 
     `mount_again` is called whenever there is a holder that may be new, in whose namespace nothing
     may be mounted yet. What fails at once, or is killed at once, is tried again at once, and then
-    after `shortest` seconds, which double up to `longest`.
+    after `shortest_pause` seconds, which double up to `longest_pause`.
     """
     loop = asyncio.get_running_loop()
     pause = 0.0
@@ -53,11 +53,11 @@ async def keep_running(
             # It may have ended before, and another process have got its number.
             await wait_process_ended(holder, partial(_is_holder, namespace, holder))
             log.warning("holder ended", node=str(namespace), process=holder)
-        if loop.time() - began >= longest:
+        if loop.time() - began >= longest_pause:
             pause = 0.0
         await asyncio.sleep(pause)
-        pause = min(max(2 * pause, shortest), longest)
+        pause = min(max(2 * pause, shortest_pause), longest_pause)
 
 
-def _is_holder(namespace: Namespace, holder: int) -> bool:
+def _is_holder(namespace: HeldMountNamespace, holder: int) -> bool:
     return namespace.holder == holder

@@ -16,7 +16,7 @@ from typing import Final
 
 from warren.base import log
 from warren.dws.node import NodeTrouble
-from warren.node.namespaces import Namespace
+from warren.node.namespaces import HeldMountNamespace
 
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 
@@ -24,7 +24,7 @@ _PAUSE: Final = 1.0
 """Seconds between two looks at all nodes: users may mount and unmount without end (FUSE)."""
 
 
-async def follow_unmounts(nodes: Sequence[Namespace]) -> None:
+async def follow_unmounts(namespaces: Sequence[HeldMountNamespace]) -> None:
     """Unmount in each node what the machine has unmounted, until cancelled.
 
     Only root can: in a namespace of another user's, the kernel locks what came from outside.
@@ -32,11 +32,11 @@ async def follow_unmounts(nodes: Sequence[Namespace]) -> None:
     if os.geteuid() != 0:
         return
     async for _ in _changes():
-        for node in nodes:
+        for namespace in namespaces:
             try:
-                await node.drop_unmounted()
+                await namespace.drop_unmounted()
             except NodeTrouble as trouble:
-                log.warning("mount kept", node=str(node), reason=str(trouble))
+                log.warning("mount kept", node=str(namespace), reason=str(trouble))
         await asyncio.sleep(_PAUSE)
 
 

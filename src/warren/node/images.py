@@ -72,7 +72,7 @@ class _Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Images:
-    """The images of one machine. `find` unpacks those that were not used before."""
+    """The images of one machine. `ensure` unpacks those that were not used before."""
 
     def __init__(self, directory: Path, library: Path) -> None:
         """`directory` is for what is fetched and unpacked, `library` is the admin's own."""
@@ -82,7 +82,7 @@ class Images:
         """Locks by name: one layout is written to once at a time."""
         self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
 
-    async def find(self, reference: str) -> Image:
+    async def ensure(self, reference: str) -> Image:
         """Return an image, fetched and unpacked if it must be. Raises NodeTrouble."""
         name, tag = _split_reference(reference)
         try:
@@ -195,14 +195,14 @@ def _manifest(layout: Path, tag: str) -> tuple[_Manifest, str]:
     return _read_blob(layout, descriptor.digest, _Manifest), _digest_hex(descriptor.digest)
 
 
-def _read_blob(layout: Path, digest: str, kind: type[T]) -> T:
-    return _read_json(layout / "blobs" / "sha256" / _digest_hex(digest), kind)
+def _read_blob(layout: Path, digest: str, struct_type: type[T]) -> T:
+    return _read_json(layout / "blobs" / "sha256" / _digest_hex(digest), struct_type)
 
 
-def _read_json(path: Path, kind: type[T]) -> T:
+def _read_json(path: Path, struct_type: type[T]) -> T:
     """Return what a file says. Raises OSError, and ValueError where it is not of its kind."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(path.read_bytes(), type=struct_type)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
 

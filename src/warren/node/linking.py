@@ -12,12 +12,12 @@ from warren.dws.node import Copy, LustreMount, NodeTrouble, Progress, RawVolumes
 from warren.dws.persistent.sharing import Sharing
 from warren.node import copiers, rootaccess
 from warren.node.directory import DirectoryFlash
-from warren.node.machine import prune
+from warren.node.namespacednode import prune
 from warren.node.threads import in_thread
 
 
-class LinkingMachine:
-    """A `Machine` whose mounts are symbolic links under the node's own root.
+class LinkingNode:
+    """A `LocalNode` whose mounts are symbolic links under the node's own root.
 
     What jobs know as `path` is at `node_path(root, prefix, path)`.
     """
@@ -53,7 +53,7 @@ class LinkingMachine:
         name: str,
         file_system: str,
         path: str,
-        shared: Sharing | None = None,
+        shared_with: Sharing | None = None,
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         files = self._flash.files_path(rabbit, name)
@@ -62,8 +62,8 @@ class LinkingMachine:
         link = Path(node_path(self._root, self._prefix, path))
         try:
             await in_thread(_link, files, link)
-            if shared is not None and os.geteuid() == 0:
-                await in_thread(rootaccess.set_access, files, shared)
+            if shared_with is not None and os.geteuid() == 0:
+                await in_thread(rootaccess.set_access, files, shared_with)
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
 

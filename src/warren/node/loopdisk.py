@@ -14,7 +14,7 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import commands, loops, probing
 from warren.node.blocks import VolumeRecord
-from warren.node.extents import Extent, Extents, Space
+from warren.node.extents import DiskSize, Extent, Extents
 from warren.node.loops import Loop
 from warren.node.threads import in_thread
 
@@ -75,7 +75,7 @@ class LoopDisk:
         await probing.check(probing.probe_directory, self._directory)
         if self._device is not None:
             await probing.check(probing.probe_device, self._device)
-        return self._space().capacity
+        return self._disk_size().capacity
 
     def volumes(self) -> Mapping[str, VolumeRecord]:
         return {name: _record_of(extent) for name, extent in self._extents.all().items()}
@@ -86,7 +86,7 @@ class LoopDisk:
 
     async def reserve(self, volume: Volume) -> VolumeRecord:
         async with self._locked():
-            extent = await in_thread(self._extents.allocate, volume, self._space())
+            extent = await in_thread(self._extents.allocate, volume, self._disk_size())
             if self._device is None and not extent.formatted:
                 await self._allocate_blocks(volume, extent)
         return _record_of(extent)
@@ -253,14 +253,14 @@ class LoopDisk:
                 "other jobs have ended"
             )
 
-    def _space(self) -> Space:
+    def _disk_size(self) -> DiskSize:
         if self._device is None:
-            return Space(capacity=self._capacity)
+            return DiskSize(capacity=self._capacity)
         try:
             size = _device_size(self._device)
         except OSError as error:
             raise NodeTrouble(f"{self._device}: {error.strerror}") from error
-        return Space(capacity=min(size, self._capacity), address_limit=size)
+        return DiskSize(capacity=min(size, self._capacity), address_limit=size)
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:

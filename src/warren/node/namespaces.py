@@ -50,8 +50,8 @@ _RECORD_AND_WAIT: Final = (
 """What a holder does then: write its own record, say so, and wait."""
 
 
-class Namespace:
-    """The mount namespace of one node.
+class HeldMountNamespace:
+    """The mount namespace of one node, which a process holds.
 
     `directory` remembers the process that holds it. Over `prefix` the node has a file system
     of its own, for its mount points: a mount point shared with other namespaces
@@ -202,7 +202,7 @@ class Namespace:
                 os.kill(holder, signal.SIGKILL)
 
 
-def processes(namespaces: Iterable[Namespace]) -> list[int]:
+def pids_in(namespaces: Iterable[HeldMountNamespace]) -> list[int]:
     """Return the living processes in namespaces, but for their holders, by one look at /proc.
 
     Those that do not answer where they are count as elsewhere.
@@ -228,31 +228,29 @@ def nsenter_command(holder: int) -> list[str]:
     return ["nsenter", target, "--user", "--mount", "--preserve-credentials"]
 
 
-def mount_points(process: int) -> set[str]:
+def mount_points(pid: int) -> set[str]:
     """Return the mount points that a process sees. The kernel writes blanks as octal."""
-    return {mount.point for mount in _mount_table(process)}
+    return {mount.point for mount in _mount_table(pid)}
 
 
-def mount_points_below(process: int, directory: Path) -> set[str]:
+def mount_points_below(pid: int, directory: Path) -> set[str]:
     """Return what a process sees mounted below a directory, but for mounts below those mounts.
 
     Users mount in their own storage. Where that is, they may change at any moment, and it goes
     with the file system that it is in.
     """
-    below = {
-        each.id: each for each in _mount_table(process) if each.point.startswith(f"{directory}/")
-    }
-    return {each.point for each in below.values() if each.parent not in below}
+    below = {each.id: each for each in _mount_table(pid) if each.point.startswith(f"{directory}/")}
+    return {each.point for each in below.values() if each.parent_id not in below}
 
 
-def mount_ids(process: int, path: str) -> set[int]:
+def mount_ids(pid: int, path: str) -> set[int]:
     """Return the ids of what a process sees mounted at a path (proc_pid_mountinfo(5))."""
-    return {mount.id for mount in _mount_table(process) if mount.point == path}
+    return {mount.id for mount in _mount_table(pid) if mount.point == path}
 
 
-def _mount_table(process: int) -> list[Mount]:
+def _mount_table(pid: int) -> list[Mount]:
     try:
-        return mountinfo.read(Path(f"/proc/{process}"))
+        return mountinfo.read(Path(f"/proc/{pid}"))
     except OSError:
         return []
 
@@ -260,24 +258,24 @@ def _mount_table(process: int) -> list[Mount]:
 def _holder(directory: Path) -> int | None:
     """Read the record, and believe it only if that process still is a holder of this node."""
     try:
-        process = int((directory / "holder").read_text())
+        pid = int((directory / "holder").read_text())
         # Nothing else is asked of another user's that has got the number: it need not answer.
-        userids = set(process_status(Path(f"/proc/{process}"))["Uid"].split())
+        userids = set(process_status(Path(f"/proc/{pid}"))["Uid"].split())
         if userids != {str(os.geteuid())}:
             return None
-        command = Path(f"/proc/{process}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (OSError, KeyError, ValueError):
         return None
     if command != b"sleep\0infinity\0":
         return None
-    return process if _holds_lock(process, directory / "holder.lock") else None
+    return pid if _holds_lock(pid, directory / "holder.lock") else None
 
 
-def _holds_lock(process: int, lock: Path) -> bool:
+def _holds_lock(pid: int, lock: Path) -> bool:
     """Return whether a process has the lock file open, which a recycled process id has not."""
     try:
         lock_status = lock.stat()
-        for entry in Path(f"/proc/{process}/fd").iterdir():
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):
                 status = entry.stat()
                 if (status.st_dev, status.st_ino) == (lock_status.st_dev, lock_status.st_ino):
@@ -338,11 +336,11 @@ def _map_ids(uid_map: str, gid_map: str) -> None:
     Path("/proc/self/gid_map").write_text(gid_map)
 
 
-def _open_namespace(process: int, name: str, stack: ExitStack) -> int:
+def _open_namespace(pid: int, name: str, stack: ExitStack) -> int:
     try:
-        descriptor = os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError) as error:
-        raise HolderEnded(error.errno, f"process {process} has ended") from error
+        raise HolderEnded(error.errno, f"process {pid} has ended") from error
     stack.callback(os.close, descriptor)
     return descriptor
 

@@ -53,11 +53,11 @@ class TransportAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str
     """A name, or an IP address."""
-    service: int = 4420
+    port: int = 4420
     """The TCP port: the transport service id of NVMe, `trsvcid`."""
 
 
-class Controller(msgspec.Struct, frozen=True, kw_only=True):
+class NvmeController(msgspec.Struct, frozen=True, kw_only=True):
     """One connection to a subsystem."""
 
     name: str
@@ -71,7 +71,7 @@ def connect_options(
     target: NvmeVolume,
     node: str,
     address: str,
-    service: int,
+    port: int,
     timeouts: NvmeTimeouts,
     secret: bytes | None = None,
 ) -> str:
@@ -82,7 +82,7 @@ def connect_options(
     options = {
         "transport": "tcp",
         "traddr": address,
-        "trsvcid": str(service),
+        "trsvcid": str(port),
         "nqn": target.nqn,
         "hostnqn": host_nqn(node),
         "hostid": host_id(node),
@@ -100,7 +100,7 @@ def connect_options(
     return ",".join(f"{name}={value}" for name, value in options.items())
 
 
-def connections_of_node(controllers: Iterable[Controller], node: str) -> list[Controller]:
+def connections_of_node(controllers: Iterable[NvmeController], node: str) -> list[NvmeController]:
     """Return the connections of a node to volumes of rabbits, and not what else is connected."""
     own_nqn = host_nqn(node)
     return [
@@ -169,10 +169,8 @@ class NvmeHost:
             address = await _resolve(rabbit_address)
         except NodeTrouble as trouble:
             return f"{rabbit_address.host} {trouble}"
-        why = await why_unanswered(address, rabbit_address.service, self._timeouts.answer)
-        return (
-            None if why is None else f"{rabbit_address.host} port {rabbit_address.service}: {why}"
-        )
+        why = await why_unanswered(address, rabbit_address.port, self._timeouts.answer)
+        return None if why is None else f"{rabbit_address.host} port {rabbit_address.port}: {why}"
 
     async def disconnect(self, rabbit: str, volume: str) -> None:
         """Let go of a volume, unless it is mounted."""
@@ -198,11 +196,11 @@ class NvmeHost:
             if self._secret is not None:
                 await in_thread(self._hide_keys)
             text = connect_options(
-                target, self._node, address, rabbit_address.service, self._timeouts, self._secret
+                target, self._node, address, rabbit_address.port, self._timeouts, self._secret
             )
             await self._write(self._fabrics, text)
         except NodeTrouble as trouble:
-            return f"{rabbit_address.host} port {rabbit_address.service}: {trouble}"
+            return f"{rabbit_address.host} port {rabbit_address.port}: {trouble}"
         return ""
 
     def _address_of(self, rabbit: str) -> TransportAddress:
@@ -217,7 +215,7 @@ class NvmeHost:
                 why = f"{error.strerror}: users could read the node's key"
                 raise NodeTrouble(f"{self._connections_directory}: {why}") from error
 
-    async def _delete(self, controllers: Iterable[Controller]) -> None:
+    async def _delete(self, controllers: Iterable[NvmeController]) -> None:
         for each in controllers:
             file = self._controllers / each.name / "delete_controller"
             try:
@@ -237,7 +235,7 @@ class NvmeHost:
             message = str(trouble).removeprefix(f"{argv[0]}: ")
             raise NodeTrouble(message.replace(f"{argv[0]} did not end", "no answer")) from trouble
 
-    def _connections(self, target: NvmeVolume) -> list[Controller]:
+    def _connections(self, target: NvmeVolume) -> list[NvmeController]:
         own_pair = (target.nqn, host_nqn(self._node))
         return [
             each
@@ -245,7 +243,7 @@ class NvmeHost:
             if (each.subsystem_nqn, each.host_nqn) == own_pair
         ]
 
-    def _all_connections(self) -> list[Controller]:
+    def _all_connections(self) -> list[NvmeController]:
         """Return all connections of the machine."""
         controllers = []
         for path in _entries(self._controllers):
@@ -253,7 +251,7 @@ class NvmeHost:
                 name: _text(path / name) for name in ("subsysnqn", "hostnqn", "state", "model")
             }
             controllers.append(
-                Controller(
+                NvmeController(
                     name=path.name,
                     subsystem_nqn=attributes["subsysnqn"],
                     host_nqn=attributes["hostnqn"],
@@ -286,7 +284,7 @@ async def _resolve(rabbit_address: TransportAddress) -> str:
     try:
         async with asyncio.timeout(commands.COMMAND_TIMEOUT):
             addresses = await loop.getaddrinfo(
-                rabbit_address.host, rabbit_address.service, type=socket.SOCK_STREAM
+                rabbit_address.host, rabbit_address.port, type=socket.SOCK_STREAM
             )
     except (OSError, TimeoutError) as error:
         raise NodeTrouble(f"has no address: {getattr(error, 'strerror', None) or error}") from error

@@ -142,7 +142,7 @@ class Exports:
         self._change_lock = asyncio.Lock()
         """Held from looking to the end of what was decided on that."""
 
-    async def offer(self, volume: str, nodes: Collection[str]) -> None:
+    async def export(self, volume: str, nodes: Collection[str]) -> None:
         """Have some nodes reach a volume, and no other node."""
         if not nodes:
             await self.withdraw(volume)

@@ -63,7 +63,7 @@ class Subsystem(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     """Their attributes."""
     hosts: frozenset[str] = frozenset()
-    """Who is let in."""
+    """The NQNs of the hosts that are let in."""
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     address: str
     """An IP address."""
-    service: int = 4420
+    port: int = 4420
     """The TCP port: the transport service id of NVMe, `trsvcid`."""
 
     @property
@@ -98,7 +98,7 @@ class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
             "addr_trtype": "tcp",
             "addr_adrfam": "ipv6" if ":" in self.address else "ipv4",
             "addr_traddr": self.address,
-            "addr_trsvcid": str(self.service),
+            "addr_trsvcid": str(self.port),
         }
 
 

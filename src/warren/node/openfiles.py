@@ -42,69 +42,69 @@ ProcessFacts = tuple[int, str, int]
 """Of a process: the real user, the name, and when it began, in clock ticks."""
 
 
-def facts_and_answer(id: int, question: str, *args: Any) -> tuple[ProcessFacts, Any] | None:
+def facts_and_answer(pid: int, question: str, *args: Any) -> tuple[ProcessFacts, Any] | None:
     """Return what a process is and what a function of this module answers about it.
 
     None if it has ended.
     """
-    facts = process_facts(id)
-    return facts and (facts, globals()[question](id, *args))
+    facts = process_facts(pid)
+    return facts and (facts, globals()[question](pid, *args))
 
 
-def process_facts(id: int) -> ProcessFacts | None:
+def process_facts(pid: int) -> ProcessFacts | None:
     """Return what a process is; None if it has ended."""
     try:
-        fields = process_status(_PROC / str(id))
-        return int(fields["Uid"].split()[0]), fields["Name"], _start_time(id)
+        fields = process_status(_PROC / str(pid))
+        return int(fields["Uid"].split()[0]), fields["Name"], _start_time(pid)
     except (OSError, KeyError, ValueError):
         return None
 
 
 def send_signal(process: tuple[int, int], signum: int) -> None:
     """Send a signal to a process that began when it is said to, and to no other of its id."""
-    id, start_time = process
+    pid, start_time = process
     with suppress(OSError):
-        pidfd = os.pidfd_open(id)
+        pidfd = os.pidfd_open(pid)
         try:
-            if _start_time(id) == start_time:
+            if _start_time(pid) == start_time:
                 signal.pidfd_send_signal(pidfd, signum)
         finally:
             os.close(pidfd)
 
 
-def uses_mounts(id: int, mounts: Collection[int]) -> bool:
+def uses_mounts(pid: int, mounts: Collection[int]) -> bool:
     """Return whether a process has files or directories of mounts open, by the ids of these."""
-    return any(each in mounts for each in _mounts_used(id))
+    return any(each in mounts for each in _mounts_used(pid))
 
 
-def uses_devices(id: int, devices: Collection[int]) -> tuple[int, bool]:
+def uses_devices(pid: int, devices: Collection[int]) -> tuple[int, bool]:
     """Return a process's mount namespace, and whether it has anything of devices open."""
-    return mount_namespace(id), any(each in devices for each in _devices_used(id))
+    return mount_namespace(pid), any(each in devices for each in _devices_used(pid))
 
 
-def may_hide_files(id: int, userid: int) -> tuple[int, bool]:
+def may_hide_files(pid: int, userid: int) -> tuple[int, bool]:
     """Return a process's mount namespace, and whether it may use something without being seen to.
 
     The latter is looked for in processes of one user only.
     """
-    facts = process_facts(id)
+    facts = process_facts(pid)
     hides = (
         facts is not None
         and facts[0] == userid
-        and (_has_hidden_files(id) or _uses_unmounted_files(id))
+        and (_has_hidden_files(pid) or _uses_unmounted_files(pid))
     )
-    return mount_namespace(id), hides
+    return mount_namespace(pid), hides
 
 
-def mount_namespace(id: int) -> int:
+def mount_namespace(pid: int) -> int:
     """Return the number of a process's mount namespace, 0 if it has none any more."""
     with suppress(OSError):
-        return (_PROC / str(id) / "ns" / "mnt").stat().st_ino
+        return (_PROC / str(pid) / "ns" / "mnt").stat().st_ino
     return 0
 
 
-def _has_hidden_files(id: int) -> bool:
-    for thread_directory in _threads(id):
+def _has_hidden_files(pid: int) -> bool:
+    for thread_directory in _threads(pid):
         for link in _entries(thread_directory / "fd"):
             with suppress(OSError):
                 target = os.readlink(link)
@@ -131,14 +131,14 @@ def _has_descriptors_in_flight(entry: Path) -> bool:
     return any(line.startswith("scm_fds:") and int(line.split()[1]) for line in lines)
 
 
-def _uses_unmounted_files(id: int) -> bool:
+def _uses_unmounted_files(pid: int) -> bool:
     """Return whether a process uses a file of a mount that is not in its namespace (any more).
 
     An overlay, for instance, that outlives the namespace in which it was made of a job's storage.
     What is the machine's keeps no storage: shells of jobs have its files open on their nodes.
     """
-    mounts = {mount for each in (id, os.getpid()) for mount, _ in mounted_devices(each)}
-    return any(mount not in mounts for link, mount in _files_used(id) if _is_mounted(link))
+    mounts = {mount for each in (pid, os.getpid()) for mount, _ in mounted_devices(each)}
+    return any(mount not in mounts for link, mount in _files_used(pid) if _is_mounted(link))
 
 
 def _is_mounted(link: Path) -> bool:
@@ -181,9 +181,9 @@ def _bound_files(thread_directory: Path) -> Iterator[int]:
                     yield descriptor
 
 
-def _threads(id: int) -> list[Path]:
+def _threads(pid: int) -> list[Path]:
     """Return the threads of a process: each may have descriptors and directories of its own."""
-    return _entries(_PROC / str(id) / "task")
+    return _entries(_PROC / str(pid) / "task")
 
 
 def _entries(directory: Path) -> list[Path]:
@@ -192,14 +192,14 @@ def _entries(directory: Path) -> list[Path]:
     return []
 
 
-def _start_time(id: int) -> int:
+def _start_time(pid: int) -> int:
     return int(
-        (_PROC / str(id) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+        (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     )
 
 
-def _mounts_used(id: int) -> Iterator[int]:
-    for thread_directory in _threads(id):
+def _mounts_used(pid: int) -> Iterator[int]:
+    for thread_directory in _threads(pid):
         for entry in _entries(thread_directory / "fdinfo"):
             with suppress(OSError, ValueError):
                 yield _mount_of(entry)
@@ -211,9 +211,9 @@ def _mounts_used(id: int) -> Iterator[int]:
                 yield _mount_of(_own_fdinfo(descriptor))
 
 
-def _files_used(id: int) -> Iterator[tuple[Path, int]]:
+def _files_used(pid: int) -> Iterator[tuple[Path, int]]:
     """Return links to the files that a process uses, mapped ones too, and their mounts' ids."""
-    for thread_directory in _threads(id):
+    for thread_directory in _threads(pid):
         for link in [
             *(thread_directory / name for name in ("cwd", "root", "exe")),
             *_entries(thread_directory / "fd"),
@@ -223,7 +223,7 @@ def _files_used(id: int) -> Iterator[tuple[Path, int]]:
         for descriptor in _bound_files(thread_directory):
             with suppress(OSError, ValueError):
                 yield _PROC / "self" / "fd" / str(descriptor), _mount_of(_own_fdinfo(descriptor))
-    for link in _entries(_PROC / str(id) / "map_files"):
+    for link in _entries(_PROC / str(pid) / "map_files"):
         with suppress(OSError, ValueError):
             yield link, _mount_of_link(link)
 
@@ -256,8 +256,8 @@ def _devices_of(link: Path) -> tuple[int, int]:
     return os.makedev(on_major, on_minor), os.makedev(major, minor)
 
 
-def _devices_used(id: int) -> Iterator[int]:
-    for thread_directory in _threads(id):
+def _devices_used(pid: int) -> Iterator[int]:
+    for thread_directory in _threads(pid):
         links = [thread_directory / name for name in ("cwd", "root", "exe")]
         for link in [*links, *_entries(thread_directory / "fd")]:
             with suppress(OSError):
@@ -272,8 +272,8 @@ def _devices_used(id: int) -> Iterator[int]:
                 yield os.makedev(int(major, 16), int(minor, 16))
 
 
-def mounted_devices(process: int) -> Iterator[tuple[int, int]]:
+def mounted_devices(pid: int) -> Iterator[tuple[int, int]]:
     """Return the ids and devices of what a process sees mounted."""
     with suppress(OSError):
-        for mount in mountinfo.read(_PROC / str(process)):
+        for mount in mountinfo.read(_PROC / str(pid)):
             yield mount.id, mount.device

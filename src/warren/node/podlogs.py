@@ -26,11 +26,11 @@ class PodLogs:
         """`directory` has a directory for each node, and that one for each pod, by its uid."""
         self._directory = directory
 
-    def open(self, pod: Object, container: str, lines: int | None) -> "PodLog":
+    def open(self, pod: Object, container: str, tail_lines: int | None) -> "PodLog":
         """Open what a container has printed, or so many of its last lines."""
         node = str((pod.get("spec") or {}).get("nodeName") or "")
         node_and_uid = (node, str(pod["metadata"]["uid"]))
-        return PodLog(self._directory, node_and_uid, container, lines)
+        return PodLog(self._directory, node_and_uid, container, tail_lines)
 
 
 class PodLog:
@@ -40,12 +40,12 @@ class PodLog:
     """
 
     def __init__(
-        self, directory: Path, node_and_uid: tuple[str, str], container: str, lines: int | None
+        self, directory: Path, node_and_uid: tuple[str, str], container: str, tail_lines: int | None
     ) -> None:
         self._logs_directory = directory
         self._node_and_uid = node_and_uid
         self._name = f"{container}.log"
-        self._tail_lines = lines
+        self._tail_lines = tail_lines
         self._directory_fd: int | None = None
         self._file_fd: int | None = None
 

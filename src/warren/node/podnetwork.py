@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from warren.dws.node import NodeTrouble
-from warren.node.namespaces import Namespace
+from warren.node.namespaces import HeldMountNamespace
 
 BRIDGE: Final = "pods"
 
@@ -18,7 +18,7 @@ _MOST_RABBITS: Final = 2**16 - 2
 _FIRST_HOST, _LAST_HOST = 2, 254
 
 
-class PodNetwork(Namespace):
+class PodNetwork(HeldMountNamespace):
     """The bridge, and the namespaces that it is in. `ensure` makes them."""
 
     _namespace_options: Sequence[str] = ("--mount", "--net")

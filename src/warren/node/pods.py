@@ -26,7 +26,7 @@ from warren.dws.pods.plans import Image
 from warren.dws.pods.pod import PodState
 from warren.journal.files import replace
 from warren.node.images import Images
-from warren.node.namespaces import Namespace
+from warren.node.namespaces import HeldMountNamespace
 from warren.node.pidfds import wait_process_ended
 from warren.node.podmemory import PodMemory
 from warren.node.podnetwork import PodNetwork, free_address
@@ -74,7 +74,7 @@ class Pods:
         directory: Path,
         rabbit_index: int,
         network: PodNetwork,
-        namespace: Namespace | None,
+        namespace: HeldMountNamespace | None,
         images: Images,
         host_address: str = "127.0.0.1",
         memory: PodMemory | None = None,
@@ -109,9 +109,9 @@ class Pods:
             return str(trouble)
         return None
 
-    async def image(self, reference: str) -> Image:
+    async def ensure_image(self, reference: str) -> Image:
         """Return an image, fetched and unpacked if it must be."""
-        return await self._images.find(reference)
+        return await self._images.ensure(reference)
 
     def uids(self) -> list[str]:
         """Return the uids of the pods that there are, alive or not."""

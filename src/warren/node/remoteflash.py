@@ -7,7 +7,7 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
 from warren.node import filesystems
 from warren.node.filesystems import NO_DLM_CLUSTER, DlmCluster
-from warren.node.flash import Source
+from warren.node.flash import MountSource
 from warren.node.nvmehost import NvmeHost
 
 
@@ -37,7 +37,7 @@ class RemoteFlash:
     async def release(self, rabbit: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         self._refuse(rabbit, name)
 
-    async def source(self, rabbit: str, name: str, file_system: str) -> Source:
+    async def source(self, rabbit: str, name: str, file_system: str) -> MountSource:
         if file_system == "raw":
             raise NodeTrouble(
                 f"{rabbit}/{name} is a raw volume, which is not attached over the network: use a "

@@ -48,21 +48,21 @@ def set_access(path: Path, sharing: Sharing) -> None:
 
 def _set_access(descriptor: int, sharing: Sharing) -> Sharing:
     """Set it, and return who is let in: where there is no room, who was, or the owner alone."""
-    found = _read_access(descriptor)
+    current = _read_access(descriptor)
     try:
-        _write_access(descriptor, found, sharing)
+        _write_access(descriptor, current, sharing)
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
     else:
         return sharing
-    if not found.let_in - sharing:
+    if not current.let_in - sharing:
         # The mode may be set by now, which takes rights from the list that stays.
-        _write_access(descriptor, found, found.let_in)
-        return found.let_in
+        _write_access(descriptor, current, current.let_in)
+        return current.let_in
     # What is taken away takes no room.
     everyone = Sharing(everyone=sharing.everyone)
-    _write_access(descriptor, found, everyone)
+    _write_access(descriptor, current, everyone)
     return everyone
 
 
@@ -70,11 +70,11 @@ class _Access(NamedTuple):
     """The mode and the list of a root directory."""
 
     mode: int
-    list: bytes | None
+    acl_bytes: bytes | None
 
     @property
     def entries(self) -> Sequence[acl.Entry]:
-        return () if self.list is None else acl.decode(self.list)
+        return () if self.acl_bytes is None else acl.decode(self.acl_bytes)
 
     @property
     def group_rights(self) -> int:
@@ -94,41 +94,41 @@ class _Access(NamedTuple):
 
 def _read_access(descriptor: int) -> _Access:
     """Read mode and list as they belong together, whatever other nodes write meanwhile."""
-    found = acl.read(descriptor)
+    current = acl.read(descriptor)
     while True:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-        before, found = found, acl.read(descriptor)
-        if found == before:
-            return _Access(mode, found)
+        before, current = current, acl.read(descriptor)
+        if current == before:
+            return _Access(mode, current)
 
 
-def _write_access(descriptor: int, found: _Access, sharing: Sharing) -> None:
+def _write_access(descriptor: int, current: _Access, sharing: Sharing) -> None:
     """Set mode and list.
 
     The kernel writes the rights of a list and those of the mode at once, and whatever is written
     here has the same rights for the owner's group: of two that write at the same time, with other
     lists, neither takes the other's mask for them.
     """
-    special = found.mode & 0o6000 | (_STICKY if sharing else 0)
-    user_rights, other_rights = found.mode >> 6 & 7, 7 if sharing.everyone else 0
-    mode = special | user_rights << 6 | found.group_rights << 3
-    new_list = _list(sharing, user_rights, found.group_rights, other_rights)
+    special = current.mode & 0o6000 | (_STICKY if sharing else 0)
+    user_rights, other_rights = current.mode >> 6 & 7, 7 if sharing.everyone else 0
+    mode = special | user_rights << 6 | current.group_rights << 3
+    new_list = _encode_acl(sharing, user_rights, current.group_rights, other_rights)
     if sharing.users or sharing.groups:
-        sets_mode = found.mode & 0o7000 != special
+        sets_mode = current.mode & 0o7000 != special
         if sets_mode:
             os.fchmod(descriptor, mode)
         # Of a directory with a list, that has set the mask, too: the list is set after it.
-        if sets_mode or found.list != new_list:
+        if sets_mode or current.acl_bytes != new_list:
             os.setxattr(descriptor, acl.NAME, new_list)
     else:
-        if found.list is not None:
+        if current.acl_bytes is not None:
             # One without names is a mode, and the kernel keeps it as that.
             os.setxattr(descriptor, acl.NAME, new_list)
-        if found.mode != mode | other_rights:
+        if current.mode != mode | other_rights:
             os.fchmod(descriptor, mode | other_rights)
 
 
-def _list(sharing: Sharing, user_rights: int, group_rights: int, other_rights: int) -> bytes:
+def _encode_acl(sharing: Sharing, user_rights: int, group_rights: int, other_rights: int) -> bytes:
     named = sharing.users or sharing.groups
     return acl.encode(
         [

@@ -40,8 +40,8 @@ class SimulatedFlash(msgspec.Struct):
     """The types of file systems that are not made, each with the reason."""
 
 
-class SimulatedMachine:
-    """A `Machine` of a name, on some flash. Copies take `seconds` for `bytes`."""
+class SimulatedNode:
+    """A `LocalNode` of a name, on some flash. Copies take `seconds` for `bytes`."""
 
     def __init__(
         self,
@@ -101,15 +101,15 @@ class SimulatedMachine:
         name: str,
         file_system: str,
         path: str,
-        shared: Sharing | None = None,
+        shared_with: Sharing | None = None,
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         await self._faults.inject("mount")
         if (rabbit, name) not in self._flash.volumes:
             raise NodeTrouble(f"{rabbit}/{name} does not exist")
         self._flash.mounts[self._name, path] = (rabbit, name)
-        if shared is not None:
-            self._flash.shared[rabbit, name] = shared
+        if shared_with is not None:
+            self._flash.shared[rabbit, name] = shared_with
 
     async def mount_lustre(
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS

@@ -30,10 +30,10 @@ async def in_thread(action: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
         raise
 
 
-def set_thread_pool_size(hanging: int) -> None:
+def set_thread_pool_size(max_hanging: int) -> None:
     """Have the running event loop go on with other actions while so many hang.
 
     Threads are started when they are needed. By default there are few more than there are CPUs.
     """
-    pool = ThreadPoolExecutor(hanging + _SPARE_THREADS, thread_name_prefix="action")
+    pool = ThreadPoolExecutor(max_hanging + _SPARE_THREADS, thread_name_prefix="action")
     asyncio.get_running_loop().set_default_executor(pool)

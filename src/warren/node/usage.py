@@ -43,7 +43,7 @@ _PROC: Final = Path("/proc")
 class Process(msgspec.Struct, frozen=True, kw_only=True):
     """A process that keeps something busy."""
 
-    id: int
+    pid: int
     userid: int
     """The real one: what a set-user-id program cannot change."""
     name: str
@@ -59,7 +59,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name} of {user_name(self.userid)}"
 
     def __str__(self) -> str:
-        return f"process {self.id} ({self.command})"
+        return f"process {self.pid} ({self.command})"
 
 
 def describe(processes: Sequence[Process], limit: int = _MOST_NAMED) -> str:
@@ -78,20 +78,20 @@ def send_signal(processes: Iterable[Process], signum: int) -> None:
     """
     all_processes = list(processes)
     identified = [
-        (each.id, each.started_at) for each in all_processes if each.started_at is not None
+        (each.pid, each.started_at) for each in all_processes if each.started_at is not None
     ]
     answers = call_in_child(openfiles.send_signal, identified, signum)
-    sent = {id for (id, _), each in zip(identified, answers, strict=True) if each is not SILENT}
+    sent = {pid for (pid, _), each in zip(identified, answers, strict=True) if each is not SILENT}
     for process in all_processes:
-        if process.id not in sent:
+        if process.pid not in sent:
             _send_signal_by_name(process, signum)
 
 
 def _send_signal_by_name(process: Process, signum: int) -> None:
     with suppress(OSError):
-        pidfd = os.pidfd_open(process.id)
+        pidfd = os.pidfd_open(process.pid)
         try:
-            current = _process_by_status(process.id)
+            current = _process_by_status(process.pid)
             if current is not None and (current.userid, current.name) == (
                 process.userid,
                 process.name,
@@ -151,18 +151,18 @@ def processes_using_devices(devices: Collection[str], userid: int = 0) -> list[P
         if namespace:
             namespaces.setdefault(namespace, []).append(process)
         if uses:
-            processes_by_id[process.id] = process
+            processes_by_id[process.pid] = process
     for members in namespaces.values():
         of_one_user = len({each.userid for each in members}) == 1
-        if of_one_user and not device_numbers.isdisjoint(_devices_mounted(members[0].id)):
-            processes_by_id |= {each.id: each for each in members}
-    return [processes_by_id[id] for id in sorted(processes_by_id)]
+        if of_one_user and not device_numbers.isdisjoint(_devices_mounted(members[0].pid)):
+            processes_by_id |= {each.pid: each for each in members}
+    return [processes_by_id[pid] for pid in sorted(processes_by_id)]
 
 
 def _namespaces_of_others(userid: int) -> list[tuple[Process, int]]:
     """Return the processes that are neither root's nor of a user, and their mount namespaces."""
     others = [each for each in _all_processes_by_status() if each.userid not in (0, userid)]
-    ids = [each.id for each in others]
+    ids = [each.pid for each in others]
     replies = call_in_child(openfiles.mount_namespace, ids, timeout=_OTHERS_SECONDS)
     return [
         (process, namespace)
@@ -178,15 +178,15 @@ def are_mounted_by_root(devices: Collection[str]) -> bool:
     also where that user has other ids in it (subuid(5)).
     """
     device_numbers = _device_numbers(devices)
-    root_pids = [each.id for each in _all_processes_by_status() if each.userid == 0]
+    root_pids = [each.pid for each in _all_processes_by_status() if each.userid == 0]
     # One of each namespace, and all that do not answer in which they are.
     each_once = {
-        id if namespace is SILENT else -namespace: id
-        for id, namespace in zip(
+        pid if namespace is SILENT else -namespace: pid
+        for pid, namespace in zip(
             root_pids, call_in_child(openfiles.mount_namespace, root_pids), strict=True
         )
     }
-    return any(not device_numbers.isdisjoint(_devices_mounted(id)) for id in each_once.values())
+    return any(not device_numbers.isdisjoint(_devices_mounted(pid)) for pid in each_once.values())
 
 
 def _device_numbers(devices: Collection[str]) -> set[int]:
@@ -227,10 +227,10 @@ def processes_with_hidden_files(userid: int) -> list[Process]:
     return [*hiding, *_of_user(silent, userid)]
 
 
-def process(id: int) -> Process | None:
+def process(pid: int) -> Process | None:
     """Return a process as it is now; None if it has ended."""
-    (answer,) = call_in_child(openfiles.process_facts, [id])
-    return _process_by_status(id) if answer is SILENT else answer and _process(id, answer)
+    (answer,) = call_in_child(openfiles.process_facts, [pid])
+    return _process_by_status(pid) if answer is SILENT else answer and _process(pid, answer)
 
 
 def _ask(
@@ -244,22 +244,22 @@ def _ask(
     """
     processes = sorted(
         _all_processes_by_status(),
-        key=lambda each: (each.userid != 0, each.userid != first_userid, each.id),
+        key=lambda each: (each.userid != 0, each.userid != first_userid, each.pid),
     )
-    first_ids = [each.id for each in processes if each.userid in (0, first_userid)]
-    other_ids = [each.id for each in processes[len(first_ids) :]] if includes_others else []
+    first_ids = [each.pid for each in processes if each.userid in (0, first_userid)]
+    other_ids = [each.pid for each in processes[len(first_ids) :]] if includes_others else []
     answers: list[tuple[Process, T]] = []
     silent: list[Process] = []
     for ids, seconds in ((first_ids, TIMEOUT), (other_ids, _OTHERS_SECONDS)):
         replies = call_in_child(
             openfiles.facts_and_answer, ids, question.__name__, *args, timeout=seconds
         )
-        for id, reply in zip(ids, replies, strict=True):
+        for pid, reply in zip(ids, replies, strict=True):
             if reply is SILENT:
-                silent += filter(None, [_process_by_status(id)])
+                silent += filter(None, [_process_by_status(pid)])
             elif reply is not None:
                 facts, answer = reply
-                answers.append((_process(id, facts), answer))
+                answers.append((_process(pid, facts), answer))
     return answers, silent
 
 
@@ -267,30 +267,30 @@ def _of_user(processes: Iterable[Process], userid: int) -> list[Process]:
     return [each for each in processes if each.userid == userid != 0]
 
 
-def _process(id: int, facts: openfiles.ProcessFacts) -> Process:
+def _process(pid: int, facts: openfiles.ProcessFacts) -> Process:
     userid, name, started_at = facts
-    return Process(id=id, userid=userid, name=name, started_at=started_at)
+    return Process(pid=pid, userid=userid, name=name, started_at=started_at)
 
 
 def _all_processes_by_status() -> list[Process]:
     """Return all processes but this one, by what /proc tells even of those that hang."""
-    candidates = (_process_by_status(id) for id in sorted(pids()) if id != os.getpid())
+    candidates = (_process_by_status(pid) for pid in sorted(pids()) if pid != os.getpid())
     return [each for each in candidates if each is not None]
 
 
-def _process_by_status(id: int) -> Process | None:
+def _process_by_status(pid: int) -> Process | None:
     """Return a process, by what /proc tells even of one that hangs; None if it has ended."""
     try:
-        fields = process_status(_PROC / str(id))
+        fields = process_status(_PROC / str(pid))
         return Process(
-            id=id, userid=int(fields["Uid"].split()[0]), name=fields["Name"], started_at=None
+            pid=pid, userid=int(fields["Uid"].split()[0]), name=fields["Name"], started_at=None
         )
     except (OSError, KeyError, ValueError):
         return None
 
 
-def _devices_mounted(process: int) -> Iterator[int]:
-    for _, device in openfiles.mounted_devices(process):
+def _devices_mounted(pid: int) -> Iterator[int]:
+    for _, device in openfiles.mounted_devices(pid):
         yield device
 
 

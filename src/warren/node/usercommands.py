@@ -14,7 +14,7 @@ from warren.base.errors import UserMistake
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble
 from warren.node import commands
-from warren.node.flash import Source
+from warren.node.flash import MountSource
 from warren.node.threads import in_thread
 
 PRE_ACTIVATE: Final = ("userCommands.preActivate",)
@@ -70,7 +70,7 @@ def has_any(profile: ProfileCommands, names: Sequence[str]) -> bool:
 
 
 @asynccontextmanager
-async def mounted_temporarily(mount_point: Path, source: Source) -> AsyncIterator[str]:
+async def mounted_temporarily(mount_point: Path, source: MountSource) -> AsyncIterator[str]:
     """Mount a volume for a moment, where only root looks; return where. Raises NodeTrouble.
 
     A bare device is where it is.

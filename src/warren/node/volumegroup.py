@@ -246,12 +246,12 @@ async def volume_group_names() -> set[str]:
     return {row["vg_name"] for row in await _report("vgs", "vg", "vg_name")}
 
 
-async def _report(command: str, kind: str, fields: str, *names: str) -> list[dict[str, str]]:
+async def _report(command: str, report_key: str, fields: str, *names: str) -> list[dict[str, str]]:
     output = await commands.run(
         [command, "--reportformat", "json", "--units", "b", "--nosuffix", "-o", fields, *names]
     )
     report: dict[str, Any] = json.loads(output)
-    rows: list[dict[str, str]] = report["report"][0][kind]
+    rows: list[dict[str, str]] = report["report"][0][report_key]
     return rows
 
 

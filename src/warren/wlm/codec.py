@@ -112,10 +112,10 @@ class Reply(_Struct, frozen=True, omit_defaults=True):
     errstr: str | None = None
 
 
-def read(payload: Payload, kind: type[T]) -> T:
+def read(payload: Payload, message_type: type[T]) -> T:
     """Read a payload. Raises RpcError(EPROTO) with the path of what is wrong."""
     try:
-        return msgspec.convert(payload, type=kind)
+        return msgspec.convert(payload, type=message_type)
     except msgspec.ValidationError as error:
         raise RpcError(
             errno.EPROTO, f"received malformed request: {error}. {VERSION_HINT}"

@@ -164,11 +164,11 @@ class FluxJobs:
             )
         return tracked.view
 
-    def user(self, job_id: int) -> int | None:
+    def userid(self, job_id: int) -> int | None:
         tracked = self._tracked.get(job_id)
         return tracked.job.userid if tracked is not None else None
 
-    def jobs(self) -> Iterable[int]:
+    def job_ids(self) -> Iterable[int]:
         return list(self._tracked)
 
     def check_allowed(self, job: Job) -> None:
@@ -372,7 +372,7 @@ class FluxJobs:
         if to_undrain:
             await self._call("resource.undrain", {"targets": hostlist.encode(to_undrain)})
 
-    async def free(self, job: Job, nodes: Sequence[str]) -> None:
+    async def free_nodes(self, job: Job, nodes: Sequence[str]) -> None:
         message = codec.Release(id=job.id, nodelist=hostlist.encode(nodes))
         await self._call_plugin("release", message)
 

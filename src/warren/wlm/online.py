@@ -16,8 +16,8 @@ class InstanceUnreachable(Retryable):
     """The instance does not answer: it is asked again."""
 
 
-class OnlineNodes:
-    """The nodes of an instance."""
+class FluxNodes:
+    """The `ComputeNodes` of an instance of Flux."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle

@@ -55,7 +55,7 @@ class WorkflowTokens:
 
     async def _read_token(self, job_id: int) -> str | None:
         raw = await self._client.get(kinds.WORKFLOW, BINDING.workflow_key(job_id))
-        secret = read(raw, Workflow).status.workflow_token
-        if secret is None:
+        secret_reference = read(raw, Workflow).status.workflow_token
+        if secret_reference is None:
             return None
-        return containerauth.token_of(await self._client.get(kinds.SECRET, secret.key))
+        return containerauth.token_of(await self._client.get(kinds.SECRET, secret_reference.key))

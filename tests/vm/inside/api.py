@@ -8,7 +8,7 @@ from typing import Any
 from warren.base.clock import SystemClock
 from warren.base.objects import Change, Key, Kind, Object
 from warren.controllers.exports import Exports
-from warren.controllers.machine import Machine
+from warren.controllers.localnode import LocalNode
 from warren.daemons.agentreconcilers import build_agent
 from warren.dws import kinds
 from warren.journal import MemoryJournal
@@ -58,7 +58,7 @@ class Api(LocalClient):
 @asynccontextmanager
 async def served(
     node: str,
-    machine: Machine,
+    machine: LocalNode,
     *,
     rabbit: bool,
     exports: Exports | None = None,
@@ -71,7 +71,13 @@ async def served(
         await store.create(CRD, _definition(kind))
     api = Api(store)
     built = build_agent(
-        api, SystemClock(), node, machine, is_rabbit=rabbit, exports=exports, detach=detach
+        api,
+        SystemClock(),
+        node,
+        machine,
+        is_rabbit=rabbit,
+        exports=exports,
+        disconnect_volume=detach,
     )
     running += [asyncio.ensure_future(part()) for part in built.runnables.values()]
     try:

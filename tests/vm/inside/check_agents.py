@@ -19,15 +19,15 @@ from warren.daemons import network
 from warren.daemons.network import Network
 from warren.dws import kinds, labels
 from warren.node.blocks import BlockFlash
-from warren.node.machine import NamespacedMachine
-from warren.node.namespaces import Namespace
+from warren.node.namespacednode import NamespacedNode
+from warren.node.namespaces import HeldMountNamespace
 from warren.node.nvmetarget import CONFIGFS
 from warren.node.volumegroup import VolumeGroup
 
 USER = 1234
 NETWORK = Network(listen="10.0.0.1", rabbits={"rabbit-0": "10.0.0.1"}, connect=60.0)
 PATH = "/run/nodes/mounts/job/scratch"
-NAMESPACE = Namespace(Path("/run/nodes/own"), Path("/run/nodes/mounts"))
+NAMESPACE = HeldMountNamespace(Path("/run/nodes/own"), Path("/run/nodes/mounts"))
 SHARE = Key("rabbit-0", "default-wf-0-xfs-0")
 MOUNT = Key("node1", "default-wf-0-computes")
 
@@ -93,7 +93,7 @@ def test_a_rabbits_agent_makes_offers_and_gives_back() -> None:
 
     async def main() -> None:
         await NAMESPACE.ensure()
-        machine = NamespacedMachine("rabbit-0", own, NAMESPACE)
+        machine = NamespacedNode("rabbit-0", own, NAMESPACE)
         async with served("rabbit-0", machine, rabbit=True, exports=exports) as api:
             volume = await ready(api)
             assert offered() == []
@@ -134,7 +134,7 @@ def test_a_nodes_agent_attaches_mounts_and_lets_go() -> None:
 
     async def main() -> None:
         await NAMESPACE.ensure()
-        machine = NamespacedMachine("node1", own, NAMESPACE)
+        machine = NamespacedNode("node1", own, NAMESPACE)
         async with served("node1", machine, rabbit=False, detach=host.disconnect) as api:
             finalizers = [labels.CLIENT_MOUNT_FINALIZER]
             metadata = {"name": MOUNT.name, "namespace": "node1", "finalizers": finalizers}

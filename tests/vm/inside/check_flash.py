@@ -15,8 +15,8 @@ from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Volume
 from warren.node.blocks import BlockFlash
 from warren.node.busy import GracePeriod
-from warren.node.machine import NamespacedMachine
-from warren.node.namespaces import Namespace
+from warren.node.namespacednode import NamespacedNode
+from warren.node.namespaces import HeldMountNamespace
 from warren.node.volumegroup import VolumeGroup
 
 USER = GROUP = 1234
@@ -30,8 +30,8 @@ class Rabbit:
     def __init__(self, root: Path, group: str) -> None:
         self.disk = VolumeGroup("rabbit1", group, 10 * GIB)
         self.flash = BlockFlash(lambda rabbit: self.disk, root, grace_period=GracePeriod(seconds=0))
-        self.namespace = Namespace(root / "node", root / "mounts")
-        self.machine = NamespacedMachine("rabbit1", self.flash, self.namespace)
+        self.namespace = HeldMountNamespace(root / "node", root / "mounts")
+        self.machine = NamespacedNode("rabbit1", self.flash, self.namespace)
 
     def volume(self, name: str, kind: str) -> Volume:
         return Volume(

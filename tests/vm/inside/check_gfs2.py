@@ -13,8 +13,8 @@ from warren.base.bytesize import MIB
 from warren.dws.node import Volume
 from warren.node.blocks import BlockFlash
 from warren.node.filesystems import DlmCluster
-from warren.node.machine import NamespacedMachine
-from warren.node.namespaces import Namespace
+from warren.node.namespacednode import NamespacedNode
+from warren.node.namespaces import HeldMountNamespace
 from warren.node.nvmehost import NvmeHost, NvmeTimeouts, TransportAddress
 from warren.node.nvmetarget import Exports
 from warren.node.nvmetree import ListenAddress
@@ -27,10 +27,10 @@ VOLUME = Volume(
     rabbit="rabbit-0", name="uid-0", size=320 * MIB, file_system="gfs2", userid=USER, groupid=USER
 )
 PATH = "/run/nodes/mounts/a"
-NAMESPACE = Namespace(Path("/run/nodes/own"), Path("/run/nodes/mounts"))
+NAMESPACE = HeldMountNamespace(Path("/run/nodes/own"), Path("/run/nodes/mounts"))
 
 
-async def mount(machine: NamespacedMachine) -> Path:
+async def mount(machine: NamespacedNode) -> Path:
     await NAMESPACE.ensure()
     await machine.mount(VOLUME.rabbit, VOLUME.name, "gfs2", PATH)
     return Path(f"{NAMESPACE.root}{PATH}")
@@ -49,12 +49,12 @@ def test_a_rabbit_has_it_while_a_node_has_it() -> None:
     disk = VolumeGroup("rabbit-0", "flash", 1024 * MIB)
     flash = BlockFlash(lambda rabbit: disk, Path("/tmp"), cluster=CLUSTER)
     exports = Exports("rabbit-0", disk.attach, ListenAddress(address="10.0.0.1"))
-    machine = NamespacedMachine("rabbit-0", flash, NAMESPACE)
+    machine = NamespacedNode("rabbit-0", flash, NAMESPACE)
 
     async def main() -> Path:
         await machine.make(VOLUME)
         root = await mount(machine)
-        await exports.offer(VOLUME.name, ["node1"])
+        await exports.export(VOLUME.name, ["node1"])
         return root
 
     with dlm.member():
@@ -83,9 +83,9 @@ def _mounted_type() -> str:
     ).strip()
 
 
-async def _let_go(machine: NamespacedMachine, exports: Exports) -> None:
+async def _let_go(machine: NamespacedNode, exports: Exports) -> None:
     await machine.unmount(PATH, USER)
-    await exports.offer(VOLUME.name, [])
+    await exports.export(VOLUME.name, [])
     await machine.release(VOLUME.rabbit, VOLUME.name)
 
 
@@ -94,7 +94,7 @@ def test_a_node_has_it_while_its_rabbit_has_it() -> None:
     host = NvmeHost(
         "node1", {"rabbit-0": TransportAddress(host="10.0.0.1")}, NvmeTimeouts(connect=60)
     )
-    machine = NamespacedMachine("node1", RemoteFlash(host, CLUSTER), NAMESPACE)
+    machine = NamespacedNode("node1", RemoteFlash(host, CLUSTER), NAMESPACE)
     with dlm.member():
         meeting.wait("mounted")
         root = asyncio.run(mount(machine))

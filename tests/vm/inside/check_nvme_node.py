@@ -12,8 +12,8 @@ import pytest
 from tests.vm.inside import meeting
 from warren.base.bytesize import MIB
 from warren.dws.node import Copy, CopyFailed, NodeTrouble
-from warren.node.machine import NamespacedMachine
-from warren.node.namespaces import Namespace
+from warren.node.namespacednode import NamespacedNode
+from warren.node.namespaces import HeldMountNamespace
 from warren.node.nvmehost import NvmeHost, NvmeTimeouts, TransportAddress
 from warren.node.remoteflash import RemoteFlash
 
@@ -25,19 +25,19 @@ PATH = "/run/nodes/mounts/a"
 class Node:
     def __init__(self, policy: NvmeTimeouts) -> None:
         self.host = NvmeHost("node1", REACH, policy)
-        self.namespace = Namespace(Path("/run/nodes/node1"), Path("/run/nodes/mounts"))
-        self.machine = NamespacedMachine("node1", RemoteFlash(self.host), self.namespace)
+        self.namespace = HeldMountNamespace(Path("/run/nodes/node1"), Path("/run/nodes/mounts"))
+        self.local_node = NamespacedNode("node1", RemoteFlash(self.host), self.namespace)
 
     def mount(self) -> None:
         async def main() -> None:
             await self.namespace.ensure()
-            await self.machine.mount("rabbit-0", "uid-0", "xfs", PATH)
+            await self.local_node.mount("rabbit-0", "uid-0", "xfs", PATH)
 
         asyncio.run(main())
 
     def unmount(self) -> None:
         async def main() -> None:
-            await self.machine.unmount(PATH, USER)
+            await self.local_node.unmount(PATH, USER)
             await self.host.disconnect("rabbit-0", "uid-0")
 
         asyncio.run(main())
@@ -99,7 +99,7 @@ def test_a_rabbit_that_does_not_return_makes_a_copy_fail_with_words() -> None:
     )
 
     async def main() -> None:
-        async for _ in node.machine.copy(copy):
+        async for _ in node.local_node.copy(copy):
             pass
 
     with pytest.raises(CopyFailed, match="Input/output error"):

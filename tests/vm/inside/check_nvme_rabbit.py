@@ -30,8 +30,8 @@ class Rabbit:
         self.flash = BlockFlash(lambda rabbit: self.disk, Path("/tmp"))
         self.exports = Exports("rabbit-0", self.disk.attach, LISTENING)
 
-    def offer(self, *nodes: str) -> None:
-        asyncio.run(self.exports.offer(VOLUME.name, nodes))
+    def export(self, *nodes: str) -> None:
+        asyncio.run(self.exports.export(VOLUME.name, nodes))
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def configured() -> set[str]:
 
 @pytest.mark.skipif(os.environ["WARREN_GUEST"] != "first", reason="another part's")
 def test_a_volume_is_offered_until_the_power_goes(rabbit: Rabbit) -> None:
-    rabbit.offer("node1")
+    rabbit.export("node1")
     target = NvmeVolume("rabbit-0", VOLUME.name)
     device = asyncio.run(rabbit.disk.attach(VOLUME.name))
     # What the kernel shows is what was written: it is not written again under those who use it.
@@ -66,15 +66,15 @@ def test_a_volume_is_offered_until_the_power_goes(rabbit: Rabbit) -> None:
 
 @pytest.mark.skipif(os.environ["WARREN_GUEST"] != "second", reason="another part's")
 def test_it_is_offered_again_and_nothing_is_left_when_it_is_released(rabbit: Rabbit) -> None:
-    rabbit.offer("node1")
+    rabbit.export("node1")
     meeting.wait("unmounted")
-    rabbit.offer()
+    rabbit.export()
 
     assert configured() == set()
     asyncio.run(rabbit.flash.release(VOLUME.rabbit, VOLUME.name))
     assert lvm.volumes("flash") == set()
 
     asyncio.run(rabbit.flash.make(VOLUME))
-    rabbit.offer("node1")
+    rabbit.export("node1")
     meeting.tell("offered once more")
     meeting.wait("the end of this guest")

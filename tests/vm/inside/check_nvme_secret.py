@@ -37,17 +37,17 @@ def test_a_rabbit_asks_nodes_to_prove_who_they_are() -> None:
     lvm.make("flash", "/dev/vda")
     disk = VolumeGroup("rabbit-0", "flash", 1024 * MIB)
     asyncio.run(BlockFlash(lambda rabbit: disk, Path("/tmp")).make(VOLUME))
-    asyncio.run(Exports("rabbit-0", disk.attach, LISTENING).offer(VOLUME.name, ["node1"]))
+    asyncio.run(Exports("rabbit-0", disk.attach, LISTENING).export(VOLUME.name, ["node1"]))
     meeting.tell("offered to all who say so")
     meeting.wait("read by a user")
     exports = Exports("rabbit-0", disk.attach, LISTENING, secret=SECRET)
     key = CONFIGFS / "hosts" / host_nqn("node1") / nvmetree.KEY_ATTRIBUTE
     if not key.exists():
         with pytest.raises(NodeTrouble, match="the kernel lets nodes prove who they are from"):
-            asyncio.run(exports.offer(VOLUME.name, ["node1"]))
+            asyncio.run(exports.export(VOLUME.name, ["node1"]))
         meeting.tell("nothing can be proven here")
         return
-    asyncio.run(exports.offer(VOLUME.name, ["node1"]))
+    asyncio.run(exports.export(VOLUME.name, ["node1"]))
     assert key.stat().st_mode & 0o077 == 0
     # What the kernel shows is what was written.
     device, tree = asyncio.run(disk.attach(VOLUME.name)), Configfs().read()

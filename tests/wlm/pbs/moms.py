@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from warren.wlm.pbs import rehearsal
-from warren.wlm.pbs.trial import run_rehearsal
+from warren.wlm.pbs import simulatedmom
+from warren.wlm.pbs.trial import run_hook
 
 HOOK = Path(__file__).parents[3] / "hooks" / "pbs" / "PBS_cray_atom.PY"
 
@@ -58,15 +58,15 @@ def scenario(
     job: str = "2.pbshost",
     user: str = "root",
     place: str | None = "pack",
-    sharing: int | None = rehearsal.SHARING["ND_DEFAULT_SHARED"],
+    sharing: int | None = simulatedmom.SHARING["ND_DEFAULT_SHARED"],
     vntype: str | None = None,
     knows: bool = True,
     answers: bool = True,
     alarm: float = 300.0,
     node: str = NODE,
-) -> rehearsal.Scenario:
+) -> simulatedmom.Scenario:
     """Say what a mom is asked to do, with a server that answers and knows the node, or not."""
-    known: dict[str, rehearsal.VnodeFields] = (
+    known: dict[str, simulatedmom.VnodeFields] = (
         {node: {"sharing": sharing, "vntype": vntype}} if knows else {}
     )
     return {
@@ -81,12 +81,12 @@ def scenario(
     }
 
 
-def play(told: rehearsal.Scenario) -> Played:
+def play(told: simulatedmom.Scenario) -> Played:
     """Run the hook as a mom does."""
-    happenings = run_rehearsal(told)
+    reports = run_hook(told)
     return Played(
-        outcome=happenings[-1]["outcome"],
-        message=happenings[-1]["message"],
-        log=[tuple(each["log"]) for each in happenings if "log" in each],
-        asked=[each["asked"] for each in happenings if "asked" in each],
+        outcome=reports[-1]["outcome"],
+        message=reports[-1]["message"],
+        log=[tuple(each["log"]) for each in reports if "log" in each],
+        asked=[each["asked"] for each in reports if "asked" in each],
     )

@@ -14,18 +14,18 @@ from tests.harness.extent import extent
 from tests.wlm.pbs import moms
 from tests.wlm.pbs.atoms import answers, behaving, says
 from tests.wlm.pbs.moms import scenario
-from warren.wlm.pbs import rehearsal
+from warren.wlm.pbs import simulatedmom
 
-CODE = rehearsal.compile_hook(str(moms.played_hook()))
+CODE = simulatedmom.compile_hook(str(moms.played_hook()))
 
 
-def played(told: rehearsal.Scenario) -> tuple[str, str, str]:
+def played(told: simulatedmom.Scenario) -> tuple[str, str, str]:
     """Return the outcome, the message and the log of a run in this process."""
-    happenings: list[dict[str, Any]] = []
-    rehearsal.HookRun(told, happenings.append).run(CODE)
-    log = [each["log"][1] for each in happenings if "log" in each]
+    reports: list[dict[str, Any]] = []
+    simulatedmom.HookRun(told, reports.append).run(CODE)
+    log = [each["log"][1] for each in reports if "log" in each]
     assert all(line.isprintable() and line.isascii() and len(line) < 2100 for line in log)
-    last = happenings[-1]
+    last = reports[-1]
     return last["outcome"], last["message"], "\n".join(log)
 
 
@@ -39,7 +39,7 @@ _good: dict[str, st.SearchStrategy[Any]] = {
     "post_timeout": st.integers(1, 86400) | st.floats(1.0, 86400),
     "delete_timeout": st.integers(1, 86400) | st.floats(1.0, 86400),
     "unix_socket_file": st.none() | _names.map(lambda name: f"/nonexistent/{name}"),
-    "sharing": st.none() | st.sampled_from([name[3:].lower() for name in rehearsal.SHARING]),
+    "sharing": st.none() | st.sampled_from([name[3:].lower() for name in simulatedmom.SHARING]),
 }
 _tunables = st.fixed_dictionaries({}, optional=_good)
 _valid = st.builds(
@@ -81,7 +81,7 @@ def _is_fine(key: str, value: Any) -> bool:
             and len(value.encode(errors="surrogatepass")) <= 107
         )
     if key == "sharing":
-        return value is None or f"ND_{value}".upper() in rehearsal.SHARING
+        return value is None or f"ND_{value}".upper() in simulatedmom.SHARING
     if key in ("nodes", "vn_type"):
         return type(value) is dict and all(
             type(table) is dict

@@ -18,8 +18,8 @@ from tests.wlm.pbs.atoms import answers, behaving, says
 from tests.wlm.pbs.conftest import Configure
 from tests.wlm.pbs.moms import Played, scenario
 from warren.base.errors import UserMistake
-from warren.wlm.pbs import hookfile, rehearsal
-from warren.wlm.pbs.rehearsal import LEVELS, SHARING
+from warren.wlm.pbs import hookfile, simulatedmom
+from warren.wlm.pbs.simulatedmom import LEVELS, SHARING
 
 HOOKS = moms.HOOK.parent
 
@@ -462,7 +462,7 @@ def test_nothing_but_the_standard_library_is_loaded(
         told = {**scenario("execjob_begin", configure()), "hook": str(hook)}
         ran = subprocess.run(
             # With the site's packages in reach: what is loaded of them is to be seen.
-            [sys.executable, "-I", "-OO", "-c", watched, json.dumps(told), rehearsal.__file__],
+            [sys.executable, "-I", "-OO", "-c", watched, json.dumps(told), simulatedmom.__file__],
             capture_output=True,
             text=True,
             check=True,

@@ -16,7 +16,7 @@ from warren.node import identity, nofollow
 from warren.node.copying import FAILED
 from warren.node.copying.command import Command
 from warren.node.copying.copier import Copier
-from warren.node.copying.retry import Retry
+from warren.node.copying.retry import CopyAttempt
 
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
         return 0 if Command(copy, plan, is_tree=is_tree).run() else FAILED
     copier = Copier(
         plan,
-        Retry.of(copy.movement, copy.since),
+        CopyAttempt.of(copy.movement, copy.since),
         is_tree=is_tree,
         verify=copy.verify,
         rate=copy.rate,

@@ -25,7 +25,7 @@ from warren.node.copying.latency import Latency
 from warren.node.copying.metadata import Metadata
 from warren.node.copying.pace import Pace
 from warren.node.copying.quiescence import BeingWritten, wait_quiet
-from warren.node.copying.retry import MARK, Retry
+from warren.node.copying.retry import MARK, CopyAttempt
 from warren.node.copying.tally import NotCopied, Tally, error_text
 from warren.node.copying.target import TargetInUse, close_locked, open_locked
 from warren.node.copying.transfer import SMALL_FILE, Transfer, first_difference
@@ -64,7 +64,7 @@ class Copier:
     def __init__(
         self,
         plan: staging.Plan,
-        retry: Retry,
+        attempt: CopyAttempt,
         *,
         is_tree: bool,
         verify: bool = False,
@@ -76,7 +76,7 @@ class Copier:
         self._plan = plan
         self._source_storage = source_storage
         self._destination_storage = destination_storage
-        self._retry = retry
+        self._attempt = attempt
         self._is_tree = is_tree
         self._verify = verify
         self._tally = Tally()
@@ -89,7 +89,7 @@ class Copier:
         """Directories that are no copies and were not writable, with the modes that they had."""
         self._destination: tuple[Directory, str]
         """Where the source goes: a directory, and the name in it that a file has there."""
-        self._uses_fast_path = not (retry.trusted_since or verify or rate)
+        self._uses_fast_path = not (attempt.trusted_since or verify or rate)
         """Whether small files take the fast path where they can."""
         self._workers = Workers(0)
         self._local_devices: tuple[int, int] | None = None
@@ -198,7 +198,7 @@ class Copier:
 
     def _check_all_copied(self) -> None:
         """Refuse to be content with fewer files than there were, or more."""
-        counted, files = self._tally.total_files, self._tally.files
+        counted, files = self._tally.total_files, self._tally.file_count
         if not self._tally.failure_count and files != counted:
             reason = f"has changed: {counted} files were counted, and {files} copied"
             raise NotCopied(self._plan.source, reason)
@@ -210,7 +210,7 @@ class Copier:
         )
         for each in directories:
             target_dir = self._make_directory(target_dir, each, is_copy=False)
-        if self._retry.trusted_since:  # what an earlier try has left may be in memory alone
+        if self._attempt.trusted_since:  # what an earlier try has left may be in memory alone
             with suppress(OSError), self._open_target_dir(target_dir) as descriptor:
                 self._written_file_system.add(descriptor)
         if not self._is_tree:
@@ -425,7 +425,7 @@ class Copier:
                 batch = Batch(source_dir, target_dir, chunk)
                 if not (both_local and self._workers.submit(batch, source_dir_fd, target_dir_fd)):
                     copied = fastpath.copy_all(chunk, source_dir_fd, target_dir_fd, self._latency)
-                    self._tally.add_files(copied.files, copied.bytes)
+                    self._tally.add_files(copied.file_count, copied.byte_count)
                     skipped += copied.skipped
         return [*skipped, *waiting]
 
@@ -437,7 +437,7 @@ class Copier:
                 answer.batch.target_dir,
                 answer.copied,
             )
-            self._tally.add_files(copied.files, copied.bytes)
+            self._tally.add_files(copied.file_count, copied.byte_count)
             if not copied.skipped:
                 continue
             try:
@@ -509,7 +509,7 @@ class Copier:
                 raise NotCopied(
                     self._source.path(source_dir, source), "is neither a file nor a link"
                 )
-            elif self._retry.trusted_since:
+            elif self._attempt.trusted_since:
                 self._copy_inode(pair, self._stat(pair), self._copy_unless_finished)
             else:
                 self._copy_file(pair)
@@ -635,7 +635,7 @@ class Copier:
         _, _, target_dir, target = pair
         with suppress(OSError):
             present = os.stat(target, dir_fd=target_dir.descriptor, follow_symlinks=False)
-            if stat.S_ISREG(present.st_mode) and self._retry.is_finished(status, present):
+            if stat.S_ISREG(present.st_mode) and self._attempt.is_finished(status, present):
                 self._tally.add_kept(status.st_size)
                 return
         self._copy_file(pair, caller_counts=True)
@@ -685,7 +685,7 @@ class Copier:
             raise NotCopied(self._target.path(target_dir, target), reason) from None
         try:
             self._written_file_system.add(target_fd)
-            offset = self._retry.resume(status, target_fd)
+            offset = self._attempt.resume(status, target_fd)
             self._tally.add_kept(offset)
             copied = self._transfer.copy(source_fd, target_fd, status, offset)
             self._check_unchanged(pair, status, os.fstat(source_fd), copied)

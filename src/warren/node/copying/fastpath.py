@@ -23,8 +23,8 @@ _MODE_BITS: Final = 0o777
 class FastPathResult(msgspec.Struct, frozen=True):
     """What became of some files."""
 
-    files: int
-    bytes: int
+    file_count: int
+    byte_count: int
     skipped: Sequence[str]
     """The names of those that are left to the slow path."""
 
@@ -33,7 +33,7 @@ def copy_all(
     names: Sequence[str], source_dir_fd: int, target_dir_fd: int, latency: Latency
 ) -> FastPathResult:
     """Copy files as `copy`; none of them while `latency` is long."""
-    files = total_bytes = 0
+    file_count = total_bytes = 0
     skipped = []
     began = time.monotonic()
     for name in names:
@@ -41,12 +41,12 @@ def copy_all(
         if copied_bytes is None:
             skipped.append(name)
             continue
-        files += 1
+        file_count += 1
         total_bytes += copied_bytes
         ended = time.monotonic()
         latency.add(ended - began)
         began = ended
-    return FastPathResult(files, total_bytes, skipped)
+    return FastPathResult(file_count, total_bytes, skipped)
 
 
 def copy(name: str, source_dir_fd: int, target_dir_fd: int) -> int | None:

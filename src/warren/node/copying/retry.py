@@ -22,7 +22,7 @@ REWRITTEN_BYTES: Final = 2**25
 """What was written last is written again."""
 
 
-class Retry(msgspec.Struct, frozen=True):
+class CopyAttempt(msgspec.Struct, frozen=True):
     """One try of a movement."""
 
     mark: bytes

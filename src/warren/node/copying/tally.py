@@ -62,11 +62,11 @@ class Tally:
         with self._lock:
             self._bytes += count
 
-    def add_files(self, files: int, total_bytes: int) -> None:
+    def add_files(self, file_count: int, total_bytes: int) -> None:
         """Count files that are there, of so many bytes together."""
         with self._lock:
             self._bytes += total_bytes
-            self._files += files
+            self._files += file_count
 
     def add_file(self, *, is_link: bool = False) -> None:
         """Count a file that is there, or a symbolic link."""
@@ -92,7 +92,7 @@ class Tally:
             self._hole_bytes += count
 
     @property
-    def files(self) -> int:
+    def file_count(self) -> int:
         """The files and symbolic links that are there."""
         return self._files
 

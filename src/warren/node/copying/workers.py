@@ -146,9 +146,13 @@ class Workers:
         ]
 
 
-def worker_count(files: int) -> int:
+def worker_count(file_count: int) -> int:
     """Return how many processes are of use for so many files, beside the copier."""
-    return min(_MOST_WORKERS, len(os.sched_getaffinity(0)) - 1) if files >= _WORTHWHILE_FILES else 0
+    return (
+        min(_MOST_WORKERS, len(os.sched_getaffinity(0)) - 1)
+        if file_count >= _WORTHWHILE_FILES
+        else 0
+    )
 
 
 def is_local(directory_fd: int) -> bool:
@@ -171,4 +175,4 @@ def _serve(connection: socket.socket) -> None:
         finally:
             for each in descriptors:
                 os.close(each)
-        connection.send(json.dumps([copied.files, copied.bytes, copied.skipped]).encode())
+        connection.send(json.dumps([copied.file_count, copied.byte_count, copied.skipped]).encode())

@@ -35,11 +35,11 @@ _CHILD_PID = re.compile(rb'"child-pid"\s*:\s*(\d{1,9})\D')
 class Container:
     """A container of a pod, from its beginning to its end."""
 
-    def __init__(self, pod: "Pod", number: int, container: dict[str, Any]) -> None:
+    def __init__(self, pod: "Pod", number: int, container_plan: dict[str, Any]) -> None:
         self._pod = pod
         self._number = number
-        self._container = container
-        self.state: dict[str, Any] = {"name": container["name"]}
+        self._plan = container_plan
+        self.state: dict[str, Any] = {"name": container_plan["name"]}
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd: int | None = None
         """Of the container's first process."""
@@ -62,7 +62,7 @@ class Container:
         self.state["startedAt"] = time.time()
         self._pod.publish_state()
         assert self._process is not None
-        log = OutputLog(f"{self._pod.directory}/{self._container['name']}.log")
+        log = OutputLog(f"{self._pod.directory}/{self._plan['name']}.log")
         pidfd_task = asyncio.ensure_future(self._open_pidfd(info_reader))
         log_task = asyncio.ensure_future(_log_output(output_reader, log))
         try:
@@ -98,7 +98,7 @@ class Container:
             os.lseek(arguments_fd, 0, os.SEEK_SET)
             bwrap_arguments = ["--args", str(arguments_fd), "--info-fd", str(info_writer), "--"]
             self._process = subprocess.Popen(
-                [*argv, *bwrap_arguments, *self._container["argv"]],
+                [*argv, *bwrap_arguments, *self._plan["argv"]],
                 stdin=subprocess.DEVNULL,
                 stdout=output_writer,
                 stderr=output_writer,
@@ -176,33 +176,35 @@ class Container:
 
     def _command(self) -> tuple[list[str], list[str]]:
         """Return the command that makes the container, and bubblewrap's options."""
-        container, plan = self._container, self._pod.plan
+        container_plan, plan = self._plan, self._pod.plan
         binds = [
             (HOSTS, "/etc/hosts", True),
             (f"{TOP}/sys", "/sys", True),
             (f"{TOP}/shm", "/dev/shm", False),
         ]
-        for index, mount in enumerate(container["mounts"]):
+        for index, mount in enumerate(container_plan["mounts"]):
             source = mount_source(self._number, index, mount, plan["volumes"])
             binds.append((source, os.path.normpath(mount["path"]), mount["readOnly"]))
         # What is mounted below another mount is mounted after it.
         binds.sort(key=lambda each: each[1].count("/"))
         mount_points = {path: os.path.isdir(source) for source, path, _ in binds}
-        root = mount_root(self._number, container, {"/proc": True, "/dev": True, **mount_points})
-        userid, groupid = str(container["userid"]), str(container["groupid"])
+        root = mount_root(
+            self._number, container_plan, {"/proc": True, "/dev": True, **mount_points}
+        )
+        userid, groupid = str(container_plan["userid"]), str(container_plan["groupid"])
         options = [
             "--unshare-user", "--uid", userid, "--gid", groupid,
             "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", plan["hostname"],
-            "--ro-bind" if container["readOnly"] else "--bind", root, "/",
+            "--ro-bind" if container_plan["readOnly"] else "--bind", root, "/",
             "--proc", "/proc", "--dev", "/dev",
         ]  # fmt: skip
         for source, path, read_only in binds:
             options += ["--ro-bind" if read_only else "--bind", source, path]
         # What is mounted at /dev is in memory, too, and has no bounds.
-        options += ["--remount-ro", "/dev", "--chdir", container["directory"],
+        options += ["--remount-ro", "/dev", "--chdir", container_plan["directory"],
                     "--die-with-parent", "--new-session", "--as-pid-1",
                     "--cap-drop", "ALL", "--clearenv"]  # fmt: skip
-        for name, value in container["environment"].items():
+        for name, value in container_plan["environment"].items():
             options += ["--setenv", name, value]
         argv = [plan["bwrap"]]
         if self._pod.is_root:

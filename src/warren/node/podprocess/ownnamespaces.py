@@ -67,17 +67,17 @@ def enter_own_namespaces(network_pid: int) -> None:
     mount("none", "/", "", MS_REC | MS_PRIVATE)
 
 
-def become_init(directory: str, lock: int) -> None:
+def become_init(directory: str, lock_fd: int) -> None:
     """Go on as process 1 of a new PID namespace, with which the kernel ends all others of it."""
     check_call(libc.unshare(CLONE_NEWPID), "a namespace of processes")
     reader, writer = os.pipe()
     if os.fork():
-        os.close(lock)  # before the end of the pipe says so
+        os.close(lock_fd)  # before the end of the pipe says so
         os._exit(0)
     os.close(writer)
     os.read(reader, 1)
     os.close(reader)
-    os.close(lock)
+    os.close(lock_fd)
     try:
         take_lock(directory)
     except BlockingIOError:
@@ -88,6 +88,6 @@ def become_init(directory: str, lock: int) -> None:
 
 def take_lock(directory: str) -> int:
     """Say that we live, by a lock: the process that holds it is the pod of this directory."""
-    lock = os.open(f"{directory}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return lock
+    lock_fd = os.open(f"{directory}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.lockf(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock_fd

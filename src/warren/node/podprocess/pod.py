@@ -25,7 +25,7 @@ class Pod:
         self._containers = [Container(self, next(numbered), each) for each in plan["containers"]]
         self._followers: set[asyncio.StreamWriter] = set()
         self._retry_timer: asyncio.TimerHandle | None = None
-        self._settled = asyncio.Event()
+        self._state_written = asyncio.Event()
         """Whether what was told last is written down, or need not be."""
 
     async def run(self) -> None:
@@ -41,7 +41,7 @@ class Pod:
         """Ask its containers to end, and kill those that do not in time."""
         if not self.stopping:
             self.stopping = True
-            self._settled.set()
+            self._state_written.set()
             self.signal(signal.SIGTERM)
             loop = asyncio.get_running_loop()
             loop.call_later(self.plan["grace"], self.signal, signal.SIGKILL)
@@ -69,18 +69,18 @@ class Pod:
             self.stop()  # it was removed when nothing was seen of it yet
         except OSError:
             if not self.stopping:
-                self._settled.clear()
+                self._state_written.clear()
             self._retry_timer = asyncio.get_running_loop().call_later(
                 _RETRY_DELAY, self.publish_state
             )
         else:
-            self._settled.set()
+            self._state_written.set()
             for each in self._followers:
                 each.write(_CHANGED)
 
     async def wait_state_written(self) -> None:
         """Return when what was told last is written down, or when the pod is to end."""
-        await self._settled.wait()
+        await self._state_written.wait()
 
     async def follow(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Tell a follower of each change, until its connection ends."""

@@ -117,7 +117,7 @@ def mount_source(
 
 
 def mount_root(
-    container_number: int, container: dict[str, Any], mount_points: dict[str, bool]
+    container_number: int, container_plan: dict[str, Any], mount_points: dict[str, bool]
 ) -> str:
     """Make the root of a container, with places to mount at, and return its path.
 
@@ -126,9 +126,11 @@ def mount_root(
     directory = f"{TOP}/{container_number}"
     for part in ("", "/upper", "/work", "/root"):
         os.mkdir(f"{directory}{part}", 0o755)
-    layers = f"lowerdir={container['root']},upperdir={directory}/upper,workdir={directory}/work"
-    if any(character in container["root"] for character in ",:\\"):
-        raise PodTrouble(f"the path of the image {container['root']} cannot be mounted")
+    layers = (
+        f"lowerdir={container_plan['root']},upperdir={directory}/upper,workdir={directory}/work"
+    )
+    if any(character in container_plan["root"] for character in ",:\\"):
+        raise PodTrouble(f"the path of the image {container_plan['root']} cannot be mounted")
     mount("overlay", f"{directory}/root", "overlay", MS_NODEV | MS_NOSUID, layers)
     child = os.fork()
     if child == 0:
@@ -146,5 +148,5 @@ def mount_root(
         finally:
             os._exit(status)
     if os.waitpid(child, 0)[1]:
-        raise PodTrouble(f"container {container['name']}: places to mount at cannot be made")
+        raise PodTrouble(f"container {container_plan['name']}: places to mount at cannot be made")
     return f"{directory}/root"

@@ -35,14 +35,14 @@ def listen(ports: list[dict[str, Any]]) -> list[tuple[socket.socket, int]]:
 
 
 async def forward(
-    ports: list[tuple[socket.socket, int]], address: str, netlink: socket.socket
+    listeners: list[tuple[socket.socket, int]], address: str, netlink: socket.socket
 ) -> None:
     """Join connections to ports of the node with ones to the pod, from then on.
 
     By `netlink` the kernel tells whose they are (`base/tcpusers.py`).
     """
     forwarder = _Forwarder(netlink)
-    for listener, port in ports:
+    for listener, port in listeners:
         join = partial(forwarder.forward, address, port)
         # So many are accepted at a time before it is seen that there are too many.
         await asyncio.start_server(join, sock=listener, backlog=_BACKLOG)

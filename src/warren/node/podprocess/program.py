@@ -49,11 +49,11 @@ def _report_started() -> None:
 async def _run_pod(
     pod: Pod,
     listener: socket.socket,
-    ports: list[tuple[socket.socket, int]],
+    listeners: list[tuple[socket.socket, int]],
     netlink: socket.socket,
 ) -> None:
     address = pod.plan["address"].partition("/")[0]
-    await forward(ports, address, netlink)
+    await forward(listeners, address, netlink)
     await asyncio.start_unix_server(pod.follow, sock=listener)
     # An agent that knows of a pod may stop it: the pod has to understand that before it tells, and
     # the first process of a namespace is not ended by a signal that it does not understand.
@@ -68,7 +68,7 @@ async def _run_pod(
 def main(directory: str) -> None:
     """Run the pod of a directory to its end, in the process that calls this."""
     try:
-        lock = take_lock(directory)
+        lock_fd = take_lock(directory)
     except BlockingIOError:
         return  # an agent that did not see another begin has begun this one: it was slow
     if os.path.exists(f"{directory}/state.json"):
@@ -88,11 +88,11 @@ def main(directory: str) -> None:
     try:
         paths = [each["path"] for each in plan["volumes"].values() if "path" in each]
         mount_fds = clone_mounts(plan["rabbit"], paths)
-        ports = listen(plan["ports"])
+        listeners = listen(plan["ports"])
         netlink = open_netlink()  # of the node's network, as the ports are
         enter_own_namespaces(plan["network"])
         connect_bridge(plan["network"], plan["address"])
-        become_init(directory, lock)
+        become_init(directory, lock_fd)
         mount_volumes(plan, mount_fds)
     except (PodTrouble, OSError, subprocess.SubprocessError) as error:
         failed_state = {
@@ -103,4 +103,4 @@ def main(directory: str) -> None:
         }
         write_state(directory, failed_state)
         return
-    asyncio.run(_run_pod(Pod(directory, plan, is_root=is_root), listener, ports, netlink))
+    asyncio.run(_run_pod(Pod(directory, plan, is_root=is_root), listener, listeners, netlink))

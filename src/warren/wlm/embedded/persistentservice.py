@@ -73,13 +73,13 @@ class PersistentService:
         informers: Informers,
         clock: Clock,
         max_lifetime: float | None = None,
-        groups: Callable[[int], Collection[int]] = groups_of,
+        read_groups: Callable[[int], Collection[int]] = groups_of,
     ) -> None:
         """`max_lifetime` is for how many seconds storage is kept at most; None: no limit."""
         self._clock = clock
         self._max_lifetime = max_lifetime
         self._client = client
-        self._groups = groups
+        self._read_groups = read_groups
         self._persistent = informers.of(kinds.PERSISTENT_INSTANCE)
         self._servers = informers.of(kinds.SERVERS)
 
@@ -100,7 +100,7 @@ class PersistentService:
             obj = read(raw, PersistentStorageInstance)
             shared = sharing.from_annotations(obj.metadata.annotations)
             if shared.groups and groups is None:
-                groups = self._groups(request.cred.userid)
+                groups = self._read_groups(request.cred.userid)
             user = request.cred.userid
             if request.cred.is_owner or may_use(obj.spec.user_id, shared, user, groups or ()):
                 servers = self._servers.get(obj.metadata.key)
@@ -253,8 +253,8 @@ def _change(obj: PersistentStorageInstance, patch: Object) -> Change:
     )
 
 
-def _decode(request: Request, kind: type[Any]) -> Any:
+def _decode(request: Request, message_type: type[Any]) -> Any:
     try:
-        return msgspec.convert(request.payload, kind)
+        return msgspec.convert(request.payload, message_type)
     except msgspec.ValidationError as error:
         raise RpcError(errno.EPROTO, f"received malformed request: {error}") from None

@@ -71,8 +71,8 @@ class DwsPlugin:
             "job.state.cleanup": advance,
             "job.event.finish": advance,
             "job.event.release": advance,
-            "job.event.exception": self._exception,
-            "job.restart": self._restart,
+            "job.event.exception": self._exception_raised,
+            "job.restart": self._job_manager_restarted,
         }
 
     def _advance(self, job: Job) -> None:
@@ -100,7 +100,7 @@ class DwsPlugin:
                 self._send("post_run", post_run, EPILOG)
                 self._start_epilog_timer(job.id, self._clock.now())
 
-    def _restart(self, job: Job) -> None:
+    def _job_manager_restarted(self, job: Job) -> None:
         self._advance(job)
         if EPILOG in job.epilogs:
             # Anew: tasks that took long to end are no reason to let the job go at once.
@@ -153,8 +153,8 @@ class DwsPlugin:
 
         self._tap.rpc(f"dws.{method}", codec.write(message), on_answer)
 
-    def _exception(self, job: Job) -> None:
-        """An exception that comes while the storage is being given back."""
+    def _exception_raised(self, job: Job) -> None:
+        """Advance a job; in its epilog, ask for Teardown, or end an epilog that took too long."""
         self._advance(job)
         latest = job.exceptions[-1]
         if latest.severity != 0 or EPILOG not in job.epilogs:

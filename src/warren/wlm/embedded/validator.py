@@ -55,7 +55,7 @@ class StorageValidator:
         now: Callable[[], float],
         max_lifetime: float | None = None,
         directives_of: Callable[[int, int], Sequence[str]] = lambda job, userid: (),
-        groups: Callable[[int], Collection[int]] = groups_of,
+        read_groups: Callable[[int], Collection[int]] = groups_of,
         max_gib_per_node: Mapping[str, int] = {},
         creator: int | None = None,
         unsaved_choices: Sequence[str] = tuple(UnsavedPolicy),
@@ -89,7 +89,7 @@ class StorageValidator:
         self._directives_of = directives_of
         self._now = now
         self._max_lifetime = max_lifetime
-        self._groups = groups
+        self._read_groups = read_groups
         self._max_gib_per_node = max_gib_per_node
         self._creator = creator
         self._unsaved_choices = unsaved_choices
@@ -151,12 +151,12 @@ class StorageValidator:
             file_systems=self._file_systems(),
             # All rabbits are looked at only where that can matter.
             raw_volumes=rabbitstorages.raw_volumes(self._rabbits())
-            if self._names_raw(texts)
+            if self._may_name_raw_storage(texts)
             else None,
             why_not_made=self._why_not_made,
             instances=self._persistent,
             profiles=self._profiles(),
-            groups=self._groups(userid) if self._needs_groups(texts) else (),
+            groups=self._read_groups(userid) if self._needs_groups(texts) else (),
             now=self._now(),
             duration=jobspecs.system(spec).get("duration") or 0.0,
             has_dependencies=bool(awaited_jobs),
@@ -177,7 +177,8 @@ class StorageValidator:
         named_instances = (self._persistent.get(name) for name in instances.instance_names(texts))
         return any(each is not None and each.sharing.groups for each in named_instances)
 
-    def _names_raw(self, texts: Sequence[str]) -> bool:
+    def _may_name_raw_storage(self, texts: Sequence[str]) -> bool:
+        """Return whether directives may be about raw volumes: new ones, or those of an instance."""
         named_instances = (self._persistent.get(name) for name in instances.instance_names(texts))
         return any("raw" in text for text in texts) or any(
             each is not None and each.fs_type == "raw" for each in named_instances

@@ -23,7 +23,7 @@ class Check:
     name: str
     met: bool | None
     """None where that cannot be told from here."""
-    words: str
+    message: str
 
 
 def check_server(name: str) -> Iterator[Check]:
@@ -166,7 +166,7 @@ class HookOnMom:
 
 def hook_on_mom(name: str) -> HookOnMom | None:
     """Find the hook as the mom here has it; None without a mom, or without the hook."""
-    home = qmgr.settings().get("PBS_HOME", "/var/spool/pbs")
+    home = qmgr.pbs_conf().get("PBS_HOME", "/var/spool/pbs")
     directory = Path(home, "mom_priv", "hooks")
     file, config_file = directory / f"{name}.PY", directory / f"{name}.CF"
     try:
@@ -179,7 +179,7 @@ def hook_on_mom(name: str) -> HookOnMom | None:
 
 def check_node(name: str) -> Iterator[Check]:
     """Look at this node, if it has a mom: the hook's copy, and ATOM's socket."""
-    directory = Path(qmgr.settings().get("PBS_HOME", "/var/spool/pbs"), "mom_priv")
+    directory = Path(qmgr.pbs_conf().get("PBS_HOME", "/var/spool/pbs"), "mom_priv")
     try:
         if not directory.is_dir():
             return

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import warren
 from warren.base.errors import UserMistake
-from warren.wlm.pbs import rehearsal
+from warren.wlm.pbs import simulatedmom
 
 NAME: Final = "cray_atom"
 """What the hook is called where it is registered. PBS keeps names with `PBS` before for itself."""
@@ -109,10 +109,10 @@ def tables_over_alarm(config: Mapping[str, Any], alarm: float) -> list[str]:
 
 def _hook_globals() -> Mapping[str, Any]:
     """Return what the hook's file defines: it is run for an event that is none of its own."""
-    scenario = rehearsal.Scenario(
-        hook="", hook_name=NAME, event="", job=rehearsal.JobFields(id="", euser="", place=None),
+    scenario = simulatedmom.Scenario(
+        hook="", hook_name=NAME, event="", job=simulatedmom.JobFields(id="", euser="", place=None),
         node="", vnodes=None, config=None, alarm=1.0,
     )  # fmt: skip
-    hook_run = rehearsal.HookRun(scenario, lambda happening: None)
-    hook_run.run(rehearsal.compile_hook(str(path())))
+    hook_run = simulatedmom.HookRun(scenario, lambda report: None)
+    hook_run.run(simulatedmom.compile_hook(str(path())))
     return hook_run.globals

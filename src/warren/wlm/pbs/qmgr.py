@@ -30,7 +30,7 @@ class QmgrUnavailable(UserMistake):
     """The server cannot be asked from here, or not by this user."""
 
 
-def settings() -> Mapping[str, str]:
+def pbs_conf() -> Mapping[str, str]:
     """Return what PBS's own configuration on this machine says."""
     config_path = Path(os.environ.get("PBS_CONF_FILE", "/etc/pbs.conf"))
     try:
@@ -43,12 +43,12 @@ def settings() -> Mapping[str, str]:
 
 def node_name() -> str:
     """Return this node's name, as its mom has it."""
-    return settings().get("PBS_MOM_NODE_NAME") or socket.gethostname().partition(".")[0]
+    return pbs_conf().get("PBS_MOM_NODE_NAME") or socket.gethostname().partition(".")[0]
 
 
 def program(name: str) -> Path:
     """Find one of PBS's programs. Raises QmgrUnavailable."""
-    directories = [Path(settings().get("PBS_EXEC", "/opt/pbs"), "bin"), Path("/opt/pbs/bin")]
+    directories = [Path(pbs_conf().get("PBS_EXEC", "/opt/pbs"), "bin"), Path("/opt/pbs/bin")]
     found = shutil.which(name) or next(
         (
             str(directory / name)
@@ -98,10 +98,10 @@ class Qmgr:
             raise DirectiveRefused(_sentence(output) or f"qmgr exits with {result.returncode}")
         return result.stdout
 
-    def attributes(self, kind: str, name: str) -> Mapping[str, str] | None:
+    def attributes(self, object_type: str, name: str) -> Mapping[str, str] | None:
         """Return the attributes of a hook, a `hook` of the site's or a `pbshook`; None without."""
         try:
-            listing = self.run(f"list {kind} {name}")
+            listing = self.run(f"list {object_type} {name}")
         except DirectiveRefused as refusal:
             if _NOT_FOUND in str(refusal):
                 return None
@@ -110,9 +110,9 @@ class Qmgr:
         lines = (line.split("=", 1) for line in text.splitlines() if "=" in line)
         return {key.strip(): value.strip().strip('"') for key, value in lines}
 
-    def export(self, kind: str, name: str, what: str) -> bytes:
+    def export(self, object_type: str, name: str, content_type: str) -> bytes:
         """Return what has been imported: `x-python` or `x-config`. Empty where nothing has."""
-        return self.run(f"export {kind} {name} application/{what} default")
+        return self.run(f"export {object_type} {name} application/{content_type} default")
 
 
 def _sentence(output: str) -> str:

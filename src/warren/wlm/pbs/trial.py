@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from warren.node import commands
-from warren.wlm.pbs import rehearsal
+from warren.wlm.pbs import simulatedmom
 
 _BEGIN_VERDICTS: Final = {
     "accept": "accepted",
@@ -43,35 +43,35 @@ class Trial:
 
     def run_events(self) -> "Iterator[EventResult]":
         """Run the hook for each event of the job; without a begin it has no end."""
-        for event in rehearsal.EVENTS:
+        for event in simulatedmom.EVENTS:
             result = self._run_event(event)
             yield result
             if not result.accepted:
                 return
 
     def _run_event(self, event: str) -> "EventResult":
-        vnode = rehearsal.VnodeFields(
-            sharing=rehearsal.SHARING[f"ND_{self.sharing.upper()}"], vntype=self.vntype
+        vnode = simulatedmom.VnodeFields(
+            sharing=simulatedmom.SHARING[f"ND_{self.sharing.upper()}"], vntype=self.vntype
         )
-        scenario = rehearsal.Scenario(
+        scenario = simulatedmom.Scenario(
             hook=str(self.hook),
             hook_name=self.hook_name,
             event=event,
-            job=rehearsal.JobFields(id=self.jobid, euser=self.user, place=self.place),
+            job=simulatedmom.JobFields(id=self.jobid, euser=self.user, place=self.place),
             node=self.node,
             vnodes={self.node: vnode},
             config=None if self.config is None else str(self.config),
             alarm=self.alarm,
         )
-        return EventResult(event, run_rehearsal(scenario))
+        return EventResult(event, run_hook(scenario))
 
 
-def run_rehearsal(scenario: rehearsal.Scenario) -> list[dict[str, Any]]:
+def run_hook(scenario: simulatedmom.Scenario) -> list[dict[str, Any]]:
     """Run a hook in a process of its own, isolated and optimized as a mom has it.
 
     Return what happened, the outcome last: `alarm` where the alarm has killed it.
     """
-    command = [sys.executable, "-I", "-S", "-OO", rehearsal.__file__]
+    command = [sys.executable, "-I", "-S", "-OO", simulatedmom.__file__]
     text = json.dumps(scenario)
     result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     reports: list[dict[str, Any]] = [json.loads(line) for line in result.stdout.splitlines()]
@@ -90,20 +90,20 @@ class EventResult:
     """What came of one event."""
 
     event: str
-    happenings: list[dict[str, Any]]
+    reports: list[dict[str, Any]]
 
     @property
     def accepted(self) -> bool:
-        return bool(self.happenings[-1]["outcome"] == "accept")
+        return bool(self.reports[-1]["outcome"] == "accept")
 
     @property
     def log(self) -> list[str]:
         """The lines that the mom's log would have."""
-        lines = [each["log"][1] for each in self.happenings if "log" in each]
+        lines = [each["log"][1] for each in self.reports if "log" in each]
         # What happens before the hook has a log of its own, PBS logs.
-        return lines or [self.happenings[-1]["message"]]
+        return lines or [self.reports[-1]["message"]]
 
     @property
     def verdict(self) -> str:
-        outcome = self.happenings[-1]["outcome"]
+        outcome = self.reports[-1]["outcome"]
         return (_BEGIN_VERDICTS if self.event == "execjob_begin" else _END_VERDICTS)[outcome]

@@ -22,7 +22,7 @@ from warren.dws.node import (
 from warren.dws.persistent.sharing import Sharing
 from warren.node import commands, copiers, filesystems, lustre, rootaccess, usercommands
 from warren.node.busy import GracePeriod
-from warren.node.flash import Flash, Source
+from warren.node.flash import Flash, MountSource
 from warren.node.threads import in_thread
 from warren.node.usage import Process, describe, processes_using_mounts
 
@@ -64,8 +64,8 @@ class MountNamespace(Protocol):
         ...
 
 
-class NamespacedMachine:
-    """A `Machine` that mounts in its node's namespace."""
+class NamespacedNode:
+    """A `LocalNode` that mounts in its node's namespace."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class NamespacedMachine:
         name: str,
         file_system: str,
         path: str,
-        shared: Sharing | None = None,
+        shared_with: Sharing | None = None,
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         self._check_allowed(path)
@@ -121,8 +121,10 @@ class NamespacedMachine:
             await self._mount(nsenter, command, source.arguments[-1])
         await self._run_post_mount(path, profile, values, nsenter)
         # Also of what was mounted before the agent died, or before it was shared otherwise.
-        if shared is not None and not source.is_file and os.geteuid() == 0:
-            await in_thread(rootaccess.set_access, Path(f"{self._namespace.root}{path}"), shared)
+        if shared_with is not None and not source.is_file and os.geteuid() == 0:
+            await in_thread(
+                rootaccess.set_access, Path(f"{self._namespace.root}{path}"), shared_with
+            )
 
     async def mount_lustre(
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
@@ -130,7 +132,7 @@ class NamespacedMachine:
         nsenter = await self._namespace.nsenter_command()
         values = lustre.client_variables(source, path)
         if path not in self._namespace.mounts():
-            mount_source = Source(("-t", LUSTRE, f"{source.address}:/{source.name}"))
+            mount_source = MountSource(("-t", LUSTRE, f"{source.address}:/{source.name}"))
             command = lustre.mount_client_command(source, path, profile)
             self._make_mount_point(mount_source, path)
             await usercommands.run(profile, usercommands.PRE_MOUNT, values, nsenter=nsenter)
@@ -217,7 +219,7 @@ class NamespacedMachine:
 
         Raises InUse while that is waited for.
         """
-        processes = await self._grace_period.wait(
+        processes = await self._grace_period.enforce(
             self._grace_key(path), userid, lambda: self._processes_using(path, userid)
         )
         # Those that are not ended keep what they have open, and no other process finds it any more:
@@ -255,7 +257,7 @@ class NamespacedMachine:
             mount_roots = " or ".join(map(str, self._mount_roots))
             raise NodeTrouble(f"{path}: nothing is mounted but below {mount_roots}", fatal=True)
 
-    def _make_mount_point(self, source: Source, path: str) -> None:
+    def _make_mount_point(self, source: MountSource, path: str) -> None:
         root = self._namespace.root
         if root is None:
             raise NodeTrouble(f"the mount namespace of {self._name} has gone")

@@ -8,8 +8,8 @@ from warren.dws.node import Copy, LustreMount, Progress, RawVolumes, Volume
 from warren.dws.persistent.sharing import Sharing
 
 
-class Machine(Protocol):
-    """One node. Every action may be repeated: what is done already is left as it is.
+class LocalNode(Protocol):
+    """The node that an agent acts on. Every action may be repeated: what is done stays as it is.
 
     Everything raises NodeTrouble where it fails.
     """
@@ -48,13 +48,13 @@ class Machine(Protocol):
         name: str,
         file_system: str,
         path: str,
-        shared: Sharing | None = None,
+        shared_with: Sharing | None = None,
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
         """Mount a volume at `path`, for everything that runs on the node.
 
-        Of one that may be `shared`, its root directory lets in its owner and those users alone;
-        where that is None, whom its owner lets in. Raises NotShared where it is mounted, and does
+        With `shared_with`, its root directory lets in its owner and those users alone; where that
+        is None, whom its owner lets in. Raises NotShared where it is mounted, and does
         not let them all in.
         """
         ...

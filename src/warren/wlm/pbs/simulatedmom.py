@@ -66,13 +66,13 @@ class Scenario(TypedDict):
     """Seconds after which the hook is killed."""
 
 
-Report = Callable[[dict[str, Any]], None]
+ReportSink = Callable[[dict[str, Any]], None]
 
 
 class HookRun:
     """A run of a hook in which this plays PBS: `report` is called with each thing that happens."""
 
-    def __init__(self, scenario: Scenario, report: Report) -> None:
+    def __init__(self, scenario: Scenario, report: ReportSink) -> None:
         self.scenario = scenario
         self.report = report
         self.outcome = "accept"
@@ -175,13 +175,13 @@ def main() -> None:
     """Run the hook in the scenario of standard input, with its alarm."""
     scenario: Scenario = json.load(sys.stdin)
 
-    def report(happening: dict[str, Any]) -> None:
-        sys.stdout.write(json.dumps(happening) + "\n")
+    def write_report(report: dict[str, Any]) -> None:
+        sys.stdout.write(json.dumps(report) + "\n")
         sys.stdout.flush()
 
     hook = compile_hook(scenario["hook"])
     signal.setitimer(signal.ITIMER_REAL, scenario["alarm"])
-    HookRun(scenario, report).run(hook)
+    HookRun(scenario, write_report).run(hook)
 
 
 if __name__ == "__main__":
