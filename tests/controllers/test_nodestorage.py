@@ -439,7 +439,7 @@ def test_what_others_say_of_a_rabbits_links_is_left_as_it_is() -> None:
     async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         told = [{"hostname": "n0", "status": "Offline"}]
         await api.add(kinds.NNF_NODE, node(status="Offline", servers=told))
-        async with running(api, rabbit.announcer.run()):
+        async with running(api, rabbit.nnf_node_reconciler.run()):
             found = api.find(kinds.NNF_NODE, NODE)
 
         assert found["status"]["status"] == "Ready"
@@ -450,7 +450,7 @@ def test_what_others_say_of_a_rabbits_links_is_left_as_it_is() -> None:
 
 def test_a_rabbit_announces_itself_and_what_it_has() -> None:
     async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
-        async with running(api, rabbit.announcer.run()):
+        async with running(api, rabbit.nnf_node_reconciler.run()):
             found = api.find(kinds.NNF_NODE, NODE)
 
         assert found["metadata"]["labels"] == {labels.RAW_VOLUMES: "true"}
@@ -475,7 +475,7 @@ def test_a_rabbit_says_whether_its_nodes_reach_it_over_a_network() -> None:
             rabbit = NodeStorageReconciler(
                 api, api.informers, Noting(), "r0", over_network=over_network
             )
-            async with running(api, rabbit.announcer.run()):
+            async with running(api, rabbit.nnf_node_reconciler.run()):
                 said = api.find(kinds.NNF_NODE, NODE)["metadata"]["annotations"]
                 assert said.get(labels.NETWORK) == ("true" if over_network else None)
 
@@ -499,7 +499,7 @@ def test_it_says_anew_what_has_changed_and_nothing_else(
 ) -> None:
     async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         await api.add(kinds.NNF_NODE, known)
-        async with running(api, rabbit.announcer.run()):
+        async with running(api, rabbit.nnf_node_reconciler.run()):
             found = api.find(kinds.NNF_NODE, NODE)
 
         assert [verb for verb, _, _ in api.written] == written
@@ -532,7 +532,7 @@ def test_a_rabbit_whose_flash_breaks_says_so_with_the_reason_until_it_can_be_use
             reason = (found["metadata"].get("annotations") or {}).get(labels.FAILURE)
             return status["status"], status["drives"][0]["status"], reason
 
-        async with running(api, rabbit.announcer.run()):
+        async with running(api, rabbit.nnf_node_reconciler.run()):
             assert told() == ("Ready", "Ready", None)
             for words in ("/dev/one: Input/output error", "/dev/one does not answer"):
                 machine.trouble = NodeTrouble(words)
@@ -550,7 +550,7 @@ def test_a_rabbit_whose_flash_breaks_says_so_with_the_reason_until_it_can_be_use
 
 def test_a_rabbit_that_is_forgotten_announces_itself_again() -> None:
     async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
-        async with running(api, rabbit.announcer.run()):
+        async with running(api, rabbit.nnf_node_reconciler.run()):
             await api.remove(kinds.NNF_NODE, NODE)
             assert api.find(kinds.NNF_NODE, NODE)["status"]["status"] == "Ready"
 

@@ -28,7 +28,7 @@ def first(queue_limits: Mapping[str | None, QueueLimits] = TERMS) -> QueueStates
 
 
 def open_() -> QueueStates:
-    return queues.change_states(first(), list(TERMS), queues.set_started(True))
+    return queues.change_states(first(), list(TERMS), queues.start_change(True))
 
 
 def test_named_queues_take_jobs_at_first_and_serve_none() -> None:
@@ -42,7 +42,7 @@ def test_the_anonymous_queue_serves_its_jobs_at_first() -> None:
 
 
 def test_a_virtual_queue_waits_for_its_parent() -> None:
-    stopped = queues.change_states(open_(), ["batch"], queues.set_started(False, "repair"))
+    stopped = queues.change_states(open_(), ["batch"], queues.start_change(False, "repair"))
 
     assert not queues.is_eligible(stopped, TERMS, "short")
     assert queues.status(stopped, TERMS, "short") == {
@@ -62,16 +62,16 @@ def test_jobs_of_a_queue_that_is_no_more_are_not_served() -> None:
 
 
 def test_a_closed_queue_says_why() -> None:
-    closed = queues.change_states(first(), ["debug"], queues.set_enabled(False, "we move"))
+    closed = queues.change_states(first(), ["debug"], queues.enable_change(False, "we move"))
 
     assert queues.refusal(closed, "debug") == "job submission to debug is disabled: we move"
     assert queues.refusal(closed, "batch") is None
     assert queues.status(closed, TERMS, "debug")["disable_reason"] == "we move"
-    alone = queues.change_states(first(ALONE), [None], queues.set_enabled(False))
+    alone = queues.change_states(first(ALONE), [None], queues.enable_change(False))
     assert queues.refusal(alone, None) == "job submission is disabled: no reason was given"
 
 
-@pytest.mark.parametrize("change", [queues.set_enabled, queues.set_started])
+@pytest.mark.parametrize("change", [queues.enable_change, queues.start_change])
 def test_a_reason_goes_with_what_it_was_for(change: Any) -> None:
     changed = queues.change_states(open_(), ["batch"], change(False, "because"))
 
@@ -94,7 +94,7 @@ def test_a_change_is_of_one_queue_or_expressly_of_all() -> None:
 
 
 def test_the_checkpoint_is_written_as_flux_writes_it() -> None:
-    closed = queues.change_states(open_(), ["debug"], queues.set_enabled(False, "we move"))
+    closed = queues.change_states(open_(), ["debug"], queues.enable_change(False, "we move"))
 
     assert queues.encode(closed) == {
         "version": 1,
@@ -149,7 +149,7 @@ class Restarts(RuleBasedStateMachine):
     @rule(name=names, enable=st.booleans())
     def enable(self, name: str | None, enable: bool) -> None:
         chosen = queues.choose(self.now, name, all_=name is None)
-        change = queues.set_enabled(enable, "why")
+        change = queues.enable_change(enable, "why")
         self.now, self.kept = (
             queues.change_states(each, chosen, change) for each in (self.now, self.kept)
         )
@@ -158,7 +158,7 @@ class Restarts(RuleBasedStateMachine):
     @rule(name=names, start=st.booleans(), keep=st.booleans())
     def start(self, name: str | None, start: bool, keep: bool) -> None:
         chosen = queues.choose(self.now, name, all_=name is None)
-        change = queues.set_started(start, "why")
+        change = queues.start_change(start, "why")
         self.now = queues.change_states(self.now, chosen, change)
         self.stopped |= dict.fromkeys([name] if name else self.stopped, not start)
         if keep:

@@ -28,7 +28,7 @@ from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, Volume
 from warren.dws.persistent.sharing import PRIVATE, NotShared, Sharing
 from warren.node.blocks import BlockFlash
-from warren.node.extents import UNIT, Extent, Extents, DiskSize
+from warren.node.extents import UNIT, DiskSize, Extent, Extents
 from warren.node.loopdisk import LoopDisk
 from warren.node.namespaces import HeldMountNamespace
 from warren.node.rootaccess import set_access

@@ -24,7 +24,7 @@ from warren.node import acl, copying, identity, syncing
 from warren.node.copying import copier, target
 from warren.node.copying.invalidation import invalidate
 from warren.node.copying.latency import Latency
-from warren.node.copying.pace import Pace
+from warren.node.copying.ratelimit import RateLimit
 from warren.node.copying.retry import MARK, CopyAttempt
 from warren.node.copying.target import TargetInUse, close_locked, open_locked
 from warren.node.copying.transfer import first_difference
@@ -628,19 +628,19 @@ def test_another_try_on_a_file_system_that_has_become_read_only_is_not_content(
 
 
 def test_bytes_are_copied_at_their_pace_and_what_was_missed_is_not_made_up_for() -> None:
-    pace = Pace(100)
+    pace = RateLimit(100)
 
     assert pace.delay(50, now=10) == 0.5
     assert pace.delay(50, now=10) == 1.0
     assert pace.delay(10, now=11) == pytest.approx(0.1)
     assert pace.delay(100, now=20) == 1.0
-    assert Pace(0).delay(10**12, now=1) == 0
+    assert RateLimit(0).delay(10**12, now=1) == 0
 
 
 def test_pieces_are_small_enough_for_the_pace() -> None:
-    assert Pace(0).piece_size(32 * MIB) == 32 * MIB
-    assert Pace(80 * MIB).piece_size(32 * MIB) == 10 * MIB
-    assert Pace(1).piece_size(32 * MIB) == 2**16
+    assert RateLimit(0).piece_size(32 * MIB) == 32 * MIB
+    assert RateLimit(80 * MIB).piece_size(32 * MIB) == 10 * MIB
+    assert RateLimit(1).piece_size(32 * MIB) == 2**16
 
 
 def test_files_are_copied_side_by_side_where_each_takes_long() -> None:

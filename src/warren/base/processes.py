@@ -51,14 +51,14 @@ def threads(directory: Path) -> list[Path]:
 
 
 def ids_of_user(
-    userid: int, threads: Iterable[Path], own: Path = Path("/proc/self")
+    userid: int, threads: Iterable[Path], own_process: Path = Path("/proc/self")
 ) -> list[range]:
     """Return the ids by which a user's processes may go.
 
     They are the user's own, and the subordinate ones of the user namespaces that `threads`, which
     are the user's, are in.
     """
-    own_ids = _user_namespace_ids(own)
+    own_ids = _user_namespace_ids(own_process)
     # A user namespace that has other ids than ours was made with those that its user may have.
     return [
         range(userid, userid + 1),

@@ -1,9 +1,9 @@
 """Numbers in sentences."""
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
+def plural(count: int, singular: str, plural_form: str | None = None) -> str:
     """Return a count with its noun: `1 node`, `3 nodes`."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return f"{count} {singular if count == 1 else plural_form or singular + 's'}"
 
 
 def number_asked_for(number: int, noun: str, qualifier: str = "") -> str:

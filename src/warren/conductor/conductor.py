@@ -662,5 +662,6 @@ def _nodes_of_abort(workflow: Object) -> Collection[str]:
         return ()
 
 
-def _sooner(one: float | None, other: float | None) -> float | None:
-    return min((each for each in (one, other) if each is not None), default=None)
+def _sooner(delay: float | None, other_delay: float | None) -> float | None:
+    """Return the shorter of two delays, in seconds; None stands for none."""
+    return min((each for each in (delay, other_delay) if each is not None), default=None)

@@ -71,17 +71,17 @@ class NodeStorageReconciler:
         self.block_reconciler: Reconciler[Key] = Reconciler(
             "node block storage", self.reconcile_block, workers=_BLOCK_WORKERS
         )
-        self.announcer: Reconciler[Key] = Reconciler(
-            "rabbit node", self.announce, workers=1, timeout=timeout
+        self.nnf_node_reconciler: Reconciler[Key] = Reconciler(
+            "rabbit node", self.reconcile_nnf_node, workers=1, timeout=timeout
         )
         self._making: dict[Key, asyncio.Future[NodeTrouble | None]] = {}
         self._shares.listen(self._share_changed)
         self._block_storages.listen(self._block_changed)
-        self._nnf_nodes.listen(lambda obj: self.announcer.add(key_of(obj)))
-        self.announcer.add(Key(rabbit, rabbitstorages.NNF_NODE_NAME))
+        self._nnf_nodes.listen(lambda obj: self.nnf_node_reconciler.add(key_of(obj)))
+        self.nnf_node_reconciler.add(Key(rabbit, rabbitstorages.NNF_NODE_NAME))
 
-    async def announce(self, key: Key) -> float | None:
-        """Say that the rabbit is here, and what it has; and again and again whether it still is."""
+    async def reconcile_nnf_node(self, key: Key) -> float | None:
+        """Reconcile the NnfNode: what the rabbit has, and ever again whether that can be used."""
         raw = self._nnf_nodes.get(key)
         if raw is None:
             metadata = {

@@ -14,7 +14,7 @@ from warren.kube.client import Client, NotFound
 
 
 class Tokens:
-    """The Secrets of all Workflows."""
+    """Reads the Secrets of Workflows' tokens, and makes keys for new ones."""
 
     def __init__(self, client: Client, new_key: Callable[[], bytes] = new_token_key) -> None:
         self._client = client

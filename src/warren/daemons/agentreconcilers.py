@@ -106,7 +106,7 @@ def build_agent(
         reconcilers += [
             rabbit_reconciler.reconciler,
             rabbit_reconciler.block_reconciler,
-            rabbit_reconciler.announcer,
+            rabbit_reconciler.nnf_node_reconciler,
             movement_reconciler.reconciler,
         ]
         if exports is not None:

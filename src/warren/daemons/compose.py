@@ -464,14 +464,14 @@ def build_control(shape: ClusterShape, dependencies: ControlDependencies) -> Con
 
 
 def build_single_process(
-    shape: ClusterShape, dependencies: ControlDependencies, machines: Mapping[str, LocalNode]
+    shape: ClusterShape, dependencies: ControlDependencies, local_nodes: Mapping[str, LocalNode]
 ) -> tuple[Control, RunGroup]:
-    """Build everything into one process: the control process, and an agent for each machine."""
+    """Build everything into one process: the control process, and an agent for each node."""
     built = build_control(shape, dependencies)
     rabbits = {chassis.rabbit for chassis in shape.chassis()}
     run_group = replace(built.run_group, runnables=dict(built.run_group.runnables))
-    for node, machine in machines.items():
+    for node, local_node in local_nodes.items():
         client = dependencies.wrap_client(LocalClient(built.api.store))
-        agent = build_agent(client, dependencies.clock, node, machine, is_rabbit=node in rabbits)
+        agent = build_agent(client, dependencies.clock, node, local_node, is_rabbit=node in rabbits)
         run_group.runnables.update(agent.runnables)
     return built, run_group

@@ -177,13 +177,13 @@ class Queues:
 
     async def _enable(self, request: Request) -> Payload:
         enable, reason = _bool(request, "enable"), _text(request, "reason")
-        await self._change(request, queues.set_enabled(enable, reason), persist=True)
+        await self._change(request, queues.enable_change(enable, reason), persist=True)
         return {}
 
     async def _start(self, request: Request) -> Payload:
         start, reason = _bool(request, "start"), _text(request, "reason")
         persist = not _bool(request, "nocheckpoint", False)
-        await self._change(request, queues.set_started(start, reason), persist=persist)
+        await self._change(request, queues.start_change(start, reason), persist=persist)
         # What is withdrawn from the scheduler is, when this is answered.
         await self._manager.wait_committed()
         return {}

@@ -54,15 +54,15 @@ def attribute_names(names: Iterable[Any]) -> list[str]:
 
     There are no more than all of them, however often they are named: each costs time for each job.
     """
-    found: dict[str, None] = {}
+    expanded: dict[str, None] = {}
     for name in names:
         if name == ALL:
-            found |= dict.fromkeys(ATTRIBUTES)
+            expanded |= dict.fromkeys(ATTRIBUTES)
         elif not isinstance(name, str) or name not in ATTRIBUTES:
             raise BadFormat(f"jobs have no attribute {name!r}")
         else:
-            found[name] = None
-    return list(found)
+            expanded[name] = None
+    return list(expanded)
 
 
 def job_attributes(listed: ListedJob, names: Iterable[str]) -> dict[str, Any]:
@@ -122,8 +122,8 @@ def name(listed: ListedJob) -> str:
 
 def queue(listed: ListedJob) -> str | None:
     """Return the queue that a job is in; None where there are no queues."""
-    found: str | None = jobspecs.system(listed.jobspec).get("queue")
-    return found
+    value: str | None = jobspecs.system(listed.jobspec).get("queue")
+    return value
 
 
 def returncode(result: Result, status: int | None) -> int:
@@ -182,10 +182,10 @@ def _gravest_exception(listed: ListedJob) -> JobException | None:
     return min(listed.job.exceptions, key=lambda problem: problem.severity, default=None)
 
 
-def _of_gravest_exception(part: Callable[[JobException], Any]) -> Callable[[ListedJob], Any]:
+def _of_gravest_exception(field_of: Callable[[JobException], Any]) -> Callable[[ListedJob], Any]:
     def attribute(listed: ListedJob) -> Any:
         gravest = _gravest_exception(listed)
-        return None if gravest is None else part(gravest)
+        return None if gravest is None else field_of(gravest)
 
     return attribute
 

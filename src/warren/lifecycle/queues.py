@@ -31,6 +31,7 @@ QueueStates = Mapping[str | None, QueueState]
 """By the queue's name; None is the anonymous queue, which is alone."""
 
 Change = Callable[[QueueState], QueueState]
+"""Returns the state of a queue after a change."""
 
 
 def initial_state(queue: str | None) -> QueueState:
@@ -40,20 +41,20 @@ def initial_state(queue: str | None) -> QueueState:
     return QueueState(start=False, stop_reason="it was never started")
 
 
-def set_enabled(enable: bool, reason: str | None = None) -> Change:
-    """Enable or disable a queue, for a reason that users who submit will read."""
+def enable_change(enable: bool, reason: str | None = None) -> Change:
+    """Return what enables or disables a queue, for a reason that users who submit will read."""
     why = None if enable else reason
     return lambda state: replace(state, enable=enable, disable_reason=why)
 
 
-def set_started(start: bool, reason: str | None = None) -> Change:
-    """Start or stop a queue: whether its jobs go to the scheduler."""
+def start_change(start: bool, reason: str | None = None) -> Change:
+    """Return what starts or stops a queue: whether its jobs go to the scheduler."""
     why = None if start else reason
     return lambda state: replace(state, start=start, stop_reason=why)
 
 
 def change_states(states: QueueStates, names: Iterable[str | None], change: Change) -> QueueStates:
-    """Change some of the queues."""
+    """Return the states with some of the queues changed."""
     return {**states, **{name: change(states[name]) for name in names}}
 
 

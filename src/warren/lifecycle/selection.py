@@ -303,9 +303,11 @@ def _bits_by_name(read: Callable[[str], int], value: Any, path: str) -> int:
         raise BadFormat(f"{path}: {error}") from None
 
 
-def _check_values(values: list[Any], path: str, fits: Callable[[Any], bool], what: str) -> set[Any]:
+def _check_values(
+    values: list[Any], path: str, fits: Callable[[Any], bool], expected: str
+) -> set[Any]:
     for index, value in enumerate(values):
-        _require(fits(value), f"{path}[{index}]", f"is not {what}")
+        _require(fits(value), f"{path}[{index}]", f"is not {expected}")
     return set(values)
 
 

@@ -125,9 +125,9 @@ def _has_hidden_files(pid: int) -> bool:
     return False
 
 
-def _has_descriptors_in_flight(entry: Path) -> bool:
+def _has_descriptors_in_flight(fdinfo: Path) -> bool:
     """Return whether descriptors wait in a socket to be received."""
-    lines = entry.read_text(errors="replace").splitlines()
+    lines = fdinfo.read_text(errors="replace").splitlines()
     return any(line.startswith("scm_fds:") and int(line.split()[1]) for line in lines)
 
 
@@ -200,9 +200,9 @@ def _start_time(pid: int) -> int:
 
 def _mounts_used(pid: int) -> Iterator[int]:
     for thread_directory in _threads(pid):
-        for entry in _entries(thread_directory / "fdinfo"):
+        for fdinfo in _entries(thread_directory / "fdinfo"):
             with suppress(OSError, ValueError):
-                yield _mount_of(entry)
+                yield _mount_of(fdinfo)
         for name in ("cwd", "root", "exe"):
             with suppress(OSError, ValueError):
                 yield _mount_of_link(thread_directory / name)
@@ -240,11 +240,11 @@ def _own_fdinfo(descriptor: int) -> Path:
     return _PROC / "self" / "fdinfo" / str(descriptor)
 
 
-def _mount_of(entry: Path) -> int:
-    for line in entry.read_text(errors="replace").splitlines():
+def _mount_of(fdinfo: Path) -> int:
+    for line in fdinfo.read_text(errors="replace").splitlines():
         if line.startswith("mnt_id:"):
             return int(line.split()[1])
-    raise ValueError(entry)
+    raise ValueError(fdinfo)
 
 
 def _devices_of(link: Path) -> tuple[int, int]:

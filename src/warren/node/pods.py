@@ -67,7 +67,7 @@ def process_command(directory: Path) -> list[str]:
 
 
 class Pods:
-    """The pods of one rabbit. Everything raises NodeTrouble where it fails."""
+    """The pods of one rabbit: a `PodRunner`. Everything raises NodeTrouble where it fails."""
 
     def __init__(
         self,

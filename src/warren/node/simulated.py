@@ -19,9 +19,10 @@ class SimulatedFlash(msgspec.Struct):
     """What is on a simulated machine, shared by the nodes of one chassis: the disks."""
 
     capacity: int
+    """Bytes of flash of each rabbit."""
     volumes: dict[tuple[str, str], Volume] = msgspec.field(default_factory=dict)
     mounts: dict[tuple[str, str], tuple[str, str]] = msgspec.field(default_factory=dict)
-    """(node, path) -> (rabbit, name)."""
+    """(node, path) -> (rabbit, name of the volume)."""
     shared: dict[tuple[str, str], Sharing] = msgspec.field(default_factory=dict)
     """With whom volumes are shared, as their last mount said; by (rabbit, name)."""
     copies: list[Copy] = msgspec.field(default_factory=list)

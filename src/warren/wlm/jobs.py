@@ -438,8 +438,8 @@ class FluxJobs:
 
     async def _lookup(self, job: Job, key: str) -> str:
         request = {"id": job.id, "keys": [key], "flags": 0}
-        found: str = (await self._call("job-info.lookup", request))[key]
-        return found
+        text: str = (await self._call("job-info.lookup", request))[key]
+        return text
 
     async def _call_plugin(
         self,

@@ -33,9 +33,9 @@ def methods(
         jobid = request.payload.get("id")
         if type(jobid) is not int:
             raise RpcError(errno.EPROTO, "dws.storage takes id")
-        found = await storage(jobid) if may_see(request.cred, jobid) else None
-        if found is None:
+        summary = await storage(jobid) if may_see(request.cred, jobid) else None
+        if summary is None:
             raise RpcError(errno.ENOENT, "the job has no Workflow")
-        return found
+        return summary
 
     return {"waits": Method(waits, guest=True), "storage": Method(storage_of_job, guest=True)}

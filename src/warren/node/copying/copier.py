@@ -23,8 +23,8 @@ from warren.node.copying.hardlinks import FilePair, HardLinks
 from warren.node.copying.invalidation import invalidate, invalidate_tree
 from warren.node.copying.latency import Latency
 from warren.node.copying.metadata import Metadata
-from warren.node.copying.pace import Pace
 from warren.node.copying.quiescence import BeingWritten, wait_quiet
+from warren.node.copying.ratelimit import RateLimit
 from warren.node.copying.retry import MARK, CopyAttempt
 from warren.node.copying.tally import NotCopied, Tally, error_text
 from warren.node.copying.target import TargetInUse, close_locked, open_locked
@@ -82,7 +82,7 @@ class Copier:
         self._tally = Tally()
         self._hard_links = HardLinks()
         self._latency = Latency()
-        self._transfer = Transfer(Pace(rate), self._tally)
+        self._transfer = Transfer(RateLimit(rate), self._tally)
         self._slots = threading.Semaphore(_MOST_QUEUED)
         self._written_file_system = WrittenFileSystem()
         self._made_writable: list[tuple[Directory, int]] = []

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from warren.node.copying.pace import Pace
+from warren.node.copying.ratelimit import RateLimit
 from warren.node.copying.tally import Tally
 
 _CHUNK_BYTES: Final = 32 * 2**20
@@ -22,10 +22,10 @@ _NO_COPY_RANGE_ERRORS: Final = (
 
 
 class Transfer:
-    """Copies data at a pace; `tally` hears of every piece, and of every hole."""
+    """Copies data within a limit; `tally` hears of every piece, and of every hole."""
 
-    def __init__(self, pace: Pace, tally: Tally) -> None:
-        self._pace = pace
+    def __init__(self, rate_limit: RateLimit, tally: Tally) -> None:
+        self._rate_limit = rate_limit
         self._count_bytes = tally.add_bytes
         self._count_hole = tally.add_hole
 
@@ -54,7 +54,7 @@ class Transfer:
         copied = 0
         by_range = True
         while copied < size:
-            chunk = min(self._pace.piece_size(_CHUNK_BYTES), size - copied)
+            chunk = min(self._rate_limit.piece_size(_CHUNK_BYTES), size - copied)
             try:
                 if by_range:
                     count = os.copy_file_range(source_fd, target_fd, chunk)
@@ -72,7 +72,7 @@ class Transfer:
                 break
             copied += count
             self._count_bytes(count)
-            self._pace.throttle(count)
+            self._rate_limit.throttle(count)
         return copied
 
     def _copy_small(self, source_fd: int, target_fd: int, size: int) -> int:
@@ -85,7 +85,7 @@ class Transfer:
                 written = os.write(target_fd, data)
                 data = data[written:]
                 copied += written
-                self._pace.throttle(written)
+                self._rate_limit.throttle(written)
             if at_end:
                 break
         self._count_bytes(copied)

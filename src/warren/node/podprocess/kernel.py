@@ -26,11 +26,11 @@ def check_call(result: int, description: str) -> int:
     return result
 
 
-def join_namespace(process: int, kind: str, flag: int) -> None:
+def join_namespace(process: int, name: str, flag: int) -> None:
     """Enter a namespace of another process (setns(2))."""
-    descriptor = os.open(f"/proc/{process}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        check_call(libc.setns(descriptor, flag), f"the {kind} namespace of process {process}")
+        check_call(libc.setns(descriptor, flag), f"the {name} namespace of process {process}")
     finally:
         os.close(descriptor)
 
@@ -44,9 +44,9 @@ def clone_mount(path: str, directory_fd: int = _AT_FDCWD) -> int:
     return check_call(libc.syscall(_OPEN_TREE, directory_fd, os.fsencode(path), flags), path)
 
 
-def mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
+def mount(source: str, target: str, fs_type: str, flags: int = 0, options: str = "") -> None:
     """Mount a file system (mount(2))."""
-    encoded = [os.fsencode(each) for each in (source, target, kind, options)]
+    encoded = [os.fsencode(each) for each in (source, target, fs_type, options)]
     check_call(libc.mount(*encoded[:3], flags, encoded[3] or None), f"mount of {target}")
 
 

@@ -73,7 +73,7 @@ def check_name(name: str) -> None:
 
 
 def install_directives(
-    name: str, found: RegisteredHook | None, config: bytes | None, enable: bool | None
+    name: str, registered: RegisteredHook | None, config: bytes | None, enable: bool | None
 ) -> list[QmgrDirective]:
     """Return what is still to be said. `config` and `enable` are None where nothing is asked for.
 
@@ -81,10 +81,10 @@ def install_directives(
     """
     directives: list[QmgrDirective] = []
     # What was created and no more, by a command that was stopped, is not another's.
-    is_unfinished = found is None or not found.source
-    if found is None:
+    is_unfinished = registered is None or not registered.source
+    if registered is None:
         directives.append(QmgrDirective(f"create hook {name}"))
-    elif not is_unfinished and not hookfile.is_ours(found.source):
+    elif not is_unfinished and not hookfile.is_ours(registered.source):
         raise UserMistake(
             f"A hook {name} is registered and is another one: choose a name with --name, or "
             "delete it."
@@ -95,28 +95,28 @@ def install_directives(
             for key, value in _install_order(hookfile.attributes())
         ]
         config = config if config is not None else hookfile.default_config()
-    if config is not None and (found is None or found.config != config):
+    if config is not None and (registered is None or registered.config != config):
         directives.append(
             QmgrDirective(f"import hook {name} application/x-config default -", config)
         )
     source = hookfile.source()
-    if found is None or found.source != source:
+    if registered is None or registered.source != source:
         directives.append(
             QmgrDirective(f"import hook {name} application/x-python default -", source)
         )
-    enabled = found is not None and found.enabled and not is_unfinished
+    enabled = registered is not None and registered.enabled and not is_unfinished
     if enable is not None and enable != enabled:
         directives.append(QmgrDirective(f"set hook {name} enabled={str(enable).lower()}"))
     return directives
 
 
-def uninstall_directives(name: str, found: RegisteredHook | None) -> list[QmgrDirective]:
+def uninstall_directives(name: str, registered: RegisteredHook | None) -> list[QmgrDirective]:
     """Return what removes the hook: it is off before it is gone. Raises UserMistake."""
-    if found is None:
+    if registered is None:
         return []
-    if found.source and not hookfile.is_ours(found.source):
+    if registered.source and not hookfile.is_ours(registered.source):
         raise UserMistake(f"The hook {name} is another one, and is left alone.")
-    off = [QmgrDirective(f"set hook {name} enabled=false")] if found.enabled else []
+    off = [QmgrDirective(f"set hook {name} enabled=false")] if registered.enabled else []
     return [*off, QmgrDirective(f"delete hook {name}")]
 
 

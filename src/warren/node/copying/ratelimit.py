@@ -10,7 +10,7 @@ _LEAST_PIECE: Final = 2**16
 """Bytes."""
 
 
-class Pace:
+class RateLimit:
     """`rate` bytes a second, or as many as there can be if it is 0."""
 
     def __init__(self, rate: int) -> None:
