@@ -141,6 +141,6 @@ def _snapshot(job: Job, workflow: Object | None) -> JobSnapshot:
         computes=read({"metadata": _META, "data": []}, Computes),
         configuration=read(configuration, SystemConfiguration),
         mounted_nodes=("compute-00",),
-        min_allocation=1,
+        min_allocation_bytes=1,
         now=0.0,
     )

@@ -585,7 +585,7 @@ async def marked(api: Api, mark: str | None) -> None:
     """Make a Workflow in Proposal, as that of an instance."""
     await workflow(api, "Proposal", ready=True)
     if mark is not None:
-        metadata = {"labels": {labels.INSTANCE: mark}}
+        metadata = {"labels": {labels.WLM_INSTANCE: mark}}
         await api.change(kinds.WORKFLOW, KEY, {"metadata": metadata})
 
 
@@ -601,7 +601,9 @@ def test_a_workflow_without_a_job_is_torn_down_unless_it_is_another_instances(
             await api.change(kinds.WORKFLOW, KEY, {"metadata": {"annotations": {"a": "b"}}})
             assert spec(api)["desiredState"] == desired
             assert (7, None) in jobs.passes  # for its plugin may ask
-            await api.change(kinds.WORKFLOW, KEY, {"metadata": {"labels": {labels.INSTANCE: None}}})
+            await api.change(
+                kinds.WORKFLOW, KEY, {"metadata": {"labels": {labels.WLM_INSTANCE: None}}}
+            )
             assert spec(api)["desiredState"] == "Teardown"
 
     conducted(story)
@@ -629,7 +631,7 @@ def test_workflows_are_marked_as_their_instances() -> None:
         async with informed(api):
             await conductor.reconcile(7)
         found = api.find(kinds.WORKFLOW, KEY)["metadata"]
-        assert found["labels"] == {labels.INSTANCE: "here"}
+        assert found["labels"] == {labels.WLM_INSTANCE: "here"}
 
     conducted(story, JOB)
 

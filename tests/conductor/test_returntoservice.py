@@ -16,7 +16,7 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
 from warren.dws.rabbits import outofservice, selftest
-from warren.dws.rabbits.outofservice import Action
+from warren.dws.rabbits.outofservice import ServiceAction
 
 RABBIT = Key("default", "r0")
 WORKFLOW = Key("default", "fluxjob-7")
@@ -42,7 +42,7 @@ def returned(story: Story, *, enabled: bool = True, hidden: Hidden = ()) -> None
 async def disabled(api: Api, *, by: str = abort.DISABLED_BY, workflow: Key = WORKFLOW) -> None:
     """Disable it as `dws.abort` does: its Workflow is marked afterwards."""
     storage = read(api.find(kinds.STORAGE, RABBIT), Storage)
-    change = outofservice.change(storage, Action.DISABLE, by=by, now=0.0, reason="bad")
+    change = outofservice.change(storage, ServiceAction.DISABLE, by=by, now=0.0, reason="bad")
     await api.patch(outofservice.annotate(change, {labels.DISABLED_FOR: str(workflow)}))
     await caught_up()
 

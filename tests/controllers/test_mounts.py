@@ -490,7 +490,7 @@ def test_storage_without_room_for_its_list_is_mounted_for_its_owner_and_who_is_l
     """Who is in a group is let in as well where it is not the group of the job."""
 
     async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
-        trouble = NotShared("no room", owner=owner, let_in=let_in)
+        trouble = NotShared("no room", owner_userid=owner, let_in=let_in)
         machine.troubles[MOUNTS[0]] = trouble
         both = [{**mount(path, number), "groupID": 1002} for number, path in enumerate(PATHS)]
         await api.add(kinds.CLIENT_MOUNT, client_mount(mounts=both))

@@ -39,7 +39,7 @@ def seen(access: NnfAccess, *mounts: Any, **others: Any) -> AccessSnapshot:
         mounts=mounts,
         block_storages=others.pop("blocks", ()),
         other_holdings=others.pop("other_holdings", ()),
-        compute_mounts=others.pop("compute_mounts", {}),
+        mounts_on_computes=others.pop("mounts_on_computes", {}),
         sharing=others.pop("sharing", None),
     )
 

@@ -215,14 +215,14 @@ def test_nothing_is_copied_that_is_not_what_the_jobs_nodes_have_mounted() -> Non
     def copied(**more: Any) -> Any:
         return decide(seen(copying(), storage=lasting(), computes=computes("n1"), **more))
 
-    assert mounting(copied(compute_mounts=had("n1"))) == mounting(copied())
-    writes = copied(compute_mounts=had("n1"), configuration=without("n0"))
+    assert mounting(copied(mounts_on_computes=had("n1"))) == mounting(copied())
+    writes = copied(mounts_on_computes=had("n1"), configuration=without("n0"))
 
     assert mounting(writes) == {}
     assert status(writes)["error"]["severity"] == "Fatal"
     assert "node n1 has had another allocation of" in status(writes)["error"]["debugMessage"]
-    assert mounting(copied(compute_mounts={}, configuration=without("n0"))) != {}
-    assert mounting(copied(compute_mounts=had("n2"), configuration=without("n0"))) != {}
+    assert mounting(copied(mounts_on_computes={}, configuration=without("n0"))) != {}
+    assert mounting(copied(mounts_on_computes=had("n2"), configuration=without("n0"))) != {}
 
 
 @pytest.mark.parametrize("lacks", ["computes", "configuration"])

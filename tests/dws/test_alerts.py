@@ -6,7 +6,7 @@ from tests.dws.builders import share_of
 from warren.dws import labels
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import (
-    ComputeLink,
+    NodeLink,
     Storage,
     StorageAccess,
     StorageSpec,
@@ -22,7 +22,7 @@ def rabbit(
     status: str = "Ready", links: str = "Ready", state: str = "Enabled", **annotations: str
 ) -> Storage:
     access = StorageAccess(
-        computes=(ComputeLink(name="n0", status="Ready"), ComputeLink(name="n1", status=links))
+        computes=(NodeLink(name="n0", status="Ready"), NodeLink(name="n1", status=links))
     )
     return Storage(
         metadata=Meta(name="r0", namespace="default", annotations=annotations),

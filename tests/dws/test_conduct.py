@@ -36,9 +36,9 @@ from warren.dws.jobs import resources
 from warren.dws.jobs.abort import Leftovers
 from warren.dws.jobs.conduct import (
     decide,
+    depends_on_abort,
+    depends_on_held_flash,
     is_finished,
-    needs_abort_check,
-    needs_flash,
     new_persistent_servers,
 )
 from warren.dws.jobs.jobactions import (
@@ -105,7 +105,7 @@ def seen(the_job: Job, wf: Workflow | None = None, **others: Any) -> JobSnapshot
         "servers": {"wf-0": servers()},
         "computes": computes(),
         "configuration": configuration(),
-        "min_allocation": 4 * GIB,
+        "min_allocation_bytes": 4 * GIB,
         "now": NOON,
     }
     return JobSnapshot(job=the_job, workflow=wf, raw_workflow=RAW, **{**view, **others})
@@ -117,7 +117,7 @@ def at(state: str, ready: bool = True, desired: str | None = None, **status: Any
 
 def marked_as_anothers(phase: Phase, **metadata: Any) -> JobSnapshot:
     """Return what is seen of a job of an instance, and of another one's Workflow of its name."""
-    marked = {"labels": {labels.INSTANCE: "there"}, **metadata}
+    marked = {"labels": {labels.WLM_INSTANCE: "there"}, **metadata}
     wf = workflow(JOBDW, state="PreRun", ready=True, metadata=marked)
     return seen(job(phase), wf, wlm_instance="here")
 
@@ -159,7 +159,7 @@ def test_a_workflow_that_goes_is_past_when_it_was_let_go_and_its_job_is_over(
 def test_a_job_is_refused_whose_workflow_is_another_instances(
     phase: Phase, deleting: dict[str, Any]
 ) -> None:
-    words = f"Workflow fluxjob-7 is another instance's, by its label {labels.INSTANCE}: submit"
+    words = f"Workflow fluxjob-7 is another instance's, by its label {labels.WLM_INSTANCE}: submit"
     with pytest.raises(Fault, match=words):
         decide(marked_as_anothers(phase, **deleting))
 
@@ -327,7 +327,7 @@ def test_a_starting_job_puts_what_is_shared_where_its_flash_is() -> None:
         "servers": {"wf-0": servers(), "wf-1": servers()},
     }
     starting = seen(job(Phase.STARTING), at("Proposal"), **needs)
-    assert needs_flash(starting)
+    assert depends_on_held_flash(starting)
     flash = (HeldFlash("r0", 2, 1, 11), HeldFlash("r1", 1, 1, 5))
     actions = decide(replace(starting, flash=flash))
     assert [each["spec"]["allocationSets"] for each in changes(actions, kinds.SERVERS)] == [
@@ -479,10 +479,12 @@ def test_where_the_scheduler_knows_no_flash_storage_is_on_the_nodes_rabbits() ->
 
 
 def test_a_job_that_asks_for_more_than_a_site_allows_is_told_so() -> None:
-    held = seen(job(Phase.HELD), at("Proposal"), policy=PlacementPolicy(maximums={"xfs": 3}))
+    held = seen(
+        job(Phase.HELD), at("Proposal"), policy=PlacementPolicy(max_gib_per_node={"xfs": 3})
+    )
     with pytest.raises(UserMistake, match=r"4 GiB of xfs .* have 3 GiB at most"):
         decide(held)
-    decide(replace(held, policy=PlacementPolicy(maximums={"xfs": 4})))
+    decide(replace(held, policy=PlacementPolicy(max_gib_per_node={"xfs": 4})))
 
 
 def test_storage_is_on_rabbits_of_no_node_where_the_site_lets_it() -> None:
@@ -522,11 +524,11 @@ def test_storage_is_on_rabbits_of_no_node_where_the_site_lets_it() -> None:
     ],
 )
 def test_flash_is_looked_up_only_where_it_matters(other: JobSnapshot) -> None:
-    assert not needs_flash(other)
+    assert not depends_on_held_flash(other)
 
 
 def test_storage_of_more_than_the_floor_is_as_large_as_it_is_needed() -> None:
-    actions = decide(seen(job(Phase.STARTING), at("Proposal"), min_allocation=1))
+    actions = decide(seen(job(Phase.STARTING), at("Proposal"), min_allocation_bytes=1))
     ((allocated,),) = [each["spec"]["allocationSets"] for each in changes(actions, kinds.SERVERS)]
     assert allocated["allocationSize"] == SIZE
 
@@ -1060,7 +1062,7 @@ def test_copies_that_take_too_long_are_given_up_and_the_job_has_not_failed() -> 
     assert [type(each) for each in late] == [RaiseException, KeepValues, Change]
     assert (late[0].type, late[0].severity) == ("teardown-timeout", 1)
     assert asked(late) == ["Teardown"]
-    assert overdue("DataOut", 100, Phase.ENDING, view={"last_copy_progress": NOON - 40}) == [
+    assert overdue("DataOut", 100, Phase.ENDING, view={"last_copy_progress_at": NOON - 40}) == [
         RequeueAfter(60.0)
     ]
     # The job was told, and then the conductor was started again.
@@ -1301,7 +1303,7 @@ def test_a_record_is_read_of_jobs_that_are_over_before_their_storage_alone(
 ) -> None:
     wf = workflow(JOBDW, state="Teardown", ready=ready, metadata=metadata)
 
-    assert needs_abort_check(seen(job(phase), wf)) is asks
+    assert depends_on_abort(seen(job(phase), wf)) is asks
 
 
 # Copies that are kept with the record

@@ -7,7 +7,7 @@ import pytest
 from tests.dws.builders import JOBDW, rabbit, workflow
 from warren.dws import kinds, kubeevents, labels
 from warren.dws.kubeevents import EventContent
-from warren.dws.objects.storages import ComputeLink, StorageAccess
+from warren.dws.objects.storages import NodeLink, StorageAccess
 
 
 def told(status: str = "DriverWait", message: str = "", **facts: Any) -> set[tuple[str, str]]:
@@ -38,7 +38,7 @@ def test_a_rabbit_is_told_with_what_it_is() -> None:
     ready = rabbit("r0", status="Ready")
     gone = rabbit("r0", status="Offline", message="its agent has ended")
     access = StorageAccess(
-        computes=(ComputeLink(name="n1", status="Failed"), ComputeLink(name="n0", status="Ready"))
+        computes=(NodeLink(name="n1", status="Failed"), NodeLink(name="n0", status="Ready"))
     )
     cut = rabbit("r0", status="Ready", access=access)
 

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import (
-    ComputeLink,
+    NodeLink,
     Storage,
     StorageAccess,
     StorageSpec,
     StorageStatus,
 )
-from warren.dws.rabbits.health import DrainDecision, DrainPolicy, decide_drains
+from warren.dws.rabbits.nodedrains import DrainDecision, DrainPolicy, decide_drains
 
 STATES = ("Starting", "Ready", "Disabled", "Offline", "Failed", "Degraded", "Drained", "Fenced")
 DRAIN = DrainPolicy()
@@ -25,7 +25,7 @@ NOBODY: frozenset[str] = frozenset()
 
 
 def rabbit(status: str, links: Mapping[str, str]) -> Storage:
-    told = tuple(ComputeLink(name=name, status=link) for name, link in links.items())
+    told = tuple(NodeLink(name=name, status=link) for name, link in links.items())
     return Storage(
         metadata=Meta(name="r0"),
         spec=StorageSpec(),

@@ -19,9 +19,9 @@ from warren.dws.jobs.jobaudit import (
 )
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
-from warren.dws.objects.storages import ComputeLink, Storage, StorageAccess
-from warren.dws.rabbits import health, outofservice
-from warren.dws.rabbits.outofservice import Action
+from warren.dws.objects.storages import NodeLink, Storage, StorageAccess
+from warren.dws.rabbits import nodedrains, outofservice
+from warren.dws.rabbits.outofservice import ServiceAction
 
 GONE = "default/fluxjob-7"
 
@@ -35,12 +35,12 @@ def found(
     instance: str = "here",
 ) -> list[Difference]:
     observed = JobAuditSnapshot(
-        jobs=jobs or {},
+        workflow_name_by_job=jobs or {},
         workflows=workflows,
         storages=storages,
         mounts=mounts,
         drain_reasons=drained or {},
-        instance=instance,
+        wlm_instance=instance,
     )
     return differences(observed, BINDING.job_id, lambda number: f"f{number}", 0.0)
 
@@ -62,7 +62,7 @@ def mounted(node: str, state: str = "mounted") -> ClientMount:
 
 def disabled(by: str = abort.DISABLED_BY, cause: str | None = GONE, **annotations: str) -> Storage:
     storage = rabbit("r0")
-    change = outofservice.change(storage, Action.DISABLE, by=by, now=0.0, reason="stuck")
+    change = outofservice.change(storage, ServiceAction.DISABLE, by=by, now=0.0, reason="stuck")
     patch: Any = change.patch
     carried = {**patch["metadata"]["annotations"], **annotations}
     if cause is not None:
@@ -96,7 +96,7 @@ def test_a_workflow_of_another_instance_is_no_difference(
     state: str, mark: str, instance: str, told: int
 ) -> None:
     said = {"status": "Error", "message": "in use"}
-    theirs = of("fluxjob-7", state, status=said, labels={labels.INSTANCE: mark})
+    theirs = of("fluxjob-7", state, status=said, labels={labels.WLM_INSTANCE: mark})
     assert len(found({}, (theirs,), instance=instance)) == told
 
 
@@ -117,7 +117,7 @@ def test_a_job_whose_workflow_is_gone_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", [abort.DRAIN_REASON, health.DRAIN_REASON, tolerance.DRAIN_REASON]
+    "reason", [abort.DRAIN_REASON, nodedrains.DRAIN_REASON, tolerance.DRAIN_REASON]
 )
 def test_a_node_of_which_nothing_is_left_is_undrained(reason: str) -> None:
     (one,) = found(drained={"n0": reason}, mounts=(mounted("n1"), mounted("n0", "unmounted")))
@@ -127,11 +127,11 @@ def test_a_node_of_which_nothing_is_left_is_undrained(reason: str) -> None:
 
 
 def test_a_node_that_is_still_stuck_stays_drained() -> None:
-    lost = rabbit("r0", access=StorageAccess(computes=(ComputeLink(name="n1", status="Failed"),)))
+    lost = rabbit("r0", access=StorageAccess(computes=(NodeLink(name="n1", status="Failed"),)))
     stuck, cut = found(
         storages=(lost,),
         mounts=(mounted("n0"),),
-        drained={"n0": abort.DRAIN_REASON, "n1": health.DRAIN_REASON, "n2": "dimm"},
+        drained={"n0": abort.DRAIN_REASON, "n1": nodedrains.DRAIN_REASON, "n2": "dimm"},
     )
 
     assert (stuck.about, stuck.remedy) == ("node n0", None)

@@ -347,7 +347,7 @@ def test_of_what_a_state_took_nothing_is_kept_before_it_is_known() -> None:
             servers={},
             computes=None,
             configuration=None,
-            min_allocation=1,
+            min_allocation_bytes=1,
             now=0,
         )
     )

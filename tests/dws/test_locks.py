@@ -180,7 +180,7 @@ def test_a_part_is_never_mounted_on_a_rabbit_and_elsewhere_at_a_time(
             rivals = [known[each] for each in locks.other_holders(view, own.access)]
             change = locks.change_to_release(view, own.access)
             if mounts:
-                locks.check_parts_free(view, own, rivals)
+                locks.check_allocations_free(view, own, rivals)
                 change = locks.change_to_hold(view, own.access, exclusive=own.nodes is None)
         except Fault:
             continue

@@ -13,10 +13,10 @@ from warren.base.objects import Change, Create
 from warren.dws import kinds, labels
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import (
-    ComputeLink,
     NnfNode,
     NnfNodeStatus,
     NnfServer,
+    NodeLink,
     Storage,
     StorageAccess,
     StorageStatus,
@@ -50,7 +50,7 @@ def of_node(word: LostLink | str | None = None, rabbit: str = "r0", node: str = 
 
 
 def storage(**known: str) -> Storage:
-    computes = tuple(ComputeLink(name=name, status=status) for name, status in known.items())
+    computes = tuple(NodeLink(name=name, status=status) for name, status in known.items())
     return Storage(
         metadata=Meta(name="r0", namespace="default"),
         status=StorageStatus(access=StorageAccess(computes=computes)),

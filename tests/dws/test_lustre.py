@@ -33,11 +33,11 @@ def test_targets_have_indexes_without_gaps_and_one_mgt(
     counted = tuple(NodeAllocations(name=name, count=count) for name, count in nodes)
     found = [*lustre.target_shares(NnfStorageSet(name=label, capacity=1, nodes=counted))]
 
-    indexes = [part.start + n for part in found for n in range(part.count)]
+    indexes = [part.start_index + n for part in found for n in range(part.count)]
     assert indexes == [*range(sum(count for _, count in nodes))]
     assert len({(part.rabbit, part.number) for part in found}) == len(found)
     with_mgt = [part for part in found if part.label == "mgtmdt"]
-    assert [(part.start, part.count) for part in with_mgt] == [(0, 1)] * (
+    assert [(part.start_index, part.count) for part in with_mgt] == [(0, 1)] * (
         label == "mgtmdt" and bool(nodes)
     )
     assert {part.label for part in found} <= {label, "mdt"}
@@ -47,7 +47,7 @@ def test_a_rabbit_with_several_mgtmdts_has_the_mgt_on_the_first_alone() -> None:
     """dws-spec section 5: split 1 + (n-1)."""
     nodes = (NodeAllocations(name="r0", count=3), NodeAllocations(name="r1", count=1))
     found = lustre.target_shares(NnfStorageSet(name="mgtmdt", capacity=1, nodes=nodes))
-    assert [(p.rabbit, p.number, p.count, p.label, p.start) for p in found] == [
+    assert [(p.rabbit, p.number, p.count, p.label, p.start_index) for p in found] == [
         ("r0", 0, 1, "mgtmdt", 0),
         ("r0", 1, 2, "mdt", 1),
         ("r1", 0, 1, "mdt", 3),

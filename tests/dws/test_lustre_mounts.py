@@ -35,17 +35,17 @@ SETS: Mapping[str, Sequence[str]] = {"mgt": ["r2"], "mdt": ["r0"], "ost": ["r0",
 SERVED = LustreAddress("10.0.0.1@tcp", "aaaaaaab")
 
 
-def stored(name: str = SERVED.name) -> NnfStorage:
+def stored(name: str = SERVED.file_system_name) -> NnfStorage:
     sets = [
         {"name": label, "capacity": 1, "nodes": [{"name": each, "count": 1} for each in rabbits]}
         for label, rabbits in SETS.items()
     ]
     spec = {"fileSystemType": "lustre", "userID": 1, "groupID": 2, "allocationSets": sets}
-    status = {"ready": True, "fileSystemName": name, "mgsAddress": SERVED.address}
+    status = {"ready": True, "fileSystemName": name, "mgsAddress": SERVED.mgs_address}
     return read({"metadata": meta("wf-0"), "spec": spec, "status": status}, NnfStorage)
 
 
-def view(access: NnfAccess, name: str = SERVED.name, **more: Any) -> AccessSnapshot:
+def view(access: NnfAccess, name: str = SERVED.file_system_name, **more: Any) -> AccessSnapshot:
     found = stored(name)
     every = nnfstorage.children_of(found, None, SERVED).values()
     shares = [read({**obj, "status": {"ready": True}}, NnfNodeStorage) for obj, _ in every]

@@ -96,7 +96,12 @@ def external(asked: str) -> NnfStorageProfile:
 
 
 def seen(storage: NnfStorage, *mgts: NnfLustreMGT, **more: Any) -> LustreSnapshot:
-    view: dict[str, Any] = {"shares": [], "block_storages": [], "profile": None, "addresses": NIDS}
+    view: dict[str, Any] = {
+        "shares": [],
+        "block_storages": [],
+        "profile": None,
+        "mgs_address_by_rabbit": NIDS,
+    }
     return LustreSnapshot(storage=storage, mgts=mgts, **{**view, "pools": {}, **more})
 
 
@@ -229,7 +234,7 @@ def test_a_mgtmdt_is_an_mgs_too() -> None:
 
 def test_a_rabbit_that_says_no_address_is_waited_for() -> None:
     for addresses in ({}, {"r0": "", "r1": NIDS["r1"]}):
-        writes = decide(seen(stored(WHOLE), addresses=addresses))
+        writes = decide(seen(stored(WHOLE), mgs_address_by_rabbit=addresses))
         assert failure(writes) == (
             "Minor",
             "r0, which is to have the MGS, does not say its LNet address",

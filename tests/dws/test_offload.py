@@ -19,7 +19,7 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import Workflow
 from warren.dws.offload import copyservice, movements, progress, requests
 from warren.dws.offload.copyservice import OffloadService
-from warren.dws.offload.requests import Refusal, Request
+from warren.dws.offload.requests import CopyRequest, Refusal
 
 FAST = "#DW jobdw type=gfs2 capacity=1GiB name=fast requires=copy-offload"
 ON: dict[str, Any] = {"requires": ["copy-offload", "container-auth"]}
@@ -80,7 +80,7 @@ def test_the_token_of_a_workflow_that_may_ask_for_copies_names_the_workflow() ->
     assert create is not None
     made = containerauth.token_of(create.object)
     assert made == token()
-    assert offloadtokens.workflow_of(made) == Key("default", "wf")
+    assert offloadtokens.workflow_key_of(made) == Key("default", "wf")
     assert offloadtokens.is_valid(made, running(), key_secret())
 
 
@@ -88,12 +88,14 @@ def test_a_token_that_is_nested_for_ever_names_no_workflow() -> None:
     """It comes without any valid token."""
     deep = base64.urlsafe_b64encode(b'{"x":' + b"[" * 1400).rstrip(b"=").decode()
     assert offloadtokens.of_header(f"Bearer {deep}.e30.AA") is not None
-    assert offloadtokens.workflow_of(f"{deep}.e30.AA") is None
+    assert offloadtokens.workflow_key_of(f"{deep}.e30.AA") is None
 
 
 def test_a_token_names_no_workflow_of_another_namespace() -> None:
     """Which the service may not read."""
-    assert offloadtokens.workflow_of(forged({**HEADER, "kid": "kube-system/wf"}, CLAIMS)) is None
+    assert (
+        offloadtokens.workflow_key_of(forged({**HEADER, "kid": "kube-system/wf"}, CLAIMS)) is None
+    )
 
 
 HEADER = {"alg": "HS256", "typ": "JWT", "kid": "default/wf"}
@@ -174,7 +176,7 @@ def refused(status: int, words: str) -> Any:
 def test_a_request_of_nnfs_library_is_understood() -> None:
     sent = body(dmProfile="", dryrun=True, dcpOptions="", logStdout=True, storeStdout=False,
                 slots=-1, maxSlots=-1)  # fmt: skip
-    assert requests.parse(sent) == Request(
+    assert requests.parse(sent) == CopyRequest(
         compute_name="n0",
         source_path="/mnt/nnf/uid-wf-0/out",
         destination_path="/lus/results/",
@@ -274,7 +276,7 @@ ON_RABBIT = [
 
 
 def become(
-    request: Request | None = None,
+    request: CopyRequest | None = None,
     on_compute: list[Object] = ON_COMPUTE,
     on_rabbits: list[Object] = ON_RABBIT,
     profiles: Mapping[str, Object] = {},

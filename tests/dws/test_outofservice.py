@@ -11,7 +11,7 @@ from warren.dws import labels
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import Storage, StorageSpec, StorageStatus
 from warren.dws.rabbits import outofservice
-from warren.dws.rabbits.outofservice import Action
+from warren.dws.rabbits.outofservice import ServiceAction
 from warren.dws.rabbits.rabbitstorages import effective_status, is_usable, serves_allocations
 
 NOW = 1_790_000_000.0
@@ -27,7 +27,7 @@ def rabbit(state: str = "Enabled", status: str = "Ready", **annotations: str) ->
     )
 
 
-def changed(storage: Storage, action: Action, force: bool = False) -> Storage:
+def changed(storage: Storage, action: ServiceAction, force: bool = False) -> Storage:
     """Return a rabbit as it is after an action, with its status as it was."""
     change = outofservice.change(storage, action, by="ann", now=NOW, reason="bad disk", force=force)
     assert change.resource_version == "7"
@@ -41,18 +41,18 @@ def changed(storage: Storage, action: Action, force: bool = False) -> Storage:
 
 
 def test_a_drained_rabbit_takes_no_new_allocations_and_serves_those_that_there_are() -> None:
-    drained = changed(rabbit(), Action.DRAIN)
+    drained = changed(rabbit(), ServiceAction.DRAIN)
     assert (is_usable(drained), serves_allocations(drained), effective_status(drained)) == (
         False,
         True,
         "Drained",
     )
     assert outofservice.note_text(drained, labels.DRAINED) == f" by ann since {SINCE}: bad disk"
-    assert changed(drained, Action.UNDRAIN) == rabbit()
+    assert changed(drained, ServiceAction.UNDRAIN) == rabbit()
 
 
 def test_a_disabled_rabbit_does_neither() -> None:
-    disabled = changed(rabbit(), Action.DISABLE)
+    disabled = changed(rabbit(), ServiceAction.DISABLE)
     assert (is_usable(disabled), serves_allocations(disabled), effective_status(disabled)) == (
         False,
         False,
@@ -61,13 +61,13 @@ def test_a_disabled_rabbit_does_neither() -> None:
     assert outofservice.note(disabled.metadata.annotations, labels.DISABLED) == {
         "by": "ann", "since": SINCE, "reason": "bad disk",
     }  # fmt: skip
-    assert changed(disabled, Action.ENABLE) == rabbit()
+    assert changed(disabled, ServiceAction.ENABLE) == rabbit()
 
 
 def test_what_is_so_already_is_refused_but_for_a_new_reason() -> None:
     for action, undo, word in (
-        (Action.DRAIN, Action.UNDRAIN, "drained"),
-        (Action.DISABLE, Action.ENABLE, "disabled"),
+        (ServiceAction.DRAIN, ServiceAction.UNDRAIN, "drained"),
+        (ServiceAction.DISABLE, ServiceAction.ENABLE, "disabled"),
     ):
         out = changed(rabbit(), action)
         with pytest.raises(UserMistake, match=f"r0 is {word} already by ann since .*: bad disk"):
@@ -84,16 +84,16 @@ def test_an_annotation_that_was_written_by_hand_is_the_reason() -> None:
     assert not is_usable(rabbit(drained=""))
 
 
-@given(st.lists(st.sampled_from(Action), max_size=8))
-def test_draining_and_disabling_do_not_undo_each_other(actions: list[Action]) -> None:
+@given(st.lists(st.sampled_from(ServiceAction), max_size=8))
+def test_draining_and_disabling_do_not_undo_each_other(actions: list[ServiceAction]) -> None:
     storage, drained, disabled = rabbit(), False, False
     for action in actions:
         try:
             storage = changed(storage, action)
         except UserMistake:
             continue
-        drained = {Action.DRAIN: True, Action.UNDRAIN: False}.get(action, drained)
-        disabled = {Action.DISABLE: True, Action.ENABLE: False}.get(action, disabled)
+        drained = {ServiceAction.DRAIN: True, ServiceAction.UNDRAIN: False}.get(action, drained)
+        disabled = {ServiceAction.DISABLE: True, ServiceAction.ENABLE: False}.get(action, disabled)
     assert is_usable(storage) == (not drained and not disabled)
     assert serves_allocations(storage) == (not disabled)
 

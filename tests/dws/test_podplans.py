@@ -19,7 +19,7 @@ IMAGE = Image(
     entrypoint=("/bin/index",),
     command=("--all",),
     environment={"LANG": "C", "PATH": "/bin"},
-    directory="/srv",
+    working_directory="/srv",
 )
 
 

@@ -8,7 +8,7 @@ from tests.dws.builders import JOBDW, workflow
 from tests.dws.test_conduct import at, job, notes, seen
 from warren.base.objects import Key, Object
 from warren.dws.binding import Phase
-from warren.dws.jobs.conduct import decide, needs_pods
+from warren.dws.jobs.conduct import decide, depends_on_pods
 from warren.dws.jobs.jobactions import SUMMARY_KEY, KeepLogs, KeepValues
 from warren.dws.objects.workflows import Workflow
 from warren.dws.pods import podsummary
@@ -120,11 +120,13 @@ def ending(*directives: str, desired: str = "PostRun") -> Workflow:
 
 
 def test_pods_matter_while_a_job_with_containers_ends() -> None:
-    assert needs_pods(seen(job(Phase.ENDING), ending(JOBDW, CONTAINER)))
-    assert not needs_pods(seen(job(Phase.ENDING), ending(JOBDW)))
-    assert not needs_pods(seen(job(Phase.RUNNING), ending(JOBDW, CONTAINER)))
-    assert not needs_pods(seen(job(Phase.ENDING), ending(JOBDW, CONTAINER, desired="Teardown")))
-    assert not needs_pods(seen(job(Phase.ENDING)))
+    assert depends_on_pods(seen(job(Phase.ENDING), ending(JOBDW, CONTAINER)))
+    assert not depends_on_pods(seen(job(Phase.ENDING), ending(JOBDW)))
+    assert not depends_on_pods(seen(job(Phase.RUNNING), ending(JOBDW, CONTAINER)))
+    assert not depends_on_pods(
+        seen(job(Phase.ENDING), ending(JOBDW, CONTAINER, desired="Teardown"))
+    )
+    assert not depends_on_pods(seen(job(Phase.ENDING)))
 
 
 def test_containers_are_in_the_record_and_their_logs_before_teardown_is_asked_for() -> None:

@@ -53,7 +53,9 @@ def answered(
         manager = read(obj, NnfPortManager)
         names = {each.requester.name for each in manager.spec.allocations} - {*gone}
         users = {f"uid-{name}": ord(name[0]) for name in names}
-        snapshot = PortSnapshot(manager=manager, configuration=system, users=users, now=now)
+        snapshot = PortSnapshot(
+            manager=manager, configuration=system, userid_by_workflow_uid=users, now=now
+        )
         writes, delay = ports.decide(snapshot)
         if not writes:
             return obj, delay
@@ -293,7 +295,9 @@ def answered_once(
 ) -> list[str]:
     """Return who has ports, in the order in which they were given out."""
     manager = read(raw(*requests), NnfPortManager)
-    snapshot = PortSnapshot(manager=manager, configuration=system, users=users, now=NOW)
+    snapshot = PortSnapshot(
+        manager=manager, configuration=system, userid_by_workflow_uid=users, now=NOW
+    )
     ((write,), _) = ports.decide(snapshot)
     assert isinstance(write, Change)
     answers = write.patch["status"]["allocations"]

@@ -13,7 +13,7 @@ from warren.dws.objects.meta import Error, Meta
 from warren.dws.objects.nnfstorages import NnfStorage, NnfStorageStatus
 from warren.dws.objects.storages import Storage
 from warren.dws.rabbits import outofservice, selftest
-from warren.dws.rabbits.outofservice import Action
+from warren.dws.rabbits.outofservice import ServiceAction
 
 KEY = selftest.test_key("r0")
 OF_AN_EARLIER_RABBIT = labels.of_owner(
@@ -22,7 +22,7 @@ OF_AN_EARLIER_RABBIT = labels.of_owner(
 
 
 def disabled(verdict: str | None = None) -> Storage:
-    found = changed(rabbit(), Action.DISABLE)
+    found = changed(rabbit(), ServiceAction.DISABLE)
     if verdict is None:
         return found
     carried = {**found.metadata.annotations, labels.SELF_TEST: verdict}
@@ -146,7 +146,7 @@ def test_a_rabbit_whose_test_cannot_be_made_because_its_name_is_taken_says_so() 
         (disabled("passed"), "ann", True),
         (disabled(), "bob", False),
         (rabbit("Disabled"), "ann", False),
-        (changed(rabbit(), Action.DRAIN), "ann", False),
+        (changed(rabbit(), ServiceAction.DRAIN), "ann", False),
     ],
 )
 def test_only_what_was_disabled_so_returns(storage: Storage, by: str, wanted: bool) -> None:
@@ -155,6 +155,6 @@ def test_only_what_was_disabled_so_returns(storage: Storage, by: str, wanted: bo
 
 def test_a_new_reason_has_a_rabbit_tested_anew() -> None:
     change = outofservice.change(
-        disabled("failed"), Action.DISABLE, by="ann", now=NOW, reason="again", force=True
+        disabled("failed"), ServiceAction.DISABLE, by="ann", now=NOW, reason="again", force=True
     )
     assert annotated(change)[labels.SELF_TEST] is None

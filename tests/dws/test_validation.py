@@ -14,7 +14,7 @@ from warren.directives.rules import check_directives
 from warren.dws.containers import containerprofiles
 from warren.dws.node import RawVolumes
 from warren.dws.persistent.sharing import Sharing
-from warren.dws.validation.facts import UNKNOWN, Facts, InstanceFacts, instance_facts
+from warren.dws.validation.facts import NO_FACTS, Facts, InstanceFacts, instance_facts
 from warren.dws.validation.findings import findings
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=foo"
@@ -204,16 +204,16 @@ OFFLOAD = facts(has_offload=True, runs_containers=True, supported_types=("gfs2",
             "ext4. Try type=xfs, of which each compute node has its own.",
         ),
         (
-            [JOBDW.replace("1GiB", "0TB")], UNKNOWN, 0, "0TB",
+            [JOBDW.replace("1GiB", "0TB")], NO_FACTS, 0, "0TB",
             "'capacity' must be a non-zero value. Try 100GiB.",
         ),
         (
-            [JOBDW.replace("1GiB", "9999999TiB")], UNKNOWN, 0, "9999999TiB",
+            [JOBDW.replace("1GiB", "9999999TiB")], NO_FACTS, 0, "9999999TiB",
             "'9999999TiB' is too large: a capacity is less than 8 EiB.",
         ),
         (
-            [f"{JOBDW} profile=fasd"], facts(profiles=[profile(), profile("fast", default=False)]),
-            0, "fasd",
+            [f"{JOBDW} profile=fasd"],
+            facts(storage_profiles=[profile(), profile("fast", default=False)]), 0, "fasd",
             "Unable to find NnfStorageProfile: fasd. Did you mean 'fast'?",
         ),
         # Containers
@@ -281,7 +281,7 @@ def test_a_job_that_could_get_no_copies_while_it_runs_is_told_why(
         ([f"#DW create_persistent type=xfs capacity=1GiB name=n{62 * 'o'}"], None),
         (["#DW create_persistent type=xfs capacity=1GiB name=fluxjob"], None),
         (["#DW create_persistent type=xfs capacity=1GiB name=mine"], None),  # it is adopted
-        (["#DW create_persistent type=lustre name=new"], UNKNOWN),  # a standalone MGT has none
+        (["#DW create_persistent type=lustre name=new"], NO_FACTS),  # a standalone MGT has none
         (["#DW destroy_persistent name=mine"], None),
         (["#DW destroy_persistent name=nothing"], None),
         (["#DW persistentdw name=open", "#DW persistentdw name=mine"], None),
@@ -292,7 +292,7 @@ def test_a_job_that_could_get_no_copies_while_it_runs_is_told_why(
         ([GFS2, f"{JOBDW.replace('foo', 'bar')} requires=copy-offload"],
          facts(supported_types=("gfs2", "xfs"))),
         ([GFS2, f"{JOBDW.replace('foo', 'bar')} requires=copy-offload"], OFFLOAD),
-        ([f"{JOBDW} requires=copy-offload"], UNKNOWN),
+        ([f"{JOBDW} requires=copy-offload"], NO_FACTS),
         ([f"{GFS2} requires=copy-offload", USE],
          facts(runs_containers=True, supported_types=("gfs2",))),
         (["#DW persistentdw name=far requires=copy-offload"],
@@ -301,7 +301,7 @@ def test_a_job_that_could_get_no_copies_while_it_runs_is_told_why(
          facts(has_offload=True, instances=None)),
         ([GFS2, f"{USE} DW_JOB_xx=foo DW_GLOBAL_xx=/lus/a"], CONTAINER),
         ([JOBDW.replace("xfs", "raw"), f"{USE} DW_JOB_xx=foo"], CONTAINER),
-        ([GFS2, USE, "#DW copy_in source=/anywhere destination=$DW_JOB_foo profile=any"], UNKNOWN),
+        ([GFS2, USE, "#DW copy_in source=/anywhere destination=$DW_JOB_foo profile=any"], NO_FACTS),
     ],
 )  # fmt: skip
 def test_what_can_be_carried_out_passes(directives: list[str], known: Facts | None) -> None:

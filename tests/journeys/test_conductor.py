@@ -207,7 +207,7 @@ async def make_workflows(cluster: Cluster, marks: Mapping[Key, str]) -> None:
             metadata = {
                 "name": key.name,
                 "namespace": key.namespace,
-                "labels": {labels.INSTANCE: mark},
+                "labels": {labels.WLM_INSTANCE: mark},
             }
             spec = {
                 "desiredState": "Proposal",

@@ -17,7 +17,7 @@ from tests.journeys.conftest import SECONDS, Cluster, running, wait_for
 from tests.journeys.hosts import Host
 from warren.dws import kinds, labels
 from warren.dws.rabbits import links
-from warren.dws.rabbits.health import DRAIN_REASON
+from warren.dws.rabbits.nodedrains import DRAIN_REASON
 from warren.node import loops
 
 ADDRESS = "10.77.0.1"

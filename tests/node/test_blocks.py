@@ -311,7 +311,7 @@ def test_an_ext4_whose_owner_leaves_no_room_for_a_list_says_whom_it_lets_in(rabb
         set_access(path, some)
         with pytest.raises(NotShared, match="its owner has to remove") as caught:
             set_access(path, MANY | some)
-        assert (caught.value.owner, caught.value.let_in) == (rabbit.user.userid, some)
+        assert (caught.value.owner_userid, caught.value.let_in) == (rabbit.user.userid, some)
         with pytest.raises(NotShared) as caught:
             set_access(path, MANY)  # without 5
         assert caught.value.let_in == PRIVATE

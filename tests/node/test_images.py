@@ -84,14 +84,14 @@ def test_an_image_is_unpacked_and_described(images: Images, tmp_path: Path) -> N
     assert (Path(found.root) / "bin" / "index").read_text() == "program"
     assert (found.entrypoint, found.command) == (("/bin/index",), ("--all",))
     assert found.environment == {"PATH": "/bin", "WORDS": "a=b", "EMPTY": ""}
-    assert found.directory == "/data"
+    assert found.working_directory == "/data"
 
 
 def test_without_a_tag_it_is_the_latest(images: Images, tmp_path: Path) -> None:
     layout(tmp_path / "library" / "index", "latest", {"it": "new"}, {})
     found = ensure(images, "index")
     assert (Path(found.root) / "it").read_text() == "new"
-    assert (found.entrypoint, found.command, found.directory) == ((), (), "")
+    assert (found.entrypoint, found.command, found.working_directory) == ((), (), "")
 
 
 def test_an_image_is_unpacked_once_and_one_whose_tag_has_moved_again(
@@ -290,7 +290,7 @@ def test_what_an_image_does_not_say_is_empty(images: Images, tmp_path: Path) -> 
     layout(tmp_path / "library" / "index", "1", {"it": "words"}, nothing)
     layout(tmp_path / "library" / "index", "2", {"it": "words"}, None)
     for found in (ensure(images, "index:1"), ensure(images, "index:2")):
-        assert (found.entrypoint, found.command, found.directory) == ((), (), "")
+        assert (found.entrypoint, found.command, found.working_directory) == ((), (), "")
         assert found.environment == {}
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.node.conftest import Nodes
 from warren.base.bytesize import MIB
 from warren.dws.commandlines import ProfileCommands
-from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Target, Volume
+from warren.dws.node import LUSTRE, LustreMount, LustreTarget, NodeTrouble, Volume
 from warren.dws.storage import storageprofiles
 from warren.node import filesystems, filesystemsupport, lustre
 from warren.node.blocks import BlockFlash
@@ -69,7 +69,7 @@ class Rabbit:
             userid=0,
             groupid=0,
             commands=storageprofiles.lustre_commands(None, kind, {"$JOBID": "f7"}),
-            target=Target(
+            target=LustreTarget(
                 kind=kind, index=index, file_system_name="aaaaaaaa", mgs_address="10.0.0.9@tcp"
             ),
         )

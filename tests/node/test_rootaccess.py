@@ -145,7 +145,7 @@ def test_without_room_those_stay_in_that_were_unless_some_are_to_go(
         with pytest.raises(NotShared) as caught:
             set_access(root, sharing)
     assert caught.value.let_in == let_in
-    assert caught.value.owner == os.geteuid()
+    assert caught.value.owner_userid == os.geteuid()
     left = permissions(root)
     set_access(root, let_in)
     assert permissions(root)[1] == left[1]

@@ -20,7 +20,7 @@ from warren.dws.node import Kept, NodeTrouble, Volume
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
 from warren.dws.rabbits import outofservice
-from warren.dws.rabbits.outofservice import Action
+from warren.dws.rabbits.outofservice import ServiceAction
 from warren.instance import keys
 from warren.instance.config import Config
 from warren.instance.jobs.manager import InactiveJob
@@ -104,7 +104,9 @@ async def dealt_with(world: World, control: Control, job: JobId) -> None:
 async def put_back(world: World, control: Control, job: JobId) -> None:
     """What an admin puts back stays in service, while the Teardown goes on."""
     client = LocalClient(control.api.store)
-    change = outofservice.change(rabbit(control), Action.ENABLE, by="ann", now=0.0, reason="")
+    change = outofservice.change(
+        rabbit(control), ServiceAction.ENABLE, by="ann", now=0.0, reason=""
+    )
     await client.patch(change)
     assert "disable_reason" not in rabbit(control).metadata.annotations
     await control.instance.bus.handle().rpc("resource.undrain", {"targets": "compute-[00-03]"})
@@ -333,7 +335,7 @@ def test_what_an_admin_drains_or_disables_does_not_return_by_itself() -> None:
         await control.instance.bus.handle().rpc("resource.drain", request)
         client = LocalClient(control.api.store)
         change = outofservice.change(
-            rabbit(control), Action.DISABLE, by="ann", now=0.0, reason="fan", force=True
+            rabbit(control), ServiceAction.DISABLE, by="ann", now=0.0, reason="fan", force=True
         )
         await client.patch(change)
         await world.ended(control, job)

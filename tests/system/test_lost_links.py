@@ -10,7 +10,7 @@ from tests.system.test_health import DW, OF_R0, R0, ends, opening, patch, storag
 from warren.base.objects import Change, Key
 from warren.daemons.compose import Control
 from warren.dws import kinds, labels
-from warren.dws.rabbits.health import DRAIN_REASON
+from warren.dws.rabbits.nodedrains import DRAIN_REASON
 from warren.dws.rabbits.rabbitstorages import NNF_NODE_NAME
 from warren.instance.config import Config
 from warren.instance.rabbittable import RabbitTable

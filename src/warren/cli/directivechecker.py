@@ -19,7 +19,7 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.offload import copyservice
 from warren.dws.rabbits import rabbitstorages
-from warren.dws.validation.facts import UNKNOWN, Facts, instance_facts
+from warren.dws.validation.facts import NO_FACTS, Facts, instance_facts
 from warren.dws.validation.findings import findings
 from warren.kube.kubeconfig import ClusterAccess
 
@@ -43,7 +43,7 @@ def checker_without_cluster() -> DirectiveChecker:
     rule_objects = [
         obj for obj in manifests("rules.yaml") if obj["kind"] == kinds.DIRECTIVE_RULE.name
     ]
-    return DirectiveChecker(rules=directive_rules.rules_of(rule_objects), facts=UNKNOWN)
+    return DirectiveChecker(rules=directive_rules.rules_of(rule_objects), facts=NO_FACTS)
 
 
 def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
@@ -95,7 +95,7 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
         ),
         has_offload=any(copyservice.service_of_configuration(obj) for obj in configurations),
         groupid=os.getgid(),
-        profiles=[
+        storage_profiles=[
             read(obj, NnfStorageProfile) for obj in _within(kinds.PROFILES_NAMESPACE, profiles)
         ],
         instances={

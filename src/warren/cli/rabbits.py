@@ -25,7 +25,7 @@ from warren.dws import kinds, labels
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
 from warren.dws.rabbits import links, outofservice
-from warren.dws.rabbits.outofservice import Action
+from warren.dws.rabbits.outofservice import ServiceAction
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -110,16 +110,16 @@ def service_summary(obj: Object) -> dict[str, Any]:
 
 
 _HELP = {
-    Action.DRAIN: "Give out no more flash of a rabbit. Jobs keep what they have of it.",
-    Action.UNDRAIN: "Return a drained rabbit to service.",
-    Action.DISABLE: "Disable a rabbit: it makes no storage for any job.",
-    Action.ENABLE: "Return a disabled rabbit to service.",
+    ServiceAction.DRAIN: "Give out no more flash of a rabbit. Jobs keep what they have of it.",
+    ServiceAction.UNDRAIN: "Return a drained rabbit to service.",
+    ServiceAction.DISABLE: "Disable a rabbit: it makes no storage for any job.",
+    ServiceAction.ENABLE: "Return a disabled rabbit to service.",
 }
 
 
-def _add_command(action: Action) -> None:
+def _add_command(action: ServiceAction) -> None:
     """Make the command of an action."""
-    takes_reason = action in (Action.DRAIN, Action.DISABLE)
+    takes_reason = action in (ServiceAction.DRAIN, ServiceAction.DISABLE)
 
     def work(
         statedir: StateDir, targets: str, reason: tuple[str, ...] = (), force: bool = False
@@ -147,7 +147,7 @@ def _add_command(action: Action) -> None:
     decorate(work)
 
 
-for _action in Action:
+for _action in ServiceAction:
     _add_command(_action)
 
 

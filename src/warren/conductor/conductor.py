@@ -266,7 +266,7 @@ class Conductor:
         completed = await self._with_existing_servers(
             await self._with_flash(await self._with_new_persistent(snapshot))
         )
-        if completed.workflow is not None and conduct.needs_pods(completed):
+        if completed.workflow is not None and conduct.depends_on_pods(completed):
             completed = replace(completed, pods=await self._pod_lists.read_live(completed.workflow))
         return self._with_shared_nodes(self._with_rabbits(await self._with_abort_check(completed)))
 
@@ -304,13 +304,13 @@ class Conductor:
 
     async def _with_flash(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up which rabbits' flash the job was given, where that matters."""
-        if not conduct.needs_flash(snapshot):
+        if not conduct.depends_on_held_flash(snapshot):
             return snapshot
         return replace(snapshot, flash=await self._wlm.flash(snapshot.job))
 
     async def _with_abort_check(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up whether a job was aborted, and what it has left behind."""
-        if not conduct.needs_abort_check(snapshot):
+        if not conduct.depends_on_abort(snapshot):
             return snapshot
         if not await self._wlm.ended_by_epilog_timeout(snapshot.job):
             return snapshot
@@ -383,7 +383,7 @@ class Conductor:
         raw = self.informers.of(kinds.WORKFLOW).get(self._wlm.binding.workflow_key(job_id))
         if raw is None or self._wlm.job(job_id) is not None:
             return False
-        return labels.is_of_another_instance(
+        return labels.is_of_another_wlm_instance(
             raw["metadata"].get("labels") or {}, self._wlm.instance
         )
 
@@ -400,7 +400,7 @@ class Conductor:
             log.warning(
                 "Workflows of another instance are left alone: where that instance is lost, take "
                 "away their label",
-                label=labels.INSTANCE,
+                label=labels.WLM_INSTANCE,
                 workflows=names_of_others,
             )
 
@@ -441,19 +441,19 @@ class Conductor:
             nodes_at_fault=at_fault,
             wlm_instance=self._wlm.instance,
             shown_memos=self._shown_memos.get(job.id, {}),
-            drains=settings.drains,
+            drains_lost_nodes=settings.drains,
             nodes_to_undrain=self._nodes_to_undrain.get(job.id, ()),
             return_to_service=settings.return_to_service,
             max_recorded_movements=settings.max_recorded_movements,
             movements=self._movements(job),
-            min_allocation=self._min_allocation,
+            min_allocation_bytes=self._min_allocation,
             largest_rabbit_gib=self._capacities.largest_gib(),
             policy=settings.placement_policy,
             daemons=settings.daemons,
             seconds_in_trouble=self._seconds_in_trouble(job.id, workflow),
             timeouts=settings.timeouts,
             default_unsaved_policy=settings.unsaved_policy,
-            last_copy_progress=self._last_copy_progress(job),
+            last_copy_progress_at=self._last_copy_progress(job),
             now=now,
         )
 
@@ -465,7 +465,7 @@ class Conductor:
         if job.phase is not Phase.ENDING or not self._settings.timeouts.teardown_after:
             return None
         movements = [read(obj, NnfDataMovement) for obj in self._movements(job)]
-        return max(filter(None, (each.status.last_progress for each in movements)), default=None)
+        return max(filter(None, (each.status.last_progress_at for each in movements)), default=None)
 
     def _movements(self, job: Job) -> Sequence[Object]:
         return self._objects_of(kinds.NNF_DATA_MOVEMENT, job) if job.phase is Phase.ENDING else ()

@@ -217,7 +217,7 @@ class AccessController:
             computes=read(computes, Computes) if computes else None,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
             mounts=client_mounts,
-            compute_mounts=self._mounts_on_computes(current, computes),
+            mounts_on_computes=self._mounts_on_computes(current, computes),
             profile=await self._profile(storage),
             sharing=await self._sharing(storage),
             unreachable=unreachable,

@@ -141,7 +141,7 @@ class MountReconciler:
             except NotShared as trouble:
                 # All groups of the user count, as they do for the job's Workflow.
                 groups = {mount.group_id, *await self._read_groups(mount.user_id)}
-                if not sharing.may_use(trouble.owner, trouble.let_in, mount.user_id, groups):
+                if not sharing.may_use(trouble.owner_userid, trouble.let_in, mount.user_id, groups):
                     raise  # who is let in goes on: the owner can make room
                 log.warning("not all users are let in", path=mount.mount_path, why=str(trouble))
 

@@ -9,7 +9,7 @@ from warren.controllers.profilecommands import commands_of
 from warren.controllers.users import user_getter
 from warren.dws import kinds, labels, reports
 from warren.dws.commandlines import ProfileCommands
-from warren.dws.node import NodeTrouble, Target, Volume
+from warren.dws.node import LustreTarget, NodeTrouble, Volume
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.dws.objects.storages import NnfNode
@@ -306,7 +306,7 @@ def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: in
         commands=_commands(share),
         target=None
         if targets is None
-        else Target(
+        else LustreTarget(
             kind=targets.target_type,
             index=targets.start_index + number,
             file_system_name=targets.file_system_name,

@@ -24,8 +24,8 @@ from warren.dws.offload.requests import (
     NOT_FOUND,
     TOO_MANY,
     UNAUTHORIZED,
+    CopyRequest,
     Refusal,
-    Request,
 )
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
@@ -83,7 +83,7 @@ class Offload:
 
     async def _check_token(self, authorization: str) -> Workflow:
         token = offloadtokens.of_header(authorization)
-        key = offloadtokens.workflow_of(token) if token is not None else None
+        key = offloadtokens.workflow_key_of(token) if token is not None else None
         # In the same words whatever is wrong: they tell nothing of which Workflows there are.
         if token is None or key is None:
             raise Refusal(UNAUTHORIZED, "unauthorized")
@@ -140,7 +140,7 @@ class Offload:
         await self._check_still_running(workflow, key_of(movement))
         return movements.name_of(movement)
 
-    async def _new_movement(self, workflow: Workflow, request: Request) -> Object:
+    async def _new_movement(self, workflow: Workflow, request: CopyRequest) -> Object:
         owner_labels = labels.of_workflow(workflow)
         mounts, node = kinds.CLIENT_MOUNT, request.compute_name
         on_compute = (await self._client.list(mounts, node, owner_labels)).items

@@ -136,7 +136,9 @@ class PersistentController:
     def _consumer_changed(self, kind: Kind, obj: Object) -> None:
         key = key_of(obj)
         if self._consumers[kind].get(key) is None:
-            for each in self._instances.by_index("consumer", instances.consumer_index(kind, key)):
+            for each in self._instances.by_index(
+                "consumer", instances.consumer_index_key(kind, key)
+            ):
                 self.reconciler.add(key_of(each))
 
     def _dependent_changed(self, obj: Object) -> None:

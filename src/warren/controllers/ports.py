@@ -38,7 +38,7 @@ class PortController:
         snapshot = PortSnapshot(
             manager=manager,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
-            users={
+            userid_by_workflow_uid={
                 each["metadata"]["uid"]: each["spec"].get("userID", 0)
                 for each in workflows
                 if each is not None

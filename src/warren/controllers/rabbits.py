@@ -103,7 +103,7 @@ class SystemController:
             bool(self._without_namespace)
             or any(self._rabbit_writes(configuration, key) for key in self._rabbits)
         )
-        if is_at_work and configurationmistakes.is_right(configuration):
+        if is_at_work and configurationmistakes.is_valid(configuration):
             return [*all_removals]
         return [*all_removals, *configurationmistakes.report(configuration)]
 
@@ -142,7 +142,7 @@ class SystemController:
                 read(storage, Storage) if storage is not None else None,
                 node,
                 self._nnf_nodes_of(rabbit) if links.uses_network(node) else {},
-                alive=self._heartbeats.seconds_until_offline(rabbit.name) != 0.0,
+                agent_alive=self._heartbeats.seconds_until_offline(rabbit.name) != 0.0,
                 lease_steady=(self._heartbeats.seconds_renewed(rabbit.name) or 0.0)
                 >= links.SETTLE_SECONDS,
             )

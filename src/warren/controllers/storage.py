@@ -140,7 +140,7 @@ class StorageController:
                 lustrestorage.external_mgs(profile),
                 *(each.status.mgs_address for members in pools.values() for _, each in members),
             ),
-            addresses={
+            mgs_address_by_rabbit={
                 name: read(obj, NnfNode).status.lnet_nid
                 for name, obj in nodes.items()
                 if obj is not None

@@ -48,7 +48,7 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.offload import copyservice
 from warren.dws.pods.pod import why_no_node_runs_pods
-from warren.dws.rabbits.health import DrainPolicy
+from warren.dws.rabbits.nodedrains import DrainPolicy
 from warren.instance import config, rabbittable, storagetables
 from warren.instance.ingest import Validator
 from warren.instance.resource import Resources

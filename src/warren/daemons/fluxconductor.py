@@ -22,7 +22,7 @@ from warren.daemons.conductor import ConnectedInstance, InstanceConnection, Inst
 from warren.daemons.rungroup import Runnable
 from warren.dws import kinds
 from warren.dws.binding import Phase
-from warren.dws.rabbits.health import DrainPolicy
+from warren.dws.rabbits.nodedrains import DrainPolicy
 from warren.instance.config import Config
 from warren.instance.rabbittable import RabbitTable
 from warren.kube.client import Client, LogReader

@@ -93,7 +93,7 @@ class PendingRemoval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def orphans(
-    on_nodes: NodeInventory,
+    inventory: NodeInventory,
     objects: Mapping[Kind, Sequence[Object]],
     active_job_ids: Collection[str],
 ) -> list[Finding]:
@@ -109,7 +109,7 @@ def orphans(
             name=str(process),
             why=f"its job {job} is over",
         )
-        for process, job in sorted(on_nodes.processes.items())
+        for process, job in sorted(inventory.processes.items())
         if job not in active_job_ids
     ]
     workflow_uids = {each["metadata"]["uid"] for each in objects[kinds.WORKFLOW]}
@@ -120,20 +120,20 @@ def orphans(
     rabbit_names = {each["metadata"]["name"] for each in objects.get(kinds.STORAGE, ())}
     for kind in DEPENDENTS:
         for each in objects[kind]:
-            carried = each["metadata"].get("labels") or {}
-            if carried.get(labels.SYSTEM_STORAGE) in system_storage_uids or (
-                carried.get(labels.SELF_TEST) in rabbit_names
+            object_labels = each["metadata"].get("labels") or {}
+            if object_labels.get(labels.SYSTEM_STORAGE) in system_storage_uids or (
+                object_labels.get(labels.SELF_TEST) in rabbit_names
             ):
                 continue
             instance = labels.persistent_instance_of(each)
-            if instance and labels.WORKFLOW_UID not in carried:
+            if instance and labels.WORKFLOW_UID not in object_labels:
                 if instance[0] not in instance_keys:
                     why = f"the persistent storage {instance[0]} does not exist"
                     findings.append(_orphan(kind, each, why))
-            elif carried.get(labels.WORKFLOW_UID) not in workflow_uids:
-                name = carried.get(labels.WORKFLOW_NAME, "that it names")
+            elif object_labels.get(labels.WORKFLOW_UID) not in workflow_uids:
+                name = object_labels.get(labels.WORKFLOW_NAME, "that it names")
                 findings.append(_orphan(kind, each, f"the Workflow {name} does not exist"))
-    return [*findings, *unrequested_resources(on_nodes, objects)]
+    return [*findings, *unrequested_resources(inventory, objects)]
 
 
 def _orphan(kind: Kind, obj: Object, why: str) -> Finding:
@@ -147,7 +147,7 @@ def _orphan(kind: Kind, obj: Object, why: str) -> Finding:
 
 
 def unrequested_resources(
-    on_nodes: NodeInventory, objects: Mapping[Kind, Sequence[Object]]
+    inventory: NodeInventory, objects: Mapping[Kind, Sequence[Object]]
 ) -> list[Finding]:
     """Return the mounts, devices and volumes of nodes that none of their objects asks for.
 
@@ -160,7 +160,7 @@ def unrequested_resources(
     }
     findings = [
         Finding(type=FindingType.MOUNT, where=node, name=path, why="no ClientMount asks for it")
-        for node, path in sorted(on_nodes.mounts - requested_mounts)
+        for node, path in sorted(inventory.mounts - requested_mounts)
     ]
     findings += [
         Finding(
@@ -169,7 +169,7 @@ def unrequested_resources(
             name=device,
             why="it shows no volume of the rabbit",
         )
-        for rabbit, device in sorted(on_nodes.devices)
+        for rabbit, device in sorted(inventory.devices)
     ]
     requested_volumes = {
         volume_group_and_name(share, number)
@@ -182,7 +182,7 @@ def unrequested_resources(
         Finding(
             type=FindingType.VOLUME, where=rabbit, name=name, why="no NnfNodeStorage asks for it"
         )
-        for rabbit, name in sorted(on_nodes.volumes - requested_volumes)
+        for rabbit, name in sorted(inventory.volumes - requested_volumes)
     ]
     return findings
 
@@ -223,7 +223,7 @@ class OverdueVolumes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def overdue_volumes(objects: Mapping[Kind, Sequence[Object]]) -> list[OverdueVolumes]:
-    """Return the volumes that are to go and in whose way is more than a use that is waited for."""
+    """Return the volumes that are to go, and of which their rabbit reports more than a use."""
     workflows_by_uid = {each["metadata"]["uid"]: each for each in objects[kinds.WORKFLOW]}
     computes_by_key = {key_of(each): each for each in objects[kinds.COMPUTES]}
     block_storages_by_key = {key_of(each): each for each in objects[kinds.NNF_NODE_BLOCK_STORAGE]}
@@ -275,7 +275,7 @@ def overdue_finding(overdue: OverdueVolumes, name: str, user: str, candidates: s
     )
 
 
-def busy_finding(where: str, name: str, process: str, command: str, *, is_own: bool) -> Finding:
+def busy_finding(where: str, name: str, process_id: str, command: str, *, is_own: bool) -> Finding:
     """Return the finding that a process keeps a volume or a mount that is to go.
 
     `is_own` is whether it is a process of the storage's user.
@@ -284,7 +284,7 @@ def busy_finding(where: str, name: str, process: str, command: str, *, is_own: b
     return Finding(
         type=FindingType.PROCESS,
         where=where,
-        name=process,
+        name=process_id,
         why=f"{command} keeps {name}, which is to go{hint}",
     )
 

@@ -23,8 +23,8 @@ def metadata(
 
     `index` is that of the directive that it is made for, if it is made for one.
     """
-    carried = labels.of_workflow(workflow, index)
-    return _owned_metadata(kinds.WORKFLOW, workflow.metadata, name, carried, finalizer)
+    own_labels = labels.of_workflow(workflow, index)
+    return _owned_metadata(kinds.WORKFLOW, workflow.metadata, name, own_labels, finalizer)
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):

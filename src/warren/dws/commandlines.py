@@ -168,7 +168,7 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
     lines: Mapping[str, tuple[str, ...]] = {}
     """By their places in the profile. Lines that are empty are not there."""
     file_system: str = ""
-    """The type that they are for."""
+    """The type of file system that they are for."""
 
     def __bool__(self) -> bool:
         return bool(self.lines)
@@ -243,7 +243,7 @@ NO_COMMANDS: Final = ProfileCommands()
 
 
 def collect(
-    file_system: str,
+    fs_type: str,
     lines_with_paths: Iterable[tuple[str, str]],
     variables: Mapping[str, str],
     overrides: Mapping[str, Mapping[str, str]] = {},
@@ -257,7 +257,7 @@ def collect(
         return NO_COMMANDS
     nonempty_overrides = {group_path: values for group_path, values in overrides.items() if values}
     return ProfileCommands(
-        variables=variables, overrides=nonempty_overrides, lines=lines, file_system=file_system
+        variables=variables, overrides=nonempty_overrides, lines=lines, file_system=fs_type
     )
 
 

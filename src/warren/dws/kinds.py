@@ -100,11 +100,11 @@ VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     _NNF[0]: (_NNF[1], "v1alpha10", "v1alpha9", "v1alpha8"),
     _LUS[0]: (_LUS[1],),
 }
-"""What we speak of each group, the version of the kinds here first."""
+"""The versions of each group that we speak, that of the kinds here first."""
 
 
 def versions(dws: str | None = None, nnf: str | None = None) -> Mapping[str, tuple[str, ...]]:
-    """Return what we speak of each group, with a version that a site prefers first.
+    """Return the versions of each group that we speak, one that a site prefers first.
 
     One that we do not speak is passed over.
     """

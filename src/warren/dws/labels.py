@@ -63,7 +63,7 @@ ABORTED: Final = "warren.cluster/aborted"
 (`dws.jobs.abort`)."""
 ABORTED_NODES: Final = "warren.cluster/aborted-nodes"
 """Annotates it with the job's compute nodes, some of which were drained for it."""
-INSTANCE: Final = "warren.cluster/instance"
+WLM_INSTANCE: Final = "warren.cluster/instance"
 """Which instance of the workload manager a Workflow's job is of."""
 MADE_ANEW: Final = "warren.cluster/made-anew"
 """Annotates the Workflow of a job that had lost one while it was queued, with its flash chosen."""
@@ -140,13 +140,13 @@ def of_workflow(workflow: Workflow, index: int | None = None) -> dict[str, str]:
     return labels
 
 
-def is_of_another_instance(carried: Mapping[str, str], instance: str) -> bool:
-    """Return whether a Workflow is marked as that of another instance's job, by its labels.
+def is_of_another_wlm_instance(workflow_labels: Mapping[str, str], wlm_instance: str) -> bool:
+    """Return whether a Workflow's labels say that its job is another workload manager instance's.
 
     One without a mark is ours: it was made before there were marks, or an admin has taken the mark
     away.
     """
-    return carried.get(INSTANCE, instance) != instance
+    return workflow_labels.get(WLM_INSTANCE, wlm_instance) != wlm_instance
 
 
 def label_value(text: str) -> str:
@@ -174,14 +174,14 @@ def owner_uid(meta: Meta) -> str:
     return meta.labels.get(f"{_PREFIX}/owner.uid", "")
 
 
-def owner_name(carried: Mapping[str, str]) -> str:
+def owner_name(object_labels: Mapping[str, str]) -> str:
     """Return the name of the owner that labels name."""
-    return carried.get(f"{_PREFIX}/owner.name", "")
+    return object_labels.get(f"{_PREFIX}/owner.name", "")
 
 
-def is_owner(kind: Kind, owner: Meta, carried: Mapping[str, str]) -> bool:
+def is_owner(kind: Kind, owner: Meta, object_labels: Mapping[str, str]) -> bool:
     """Return whether the labels that an object carries name this owner, and no older namesake."""
-    return of_owner(kind, owner).items() <= carried.items()
+    return of_owner(kind, owner).items() <= object_labels.items()
 
 
 def inherited_labels(meta: Meta) -> dict[str, str]:

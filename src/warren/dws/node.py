@@ -87,14 +87,14 @@ class RawVolumes(StrEnum):
     """No user: it has no devices, but directories."""
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class LustreTarget(msgspec.Struct, frozen=True, kw_only=True):
     """What a volume is of a Lustre file system."""
 
     kind: str
     """`mgt`, `mdt`, `mgtmdt` or `ost`."""
     index: int
     file_system_name: str
-    """None of an MGT alone."""
+    """Empty for an MGT alone."""
     mgs_address: str
     """Where LNet finds its MGS."""
     back_fs: str = "zfs"
@@ -126,7 +126,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     groupid: int
     commands: ProfileCommands = NO_COMMANDS
     """What the profile has the rabbit run."""
-    target: Target | None = None
+    target: LustreTarget | None = None
     """Of Lustre alone."""
 
 

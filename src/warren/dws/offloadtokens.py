@@ -43,8 +43,8 @@ def of_header(authorization: str) -> str | None:
     return match[1] if match and len(match[1]) <= _MAX_TOKEN_LENGTH else None
 
 
-def workflow_of(token: str) -> Key | None:
-    """Return the Workflow whose token it says it is; None for what is no such token."""
+def workflow_key_of(token: str) -> Key | None:
+    """Return the key of the Workflow whose token it says it is; None for what is no such token."""
     parts = _parts(token)
     if parts is None:
         return None
@@ -61,7 +61,7 @@ def workflow_of(token: str) -> Key | None:
 def is_valid(token: str, workflow: Workflow, secret: Object) -> bool:
     """Return whether a token is the Workflow's, by the Secret with its key."""
     parts, key = _parts(token), containerauth.signing_key(workflow, secret)
-    if parts is None or key is None or workflow_of(token) != workflow.metadata.key:
+    if parts is None or key is None or workflow_key_of(token) != workflow.metadata.key:
         return False
     signed_part = token.rpartition(".")[0].encode()
     if not hmac.compare_digest(parts[2], hmac.digest(key, signed_part, hashlib.sha256)):

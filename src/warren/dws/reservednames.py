@@ -6,12 +6,12 @@ namespace of what is made for jobs and for tests of rabbits.
 
 from typing import Final
 
-FLUX_JOB: Final = "fluxjob-"
+FLUX_JOB_PREFIX: Final = "fluxjob-"
 """What is made for a job of Flux, whose id follows: its Workflow, Servers and NnfStorages."""
-SELF_TEST: Final = "self-test-"
+SELF_TEST_PREFIX: Final = "self-test-"
 """The NnfStorage by which a rabbit is tested, whose name follows (`dws.rabbits.selftest`)."""
 
-PREFIXES: Final = (FLUX_JOB, SELF_TEST)
+PREFIXES: Final = (FLUX_JOB_PREFIX, SELF_TEST_PREFIX)
 
 
 def reserved_prefix(name: str) -> str | None:

@@ -60,8 +60,8 @@ def _rabbits_not_ready(servers: Servers) -> set[str]:
     ready_sets_and_rabbits = {
         (allocation_set.get("label"), rabbit)
         for allocation_set in servers.status.allocation_sets
-        for rabbit, entry in allocation_set.get("storage", {}).items()
-        if entry.get("ready")
+        for rabbit, rabbit_status in allocation_set.get("storage", {}).items()
+        if rabbit_status.get("ready")
     }
     return {
         server.name

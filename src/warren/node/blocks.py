@@ -16,9 +16,9 @@ from warren.dws.node import (
     LUSTRE,
     CannotBeCutOff,
     Kept,
+    LustreTarget,
     NodeTrouble,
     RawVolumes,
-    Target,
     Volume,
 )
 from warren.node import commands, filesystems, filesystemsupport, lustre, usercommands
@@ -202,7 +202,9 @@ class BlockFlash:
         if file_system == "gfs2" and self._needs_dlm_cluster:
             raise NodeTrouble(NO_DLM_CLUSTER, fatal=True)
 
-    async def _serve(self, disk: Disk, volume: Volume, target: Target, *, formatted: bool) -> None:
+    async def _serve(
+        self, disk: Disk, volume: Volume, target: LustreTarget, *, formatted: bool
+    ) -> None:
         device, mount_point = (
             await disk.attach(volume.name),
             self._mount_point(volume.rabbit, volume.name),

@@ -221,5 +221,5 @@ def _image(root: Path, execution: _ExecutionParameters) -> Image:
         entrypoint=execution.entrypoint or (),
         command=execution.cmd or (),
         environment={name: value for name, _, value in pairs},
-        directory=execution.working_dir or "",
+        working_directory=execution.working_dir or "",
     )

@@ -14,7 +14,7 @@ from typing import Final
 from warren.base import log
 from warren.base.errors import UserMistake
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import LustreMount, NodeTrouble, Target, Volume
+from warren.dws.node import LustreMount, LustreTarget, NodeTrouble, Volume
 from warren.node import commands, usercommands
 from warren.node.filesystems import profile_arguments
 from warren.node.namespaces import mount_points
@@ -43,7 +43,7 @@ def pool_name(name: str) -> str:
 
 
 def target_variables(
-    volume: Volume, target: Target, device: str, mount_point: str
+    volume: Volume, target: LustreTarget, device: str, mount_point: str
 ) -> dict[str, str]:
     """Return what the command lines of a target may say."""
     pool = pool_name(volume.name)
@@ -64,7 +64,7 @@ def target_variables(
 
 
 def make_target_commands(
-    volume: Volume, target: Target, values: Mapping[str, str]
+    volume: Volume, target: LustreTarget, values: Mapping[str, str]
 ) -> list[list[str]]:
     """Return the commands that make a target: a pool, and a file system in it."""
     return [
@@ -124,7 +124,7 @@ async def give_to_user(
         raise NodeTrouble(f"{path}: {error.strerror}") from error
 
 
-async def make_target(volume: Volume, target: Target, device: str, mount_point: Path) -> None:
+async def make_target(volume: Volume, target: LustreTarget, device: str, mount_point: Path) -> None:
     """Make a target anew, whatever was begun of it. Raises NodeTrouble."""
     await destroy_target(volume.name, mount_point)
     values = target_variables(volume, target, device, str(mount_point))
@@ -132,7 +132,9 @@ async def make_target(volume: Volume, target: Target, device: str, mount_point: 
         await commands.run(command, seconds=COMMAND_SECONDS)
 
 
-async def serve_target(volume: Volume, target: Target, device: str, mount_point: Path) -> None:
+async def serve_target(
+    volume: Volume, target: LustreTarget, device: str, mount_point: Path
+) -> None:
     """Have a target that is made be served, if it is not. Raises NodeTrouble."""
     if await in_thread(_is_mounted, mount_point):
         return

@@ -41,7 +41,7 @@ def set_access(path: Path, sharing: Sharing) -> None:
         raise NotShared(
             f"{path} has no room to say with whom it is shared: its owner has to remove files, or "
             "extended attributes of its root directory",
-            owner=owner,
+            owner_userid=owner,
             let_in=let_in,
         )
 

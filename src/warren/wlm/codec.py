@@ -25,7 +25,7 @@ DAEMONS_EPILOG: Final = "dws-daemons-stop"
 
 BINDING: Final = Binding(
     wlm_id="flux",
-    prefix=reservednames.FLUX_JOB,
+    prefix=reservednames.FLUX_JOB_PREFIX,
     finalizer="flux-framework.readthedocs.io/workflow",
     exceptions={Phase.HELD: DEPENDENCY, Phase.STARTING: PROLOG},
 )

@@ -2,8 +2,8 @@
 
 And how much of it: what a rabbit says that it has, without what storage that is in no job's R
 takes of it. Nodes that have lost the link to their rabbit are drained or tagged
-(`dws.rabbits.health`). All of it is told rabbit by rabbit, when there is news of one, and of all
-when it begins.
+(`dws.rabbits.nodedrains`). All of it is told rabbit by rabbit, when there is news of one, and of
+all when it begins.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from warren.dws.breakdown.allocationneeds import RABBIT_LABEL
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
-from warren.dws.rabbits.health import DRAIN_REASON, DrainDecision, DrainPolicy, decide_drains
+from warren.dws.rabbits.nodedrains import DRAIN_REASON, DrainDecision, DrainPolicy, decide_drains
 from warren.dws.rabbits.rabbitstorages import effective_status, is_usable, placement_labels
-from warren.dws.storage.nnfstorage import flash_by_rabbit
+from warren.dws.storage.nnfstorage import bytes_by_rabbit
 from warren.kube.informer import Informer
 from warren.rfc.fluid import JobId
 
@@ -124,7 +124,7 @@ async def follow_health(
             scheduler.set_external(str(key), None)
             return
         storage = read(raw, NnfStorage)
-        scheduler.set_external(str(key), flash_by_rabbit(storage), _creating_job(storage, binding))
+        scheduler.set_external(str(key), bytes_by_rabbit(storage), _creating_job(storage, binding))
 
     # First what is taken: until that is known, there is no telling what is free.
     await nnf_storages.wait_synced()

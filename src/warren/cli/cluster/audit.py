@@ -92,12 +92,12 @@ def _differences(statedir: StateDir) -> list[Difference]:
     )
     workflow_name_by_job, drain_reason_by_node, instance_id = ask_instance(statedir, query)
     snapshot = JobAuditSnapshot(
-        jobs=workflow_name_by_job,
+        workflow_name_by_job=workflow_name_by_job,
         workflows=[read(each, Workflow) for each in workflows],
         storages=[read(each, Storage) for each in storages],
         mounts=[read(each, ClientMount) for each in mounts],
         drain_reasons=drain_reason_by_node,
-        instance=instance_id,
+        wlm_instance=instance_id,
     )
     return jobaudit.differences(snapshot, BINDING.job_id, f58, time.time())
 

@@ -82,12 +82,12 @@ def mount_again(access: NnfAccess, index: int, command: str, lost: Collection[st
     `index` and `command` are as `mounted_for` in `new`.
     """
     state = TEARDOWN_STATES[command]
-    carried = {labels.DIRECTIVE_INDEX: str(index), labels.TEARDOWN_STATE: state}
+    new_labels = {labels.DIRECTIVE_INDEX: str(index), labels.TEARDOWN_STATE: state}
     return Change(
         kind=kinds.NNF_ACCESS,
         key=access.metadata.key,
         patch={
-            "metadata": {"labels": carried, **_annotations_patch(lost)},
+            "metadata": {"labels": new_labels, **_annotations_patch(lost)},
             "spec": {"desiredState": "mounted", "teardownState": state},
         },
         resource_version=access.metadata.resource_version,

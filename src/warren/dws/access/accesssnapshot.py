@@ -30,7 +30,7 @@ class AccessSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The flash of the storage."""
     other_holdings: Sequence[Holding] = ()
     """What the accesses hold that `storagelock.other_accesses` returns."""
-    compute_mounts: Mapping[str, ClientMount] = msgspec.field(default_factory=dict)
+    mounts_on_computes: Mapping[str, ClientMount] = msgspec.field(default_factory=dict)
     """What the job's compute nodes have mounted, or had, of what rabbits mount for it, by node."""
     profile: NnfStorageProfile | None = None
     """The one that was pinned for the storage."""

@@ -256,7 +256,7 @@ def _check_same_allocations(
     ):
         return
     allocations = _allocations(snapshot.node_storages)
-    for node, mount in snapshot.compute_mounts.items():
+    for node, mount in snapshot.mounts_on_computes.items():
         if node not in allocations_by_node:
             continue
         own_volume = volume_group_and_name(
@@ -353,6 +353,6 @@ def _mount(
     }
 
 
-def _mount_type(file_system: str) -> str:
-    """Return what a ClientMount calls a file system: a raw volume is none."""
-    return "none" if file_system == "raw" else file_system
+def _mount_type(fs_type: str) -> str:
+    """Return what a ClientMount calls a type of file systems: a raw volume is none."""
+    return "none" if fs_type == "raw" else fs_type

@@ -52,9 +52,9 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
         if spec_changes:
             patch: dict[str, Any] = {"spec": spec_changes}
             metadata: dict[str, Any] = {}
-            carried = labels.inherited_labels(access.metadata)
-            if not carried.items() <= mount.metadata.labels.items():
-                metadata["labels"] = carried  # it is mounted for another directive
+            inherited = labels.inherited_labels(access.metadata)
+            if not inherited.items() <= mount.metadata.labels.items():
+                metadata["labels"] = inherited  # it is mounted for another directive
             if _has_old_sharing(snapshot, mount):
                 metadata["annotations"] = shared_with(snapshot)
             if metadata:

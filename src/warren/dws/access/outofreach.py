@@ -38,7 +38,7 @@ def changes_to_leave_behind(snapshot: AccessSnapshot) -> list[Change]:
     access, workflow = snapshot.access, snapshot.workflow
     if access.spec.desired_state != UNMOUNTED or on_rabbits(snapshot) or workflow is None:
         return []
-    if snapshot.storage is None or _has_next_user(snapshot):
+    if snapshot.storage is None or _others_mount_it_next(snapshot):
         return []
     late_mounts = [mount for mount in awaited_mounts(snapshot) if not mount.all_in(UNMOUNTED)]
     nodes = frozenset(mount.spec.node for mount in late_mounts)
@@ -63,7 +63,7 @@ def changes_to_leave_behind(snapshot: AccessSnapshot) -> list[Change]:
     ]
 
 
-def _has_next_user(snapshot: AccessSnapshot) -> bool:
+def _others_mount_it_next(snapshot: AccessSnapshot) -> bool:
     """Return whether others are to mount, after this access, what two nodes at once would damage.
 
     They know nothing of what this Workflow has lost.

@@ -23,7 +23,7 @@ def hold(snapshot: AccessSnapshot, new_mounts: Iterable[ClientMountSpec]) -> lis
         locks.check_volumes_free(storage, _mounted_volumes(new_mounts), snapshot.other_holdings)
         # Several Workflows may have persistent storage at a time, each on nodes of its own.
         own_holding = holding(snapshot.access, snapshot.computes)
-        locks.check_parts_free(storage, own_holding, snapshot.other_holdings)
+        locks.check_allocations_free(storage, own_holding, snapshot.other_holdings)
         exclusive = own_holding.nodes is None or not locks.has_access_finalizer(storage, key)
     change = locks.change_to_hold(storage, key, exclusive=exclusive)
     return [] if change is None else [change]
@@ -39,7 +39,7 @@ def other_accesses(access: NnfAccess, storage: NnfStorage | None) -> list[Key]:
 def holding(
     access: NnfAccess, computes: Computes | None, mounts: Iterable[ClientMount] = ()
 ) -> Holding:
-    """Return what an access mounts of storage that has a part for each compute node.
+    """Return what an access mounts of storage that has an allocation for each compute node.
 
     `mounts` are its own.
     """

@@ -43,9 +43,9 @@ def needs_of(directive: Directive, profile: NnfStorageProfile) -> list[Allocatio
     fs_type = directive.values.get("type", "")
     if fs_type == "lustre":
         return _lustre_needs(directive, profile)
-    options = profile.data.file_systems.get(fs_type)
+    options = profile.data.file_system_profiles.get(fs_type)
     if options is None:
-        known_types = ", ".join([*profile.data.file_systems, "lustre"])
+        known_types = ", ".join([*profile.data.file_system_profiles, "lustre"])
         why = f"there is no file system of type {fs_type!r}: take one of {known_types}"
         raise Fault(why, type="User", argument="type")
     path = f"data.{fs_type}Storage"
@@ -105,7 +105,7 @@ def _lustre_needs(directive: Directive, profile: NnfStorageProfile) -> list[Allo
         return [
             ost,
             _target_need(
-                profile, "mgtmdt", ACROSS_SERVERS, mdts_apart or mgts_apart, capacity_of="mdt"
+                profile, "mgtmdt", ACROSS_SERVERS, mdts_apart or mgts_apart, capacity_label="mdt"
             ),
         ]
     mdt = _target_need(profile, "mdt", ACROSS_SERVERS, mdts_apart)
@@ -139,15 +139,18 @@ def _target_need(
     strategy: str,
     colocation: tuple[Colocation, ...],
     *,
-    capacity_of: str = "",
+    capacity_label: str = "",
 ) -> AllocationNeed:
-    """Return a set of targets, of the size that the profile has for `capacity_of`, or for them."""
-    targets, capacity_of = profile.data.lustre_storage.targets, capacity_of or label
-    path = f"data.lustreStorage.{storageprofiles.OPTIONS_FIELD_BY_LABEL[capacity_of]}.capacity"
-    size = _parse_value(
-        profile, path, storageprofiles.size_of_target, targets[capacity_of].capacity
+    """Return a set of targets, of the size that a profile has for `capacity_label`, or for them."""
+    options_by_label, capacity_label = (
+        profile.data.lustre_storage.target_options,
+        capacity_label or label,
     )
-    return _target_need_of_size(label, strategy, size, targets[label], colocation)
+    path = f"data.lustreStorage.{storageprofiles.OPTIONS_FIELD_BY_LABEL[capacity_label]}.capacity"
+    size = _parse_value(
+        profile, path, storageprofiles.size_of_target, options_by_label[capacity_label].capacity
+    )
+    return _target_need_of_size(label, strategy, size, options_by_label[label], colocation)
 
 
 def _target_need_of_size(

@@ -33,8 +33,8 @@ class BreakdownSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         """The Servers of the instance: any other object may have its name."""
         if self.instance is None or self.servers is None:
             return None
-        carried = self.servers.metadata.labels
-        is_own = labels.is_owner(kinds.PERSISTENT_INSTANCE, self.instance.metadata, carried)
+        object_labels = self.servers.metadata.labels
+        is_own = labels.is_owner(kinds.PERSISTENT_INSTANCE, self.instance.metadata, object_labels)
         return self.servers if is_own else None
 
     def decoded_profiles(self) -> Sequence[NnfStorageProfile]:

@@ -24,7 +24,7 @@ def access_constraints(
     """Return in which ways nodes must reach a set of a file system (dws-spec section 3.2)."""
     if fs_type != "lustre":
         return ACCESS_CONSTRAINTS.get(fs_type, (_PHYSICAL,))
-    target = profile.data.lustre_storage.targets.get(label) if profile is not None else None
+    target = profile.data.lustre_storage.target_options.get(label) if profile is not None else None
     prefers_physical = target is not None and target.colocate_computes
     return (_NETWORK, _PHYSICAL_IF_POSSIBLE) if prefers_physical else (_NETWORK,)
 

@@ -77,10 +77,10 @@ def report_unsupported(breakdown: DirectiveBreakdown, why: str) -> Sequence[Writ
 def _break_down_jobdw(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
     """Storage for a job: Servers and a pinned profile of the breakdown's own."""
     meta = snapshot.breakdown.metadata
-    carried = labels.inherited_labels(meta)
+    inherited = labels.inherited_labels(meta)
     if snapshot.pinned_profile is None:
         profile_copy = storageprofiles.pinned_copy(
-            choose(snapshot, directive), kinds.BREAKDOWN, meta, carried
+            choose(snapshot, directive), kinds.BREAKDOWN, meta, inherited
         )
         return [Create(kind=kinds.NNF_STORAGE_PROFILE, object=profile_copy)]
     storageprofiles.check_copy(snapshot.pinned_profile, kinds.BREAKDOWN, meta)
@@ -90,7 +90,7 @@ def _break_down_jobdw(snapshot: BreakdownSnapshot, directive: Directive) -> Sequ
         "metadata": {
             "name": meta.name,
             "namespace": meta.namespace,
-            "labels": {**carried, **labels.of_owner(kinds.BREAKDOWN, meta)},
+            "labels": {**inherited, **labels.of_owner(kinds.BREAKDOWN, meta)},
             "ownerReferences": labels.owner_references(kinds.BREAKDOWN, meta),
             "finalizers": [labels.SERVERS_FINALIZER],
         },

@@ -116,11 +116,11 @@ def _wrong_rabbits(
     for need, each in _needs_with_sets(needs, sets):
         for name in dict.fromkeys(server.name for server in each.storage):
             rabbit = storage_by_name[name]
-            carried = rabbit.metadata.labels if rabbit else {}
+            rabbit_labels = rabbit.metadata.labels if rabbit else {}
             lacking_labels = [
                 label
                 for label in need.constraints.labels
-                if carried.get(label.partition("=")[0]) != label.partition("=")[2]
+                if rabbit_labels.get(label.partition("=")[0]) != label.partition("=")[2]
             ]
             if rabbit is not None and lacking_labels:
                 yield f"{name} lacks {', '.join(lacking_labels)}, which set {need.label} asks for"
@@ -179,12 +179,15 @@ def _missing_allocations(
 
 
 def report(
-    servers: Servers, shares: Sequence[NnfNodeStorage], set_labels: Mapping[str, str], now: float
+    servers: Servers,
+    shares: Sequence[NnfNodeStorage],
+    set_label_by_share: Mapping[str, str],
+    now: float,
 ) -> Change | None:
     """Write down what is allocated where; None if that is what the status says already.
 
-    `set_labels` gives the label of the allocation set that an NnfNodeStorage belongs to; `now` is
-    when the status was last changed, and by itself no change.
+    `set_label_by_share` gives the label of the allocation set that an NnfNodeStorage belongs to, by
+    its name; `now` is when the status was last changed, and by itself no change.
     """
     expected_share_counts = Counter(
         (each.label, server.name)
@@ -195,13 +198,13 @@ def report(
         set_and_rabbit: [] for set_and_rabbit in expected_share_counts
     }
     for share in shares:
-        set_and_rabbit = (set_labels[share.metadata.name], share.metadata.namespace)
+        set_and_rabbit = (set_label_by_share[share.metadata.name], share.metadata.namespace)
         shares_by_set_and_rabbit.setdefault(set_and_rabbit, []).append(share)
     size_by_label = {each.label: each.allocation_size for each in servers.spec.allocation_sets}
-    entries_by_set: dict[str, dict[str, dict[str, Any]]] = {}
+    rabbit_statuses_by_set: dict[str, dict[str, dict[str, Any]]] = {}
     for (label, rabbit), own_shares in shares_by_set_and_rabbit.items():
         ready_shares = [share for share in own_shares if share.status.ready]
-        entries_by_set.setdefault(label, {})[rabbit] = {
+        rabbit_statuses_by_set.setdefault(label, {})[rabbit] = {
             # Of flash, which is more than what the user sees of it.
             "allocationSize": sum(
                 size_by_label.get(label, 0) * share.spec.count for share in ready_shares
@@ -209,12 +212,15 @@ def report(
             # A rabbit that has not begun is named as well, or it could not be seen which is late.
             "ready": len(ready_shares) == len(own_shares) >= expected_share_counts[label, rabbit],
         }
-    ready = all(entry["ready"] for entries in entries_by_set.values() for entry in entries.values())
+    ready = all(
+        each["ready"] for statuses in rabbit_statuses_by_set.values() for each in statuses.values()
+    )
     status: Object = {
         # Once true it stays true: a set that fails later is the NnfStorage's to tell.
         "ready": servers.status.ready or (ready and bool(expected_share_counts)),
         "allocationSets": [
-            {"label": label, "storage": entries_by_set[label]} for label in sorted(entries_by_set)
+            {"label": label, "storage": rabbit_statuses_by_set[label]}
+            for label in sorted(rabbit_statuses_by_set)
         ],
     }
     if (

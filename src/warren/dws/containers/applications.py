@@ -62,8 +62,8 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     need: StorageNeed
     path: str
     """Where rabbits have it mounted."""
-    claim: str | None = None
-    """The volume claim of a global file system."""
+    claim_name: str | None = None
+    """The name of the volume claim of a global file system."""
     allocation_numbers: Mapping[str, int] | None = None
     """Which allocation of its rabbit is each compute node's; None for storage without such."""
     is_raw: bool = False
@@ -88,8 +88,8 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 
     def pod_volume(self) -> Object:
         """Write it as a volume of a pod."""
-        if self.claim is not None:
-            return {"name": self.name, "persistentVolumeClaim": {"claimName": self.claim}}
+        if self.claim_name is not None:
+            return {"name": self.name, "persistentVolumeClaim": {"claimName": self.claim_name}}
         return {"name": self.name, "hostPath": {"path": self.path, "type": "Directory"}}
 
 

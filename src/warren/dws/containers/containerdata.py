@@ -13,22 +13,24 @@ from warren.dws.containers.applications import Application
 
 
 def make(
-    application: Application, targets: Mapping[str, int], directives: Sequence[Directive]
+    application: Application,
+    target_index_by_argument: Mapping[str, int],
+    directives: Sequence[Directive],
 ) -> Object:
     """Make the object. Global file systems, which are where they always are, are not in it.
 
-    `targets` are the indexes of the directives that make the storages, by argument.
+    `target_index_by_argument` has the index of the directive of each storage.
     """
     workflow = application.workflow
     volumes = [
         {
             "name": each.name,
-            "command": directives[targets[each.need.argument]].command.text,
-            "directiveIndex": targets[each.need.argument],
+            "command": directives[target_index_by_argument[each.need.argument]].command.text,
+            "directiveIndex": target_index_by_argument[each.need.argument],
             "mountPath": each.path,
         }
         for each in application.volumes
-        if each.need.argument in targets
+        if each.need.argument in target_index_by_argument
     ]
     return {
         "metadata": children.metadata(workflow, children.name(workflow, application.index)),

@@ -142,9 +142,9 @@ class ContainerProfile(Struct, frozen=True, dict=True):
         return None
 
 
-def port_count_of(container: Mapping[str, Any], count: int) -> int:
-    """Return how many ports a container needs: those that it declares, and `count` more."""
-    return count + len(container.get("ports") or ())
+def port_count_of(container: Mapping[str, Any], num_ports: int) -> int:
+    """Return how many ports a container needs: those that it declares, and `num_ports` more."""
+    return num_ports + len(container.get("ports") or ())
 
 
 def decode(obj: Object) -> ContainerProfile:

@@ -34,17 +34,17 @@ class Requester(Reference, frozen=True):
     uid: str = ""
 
 
-class Request(Struct, frozen=True):
+class PortRequest(Struct, frozen=True):
     requester: Requester
     count: int = 1
 
 
-class ManagerSpec(Struct, frozen=True):
+class PortManagerSpec(Struct, frozen=True):
     system_configuration: Reference = Reference()
-    allocations: tuple[Request, ...] = ()
+    allocations: tuple[PortRequest, ...] = ()
 
 
-class Allocation(Struct, frozen=True):
+class PortAllocation(Struct, frozen=True):
     """An answer, or ports that are not given out again yet."""
 
     status: str
@@ -53,17 +53,17 @@ class Allocation(Struct, frozen=True):
     time_unallocated: str | None = None
 
 
-class ManagerStatus(Struct, frozen=True):
+class PortManagerStatus(Struct, frozen=True):
     status: str = ""
-    allocations: tuple[Allocation, ...] = ()
+    allocations: tuple[PortAllocation, ...] = ()
 
 
 class NnfPortManager(Struct, frozen=True):
     metadata: Meta
-    spec: ManagerSpec = ManagerSpec()
-    status: ManagerStatus = ManagerStatus()
+    spec: PortManagerSpec = PortManagerSpec()
+    status: PortManagerStatus = PortManagerStatus()
 
-    def allocation_of(self, uid: str) -> Allocation | None:
+    def allocation_of(self, uid: str) -> PortAllocation | None:
         """Return what is said to the requester with this UID."""
         return next(
             (
@@ -149,7 +149,7 @@ def are_released(manager: NnfPortManager | None, uid: str) -> bool:
     return allocation is None or allocation.status != IN_USE
 
 
-def _remove_requests(manager: NnfPortManager, remaining: Sequence[Request]) -> Change | None:
+def _remove_requests(manager: NnfPortManager, remaining: Sequence[PortRequest]) -> Change | None:
     if len(remaining) == len(manager.spec.allocations):
         return None
     return _requests_change(manager, list(map(msgspec.to_builtins, remaining)))
@@ -172,8 +172,8 @@ class PortSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     manager: NnfPortManager
     configuration: SystemConfiguration | None
-    users: Mapping[str, int]
-    """The user of each Workflow that asks and is there, by the Workflow's UID."""
+    userid_by_workflow_uid: Mapping[str, int]
+    """The user of each Workflow that asks and is there."""
     now: float
 
 
@@ -185,7 +185,8 @@ def decide(snapshot: PortSnapshot) -> tuple[list[Write], float | None]:
     remaining = [
         each
         for each in manager.spec.allocations
-        if each.requester.kind != kinds.WORKFLOW.name or each.requester.uid in snapshot.users
+        if each.requester.kind != kinds.WORKFLOW.name
+        or each.requester.uid in snapshot.userid_by_workflow_uid
     ]
     change = _remove_requests(manager, remaining)
     if change is not None:
@@ -222,7 +223,7 @@ def available_ports(configuration: SystemConfiguration) -> Sequence[int] | None:
     return tuple(ports) or None
 
 
-def _current_allocations(snapshot: PortSnapshot, cooldown: int) -> Iterator[Allocation]:
+def _current_allocations(snapshot: PortSnapshot, cooldown: int) -> Iterator[PortAllocation]:
     """Go on with what is in use; keep others from what was, for some seconds."""
     requesting_uids = {each.requester.uid for each in snapshot.manager.spec.allocations}
     for each in snapshot.manager.status.allocations:
@@ -237,12 +238,12 @@ def _current_allocations(snapshot: PortSnapshot, cooldown: int) -> Iterator[Allo
         # Where the clock was set back, the seconds begin anew: they do not last until it is there.
         elif each.status == IN_USE or _unallocated_at(each) > snapshot.now:
             unallocated_at = rfc3339(snapshot.now)
-            yield Allocation(status=COOLDOWN, ports=each.ports, time_unallocated=unallocated_at)
+            yield PortAllocation(status=COOLDOWN, ports=each.ports, time_unallocated=unallocated_at)
         elif _unallocated_at(each) + cooldown > snapshot.now:
             yield each
 
 
-def _unallocated_at(allocation: Allocation) -> float:
+def _unallocated_at(allocation: PortAllocation) -> float:
     try:
         return parse_rfc3339(allocation.time_unallocated or "")
     except ValueError:
@@ -250,8 +251,8 @@ def _unallocated_at(allocation: Allocation) -> float:
 
 
 def _new_allocations(
-    snapshot: PortSnapshot, pool: Sequence[int] | None, current: Sequence[Allocation]
-) -> Iterator[Allocation]:
+    snapshot: PortSnapshot, pool: Sequence[int] | None, current: Sequence[PortAllocation]
+) -> Iterator[PortAllocation]:
     """Answer requests without ports; those for which others' ports will do, later.
 
     The user with the fewest ports comes first, then the oldest request. A request that waits may
@@ -266,7 +267,7 @@ def _new_allocations(
             held_ports[_user_of(each.requester, snapshot)] += len(each.ports)
     taken_ports = {port for each in current for port in each.ports}
     free_ports = deque(port for port in pool or () if port not in taken_ports)
-    waiting: dict[int | None, deque[tuple[int, Request]]] = {}
+    waiting: dict[int | None, deque[tuple[int, PortRequest]]] = {}
     for number, request in enumerate(snapshot.manager.spec.allocations):
         if request.requester.uid not in served_uids:
             user = _user_of(request.requester, snapshot)
@@ -274,19 +275,19 @@ def _new_allocations(
     # By the number of their first request, which no two have, where they have as many ports.
     users = [(held_ports[user], own[0][0], user) for user, own in waiting.items()]
     heapify(users)
-    passed = False
+    has_unserved_request = False
     while users:
         _, _, user = heappop(users)
         _, request = waiting[user].popleft()
         if pool is None or request.count < 1:
-            yield Allocation(status=INVALID, requester=request.requester)
+            yield PortAllocation(status=INVALID, requester=request.requester)
         elif request.count > len(pool):
-            yield Allocation(status=INSUFFICIENT, requester=request.requester)
+            yield PortAllocation(status=INSUFFICIENT, requester=request.requester)
         elif request.count > len(free_ports):
-            passed = True
-        elif not passed or not held_ports[user]:
+            has_unserved_request = True
+        elif not has_unserved_request or not held_ports[user]:
             ports = tuple(free_ports.popleft() for _ in range(request.count))
-            yield Allocation(status=IN_USE, requester=request.requester, ports=ports)
+            yield PortAllocation(status=IN_USE, requester=request.requester, ports=ports)
             held_ports[user] += request.count
         if waiting[user]:
             heappush(users, (held_ports[user], waiting[user][0][0], user))
@@ -294,11 +295,13 @@ def _new_allocations(
 
 def _user_of(requester: Requester, snapshot: PortSnapshot) -> int | None:
     """Return the user who asks; None if it is no Workflow of a user's."""
-    return snapshot.users.get(requester.uid)
+    return snapshot.userid_by_workflow_uid.get(requester.uid)
 
 
-def _report(manager: NnfPortManager, status: str, allocations: Iterable[Allocation]) -> list[Write]:
-    new_status = ManagerStatus(status=status, allocations=tuple(allocations))
+def _report(
+    manager: NnfPortManager, status: str, allocations: Iterable[PortAllocation]
+) -> list[Write]:
+    new_status = PortManagerStatus(status=status, allocations=tuple(allocations))
     if new_status == manager.status:
         return []
     fields: Mapping[str, Any] = {
@@ -308,6 +311,6 @@ def _report(manager: NnfPortManager, status: str, allocations: Iterable[Allocati
     return [reports.status(kinds.PORT_MANAGER, manager.metadata, fields)]
 
 
-def _encode(allocation: Allocation) -> Object:
+def _encode(allocation: PortAllocation) -> Object:
     fields = {**msgspec.to_builtins(allocation), "ports": list(allocation.ports)}
     return {name: value for name, value in fields.items() if value not in (None, [])}

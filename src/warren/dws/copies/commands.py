@@ -113,10 +113,10 @@ def argument_vector(copy: Copy, plan: Plan, source_is_directory: bool, hostfile:
 def paths(plan: Plan, source_is_directory: bool) -> tuple[str, str]:
     """Return the source and the destination of a plan, as programs like cp understand them."""
     if plan.contents_only:
-        return f"{plan.source.rstrip('/')}/", posixpath.join(plan.top, *plan.below, "")
+        return f"{plan.source.rstrip('/')}/", posixpath.join(plan.top, *plan.parts, "")
     if source_is_directory:
-        return plan.source.rstrip("/") or "/", posixpath.join(plan.top, *plan.below[:-1], "")
-    return plan.source, posixpath.join(plan.top, *plan.below)
+        return plan.source.rstrip("/") or "/", posixpath.join(plan.top, *plan.parts[:-1], "")
+    return plan.source, posixpath.join(plan.top, *plan.parts)
 
 
 # What its output says

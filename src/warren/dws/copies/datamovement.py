@@ -50,7 +50,9 @@ def movements(
     for rabbit, number in allocations:
         storage_root = mount_path if is_lustre else f"{mount_path}/{rabbit}-{number}"
         root_annotations = (
-            {_ROOT_ANNOTATIONS[staging.OWN_END[command]]: storage_root} if is_lustre else {}
+            {_ROOT_ANNOTATIONS[staging.STORAGE_ARGUMENT_BY_COMMAND[command]]: storage_root}
+            if is_lustre
+            else {}
         )
         ends = {
             key: _end(directive.values[key], storage, file_systems, storage_root)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the copier imports this module, and starts faster without t
 
 COMMANDS: Final = ("copy_in", "copy_out")
 
-OWN_END: Final = {"copy_in": "destination", "copy_out": "source"}
+STORAGE_ARGUMENT_BY_COMMAND: Final = {"copy_in": "destination", "copy_out": "source"}
 """The argument of each command that is a path in storage of the job."""
 
 _STORAGE_PATTERN = re.compile(r"\$DW_(JOB|PERSISTENT)_([^/]+)(/.*)?")
@@ -65,27 +65,28 @@ def file_system_of(
     return None
 
 
-def path_inside(mount: str, path: str) -> str:
-    """Return the path that `path` has under `mount`, with a trailing slash, which means something.
+def path_inside(root: str, path: str) -> str:
+    """Return the path that `path` has under `root`, with a trailing slash, which means something.
 
     A path that climbs out with `..` stays inside.
     """
     cleaned = posixpath.normpath("/" + path.lstrip("/"))
-    joined = mount.rstrip("/") + ("" if cleaned == "/" else cleaned)
+    joined = root.rstrip("/") + ("" if cleaned == "/" else cleaned)
     return joined + "/" if path.endswith("/") else joined
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a copy does: make the directory `top`, then copy `source` to the place `below` it.
+    """What a copy does: make the directory `top`, then copy `source` to `parts` below it.
 
-    `top` is a path as the user names it, and may lead through links; `below` are names, the last
-    of which is that of the copy. `contents_only` says that a directory's contents are meant, not
-    the directory itself: all of `below` are directories for them.
+    `top` is a path as the user names it, and may lead through links; `parts` are names, each in
+    the directory before it, and the last is that of the copy. `contents_only` says that a
+    directory's contents are meant, not the directory itself: all of `parts` are directories for
+    them.
     """
 
     source: str
     top: str
-    below: tuple[str, ...]
+    parts: tuple[str, ...]
     contents_only: bool
 
 

@@ -20,7 +20,7 @@ from warren.dws.objects.nnfstorages import NnfNodeStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
 from warren.dws.rabbits import outofservice
-from warren.dws.rabbits.outofservice import Action
+from warren.dws.rabbits.outofservice import ServiceAction
 from warren.rfc import hostlist
 
 DRAIN_REASON: Final = "failed to unmount rabbit"
@@ -68,8 +68,8 @@ def rabbits_with_allocations(servers: Iterable[Servers]) -> list[str]:
             rabbit
             for each in servers
             for allocation_set in each.status.allocation_sets
-            for rabbit, entry in allocation_set.get("storage", {}).items()
-            if entry.get("allocationSize", 0) > 0
+            for rabbit, rabbit_status in allocation_set.get("storage", {}).items()
+            if rabbit_status.get("allocationSize", 0) > 0
         }
     )
 
@@ -129,7 +129,7 @@ def disable_rabbits(
                 labels.DISABLED_FOR: str(workflow.metadata.key),
             }
             change = outofservice.change(
-                storage, Action.DISABLE, by=DISABLED_BY, now=now, reason=reason
+                storage, ServiceAction.DISABLE, by=DISABLED_BY, now=now, reason=reason
             )
             yield outofservice.annotate(change, annotations)
 

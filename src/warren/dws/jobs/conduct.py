@@ -67,7 +67,7 @@ def new_persistent_servers(snapshot: JobSnapshot) -> list[Key]:
     ]
 
 
-def needs_flash(snapshot: JobSnapshot) -> bool:
+def depends_on_held_flash(snapshot: JobSnapshot) -> bool:
     """Return whether `decide` depends on which rabbits' flash the job was given."""
     return (
         snapshot.job.phase is Phase.STARTING
@@ -79,7 +79,7 @@ def needs_flash(snapshot: JobSnapshot) -> bool:
     )
 
 
-def needs_abort_check(snapshot: JobSnapshot) -> bool:
+def depends_on_abort(snapshot: JobSnapshot) -> bool:
     """Return whether `decide` depends on whether the job was aborted, its storage left behind."""
     workflow = snapshot.workflow
     return (
@@ -90,7 +90,7 @@ def needs_abort_check(snapshot: JobSnapshot) -> bool:
     )
 
 
-def needs_pods(snapshot: JobSnapshot) -> bool:
+def depends_on_pods(snapshot: JobSnapshot) -> bool:
     """Return whether `decide` may keep a record of the job's containers."""
     workflow = snapshot.workflow
     if workflow is None or workflow.metadata.deleting:
@@ -117,13 +117,13 @@ def may_need_action(workflow: Object, timeouts: Timeouts) -> bool:
     return bool(status.get("ready")) or timeouts.limits_states
 
 
-def is_torn_down_early(job: Job | None, desired: str) -> bool:
+def is_torn_down_early(job: Job | None, desired_state: str) -> bool:
     """Return whether a Workflow is asked for Teardown before its job ends, by another client.
 
     The conductor asks for it when a job is ending or over, and never before.
     """
     is_before_ending = job is not None and job.phase in _BEFORE_ENDING and not job.failed
-    return is_before_ending and desired == State.TEARDOWN
+    return is_before_ending and desired_state == State.TEARDOWN
 
 
 def is_stuck_in_teardown(workflow: Object) -> bool:
@@ -163,7 +163,7 @@ def is_finished(workflow: Object, job: Job | None, finalizer: str) -> bool:
 def decide(snapshot: JobSnapshot) -> list[Action]:
     """Return what to do now. Raises Fault where the job cannot go on."""
     workflow, job = snapshot.workflow, snapshot.job
-    if workflow is not None and labels.is_of_another_instance(
+    if workflow is not None and labels.is_of_another_wlm_instance(
         workflow.metadata.labels, snapshot.wlm_instance
     ):
         return _decide_name_taken(job)
@@ -193,8 +193,8 @@ def _decide_name_taken(job: Job) -> list[Action]:
     if job.phase in _BEFORE_ENDING:
         raise Fault(
             f"the Workflow {job.workflow_key.name} is another instance's, by its label "
-            f"{labels.INSTANCE}: submit the job again; where that instance is lost, an admin takes "
-            "away the label, and the Workflow is torn down"
+            f"{labels.WLM_INSTANCE}: submit the job again; where that instance is lost, an admin "
+            "takes away the label, and the Workflow is torn down"
         )
     return [Finish()] if job.phase is Phase.ENDING else []
 
@@ -256,8 +256,8 @@ def _may_lose_workflow(job: Job) -> bool:
     return job.phase in (Phase.HELD, Phase.QUEUED) and not job.nodes and not created_names
 
 
-def new_workflow(job: Job, instance: str = "") -> Object:
-    """Make the Workflow of a job of an instance."""
+def new_workflow(job: Job, wlm_instance: str = "") -> Object:
+    """Make the Workflow of a job of an instance of the workload manager."""
     annotations = {} if job.expires is None else {labels.EXPIRES: expiry.expiry_text(job.expires)}
     if job.submitted is not None and instances.instance_names(job.directives, ("persistentdw",)):
         annotations[labels.SUBMITTED_AT] = rfc3339_micro(job.submitted)
@@ -272,7 +272,7 @@ def new_workflow(job: Job, instance: str = "") -> Object:
             "name": job.workflow_key.name,
             "namespace": job.workflow_key.namespace,
             "finalizers": [job.binding.finalizer],
-            **({"labels": {labels.INSTANCE: instance}} if instance else {}),
+            **({"labels": {labels.WLM_INSTANCE: wlm_instance}} if wlm_instance else {}),
             **({"annotations": annotations} if annotations else {}),
         },
         "spec": {
@@ -308,17 +308,19 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         requireddaemons.check_known(required, snapshot.daemons)
     needs = [need for each in needs_of(snapshot).values() for need in each]
     policy, job_resources = snapshot.policy, snapshot.job.resources
-    if policy.maximums:
-        typed_needs = maximums.needs_by_type(snapshot.breakdowns.values())
+    if policy.max_gib_per_node:
+        typed_needs = maximums.needs_with_types(snapshot.breakdowns.values())
         node_count = resources.least_node_count(job_resources)
-        maximums.check_maximums(typed_needs, node_count, snapshot.min_allocation, policy.maximums)
+        maximums.check_maximums(
+            typed_needs, node_count, snapshot.min_allocation_bytes, policy.max_gib_per_node
+        )
     rewritten = resources.RewrittenResources(job_resources, {})
     if policy.scheduler_places_flash:
         localities_of_sets = localities(snapshot)
         rewritten = resources.rewrite(
             job_resources,
             needs,
-            snapshot.min_allocation,
+            snapshot.min_allocation_bytes,
             snapshot.largest_rabbit_gib,
             localities_of_sets,
         )
@@ -357,7 +359,7 @@ def _check_same_needs(snapshot: JobSnapshot, workflow: Workflow) -> None:
     needs = [need for each in needs_of(snapshot).values() for need in each]
     job_resources, localities_of_sets = snapshot.job.resources, localities(snapshot)
     if not resources.is_still_enough(
-        job_resources, needs, snapshot.min_allocation, localities_of_sets
+        job_resources, needs, snapshot.min_allocation_bytes, localities_of_sets
     ):
         raise Fault(
             "the job has lost its Workflow, and what its #DW directives need has changed since it "
@@ -448,7 +450,7 @@ def _assign_servers(snapshot: JobSnapshot) -> tuple[list[Action], str]:
     filled_sets = placement.allocation_sets(
         all_needs,
         node_counts_by_rabbit,
-        snapshot.min_allocation,
+        snapshot.min_allocation_bytes,
         flash,
         reserved_counts,
         localities_of_sets,

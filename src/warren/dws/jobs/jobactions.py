@@ -34,7 +34,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """Let the job go."""
+    """Let the job end: nothing of its storage keeps it any more."""
 
 
 class FreeNodes(msgspec.Struct, frozen=True):

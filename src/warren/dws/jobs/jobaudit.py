@@ -15,10 +15,10 @@ from warren.dws.jobs import abort
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.rabbits import health, outofservice
-from warren.dws.rabbits.outofservice import Action
+from warren.dws.rabbits import nodedrains, outofservice
+from warren.dws.rabbits.outofservice import ServiceAction
 
-_STORAGE_DRAINS: Final = (abort.DRAIN_REASON, health.DRAIN_REASON, tolerance.DRAIN_REASON)
+_STORAGE_DRAINS: Final = (abort.DRAIN_REASON, nodedrains.DRAIN_REASON, tolerance.DRAIN_REASON)
 """The reasons for which nodes are drained that have lost storage."""
 
 
@@ -41,14 +41,14 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 class JobAuditSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What the jobs, the API and the nodes are seen to be."""
 
-    jobs: Mapping[int, str | None]
-    """The active jobs, with the Workflow that each was told it has."""
+    workflow_name_by_job: Mapping[int, str | None]
+    """The ids of the active jobs, each with the name of the Workflow that it was told it has."""
     workflows: Sequence[Workflow]
     storages: Sequence[Storage]
     mounts: Sequence[ClientMount]
     drain_reasons: Mapping[str, str]
     """Why nodes are drained."""
-    instance: str
+    wlm_instance: str
     """What marks the Workflows of these jobs; empty where no Workflow was marked yet."""
 
 
@@ -75,9 +75,9 @@ def _workflow_differences(
 ) -> Iterator[Difference]:
     for each in observed.workflows:
         meta, job_id = each.metadata, job_of(each.metadata.name)
-        if job_id is None or job_id in observed.jobs:
+        if job_id is None or job_id in observed.workflow_name_by_job:
             continue
-        if labels.is_of_another_instance(meta.labels, observed.instance):
+        if labels.is_of_another_wlm_instance(meta.labels, observed.wlm_instance):
             continue  # it is not told either: its job is known to that instance alone
         about, over_text = f"Workflow {meta.name}", f"its job {format_id(job_id)} is over"
         if each.spec.desired_state is not State.TEARDOWN:
@@ -101,7 +101,7 @@ def _job_differences(
     observed: JobAuditSnapshot, format_id: Callable[[int], str]
 ) -> Iterator[Difference]:
     workflow_names = {each.metadata.name for each in observed.workflows}
-    for job_id, name in observed.jobs.items():
+    for job_id, name in observed.workflow_name_by_job.items():
         if name is not None and name not in workflow_names:
             yield Difference(
                 about=f"job {format_id(job_id)}",
@@ -149,12 +149,12 @@ def _rabbit_differences(observed: JobAuditSnapshot, now: float) -> Iterator[Diff
             yield Difference(about=about, why=f"is Disabled ({reason})")
         else:
             remedy = outofservice.change(
-                each, Action.ENABLE, by=abort.DISABLED_BY, now=now, reason=""
+                each, ServiceAction.ENABLE, by=abort.DISABLED_BY, now=now, reason=""
             )
             why = f"is Disabled ({reason}), and nothing of that is left"
             yield Difference(about=about, why=why, remedy=remedy)
 
 
-def remedies(found: Iterable[Difference]) -> list[Change | UndrainNode]:
+def remedies(differences: Iterable[Difference]) -> list[Change | UndrainNode]:
     """Return what repairs differences, for those that have a remedy."""
-    return [each.remedy for each in found if each.remedy is not None]
+    return [each.remedy for each in differences if each.remedy is not None]

@@ -106,7 +106,7 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What marks the Workflows of the workload manager's instance; empty where nothing does."""
     shown_memos: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The memos that this conductor has shown with the job."""
-    min_allocation: int
+    min_allocation_bytes: int
     """The least size of one allocation, in bytes."""
     largest_rabbit_gib: int | None = None
     """How many GiB the largest rabbit has, where that is known."""
@@ -116,15 +116,15 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     is_admitted: bool = True
     """Whether a job that is held may have a Workflow: its user's jobs have not too many."""
     flash: Sequence[HeldFlash] = ()
-    """The flash that the job's R holds; looked up where `needs_flash` says so."""
+    """The flash that the job's R holds; looked up where `depends_on_held_flash` says so."""
     leftovers: Leftovers | None = None
     """Of a job that was aborted and whose Workflow is not marked so yet; None of all others. Looked
-    up if `needs_abort_check` says so."""
+    up if `depends_on_abort` says so."""
     storages: Mapping[str, Storage] = msgspec.field(default_factory=dict)
     """The Storages of all rabbits that a running job depends on, by name."""
     seconds_in_trouble: float | None = None
     """For how many seconds the Workflow has been in TransientCondition, or in Error."""
-    drains: bool = True
+    drains_lost_nodes: bool = True
     """Whether nodes that a job loses are drained."""
     nodes_shared_with_aborted: Collection[str] = ()
     """The nodes of an aborted job that another aborted job has, too: they stay drained."""
@@ -135,14 +135,14 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: Timeouts = NO_TIMEOUTS
     default_unsaved_policy: UnsavedPolicy = UnsavedPolicy.FLUSH
     """What becomes of what jobs have written that do not say."""
-    last_copy_progress: float | None = None
+    last_copy_progress_at: float | None = None
     """When copies of the job last went on, where that matters."""
     max_recorded_movements: int = 0
     """How many copies are kept with the record of a job; 0 for none."""
     movements: Sequence[Object] = ()
     """The job's copies, where it is ending."""
     pods: Sequence[Object] = ()
-    """The pods of the job's containers; looked up where `needs_pods` says so."""
+    """The pods of the job's containers; looked up where `depends_on_pods` says so."""
     now: float
     """Seconds since the epoch."""
 
@@ -174,16 +174,18 @@ def needs_of(snapshot: JobSnapshot) -> dict[str, tuple[AllocationNeed, ...]]:
         for _, breakdown in sorted(snapshot.breakdowns.items())
         if breakdown.status.storage is not None
         if breakdown.status.storage.lifetime != PERSISTENT
-        or _is_maker(breakdown, breakdown.status.storage.reference.key, snapshot)
+        or _job_makes_instance(breakdown, breakdown.status.storage.reference.key, snapshot)
     }
 
 
-def _is_maker(breakdown: DirectiveBreakdown, key: Key, snapshot: JobSnapshot) -> bool:
+def _job_makes_instance(
+    breakdown: DirectiveBreakdown, servers_key: Key, snapshot: JobSnapshot
+) -> bool:
     """Return whether the job makes persistent storage, rather than find it there.
 
     The instance says so from before the job has any flash to when its storage is there.
     """
-    instance = snapshot.persistent_instances.get(key)
+    instance = snapshot.persistent_instances.get(servers_key)
     return instance is not None and instances.is_made_by(instance, breakdown)
 
 

@@ -63,7 +63,7 @@ class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
     scheduler_places_flash: bool = True
     """Whether the scheduler gives jobs their flash. If it knows of none, jobs get their nodes, and
     whether there is room turns out when their storage is made."""
-    maximums: Mapping[str, int] = msgspec.field(default_factory=dict)
+    max_gib_per_node: Mapping[str, int] = msgspec.field(default_factory=dict)
     """The most GiB that a job may ask for, for each of its nodes, by the type of file system. Empty
     where a validator has checked that when the job was submitted."""
 
@@ -102,20 +102,20 @@ class _SetLayout(msgspec.Struct, frozen=True):
 def reservation(
     needs: Sequence[AllocationNeed],
     node_count: int | None,
-    min_allocation: int,
+    min_allocation_bytes: int,
     largest_rabbit_gib: int | None = None,
     reserved_counts: Sequence[int] = (),
     localities: Sequence[Locality] = (),
 ) -> Reservation:
     """Return the flash that a job of so many nodes needs; None for a number that is left open.
 
-    `min_allocation` is the least size of one allocation, in bytes, and `largest_rabbit_gib` how
-    many GiB the largest rabbit has, where that is known. `reserved_counts` are the numbers of
+    `min_allocation_bytes` is the least size of one allocation, and `largest_rabbit_gib` how many
+    GiB the largest rabbit has, where that is known. `reserved_counts` are the numbers of
     allocations that were reserved already, set by set of those that are not beside each node: where
     they were chosen, they are kept. `localities` say of each set which rabbits may hold it
     (`dws.location`). Raises Fault for what cannot be placed.
     """
-    layouts = _layouts(needs, node_count, min_allocation, largest_rabbit_gib, reserved_counts)
+    layouts = _layouts(needs, node_count, min_allocation_bytes, largest_rabbit_gib, reserved_counts)
     shared_sets = tuple(
         AllocationSet(
             layout.count,
@@ -147,8 +147,8 @@ def reservation(
 def allocation_sets(
     needs: Sequence[AllocationNeed],
     node_counts_by_rabbit: Mapping[str, int],
-    min_allocation: int,
-    held: Sequence[HeldFlash] = (),
+    min_allocation_bytes: int,
+    held_flash: Sequence[HeldFlash] = (),
     reserved_counts: Sequence[int] = (),
     localities: Sequence[Locality] = (),
 ) -> list[dict[str, Any]]:
@@ -160,9 +160,11 @@ def allocation_sets(
     where R holds less than was to be reserved.
     """
     node_count = sum(node_counts_by_rabbit.values())
-    layouts = _layouts(needs, node_count, min_allocation, None, reserved_counts)
-    reserved = reservation(needs, node_count, min_allocation, None, reserved_counts, localities)
-    shared_placements = iter(_place_shared(reserved, held))
+    layouts = _layouts(needs, node_count, min_allocation_bytes, None, reserved_counts)
+    reserved = reservation(
+        needs, node_count, min_allocation_bytes, None, reserved_counts, localities
+    )
+    shared_placements = iter(_place_shared(reserved, held_flash))
     sets = []
     for need, layout in zip(needs, layouts, strict=True):
         size, count_by_rabbit = layout.size, node_counts_by_rabbit
@@ -204,7 +206,7 @@ def may_have_sets_across_nodes(needs: Sequence[AllocationNeed]) -> bool:
 def _layouts(
     needs: Sequence[AllocationNeed],
     node_count: int | None,
-    min_allocation: int,
+    min_allocation_bytes: int,
     largest_rabbit_gib: int | None,
     reserved_counts: Sequence[int],
 ) -> list[_SetLayout]:
@@ -212,7 +214,7 @@ def _layouts(
     layout_by_index: dict[int, _SetLayout] = {}
     scaled_indexes: list[int] = []
     for index, need in enumerate(needs):
-        layout = _fixed_layout(need, node_count, min_allocation)
+        layout = _fixed_layout(need, node_count, min_allocation_bytes)
         if layout is None:
             scaled_indexes.append(index)
         else:
@@ -224,7 +226,7 @@ def _layouts(
     )
     for index in scaled_indexes:
         layout_by_index[index] = _scaled_layout(
-            needs[index], node_count, min_allocation, available_gib
+            needs[index], node_count, min_allocation_bytes, available_gib
         )
     shared_indexes = [
         index for index in sorted(layout_by_index) if layout_by_index[index].count is not None
@@ -233,24 +235,24 @@ def _layouts(
         # What was chosen before is kept: what it came from may have changed.
         for index, count in zip(shared_indexes, reserved_counts, strict=True):
             if index in scaled_indexes:
-                layout_by_index[index] = _counted_layout(needs[index], count, min_allocation)
+                layout_by_index[index] = _counted_layout(needs[index], count, min_allocation_bytes)
     return [layout_by_index[index] for index in range(len(needs))]
 
 
 def _fixed_layout(
-    need: AllocationNeed, node_count: int | None, min_allocation: int
+    need: AllocationNeed, node_count: int | None, min_allocation_bytes: int
 ) -> _SetLayout | None:
     """Return how a set is met; None where its number of allocations is to be chosen."""
     capacity, count = need.minimum_capacity, need.constraints.count
     if need.allocation_strategy == PER_COMPUTE:
-        return _SetLayout(max(capacity, min_allocation))
+        return _SetLayout(max(capacity, min_allocation_bytes))
     if need.allocation_strategy == SINGLE_SERVER:
         if count not in (None, 1):
             raise Fault(
                 f"set {need.label} cannot be placed because {SINGLE_SERVER} is one allocation, "
                 f"and its constraints ask for {count}"
             )
-        return _SetLayout(max(capacity, min_allocation), count=1)
+        return _SetLayout(max(capacity, min_allocation_bytes), count=1)
     if need.allocation_strategy == PER_SERVER:
         raise Fault(
             f"set {need.label} cannot be placed because {PER_SERVER} does not say on how many "
@@ -263,23 +265,26 @@ def _fixed_layout(
             f"{need.allocation_strategy!r} is not understood"
         )
     if count is not None:
-        return _counted_layout(need, count, min_allocation)
+        return _counted_layout(need, count, min_allocation_bytes)
     if need.constraints.scale is not None or _colocation_keys(need):
         return None
     if node_count is None:
         raise _node_count_missing(need)
-    if capacity >= node_count * min_allocation:
+    if capacity >= node_count * min_allocation_bytes:
         return _SetLayout(capacity, proportional=True)
     # A part for each node would be less than an allocation can be.
-    return _counted_layout(need, max(capacity // min_allocation, 1), min_allocation)
+    return _counted_layout(need, max(capacity // min_allocation_bytes, 1), min_allocation_bytes)
 
 
-def _counted_layout(need: AllocationNeed, count: int, min_allocation: int) -> _SetLayout:
-    return _SetLayout(max(-(-need.minimum_capacity // count), min_allocation), count=count)
+def _counted_layout(need: AllocationNeed, count: int, min_allocation_bytes: int) -> _SetLayout:
+    return _SetLayout(max(-(-need.minimum_capacity // count), min_allocation_bytes), count=count)
 
 
 def _scaled_layout(
-    need: AllocationNeed, node_count: int | None, min_allocation: int, available_gib: int | None
+    need: AllocationNeed,
+    node_count: int | None,
+    min_allocation_bytes: int,
+    available_gib: int | None,
 ) -> _SetLayout:
     """Choose the number of allocations of a set by its scale.
 
@@ -292,7 +297,7 @@ def _scaled_layout(
     )
     scale = need.constraints.scale
     if scale is None:
-        return _counted_layout(need, min_count, min_allocation)
+        return _counted_layout(need, min_count, min_allocation_bytes)
     if not 1 <= scale <= _MAX_SCALE:
         raise Fault(
             f"set {need.label} cannot be placed because its scale is {scale}, and a scale is from "
@@ -303,12 +308,14 @@ def _scaled_layout(
     # What is smaller than a GiB, or than allocations can be, is not made smaller by its number.
     max_count = min(
         node_count,
-        need.minimum_capacity // max(min_allocation, GIB),
+        need.minimum_capacity // max(min_allocation_bytes, GIB),
         need.constraints.max_allocations or node_count,
     )
     max_count = max(max_count, min_count)
     return _counted_layout(
-        need, min_count + (max_count - min_count) * (scale - 1) // (_MAX_SCALE - 1), min_allocation
+        need,
+        min_count + (max_count - min_count) * (scale - 1) // (_MAX_SCALE - 1),
+        min_allocation_bytes,
     )
 
 
@@ -369,7 +376,9 @@ def _check_colocation(needs: Sequence[AllocationNeed], layouts: Sequence[_SetLay
                     )
 
 
-def _place_shared(reservation: Reservation, held: Sequence[HeldFlash]) -> list[dict[str, int]]:
+def _place_shared(
+    reservation: Reservation, held_flash: Sequence[HeldFlash]
+) -> list[dict[str, int]]:
     """Return how many allocations of each shared set each rabbit holds."""
     if not reservation.shared_sets:
         return []
@@ -380,22 +389,22 @@ def _place_shared(reservation: Reservation, held: Sequence[HeldFlash]) -> list[d
             each.units - each.node_count * units_needed(reservation.gib_per_node, each.unit_gib),
             each.labels,
         )
-        for each in held
+        for each in held_flash
     ]
     placed_counts = placement(reservation.shared_sets, free_flash)
     if placed_counts is None:
-        raise Fault(_no_room_message(reservation, held), type="WLM")
+        raise Fault(_no_room_message(reservation, held_flash), type="WLM")
     counts_by_rabbit = []
     for held_counts in placed_counts:
         count_by_rabbit: dict[str, int] = {}
-        for each, count in zip(held, held_counts, strict=True):
+        for each, count in zip(held_flash, held_counts, strict=True):
             if count:
                 count_by_rabbit[each.rabbit] = count_by_rabbit.get(each.rabbit, 0) + count
         counts_by_rabbit.append(count_by_rabbit)
     return counts_by_rabbit
 
 
-def _no_room_message(reservation: Reservation, held: Sequence[HeldFlash]) -> str:
+def _no_room_message(reservation: Reservation, held_flash: Sequence[HeldFlash]) -> str:
     sets_text = " and ".join(description(each) for each in reservation.shared_sets)
     beside_text = (
         f" and {format_gib(reservation.gib_per_node, up=True)} beside each node"
@@ -403,10 +412,11 @@ def _no_room_message(reservation: Reservation, held: Sequence[HeldFlash]) -> str
         else ""
     )
     given_text = ", ".join(
-        f"{format_gib(each.gib, up=False)} on {each.rabbit}" for each in held[:_MAX_NAMED_RABBITS]
+        f"{format_gib(each.gib, up=False)} on {each.rabbit}"
+        for each in held_flash[:_MAX_NAMED_RABBITS]
     )
-    if len(held) > _MAX_NAMED_RABBITS:
-        given_text += f" and {plural(len(held) - _MAX_NAMED_RABBITS, 'rabbit')} more"
+    if len(held_flash) > _MAX_NAMED_RABBITS:
+        given_text += f" and {plural(len(held_flash) - _MAX_NAMED_RABBITS, 'rabbit')} more"
     return (
         f"the storage cannot be placed because it is {sets_text}{beside_text}, "
         f"and the job was given {given_text or 'no flash'}"

@@ -38,15 +38,15 @@ class RewrittenResources(msgspec.Struct, frozen=True):
 def rewrite(
     resources: Sequence[Mapping[str, Any]],
     needs: Sequence[AllocationNeed],
-    min_allocation: int,
+    min_allocation_bytes: int,
     largest_rabbit_gib: int | None = None,
     localities: Sequence[Locality] = (),
 ) -> RewrittenResources:
     """Return the resources with the flash that is needed, where it is not there already.
 
-    `min_allocation` is the least size of one allocation, in bytes, and `largest_rabbit_gib` how
-    many GiB the largest rabbit has, where that is known. `localities` say of each set which
-    rabbits may hold it (`dws.location`). The ssd counts are in GiB. Raises Fault for a jobspec that
+    `min_allocation_bytes` is the least size of one allocation, and `largest_rabbit_gib` how many
+    GiB the largest rabbit has, where that is known. `localities` say of each set which rabbits may
+    hold it (`dws.location`). The ssd counts are in GiB. Raises Fault for a jobspec that
     asks for no nodes, or for flash that is not what is needed, and for needs that cannot be
     placed.
     """
@@ -55,14 +55,16 @@ def rewrite(
     if any(_contains(each, "ssd") for each in resources):
         return RewrittenResources(
             list(resources),
-            _own_constraints(resources, needs, min_allocation, largest_rabbit_gib, localities),
+            _own_constraints(
+                resources, needs, min_allocation_bytes, largest_rabbit_gib, localities
+            ),
         )
     if len(resources) != 1:
         raise Fault("jobspec: the resources must have a single entry at the top", type="User")
     top = _on_node(resources[0])
     if top["type"] == "chassis":
         return _on_chassis(
-            top, _reservation(top, needs, min_allocation, largest_rabbit_gib, localities)
+            top, _reservation(top, needs, min_allocation_bytes, largest_rabbit_gib, localities)
         )
     if top["type"] != "node":
         raise Fault(
@@ -71,7 +73,7 @@ def rewrite(
         )
     node_count, reservation = (
         top["count"],
-        _reservation(top, needs, min_allocation, largest_rabbit_gib, localities),
+        _reservation(top, needs, min_allocation_bytes, largest_rabbit_gib, localities),
     )
     ssds = [_ssd(reservation.gib_per_node)] if reservation.gib_per_node else []
     slot = {"type": "slot", "count": node_count, "label": _SLOT_LABEL}
@@ -190,7 +192,7 @@ def least_node_count(resources: Sequence[Mapping[str, Any]]) -> int:
 def _reservation(
     top: Mapping[str, Any],
     needs: Sequence[AllocationNeed],
-    min_allocation: int,
+    min_allocation_bytes: int,
     largest_rabbit_gib: int | None,
     localities: Sequence[Locality],
     reserved_counts: Sequence[int] = (),
@@ -198,7 +200,7 @@ def _reservation(
     return placement.reservation(
         needs,
         _exact_node_count(top),
-        min_allocation,
+        min_allocation_bytes,
         largest_rabbit_gib,
         reserved_counts,
         localities,
@@ -208,7 +210,7 @@ def _reservation(
 def _own_constraints(
     resources: Sequence[Mapping[str, Any]],
     needs: Sequence[AllocationNeed],
-    min_allocation: int,
+    min_allocation_bytes: int,
     largest_rabbit_gib: int | None,
     localities: Sequence[Locality],
 ) -> Mapping[str, Any]:
@@ -219,7 +221,7 @@ def _own_constraints(
     reservation = _reservation(
         resources[0],
         needs,
-        min_allocation,
+        min_allocation_bytes,
         largest_rabbit_gib,
         localities,
         counts_across_nodes(resources),
@@ -236,7 +238,7 @@ def _own_constraints(
 def is_still_enough(
     resources: Sequence[Mapping[str, Any]],
     needs: Sequence[AllocationNeed],
-    min_allocation: int,
+    min_allocation_bytes: int,
     localities: Sequence[Locality] = (),
 ) -> bool:
     """Return whether resources that were rewritten have the flash that is needed now.
@@ -248,7 +250,9 @@ def is_still_enough(
     top = resources[0]
     return _has_flash_of(
         resources,
-        _reservation(top, needs, min_allocation, None, localities, counts_across_nodes(resources)),
+        _reservation(
+            top, needs, min_allocation_bytes, None, localities, counts_across_nodes(resources)
+        ),
     )
 
 

@@ -52,11 +52,11 @@ class Deadline(msgspec.Struct, frozen=True):
 
 
 def deadline(
-    phase: Phase, workflow: Workflow, timeouts: Timeouts, last_copy_progress: float | None
+    phase: Phase, workflow: Workflow, timeouts: Timeouts, last_copy_progress_at: float | None
 ) -> Deadline | None:
     """Return the first deadline of the state that a Workflow is asked for, if there is one.
 
-    `last_copy_progress` is when copies of the job last went on. A state that is ready has no
+    `last_copy_progress_at` is when copies of the job last went on. A state that is ready has no
     deadline, nor has one that no controller has taken up.
     """
     desired, status = workflow.spec.desired_state, workflow.status
@@ -82,7 +82,7 @@ def deadline(
         and desired in (State.POST_RUN, State.DATA_OUT)
     ):
         latest = ended_at + (timeouts.teardown_latest or 10 * timeouts.teardown_after)
-        extended = max(ended_at, last_copy_progress or ended_at) + timeouts.teardown_after
+        extended = max(ended_at, last_copy_progress_at or ended_at) + timeouts.teardown_after
         at = min(extended, max(latest, ended_at + timeouts.teardown_after))
         deadlines.append(Deadline(at, "teardown-timeout", _TEARDOWN_NOTE, severity=1))
     return min(deadlines, key=lambda each: each.at, default=None)

@@ -115,7 +115,7 @@ def _go_on_without_nodes(
     new_nodes = tuple(sorted(lost - job.lost_nodes))
     # A rabbit that makes nothing says so itself, and its nodes are as good as before. So are those
     # that cannot mount persistent storage: what its users have made of it may be the reason.
-    drains_nodes = snapshot.drains and workflow.status.state is State.PRE_RUN
+    drains_nodes = snapshot.drains_lost_nodes and workflow.status.state is State.PRE_RUN
     drained = tuple(node for node in new_nodes if node in nodes_to_drain)
     return [
         *([Drain(drained, tolerance.DRAIN_REASON)] if drained and drains_nodes else []),
@@ -136,7 +136,7 @@ def act_on_deadline(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if workflow.spec.force_ready:
         return []
     deadline = timeouts.deadline(
-        job.phase, workflow, snapshot.timeouts, snapshot.last_copy_progress
+        job.phase, workflow, snapshot.timeouts, snapshot.last_copy_progress_at
     )
     if deadline is None:
         return []

@@ -6,6 +6,8 @@ from warren.dws.objects.meta import Error, Meta, Reference
 
 
 class MovementEnd(Struct, frozen=True):
+    """Where a copy comes from, or where it goes."""
+
     path: str
     storage_reference: Reference = Reference()
 
@@ -44,7 +46,7 @@ class NnfDataMovementStatus(Struct, frozen=True):
     error: Error | None = None
 
     @property
-    def last_progress(self) -> float | None:
+    def last_progress_at(self) -> float | None:
         """When the copy last went on, in seconds since the epoch."""
         last = self.command_status.last_message_time if self.command_status else None
         return parse_rfc3339(last) if last else None

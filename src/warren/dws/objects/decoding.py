@@ -30,55 +30,55 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _DecodingKey:
-    """An object as a kind. The same object is the same reading; an equal one is another."""
+    """What the cache of decoded objects is keyed by: an object, by its identity, and its type."""
 
-    __slots__ = ("kind", "object")
+    __slots__ = ("object", "struct_type")
 
-    def __init__(self, obj: Object, kind: type[Any]) -> None:
+    def __init__(self, obj: Object, struct_type: type[Any]) -> None:
         self.object = obj
-        self.kind = kind
+        self.struct_type = struct_type
 
     def __hash__(self) -> int:
-        return hash((id(self.object), self.kind))
+        return hash((id(self.object), self.struct_type))
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, _DecodingKey)
             and self.object is other.object
-            and self.kind is other.kind
+            and self.struct_type is other.struct_type
         )
 
 
 @lru_cache(maxsize=2**14)
 def _decode(key: _DecodingKey) -> Any:
-    return msgspec.convert(key.object, type=key.kind)
+    return msgspec.convert(key.object, type=key.struct_type)
 
 
-def read(obj: Object, kind: type[T]) -> T:
+def read(obj: Object, struct_type: type[T]) -> T:
     """Decode an object. Raises Malformed with the path of what is wrong.
 
     Objects are never modified, and each reconcile reads dozens of them: what was decoded
     lately is not decoded again.
     """
     try:
-        decoded: T = _decode(_DecodingKey(obj, kind))
+        decoded: T = _decode(_DecodingKey(obj, struct_type))
     except msgspec.ValidationError as error:
         metadata = obj.get("metadata", {})
         raise Malformed(f"{obj.get('kind')} {metadata.get('name')}: {error}") from None
     return decoded
 
 
-def read_other(obj: Object, kind: type[T]) -> T:
+def read_other(obj: Object, struct_type: type[T]) -> T:
     """Decode an object of others. Raises OthersMalformed: no job may fail for it."""
     try:
-        return read(obj, kind)
+        return read(obj, struct_type)
     except Malformed as error:
         raise OthersMalformed(str(error)) from error
 
 
-def read_json(text: bytes | str, kind: type[T]) -> T:
+def read_json(text: bytes | str, struct_type: type[T]) -> T:
     """Decode JSON that anyone may have sent. Raises Malformed, however it is malformed."""
     try:
-        return msgspec.json.decode(text, type=kind)
+        return msgspec.json.decode(text, type=struct_type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed(str(error)) from None

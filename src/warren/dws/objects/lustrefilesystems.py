@@ -73,7 +73,7 @@ class MgsCommands(Struct, frozen=True):
 
 
 class MgsAnswer(Struct, frozen=True):
-    """Whether they were run."""
+    """Whether the MGS has run the commands of a requester, or why it could not."""
 
     reference: Requester = Requester()
     ready: bool = False

@@ -71,7 +71,7 @@ class LustreProfile(Struct, frozen=True):
     client_options: LustreClient = LustreClient()
 
     @property
-    def targets(self) -> Mapping[str, LustreTargetOptions]:
+    def target_options(self) -> Mapping[str, LustreTargetOptions]:
         """The options of each kind of target, by the label of its allocation set."""
         return {
             "mgt": self.mgt_options,
@@ -92,7 +92,7 @@ class ProfileData(Struct, frozen=True):
     lustre_storage: LustreProfile = LustreProfile()
 
     @property
-    def file_systems(self) -> Mapping[str, FileSystemProfile]:
+    def file_system_profiles(self) -> Mapping[str, FileSystemProfile]:
         """What it says of each type of file system that is not made of targets."""
         return {
             "xfs": self.xfs_storage,

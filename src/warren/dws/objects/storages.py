@@ -4,14 +4,14 @@ from warren.dws.objects.decoding import Struct
 from warren.dws.objects.meta import Meta
 
 
-class ComputeLink(Struct, frozen=True):
+class NodeLink(Struct, frozen=True):
     name: str
     status: str = ""
 
 
 class StorageAccess(Struct, frozen=True):
-    servers: tuple[ComputeLink, ...] = ()
-    computes: tuple[ComputeLink, ...] = ()
+    servers: tuple[NodeLink, ...] = ()
+    computes: tuple[NodeLink, ...] = ()
 
 
 class StorageSpec(Struct, frozen=True):

@@ -20,9 +20,9 @@ from warren.dws.offload.requests import (
     TOO_MANY,
     UNAVAILABLE,
     CopyEnd,
-    Ends,
+    CopyEnds,
+    CopyRequest,
     Refusal,
-    Request,
     device_reference_of,
 )
 
@@ -36,7 +36,7 @@ _PREFIX: Final = "nnf-copy-offload-node-"
 _NAME_PATTERN: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,252})--([a-z0-9][a-z0-9.-]{0,252})")
 
 
-def rabbit_mounts_selector(workflow: Workflow, ends: Ends) -> tuple[str, Mapping[str, str]]:
+def rabbit_mounts_selector(workflow: Workflow, ends: CopyEnds) -> tuple[str, Mapping[str, str]]:
     """Return the namespace, empty for all, and the labels of what rabbits have mounted.
 
     `movement` is to be given these ClientMounts.
@@ -54,8 +54,8 @@ def name_prefix(workflow: Workflow) -> str:
 
 
 def movement(
-    request: Request,
-    ends: Ends,
+    request: CopyRequest,
+    ends: CopyEnds,
     workflow: Workflow,
     rabbit_mounts: Sequence[Object],
     profiles: Mapping[str, Object],
@@ -107,7 +107,7 @@ def movement(
 
 
 def _rabbit_with_storage(
-    ends: Ends, rabbit_mounts: Sequence[Object], workflow: Workflow
+    ends: CopyEnds, rabbit_mounts: Sequence[Object], workflow: Workflow
 ) -> tuple[str, Sequence[Object]]:
     """Find a rabbit that has all of the storage mounted, and return its mounts. Raises Refusal."""
     mounts_by_rabbit: dict[str, list[Object]] = {}
@@ -166,7 +166,9 @@ def _end(end: CopyEnd, mounts: Sequence[Object]) -> Object:
     return {"path": end.path, "storageReference": reference}
 
 
-def _profile_additions(request: Request, profiles: Mapping[str, Object]) -> tuple[Object, Object]:
+def _profile_additions(
+    request: CopyRequest, profiles: Mapping[str, Object]
+) -> tuple[Object, Object]:
     """Return what the profile adds to the annotations and the spec. Raises Refusal.
 
     What the request says of it comes before what the profile does.
@@ -224,8 +226,8 @@ def movements_to_forget(
 
 def is_requested_by_job(movement: Object) -> bool:
     """Return whether a movement is one that a running job has asked for."""
-    carried = movement["metadata"].get("labels") or {}
-    return carried.get(labels.TEARDOWN_STATE) == State.POST_RUN
+    object_labels = movement["metadata"].get("labels") or {}
+    return object_labels.get(labels.TEARDOWN_STATE) == State.POST_RUN
 
 
 def is_finished(movement: Object) -> bool:
@@ -247,14 +249,14 @@ def name_of(movement: Object) -> str:
 
 
 def key_by_name(name: str) -> Key | None:
-    """Return the movement that a name is of; None for what is no such name."""
+    """Return the key of the movement that a name is of; None for what is no such name."""
     match = _NAME_PATTERN.fullmatch(name)
     return Key(match[1], match[2]) if match else None
 
 
 def belongs_to(movement: Object, workflow: Workflow) -> bool:
     """Return whether a movement was asked for by the job of this Workflow."""
-    carried = movement["metadata"].get("labels") or {}
+    object_labels = movement["metadata"].get("labels") or {}
     has_own_name = movement["metadata"]["name"].startswith(name_prefix(workflow))
-    has_own_labels = labels.of_workflow(workflow).items() <= carried.items()
+    has_own_labels = labels.of_workflow(workflow).items() <= object_labels.items()
     return has_own_name and has_own_labels and is_requested_by_job(movement)

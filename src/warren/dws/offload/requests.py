@@ -51,7 +51,7 @@ class Refusal(UserMistake):
         self.status = status
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class CopyRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a request for a copy says."""
 
     compute_name: str = ""
@@ -68,10 +68,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     dm_profile: str = ""
 
 
-def parse(body: bytes) -> Request:
+def parse(body: bytes) -> CopyRequest:
     """Read a request's body. Raises Refusal."""
     try:
-        request = read_json(body, Request)
+        request = read_json(body, CopyRequest)
     except Malformed as error:
         message = f"unable to decode data movement request body: {error}"
         raise Refusal(BAD_REQUEST, message) from None
@@ -80,7 +80,7 @@ def parse(body: bytes) -> Request:
     return request
 
 
-def _mistakes(request: Request) -> Iterator[str]:
+def _mistakes(request: CopyRequest) -> Iterator[str]:
     if not request.compute_name:
         yield "compute name must be supplied"
     if not request.source_path:
@@ -140,7 +140,7 @@ def device_reference_of(mount: Object) -> Object:
     return reference
 
 
-class Ends(msgspec.Struct, frozen=True, kw_only=True):
+class CopyEnds(msgspec.Struct, frozen=True, kw_only=True):
     """Both ends of a copy; one of them at least is in storage."""
 
     source: CopyEnd
@@ -158,8 +158,8 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_ends(
-    request: Request, compute_mounts: Sequence[Object], file_systems: Sequence[LustreFileSystem]
-) -> Ends:
+    request: CopyRequest, compute_mounts: Sequence[Object], file_systems: Sequence[LustreFileSystem]
+) -> CopyEnds:
     """Find the ends of a copy. Raises Refusal.
 
     `compute_mounts` are the ClientMounts that the named compute node has of this Workflow.
@@ -169,7 +169,7 @@ def find_ends(
         raise Refusal(
             BAD_REQUEST, f"{message}: computeName is the compute node that has the storage"
         )
-    ends = Ends(
+    ends = CopyEnds(
         source=_find_end(request.source_path, compute_mounts, file_systems),
         destination=_find_end(request.destination_path, compute_mounts, file_systems),
     )
@@ -201,8 +201,8 @@ def _find_end(
                     f"filesystem not supported: {path!r} is in {type_name} storage, "
                     "which the compute node alone has mounted; take gfs2 or lustre",
                 )
-            carried = client_mount["metadata"].get("labels") or {}
-            directive_index = carried.get(labels.DIRECTIVE_INDEX, "")
+            object_labels = client_mount["metadata"].get("labels") or {}
+            directive_index = object_labels.get(labels.DIRECTIVE_INDEX, "")
             return CopyEnd(path=path[len(root) :], mount=mount, directive_index=directive_index)
     file_system = staging.file_system_of(path, file_systems)
     if file_system is None:

@@ -28,7 +28,7 @@ from warren.dws.persistent import expiry, sharing
 COMMANDS: Final = ("create_persistent", "persistentdw", "destroy_persistent")
 """The directives that name an instance."""
 
-USABLE: Final = ("Active", "Degraded")
+USABLE_STATES: Final = ("Active", "Degraded")
 """The states in which all of an instance's storage is there."""
 
 
@@ -64,21 +64,21 @@ class InstanceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         return {kind: meta for kind, meta in metas.items() if meta is not None and self.owns(meta)}
 
 
-def instance_names(texts: Iterable[str], commands: Collection[str] = COMMANDS) -> list[str]:
+def instance_names(directives: Iterable[str], commands: Collection[str] = COMMANDS) -> list[str]:
     """Return the names of the instances that directives name, by some commands, each once."""
-    found: dict[str, None] = {}
-    for text in texts:
+    names: dict[str, None] = {}
+    for text in directives:
         words = text.split()
         if len(words) > 1 and words[1] in commands:
-            found.update(
+            names.update(
                 (word.partition("=")[2], None) for word in words[2:] if word.startswith("name=")
             )
-    return list(found)
+    return list(names)
 
 
-def only_destroys(texts: Iterable[str]) -> bool:
+def only_destroys(directives: Iterable[str]) -> bool:
     """Return whether directives do nothing but destroy instances."""
-    return all(text.split()[1:2] == ["destroy_persistent"] for text in texts)
+    return all(text.split()[1:2] == ["destroy_persistent"] for text in directives)
 
 
 def asks_for_same(text: str, directive: Directive) -> bool:
@@ -110,11 +110,11 @@ def consumers_of(obj: Object) -> list[str]:
         )
         for each in references or ()
     )
-    return [consumer_index(*each) for each in consumers if each is not None]
+    return [consumer_index_key(*each) for each in consumers if each is not None]
 
 
-def consumer_index(kind: Kind, key: Key) -> str:
-    """Return under what the instances are filed that an object uses."""
+def consumer_index_key(kind: Kind, key: Key) -> str:
+    """Return what `consumers_of` files the instances under that an object uses."""
     return f"{kind.name} {key}"
 
 
@@ -126,8 +126,8 @@ def consumer(workflow: Workflow, index: int) -> Reference:
     )
 
 
-def workflow_of(reference: Reference) -> Key | None:
-    """Return the Workflow that a consumer is, if it is one's."""
+def workflow_key_of(reference: Reference) -> Key | None:
+    """Return the key of the Workflow that a consumer is of, if it is of one."""
     if reference.kind != kinds.WORKFLOW.name:
         return None
     return Key(reference.namespace, reference.name.rpartition("-")[0])
@@ -137,8 +137,8 @@ def consumer_of(reference: Reference) -> tuple[Kind, Key] | None:
     """Return what a consumer is, if it is known: a Workflow, or storage that needs an MGT."""
     if reference.kind == kinds.NNF_STORAGE.name:
         return kinds.NNF_STORAGE, reference.key
-    workflow = workflow_of(reference)
-    return None if workflow is None else (kinds.WORKFLOW, workflow)
+    workflow_key = workflow_key_of(reference)
+    return None if workflow_key is None else (kinds.WORKFLOW, workflow_key)
 
 
 # An instance's own life
@@ -275,7 +275,7 @@ def _state(snapshot: InstanceSnapshot) -> str:
     ready = storage is not None and snapshot.owns(storage.metadata) and storage.status.ready
     if not ready:
         # What was there once has failed since, and is not being made.
-        return "Degraded" if snapshot.object.status.state in USABLE else "Creating"
+        return "Degraded" if snapshot.object.status.state in USABLE_STATES else "Creating"
     assert storage is not None
     return "Active" if storage.status.health in ("", "Healthy") else "Degraded"
 
@@ -355,7 +355,7 @@ def usable_instance(
     if snapshot.is_deleting:
         raise Fault(f"PersistentStorageInstance '{name}' is being deleted", type="User")
     is_consumer = workflow.metadata.key in map(
-        workflow_of, snapshot.object.spec.consumer_references
+        workflow_key_of, snapshot.object.spec.consumer_references
     )
     if expiry.has_expired(snapshot.object.metadata.annotations, now) and not is_consumer:
         raise Fault(f"persistent storage {name!r} has expired", type="User")
@@ -402,12 +402,12 @@ def _check_is_older(instance: PersistentStorageInstance, workflow: Workflow) -> 
         )
 
 
-def claim(
+def change_to_add_consumer(
     instance: PersistentStorageInstance, reference: Reference, states: Collection[str] = ("Active",)
 ) -> Change | None:
-    """Add a consumer to an instance that is in one of some states; None if it is one.
+    """Return the write that adds a consumer to an instance; None if it has that already.
 
-    Raises Fault for one in another state that does not have the consumer yet.
+    Raises Fault for an instance in none of these states that does not have the consumer yet.
     """
     if reference in instance.spec.consumer_references:
         return None

@@ -58,19 +58,19 @@ PRIVATE: Final = Sharing()
 class NotShared(NodeTrouble):
     """A volume is mounted, and has no room to say with whom it is shared: some are not let in.
 
-    Its `owner` and those whom it lets in all the same may use it.
+    Its owner and those whom it lets in all the same may use it.
     """
 
-    def __init__(self, message: str, *, owner: int, let_in: Sharing) -> None:
+    def __init__(self, message: str, *, owner_userid: int, let_in: Sharing) -> None:
         super().__init__(message)
-        self.owner = owner
+        self.owner_userid = owner_userid
         self.let_in = let_in
 
 
-def may_use(owner: int, sharing: Sharing, userid: int, groups: Collection[int] = ()) -> bool:
+def may_use(owner_userid: int, sharing: Sharing, userid: int, groups: Collection[int] = ()) -> bool:
     """Return whether a user, who is in some groups, may use storage of an owner."""
     return (
-        userid == owner
+        userid == owner_userid
         or sharing.everyone
         or userid in sharing.users
         or not sharing.groups.isdisjoint(groups)

@@ -31,7 +31,7 @@ class BatchJobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     job: BatchJob
     template: Object
-    """The Job's, of its pods."""
+    """What the Job says of its pods (`spec.template`)."""
     pods: Sequence[Pod]
     now: float
     """In seconds since the epoch."""

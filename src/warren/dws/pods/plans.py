@@ -61,7 +61,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     entrypoint: Sequence[str] = ()
     command: Sequence[str] = ()
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
-    directory: str = ""
+    working_directory: str = ""
 
 
 class References(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,8 +137,8 @@ def _referenced_names(
     for each in spec.get("volumes") or ():
         sources = [each, *(each.get("projected") or {}).get("sources", ())]
         # In a projected volume a Secret, too, is called by its `name`.
-        references = [one[volume_field] for one in sources if volume_field in one]
-        yield from (one.get(name_field) or one["name"] for one in references)
+        references = [source[volume_field] for source in sources if volume_field in source]
+        yield from (reference.get(name_field) or reference["name"] for reference in references)
     for container in _all_containers(spec):
         env_from = container.get("envFrom") or ()
         yield from (each[env_from_field]["name"] for each in env_from if env_from_field in each)
@@ -293,7 +293,7 @@ def _container(container: Object, pod: Object, references: References) -> Object
             **image.environment,
             **variables,
         },
-        "directory": container.get("workingDir") or image.directory or "/",
+        "directory": container.get("workingDir") or image.working_directory or "/",
         "userid": security["runAsUser"],
         "groupid": security["runAsGroup"],
         "readOnly": bool(security.get("readOnlyRootFilesystem")),

@@ -70,12 +70,12 @@ def nodes_of(obj: Object) -> tuple[str, ...]:
 def linked_nodes_of(storage: Object) -> Iterable[str]:
     """Return the compute nodes that a Storage, as it is stored, says are wired to it."""
     access = _get_path(storage, "status", "access")
-    found = access.get("computes") if isinstance(access, Mapping) else None
-    return [each["name"] for each in found or ()]
+    links = access.get("computes") if isinstance(access, Mapping) else None
+    return [each["name"] for each in links or ()]
 
 
 def _get_path(obj: Object, *names: str) -> Any:
-    found: Any = obj
+    value: Any = obj
     for name in names:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found or ()
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value or ()

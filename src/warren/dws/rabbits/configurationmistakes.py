@@ -30,7 +30,7 @@ def report(configuration: SystemConfiguration) -> Sequence[Write]:
     return [reports.status(kinds.SYSTEM_CONFIGURATION, configuration.metadata, status)]
 
 
-def is_right(configuration: SystemConfiguration) -> bool:
+def is_valid(configuration: SystemConfiguration) -> bool:
     """Return whether nothing is wrong with a configuration."""
     return next(_mistakes(configuration), None) is None
 

@@ -3,7 +3,7 @@
 A node says it in an NnfNode in its own namespace, which the controllers make there with the name
 of the rabbit: no node can say anything of another one's link. What it says becomes the status of
 that link in the Storage (`rabbitstorages`), and from there on all is as for links of any other
-kind (`health`).
+kind (`nodedrains`).
 """
 
 import json
@@ -135,16 +135,16 @@ def report_writes(meta: Meta, lost_link: LostLink | None) -> list[Write]:
     return [Change(kind=kinds.NNF_NODE, key=meta.key, patch=patch)]
 
 
-def uses_network(node: NnfNode | None) -> bool:
+def uses_network(nnf_node: NnfNode | None) -> bool:
     """Return whether compute nodes reach a rabbit over a network, as it says itself."""
-    return node is not None and labels.NETWORK in node.metadata.annotations
+    return nnf_node is not None and labels.NETWORK in nnf_node.metadata.annotations
 
 
 def request_writes(
-    configuration: SystemConfiguration, rabbit: str, compute: str, node: NnfNode | None
+    configuration: SystemConfiguration, rabbit: str, compute: str, nnf_node: NnfNode | None
 ) -> list[Write]:
     """Return the writes that ask a compute node to test its link to a rabbit; nothing if asked."""
-    if node is None:
+    if nnf_node is None:
         owner = labels.of_owner(kinds.SYSTEM_CONFIGURATION, configuration.metadata)
         annotations = {labels.RABBIT: rabbit}
         meta = {
@@ -155,22 +155,22 @@ def request_writes(
         }
         spec = {"name": compute, "state": "Enable"}
         return [Create(kind=kinds.NNF_NODE, object={"metadata": meta, "spec": spec})]
-    if rabbit_of(node.metadata) == rabbit:
+    if rabbit_of(nnf_node.metadata) == rabbit:
         return []
     # The node has moved to another rabbit.
     patch = {"metadata": {"annotations": {labels.RABBIT: rabbit}}}
-    return [Change(kind=kinds.NNF_NODE, key=node.metadata.key, patch=patch)]
+    return [Change(kind=kinds.NNF_NODE, key=nnf_node.metadata.key, patch=patch)]
 
 
 def lost_links(
     rabbit: StorageNode,
     storage: Storage,
-    node: NnfNode | None,
-    computes: Mapping[str, NnfNode],
+    nnf_node: NnfNode | None,
+    nnf_node_by_compute: Mapping[str, NnfNode],
     *,
     lease_steady: bool,
 ) -> dict[str, LostLink]:
-    """Return which of a rabbit's links are lost, by what its `computes` say of them.
+    """Return which of a rabbit's links are lost, by what its compute nodes say of them.
 
     Nothing counts where the rabbit is not reached over a network, nor of a link of which the
     rabbit itself says how it is. Until the rabbit's Lease is `lease_steady`, renewed for
@@ -178,14 +178,14 @@ def lost_links(
     itself having been gone, which says nothing of the link, and jobs without storage may go on
     using its nodes.
     """
-    if node is None or not uses_network(node):
+    if nnf_node is None or not uses_network(nnf_node):
         return {}
-    reported_by_rabbit = {each.hostname for each in node.status.servers}
+    reported_by_rabbit = {each.hostname for each in nnf_node.status.servers}
     lost_before = {each.name for each in storage.status.access.computes if each.status != "Ready"}
     lost = {}
     for each in rabbit.computes_access:
-        nnf_node = computes.get(each.name)
-        reported = None if nnf_node is None else lost_link_of(nnf_node.metadata)
+        compute_nnf_node = nnf_node_by_compute.get(each.name)
+        reported = None if compute_nnf_node is None else lost_link_of(compute_nnf_node.metadata)
         if reported is None or reported.rabbit != rabbit.name or each.name in reported_by_rabbit:
             continue
         if lease_steady or each.name in lost_before:

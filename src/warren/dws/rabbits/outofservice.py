@@ -19,8 +19,8 @@ from warren.dws import kinds, labels
 from warren.dws.objects.storages import Storage
 
 
-class Action(StrEnum):
-    """What admins do."""
+class ServiceAction(StrEnum):
+    """What admins do to have a rabbit serve jobs, or serve none."""
 
     DRAIN = "drain"
     UNDRAIN = "undrain"
@@ -29,10 +29,10 @@ class Action(StrEnum):
 
 
 _ANNOTATION_BY_ACTION: Final = {
-    Action.DRAIN: labels.DRAINED,
-    Action.UNDRAIN: labels.DRAINED,
-    Action.DISABLE: labels.DISABLED,
-    Action.ENABLE: labels.DISABLED,
+    ServiceAction.DRAIN: labels.DRAINED,
+    ServiceAction.UNDRAIN: labels.DRAINED,
+    ServiceAction.DISABLE: labels.DISABLED,
+    ServiceAction.ENABLE: labels.DISABLED,
 }
 
 
@@ -41,7 +41,13 @@ _FLUX_CORAL2_ANNOTATIONS: Final = ("disable_reason", "disable_date")
 
 
 def change(
-    storage: Storage, action: Action, *, by: str, now: float, reason: str, force: bool = False
+    storage: Storage,
+    action: ServiceAction,
+    *,
+    by: str,
+    now: float,
+    reason: str,
+    force: bool = False,
 ) -> Change:
     """Return what an action changes of a Storage.
 
@@ -51,7 +57,7 @@ def change(
     name, annotation = storage.metadata.name, _ANNOTATION_BY_ACTION[action]
     disabling = annotation == labels.DISABLED
     word = "disabled" if disabling else "drained"
-    is_already = (
+    is_done_already = (
         storage.spec.state == "Disabled"
         if disabling
         else annotation in storage.metadata.annotations
@@ -59,8 +65,8 @@ def change(
     has_verdict = disabling and labels.SELF_TEST in storage.metadata.annotations
     test_removal = {labels.SELF_TEST: None} if has_verdict else {}
     patch: dict[str, Any]
-    if action in (Action.DRAIN, Action.DISABLE):
-        if is_already and not force:
+    if action in (ServiceAction.DRAIN, ServiceAction.DISABLE):
+        if is_done_already and not force:
             raise UserMistake(
                 f"{name} is {word} already{note_text(storage, annotation)}: --force gives a new "
                 "reason."
@@ -71,7 +77,7 @@ def change(
         if disabling:
             patch["spec"] = {"state": "Disabled"}
     else:
-        if not is_already:
+        if not is_done_already:
             raise UserMistake(f"{name} is not {word}: `warren rabbits status` shows what it is.")
         other_annotations = (*_FLUX_CORAL2_ANNOTATIONS, labels.DISABLED_FOR) if disabling else ()
         removed_annotations = [

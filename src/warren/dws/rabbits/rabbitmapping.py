@@ -156,7 +156,8 @@ def _is_of_flux_job(servers: Servers) -> bool:
     # Persistent storage outlives the job that has made it, whatever it is called.
     meta = servers.metadata
     return (
-        meta.name.startswith(reservednames.FLUX_JOB) and labels.PERSISTENT_NAME not in meta.labels
+        meta.name.startswith(reservednames.FLUX_JOB_PREFIX)
+        and labels.PERSISTENT_NAME not in meta.labels
     )
 
 

@@ -10,10 +10,10 @@ from warren.dws.node import FILE_SYSTEM_TYPES, LUSTRE, RawVolumes
 from warren.dws.objects.decoding import Malformed, read_json
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import (
-    ComputeLink,
     Drive,
     NnfNode,
     NnfNodeStatus,
+    NodeLink,
     Storage,
     StorageDevice,
 )
@@ -46,22 +46,26 @@ def decide(
     configuration: SystemConfiguration,
     rabbit: StorageNode,
     storage: Storage | None,
-    node: NnfNode | None,
-    computes: Mapping[str, NnfNode] | None = None,
+    nnf_node: NnfNode | None,
+    nnf_node_by_compute: Mapping[str, NnfNode] | None = None,
     *,
-    alive: bool = True,
+    agent_alive: bool = True,
     lease_steady: bool = True,
 ) -> Sequence[Write]:
     """Make the Storage of one rabbit, and keep its status what the rabbit says.
 
-    The status of links is what its `computes` say, where they reach it over a network. Where its
-    agent is not `alive`, what the rabbit said last is not true any more; until its Lease is
-    `lease_steady`, no link is lost anew (`links.lost_links`).
+    `nnf_node` is the rabbit's own, and the status of links is what its compute nodes say in theirs,
+    where they reach it over a network. Where its agent is not alive, what the rabbit said last is
+    not true any more; until its Lease is `lease_steady`, no link is lost anew (`links.lost_links`).
     """
     if storage is None:
         return [Create(kind=kinds.STORAGE, object=_new_storage(configuration, rabbit))]
-    lost = links.lost_links(rabbit, storage, node, computes or {}, lease_steady=lease_steady)
-    metadata = _metadata_patch(node.metadata, storage.metadata, lost) if node is not None else {}
+    lost = links.lost_links(
+        rabbit, storage, nnf_node, nnf_node_by_compute or {}, lease_steady=lease_steady
+    )
+    metadata = (
+        _metadata_patch(nnf_node.metadata, storage.metadata, lost) if nnf_node is not None else {}
+    )
     if metadata:
         # Its status comes with the next news of it, which this makes.
         return [
@@ -72,7 +76,7 @@ def decide(
                 resource_version=storage.metadata.resource_version,
             )
         ]
-    status = _status(rabbit, storage, node, lost, alive=alive)
+    status = _status(rabbit, storage, nnf_node, lost, agent_alive=agent_alive)
     if _has_status(storage, status):
         return []
     return [reports.status(kinds.STORAGE, storage.metadata, status)]
@@ -104,7 +108,7 @@ def remove_unknown(configuration: SystemConfiguration, storages: Iterable[Storag
 def ready_status(rabbit: str, capacity: int, known: NnfNodeStatus, nid: str = "") -> Object | None:
     """Return what a rabbit is to say of itself; None if it says so already.
 
-    `nid` is where Lustre's servers there are found, if they can be.
+    `capacity` is in bytes, and `nid` where Lustre's servers there are found, if they can be.
 
     All of its flash is one drive: an image, a device, a volume group or a directory. Nothing is
     said of a model or of wear, which these do not have.
@@ -174,8 +178,8 @@ def placement_labels(storage: Storage) -> list[str]:
     Without what names its owner: that says nothing of the rabbit.
     """
     owner = labels.of_owner(kinds.STORAGE, storage.metadata)
-    carried = storage.metadata.labels
-    return [f"{key}={value}" for key, value in carried.items() if key not in owner]
+    object_labels = storage.metadata.labels
+    return [f"{key}={value}" for key, value in object_labels.items() if key not in owner]
 
 
 def effective_status(storage: Storage) -> str:
@@ -339,10 +343,10 @@ def _new_storage(configuration: SystemConfiguration, rabbit: StorageNode) -> Obj
 def _status(
     rabbit: StorageNode,
     storage: Storage,
-    node: NnfNode | None,
+    nnf_node: NnfNode | None,
     lost: Mapping[str, LostLink],
     *,
-    alive: bool,
+    agent_alive: bool,
 ) -> dict[str, Any]:
     """Return what a Storage is to say: of the rabbit, and apart from that of each of its links."""
     disabled = storage.spec.state == "Disabled"
@@ -352,31 +356,33 @@ def _status(
     message = None
     if disabled:
         state, message = "Disabled", _disabled_message(storage)
-    elif node is None:
+    elif nnf_node is None:
         state = "Starting"
-    elif node.status.fenced:
+    elif nnf_node.status.fenced:
         state = "Degraded"
-    elif not alive:
+    elif not agent_alive:
         state, message = "Offline", _OFFLINE_MESSAGE
     elif _is_drained(storage):
         state, message = "Drained", f"Drained{outofservice.note_text(storage, labels.DRAINED)}"
     else:
-        state = _known_status(node.status.status)
-        failure = node.metadata.annotations.get(labels.FAILURE)
+        state = _known_status(nnf_node.status.status)
+        failure = nnf_node.metadata.annotations.get(labels.FAILURE)
         if state == FAILED and failure:
             message = f"{_FAILED_MESSAGE}: {failure}"
     status: dict[str, Any] = {
         "type": "NVMe",
         "status": state,
         "message": message,
-        "capacity": node.status.capacity if node else 0,
-        "rebootRequired": node is not None and node.status.fenced,
-        "devices": [_device(each) for each in node.status.drives] if node else [],
+        "capacity": nnf_node.status.capacity if nnf_node else 0,
+        "rebootRequired": nnf_node is not None and nnf_node.status.fenced,
+        "devices": [_device(each) for each in nnf_node.status.drives] if nnf_node else [],
     }
-    if node is not None:
+    if nnf_node is not None:
         # Without the rabbit's word nothing is said of links: workload managers drain the nodes
         # of those that are not Ready, and do not bring them back.
-        status_by_host = {each.hostname: _known_status(each.status) for each in node.status.servers}
+        status_by_host = {
+            each.hostname: _known_status(each.status) for each in nnf_node.status.servers
+        }
         status_by_name = {**dict.fromkeys(lost, links.LOST_STATUS), **status_by_host}
         status["access"] = {
             "protocol": "PCIe",
@@ -429,5 +435,5 @@ def _has_status(storage: Storage, status: Mapping[str, Any]) -> bool:
     return all(old[name] == value for name, value in status.items())
 
 
-def _encode_link(link: ComputeLink) -> dict[str, str]:
+def _encode_link(link: NodeLink) -> dict[str, str]:
     return {"name": link.name, "status": link.status}

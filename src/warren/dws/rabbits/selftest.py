@@ -12,7 +12,7 @@ from warren.dws import kinds, labels, reservednames
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.rabbits import outofservice
-from warren.dws.rabbits.outofservice import Action
+from warren.dws.rabbits.outofservice import ServiceAction
 
 _TEST_SIZE: Final = 512 << 20
 """Bytes: xfs takes no less than 300 MiB."""
@@ -23,12 +23,12 @@ _FAILED: Final = "failed"
 
 def test_key(rabbit: str) -> Key:
     """Return the key of the NnfStorage by which a rabbit is tested."""
-    return Key(kinds.DEFAULT_NAMESPACE, f"{reservednames.SELF_TEST}{rabbit}")
+    return Key(kinds.DEFAULT_NAMESPACE, f"{reservednames.SELF_TEST_PREFIX}{rabbit}")
 
 
 def rabbit_of(key: Key) -> str | None:
     """Return the rabbit that an NnfStorage with this key would be the test of, if any."""
-    rabbit = key.name.removeprefix(reservednames.SELF_TEST)
+    rabbit = key.name.removeprefix(reservednames.SELF_TEST_PREFIX)
     return rabbit if rabbit and key == test_key(rabbit) else None
 
 
@@ -74,7 +74,7 @@ def decide(
         return []
     if not passed:
         return [Create(kind=kinds.NNF_STORAGE, object=_new_test(storage))]
-    return [outofservice.change(storage, Action.ENABLE, by=by, now=now, reason="")]
+    return [outofservice.change(storage, ServiceAction.ENABLE, by=by, now=now, reason="")]
 
 
 def _is_own(storage: Storage, test: NnfStorage) -> bool:
@@ -93,7 +93,9 @@ def _record_verdict(storage: Storage, verdict: str) -> Change:
 def _record_failure(storage: Storage, message: str, *, by: str, now: float) -> Change:
     note = outofservice.note(storage.metadata.annotations, labels.DISABLED)
     reason = f"{note.get('reason', '')}; its self-test failed: {message}".lstrip("; ")
-    change = outofservice.change(storage, Action.DISABLE, by=by, now=now, reason=reason, force=True)
+    change = outofservice.change(
+        storage, ServiceAction.DISABLE, by=by, now=now, reason=reason, force=True
+    )
     return outofservice.annotate(change, {labels.SELF_TEST: _FAILED})
 
 

@@ -119,7 +119,7 @@ _IdleLines = Iterator[tuple[str, str]]
 
 
 def _file_system_lines(data: ProfileData) -> _IdleLines:
-    for fs_type, options in data.file_systems.items():
+    for fs_type, options in data.file_system_profiles.items():
         lines_run, idle_reasons = _LINES_RUN, _IDLE_REASONS
         if fs_type == "raw":
             mkfs = "fileSystemCommands.rabbitCommands.mkfs"
@@ -131,13 +131,13 @@ def _file_system_lines(data: ProfileData) -> _IdleLines:
 
 def _lustre_lines(data: ProfileData) -> _IdleLines:
     path, lustre_profile = "data.lustreStorage", data.lustre_storage
-    for label, options in lustre_profile.targets.items():
+    for label, options in lustre_profile.target_options.items():
         options_path = f"{path}.{storageprofiles.OPTIONS_FIELD_BY_LABEL[label]}"
         groups = {"commandlines": options.commandlines}
         yield from _idle_lines(
             options_path, groups, _TARGET_LINES_RUN, _TARGET_DEFAULT_LINES, _TARGET_IDLE_REASONS
         )
-        if options.pre_mount_commands and (why := _why_not_configured(label, options)):
+        if options.pre_mount_commands and (why := _why_not_run(label, options)):
             yield f"{options_path}.preMountCommands", why
     client_groups = {"commandlines": lustre_profile.client_options.commandlines}
     yield from _idle_lines(
@@ -149,7 +149,7 @@ def _lustre_lines(data: ProfileData) -> _IdleLines:
     )
 
 
-def _why_not_configured(label: str, options: LustreTargetOptions) -> str | None:
+def _why_not_run(label: str, options: LustreTargetOptions) -> str | None:
     if label != "mgt":
         return f"those of {mgscommands.PROFILE_PATH} are run, whatever the MGT is"
     if options.standalone_mgt_pool_name:

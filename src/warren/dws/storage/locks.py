@@ -2,8 +2,8 @@
 
 An NnfStorage has the finalizer of each NnfAccess that mounts it, and its flash stays until they
 have let go. A file system that two nodes must not write at a time is mounted by one NnfAccess,
-which an annotation names (dws-spec section 8). Persistent storage has a part for each compute
-node: a part is mounted by its node or, for copies, by its rabbit (ADR 065). What was another
+which an annotation names (dws-spec section 8). Persistent storage has an allocation for each
+compute node: it is mounted by its node or, for copies, by its rabbit (ADR 065). What was another
 node's before the SystemConfiguration changed, and is mounted there, is waited for (ADR 053).
 """
 
@@ -36,20 +36,20 @@ class MountedVolume(NamedTuple):
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
-    """What an NnfAccess mounts of storage that has a part for each compute node."""
+    """What an NnfAccess mounts of storage that has an allocation for each compute node."""
 
     access: Key
     on_rabbits: bool
     """Whether rabbits mount it, not the compute nodes themselves."""
     nodes: frozenset[str] | None
-    """The compute nodes whose parts these are; None for all, and where it is not known."""
+    """The compute nodes whose allocations these are; None for all, and where it is not known."""
     mounted: frozenset[MountedVolume] = frozenset()
     """What nodes have mounted for it, or are asked to."""
 
     def conflicts_with(self, other: "Holding") -> bool:
-        """Return whether a rabbit and a compute node, or two rabbits, would mount the same part."""
+        """Return whether a rabbit and a compute node, or two rabbits, would mount the same one."""
         if not (self.on_rabbits or other.on_rabbits):
-            return False  # a part is one node's, which may mount it for several jobs
+            return False  # an allocation is one node's, which may mount it for several jobs
         if self.nodes is None or other.nodes is None:
             return True
         return not self.nodes.isdisjoint(other.nodes)
@@ -87,8 +87,8 @@ def has_access_finalizer(storage: NnfStorage, access: Key) -> bool:
     return _finalizer(storage, access) is not None
 
 
-def check_parts_free(storage: NnfStorage, own: Holding, others: Sequence[Holding]) -> None:
-    """Raise Fault while another access has parts mounted that this one would mount elsewhere.
+def check_allocations_free(storage: NnfStorage, own: Holding, others: Sequence[Holding]) -> None:
+    """Raise Fault while another access has allocations mounted that this one would mount elsewhere.
 
     An access that holds the storage has been let in.
     """
@@ -111,8 +111,8 @@ def check_volumes_free(
 ) -> None:
     """Raise Fault while another node has mounted what a node is to mount, for another access.
 
-    The nodes behind one that leaves the SystemConfiguration have other parts since, and what jobs
-    have mounted stays mounted. An access that holds the storage is asked, too: what it has not
+    The nodes behind one that leaves the SystemConfiguration have other allocations since, and what
+    jobs have mounted stays mounted. An access that holds the storage is asked, too: what it has not
     mounted yet may be another's by now.
     """
     mounts_by_volume = {

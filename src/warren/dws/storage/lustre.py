@@ -73,7 +73,7 @@ class TargetShare(msgspec.Struct, frozen=True, kw_only=True):
     """Which of the rabbit's shares in its set this is, from 0."""
     count: int
     label: str
-    start: int
+    start_index: int
     """The index of its first target."""
 
 
@@ -89,7 +89,7 @@ def target_shares(targets: NnfStorageSet) -> Iterator[TargetShare]:
             number = last_number_by_rabbit[node.name] = last_number_by_rabbit.get(node.name, -1) + 1
             label = "mdt" if targets.name == "mgtmdt" and start else targets.name
             yield TargetShare(
-                rabbit=node.name, number=number, count=count, label=label, start=start
+                rabbit=node.name, number=number, count=count, label=label, start_index=start
             )
             start += count
 

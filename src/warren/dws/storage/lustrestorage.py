@@ -76,8 +76,8 @@ class LustreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     profile: NnfStorageProfile | None
     mgts: Sequence[NnfLustreMGT]
     """The storage's own, those that it claims, and those at an MGS by which it may be found."""
-    addresses: Mapping[str, str]
-    """Where the MGS of a rabbit is found, by the names of those rabbits that say it."""
+    mgs_address_by_rabbit: Mapping[str, str]
+    """Where the MGS of a rabbit is found, for those rabbits that say it."""
     pools: Mapping[str, Sequence[tuple[PersistentStorageInstance, NnfStorage]]]
     """The MGTs of each pool."""
 
@@ -143,7 +143,9 @@ def _make(snapshot: LustreSnapshot) -> Sequence[Write]:
             to_make = {mgs_key: wanted[mgs_key]}  # the others find the file system by it
     missing = [
         *(
-            Create(kind=kinds.NNF_NODE_BLOCK_STORAGE, object=nnfstorage.block_of(obj, size))
+            Create(
+                kind=kinds.NNF_NODE_BLOCK_STORAGE, object=nnfstorage.new_block_storage(obj, size)
+            )
             for key, (obj, size) in to_make.items()
             if key not in block_keys
         ),
@@ -197,7 +199,7 @@ def _mgs_address(snapshot: LustreSnapshot) -> str:
     """Return where the MGS is found. Raises Fault."""
     rabbit = snapshot.mgs_rabbit
     if rabbit is not None:
-        address = snapshot.addresses.get(rabbit)
+        address = snapshot.mgs_address_by_rabbit.get(rabbit)
         if not address:
             why = f"{rabbit}, which is to have the MGS, does not say its LNet address"
             raise Fault(why, severity="Minor")
@@ -213,7 +215,7 @@ def _mgs_address(snapshot: LustreSnapshot) -> str:
     ready = [
         each
         for instance, each in snapshot.pools.get(pool, ())
-        if each.status.ready and instance.status.state in instances.USABLE
+        if each.status.ready and instance.status.state in instances.USABLE_STATES
     ]
     healthy = [each for each in ready if each.status.health == nnfstorage.HEALTH[0]] or ready
     if not healthy:
@@ -238,9 +240,11 @@ def _hold_pool_mgt(snapshot: LustreSnapshot, address: str) -> Sequence[Write]:
         for instance, mgt_storage in members:
             if (
                 mgt_storage.status.mgs_address == address
-                and instance.status.state in instances.USABLE
+                and instance.status.state in instances.USABLE_STATES
             ):
-                change = instances.claim(instance, consumer, instances.USABLE)
+                change = instances.change_to_add_consumer(
+                    instance, consumer, instances.USABLE_STATES
+                )
                 return [] if change is None else [change]
     return []
 
@@ -312,7 +316,7 @@ def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
         # What kept it from being made keeps nothing any more.
         meta = snapshot.storage.metadata
         return [reports.status(kinds.NNF_STORAGE, meta, {"error": None})]
-    own_mgt = _own_mgt_key(snapshot) if snapshot.mgs_rabbit is not None else None
+    own_key = _own_mgt_key(snapshot) if snapshot.mgs_rabbit is not None else None
     with_mgs = [each for each in snapshot.shares if _has_mgs(each)]
     keys = {each.metadata.key for each in with_mgs}
     shares_without_mgs = [each for each in snapshot.shares if each.metadata.key not in keys]
@@ -323,12 +327,12 @@ def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
         return nnfstorage.give_back(snapshot.storage, snapshot.shares, snapshot.block_storages)
     key = snapshot.storage.metadata.key
     for mgt in snapshot.mgts:
-        if mgt.metadata.key == own_mgt and (writes_for_mgt := _remove_own_mgt(mgt, snapshot)):
+        if mgt.metadata.key == own_key and (writes_for_mgt := _remove_own_mgt(mgt, snapshot)):
             return writes_for_mgt
     # No news of these would come here: they are written before what depends on them.
     writes: list[Write] = []
     for mgt in snapshot.mgts:
-        if any(each.key == key for each in mgt.spec.claim_list) and mgt.metadata.key != own_mgt:
+        if any(each.key == key for each in mgt.spec.claim_list) and mgt.metadata.key != own_key:
             other_claims = [each for each in mgt.spec.claim_list if each.key != key]
             claims = [reference_of(each) for each in other_claims]
             writes.append(

@@ -61,7 +61,7 @@ def new(owner: children.Owner, name: str, first_set_label: str, servers: Servers
 
 def decide(
     storage: NnfStorage,
-    node_storages: Sequence[NnfNodeStorage],
+    shares: Sequence[NnfNodeStorage],
     block_storages: Sequence[NnfNodeBlockStorage] = (),
     profile: NnfStorageProfile | None = None,
 ) -> Sequence[Write]:
@@ -72,9 +72,9 @@ def decide(
     meta = storage.metadata
     if meta.deleting:
         # Deleted by hand while a job has it mounted: its flash stays until that has let go.
-        return () if locks.is_held(storage) else give_back(storage, node_storages, block_storages)
-    present = {node_storage.metadata.key: node_storage for node_storage in node_storages}
-    block_keys = {block.metadata.key for block in block_storages}
+        return () if locks.is_held(storage) else give_back(storage, shares, block_storages)
+    present = {share.metadata.key: share for share in shares}
+    block_keys = {block_storage.metadata.key for block_storage in block_storages}
     try:
         wanted = children_of(storage, profile)
     except UserMistake as mistake:  # the pinned profile was edited since
@@ -85,7 +85,7 @@ def decide(
     # The flash first: a share that is seen without it waits.
     missing = [
         *(
-            Create(kind=kinds.NNF_NODE_BLOCK_STORAGE, object=block_of(obj, size))
+            Create(kind=kinds.NNF_NODE_BLOCK_STORAGE, object=new_block_storage(obj, size))
             for key, (obj, size) in wanted.items()
             # Shares of older versions have none.
             if key not in block_keys and (key not in present or present[key].spec.block_reference)
@@ -99,7 +99,7 @@ def decide(
     return [*missing, *status_changes(storage, {key: present.get(key) for key in wanted})]
 
 
-def flash_by_rabbit(storage: NnfStorage) -> dict[str, int]:
+def bytes_by_rabbit(storage: NnfStorage) -> dict[str, int]:
     """Return how many bytes of each rabbit are the storage's, for as long as it is there."""
     bytes_by_rabbit: dict[str, int] = {}
     for each in storage.spec.allocation_sets:
@@ -124,8 +124,8 @@ _SET_LABEL_KEY = "nnf.cray.hpe.com/allocationset"
 class LustreAddress(msgspec.Struct, frozen=True):
     """By what a Lustre file system is found: the address of its MGS, and its name there."""
 
-    address: str
-    name: str
+    mgs_address: str
+    file_system_name: str
 
 
 def children_of(
@@ -139,7 +139,7 @@ def children_of(
     """
     meta = storage.metadata
     children: dict[Key, tuple[dict[str, Any], int]] = {}
-    options_by_type = profile.data.file_systems if profile is not None else {}
+    options_by_type = profile.data.file_system_profiles if profile is not None else {}
     fs_type = storage.spec.file_system_type
     options = options_by_type.get(fs_type)
     padding = options.allocation_padding if options is not None else "0"
@@ -211,14 +211,14 @@ def _targets(
     """Return what a share says of the targets that it is."""
     if storage.spec.file_system_type != LUSTRE or address is None:
         return {}
-    start = {"startIndex": target_share.start} if target_share.start else {}
-    name = {"fileSystemName": address.name} if address.name else {}
+    start = {"startIndex": target_share.start_index} if target_share.start_index else {}
+    name = {"fileSystemName": address.file_system_name} if address.file_system_name else {}
     return {
         "lustreStorage": {
             "backFs": "zfs",
             **name,
             "lustreComponents": lustre.components(storage.spec.allocation_sets),
-            "mgsAddress": address.address,
+            "mgsAddress": address.mgs_address,
             **start,
             "targetType": target_share.label,
         }
@@ -239,10 +239,10 @@ def without_padding(size: int, padding: str) -> int:
     return max(size - (int(padding) if padding.isdecimal() else capacity.parse(padding)), 0)
 
 
-def block_of(share: Object, size: int) -> Object:
-    """Make the flash under a share: one pool for all of its allocations of a size.
+def new_block_storage(share: Object, size: int) -> Object:
+    """Make the NnfNodeBlockStorage of a share, whose allocations are of this size.
 
-    Each target of Lustre has its own.
+    Its flash is one pool for all of them; each target of Lustre has its own.
     """
     metadata, count = share["metadata"], share["spec"]["count"]
     access = [metadata["namespace"]]
@@ -261,13 +261,15 @@ def block_of(share: Object, size: int) -> Object:
     }
 
 
-def volume_size(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: int) -> int:
+def volume_size(
+    share: NnfNodeStorage, block_storage: NnfNodeBlockStorage | None, number: int
+) -> int:
     """Return how many bytes one volume of a share takes; what it holds is a little less."""
-    if block is None or not block.spec.allocations:
+    if block_storage is None or not block_storage.spec.allocations:
         return share.spec.capacity
-    if block.spec.shared_allocation:
-        return block.spec.allocations[0].capacity // share.spec.count
-    return block.spec.allocations[number].capacity
+    if block_storage.spec.shared_allocation:
+        return block_storage.spec.allocations[0].capacity // share.spec.count
+    return block_storage.spec.allocations[number].capacity
 
 
 def status_changes(
@@ -285,14 +287,13 @@ def status_changes(
     storage is not ready while something beside its shares `is_incomplete`, or has met a `fault`.
     """
     error = None if fault is None else fault.as_error()
-    node_storages = list(shares.values())
     try:
-        for node_storage in node_storages:
-            if node_storage is not None:
-                raise_for(node_storage.status.error, node_storage.metadata.namespace)
+        for share in shares.values():
+            if share is not None:
+                raise_for(share.status.error, share.metadata.namespace)
     except Fault as share_fault:
         error = share_fault.as_error()
-    ready = error is None and not is_incomplete and are_ready(node_storages)
+    ready = error is None and not is_incomplete and are_ready(shares.values())
     is_same = ready == storage.status.ready and reports.same_error(storage.status.error, error)
     if is_same and has_extra_status:
         return ()
@@ -327,10 +328,12 @@ def health(severity: str | None) -> str:
 def _set_statuses(
     storage: NnfStorage, shares: Mapping[Key, NnfNodeStorage | None]
 ) -> list[dict[str, Any]]:
-    set_labels = set_label_by_share(storage)
+    label_by_share = set_label_by_share(storage)
     reported = []
     for each in storage.spec.allocation_sets:
-        shares_of_set = [share for key, share in shares.items() if set_labels.get(key) == each.name]
+        shares_of_set = [
+            share for key, share in shares.items() if label_by_share.get(key) == each.name
+        ]
         present = [share for share in shares_of_set if share is not None]
         ready = [share for share in present if share.status.ready and not share.status.error]
         reported.append(
@@ -353,33 +356,33 @@ def _set_statuses(
 
 def give_back(
     storage: NnfStorage,
-    node_storages: Sequence[NnfNodeStorage],
+    shares: Sequence[NnfNodeStorage],
     block_storages: Sequence[NnfNodeBlockStorage],
 ) -> Sequence[Write]:
     """Remove shares and their flash; where none is left, let go of the storage."""
-    if node_storages or block_storages:
+    if shares or block_storages:
         # Both at once: an agent keeps the record of its flash until that of the volumes is gone.
         removals = [
             *(
-                Remove(kind=kinds.NNF_NODE_STORAGE, key=node_storage.metadata.key)
-                for node_storage in node_storages
-                if not node_storage.metadata.deleting
+                Remove(kind=kinds.NNF_NODE_STORAGE, key=share.metadata.key)
+                for share in shares
+                if not share.metadata.deleting
             ),
             *(
-                Remove(kind=kinds.NNF_NODE_BLOCK_STORAGE, key=block.metadata.key)
-                for block in block_storages
-                if not block.metadata.deleting
+                Remove(kind=kinds.NNF_NODE_BLOCK_STORAGE, key=block_storage.metadata.key)
+                for block_storage in block_storages
+                if not block_storage.metadata.deleting
             ),
         ]
-        is_stuck = any(node_storage.status.error for node_storage in node_storages)
-        remaining = {each.metadata.key: each for each in node_storages}
+        is_stuck = any(share.status.error for share in shares)
+        remaining = {each.metadata.key: each for each in shares}
         return [*removals, *(status_changes(storage, remaining) if is_stuck else ())]
     return [reports.remove_finalizer(kinds.NNF_STORAGE, storage.metadata, labels.STORAGE_FINALIZER)]
 
 
-def volume_group_and_name(node_storage: NnfNodeStorage, number: int) -> tuple[str, str]:
+def volume_group_and_name(share: NnfNodeStorage, number: int) -> tuple[str, str]:
     """Return the names of an allocation of a share on disk: its volume group's, and its volume's.
 
     They come from the rabbit and the object's UID, so that a retry finds its own work.
     """
-    return node_storage.metadata.namespace, f"{node_storage.metadata.uid}-{number}"
+    return share.metadata.namespace, f"{share.metadata.uid}-{number}"

@@ -148,7 +148,7 @@ def _flag_mistakes(profile: NnfStorageProfile, old: Object | None) -> Iterator[P
 
 
 def _content_mistakes(profile: NnfStorageProfile) -> Iterator[ProfileMistake]:
-    for name, options in profile.data.file_systems.items():
+    for name, options in profile.data.file_system_profiles.items():
         path = f"data.{name}Storage"
         yield from _value_mistakes(
             f"{path}.capacityScalingFactor", factor, options.capacity_scaling_factor
@@ -197,7 +197,7 @@ def _lustre_mistakes(path: str, lustre_profile: LustreProfile) -> Iterator[Profi
         yield ProfileMistake(
             field_path, f"cannot be beside {first_path}: a file system has one MGT"
         )
-    for label, options in lustre_profile.targets.items():
+    for label, options in lustre_profile.target_options.items():
         where = f"{path}.{OPTIONS_FIELD_BY_LABEL[label]}"
         if options.count is not None and options.scale is not None:
             yield ProfileMistake(f"{where}.scale", f"cannot be beside {where}.count: leave one out")
@@ -281,7 +281,7 @@ def lustre_commands(
     """
     lustre_profile = profile.data.lustre_storage if profile is not None else LustreProfile()
     options, path = (
-        lustre_profile.targets[label],
+        lustre_profile.target_options[label],
         f"data.lustreStorage.{OPTIONS_FIELD_BY_LABEL[label]}",
     )
     client_options, clients_path = lustre_profile.client_options, "data.lustreStorage.clientOptions"
@@ -299,16 +299,16 @@ def lustre_commands(
 
 
 def commands_of(
-    profile: NnfStorageProfile | None, file_system: str, variables: Mapping[str, str]
+    profile: NnfStorageProfile | None, fs_type: str, variables: Mapping[str, str]
 ) -> ProfileCommands:
     """Return the commands that a profile has for a type of file systems. Raises UserMistake."""
-    options = profile.data.file_systems.get(file_system) if profile is not None else None
+    options = profile.data.file_system_profiles.get(fs_type) if profile is not None else None
     if options is None:
         return commandlines.NO_COMMANDS
-    path = f"data.{file_system}Storage"
+    path = f"data.{fs_type}Storage"
     lines = commandlines.lines_of(options.commands, path)
     overrides = {path: _overrides(options.variable_override)}
-    return commandlines.collect(file_system, lines, variables, overrides)
+    return commandlines.collect(fs_type, lines, variables, overrides)
 
 
 def _overrides(override: Mapping[str, str]) -> Mapping[str, str]:

@@ -91,19 +91,19 @@ def is_about_to_go(snapshot: SystemStorageSnapshot) -> bool:
 
 def decide(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
     """Make what is missing, and say how far it is; in deletion, give all of it back."""
-    obj = snapshot.object
-    if obj.metadata.deleting:
+    system_storage = snapshot.object
+    if system_storage.metadata.deleting:
         return _give_back(snapshot)
-    if labels.SYSTEM_STORAGE_FINALIZER not in obj.metadata.finalizers:
+    if labels.SYSTEM_STORAGE_FINALIZER not in system_storage.metadata.finalizers:
         # First of all: without it the object may be gone before its storage is.
-        finalizers = [*obj.metadata.finalizers, labels.SYSTEM_STORAGE_FINALIZER]
+        finalizers = [*system_storage.metadata.finalizers, labels.SYSTEM_STORAGE_FINALIZER]
         patch = {"metadata": {"finalizers": finalizers}}
-        return [_change(kinds.SYSTEM_STORAGE, obj.metadata, patch)]
+        return [_change(kinds.SYSTEM_STORAGE, system_storage.metadata, patch)]
     try:
         _check_spec(snapshot)
         return _make(snapshot)
     except Fault as fault:
-        return _report(obj, ready=False, fault=fault)
+        return _report(system_storage, ready=False, fault=fault)
 
 
 # What is asked for
@@ -142,11 +142,11 @@ def _check_spec(snapshot: SystemStorageSnapshot) -> None:
     _check_unchanged(snapshot.storage, snapshot.object)
 
 
-def _check_unchanged(storage: NnfStorage | None, obj: NnfSystemStorage) -> None:
+def _check_unchanged(storage: NnfStorage | None, system_storage: NnfSystemStorage) -> None:
     if storage is None or not storage.spec.allocation_sets:
         return
     existing = (storage.spec.file_system_type, storage.spec.allocation_sets[0].capacity)
-    if existing != (obj.spec.type, obj.spec.capacity):
+    if existing != (system_storage.spec.type, system_storage.spec.capacity):
         raise _mistake(
             f"it was made as {existing[0]} of {existing[1]} bytes, which cannot be changed: delete "
             "it, and make another"
@@ -205,28 +205,28 @@ def layout(snapshot: SystemStorageSnapshot) -> Layout:
     )
 
 
-def _reaching_computes(obj: NnfSystemStorage, rabbit: StorageNode) -> list[str]:
+def _reaching_computes(system_storage: NnfSystemStorage, rabbit: StorageNode) -> list[str]:
     """Return the compute nodes of a rabbit that are to reach the storage."""
-    spec = obj.spec
+    spec = system_storage.spec
     if spec.include_computes:
         wanted = {*spec.include_computes}
         return [each.name for each in rabbit.computes_access if each.name in wanted]
     return [
         each.name
         for each in rabbit.computes_access
-        if _is_targeted(obj, each.index) and each.name not in spec.exclude_computes
+        if _is_targeted(system_storage, each.index) and each.name not in spec.exclude_computes
     ]
 
 
-def _is_targeted(obj: NnfSystemStorage, index: int) -> bool:
+def _is_targeted(system_storage: NnfSystemStorage, index: int) -> bool:
     """Return whether compute nodes at a place on their rabbit are meant."""
-    match obj.spec.computes_target:
+    match system_storage.spec.computes_target:
         case "even":
             return index % 2 == 0
         case "odd":
             return index % 2 == 1
         case "pattern":
-            return index in obj.spec.computes_pattern
+            return index in system_storage.spec.computes_pattern
     return True
 
 
@@ -234,7 +234,7 @@ def _is_targeted(obj: NnfSystemStorage, index: int) -> bool:
 
 
 def _make(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
-    obj, wanted_layout = snapshot.object, layout(snapshot)
+    system_storage, wanted_layout = snapshot.object, layout(snapshot)
     # What is there stays, and is as much as it was.
     existing = _existing_counts(snapshot.storage)
     counts = {
@@ -243,47 +243,47 @@ def _make(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
     }
     if not counts:
         raise Fault("no rabbit is to have it", type="User", severity="Major")
-    servers_spec = _servers_spec(obj, counts)
+    servers_spec = _servers_spec(system_storage, counts)
     writes: list[Write] = []
     sets = [_encode_set(each) for each in servers_spec.allocation_sets]
     if snapshot.servers is None:
         body = {"spec": {"allocationSets": sets}}
-        writes.append(_create_for(kinds.SERVERS, obj, body, labels.SERVERS_FINALIZER))
+        writes.append(_create_for(kinds.SERVERS, system_storage, body, labels.SERVERS_FINALIZER))
     elif snapshot.servers.spec != servers_spec:
         patch = {"spec": {"allocationSets": sets}}
         writes.append(_change(kinds.SERVERS, snapshot.servers.metadata, patch))
     computes = _computes(snapshot, wanted_layout)
     data = [{"name": name} for name in computes]
     if snapshot.computes is None:
-        writes.append(_create_for(kinds.COMPUTES, obj, {"data": data}))
+        writes.append(_create_for(kinds.COMPUTES, system_storage, {"data": data}))
     elif [each.name for each in snapshot.computes.data] != computes:
         writes.append(_change(kinds.COMPUTES, snapshot.computes.metadata, {"data": data}))
-    new_storage = _new_storage(obj, servers_spec)
+    new_storage = _new_storage(system_storage, servers_spec)
     if snapshot.storage is None:
         return [
             *writes,
             Create(kind=kinds.NNF_STORAGE, object=new_storage),
-            *_report_not_ready(obj),
+            *_report_not_ready(system_storage),
         ]
     if existing != counts:
         patch = {"spec": {"allocationSets": new_storage["spec"]["allocationSets"]}}
         change = _change(kinds.NNF_STORAGE, snapshot.storage.metadata, patch)
-        return [*writes, change, *_report_not_ready(obj)]
+        return [*writes, change, *_report_not_ready(system_storage)]
     raise_for(snapshot.storage.status.error)
     if not snapshot.storage.status.ready:
-        return [*writes, *_report_not_ready(obj)]
+        return [*writes, *_report_not_ready(system_storage)]
     if not computes:
-        return [*writes, *_report(obj, ready=not writes)]
+        return [*writes, *_report(system_storage, ready=not writes)]
     if snapshot.access is None:
         return [
             *writes,
-            Create(kind=kinds.NNF_ACCESS, object=_new_access(obj)),
-            *_report_not_ready(obj),
+            Create(kind=kinds.NNF_ACCESS, object=_new_access(system_storage)),
+            *_report_not_ready(system_storage),
         ]
     raise_for(snapshot.access.status.error)
     status = snapshot.access.status
     ready = status.ready and status.state == "mounted" and not writes
-    return [*writes, *_report(obj, ready=ready)]
+    return [*writes, *_report(system_storage, ready=ready)]
 
 
 def _computes(snapshot: SystemStorageSnapshot, wanted_layout: Layout) -> list[str]:
@@ -313,9 +313,11 @@ def _existing_counts(storage: NnfStorage | None) -> dict[str, int]:
     return dict(counts)
 
 
-def _servers_spec(obj: NnfSystemStorage, counts: Mapping[str, int]) -> ServersSpec:
+def _servers_spec(system_storage: NnfSystemStorage, counts: Mapping[str, int]) -> ServersSpec:
     servers = tuple(ServersStorage(name=name, allocation_count=n) for name, n in counts.items())
-    allocation_set = ServersSet(label=SET_LABEL, allocation_size=obj.spec.capacity, storage=servers)
+    allocation_set = ServersSet(
+        label=SET_LABEL, allocation_size=system_storage.spec.capacity, storage=servers
+    )
     return ServersSpec(allocation_sets=(allocation_set,))
 
 
@@ -330,16 +332,16 @@ def _encode_set(each: ServersSet) -> Object:
     }
 
 
-def _owner(obj: NnfSystemStorage) -> children.Owner:
+def _owner(system_storage: NnfSystemStorage) -> children.Owner:
     return children.Owner(
         kind=kinds.SYSTEM_STORAGE,
-        meta=obj.metadata,
-        labels=_labels(obj),
+        meta=system_storage.metadata,
+        labels=_labels(system_storage),
         # A profile may be one for jobs, too, and its commands name what is the job's.
         variables={
             "$JOBID": "none",
             "$DIRECTIVE_INDEX": "0",
-            "$WORKFLOW_UID": obj.metadata.uid,
+            "$WORKFLOW_UID": system_storage.metadata.uid,
             "$USERID": "0",
             "$GROUPID": "0",
         },
@@ -348,39 +350,43 @@ def _owner(obj: NnfSystemStorage) -> children.Owner:
     )
 
 
-def _labels(obj: NnfSystemStorage) -> dict[str, str]:
+def _labels(system_storage: NnfSystemStorage) -> dict[str, str]:
     # The last one is inherited down to the nodes: what has it is no orphan of a Workflow.
-    return {labels.DIRECTIVE_INDEX: "0", labels.SYSTEM_STORAGE: obj.metadata.uid}
+    return {labels.DIRECTIVE_INDEX: "0", labels.SYSTEM_STORAGE: system_storage.metadata.uid}
 
 
-def _create_for(kind: Kind, obj: NnfSystemStorage, body: Object, *finalizers: str) -> Create:
-    meta = obj.metadata
+def _create_for(
+    kind: Kind, system_storage: NnfSystemStorage, body: Object, *finalizers: str
+) -> Create:
+    meta = system_storage.metadata
     metadata = {
         "name": meta.name,
         "namespace": meta.namespace,
-        "labels": {**_labels(obj), **labels.of_owner(kinds.SYSTEM_STORAGE, meta)},
+        "labels": {**_labels(system_storage), **labels.of_owner(kinds.SYSTEM_STORAGE, meta)},
         "ownerReferences": labels.owner_references(kinds.SYSTEM_STORAGE, meta),
         "finalizers": list(finalizers),
     }
     return Create(kind=kind, object={"metadata": metadata, **body})
 
 
-def _new_storage(obj: NnfSystemStorage, servers_spec: ServersSpec) -> Object:
-    servers = Servers(metadata=obj.metadata, spec=servers_spec)
-    new_storage = nnfstorage.new(_owner(obj), obj.metadata.name, obj.spec.type, servers)
-    new_storage["metadata"]["labels"] |= _profile_labels(obj)
+def _new_storage(system_storage: NnfSystemStorage, servers_spec: ServersSpec) -> Object:
+    servers = Servers(metadata=system_storage.metadata, spec=servers_spec)
+    new_storage = nnfstorage.new(
+        _owner(system_storage), system_storage.metadata.name, system_storage.spec.type, servers
+    )
+    new_storage["metadata"]["labels"] |= _profile_labels(system_storage)
     return new_storage
 
 
-def _profile_labels(obj: NnfSystemStorage) -> dict[str, str]:
-    profile = obj.spec.storage_profile
+def _profile_labels(system_storage: NnfSystemStorage) -> dict[str, str]:
+    profile = system_storage.spec.storage_profile
     return labels.of_profile(profile.name, profile.namespace)
 
 
-def _new_access(obj: NnfSystemStorage) -> Object:
-    spec, meta = obj.spec, obj.metadata
-    metadata = _owner(obj).metadata(meta.name, labels.ACCESS_FINALIZER)
-    metadata["labels"] |= _profile_labels(obj)
+def _new_access(system_storage: NnfSystemStorage) -> Object:
+    spec, meta = system_storage.spec, system_storage.metadata
+    metadata = _owner(system_storage).metadata(meta.name, labels.ACCESS_FINALIZER)
+    metadata["labels"] |= _profile_labels(system_storage)
     name_fields = {"name": meta.name, "namespace": meta.namespace}
     return {
         "metadata": metadata,
@@ -402,29 +408,31 @@ def _new_access(obj: NnfSystemStorage) -> Object:
 # What is reported, and given back
 
 
-def _report_not_ready(obj: NnfSystemStorage) -> Sequence[Write]:
-    return _report(obj, ready=False)
+def _report_not_ready(system_storage: NnfSystemStorage) -> Sequence[Write]:
+    return _report(system_storage, ready=False)
 
 
-def _report(obj: NnfSystemStorage, *, ready: bool, fault: Fault | None = None) -> Sequence[Change]:
+def _report(
+    system_storage: NnfSystemStorage, *, ready: bool, fault: Fault | None = None
+) -> Sequence[Change]:
     error: dict[str, Any] | None = fault.as_error() if fault else None
-    current = obj.status
+    current = system_storage.status
     if current is not None and current.ready is ready and reports.same_error(current.error, error):
         return ()
     status = {"ready": ready, "error": error}
-    return [reports.status(kinds.SYSTEM_STORAGE, obj.metadata, status)]
+    return [reports.status(kinds.SYSTEM_STORAGE, system_storage.metadata, status)]
 
 
 def _give_back(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
-    obj = snapshot.object
-    if labels.SYSTEM_STORAGE_FINALIZER not in obj.metadata.finalizers:
+    system_storage = snapshot.object
+    if labels.SYSTEM_STORAGE_FINALIZER not in system_storage.metadata.finalizers:
         return ()
     # One kind after the other: nodes unmount before rabbits give back.
     for kind, meta in snapshot.dependents.items():
         removal = [] if meta.deleting else [Remove(kind=kind, key=meta.key)]
-        return [*removal, *_report(obj, ready=False, fault=_removal_fault(snapshot))]
+        return [*removal, *_report(system_storage, ready=False, fault=_removal_fault(snapshot))]
     finalizer = labels.SYSTEM_STORAGE_FINALIZER
-    return [reports.remove_finalizer(kinds.SYSTEM_STORAGE, obj.metadata, finalizer)]
+    return [reports.remove_finalizer(kinds.SYSTEM_STORAGE, system_storage.metadata, finalizer)]
 
 
 def _removal_fault(snapshot: SystemStorageSnapshot) -> Fault | None:

@@ -19,7 +19,7 @@ def copy_mistakes(
     directive: Directive, index: int, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
     """Find what is wrong with a copy_in or copy_out."""
-    own_end = staging.OWN_END[directive.command.text]
+    storage_argument = staging.STORAGE_ARGUMENT_BY_COMMAND[directive.command.text]
     for key in ("source", "destination"):
         argument = directive.argument(key)
         if argument is None or argument.value is None:
@@ -30,16 +30,16 @@ def copy_mistakes(
                 _storage_path_mistakes(directive, argument.value, path, job, facts)
             )
             yield from storage_mistakes
-            if key != own_end and not storage_mistakes:
+            if key != storage_argument and not storage_mistakes:
                 yield directive.mistake(
                     argument.value,
                     f"The {key} of {directive.command.text} is a path in a global file system: "
                     "within its own storage a job copies by itself.",
                 )
-        elif key == own_end:
+        elif key == storage_argument:
             yield directive.mistake(
                 argument.value,
-                f"The {own_end} of {directive.command.text} is storage of the job: "
+                f"The {storage_argument} of {directive.command.text} is storage of the job: "
                 f"write $DW_JOB_ and the name of a jobdw.",
                 suggestion(job),
             )

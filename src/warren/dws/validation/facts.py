@@ -10,7 +10,7 @@ from warren.dws.node import FILE_SYSTEM_TYPES, RawVolumes
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.persistent import expiry, sharing
-from warren.dws.persistent.instances import USABLE
+from warren.dws.persistent.instances import USABLE_STATES
 from warren.dws.persistent.sharing import PRIVATE, Sharing, may_use
 from warren.dws.pods.pod import NO_RUNTIME_MESSAGE
 
@@ -41,7 +41,7 @@ def instance_facts(obj: Mapping[str, Any]) -> InstanceFacts:
         fs_type=spec.get("fsType", ""),
         userid=spec.get("userID", 0),
         sharing=sharing.from_annotations(metadata.get("annotations") or {}),
-        is_usable=(obj.get("status") or {}).get("state") in USABLE,
+        is_usable=(obj.get("status") or {}).get("state") in USABLE_STATES,
         expires=expiry.from_annotations(metadata.get("annotations") or {}),
         deleting="deletionTimestamp" in metadata or spec.get("state") == "Destroying",
         in_use=bool(spec.get("consumerReferences")),
@@ -66,7 +66,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Who may have raw volumes (`rabbitstorages.raw_volumes`)."""
     instances: Mapping[str, InstanceFacts] | None = None
     """The instances of the Workflow's namespace by name."""
-    profiles: Sequence[NnfStorageProfile] | None = None
+    storage_profiles: Sequence[NnfStorageProfile] | None = None
     supported_types: Sequence[str] | None = FILE_SYSTEM_TYPES
     """The types of file systems that there are."""
     why_not_made: Callable[[str], str | None] = lambda fs_type: None
@@ -103,7 +103,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-UNKNOWN: Final = Facts(
+NO_FACTS: Final = Facts(
     userid=None,
     file_systems=None,
     raw_volumes=None,

@@ -70,5 +70,5 @@ def _validate(
         return
     mistakes = list(validator(directive, index, job, facts))
     yield from mistakes
-    if faultless and not mistakes and facts.profiles is not None:
-        yield from profile_mistakes(directive, facts.profiles)
+    if faultless and not mistakes and facts.storage_profiles is not None:
+        yield from profile_mistakes(directive, facts.storage_profiles)

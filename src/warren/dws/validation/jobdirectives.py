@@ -12,9 +12,9 @@ from warren.dws.validation.facts import Facts
 class JobDirectives(msgspec.Struct, frozen=True, kw_only=True):
     """What the directives of one job have between them. Names are those of `name=`."""
 
-    size: int
+    directive_count: int
     jobdws: Mapping[str, Directive]
-    """Each jobdw."""
+    """Each jobdw by its name."""
     persistentdw_indexes: Mapping[str, int]
     """The index of each persistentdw by name, of the first one where several have the same."""
     may_have_unknown_names: bool
@@ -56,7 +56,7 @@ class JobDirectives(msgspec.Struct, frozen=True, kw_only=True):
             if command.text == "container" and container_index is None:
                 container_index = index
         return cls(
-            size=len(directives),
+            directive_count=len(directives),
             jobdws=jobdws,
             persistentdw_indexes=persistentdw_indexes,
             may_have_unknown_names=may_have_unknown_names,

@@ -77,7 +77,7 @@ def create_persistent_mistakes(
 
 
 def _alone_mistakes(directive: Directive, job: JobDirectives) -> Iterator[Mistake]:
-    if job.size > 1:
+    if job.directive_count > 1:
         yield directive.mistake(
             directive.command,
             f"A {directive.command.text} is the only directive of its job.",

@@ -51,24 +51,24 @@ def _is_container(text: str) -> bool:
 # What a directive names
 
 
-def targets(snapshot: WorkflowSnapshot, directive: Directive) -> list[int]:
+def target_indexes(snapshot: WorkflowSnapshot, directive: Directive) -> list[int]:
     """Return the indexes of the directives whose storage a container has. Raises Fault."""
-    return sorted(set(_target_by_name(snapshot, directive).values()))
+    return sorted(set(_target_index_by_argument(snapshot, directive).values()))
 
 
-def all_targets(snapshot: WorkflowSnapshot) -> set[int]:
+def all_target_indexes(snapshot: WorkflowSnapshot) -> set[int]:
     """Return the indexes of the directives whose storage any container has."""
     return {
-        target
+        target_index
         for directive in snapshot.directives
         if directive.command.text == "container"
-        for target in _target_by_name(snapshot, directive).values()
+        for target_index in _target_index_by_argument(snapshot, directive).values()
     }
 
 
-def _target_by_name(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, int]:
+def _target_index_by_argument(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, int]:
     index_by_storage = staging.indexes_by_storage(snapshot.directives)
-    target_by_name = {}
+    target_index_by_argument = {}
     for argument in directive.arguments:
         key = containerprofiles.argument_name(argument.key.text)
         lifetime = next(
@@ -76,11 +76,11 @@ def _target_by_name(snapshot: WorkflowSnapshot, directive: Directive) -> dict[st
         )
         if lifetime is None or argument.value is None:
             continue
-        target = index_by_storage.get((lifetime, argument.value.text))
-        if target is None:  # Proposal was forced
+        target_index = index_by_storage.get((lifetime, argument.value.text))
+        if target_index is None:  # Proposal was forced
             raise Fault(f"this job has no storage named {argument.value.text!r}", type="User")
-        target_by_name[key] = target
-    return target_by_name
+        target_index_by_argument[key] = target_index
+    return target_index_by_argument
 
 
 def _profile(snapshot: WorkflowSnapshot, index: int) -> ContainerProfile:
@@ -137,18 +137,20 @@ def _why_not_run(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> str | No
 def _volumes(
     snapshot: WorkflowSnapshot, directive: Directive, profile: ContainerProfile
 ) -> Iterator[Volume]:
-    target_by_name = _target_by_name(snapshot, directive)
+    target_index_by_argument = _target_index_by_argument(snapshot, directive)
     value_by_name = {
         containerprofiles.argument_name(each.key.text): each.value
         for each in directive.arguments
         if each.value is not None
     }
     for name, need in profile.storage_by_argument.items():
-        if name in target_by_name:
-            fs_type = type_of(snapshot, target_by_name[name])
-            path = snapshot.mount_path(target_by_name[name])
+        if name in target_index_by_argument:
+            fs_type = type_of(snapshot, target_index_by_argument[name])
+            path = snapshot.mount_path(target_index_by_argument[name])
             allocation_numbers = (
-                _allocation_numbers(snapshot, target_by_name[name]) if fs_type != "lustre" else None
+                _allocation_numbers(snapshot, target_index_by_argument[name])
+                if fs_type != "lustre"
+                else None
             )
             yield Volume(
                 need=need, path=path, allocation_numbers=allocation_numbers, is_raw=fs_type == "raw"
@@ -161,8 +163,8 @@ def _volumes(
                 raise Fault(f"{path_text} is no global file system for {namespace}", type="User")
             mode = (need.pvc_mode or "readwritemany").lower()
             meta = file_system.metadata
-            claim = f"{meta.name}-{meta.namespace}-{mode}-pvc"
-            yield Volume(need=need, path=file_system.spec.mount_root, claim=claim)
+            claim_name = f"{meta.name}-{meta.namespace}-{mode}-pvc"
+            yield Volume(need=need, path=file_system.spec.mount_root, claim_name=claim_name)
 
 
 def _allocation_numbers(snapshot: WorkflowSnapshot, index: int) -> Mapping[str, int]:
@@ -284,7 +286,7 @@ def _leave_to_others(
 ) -> Outcome:
     """Say where the storage is for the job that starts the application, and wait for nothing."""
     data = containerdata.make(
-        application, _target_by_name(snapshot, directive), snapshot.directives
+        application, _target_index_by_argument(snapshot, directive), snapshot.directives
     )
     # Written before the Workflow is told of it, and made once: no event of it would come here.
     writes = [*_shared_objects(application), Create(kind=kinds.CONTAINER_DATA, object=data)]

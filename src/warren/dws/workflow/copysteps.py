@@ -54,17 +54,17 @@ def is_movement_of(movement: Object, workflow: Workflow) -> bool:
 
 def copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Have rabbits mount the storage, then make the copies and wait for them."""
-    target = _target(snapshot, directive)
-    storage = _storage_of(snapshot, target)
-    access = snapshot.accesses.get(_access_name(snapshot, target))
+    target_index = _target_index(snapshot, directive)
+    storage = _storage_of(snapshot, target_index)
+    access = snapshot.accesses.get(_access_name(snapshot, target_index))
     if access is None or access.spec.desired_state != "mounted":
         return Outcome(
-            writes=_mount_on_rabbits(snapshot, index, target, access), waiting="pending mount"
+            writes=_mount_on_rabbits(snapshot, index, target_index, access), waiting="pending mount"
         )
     raise_for(access.status.error)
     if not is_mounted(access):
         return Outcome(waiting="pending mount")
-    return _move(snapshot, index, directive, storage, target)
+    return _make_movements(snapshot, index, directive, storage, target_index)
 
 
 def copy_out(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -117,24 +117,26 @@ def _is_begun(snapshot: WorkflowSnapshot, directive: Directive) -> bool:
 
     The turn of one whose rabbits are not may never come: that which it waits for may have failed.
     """
-    access = snapshot.accesses.get(_access_name(snapshot, _target(snapshot, directive)))
+    access = snapshot.accesses.get(_access_name(snapshot, _target_index(snapshot, directive)))
     return access is not None and access.spec.desired_state == "mounted"
 
 
-def _access_name(snapshot: WorkflowSnapshot, target: int) -> str:
-    return f"{snapshot.child_name(target)}-{SERVERS}"
+def _access_name(snapshot: WorkflowSnapshot, target_index: int) -> str:
+    return f"{snapshot.child_name(target_index)}-{SERVERS}"
 
 
-def _target(snapshot: WorkflowSnapshot, directive: Directive) -> int:
+def _target_index(snapshot: WorkflowSnapshot, directive: Directive) -> int:
     """Return the index of the directive to or from whose storage another one copies."""
-    path = staging.parse(directive.values[staging.OWN_END[directive.command.text]])
-    target = staging.indexes_by_storage(snapshot.directives).get(
+    path = staging.parse(
+        directive.values[staging.STORAGE_ARGUMENT_BY_COMMAND[directive.command.text]]
+    )
+    target_index = staging.indexes_by_storage(snapshot.directives).get(
         (path.lifetime, path.storage or "")
     )
-    if target is None:  # Proposal was forced
+    if target_index is None:  # Proposal was forced
         command = "persistentdw" if path.lifetime == "persistent" else "jobdw"
         raise Fault(f"this job has no {command} named {path.storage or ''!r}", type="User")
-    return target
+    return target_index
 
 
 def _storage_of(snapshot: WorkflowSnapshot, index: int) -> NnfStorage:
@@ -149,61 +151,66 @@ def _storage_of(snapshot: WorkflowSnapshot, index: int) -> NnfStorage:
 
 
 def _mount_on_rabbits(
-    snapshot: WorkflowSnapshot, index: int, target: int, access: NnfAccess | None
+    snapshot: WorkflowSnapshot, index: int, target_index: int, access: NnfAccess | None
 ) -> list[Write]:
-    """Have rabbits mount the storage of the directive `target` for the copy at `index`."""
+    """Have rabbits mount the storage of the directive at `target_index` for the copy at `index`."""
     command = snapshot.directives[index].command.text
-    target_by_copy = {
-        copy_index: _target(snapshot, each)
+    target_index_by_copy = {
+        copy_index: _target_index(snapshot, each)
         for copy_index, each in enumerate(snapshot.directives)
         if each.command.text == command
     }
-    if not may_mount(snapshot, target, target_by_copy.values(), SERVERS):
+    if not may_mount(snapshot, target_index, target_index_by_copy.values(), SERVERS):
         return []
     if access is not None:
         # By the first copy alone of those that need it: all see the same version.
         first_copy = min(
-            copy_index for copy_index, each in target_by_copy.items() if each == target
+            copy_index for copy_index, each in target_index_by_copy.items() if each == target_index
         )
         remount = accessobjects.mount_again(access, index, command, snapshot.lost_nodes)
         return [remount] if index == first_copy else []
     new_access = accessobjects.new(
         snapshot.workflow,
-        target,
+        target_index,
         SERVERS,
-        snapshot.mount_path(target),
+        snapshot.mount_path(target_index),
         mounted_for=(index, command),
         lost=snapshot.lost_nodes,
-        instance_name=instance_name_of(snapshot.directives[target]),
+        instance_name=instance_name_of(snapshot.directives[target_index]),
     )
     return [Create(kind=kinds.NNF_ACCESS, object=new_access)]
 
 
 def _allocations_to_copy(
-    snapshot: WorkflowSnapshot, target: int
+    snapshot: WorkflowSnapshot, target_index: int
 ) -> Mapping[str, Sequence[int]] | None:
     """Return which allocations are for the job's nodes, without those it has lost; None for all.
 
     All are meant where no nodes are known and rabbits have mounted all (ADR 065).
     """
     wiring, lost = snapshot.wiring or {}, snapshot.lost_nodes
-    if instance_name_of(snapshot.directives[target]) is None:
+    if instance_name_of(snapshot.directives[target_index]) is None:
         if (
             not lost
-            or _storage_of(snapshot, target).spec.file_system_type not in locks.EXCLUSIVE_TYPES
+            or _storage_of(snapshot, target_index).spec.file_system_type
+            not in locks.EXCLUSIVE_TYPES
         ):
             return None
         return tolerance.remaining_allocations(snapshot.computes, wiring, lost)
     data = snapshot.computes.data if snapshot.computes else ()
-    access = snapshot.accesses.get(_access_name(snapshot, target))
+    access = snapshot.accesses.get(_access_name(snapshot, target_index))
     if not data and access is not None and not names_clients(access):
         return None
     nodes = [node.name for node in data if node.name not in lost]
     return nodelocal.allocation_numbers_by_rabbit(nodes, wiring, snapshot.positions)
 
 
-def _move(
-    snapshot: WorkflowSnapshot, index: int, directive: Directive, storage: NnfStorage, target: int
+def _make_movements(
+    snapshot: WorkflowSnapshot,
+    index: int,
+    directive: Directive,
+    storage: NnfStorage,
+    target_index: int,
 ) -> Outcome:
     present = {each.metadata.key: each for each in _movements(snapshot, index)}
     wanted = datamovement.movements(
@@ -212,12 +219,12 @@ def _move(
         directive,
         storage,
         snapshot.file_systems,
-        snapshot.mount_path(target),
-        _allocations_to_copy(snapshot, target),
+        snapshot.mount_path(target_index),
+        _allocations_to_copy(snapshot, target_index),
         _own_profile(snapshot, index, directive),
     )
     if not wanted and not present:  # to say that it is done would lose what was to be copied
-        name = snapshot.directives[target].values.get("name")
+        name = snapshot.directives[target_index].values.get("name")
         raise Fault(f"nothing of {name} is for this job's compute nodes", type="WLM")
     missing = [
         Create(kind=kinds.NNF_DATA_MOVEMENT, object=obj)

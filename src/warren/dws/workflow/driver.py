@@ -360,7 +360,7 @@ def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directiv
             writes=[Create(kind=kinds.NNF_STORAGE, object=new_storage)],
             waiting="allocation set not ready",
         )
-    is_usable = instance.object.status.state in instances.USABLE
+    is_usable = instance.object.status.state in instances.USABLE_STATES
     return DONE if is_usable else Outcome(waiting="allocation set not ready")
 
 
@@ -390,13 +390,15 @@ def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
     return _propose(snapshot, index, directive, instance.object.metadata.uid)
 
 
-def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+def _add_consumer(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Enter the Workflow into the instance, which cannot be destroyed from then on."""
     token_outcome = offloadsteps.set_up(snapshot)
     if token_outcome is not DONE:
         return token_outcome
     instance = _usable_instance(snapshot, index, directive.values["name"])
-    change = instances.claim(instance.object, instances.consumer(snapshot.workflow, index))
+    change = instances.change_to_add_consumer(
+        instance.object, instances.consumer(snapshot.workflow, index)
+    )
     if change is not None:
         return Outcome(writes=[change], waiting="waits to be a user of the persistent storage")
     is_ready = instance.storage is not None and instance.storage.status.ready
@@ -430,8 +432,8 @@ _MAX_NAMES: Final = 10
 
 
 def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    offload_targets = offloadsteps.targets(snapshot)
-    if index not in (*offload_targets, *containersteps.all_targets(snapshot)):
+    offload_target_indexes = offloadsteps.target_indexes(snapshot)
+    if index not in (*offload_target_indexes, *containersteps.all_target_indexes(snapshot)):
         # One NnfAccess mounts a node-local file system at a time: rabbits let go first.
         rabbits_outcome = _unmount_access(
             snapshot.accesses.get(f"{snapshot.child_name(index)}-{SERVERS}")
@@ -455,7 +457,9 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     if not is_mounted(access):
         return Outcome(waiting="pending mount")
     serving_outcome = (
-        _mount_on_rabbits(snapshot, index, offload_targets) if index in offload_targets else DONE
+        _mount_on_rabbits(snapshot, index, offload_target_indexes)
+        if index in offload_target_indexes
+        else DONE
     )
     if serving_outcome is not DONE:
         return serving_outcome
@@ -501,7 +505,9 @@ def _unmount_access(access: NnfAccess | None, lost: Collection[str] = ()) -> Out
 
 def _propose_copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     outcome = _validate(snapshot, index, directive)
-    path = staging.parse(directive.values[staging.OWN_END[directive.command.text]])
+    path = staging.parse(
+        directive.values[staging.STORAGE_ARGUMENT_BY_COMMAND[directive.command.text]]
+    )
     instance = snapshot.instances.get(path.storage or "") if path.lifetime != "job" else None
     if instance is not None and instance.object.spec.fs_type == "raw":
         raise Fault("data movement can not be used with raw allocations", type="User")
@@ -515,8 +521,10 @@ def _propose_container(snapshot: WorkflowSnapshot, index: int, directive: Direct
 
 def _start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Have rabbits mount what a directive's containers use, and start those."""
-    targets = containersteps.targets(snapshot, directive)
-    outcomes = [_mount_on_rabbits(snapshot, target, targets) for target in targets]
+    target_indexes = containersteps.target_indexes(snapshot, directive)
+    outcomes = [
+        _mount_on_rabbits(snapshot, target_index, target_indexes) for target_index in target_indexes
+    ]
     unfinished = next((each for each in outcomes if each is not DONE), None)
     if unfinished is not None:
         return Outcome(
@@ -525,21 +533,23 @@ def _start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     return containersteps.start(snapshot, index, directive)
 
 
-def _mount_on_rabbits(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> Outcome:
-    """Have rabbits mount the storage of the directive `target` until Teardown."""
-    access = snapshot.accesses.get(f"{snapshot.child_name(target)}-{SERVERS}")
-    mounted_for = (target, "container")
+def _mount_on_rabbits(
+    snapshot: WorkflowSnapshot, target_index: int, target_indexes: Sequence[int]
+) -> Outcome:
+    """Have rabbits mount the storage of the directive at `target_index` until Teardown."""
+    access = snapshot.accesses.get(f"{snapshot.child_name(target_index)}-{SERVERS}")
+    mounted_for = (target_index, "container")
     if access is None:
-        if not may_mount(snapshot, target, targets, SERVERS):
+        if not may_mount(snapshot, target_index, target_indexes, SERVERS):
             return Outcome(waiting="pending mount")
         new_access = accessobjects.new(
             snapshot.workflow,
-            target,
+            target_index,
             SERVERS,
-            snapshot.mount_path(target),
+            snapshot.mount_path(target_index),
             mounted_for=mounted_for,
             lost=snapshot.lost_nodes,
-            instance_name=instance_name_of(snapshot.directives[target]),
+            instance_name=instance_name_of(snapshot.directives[target_index]),
         )
         return Outcome(
             writes=[Create(kind=kinds.NNF_ACCESS, object=new_access)], waiting="pending mount"
@@ -562,7 +572,7 @@ HANDLERS: Final[Mapping[tuple[State, str], Handler]] = {
     (State.PROPOSAL, "copy_out"): _propose_copy,
     (State.SETUP, "jobdw"): _set_up,
     (State.SETUP, "create_persistent"): _set_up_instance,
-    (State.SETUP, "persistentdw"): _claim,
+    (State.SETUP, "persistentdw"): _add_consumer,
     (State.SETUP, "container"): containersteps.set_up,
     (State.DATA_IN, "copy_in"): copysteps.copy,
     (State.PRE_RUN, "jobdw"): _mount,

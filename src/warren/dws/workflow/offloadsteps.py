@@ -18,7 +18,7 @@ _STORAGE_COMMANDS = ("jobdw", "persistentdw")
 _FAILED_STATUSES = ("Failed", "Invalid")
 
 
-def targets(snapshot: WorkflowSnapshot) -> list[int]:
+def target_indexes(snapshot: WorkflowSnapshot) -> list[int]:
     """Return the indexes of the directives whose storage rabbits are to have mounted, too."""
     if snapshot.offload_service is None or not copyservice.is_requested(snapshot.directives):
         return []
@@ -41,7 +41,7 @@ def set_up(snapshot: WorkflowSnapshot) -> Outcome:
 
 def variables(snapshot: WorkflowSnapshot) -> Mapping[str, str]:
     """Return the variables by which tasks find the service, if they ask it for copies."""
-    if snapshot.offload_service is None or not targets(snapshot):
+    if snapshot.offload_service is None or not target_indexes(snapshot):
         return {}
     return copyservice.variables(snapshot.offload_service)
 

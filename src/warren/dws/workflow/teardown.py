@@ -77,7 +77,9 @@ def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
     )
     if is_complete and not instance.is_deleting:
         return Outcome(writes=[instances.disown(instance.object)])
-    return _wait_destroyed(instance, [Remove(kind=kinds.PERSISTENT_INSTANCE, key=instance.key)])
+    return _outcome_until_destroyed(
+        instance, [Remove(kind=kinds.PERSISTENT_INSTANCE, key=instance.key)]
+    )
 
 
 def destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -85,10 +87,10 @@ def destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
     instance = snapshot.instances.get(directive.values["name"])
     if instance is None:
         return DONE
-    return _wait_destroyed(instance, instances.destroy(instance.object, snapshot.workflow))
+    return _outcome_until_destroyed(instance, instances.destroy(instance.object, snapshot.workflow))
 
 
-def _wait_destroyed(instance: InstanceSnapshot, writes: Sequence[Write]) -> Outcome:
+def _outcome_until_destroyed(instance: InstanceSnapshot, writes: Sequence[Write]) -> Outcome:
     if not instance.object.metadata.deleting:
         return Outcome(writes=writes, waiting="delete")
     raise_for(instance.object.status.error)

@@ -127,11 +127,13 @@ class WorkflowSnapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a handler writes, and what it waits for; None when it is done."""
+    """What a handler writes, and what it waits for."""
 
     writes: Sequence[Write] = ()
     waiting: str | None = None
+    """What the Workflow's message says; None when the handler is done."""
     env: Mapping[str, str] | None = None
+    """Variables for the job's tasks."""
 
 
 DONE: Final = Outcome()

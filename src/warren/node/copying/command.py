@@ -70,7 +70,7 @@ class Command:
         flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         parent_fd, path = nofollow.open_directory(plan.top, os.O_PATH, storage), plan.top
         try:
-            for name in plan.below if plan.contents_only else plan.below[:-1]:
+            for name in plan.parts if plan.contents_only else plan.parts[:-1]:
                 path = os.path.join(path, name)
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=parent_fd)

@@ -134,7 +134,7 @@ class Copier:
         self._target = Tree(
             plan.top, os.O_PATH, within=self._destination_storage, owner=self._required_owner()
         )
-        if not plan.below and self._is_source(os.stat(self._target.top.descriptor)):
+        if not plan.parts and self._is_source(os.stat(self._target.top.descriptor)):
             raise NotCopied(plan.top, _IS_SOURCE)
 
     def _is_source(self, status: os.stat_result) -> bool:
@@ -206,7 +206,7 @@ class Copier:
     def _copy(self, pool: ThreadPoolExecutor) -> None:
         target_dir = self._target.top
         *directories, name = (
-            self._plan.below if not self._plan.contents_only else (*self._plan.below, "")
+            self._plan.parts if not self._plan.contents_only else (*self._plan.parts, "")
         )
         for each in directories:
             target_dir = self._make_directory(target_dir, each, is_copy=False)

@@ -235,7 +235,7 @@ def summary(obj: PersistentStorageInstance, raw_servers: Object | None) -> dict[
 
 def _consumers(obj: PersistentStorageInstance) -> Mapping[str, Any]:
     """Return the jobs that use an instance, and the Workflows of other workload managers."""
-    workflow_keys = {instances.workflow_of(each) for each in obj.spec.consumer_references}
+    workflow_keys = {instances.workflow_key_of(each) for each in obj.spec.consumer_references}
     names = sorted(each.name for each in workflow_keys if each is not None)
     return {
         "jobs": [job for name in names if (job := BINDING.job_id(name)) is not None],

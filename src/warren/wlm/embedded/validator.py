@@ -155,7 +155,7 @@ class StorageValidator:
             else None,
             why_not_made=self._why_not_made,
             instances=self._persistent,
-            profiles=self._profiles(),
+            storage_profiles=self._profiles(),
             groups=self._read_groups(userid) if self._needs_groups(texts) else (),
             now=self._now(),
             duration=jobspecs.system(spec).get("duration") or 0.0,
