@@ -81,13 +81,13 @@ def test_a_job_has_a_token_for_its_containers_or_for_copies_alone() -> None:
     assert containerauth.has_token([f"{JOBDW} requires=copy-offload"])  # for the service
     for state, ready, due in (("Setup", False, True), ("Setup", True, False), ("PreRun", 0, False)):
         wf = workflow(WITH, BARE, state=state, ready=bool(ready), **AUTH)
-        assert containerauth.is_due(wf) is due
+        assert containerauth.needs_secrets(wf) is due
     entering = workflow(WITH, BARE, state="Proposal", desired="Setup", ready=True, **AUTH)
-    assert containerauth.is_due(entering)
+    assert containerauth.needs_secrets(entering)
     leaving = workflow(WITH, BARE, state="Setup", desired="Teardown", **AUTH)
-    assert not containerauth.is_due(leaving)
-    assert not containerauth.is_due(workflow(WITH, state="Setup", **AUTH))
-    assert not containerauth.is_due(workflow(WITH, BARE, state="Setup"))
+    assert not containerauth.needs_secrets(leaving)
+    assert not containerauth.needs_secrets(workflow(WITH, state="Setup", **AUTH))
+    assert not containerauth.needs_secrets(workflow(WITH, BARE, state="Setup"))
 
 
 def test_in_setup_the_key_is_made_first_and_then_a_token_that_is_signed_with_it() -> None:

@@ -47,7 +47,7 @@ def stored(name: str = SERVED.file_system_name) -> NnfStorage:
 
 def view(access: NnfAccess, name: str = SERVED.file_system_name, **more: Any) -> AccessSnapshot:
     found = stored(name)
-    every = nnfstorage.children_of(found, None, SERVED).values()
+    every = nnfstorage.wanted_shares(found, None, SERVED).values()
     shares = [read({**obj, "status": {"ready": True}}, NnfNodeStorage) for obj, _ in every]
     return seen(access, storage=found, node_storages=shares, **more)
 

@@ -61,7 +61,7 @@ def key_secret(key: bytes = KEY, owner: str = "uid-wf") -> Object:
 
 
 def token(kid: str | None = "default/wf", key: bytes = KEY) -> str:
-    return containerauth.sign(key, 5.0, kid).decode()
+    return containerauth.signed_token(key, 5.0, kid).decode()
 
 
 def forged(header: Mapping[str, Any], claims: Mapping[str, Any], key: bytes = KEY) -> str:

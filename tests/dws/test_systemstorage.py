@@ -257,7 +257,7 @@ def test_commands_of_a_profile_that_is_for_jobs_too_have_values_for_what_they_na
     line = "mark $JOBID $DIRECTIVE_INDEX $WORKFLOW_UID $USERID $GROUPID"
     data = {"xfsStorage": {"userCommands": {"postActivate": [line]}}}
     profile = read({"metadata": meta("local"), "data": data}, NnfStorageProfile)
-    shares = nnfstorage.children_of(whole(raw(type="xfs"))["storage"], profile)
+    shares = nnfstorage.wanted_shares(whole(raw(type="xfs"))["storage"], profile)
     for share, _ in shares.values():
         found = commandlines.decode(share["metadata"]["annotations"][labels.COMMANDS])
         words = ["mark", "none", "0", raw()["metadata"]["uid"], "0", "0"]

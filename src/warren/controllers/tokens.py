@@ -22,7 +22,7 @@ class Tokens:
 
     async def find(self, workflow: Workflow) -> TokenSecrets | None:
         """Return what there is of a Workflow's; None where it is not the time to look."""
-        if not containerauth.is_due(workflow):
+        if not containerauth.needs_secrets(workflow):
             return None
         key = await self._read(workflow, containerauth.key_name(workflow))
         if key is None:

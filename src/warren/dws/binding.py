@@ -1,4 +1,4 @@
-"""What a workload manager calls its own: its Workflows, its mark on them, its refusals."""
+"""The names that one workload manager uses with DWS, and the phases of its jobs."""
 
 from collections.abc import Mapping
 from enum import StrEnum

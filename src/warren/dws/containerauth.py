@@ -81,8 +81,8 @@ def is_enabled(workflow: Workflow) -> bool:
     return _AUTH_REQUIREMENT in workflow.status.requires
 
 
-def is_due(workflow: Workflow) -> bool:
-    """Return whether the Secrets are to be looked at: in Setup, and when it is entered.
+def needs_secrets(workflow: Workflow) -> bool:
+    """Return whether the Secrets of a Workflow are looked at: in Setup, and when it is entered.
 
     There they are made.
     """
@@ -108,7 +108,7 @@ def token_name(workflow: Workflow) -> str:
 
 
 def has_both_secrets(workflow: Workflow, secrets: TokenSecrets) -> bool:
-    """Return whether both are there."""
+    """Return whether both Secrets are there, and are the Workflow's own."""
     return all(
         each is not None and _is_own(workflow, each) for each in (secrets.key, secrets.token)
     )
@@ -130,7 +130,7 @@ def next_secret(workflow: Workflow, secrets: TokenSecrets, now: float) -> Create
         key = _der(base64.b64decode(secrets.key["data"][_KEY_ENTRY]))
         # For copies there is one service, which has to be told whose token it is.
         kid = str(workflow.metadata.key) if copyservice.is_enabled(workflow) else None
-        return _create(workflow, token_name(workflow), _TOKEN_ENTRY, sign(key, now, kid))
+        return _create(workflow, token_name(workflow), _TOKEN_ENTRY, signed_token(key, now, kid))
     return None
 
 
@@ -161,7 +161,7 @@ def _der(pem: bytes) -> bytes:
     return base64.b64decode(b"".join(pem.strip().splitlines()[1:-1]))
 
 
-def sign(key: bytes, now: float, kid: str | None = None) -> bytes:
+def signed_token(key: bytes, now: float, kid: str | None = None) -> bytes:
     """Return a JSON Web Token that is signed with a key (HS256), which it may name, issued now."""
     header = _encoded_part({"alg": "HS256", "typ": "JWT"} | ({"kid": kid} if kid else {}))
     claims = _encoded_part({"sub": SUBJECT, "iat": int(now)})
@@ -235,7 +235,7 @@ def variables(workflow: Workflow) -> dict[str, str]:
 
 
 def volumes(workflow: Workflow) -> Iterator[Object]:
-    """Return the volumes of their pods."""
+    """Return the volumes of the pods of a Workflow's containers."""
     if is_enabled(workflow):
         # A cluster without the admin's certificate runs them all the same.
         yield {"name": _TLS_VOLUME, "secret": {"secretName": TLS_SECRET, "optional": True}}
@@ -243,7 +243,7 @@ def volumes(workflow: Workflow) -> Iterator[Object]:
 
 
 def mounts(workflow: Workflow) -> Iterator[Object]:
-    """Return the mounts of each container."""
+    """Return the mounts of each of a Workflow's containers."""
     if is_enabled(workflow):
         yield {"name": _TLS_VOLUME, "mountPath": _TLS_PATH, "readOnly": True}
         yield {"name": _KEY_VOLUME, "mountPath": _KEY_PATH, "readOnly": True}

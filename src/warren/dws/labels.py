@@ -59,8 +59,8 @@ MADE_BY: Final = "warren.cluster/made-by"
 ENDED_AT: Final = "warren.cluster/ended-at"
 """Annotates a Workflow in DataOut with the moment at which its PostRun began."""
 ABORTED: Final = "warren.cluster/aborted"
-"""Annotates the Workflow of a job that was let go before its storage with when that was dealt with
-(`dws.jobs.abort`)."""
+"""Annotates the Workflow of a job that was let go while it had storage with the moment at which
+that was dealt with (`dws.jobs.abort`)."""
 ABORTED_NODES: Final = "warren.cluster/aborted-nodes"
 """Annotates it with the job's compute nodes, some of which were drained for it."""
 WLM_INSTANCE: Final = "warren.cluster/instance"

@@ -122,6 +122,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     """Bytes."""
     file_system: str
+    """Its type, of `FILE_SYSTEM_TYPES`."""
     userid: int
     groupid: int
     commands: ProfileCommands = NO_COMMANDS

@@ -1,7 +1,7 @@
-"""What the names of objects begin with that no user's choice may be: those of Warren's own storage.
+"""Prefixes of names that users may not choose: those of what is made for jobs and rabbits.
 
-Persistent storage and all that it consists of has the name that its user has chosen, in the
-namespace of what is made for jobs and for tests of rabbits.
+Persistent storage and all that it consists of has the name that its user has chosen, in the same
+namespace.
 """
 
 from typing import Final
@@ -15,5 +15,5 @@ PREFIXES: Final = (FLUX_JOB_PREFIX, SELF_TEST_PREFIX)
 
 
 def reserved_prefix(name: str) -> str | None:
-    """Return with what a name begins that is reserved; None for a name that users may choose."""
+    """Return the reserved prefix that a name has; None for a name that users may choose."""
     return next((prefix for prefix in PREFIXES if name.startswith(prefix)), None)

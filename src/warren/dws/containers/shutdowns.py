@@ -43,7 +43,7 @@ def headers(token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}", "X-Auth-Type": "XOAUTH2"}
 
 
-def is_due(workflow: Workflow) -> bool:
+def may_wait_for_containers(workflow: Workflow) -> bool:
     """Return whether a Workflow may wait for containers to end."""
     status = workflow.status
     waits = status.state is State.POST_RUN is workflow.spec.desired_state and not status.ready
@@ -63,7 +63,7 @@ def decide(
     `find_node` returns by name. Of an MPI application the launcher is asked alone: its workers end
     when they are removed.
     """
-    if not is_due(workflow) or not profile.data.post_run_timeout_seconds:
+    if not may_wait_for_containers(workflow) or not profile.data.post_run_timeout_seconds:
         return []
     first_ports = list(_first_ports(profile, ports))
     running = [

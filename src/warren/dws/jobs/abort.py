@@ -1,8 +1,8 @@
-"""What is done about storage whose job was let go before it: `dws.abort` (coral2-spec section 10).
+"""What is done about storage that is left when a job is let go by `dws.abort`.
 
 Nodes that do not unmount it take no other job, and rabbits that do not give it back make nothing
 more, until an admin has looked at them. What is only in use is no fault of theirs (ADR 110). Its
-Teardown goes on.
+Teardown goes on (coral2-spec section 10).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

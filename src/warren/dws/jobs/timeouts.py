@@ -46,6 +46,7 @@ class Deadline(msgspec.Struct, frozen=True):
 
     at: float
     type: str
+    """Of the exception."""
     note: str
     severity: int = 0
     """1: the job has not failed by it, and Teardown is asked for."""

@@ -32,7 +32,7 @@ def report(name: str, address: str, why_not: str | None, now: float) -> Change:
 
 
 def is_reported(node: Object, address: str, why_not: str | None) -> bool:
-    """Return whether a Node says so already."""
+    """Return whether a Node's status says already what `report` would."""
     wanted = _without_time(_ready_condition(why_not, 0.0))
     known = [_without_time(each) for each in _status(node).get("conditions") or ()]
     addresses = [each.get("address") for each in _status(node).get("addresses") or ()]

@@ -130,7 +130,7 @@ def _make(snapshot: LustreSnapshot) -> Sequence[Write]:
         name = next((each.fsname for each in own_claims), "")
         if not name:
             return _claim_name(snapshot, mgt)
-    wanted = nnfstorage.children_of(
+    wanted = nnfstorage.wanted_shares(
         snapshot.storage, snapshot.profile, LustreAddress(address, name)
     )
     present = {each.metadata.key: each for each in snapshot.shares}

@@ -76,7 +76,7 @@ def decide(
     present = {share.metadata.key: share for share in shares}
     block_keys = {block_storage.metadata.key for block_storage in block_storages}
     try:
-        wanted = children_of(storage, profile)
+        wanted = wanted_shares(storage, profile)
     except UserMistake as mistake:  # the pinned profile was edited since
         error = Fault(str(mistake).removesuffix(".")).as_error()
         if reports.same_error(storage.status.error, error):
@@ -114,7 +114,7 @@ def set_label_by_share(storage: NnfStorage) -> dict[Key, str]:
     """Return the label of the allocation set that each share belongs to, by the share's key."""
     return {
         key: obj["metadata"]["labels"][_SET_LABEL_KEY]
-        for key, (obj, _) in children_of(storage).items()
+        for key, (obj, _) in wanted_shares(storage).items()
     }
 
 
@@ -128,7 +128,7 @@ class LustreAddress(msgspec.Struct, frozen=True):
     file_system_name: str
 
 
-def children_of(
+def wanted_shares(
     storage: NnfStorage,
     profile: NnfStorageProfile | None = None,
     address: LustreAddress | None = None,
@@ -138,7 +138,7 @@ def children_of(
     Raises UserMistake for commands of the profile that make no sense.
     """
     meta = storage.metadata
-    children: dict[Key, tuple[dict[str, Any], int]] = {}
+    shares_with_sizes: dict[Key, tuple[dict[str, Any], int]] = {}
     options_by_type = profile.data.file_system_profiles if profile is not None else {}
     fs_type = storage.spec.file_system_type
     options = options_by_type.get(fs_type)
@@ -189,8 +189,8 @@ def children_of(
                     **_targets(storage, target_share, address),
                 },
             }
-            children[Key(target_share.rabbit, name)] = (share, each.capacity)
-    return children
+            shares_with_sizes[Key(target_share.rabbit, name)] = (share, each.capacity)
+    return shares_with_sizes
 
 
 def commands_of(storage: NnfStorage, profile: NnfStorageProfile | None) -> ProfileCommands:
@@ -198,7 +198,7 @@ def commands_of(storage: NnfStorage, profile: NnfStorageProfile | None) -> Profi
 
     One profile is pinned for all of it: what is for mounts, each of its shares carries alike.
     """
-    shares = [share for share, _ in children_of(storage, profile).values()]
+    shares = [share for share, _ in wanted_shares(storage, profile).values()]
     encoded_commands = {
         share["metadata"].get("annotations", {}).get(labels.COMMANDS, "") for share in shares
     }

@@ -171,7 +171,7 @@ def _drive(snapshot: WorkflowSnapshot, entered: Object | None = None) -> list[Wr
     if workflow.spec.force_ready and workflow.status.state is State.PRE_RUN:
         env.update(_variables(snapshot))
     status = states.conclude(workflow, drivers, snapshot.now)
-    patch: dict[str, Any] = {"status": {**status, "drivers": _encode_entries(workflow, drivers)}}
+    patch: dict[str, Any] = {"status": {**status, "drivers": _encode_drivers(workflow, drivers)}}
     if env:
         patch["status"]["env"] = env
     patch["status"] |= containerauth.token_status(workflow, directives, snapshot.token_secrets)
@@ -214,24 +214,24 @@ def _attempt(
         outcome = handler(snapshot, driver.dwd_index, directive) if handler else DONE
     except Fault as fault:
         status = STATUS_BY_SEVERITY[fault.severity]
-        return _changed_entry(
+        return _changed_driver(
             driver, status=status, message=fault.workflow_message, error=fault.debug
         ), DONE
     if outcome.waiting is not None:
-        return _changed_entry(driver, status="Running", message=outcome.waiting, error=""), outcome
-    done = _changed_entry(driver, status="Completed", message="", error="")
+        return _changed_driver(driver, status="Running", message=outcome.waiting, error=""), outcome
+    done = _changed_driver(driver, status="Completed", message="", error="")
     return (
-        _changed_entry(done, completed=True, complete_time=rfc3339_micro(snapshot.now)),
+        _changed_driver(done, completed=True, complete_time=rfc3339_micro(snapshot.now)),
         outcome,
     )
 
 
-def _changed_entry(driver: DriverStatus, **changes: Any) -> DriverStatus:
+def _changed_driver(driver: DriverStatus, **changes: Any) -> DriverStatus:
     return msgspec.structs.replace(driver, **changes)
 
 
-def _encode_entries(workflow: Workflow, drivers: Sequence[DriverStatus]) -> list[Object]:
-    """Write the entries back, with the fields that are not known here."""
+def _encode_drivers(workflow: Workflow, drivers: Sequence[DriverStatus]) -> list[Object]:
+    """Return the entries of drivers in a status, with the fields that are not known here."""
     entries: list[Object] = []
     for old, driver in zip(workflow.status.drivers, drivers, strict=True):
         entry = dict(old)
@@ -257,7 +257,7 @@ def _says_nothing_new(
         not status["ready"]
         and status["status"] == current.status
         and status["message"] == current.message
-        and _encode_entries(workflow, drivers) == list(current.drivers)
+        and _encode_drivers(workflow, drivers) == list(current.drivers)
     )
 
 
