@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from warren.daemons.sweep import sweep
 
 from warren.daemons.statedir import StateDir
-from warren.daemons.sweep import sweep
 from warren.node import podmemory
 from warren.node.podmemory import Limits
 

@@ -429,10 +429,12 @@ def test_rabbits_mount_what_containers_use_until_teardown_before_they_start() ->
 
 def test_prerun_waits_until_each_has_started_and_tells_the_job_of_them() -> None:
     """Statement 001.31: what the job's tasks are told."""
-    for status in ({}, {"conditions": condition("Suspended")}):
+    not_started: tuple[dict[str, Any], ...] = ({}, {"conditions": condition("Suspended")})
+    for status in not_started:
         waiting = bare("PreRun", container_jobs=job("wf-r0", **status))
         assert not driver(waiting, 2).get("completed")
-    for status in ({"ready": 1}, {"conditions": condition("Complete")}):
+    started: tuple[dict[str, Any], ...] = ({"ready": 1}, {"conditions": condition("Complete")})
+    for status in started:
         writes = bare("PreRun", container_jobs=job("wf-r0", **status))
         assert driver(writes, 2)["completed"]
         (patch,) = changes(writes, kinds.WORKFLOW)

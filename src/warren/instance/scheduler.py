@@ -356,7 +356,12 @@ class JobScheduler:
 
     async def _set_expiration(self, request: Request) -> Payload:
         job, expiration = request.payload.get("id"), request.payload.get("expiration")
-        if type(job) is not int or type(expiration) not in (int, float) or expiration < 0:
+        if (
+            type(job) is not int
+            or isinstance(expiration, bool)  # which is an int in Python
+            or not isinstance(expiration, int | float)
+            or expiration < 0
+        ):
             raise RpcError(errno.EPROTO, "sched.expiration takes id and expiration")
         self.set_expiration(JobId(job), expiration)
         return {}
