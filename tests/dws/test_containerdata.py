@@ -10,7 +10,7 @@ from tests.rfc.vectors import vector
 from warren.directives.parse import parse
 from warren.dws import kinds
 from warren.dws.containers import containerdata, containerprofiles
-from warren.dws.containers.applications import Application, Volume
+from warren.dws.containers.applications import Application, ApplicationStorage
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import Workflow
 from warren.dws.workflow.driver import decide
@@ -105,7 +105,7 @@ def test_they_are_told_what_the_real_ones_tell() -> None:
         index=1,
         name="con",
         profile=profile,
-        volumes=[Volume(need=need, path="/mnt/nnf/uid-0", allocation_numbers={})],
+        storages=[ApplicationStorage(need=need, path="/mnt/nnf/uid-0", allocation_numbers={})],
         nodes_by_rabbit={"rabbit-0": []},
     )
     directives = [parse(text) for text in wf.spec.dw_directives]

@@ -27,7 +27,7 @@ from tests.rfc.vectors import vector
 from warren.base.objects import Object, Write
 from warren.dws import kinds, labels
 from warren.dws.containers import containerprofiles, indexmounts
-from warren.dws.containers.applications import Application, Volume
+from warren.dws.containers.applications import Application, ApplicationStorage
 from warren.dws.containers.ports import NnfPortManager
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.decoding import read
@@ -76,8 +76,8 @@ BARE_PROFILE: dict[str, Any] = {
 
 
 def application(profile: Object = FOO, **more: Any) -> Application:
-    volumes = [
-        Volume(
+    storages = [
+        ApplicationStorage(
             need=need,
             path=f"/mnt/nnf/uid-wf-{index}",
             allocation_numbers={"n0": 0, "n1": 1, "n2": 0},
@@ -90,7 +90,7 @@ def application(profile: Object = FOO, **more: Any) -> Application:
         "index": 1,
         "name": "beside",
         "profile": containerprofiles.decode(profile),
-        "volumes": volumes,
+        "storages": storages,
         "nodes_by_rabbit": {"r0": ["n0", "n1"], "r1": ["n2"]},
         "ports": [5000],
         **more,
@@ -273,8 +273,8 @@ def test_they_say_what_the_real_ones_say(case: str) -> None:
         source[named],
         workflow=wf,
         name="con",
-        volumes=[
-            Volume(
+        storages=[
+            ApplicationStorage(
                 need=profile.data.storages[0], path="/mnt/nnf/uid-0", allocation_numbers={"n": 0}
             )
         ],

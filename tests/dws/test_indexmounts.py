@@ -107,9 +107,10 @@ def test_another_rabbits_container_sees_another_number_of_nodes() -> None:
     many = [f"n{number}" for number in range(16)]
     nodes = {"r0": many, "r1": ["n16"]}
     numbers = {**{node: number for number, node in enumerate(many)}, "n16": 0}
-    (volume,) = application().volumes
+    (volume,) = application().storages
     found = application(
-        nodes_by_rabbit=nodes, volumes=[msgspec.structs.replace(volume, allocation_numbers=numbers)]
+        nodes_by_rabbit=nodes,
+        storages=[msgspec.structs.replace(volume, allocation_numbers=numbers)],
     )
     assert len(positions(pod(found, 0))) == 17
     assert positions(pod(found, 1)) == [("/foo/fast", "foo-fast"), ("/foo/fast/r1-0", "r1-0")]
@@ -124,9 +125,9 @@ def test_the_links_are_made_before_the_application_starts() -> None:
 
 
 def test_storage_without_directories_of_nodes_is_mounted_whole() -> None:
-    (volume,) = application().volumes
+    (volume,) = application().storages
     whole = type(volume)(need=volume.need, path=volume.path)
-    found = pod(application(volumes=[whole]))
+    found = pod(application(storages=[whole]))
     assert {"name": "foo-fast", "mountPath": "/foo/fast"} in found["containers"][0]["volumeMounts"]
     assert "nnf-index" not in str(found)
 

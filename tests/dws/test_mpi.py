@@ -45,7 +45,7 @@ KEY = SshKey(private="private", public="ssh-ed25519 AAAA")
 
 
 def pods(profile: Object = RING) -> dict[str, Any]:
-    found = mpi.jobs(application(profile, volumes=[]))
+    found = mpi.jobs(application(profile, storages=[]))
     return {job["metadata"]["name"]: job["spec"]["template"]["spec"] for job in found}
 
 
@@ -159,7 +159,7 @@ def test_the_ports_are_the_launchers() -> None:
 
 
 def test_hosts_are_listed_with_their_slots_as_each_mpi_reads_it() -> None:
-    data = mpi.ssh_secret(application(RING, volumes=[]), KEY)["stringData"]
+    data = mpi.ssh_secret(application(RING, storages=[]), KEY)["stringData"]
     domain = "wf.default.svc.cluster.local"
     assert data["hostfile"].splitlines() == [
         f"wf-worker-0.{domain} slots=2",
@@ -169,7 +169,7 @@ def test_hosts_are_listed_with_their_slots_as_each_mpi_reads_it() -> None:
 
 
 def test_only_those_who_have_the_key_of_the_workflow_are_let_in_and_believed() -> None:
-    secret = mpi.ssh_secret(application(RING, volumes=[]), KEY)
+    secret = mpi.ssh_secret(application(RING, storages=[]), KEY)
     assert secret["immutable"]
     assert secret["stringData"]["id_rsa"] == "private"
     assert secret["stringData"]["authorized_keys"] == "ssh-ed25519 AAAA\n"
@@ -196,7 +196,7 @@ def test_names_are_those_of_the_mpi_operator() -> None:
     assert read.data.mpi_spec is not None
     (main,) = replicas["Launcher"]["template"]["spec"]["containers"]
     names = environment(main)["NNF_CONTAINER_HOSTNAMES"].split(",")
-    ours = application(RING, volumes=[]).hostnames
+    ours = application(RING, storages=[]).hostnames
     workflow_name = theirs["metadata"]["name"]
     assert [each.replace("wf-", f"{workflow_name}-", 1) for each in ours] == names
 

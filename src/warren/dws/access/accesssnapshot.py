@@ -26,6 +26,7 @@ class AccessSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     computes: Computes | None
     configuration: SystemConfiguration | None
     mounts: Sequence[ClientMount]
+    """The ClientMounts of the access that there are."""
     block_storages: Sequence[NnfNodeBlockStorage] = ()
     """The flash of the storage."""
     other_holdings: Sequence[Holding] = ()

@@ -56,7 +56,7 @@ PASSWD_MOUNTS: Final = (
 """The mounts by which the user has a name in a container."""
 
 
-class Volume(msgspec.Struct, frozen=True, kw_only=True):
+class ApplicationStorage(msgspec.Struct, frozen=True, kw_only=True):
     """A storage as one application has it."""
 
     need: StorageNeed
@@ -71,6 +71,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
+        """The name of its volume in pods."""
         return volume_name(self.need.name)
 
     @property
@@ -102,7 +103,8 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Which the directive gives it."""
     profile: ContainerProfile
-    volumes: Sequence[Volume] = ()
+    storages: Sequence[ApplicationStorage] = ()
+    """What the directive gives it."""
     nodes_by_rabbit: Mapping[str, Sequence[str]]
     """The compute nodes of the Workflow, by rabbit."""
     ports: Sequence[int] = ()
@@ -183,7 +185,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
                 "mountPath": each.container_path,
                 "mountType": "mount" if each.allocation_numbers is None else "indexed-mount",
             }
-            for each in self.volumes
+            for each in self.storages
         ]
         data = {
             "nnfContainerNodes": json.dumps(self.rabbits),
@@ -270,9 +272,9 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
         yield {"name": PASSWD_VOLUME, "emptyDir": {}}
         yield {"name": SHADOW_VOLUME, "emptyDir": {}}
         yield {"name": HOST_PASSWD_VOLUME, "hostPath": {"path": "/etc/passwd", "type": "File"}}
-        for each in self.volumes:
+        for each in self.storages:
             yield each.pod_volume()
-        if any(each.allocation_numbers is not None for each in self.volumes):
+        if any(each.allocation_numbers is not None for each in self.storages):
             yield indexmounts.pod_volume()
         if self.config() is not None:
             yield {"name": CONFIG_VOLUME, "configMap": {"name": self.config_name}}
@@ -293,7 +295,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     def _index_mounts(self, rabbit: str) -> dict[str, IndexMount]:
         """Return what is in the place of each indexed storage on a rabbit, by its volume."""
         nodes = self.nodes_by_rabbit[rabbit]
-        index_mounts = [each.index_mount(rabbit, nodes) for each in self.volumes]
+        index_mounts = [each.index_mount(rabbit, nodes) for each in self.storages]
         return {each.volume: each for each in index_mounts if each is not None}
 
     def _init_container(self, rabbit: str, image: str, home: str) -> Object:
@@ -337,7 +339,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     def _environment(self, container: Mapping[str, Any]) -> Iterator[Object]:
         meta = self.workflow.metadata
         values = {
-            **{each.need.argument: _container_path(container, each) for each in self.volumes},
+            **{each.need.argument: _container_path(container, each) for each in self.storages},
             **self.variables(),
             **containerauth.variables(self.workflow),
             "DW_WORKFLOW_NAME": meta.name,
@@ -360,7 +362,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
     def _own_mounts(self, container: Mapping[str, Any]) -> Iterator[Object]:
         """Return what a container's profile mounts there, without storage that is not given."""
-        volume_names = {each.name for each in self.volumes}
+        volume_names = {each.name for each in self.storages}
         ungiven_names = {
             volume_name(each.name) for each in self.profile.data.storages
         } - volume_names
@@ -372,18 +374,18 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
         mounted_names = {each["name"] for each in container.get("volumeMounts", ())}
         yield from self._own_mounts(container)
         yield from PASSWD_MOUNTS
-        for each in self.volumes:
+        for each in self.storages:
             if each.name not in mounted_names:
                 yield {"name": each.name, "mountPath": each.container_path}
         yield from containerauth.mounts(self.workflow)
 
 
-def _container_path(container: Mapping[str, Any], volume: Volume) -> str:
+def _container_path(container: Mapping[str, Any], storage: ApplicationStorage) -> str:
     """Return where a container has a storage: it may say so itself."""
     for mount in container.get("volumeMounts", ()):
-        if mount["name"] == volume.name:
+        if mount["name"] == storage.name:
             return str(mount["mountPath"])
-    return volume.container_path
+    return storage.container_path
 
 
 def _port_mappings(container: Mapping[str, Any], ports: Sequence[int]) -> Iterator[Object]:

@@ -29,7 +29,7 @@ def make(
             "directiveIndex": target_index_by_argument[each.need.argument],
             "mountPath": each.path,
         }
-        for each in application.volumes
+        for each in application.storages
         if each.need.argument in target_index_by_argument
     ]
     return {

@@ -13,7 +13,7 @@ from warren.base.times import parse_rfc3339
 from warren.directives.parse import Directive, parse
 from warren.dws import children, containerauth, kinds, nodelocal
 from warren.dws.containers import applications, containerdata, containerprofiles, mpi, ports
-from warren.dws.containers.applications import Application, Volume
+from warren.dws.containers.applications import Application, ApplicationStorage
 from warren.dws.containers.containerprofiles import GLOBAL_PREFIX, ContainerProfile
 from warren.dws.copies import staging
 from warren.dws.faults import Fault
@@ -106,7 +106,7 @@ def _application(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
         index=index,
         name=directive.values["name"],
         profile=profile,
-        volumes=list(_volumes(snapshot, directive, profile)),
+        storages=list(_storages(snapshot, directive, profile)),
         nodes_by_rabbit=_nodes_by_rabbit(snapshot),
         ports=assigned_ports,
     )
@@ -134,9 +134,9 @@ def _why_not_run(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> str | No
     return None
 
 
-def _volumes(
+def _storages(
     snapshot: WorkflowSnapshot, directive: Directive, profile: ContainerProfile
-) -> Iterator[Volume]:
+) -> Iterator[ApplicationStorage]:
     target_index_by_argument = _target_index_by_argument(snapshot, directive)
     value_by_name = {
         containerprofiles.argument_name(each.key.text): each.value
@@ -152,7 +152,7 @@ def _volumes(
                 if fs_type != "lustre"
                 else None
             )
-            yield Volume(
+            yield ApplicationStorage(
                 need=need, path=path, allocation_numbers=allocation_numbers, is_raw=fs_type == "raw"
             )
         elif name.startswith(GLOBAL_PREFIX) and name in value_by_name:
@@ -164,7 +164,9 @@ def _volumes(
             mode = (need.pvc_mode or "readwritemany").lower()
             meta = file_system.metadata
             claim_name = f"{meta.name}-{meta.namespace}-{mode}-pvc"
-            yield Volume(need=need, path=file_system.spec.mount_root, claim_name=claim_name)
+            yield ApplicationStorage(
+                need=need, path=file_system.spec.mount_root, claim_name=claim_name
+            )
 
 
 def _allocation_numbers(snapshot: WorkflowSnapshot, index: int) -> Mapping[str, int]:
