@@ -334,7 +334,8 @@ class JobManager:
                 if why is not None:
                     lost_reasons[entry.job.id] = why
         for entry in self.active():
-            entry.begun = self._execution.has_begun(entry.job.id)
+            may_have_begun = not entry.job.all_released
+            entry.begun = may_have_begun and self._execution.has_begun(entry.job.id)
             self._restart_job(entry)
             if entry.job.id in lost_reasons:
                 note = lost_reasons[entry.job.id]
