@@ -17,7 +17,7 @@ from warren.scheduling.backfill import PendingJob, RunningJob, Start, decide
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.matching import MatchPolicy
 from warren.scheduling.request import Request
-from warren.scheduling.topology import Chassis, resource_set_with_graph
+from warren.scheduling.topology import ChassisTopology, resource_set_with_graph
 
 CHASSIS, NODES = 24, 16
 JOBS, DAYS = 1300, 30
@@ -61,7 +61,7 @@ class Outcome:
 def system() -> Graph:
     hosts = [[f"node{each * NODES + node}" for node in range(NODES)] for each in range(CHASSIS)]
     chassis = [
-        Chassis(rabbit=f"rabbit{number}", capacity=CAPACITY, hosts=tuple(mine))
+        ChassisTopology(rabbit=f"rabbit{number}", capacity_bytes=CAPACITY, hosts=tuple(mine))
         for number, mine in enumerate(hosts)
     ]
     return Graph(resource_set_with_graph("month", chassis, cores=8))

@@ -22,7 +22,7 @@ from warren.scheduling.allocatedflash import allocated_flash
 from warren.scheduling.backfill import PendingJob, RunningJob, decide
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.request import Request
-from warren.scheduling.topology import Chassis, resource_set_with_graph
+from warren.scheduling.topology import ChassisTopology, resource_set_with_graph
 from warren.scheduling.waitreasons import earliest_reservation, wait_reasons
 
 BUDGET_MS = {1: 0.5, 16: 1.0, 256: 5.0, 4096: 80.0}
@@ -31,9 +31,9 @@ NODES = 720 * 16
 
 def described() -> dict[str, Any]:
     chassis = [
-        Chassis(
+        ChassisTopology(
             rabbit=f"rabbit{number}",
-            capacity=16 * TIB,
+            capacity_bytes=16 * TIB,
             hosts=tuple(f"node{number * 16 + node}" for node in range(16)),
         )
         for number in range(720)
@@ -201,9 +201,9 @@ def passes() -> Iterator[Result]:
 def whys() -> Iterator[Result]:
     """Ask why jobs wait on a full system of 11,136 nodes, where others wait before them."""
     chassis = [
-        Chassis(
+        ChassisTopology(
             rabbit=f"rabbit{number}",
-            capacity=16 * TIB,
+            capacity_bytes=16 * TIB,
             hosts=tuple(f"node{number * 16 + node}" for node in range(16)),
         )
         for number in range(696)
@@ -218,7 +218,7 @@ def whys() -> Iterator[Result]:
     graph.set_drained(range(10_900, 11_000))
     for number in range(0, 696, 7):
         graph.set_rabbit(f"rabbit{number}", up=False, state="Disabled")
-        graph.set_external(f"rabbit{number + 1}", 500)
+        graph.set_external_gib(f"rabbit{number + 1}", 500)
     queue = [
         PendingJob(
             position=(0, job),

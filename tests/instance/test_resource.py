@@ -28,7 +28,7 @@ from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
 from warren.rpc.message import Payload, RpcError
-from warren.scheduling.topology import Chassis, resource_set_with_graph
+from warren.scheduling.topology import ChassisTopology, resource_set_with_graph
 
 HOSTS = ("node0", "node1", "node2", "node3")
 LOG = "resource.eventlog"
@@ -44,7 +44,7 @@ class Desk:
         self, journal: Journal, hosts: tuple[str, ...] = HOSTS, config: Config = INHERIT_NOTHING
     ) -> None:
         self.r = resource_set_with_graph(
-            "test", [Chassis(rabbit="rabbit0", capacity=GIB, hosts=hosts)], cores=2
+            "test", [ChassisTopology(rabbit="rabbit0", capacity_bytes=GIB, hosts=hosts)], cores=2
         )
         self.answers: list[Message] = []
         self.kvs = Kvs(journal, OWNER)

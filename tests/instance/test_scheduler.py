@@ -25,11 +25,11 @@ from warren.rpc.bus import Bus
 from warren.rpc.message import RpcError
 from warren.scheduling.graph import Graph
 from warren.scheduling.matching import MatchPolicy
-from warren.scheduling.topology import Chassis, resource_set_with_graph
+from warren.scheduling.topology import ChassisTopology, resource_set_with_graph
 
 HOSTS = ("node0", "node1", "node2", "node3")
 SYSTEM = resource_set_with_graph(
-    "test", [Chassis(rabbit="rabbit0", capacity=4 * GIB, hosts=HOSTS)], cores=2
+    "test", [ChassisTopology(rabbit="rabbit0", capacity_bytes=4 * GIB, hosts=HOSTS)], cores=2
 )
 
 
@@ -510,8 +510,12 @@ async def test_what_is_wrong_inside_costs_one_job_and_not_the_others(
 
 @virtually
 async def test_another_policy_holds_for_jobs_that_start_from_now_on() -> None:
-    two = [Chassis(rabbit=f"r{each}", capacity=4 * GIB, hosts=HOSTS[2 * each : 2 * each + 2])
-           for each in range(2)]  # fmt: skip
+    two = [
+        ChassisTopology(
+            rabbit=f"r{each}", capacity_bytes=4 * GIB, hosts=HOSTS[2 * each : 2 * each + 2]
+        )
+        for each in range(2)
+    ]
     answers: list[Message] = []
     kvs = Kvs(MemoryJournal(), OWNER)
     graph = Graph(resource_set_with_graph("test", two, cores=2))

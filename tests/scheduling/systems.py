@@ -13,7 +13,7 @@ from warren.scheduling import flash, inventory
 from warren.scheduling.flash import Pool
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.request import Request
-from warren.scheduling.topology import Chassis, resource_set_with_graph
+from warren.scheduling.topology import ChassisTopology, resource_set_with_graph
 
 
 def system(
@@ -26,8 +26,10 @@ def system(
     """
     hosts = iter(f"n{number}" for number in range(100))
     made = [
-        Chassis(
-            rabbit=f"r{number}", capacity=gib * GIB, hosts=tuple(next(hosts) for _ in range(nodes))
+        ChassisTopology(
+            rabbit=f"r{number}",
+            capacity_bytes=gib * GIB,
+            hosts=tuple(next(hosts) for _ in range(nodes)),
         )
         for number, (nodes, gib) in enumerate(chassis)
     ]

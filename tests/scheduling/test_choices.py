@@ -51,6 +51,6 @@ def test_nodes_are_taken_in_order_or_follow_the_allocations(
     told = (
         None
         if found is None
-        else [(each.candidate.chassis_index, each.nodes, each.shared_units) for each in found]
+        else [(each.candidate.chassis_index, each.node_count, each.shared_units) for each in found]
     )
     assert told == chosen

@@ -18,7 +18,7 @@ def after(*events: tuple[str, Mapping[str, Any]], hosts: Mapping[int, str] = HOS
     """Replay events, each a second after the one before."""
     found: Drains = {}
     for second, (name, context) in enumerate(events, start=1):
-        found = drains.update(found, Event(float(second), name, context), hosts)
+        found = drains.update_drains(found, Event(float(second), name, context), hosts)
     return found
 
 
@@ -74,22 +74,22 @@ def test_what_is_neither_ranks_nor_names_is_refused() -> None:
 
 
 def test_a_drain_names_its_nodes_in_both_ways_and_its_reason() -> None:
-    context = drains.drain({}, HOSTS, (1, 2), "bad disk", None)
+    context = drains.drain_context({}, HOSTS, (1, 2), "bad disk", None)
     assert context == {
         "idset": "1-2",
         "nodelist": "n[1-2]",
         "reason": "bad disk",
         "overwrite": 0,
     }
-    assert "reason" not in drains.drain({}, HOSTS, (1,), "", None)
+    assert "reason" not in drains.drain_context({}, HOSTS, (1,), "", None)
 
 
 def test_a_node_that_is_drained_already_is_not_drained_again_without_a_mode() -> None:
     known = after(drained("n[1-2]"))
     with pytest.raises(UserMistake, match=r"^n\[1-2\] are drained already: "):
-        drains.drain(known, HOSTS, (0, 1, 2), "again", None)
+        drains.drain_context(known, HOSTS, (0, 1, 2), "again", None)
     with pytest.raises(UserMistake, match=r"^n2 is drained already: "):
-        drains.drain(known, HOSTS, (2, 3), "again", None)
+        drains.drain_context(known, HOSTS, (2, 3), "again", None)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_a_node_that_is_drained_already_is_not_drained_again_without_a_mode() ->
 )
 def test_a_mode_says_what_becomes_of_a_node_that_is_drained_already(mode: str, left: Drain) -> None:
     known = after(drained("n1", "old"))
-    context = drains.drain(known, HOSTS, (1, 2), "new", mode)
+    context = drains.drain_context(known, HOSTS, (1, 2), "new", mode)
 
-    found = drains.update(known, Event(2.0, "drain", context), HOSTS)
+    found = drains.update_drains(known, Event(2.0, "drain", context), HOSTS)
 
     assert found == {1: left, 2: Drain(2.0, "new")}
 
@@ -120,9 +120,9 @@ def test_a_reason_can_be_replaced_by_none() -> None:
 def test_a_node_that_is_not_drained_is_not_undrained_but_by_force() -> None:
     known = after(drained("n1"))
     with pytest.raises(UserMistake, match=r"^n\[2-3\] are not drained: "):
-        drains.undrain(known, HOSTS, (1, 2, 3), "", None)
+        drains.undrain_context(known, HOSTS, (1, 2, 3), "", None)
 
-    assert drains.undrain(known, HOSTS, (1, 2), "mended", "force") == {
+    assert drains.undrain_context(known, HOSTS, (1, 2), "mended", "force") == {
         "idset": "1-2",
         "nodelist": "n[1-2]",
         "reason": "mended",
@@ -131,9 +131,9 @@ def test_a_node_that_is_not_drained_is_not_undrained_but_by_force() -> None:
 
 def test_a_mode_that_there_is_not_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(UserMistake, match="name one of update, overwrite, force-overwrite"):
-        drains.drain({}, HOSTS, (1,), "", "force")
+        drains.drain_context({}, HOSTS, (1,), "", "force")
     with pytest.raises(UserMistake, match="name one of force"):
-        drains.undrain({}, HOSTS, (1,), "", "update")
+        drains.undrain_context({}, HOSTS, (1,), "", "update")
 
 
 # What is read
@@ -183,12 +183,12 @@ def test_of_a_node_that_is_several_things_the_most_lasting_is_told(
     facts: str, state: NodeState
 ) -> None:
     names = ("excluded", "drained", "offline", "used")
-    assert drains.state(**{name: name in facts.split() for name in names}) is state
+    assert drains.node_state(**{name: name in facts.split() for name in names}) is state
 
 
 def test_nodes_that_are_excluded_are_not_drained() -> None:
     with pytest.raises(UserMistake, match=r"^n1 is excluded by the configuration, and cannot be"):
-        drains.drain({}, HOSTS, [0, 1], "", None, excluded=[1])
+        drains.drain_context({}, HOSTS, [0, 1], "", None, excluded=[1])
 
 
 # Nodes that are gone

@@ -90,21 +90,21 @@ TestCounted = Counted.TestCase
 @pytest.mark.parametrize("quantum", [None, 2])
 def test_jobs_get_no_flash_that_is_taken(quantum: int | None) -> None:
     graph = Graph(system((2, 8), quantum=quantum))
-    graph.set_external("r0", 3)
-    graph.set_external("elsewhere", 3)
+    graph.set_external_gib("r0", 3)
+    graph.set_external_gib("elsewhere", 3)
     refusal = graph.match(want(1, ssd=6))
     assert refusal == Refusal(
         "waits for 6 GiB of flash beside 1 node; storage of no running job has 3 GiB of 1 rabbit"
     )
     matched(graph, want(1, ssd=4))
 
-    graph.set_external("r0", 0)
+    graph.set_external_gib("r0", 0)
     matched(graph, want(1, ssd=8))
 
 
 def test_a_job_that_persistent_storage_stands_in_the_way_of_holds_up_no_other() -> None:
     graph = Graph(system((2, 8), quantum=None))
-    graph.set_external("r0", 3)
+    graph.set_external_gib("r0", 3)
     wanted = want(1, ssd=6)
     assert graph.infeasibility(wanted) is None  # it may be destroyed
     assert graph.cannot_fit_when_idle(wanted)  # and no job's end will do that
@@ -122,7 +122,7 @@ def test_a_rabbit_that_says_it_has_less_gives_less() -> None:
     assert graph.cannot_fit_when_idle(wanted)
     matched(graph, want(1, ssd=5))
 
-    graph.set_external("r0", 2)
+    graph.set_external_gib("r0", 2)
     assert isinstance(graph.match(want(1, ssd=4)), Refusal)
     matched(graph, want(1, ssd=3))
 
@@ -140,7 +140,7 @@ def test_a_quantum_that_a_rabbit_does_not_have_whole_is_not_given_out() -> None:
 
 def test_flash_that_is_not_ready_is_not_given_out_though_none_is_taken() -> None:
     graph = Graph(system((2, 8), quantum=None))
-    graph.set_external("r0", 1)
+    graph.set_external_gib("r0", 1)
     graph.set_rabbit("r0", up=False, capacity_gib=20)
     assert isinstance(graph.match(want(1, ssd=1)), Refusal)
 
@@ -156,7 +156,7 @@ def test_jobs_and_storage_together_have_no_more_than_there_is(
 ) -> None:
     graph = Graph(system((8, 8), quantum=quantum))
     graph.set_rabbit("r0", up=True, capacity_gib=capacity)
-    graph.set_external("r0", external)
+    graph.set_external_gib("r0", external)
     unit = quantum or 1
     room = min(8, 8 if capacity is None else capacity // unit * unit) - -(-external // unit) * unit
     for wish in wishes:

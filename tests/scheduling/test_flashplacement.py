@@ -254,7 +254,7 @@ def _fits(graph: Graph, nodes: int, beside: int, gib: int, late: set[int]) -> bo
         left = []
         for index, count in counts.items():
             flash = system_.chassis[index].flash
-            free = flash.count(0 if index in late else flash.whole_portion)
+            free = flash.unit_count(0 if index in late else flash.whole_portion)
             left.append(
                 (
                     free - count * units_needed(beside, flash.unit_gib),

@@ -72,7 +72,7 @@ class Scheduling(RuleBasedStateMachine):
             matter = self.oracle.fits(request, self.taken()) or not self.oracle.fits(
                 request, {}, self.drained
             )
-            here = {rank for rank in self.drained if rank in self.graph.hosts}
+            here = {rank for rank in self.drained if rank in self.graph.host_by_rank}
             assert ("drained: " in found.reason) == (matter and bool(here) and not found.never)
 
     @rule(ranks=st.sets(st.integers(0, 8), max_size=4))

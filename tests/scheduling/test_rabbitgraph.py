@@ -13,11 +13,11 @@ from warren.dws.rabbits import rabbitmapping
 from warren.rfc import jgf, resource_set
 from warren.rfc.resource_set import NodeResources
 from warren.scheduling import rabbitgraph
-from warren.scheduling.topology import Chassis
+from warren.scheduling.topology import ChassisTopology
 
 CHASSIS = (
-    Chassis(rabbit="r1", capacity=101 * GIB, hosts=("n2", "n1")),
-    Chassis(rabbit="r2", capacity=5, hosts=()),
+    ChassisTopology(rabbit="r1", capacity_bytes=101 * GIB, hosts=("n2", "n1")),
+    ChassisTopology(rabbit="r2", capacity_bytes=5, hosts=()),
 )
 
 
@@ -49,7 +49,9 @@ def test_the_graph_is_that_of_flux_coral2(name: str, cluster: str, r_file: str |
     given = wanted if r_file is None else orjson.loads((folder / r_file).read_bytes())
     mapping = rabbitmapping.parse((folder / "rabbits.json").read_bytes(), "rabbits.json")
     chassis = [
-        Chassis(rabbit=each, capacity=mapping.rabbits[each].capacity, hosts=tuple(hosts))
+        ChassisTopology(
+            rabbit=each, capacity_bytes=mapping.rabbits[each].capacity, hosts=tuple(hosts)
+        )
         for each, hosts in mapping.computes_by_rabbit().items()
     ]
     resources = resource_set.decode_all(resource_set.without_scheduling(given))
@@ -141,7 +143,9 @@ def test_names_with_letters_that_json_escapes_are_escaped() -> None:
 def test_the_graph_of_720_rabbits_has_each_vertex_once_and_in_its_place() -> None:
     hosts = [f"node{number}" for number in range(720 * 16)]
     chassis = [
-        Chassis(rabbit=f"rabbit{n}", capacity=36 * GIB, hosts=tuple(hosts[16 * n : 16 * n + 16]))
+        ChassisTopology(
+            rabbit=f"rabbit{n}", capacity_bytes=36 * GIB, hosts=tuple(hosts[16 * n : 16 * n + 16])
+        )
         for n in range(720)
     ]
     made = rabbitgraph.encode_graph("c", chassis, r(*enumerate(hosts)), ssd_count=36)

@@ -15,7 +15,7 @@ from warren.dws.jobs import resources
 from warren.rfc import jgf, jobspec, resource_set
 from warren.rfc.errors import BadFormat
 from warren.scheduling.request import Request, from_jobspec
-from warren.scheduling.topology import Chassis, resource_set_with_graph
+from warren.scheduling.topology import ChassisTopology, resource_set_with_graph
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,9 @@ def test_flash_is_one_pool_or_as_many_quanta_as_there_is_room_for() -> None:
 
 
 def test_the_rabbits_of_flux_coral2_are_described_as_it_does() -> None:
-    worker = Chassis(rabbit="kind-worker2", capacity=39582418599936, hosts=("compute-01",))
+    worker = ChassisTopology(
+        rabbit="kind-worker2", capacity_bytes=39582418599936, hosts=("compute-01",)
+    )
 
     vertices = list(
         jgf.decode(
@@ -268,7 +270,9 @@ def test_the_rabbits_of_flux_coral2_are_described_as_it_does() -> None:
 def test_less_than_a_gib_is_no_flash() -> None:
     assert (
         ssds(
-            resource_set_with_graph("c", [Chassis(rabbit="r", capacity=GIB - 1, hosts=())], cores=1)
+            resource_set_with_graph(
+                "c", [ChassisTopology(rabbit="r", capacity_bytes=GIB - 1, hosts=())], cores=1
+            )
         )
         == []
     )

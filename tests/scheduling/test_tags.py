@@ -11,7 +11,7 @@ from warren.rfc import constraint
 from warren.rfc import jobspec as jobspecs
 from warren.scheduling.graph import Graph, Piece, Refusal
 from warren.scheduling.request import from_jobspec
-from warren.scheduling.tags import TAG, UNTAGGED, strip_untagged
+from warren.scheduling.tags import TAG, UNTAGGED_CONSTRAINT, strip_untagged
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def untagged(nodes: int, **asked: Any) -> Any:
 def test_a_tagged_node_is_given_to_others_and_waited_for_by_those_who_do_not_want_it(
     graph: Graph,
 ) -> None:
-    hosts = list(graph.hosts.values())
+    hosts = list(graph.host_by_rank.values())
     graph.set_tagged("rabbit0", [hosts[0], "elsewhere"])
 
     assert matched(graph, untagged(1)).pieces == (Piece(1, 0b1),)
@@ -43,7 +43,7 @@ def test_a_tagged_node_is_given_to_others_and_waited_for_by_those_who_do_not_wan
 
 
 def test_a_source_takes_away_its_own_tags_alone(graph: Graph) -> None:
-    hosts = list(graph.hosts.values())
+    hosts = list(graph.host_by_rank.values())
     graph.set_tagged("rabbit0", hosts[:1])
     graph.set_tagged("mounts", hosts[:2])
     graph.set_tagged("rabbit0", [])
@@ -53,14 +53,14 @@ def test_a_source_takes_away_its_own_tags_alone(graph: Graph) -> None:
 
 
 def test_a_tag_that_comes_while_something_is_tried_is_not_in_the_trial(graph: Graph) -> None:
-    hosts = list(graph.hosts.values())
+    hosts = list(graph.host_by_rank.values())
     trial = graph.copy()
     graph.set_tagged("rabbit0", hosts[:1])
     assert matched(trial, untagged(1)).pieces == (Piece(0, 0b1),)
 
 
 constraints = st.recursive(
-    st.sampled_from([UNTAGGED, {"properties": ["a"]}, {"hostlist": ["n[0-1]"]}, {}]),
+    st.sampled_from([UNTAGGED_CONSTRAINT, {"properties": ["a"]}, {"hostlist": ["n[0-1]"]}, {}]),
     lambda inner: (
         st.lists(inner, min_size=1, max_size=3).map(lambda parts: {"and": parts})
         | st.lists(inner, min_size=1, max_size=3).map(lambda parts: {"or": parts})
@@ -84,14 +84,14 @@ def test_a_constraint_without_the_exclusion_means_what_it_has_meant(
 @pytest.mark.parametrize(
     ("constraints", "rest", "excluded"),
     [
-        (UNTAGGED, "", True),
-        ({"and": [{"properties": ["a"]}, UNTAGGED]}, '{"properties":["a"]}', True),
+        (UNTAGGED_CONSTRAINT, "", True),
+        ({"and": [{"properties": ["a"]}, UNTAGGED_CONSTRAINT]}, '{"properties":["a"]}', True),
         (
-            {"and": [{"properties": ["a"]}, {"and": [UNTAGGED, {"hostlist": ["n1"]}]}]},
+            {"and": [{"properties": ["a"]}, {"and": [UNTAGGED_CONSTRAINT, {"hostlist": ["n1"]}]}]},
             '{"and":[{"properties":["a"]},{"hostlist":["n1"]}]}',
             True,
         ),
-        ({"or": [UNTAGGED]}, '{"or":[{"not":[{"properties":["badrabbit"]}]}]}', False),
+        ({"or": [UNTAGGED_CONSTRAINT]}, '{"or":[{"not":[{"properties":["badrabbit"]}]}]}', False),
         ({"properties": ["a"]}, '{"properties":["a"]}', False),
     ],
 )

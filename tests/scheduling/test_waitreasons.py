@@ -163,11 +163,11 @@ def test_ssds_that_the_graph_says_are_down_are_counted() -> None:
 
 def test_storage_of_no_job_is_blamed_only_where_no_end_of_a_job_helps(graph: Graph) -> None:
     """External allocations are subtracted, and it is told which."""
-    graph.set_external("r0", 4)
+    graph.set_external_gib("r0", 4)
     reason = alone(graph, want(8, ssd=2))
     assert reason.kinds == (ReasonKind.EXTERNAL,)
     assert reason.sentence.endswith("; storage of no running job has 4 GiB of 1 rabbit")
-    graph.set_external("r0", 0)
+    graph.set_external_gib("r0", 0)
     assert graph.fits(want(8, ssd=2))
 
 
@@ -452,7 +452,7 @@ class Cluster:
             up = rabbit not in self.kept[ReasonKind.RABBITS]
             capacity = self.kept[ReasonKind.CAPACITY].get(rabbit, 1000)
             self.graph.set_rabbit(rabbit, up=up, capacity_gib=capacity)
-            self.graph.set_external(rabbit, self.kept[ReasonKind.EXTERNAL].get(rabbit, 0))
+            self.graph.set_external_gib(rabbit, self.kept[ReasonKind.EXTERNAL].get(rabbit, 0))
 
     def without(self, kinds: Iterable[ReasonKind]) -> "Cluster":
         """Return the same cluster, if some obstacles are undone."""

@@ -17,7 +17,7 @@ from warren.scheduling.allocatedflash import allocated_flash
 from warren.scheduling.flash import Pool, Quanta
 from warren.scheduling.graph import Graph, Refusal
 from warren.scheduling.request import Request
-from warren.scheduling.topology import Chassis, resource_set_with_graph
+from warren.scheduling.topology import ChassisTopology, resource_set_with_graph
 
 
 def vertices(r: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -133,11 +133,11 @@ def test_the_status_counts_whole_nodes_and_no_tasks() -> None:
     ("quanta", "gib", "units"), [(2, 0, 0), (2, 1, 1), (2, 2, 1), (2, 3, 2), (0, 3, 0)]
 )
 def test_quanta_are_rounded_up(quanta: int, gib: int, units: int) -> None:
-    assert Quanta(quantum_gib=quanta, whole_portion=15, up_portion=15).units(gib) == units
+    assert Quanta(quantum_gib=quanta, whole_portion=15, up_portion=15).units_for(gib) == units
 
 
 def test_a_pool_of_nothing_has_no_units() -> None:
-    assert (Pool().units(3), Pool(gib=8).units(3), Pool(gib=8).units(0)) == (0, 3, 0)
+    assert (Pool().units_for(3), Pool(gib=8).units_for(3), Pool(gib=8).units_for(0)) == (0, 3, 0)
     assert (
         Pool().gib,
         Pool().up_portion,
@@ -145,7 +145,7 @@ def test_a_pool_of_nothing_has_no_units() -> None:
         Quanta().whole_portion,
         Quanta().up_portion,
     ) == (0, 0, 0, 0, 0)
-    assert Quanta().units(5) == 0
+    assert Quanta().units_for(5) == 0
 
 
 @given(st.integers(0, 255), st.integers(0, 255))
@@ -165,16 +165,16 @@ def ssd(number: int, size: int = 2, up: bool = True) -> Any:
 
 def test_shares_are_read_back_and_those_of_another_system_refused() -> None:
     quanta, pool = Quanta(quantum_gib=2, whole_portion=7, up_portion=7), Pool(gib=6, up_portion=6)
-    assert quanta.read([]) == 0
-    assert quanta.read([ssd(0), ssd(2)]) == 0b101
+    assert quanta.read_portion([]) == 0
+    assert quanta.read_portion([ssd(0), ssd(2)]) == 0b101
     with pytest.raises(BadFormat, match="ssd3, which the system does not have"):
-        quanta.read([ssd(3)])
+        quanta.read_portion([ssd(3)])
     with pytest.raises(BadFormat, match="of 4 GiB, which has 2 here"):
-        quanta.read([ssd(0, size=4)])
-    assert pool.read([]) == 0
-    assert pool.read([ssd(0, size=4), ssd(1, size=2)]) == 6
+        quanta.read_portion([ssd(0, size=4)])
+    assert pool.read_portion([]) == 0
+    assert pool.read_portion([ssd(0, size=4), ssd(1, size=2)]) == 6
     with pytest.raises(BadFormat, match="7 GiB of flash of /c/chassis0, which has 6"):
-        pool.read([ssd(0, size=4), ssd(1, size=3)])
+        pool.read_portion([ssd(0, size=4), ssd(1, size=3)])
     assert list(pool.ssds(5)) == [(0, 5)]
     assert list(pool.ssds(0)) == []
 
@@ -195,7 +195,7 @@ def test_ssds_that_are_down_are_there_and_not_ready(properties: dict[str, str], 
     found = flash.from_vertices("/c/chassis0", properties, [ssd(0), ssd(1, up=False), ssd(2)])
     assert (found.gib, found.up_portion, found.whole_portion) == (6, up, 6 if properties else 0b111)
     assert flash.from_vertices("/c/chassis0", properties, []).gib == 0
-    assert flash.from_vertices("/c/chassis0", {}, []).units(5) == 0
+    assert flash.from_vertices("/c/chassis0", {}, []).units_for(5) == 0
 
 
 # What R says of flash
@@ -259,7 +259,9 @@ def refused(graph: Graph, request: Request) -> str:
 
 def of_sizes(*sizes: int) -> Graph:
     chassis = [
-        Chassis(rabbit=f"r{n}", capacity=gib * GIB, hosts=(f"n{2 * n}", f"n{2 * n + 1}"))
+        ChassisTopology(
+            rabbit=f"r{n}", capacity_bytes=gib * GIB, hosts=(f"n{2 * n}", f"n{2 * n + 1}")
+        )
         for n, gib in enumerate(sizes)
     ]
     return Graph(resource_set_with_graph("c", chassis, 4, None))

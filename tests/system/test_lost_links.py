@@ -17,7 +17,7 @@ from warren.instance.rabbittable import RabbitTable
 from warren.instance.simulated import TaskBehavior
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.policy import Queue
-from warren.scheduling.tags import UNTAGGED
+from warren.scheduling.tags import UNTAGGED_CONSTRAINT
 
 SOFTLY = Config(rabbit=RabbitTable(drain_compute_nodes=False))
 Life = Callable[[World, Control], Awaitable[None]]
@@ -91,8 +91,8 @@ def test_every_job_with_storage_excludes_the_nodes_that_are_tagged() -> None:
     async def life(world: World, control: Control) -> None:
         await opening(world, control)
         for given, made in (
-            ({}, UNTAGGED),
-            ({"constraints": OF_R0}, {"and": [OF_R0, UNTAGGED]}),
+            ({}, UNTAGGED_CONSTRAINT),
+            ({"constraints": OF_R0}, {"and": [OF_R0, UNTAGGED_CONSTRAINT]}),
         ):
             job = await world.submit(control, attributes={**DW, **given})
             await ends(world, control, job)

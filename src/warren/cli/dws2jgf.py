@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from warren.rfc.resource_set import ResourceSet
     from warren.rpc.message import Handle
     from warren.scheduling.resourceconfig import Configuration
-    from warren.scheduling.topology import Chassis
+    from warren.scheduling.topology import ChassisTopology
 
 _NO_CONFIG_WARNING = "Unable to fetch `resource.exclude` from config"
 """As flux-coral2 says it, where no broker can be asked what is excluded."""
@@ -137,22 +137,24 @@ def _configured_mapping_path(configuration: "Configuration | None") -> Path:
     return Path(configuration.rabbit.mapping)
 
 
-def _read_chassis(path: Path) -> list["Chassis"]:
+def _read_chassis(path: Path) -> list["ChassisTopology"]:
     from warren.dws.rabbits import rabbitmapping
-    from warren.scheduling.topology import Chassis
+    from warren.scheduling.topology import ChassisTopology
 
     try:
         mapping = rabbitmapping.parse(path.read_bytes(), str(path))
     except OSError as error:
         raise UserMistake(f"{path} cannot be read: {error.strerror}.") from error
     return [
-        Chassis(rabbit=name, capacity=mapping.rabbits[name].capacity, hosts=tuple(hosts))
+        ChassisTopology(
+            rabbit=name, capacity_bytes=mapping.rabbits[name].capacity, hosts=tuple(hosts)
+        )
         for name, hosts in mapping.computes_by_rabbit().items()
     ]
 
 
 def _check_same_nodes(
-    chassis: Sequence["Chassis"], resources: "ResourceSet", path: Path, source: str
+    chassis: Sequence["ChassisTopology"], resources: "ResourceSet", path: Path, source: str
 ) -> None:
     from warren.rfc import hostlist
     from warren.scheduling import rabbitgraph

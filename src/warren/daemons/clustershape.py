@@ -9,7 +9,7 @@ import msgspec
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
 from warren.journal import files
-from warren.scheduling.topology import Chassis, resource_set_with_graph
+from warren.scheduling.topology import ChassisTopology, resource_set_with_graph
 
 DEFAULT_CAPACITY: Final = 144 * GIB
 DEFAULT_CORES: Final = 4
@@ -48,7 +48,7 @@ class ClusterShape(msgspec.Struct, frozen=True, kw_only=True):
     agents: bool = True
     """Whether it has its nodes' agents; if not, they are run beside it."""
 
-    def chassis(self) -> list[Chassis]:
+    def chassis(self) -> list[ChassisTopology]:
         """Return the rabbits with their compute nodes, which are numbered through."""
         all_chassis = []
         for rabbit in range(self.rabbits):
@@ -57,7 +57,9 @@ class ClusterShape(msgspec.Struct, frozen=True, kw_only=True):
                 f"compute-{number:02d}" for number in range(first, first + self.computes_per_rabbit)
             )
             all_chassis.append(
-                Chassis(rabbit=f"rabbit-{rabbit}", capacity=self.capacity, hosts=hosts)
+                ChassisTopology(
+                    rabbit=f"rabbit-{rabbit}", capacity_bytes=self.capacity, hosts=hosts
+                )
             )
         return all_chassis
 

@@ -29,10 +29,10 @@ from warren.rfc.eventlog import Event
 from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Payload, Request, RpcError
 from warren.scheduling import drains
-from warren.scheduling.drains import Drains, Hosts
+from warren.scheduling.drains import Drains, HostByRank
 from warren.scheduling.graph import Graph
 
-_Decide = Callable[[Drains, Hosts, Sequence[int], str, str | None], Mapping[str, Any]]
+_Decide = Callable[[Drains, HostByRank, Sequence[int], str, str | None], Mapping[str, Any]]
 """Returns the context of an event, or raises UserMistake."""
 
 _LOG_KEY: Final = "resource.eventlog"
@@ -84,8 +84,8 @@ class Resources:
         self._r_json = orjson.dumps(r)
         self._graph = graph
         self._scheduler = scheduler
-        self._hosts = graph.hosts
-        self._ranks = {host: rank for rank, host in self._hosts.items()}
+        self._host_by_rank = graph.host_by_rank
+        self._rank_by_host = {host: rank for rank, host in self._host_by_rank.items()}
         self._ranks_by_queue = {
             name: idset.encode(graph.matching_ranks(with_properties({}, limits.properties)))
             for name, limits in queue_limits.items()
@@ -121,7 +121,7 @@ class Resources:
         """Return the nodes that any of some queues has; one that is not there yet has none."""
         idsets = [self._ranks_by_queue[name] for name in names if name in self._ranks_by_queue]
         ranks = {rank for each in idsets for rank in idset.decode(each)}
-        return frozenset(self._hosts[rank] for rank in ranks)
+        return frozenset(self._host_by_rank[rank] for rank in ranks)
 
     # Nodes that are drained for one reason
 
@@ -134,13 +134,15 @@ class Resources:
         that are excluded, or none of the system, are left alone. May be repeated.
         """
         lost = frozenset(lost)
-        nodes = self._ranks.keys() if among is None else {*among, *lost}
+        hosts = self._rank_by_host.keys() if among is None else {*among, *lost}
         async with self._lock:
             self._catch_up()
             excluded = self._graph.excluded
-            ranks = {host: rank for host in nodes if (rank := self._ranks.get(host)) is not None}
+            rank_by_host = {
+                host: rank for host in hosts if (rank := self._rank_by_host.get(host)) is not None
+            }
             to_drain, to_undrain = [], []
-            for host, rank in ranks.items():
+            for host, rank in rank_by_host.items():
                 drain = self._drains.get(rank)
                 if host not in lost:
                     if drain is not None and drain.reason == reason:
@@ -148,10 +150,14 @@ class Resources:
                 elif drain is None and rank not in excluded:
                     to_drain.append(rank)
             if to_drain:
-                context = drains.drain(self._drains, self._hosts, sorted(to_drain), reason, None)
+                context = drains.drain_context(
+                    self._drains, self._host_by_rank, sorted(to_drain), reason, None
+                )
                 await self._commit("drain", context)
             if to_undrain:
-                context = drains.undrain(self._drains, self._hosts, sorted(to_undrain), "", None)
+                context = drains.undrain_context(
+                    self._drains, self._host_by_rank, sorted(to_undrain), "", None
+                )
                 await self._commit("undrain", context)
 
     async def _post_presence(
@@ -161,7 +167,9 @@ class Resources:
         async with self._lock:
             self._catch_up()
             ranks = [
-                rank for rank, host in self._hosts.items() if host in chosen_hosts and changes(rank)
+                rank
+                for rank, host in self._host_by_rank.items()
+                if host in chosen_hosts and changes(rank)
             ]
             if ranks:
                 await self._commit(name, {"idset": idset.encode(ranks)})
@@ -172,7 +180,9 @@ class Resources:
         """Return the service `resource`."""
         return {
             "drain": Method(self._drain),
-            "undrain": Method(lambda request: self._change("undrain", drains.undrain, request)),
+            "undrain": Method(
+                lambda request: self._change("undrain", drains.undrain_context, request)
+            ),
             "status": Method(self._status, guest=True),
             "acquire": StreamingMethod(self._acquire),
             "journal": StreamingMethod(self._journal),
@@ -183,7 +193,7 @@ class Resources:
         return {"get": StreamingMethod(self._watch_group, guest=True)}
 
     async def _drain(self, request: Request) -> Payload:
-        decide = partial(drains.drain, excluded=self._graph.excluded)
+        decide = partial(drains.drain_context, excluded=self._graph.excluded)
         return await self._change("drain", decide, request)
 
     async def _change(self, name: str, decide: _Decide, request: Request) -> Payload:
@@ -200,8 +210,8 @@ class Resources:
         async with self._lock:
             self._catch_up()
             try:
-                ranks = drains.parse_targets(targets, self._hosts)
-                context = decide(self._drains, self._hosts, ranks, reason, mode)
+                ranks = drains.parse_targets(targets, self._host_by_rank)
+                context = decide(self._drains, self._host_by_rank, ranks, reason, mode)
             except drains.AlreadyInState as mistake:
                 raise RpcError(errno.EEXIST, str(mistake)) from mistake
             except UserMistake as mistake:
@@ -218,7 +228,7 @@ class Resources:
             node: dict[str, Any] = {
                 "rank": each.rank,
                 "name": each.host,
-                "state": drains.state(
+                "state": drains.node_state(
                     excluded=each.rank in excluded,
                     drained=drain is not None,
                     offline=each.rank in self._offline,
@@ -236,7 +246,7 @@ class Resources:
             "nodes": nodes,
             "R": resource_set.without_scheduling(orjson.loads(self._r_json)),
             "drain": self._drains_by_ranks(),
-            "online": idset.encode(self._hosts.keys() - self._offline),
+            "online": idset.encode(self._host_by_rank.keys() - self._offline),
             "offline": idset.encode(self._offline),
             "exclude": idset.encode(excluded),
             "torpid": "",
@@ -310,7 +320,7 @@ class Resources:
                     yield previous
 
     def _online_ranks(self) -> frozenset[int]:
-        return frozenset(self._hosts) - self._offline
+        return frozenset(self._host_by_rank) - self._offline
 
     def _up_ranks(self) -> frozenset[int]:
         return self._online_ranks() - self._drains.keys() - self._graph.excluded
@@ -346,8 +356,8 @@ class Resources:
         new = text[self._bytes_read : text.rfind(b"\n") + 1]
         for event in _events(new):
             try:
-                self._drains = drains.update(self._drains, event, self._hosts)
-                self._offline = drains.update_offline(self._offline, event, self._hosts)
+                self._drains = drains.update_drains(self._drains, event, self._host_by_rank)
+                self._offline = drains.update_offline(self._offline, event, self._host_by_rank)
             except BadFormat as error:
                 # It was changed by hand. The rest of it still holds.
                 log.error("event cannot be read", key=_LOG_KEY, reason=str(error))
@@ -362,11 +372,11 @@ class Resources:
         if self._kvs.get(_R_KEY) != self._r_json:
             operations.append(put(_R_KEY, self._r_json))
         now = self._clock.now()
-        ranks = idset.encode(self._hosts)
+        ranks = idset.encode(self._host_by_rank)
         context = {
             "ranks": ranks,
             "online": ranks,
-            "nodelist": hostlist.encode(self._hosts.values()),
+            "nodelist": hostlist.encode(self._host_by_rank.values()),
         }
         return [
             *operations,

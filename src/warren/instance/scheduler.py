@@ -225,7 +225,7 @@ class JobScheduler:
 
     def _set_external_gib(self, gib_by_rabbit: Mapping[str, int]) -> None:
         for rabbit, gib in gib_by_rabbit.items():
-            self._graph.set_external(rabbit, gib)
+            self._graph.set_external_gib(rabbit, gib)
         if gib_by_rabbit:
             self._changed.set()
 

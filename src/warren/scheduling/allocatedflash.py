@@ -70,7 +70,7 @@ class _AllocatedChassis(msgspec.Struct):
     rabbit: str
     is_pool: bool
     labels: frozenset[str]
-    ssd_sizes: list[int] = msgspec.field(default_factory=list)
+    ssd_gibs: list[int] = msgspec.field(default_factory=list)
     ranks: list[int] = msgspec.field(default_factory=list)
 
 
@@ -100,18 +100,22 @@ def allocated_flash(r: bytes | str) -> list[HeldFlash]:
                     properties.get("rabbit", ""), is_pool, labels
                 )
             case _Ssd(paths=paths, size=size) if paths.parent in chassis_by_path:
-                chassis_by_path[paths.parent].ssd_sizes.append(size)
+                chassis_by_path[paths.parent].ssd_gibs.append(size)
             case _Node(paths=paths, rank=rank) if paths.parent in chassis_by_path:
                 chassis_by_path[paths.parent].ranks.append(rank)
     allocated = sorted(
-        (each for each in chassis_by_path.values() if each.ranks or each.ssd_sizes),
+        (each for each in chassis_by_path.values() if each.ranks or each.ssd_gibs),
         key=lambda each: (not each.ranks, min(each.ranks, default=0)),
     )
     return [_held_flash(each) for each in allocated]
 
 
 def _held_flash(chassis: _AllocatedChassis) -> HeldFlash:
-    unit = 1 if chassis.is_pool else max(chassis.ssd_sizes, default=1)
+    unit_gib = 1 if chassis.is_pool else max(chassis.ssd_gibs, default=1)
     return HeldFlash(
-        chassis.rabbit, len(chassis.ranks), unit, sum(chassis.ssd_sizes) // unit, chassis.labels
+        chassis.rabbit,
+        len(chassis.ranks),
+        unit_gib,
+        sum(chassis.ssd_gibs) // unit_gib,
+        chassis.labels,
     )

@@ -32,7 +32,7 @@ from warren.scheduling.request import Request
 
 
 class DepthLimit(IntEnum):
-    """How far the jobs of one user in a queue are looked at, in the queue's depths."""
+    """How far the jobs of one user in a queue are looked at, as a multiple of the queue's depth."""
 
     WAITING_JOBS = 1
     """Jobs that wait for others."""
@@ -134,33 +134,37 @@ def decide(
     that of all users together.
     """
     plan = Plan(graph, running, now, backfilling=backfilling)
-    for _, outcome in consider(plan, queues, depth):
+    for _, outcome in consider_queues(plan, queues, depth):
         if outcome is not None:
             yield outcome
 
 
-def consider(
+def consider_queues(
     plan: "Plan",
     queues: Iterable[Iterable[Iterable[PendingJob]]],
     depth: int,
-    reached_by_user: MutableMapping[int, ReachedLimit] | None = None,
+    reached_by_user_index: MutableMapping[int, ReachedLimit] | None = None,
 ) -> Iterator[tuple[PendingJob, Start | Blocked | None]]:
     """Yield the jobs that are looked at, each with what becomes of it; None if it just waits.
 
-    For users whose jobs in a queue are looked at no further, `reached_by_user` is told why not, by
-    their number among all users of all queues.
+    `reached_by_user_index` is told why the jobs of a user in a queue are looked at no further, by
+    the user's index among all users of all queues.
     """
     users: list[_UserOfQueue] = []
     for queue in queues:
-        queue_remaining = _Remaining(depth * _QUEUE_LIMIT_IN_USERS if plan.backfilling else depth)
+        queue_remaining = _RemainingLimits(
+            depth * _QUEUE_LIMIT_IN_USERS if plan.backfilling else depth
+        )
         users += [_UserOfQueue(jobs, depth, queue_remaining) for jobs in queue]
-    reached_by_user = {} if reached_by_user is None else reached_by_user
-    firsts = [(number, next(each.jobs, None)) for number, each in enumerate(users)]
-    heads = [(first.position, number, first) for number, first in firsts if first is not None]
+    reached_by_user_index = {} if reached_by_user_index is None else reached_by_user_index
+    firsts = [(user_index, next(each.jobs, None)) for user_index, each in enumerate(users)]
+    heads = [
+        (first.position, user_index, first) for user_index, first in firsts if first is not None
+    ]
     heapify(heads)
     while heads:
-        _, number, pending = heads[0]
-        user = users[number]
+        _, user_index, pending = heads[0]
+        user = users[user_index]
         limit = user.reached_limit()  # by others of its queue
         unseen: tuple[PendingJob, ...] = (pending,)
         if limit is None:
@@ -169,12 +173,12 @@ def consider(
             user.use(_limits_used(plan, pending, outcome))
             limit, unseen = user.reached_limit(), ()
         if limit is not None:
-            reached_by_user[number] = limit._replace(unseen=unseen)
+            reached_by_user_index[user_index] = limit._replace(unseen=unseen)
         following = next(user.jobs, None) if limit is None else None
         if following is None:
             heappop(heads)
         else:
-            heapreplace(heads, (following.position, number, following))
+            heapreplace(heads, (following.position, user_index, following))
 
 
 def _limits_used(
@@ -191,7 +195,7 @@ _ADMIN_JOB: Final = (DepthLimit.ADMIN_JOBS,)
 _FIRST_ADMIN_JOB: Final = (DepthLimit.ADMIN_REQUESTS, DepthLimit.ADMIN_JOBS)
 
 
-class _Remaining:
+class _RemainingLimits:
     """What is left of the limits of a queue, or of one of its users."""
 
     def __init__(self, depth: int) -> None:
@@ -209,10 +213,12 @@ class _Remaining:
 class _UserOfQueue:
     """The jobs of one user in one queue, and what is left of the limits."""
 
-    def __init__(self, jobs: Iterable[PendingJob], depth: int, queue_remaining: _Remaining) -> None:
+    def __init__(
+        self, jobs: Iterable[PendingJob], depth: int, queue_remaining: _RemainingLimits
+    ) -> None:
         """`queue_remaining` is that of all users of the queue."""
         self.jobs = iter(jobs)
-        self._user_remaining = _Remaining(depth)
+        self._user_remaining = _RemainingLimits(depth)
         self._queue_remaining = queue_remaining
 
     def use(self, limits: Sequence[DepthLimit]) -> None:
@@ -240,7 +246,7 @@ class Plan:
         self._reserved: list[JobReservation] = []
         self._pending_requests: list[Request] = []
         """What waiting jobs asked for, be it reserved or not."""
-        self._earliest_reservation = inf
+        self._earliest_reserved_at = inf
         """Jobs that have ended by then delay no reservation."""
         self._unreserved = graph
         """What there is beside all that is reserved."""
@@ -261,7 +267,7 @@ class Plan:
         end = self._now + pending.duration
         graph = (
             self._graph
-            if not self._reserved or end <= self._earliest_reservation
+            if not self._reserved or end <= self._earliest_reserved_at
             else self._unreserved
         )
         if graph.fits(request):
@@ -288,16 +294,16 @@ class Plan:
         )
 
     def _start(self, pending: PendingJob, graph: Graph, end: float) -> Start:
-        found = graph.match(pending.request)
-        assert isinstance(found, Allocation)
-        self._graph.take(found)
+        allocation = graph.match(pending.request)
+        assert isinstance(allocation, Allocation)
+        self._graph.take(allocation)
         if graph is not self._graph:
-            self._unreserved.take(found)
+            self._unreserved.take(allocation)
         elif self._unreserved is not self._graph:
             # It will have ended when what is reserved is due: nothing beside that is taken.
-            self._unreserved.take_and_limit_flash(found, self._graph)
-        insort(self._running, RunningJob(end, pending.job, found))
-        return Start(pending, found)
+            self._unreserved.take_and_limit_flash(allocation, self._graph)
+        insort(self._running, RunningJob(end, pending.job, allocation))
+        return Start(pending, allocation)
 
     def _reserve(self, reserved: JobReservation) -> None:
         """Keep from later jobs what is reserved."""
@@ -305,8 +311,8 @@ class Plan:
             self._unreserved = self._graph.copy()
         self._reserved.append(reserved)
         self._pending_requests.append(reserved.pending.request)
-        self._earliest_reservation = min(
-            self._earliest_reservation, self._withhold(self._unreserved, reserved)
+        self._earliest_reserved_at = min(
+            self._earliest_reserved_at, self._withhold(self._unreserved, reserved)
         )
 
     def _withhold(self, unreserved: Graph, reserved: JobReservation) -> float:

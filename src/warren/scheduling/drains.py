@@ -1,8 +1,8 @@
 """Which nodes are drained, since when and why, and which are offline: what RFC 44's events say.
 
-The log of these events is the truth, and is only ever added to: `update` reads one event,
-`drain` and `undrain` write the next one or say why not. Requests name nodes by
-rank, and the log by name, so that a drain stays with its node when the ranks change.
+The log of these events is the truth, and is only ever added to: `update_drains` reads one event,
+`drain_context` and `undrain_context` say what the next one has, or why there is none. Requests
+name nodes by rank, and the log by name, so that a drain stays with its node when the ranks change.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,8 +16,8 @@ from warren.rfc import hostlist, idset
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 
-Hosts = Mapping[int, str]
-"""All nodes of the system: name by rank."""
+HostByRank = Mapping[int, str]
+"""The names of all nodes of the system, by rank."""
 
 
 class NodeState(StrEnum):
@@ -43,7 +43,7 @@ class Drain(msgspec.Struct, frozen=True):
 Drains = Mapping[int, Drain]
 """The drained nodes, by rank."""
 
-_OVERWRITE: Final[Mapping[str | None, int]] = {
+_OVERWRITE_BY_MODE: Final[Mapping[str | None, int]] = {
     None: 0,
     "update": 0,
     "overwrite": 1,
@@ -60,7 +60,7 @@ class AlreadyInState(UserMistake):
     """Nodes are already what they were to become."""
 
 
-def state(*, excluded: bool, drained: bool, offline: bool, used: bool) -> NodeState:
+def node_state(*, excluded: bool, drained: bool, offline: bool, used: bool) -> NodeState:
     """Return the state of a node: the one of them that lasts the longest."""
     if excluded:
         return NodeState.EXCLUDED
@@ -71,7 +71,7 @@ def state(*, excluded: bool, drained: bool, offline: bool, used: bool) -> NodeSt
     return NodeState.ALLOCATED if used else NodeState.FREE
 
 
-def parse_targets(text: str, hosts: Hosts) -> tuple[int, ...]:
+def parse_targets(text: str, host_by_rank: HostByRank) -> tuple[int, ...]:
     """Read which nodes are meant: an idset of ranks, or a hostlist. Gives ranks, ascending.
 
     Raises UserMistake where it is neither, or names none or one that is not here.
@@ -79,13 +79,16 @@ def parse_targets(text: str, hosts: Hosts) -> tuple[int, ...]:
     ranks: Iterable[int]
     try:
         ranks = idset.decode(text)
-        unknown = [str(rank) for rank in ranks if rank not in hosts]
+        unknown = [str(rank) for rank in ranks if rank not in host_by_rank]
     except BadFormat:
-        rank_by_host = {host: rank for rank, host in hosts.items()}
+        rank_by_host = {host: rank for rank, host in host_by_rank.items()}
         names = hostlist.decode(text)
         unknown = [name for name in names if name not in rank_by_host]
         ranks = [rank_by_host[name] for name in names if name in rank_by_host]
-    hint = f"name some of {hostlist.encode(hosts.values())}, or of the ranks {idset.encode(hosts)}"
+    hint = (
+        f"name some of {hostlist.encode(host_by_rank.values())}, or of the ranks "
+        f"{idset.encode(host_by_rank)}"
+    )
     if unknown:
         raise UserMistake(f"There is no node {hostlist.encode(unknown)} here: {hint}.")
     if not ranks:
@@ -93,9 +96,9 @@ def parse_targets(text: str, hosts: Hosts) -> tuple[int, ...]:
     return tuple(sorted(set(ranks)))
 
 
-def drain(
+def drain_context(
     drains: Drains,
-    hosts: Hosts,
+    host_by_rank: HostByRank,
     ranks: Sequence[int],
     reason: str,
     mode: str | None,
@@ -106,24 +109,24 @@ def drain(
     Raises AlreadyInState where nodes are drained already, and no mode says what becomes of them;
     UserMistake for nodes that no job gets anyway.
     """
-    _check_mode(mode, _OVERWRITE)
+    _check_mode(mode, _OVERWRITE_BY_MODE)
     excluded_ranks = [rank for rank in ranks if rank in excluded]
     if excluded_ranks:
         raise UserMistake(
-            f"{_name_nodes(excluded_ranks, hosts)} excluded by the configuration, and cannot be "
-            "drained: leave them out."
+            f"{_name_nodes(excluded_ranks, host_by_rank)} excluded by the configuration, and "
+            "cannot be drained: leave them out."
         )
     drained_already = [rank for rank in ranks if rank in drains]
     if drained_already and mode is None:
         raise AlreadyInState(
-            f"{_name_nodes(drained_already, hosts)} drained already: --update leaves that as it "
-            "is, --force gives the new reason."
+            f"{_name_nodes(drained_already, host_by_rank)} drained already: --update leaves that "
+            "as it is, --force gives the new reason."
         )
-    return {**_context(ranks, hosts, reason), "overwrite": _OVERWRITE[mode]}
+    return {**_context(ranks, host_by_rank, reason), "overwrite": _OVERWRITE_BY_MODE[mode]}
 
 
-def undrain(
-    drains: Drains, hosts: Hosts, ranks: Sequence[int], reason: str, mode: str | None
+def undrain_context(
+    drains: Drains, host_by_rank: HostByRank, ranks: Sequence[int], reason: str, mode: str | None
 ) -> dict[str, Any]:
     """Return the context of the event `undrain`.
 
@@ -133,10 +136,10 @@ def undrain(
     not_drained = [rank for rank in ranks if rank not in drains]
     if not_drained and mode is None:
         raise AlreadyInState(
-            f"{_name_nodes(not_drained, hosts)} not drained: name others, or use --force for "
-            "those that are."
+            f"{_name_nodes(not_drained, host_by_rank)} not drained: name others, or use --force "
+            "for those that are."
         )
-    return _context(ranks, hosts, reason)
+    return _context(ranks, host_by_rank, reason)
 
 
 def _check_mode(mode: str | None, modes: Iterable[str | None]) -> None:
@@ -145,7 +148,7 @@ def _check_mode(mode: str | None, modes: Iterable[str | None]) -> None:
         raise UserMistake(f"There is no mode {mode!r}: leave it out, or name one of {choices}.")
 
 
-def update(drains: Drains, event: Event, hosts: Hosts) -> Drains:
+def update_drains(drains: Drains, event: Event, host_by_rank: HostByRank) -> Drains:
     """Apply an event of the log.
 
     Events of other things, and nodes that the system no longer has, are ignored.
@@ -156,7 +159,7 @@ def update(drains: Drains, event: Event, hosts: Hosts) -> Drains:
         return drains
     context = event.context
     changed = dict(drains)
-    for rank in _ranks(event, hosts):
+    for rank in _ranks(event, host_by_rank):
         if event.name == "undrain":
             changed.pop(rank, None)
         else:
@@ -165,7 +168,9 @@ def update(drains: Drains, event: Event, hosts: Hosts) -> Drains:
     return changed
 
 
-def update_offline(offline_ranks: frozenset[int], event: Event, hosts: Hosts) -> frozenset[int]:
+def update_offline(
+    offline_ranks: frozenset[int], event: Event, host_by_rank: HostByRank
+) -> frozenset[int]:
     """Return the ranks that are offline after an event of the log.
 
     Ranks may be others after a `restart`, which tells anew which are online. Raises BadFormat.
@@ -173,9 +178,11 @@ def update_offline(offline_ranks: frozenset[int], event: Event, hosts: Hosts) ->
     match event.name:
         case "restart":
             online = _idset(event, "online")
-            return frozenset(rank for rank in _idset(event, "ranks") - online if rank in hosts)
+            return frozenset(
+                rank for rank in _idset(event, "ranks") - online if rank in host_by_rank
+            )
         case "offline":
-            return offline_ranks | (_idset(event, "idset") & hosts.keys())
+            return offline_ranks | (_idset(event, "idset") & host_by_rank.keys())
         case "online":
             return offline_ranks - _idset(event, "idset")
     return offline_ranks
@@ -196,23 +203,23 @@ def _combined(previous: Drain | None, new: Drain, overwrite: object) -> Drain:
     return previous
 
 
-def _ranks(event: Event, hosts: Hosts) -> list[int]:
+def _ranks(event: Event, host_by_rank: HostByRank) -> list[int]:
     """Return the ranks that an event is about, by the names of its nodes."""
     names = event.context.get("nodelist")
     if not isinstance(names, str):
         raise BadFormat(f"the event {event.name!r} at {event.timestamp} has no nodelist")
-    rank_by_host = {host: rank for rank, host in hosts.items()}
+    rank_by_host = {host: rank for rank, host in host_by_rank.items()}
     return [rank_by_host[name] for name in hostlist.decode(names) if name in rank_by_host]
 
 
-def _context(ranks: Sequence[int], hosts: Hosts, reason: str) -> dict[str, Any]:
-    nodes = {"idset": idset.encode(ranks), "nodelist": _nodelist(ranks, hosts)}
+def _context(ranks: Sequence[int], host_by_rank: HostByRank, reason: str) -> dict[str, Any]:
+    nodes = {"idset": idset.encode(ranks), "nodelist": _nodelist(ranks, host_by_rank)}
     return {**nodes, "reason": reason} if reason else nodes
 
 
-def _nodelist(ranks: Sequence[int], hosts: Hosts) -> str:
-    return hostlist.encode(hosts[rank] for rank in sorted(ranks))
+def _nodelist(ranks: Sequence[int], host_by_rank: HostByRank) -> str:
+    return hostlist.encode(host_by_rank[rank] for rank in sorted(ranks))
 
 
-def _name_nodes(ranks: Sequence[int], hosts: Hosts) -> str:
-    return f"{_nodelist(ranks, hosts)} {'is' if len(ranks) == 1 else 'are'}"
+def _name_nodes(ranks: Sequence[int], host_by_rank: HostByRank) -> str:
+    return f"{_nodelist(ranks, host_by_rank)} {'is' if len(ranks) == 1 else 'are'}"

@@ -50,7 +50,7 @@ class Flash(Protocol):
         """How many GiB are given out together."""
         ...
 
-    def units(self, gib: int) -> int:
+    def units_for(self, gib: int) -> int:
         """Return how many units make up so much flash; 0 where there is none at all."""
         ...
 
@@ -58,7 +58,7 @@ class Flash(Protocol):
         """Return what is in both of two portions."""
         ...
 
-    def count(self, portion: int) -> int:
+    def unit_count(self, portion: int) -> int:
         """Return how many units there are in a portion."""
         ...
 
@@ -82,7 +82,7 @@ class Flash(Protocol):
         """Return the ssds that a portion is in a graph: the id and the GiB of each."""
         ...
 
-    def read(self, vertices: Sequence[Vertex]) -> int:
+    def read_portion(self, vertices: Sequence[Vertex]) -> int:
         """Read a portion that was written here. Raises BadFormat if it is not of this flash."""
         ...
 
@@ -105,13 +105,13 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     def unit_gib(self) -> int:
         return 1
 
-    def units(self, gib: int) -> int:
+    def units_for(self, gib: int) -> int:
         return gib if self.gib else 0
 
     def intersect(self, one: int, other: int) -> int:
         return min(one, other)
 
-    def count(self, portion: int) -> int:
+    def unit_count(self, portion: int) -> int:
         return portion
 
     def first_units(self, portion: int, units: int) -> int:
@@ -130,7 +130,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
         if portion:
             yield 0, portion
 
-    def read(self, vertices: Sequence[Vertex]) -> int:
+    def read_portion(self, vertices: Sequence[Vertex]) -> int:
         # However it was cut when it was given out: what counts is how much it is.
         portion = sum(vertex.size for vertex in vertices)
         if portion > self.gib:
@@ -159,13 +159,13 @@ class Quanta(msgspec.Struct, frozen=True, kw_only=True):
     def unit_gib(self) -> int:
         return self.quantum_gib
 
-    def units(self, gib: int) -> int:
+    def units_for(self, gib: int) -> int:
         return -(-gib // self.quantum_gib) if self.quantum_gib else 0
 
     def intersect(self, one: int, other: int) -> int:
         return one & other
 
-    def count(self, portion: int) -> int:
+    def unit_count(self, portion: int) -> int:
         return portion.bit_count()
 
     def first_units(self, portion: int, units: int) -> int:
@@ -186,7 +186,7 @@ class Quanta(msgspec.Struct, frozen=True, kw_only=True):
             yield low.bit_length() - 1, self.quantum_gib
             portion ^= low
 
-    def read(self, vertices: Sequence[Vertex]) -> int:
+    def read_portion(self, vertices: Sequence[Vertex]) -> int:
         portion = 0
         for vertex in vertices:
             index = max(vertex.id, 0)

@@ -41,12 +41,12 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What a request gets of one chassis: its first `nodes`, and flash that they share."""
+    """What a request gets of one chassis: its first nodes, and flash that is not beside a node."""
 
     candidate: Candidate
-    nodes: int
+    node_count: int
     shared_units: int
-    """Flash that its nodes share, in units of the chassis."""
+    """Flash that is shared, in units of the chassis."""
 
 
 def choose(
@@ -68,11 +68,11 @@ def choose(
             break
     else:
         return None
-    all_chassis = [*flash_candidates] if request.any_rabbit else []
+    any_rabbit_candidates = [*flash_candidates] if request.any_rabbit else []
     choices = _place_shared(
         request,
         _take_in_order(seen, [candidate.max_nodes for candidate in seen], request),
-        all_chassis,
+        any_rabbit_candidates,
     )
     if choices is not None:
         return choices
@@ -81,20 +81,20 @@ def choose(
         each.locality is Locality.EVERY_RABBIT_OF_JOB for each in request.shared_flash
     )
     choices = (_on_fewest_rabbits if has_node_local else _follow_allocations)(
-        request, all_candidates, all_chassis
+        request, all_candidates, any_rabbit_candidates
     )
     per_chassis = request.nodes_per_chassis
     if (
         choices is not None
         and per_chassis
-        and any(choice.nodes not in (0, per_chassis) for choice in choices)
+        and any(choice.node_count not in (0, per_chassis) for choice in choices)
     ):
         return None
     return choices
 
 
 def _on_fewest_rabbits(
-    request: Request, candidates: Sequence[Candidate], all_chassis: Sequence[Candidate]
+    request: Request, candidates: Sequence[Candidate], any_rabbit_candidates: Sequence[Candidate]
 ) -> list[Choice] | None:
     """Choose nodes on as few rabbits as there are allocations that all nodes must be beside."""
     node_local = [
@@ -122,7 +122,9 @@ def _on_fewest_rabbits(
             chosen = sorted(chosen[:used], key=lambda each: each[1])
             picked = [candidates[index] for _, index in chosen]
             max_nodes = [-nodes for nodes, _ in chosen]
-            return _place_shared(request, _take_in_order(picked, max_nodes, request), all_chassis)
+            return _place_shared(
+                request, _take_in_order(picked, max_nodes, request), any_rabbit_candidates
+            )
     return None
 
 
@@ -147,14 +149,18 @@ def _take_in_order(
 
 
 def _place_shared(
-    request: Request, chosen: Sequence[tuple[Candidate, int]], all_chassis: Sequence[Candidate]
+    request: Request,
+    chosen: Sequence[tuple[Candidate, int]],
+    any_rabbit_candidates: Sequence[Candidate],
 ) -> list[Choice] | None:
     """Place what is shared on the chassis of the nodes that were chosen, and where it may be."""
     # In the order in which R tells of them: by the first node on each, and then those of no node.
     ordered = sorted(chosen, key=lambda each: each[0].node_mask & -each[0].node_mask)
     chosen_chassis = {candidate.chassis_index for candidate, _ in chosen}
     ordered += [
-        (candidate, 0) for candidate in all_chassis if candidate.chassis_index not in chosen_chassis
+        (candidate, 0)
+        for candidate in any_rabbit_candidates
+        if candidate.chassis_index not in chosen_chassis
     ]
     counts = placement(
         request.shared_flash,
@@ -181,7 +187,7 @@ def _place_shared(
         )
         for position, (candidate, nodes) in enumerate(ordered)
     )
-    return [each for each in choices if each.nodes or each.shared_units]
+    return [each for each in choices if each.node_count or each.shared_units]
 
 
 @dataclass
@@ -215,7 +221,7 @@ class _TrialChassis:
 
 
 def _follow_allocations(
-    request: Request, candidates: Sequence[Candidate], all_chassis: Sequence[Candidate]
+    request: Request, candidates: Sequence[Candidate], any_rabbit_candidates: Sequence[Candidate]
 ) -> list[Choice] | None:
     """Place each allocation where it costs the fewest nodes, and choose the nodes after it."""
     trials = [
@@ -269,5 +275,5 @@ def _follow_allocations(
     if sum(max_nodes) < request.node_count:
         return None
     return _place_shared(
-        request, _take_in_order(candidates, max_nodes, request, used_indexes), all_chassis
+        request, _take_in_order(candidates, max_nodes, request, used_indexes), any_rabbit_candidates
     )

@@ -65,7 +65,7 @@ class FreeResources:
     # Changes
 
     def take(self, pieces: Iterable[Piece]) -> None:
-        """Take what is free of some pieces."""
+        """Mark pieces as taken, as far as they are free."""
         node_indexes, nodes = self._inventory.node_index_by_rank, self._inventory.nodes
         changed: dict[int, tuple[int, int]] = {}
         for rank, cores, portion, gpus in pieces:
@@ -81,7 +81,7 @@ class FreeResources:
                 assert index is not None
                 flash = self._inventory.chassis[index].flash
                 self._free_flash[index] = flash.subtract(self._free_flash[index], portion)
-                self._given_gib[index] += flash.count(portion) * flash.unit_gib
+                self._given_gib[index] += flash.unit_count(portion) * flash.unit_gib
         self._update_nodes(changed)
 
     def take_and_limit_flash(self, pieces: Iterable[Piece], other: "FreeResources") -> None:
@@ -146,13 +146,13 @@ class FreeResources:
         if busy:
             self._idle_nodes &= ~_bits_of(busy)
 
-    def set_ready(self, chassis_index: int, *, ready: bool) -> None:
+    def set_flash_ready(self, chassis_index: int, *, ready: bool) -> None:
         """Set whether the flash of a chassis can be used."""
         self._ready_flash[chassis_index] = (
             self._inventory.chassis[chassis_index].flash.whole_portion if ready else 0
         )
 
-    def copy_readiness(self, other: "FreeResources") -> None:
+    def copy_flash_readiness(self, other: "FreeResources") -> None:
         """Take over from `other` which flash is ready."""
         self._ready_flash = other._ready_flash.copy()
 
@@ -160,16 +160,18 @@ class FreeResources:
         """Set how many units of a chassis' flash jobs do not get."""
         self._withheld_units[chassis_index] = units
 
-    def not_ready(self, chassis_index: int) -> bool:
+    def has_no_ready_flash(self, chassis_index: int) -> bool:
         """Return whether a chassis has flash, and none of it can be used."""
         return not self._ready_flash[chassis_index] and bool(
             self._inventory.chassis[chassis_index].flash.whole_portion
         )
 
-    def unready_units(self, chassis_index: int) -> int:
+    def unready_flash_units(self, chassis_index: int) -> int:
         """Return how many units of a chassis' flash cannot be used."""
         flash = self._inventory.chassis[chassis_index].flash
-        return flash.count(flash.whole_portion) - flash.count(self._ready_flash[chassis_index])
+        return flash.unit_count(flash.whole_portion) - flash.unit_count(
+            self._ready_flash[chassis_index]
+        )
 
     # Looking
 
@@ -219,19 +221,19 @@ class FreeResources:
             cores, gpus = request.cores, request.gpus
         else:
             cores, gpus = request.node_cores, request.node_gpus
-        found = 0
+        suitable = 0
         for (free_cores, free_gpus), nodes in self._nodes_by_free.items():
             if free_cores >= cores and free_gpus >= gpus:
-                found |= nodes
-        found &= usable
-        return found & self._idle_nodes if request.exclusive else found
+                suitable |= nodes
+        suitable &= usable
+        return suitable & self._idle_nodes if request.exclusive else suitable
 
     def max_slots(self, request: Request, usable: int) -> int:
         """Return how many slots there is room for, where nodes do not matter."""
         return sum(
-            (nodes & usable).bit_count() * each
+            (nodes & usable).bit_count() * slots
             for (cores, gpus), nodes in self._nodes_by_free.items()
-            if (each := _slots_of(cores, gpus, request))
+            if (slots := _slots_on_node(cores, gpus, request))
         )
 
     def fits(self, request: Request, usable: int) -> bool:
@@ -244,7 +246,7 @@ class FreeResources:
         if request.shared_flash or request.chassis_count:
             return self._choices(request, suitable_nodes) is not None
         nodes_wanted = request.node_count
-        for nodes, _, _ in self._beside_flash(suitable_nodes, request):
+        for nodes, _, _ in self._nodes_beside_flash(suitable_nodes, request):
             nodes_wanted -= nodes.bit_count()
             if nodes_wanted <= 0:
                 return True
@@ -279,7 +281,7 @@ class FreeResources:
         if request.shared_flash or request.chassis_count:
             pieces = self._shared_pieces(request, suitable_nodes)
         elif request.ssd_gib:
-            pieces = self._flash_pieces(request, self._beside_flash(suitable_nodes, request))
+            pieces = self._flash_pieces(request, self._nodes_beside_flash(suitable_nodes, request))
         else:
             pieces = self._node_pieces(
                 request, self._choose_nodes(suitable_nodes, request), request.node_count
@@ -312,7 +314,7 @@ class FreeResources:
         nodes, slots = self._inventory.nodes, request.slots
         for node_index in _node_indexes(self.suitable_nodes(request, usable)):
             cores, gpus = self._free_cores[node_index], self._free_gpus[node_index]
-            count = min(slots, _slots_of(cores.bit_count(), gpus.bit_count(), request))
+            count = min(slots, _slots_on_node(cores.bit_count(), gpus.bit_count(), request))
             yield Piece(
                 nodes[node_index].rank,
                 lowest_bits(cores, count * request.cores),
@@ -370,7 +372,7 @@ class FreeResources:
                 self._available_portion(candidate.chassis_index),
                 choice.shared_units,
             )
-            if not choice.nodes:
+            if not choice.node_count:
                 yield Piece(
                     self._inventory.representative_rank(candidate.chassis_index),
                     0,
@@ -379,8 +381,8 @@ class FreeResources:
                 )
                 continue
             chosen = candidate.node_mask
-            if choice.nodes < chosen.bit_count():
-                chosen = _lowest_nodes(chosen, choice.nodes)
+            if choice.node_count < chosen.bit_count():
+                chosen = _lowest_nodes(chosen, choice.node_count)
             for node_index in _node_indexes(chosen):
                 cores, gpus = self._resources_of_node(request, node_index)
                 portion = flash.first_units(free, candidate.units_per_node + shared_units)
@@ -425,7 +427,7 @@ class FreeResources:
     def _flash_candidates(self) -> Iterator[Candidate]:
         """Yield the flash of each chassis, whatever its nodes do."""
         for index, chassis in enumerate(self._inventory.chassis):
-            free = chassis.flash.count(self._available_portion(index))
+            free = chassis.flash.unit_count(self._available_portion(index))
             if free and chassis.node_mask:
                 yield Candidate(index, 0, 0, 0, free, chassis.flash.unit_gib, chassis.labels)
 
@@ -434,10 +436,10 @@ class FreeResources:
         gib = request.ssd_gib
         for index, chassis in enumerate(self._inventory.chassis):
             nodes = suitable_nodes & chassis.node_mask
-            units = chassis.flash.units(gib)
+            units = chassis.flash.units_for(gib)
             if not nodes or (gib and not units) or not has_labels(chassis.labels, request.labels):
                 continue
-            free = chassis.flash.count(self._available_portion(index))
+            free = chassis.flash.unit_count(self._available_portion(index))
             max_nodes = nodes.bit_count()
             if units:
                 max_nodes = min(max_nodes, free // units)
@@ -457,16 +459,16 @@ class FreeResources:
             return cores, gpus
         return lowest_bits(cores, request.node_cores), lowest_bits(gpus, request.node_gpus)
 
-    def _beside_flash(
+    def _nodes_beside_flash(
         self, suitable_nodes: int, request: Request
     ) -> Iterator[tuple[int, int, int]]:
         """Yield nodes that can have flash, the index of their chassis, and each node's units."""
         for index, chassis in enumerate(self._inventory.chassis):
-            units = chassis.flash.units(request.ssd_gib)
+            units = chassis.flash.units_for(request.ssd_gib)
             nodes = suitable_nodes & chassis.node_mask
             if not units or not nodes or not has_labels(chassis.labels, request.labels):
                 continue
-            max_nodes = chassis.flash.count(self._available_portion(index)) // units
+            max_nodes = chassis.flash.unit_count(self._available_portion(index)) // units
             if max_nodes < nodes.bit_count():
                 nodes = _lowest_nodes(nodes, max_nodes)
             if nodes:
@@ -474,7 +476,7 @@ class FreeResources:
 
     def available_units(self, chassis_index: int) -> int:
         """Return how many units of a chassis' flash jobs can have now."""
-        return self._inventory.chassis[chassis_index].flash.count(
+        return self._inventory.chassis[chassis_index].flash.unit_count(
             self._available_portion(chassis_index)
         )
 
@@ -483,7 +485,9 @@ class FreeResources:
         flash = self._inventory.chassis[chassis_index].flash
         free = flash.intersect(self._free_flash[chassis_index], self._ready_flash[chassis_index])
         withheld = self._withheld_units[chassis_index]
-        return flash.first_units(free, max(flash.count(free) - withheld, 0)) if withheld else free
+        return (
+            flash.first_units(free, max(flash.unit_count(free) - withheld, 0)) if withheld else free
+        )
 
     def _upper_bound(self, part: Part) -> int:
         """Return what no number of such parts exceeds here."""
@@ -507,7 +511,7 @@ def _with_count(request: Request, part: Part, number: int) -> Request:
             return replace(request, gpus=number)
 
 
-def _slots_of(cores: int, gpus: int, request: Request) -> int:
+def _slots_on_node(cores: int, gpus: int, request: Request) -> int:
     """Return how many slots a node with so much free has room for."""
     slots = cores // request.cores
     return min(slots, gpus // request.gpus) if request.gpus else slots

@@ -12,7 +12,14 @@ import orjson
 
 from warren.scheduling import refusals, shortage
 from warren.scheduling.free import FreeResources
-from warren.scheduling.inventory import Allocation, HostsByProperty, Inventory, Piece, bits, ids
+from warren.scheduling.inventory import (
+    Allocation,
+    HostsByProperty,
+    Inventory,
+    Piece,
+    bit_numbers,
+    bits,
+)
 from warren.scheduling.matching import MatchPolicy
 from warren.scheduling.reasons import WITHHELD_KINDS, Reason, ReasonKind
 from warren.scheduling.refusals import Refusal, SystemView
@@ -80,7 +87,7 @@ class Graph:
         self._whole = FreeResources(self._inventory)
         for chassis_index in range(len(self._inventory.chassis)):
             # Flash that is not ready will be, with time.
-            self._whole.set_ready(chassis_index, ready=True)
+            self._whole.set_flash_ready(chassis_index, ready=True)
         self._free = FreeResources(self._inventory)
         self._excluded = self._node_mask(excluded)
         self._drained = 0
@@ -107,7 +114,7 @@ class Graph:
         return len(self._inventory.nodes)
 
     @property
-    def hosts(self) -> dict[int, str]:
+    def host_by_rank(self) -> dict[int, str]:
         """The nodes' names by rank."""
         return {node.rank: node.host for node in self._inventory.nodes}
 
@@ -115,7 +122,7 @@ class Graph:
     def excluded(self) -> frozenset[int]:
         """The ranks of the nodes that are never given out."""
         nodes = self._inventory.nodes
-        return frozenset(nodes[node_index].rank for node_index in ids(self._excluded))
+        return frozenset(nodes[node_index].rank for node_index in bit_numbers(self._excluded))
 
     def _node_mask(self, ranks: Iterable[int]) -> int:
         index_by_rank = self._inventory.node_index_by_rank
@@ -140,15 +147,15 @@ class Graph:
         """
         self._state_by_rabbit[rabbit] = state
         for index in self._inventory.chassis_indexes_by_rabbit.get(rabbit, ()):
-            self._idle.set_ready(index, ready=up)  # no job's end makes it ready
-            self._free.set_ready(index, ready=up)
+            self._idle.set_flash_ready(index, ready=up)  # no job's end makes it ready
+            self._free.set_flash_ready(index, ready=up)
             if labels is not None:
                 self._inventory.chassis[index].set_labels(labels)
         if capacity_gib is not None and capacity_gib != self._capacity_gib_by_rabbit.get(rabbit):
             self._capacity_gib_by_rabbit[rabbit] = capacity_gib
             self._withhold(rabbit)
 
-    def set_external(self, rabbit: str, gib: int) -> None:
+    def set_external_gib(self, rabbit: str, gib: int) -> None:
         """Set how many GiB of a rabbit's flash are taken by storage that is in no job's R."""
         self._external_gib_by_rabbit[rabbit] = gib
         self._withhold(rabbit)
@@ -161,27 +168,31 @@ class Graph:
             self._free.set_withheld(index, units)
 
     def _withheld_units(
-        self, rabbit: str, returned: Collection[ReasonKind] = ()
+        self, rabbit: str, returned_kinds: Collection[ReasonKind] = ()
     ) -> Iterator[tuple[int, int]]:
-        """Yield how many units of which chassis are kept, but for what is given `returned`."""
+        """Yield how many units of which chassis are kept, but for what `returned_kinds` keep."""
         chassis_indexes = self._inventory.chassis_indexes_by_rabbit.get(rabbit, ())
         capacity_gib = (
-            None if ReasonKind.CAPACITY in returned else self._capacity_gib_by_rabbit.get(rabbit)
+            None
+            if ReasonKind.CAPACITY in returned_kinds
+            else self._capacity_gib_by_rabbit.get(rabbit)
         )
         external_gib = (
-            0 if ReasonKind.EXTERNAL in returned else self._external_gib_by_rabbit.get(rabbit, 0)
+            0
+            if ReasonKind.EXTERNAL in returned_kinds
+            else self._external_gib_by_rabbit.get(rabbit, 0)
         )
         for index in chassis_indexes:
             flash = self._inventory.chassis[index].flash
-            units_there = flash.count(flash.whole_portion)
+            units_there = flash.unit_count(flash.whole_portion)
             if capacity_gib is not None and len(chassis_indexes) == 1:
                 # A part of a unit is none.
                 units_there = min(
                     units_there, capacity_gib // flash.unit_gib if flash.unit_gib else 0
                 )
-            external_units = min(flash.units(external_gib), units_there)
+            external_units = min(flash.units_for(external_gib), units_there)
             external_gib -= external_units * flash.unit_gib
-            yield index, flash.count(flash.whole_portion) - units_there + external_units
+            yield index, flash.unit_count(flash.whole_portion) - units_there + external_units
 
     def set_policy(self, policy: MatchPolicy) -> None:
         """Set which nodes are taken, of those that would do."""
@@ -219,7 +230,7 @@ class Graph:
         if request.wants_flash:
             for index, chassis in enumerate(self._inventory.chassis):
                 if request.any_rabbit or chassis.node_mask & nodes:
-                    self._free.set_ready(index, ready=False)
+                    self._free.set_flash_ready(index, ready=False)
 
     # What is there
 
@@ -255,7 +266,7 @@ class Graph:
                     down_pieces.append(piece)
         parts = {"all": all_pieces, "allocated": taken_pieces, "down": down_pieces}
         return {
-            name: self._inventory.encode(Allocation(tuple(pieces), slots=0), local=True)
+            name: self._inventory.encode(Allocation(tuple(pieces), slots=0), include_local=True)
             for name, pieces in parts.items()
         }
 
@@ -263,7 +274,8 @@ class Graph:
         """Return the ranks of the nodes that meet a constraint. Raises BadFormat."""
         nodes = self._inventory.nodes
         return [
-            nodes[node_index].rank for node_index in ids(self._inventory.matching_nodes(constraint))
+            nodes[node_index].rank
+            for node_index in bit_numbers(self._inventory.matching_nodes(constraint))
         ]
 
     @property
@@ -335,19 +347,19 @@ class Graph:
 
         It is no more than is needed. None if the request would not fit even with all of it.
         """
-        returned = set(WITHHELD_KINDS)
-        if not self._would_fit(request, returned, when_idle=when_idle):
+        returned_kinds = set(WITHHELD_KINDS)
+        if not self._would_fit(request, returned_kinds, when_idle=when_idle):
             return None
         needed = []
         for kind in WITHHELD_KINDS:
-            if self._would_fit(request, returned - {kind}, when_idle=when_idle):
-                returned.discard(kind)
+            if self._would_fit(request, returned_kinds - {kind}, when_idle=when_idle):
+                returned_kinds.discard(kind)
             else:
                 needed.append(kind)
         return tuple(reversed(needed))
 
     def _would_fit(
-        self, request: Request, returned: Collection[ReasonKind], *, when_idle: bool
+        self, request: Request, returned_kinds: Collection[ReasonKind], *, when_idle: bool
     ) -> bool:
         """Return whether there would be room if some of what is kept from jobs were given back."""
         view = self._view(request)
@@ -358,16 +370,18 @@ class Graph:
             ReasonKind.TAGGED: view.tagged,
         }
         for kind, withheld_nodes in withheld_by_kind.items():
-            if kind not in returned:
+            if kind not in returned_kinds:
                 nodes &= ~withheld_nodes
-        room = self._whole if when_idle else self._free
+        resources = self._whole if when_idle else self._free
         if request.wants_flash:
-            room = room.copy()
-            room.copy_readiness(self._whole if ReasonKind.RABBITS in returned else self._free)
+            resources = resources.copy()
+            resources.copy_flash_readiness(
+                self._whole if ReasonKind.RABBITS in returned_kinds else self._free
+            )
             for rabbit in {*self._capacity_gib_by_rabbit, *self._external_gib_by_rabbit}:
-                for index, units in self._withheld_units(rabbit, returned):
-                    room.set_withheld(index, units)
-        return room.fits(request, nodes)
+                for index, units in self._withheld_units(rabbit, returned_kinds):
+                    resources.set_withheld(index, units)
+        return resources.fits(request, nodes)
 
     def take(self, allocation: Allocation) -> None:
         """Mark an allocation as taken."""
@@ -384,7 +398,7 @@ class Graph:
     def conflict(self, allocation: Allocation) -> str | None:
         """Return which part of an allocation is not free; None if all of it is."""
         piece = self._free.first_conflict(allocation.pieces)
-        return f"some of {self.hosts[piece.rank]} is another job's" if piece else None
+        return f"some of {self.host_by_rank[piece.rank]} is another job's" if piece else None
 
     # R
 
@@ -396,7 +410,7 @@ class Graph:
 
     def encode_text(self, allocation: Allocation, r: Mapping[str, Any]) -> bytes:
         """Return the text of R with the part of the graph that was allocated."""
-        scheduling = self._inventory.scheduling(allocation)
+        scheduling = self._inventory.encode_scheduling(allocation)
         if scheduling is None:
             return orjson.dumps(r)
         return orjson.dumps({**r, "scheduling": orjson.Fragment(scheduling)})

@@ -21,7 +21,7 @@ from warren.scheduling.flash import Flash, Pool, Quanta
 HostsByProperty = Mapping[str, Container[str]]
 """The hosts that have each property, beside those of R."""
 
-_ROOT: Final = 0
+_ROOT_ID: Final = 0
 """The id of the cluster in graphs."""
 
 _MAX_ID: Final = 65535
@@ -72,7 +72,7 @@ class Chassis:
         pairs = (label.partition("=") for label in sorted(self.labels or ()))
         metadata = {"properties": {key: value for key, _, value in pairs} | properties}
         return jgf.vertex_text(
-            Vertex(type="chassis", path=self.path, metadata=metadata), self.vertex_id, _ROOT
+            Vertex(type="chassis", path=self.path, metadata=metadata), self.vertex_id, _ROOT_ID
         )
 
     def set_labels(self, labels: Iterable[str]) -> None:
@@ -103,7 +103,7 @@ class Node(msgspec.Struct, kw_only=True, dict=True):
     rank: int
     host: str
     chassis_index: int | None = None
-    parent_id: int = _ROOT
+    parent_id: int = _ROOT_ID
     """The id in graphs of its parent: its chassis, or the cluster."""
     path: str = ""
     vertex_id: int = 0
@@ -137,7 +137,7 @@ class Node(msgspec.Struct, kw_only=True, dict=True):
         )
         first_id = self.vertex_id + 1
         for kind, chosen in (("core", cores), ("gpu", gpus)):
-            for each in ids(chosen):
+            for each in bit_numbers(chosen):
                 metadata = {"id": each, "rank": self.rank}
                 vertex = Vertex(type=kind, path=f"{self.path}/{kind}{each}", metadata=metadata)
                 yield jgf.vertex_text(vertex, first_id + each, self.vertex_id)
@@ -155,18 +155,18 @@ class Inventory:
         if r.get("scheduling") is not None:
             node_by_rank = self._read_graph(r["scheduling"])
         has_graph = bool(node_by_rank)
-        ranks = resource_set.decode_nodes(r)
-        for rank in ranks:
-            node = node_by_rank.setdefault(rank.rank, Node(rank=rank.rank, host=rank.host))
-            if node.host != rank.host:
+        r_nodes = resource_set.decode_nodes(r)
+        for r_node in r_nodes:
+            node = node_by_rank.setdefault(r_node.rank, Node(rank=r_node.rank, host=r_node.host))
+            if node.host != r_node.host:
                 raise BadFormat(
-                    f"R names {rank.host} as rank {rank.rank}, and its graph {node.host}"
+                    f"R names {r_node.host} as rank {r_node.rank}, and its graph {node.host}"
                 )
-            if max((*rank.cores, *rank.gpus)) > _MAX_ID:
-                raise BadFormat(f"R names cores or gpus of {rank.host} beyond {_MAX_ID}")
-            node.cores, node.gpus = bits(rank.cores), bits(rank.gpus)
-        if has_graph and len(node_by_rank) > len(ranks):
-            extra_rank = min(node_by_rank.keys() - {rank.rank for rank in ranks})
+            if max((*r_node.cores, *r_node.gpus)) > _MAX_ID:
+                raise BadFormat(f"R names cores or gpus of {r_node.host} beyond {_MAX_ID}")
+            node.cores, node.gpus = bits(r_node.cores), bits(r_node.gpus)
+        if has_graph and len(node_by_rank) > len(r_nodes):
+            extra_rank = min(node_by_rank.keys() - {r_node.rank for r_node in r_nodes})
             raise BadFormat(
                 f"the graph has {node_by_rank[extra_rank].host} as rank {extra_rank}, "
                 "and R_lite has not"
@@ -241,7 +241,7 @@ class Inventory:
 
     def _assign_ids(self) -> None:
         """Set the id of each vertex, which it has in the R of every job."""
-        next_id = _ROOT + 1
+        next_id = _ROOT_ID + 1
         for chassis in self.chassis:
             chassis.vertex_id = next_id
             next_id += 1 + chassis.flash.id_count
@@ -283,42 +283,42 @@ class Inventory:
         starttime: float = 0.0,
         expiration: float = 0.0,
         *,
-        local: bool = False,
+        include_local: bool = False,
     ) -> dict[str, Any]:
-        """Write an allocation as R, without `scheduling`.
+        """Write an allocation as R, without `encode_scheduling`.
 
-        Properties that only this instance knows are left out (RFC 20), unless `local`.
+        Properties that only this instance knows are left out (RFC 20), unless `include_local`.
         """
-        ranks: list[resource_set.NodeResources] = []
+        r_nodes: list[resource_set.NodeResources] = []
         properties: dict[str, list[int]] = {}
         for piece in allocation.pieces:
             if not (piece.cores or piece.gpus):
                 continue
             node = self.nodes[self.node_index_by_rank[piece.rank]]
-            ranks.append(
+            r_nodes.append(
                 resource_set.NodeResources(
-                    piece.rank, node.host, _ids(piece.cores), _ids(piece.gpus)
+                    piece.rank, node.host, _bit_numbers(piece.cores), _bit_numbers(piece.gpus)
                 )
             )
             for name in node.properties:
-                if local or not name.startswith("+"):
+                if include_local or not name.startswith("+"):
                     properties.setdefault(name, []).append(piece.rank)
         return resource_set.encode_nodes(
-            ranks,
+            r_nodes,
             slots=allocation.slots or None,
             properties=dict(sorted(properties.items())),
             starttime=starttime,
             expiration=expiration,
         )
 
-    def scheduling(self, allocation: Allocation) -> bytes | None:
+    def encode_scheduling(self, allocation: Allocation) -> bytes | None:
         """Write the part of the graph that was allocated, as JSON; None if there is no graph."""
         if not self._root.path:
             return None
         return jgf.encode_texts(self._texts(allocation))
 
     def _texts(self, allocation: Allocation) -> Iterator[GraphText]:
-        yield jgf.vertex_text(self._root, _ROOT, None)
+        yield jgf.vertex_text(self._root, _ROOT_ID, None)
         flash_portions = self.flash_portions(allocation.pieces)
         written: set[int] = set()
         for rank, cores, _, gpus in allocation.pieces:
@@ -352,18 +352,23 @@ class Inventory:
         """Read an R that was written here. Raises BadFormat if it names what is not here."""
         pieces = []
         portions = self._portions_in(r)
-        for rank in resource_set.decode_nodes(r):
-            node_index = self.node_index_by_rank.get(rank.rank)
+        for r_node in resource_set.decode_nodes(r):
+            node_index = self.node_index_by_rank.get(r_node.rank)
             if node_index is None:
-                raise BadFormat(f"R names rank {rank.rank}, which the system does not have")
+                raise BadFormat(f"R names rank {r_node.rank}, which the system does not have")
             node = self.nodes[node_index]
-            if node.host != rank.host:
-                raise BadFormat(f"R names {rank.host} as rank {rank.rank}, which is {node.host}")
-            cores, gpus = _bits_within(rank.cores, node.cores), _bits_within(rank.gpus, node.gpus)
+            if node.host != r_node.host:
+                raise BadFormat(
+                    f"R names {r_node.host} as rank {r_node.rank}, which is {node.host}"
+                )
+            cores, gpus = (
+                _bits_within(r_node.cores, node.cores),
+                _bits_within(r_node.gpus, node.gpus),
+            )
             if cores is None or gpus is None:
                 raise BadFormat(f"R names cores or gpus of {node.host} that it does not have")
             portion = 0 if node.chassis_index is None else portions.pop(node.chassis_index, 0)
-            pieces.append(Piece(rank.rank, cores, portion, gpus))
+            pieces.append(Piece(r_node.rank, cores, portion, gpus))
         for index, portion in portions.items():
             if not self.chassis[index].node_mask:
                 raise BadFormat(f"R names flash of {self.chassis[index].path}, which has no nodes")
@@ -383,7 +388,7 @@ class Inventory:
                 raise BadFormat(f"R names {vertex.path}, which the system does not have")
             ssds_by_chassis.setdefault(chassis_index, []).append(vertex)
         return {
-            chassis_index: self.chassis[chassis_index].flash.read(ssds)
+            chassis_index: self.chassis[chassis_index].flash.read_portion(ssds)
             for chassis_index, ssds in ssds_by_chassis.items()
         }
 
@@ -404,7 +409,7 @@ def bits(numbers: Iterable[int]) -> int:
     return bitset
 
 
-def ids(bitset: int) -> Iterator[int]:
+def bit_numbers(bitset: int) -> Iterator[int]:
     """Return the numbers that a few bits stand for, ascending."""
     while bitset:
         low = bitset & -bitset
@@ -413,5 +418,5 @@ def ids(bitset: int) -> Iterator[int]:
 
 
 @lru_cache(maxsize=4096)
-def _ids(bitset: int) -> tuple[int, ...]:
-    return tuple(ids(bitset))
+def _bit_numbers(bitset: int) -> tuple[int, ...]:
+    return tuple(bit_numbers(bitset))

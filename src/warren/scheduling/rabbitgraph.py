@@ -13,12 +13,12 @@ from warren.rfc import hostlist, idset, jgf
 from warren.rfc.errors import BadFormat
 from warren.rfc.jgf import GraphText, Vertex
 from warren.rfc.resource_set import NodeResources, ResourceSet
-from warren.scheduling.topology import Chassis
+from warren.scheduling.topology import ChassisTopology
 
 
-def missing_nodes(chassis: Sequence[Chassis], resources: ResourceSet) -> list[str]:
+def missing_nodes(chassis: Sequence[ChassisTopology], resources: ResourceSet) -> list[str]:
     """Return the compute nodes that are wired to a rabbit, and not in R."""
-    hosts_in_r = {rank.host for rank in resources.nodes}
+    hosts_in_r = {node.host for node in resources.nodes}
     return [host for each in chassis for host in each.hosts if host not in hosts_in_r]
 
 
@@ -28,12 +28,12 @@ def excluded_hosts(text: str, resources: ResourceSet) -> set[str]:
         ranks = set(idset.decode(text))
     except BadFormat:
         return set(hostlist.decode(text))
-    return {rank.host for rank in resources.nodes if rank.rank in ranks}
+    return {node.host for node in resources.nodes if node.rank in ranks}
 
 
 def encode_graph(
     cluster: str,
-    chassis: Sequence[Chassis],
+    chassis: Sequence[ChassisTopology],
     resources: ResourceSet,
     *,
     ssd_count: int,
@@ -50,7 +50,7 @@ class _Graph:
     def __init__(
         self,
         cluster: str,
-        chassis: Sequence[Chassis],
+        chassis: Sequence[ChassisTopology],
         resources: ResourceSet,
         ssd_count: int,
         excluded: Collection[str],
@@ -58,71 +58,71 @@ class _Graph:
         self._cluster = cluster
         self._chassis = chassis
         self._ssd_count = ssd_count
-        self._rank_by_host = _rank_by_host(resources, excluded)
+        self._node_by_host = _node_by_host(resources, excluded)
         self._properties_by_rank = _properties_by_rank(resources.properties)
         self._next_id = 0
 
     def texts(self) -> Iterator[GraphText]:
         """Write each vertex with the edge to it, parents first."""
         path = f"/{self._cluster}"
-        yield self._vertex(Vertex(type="cluster", path=path, metadata={"name": self._cluster}))
+        yield self._vertex_text(Vertex(type="cluster", path=path, metadata={"name": self._cluster}))
         for number, each in enumerate(self._chassis):
             yield from self._chassis_texts(number, each)
         wired = {name for each in self._chassis for name in (each.rabbit, *each.hosts)}
-        for host, rank in self._rank_by_host.items():
+        for host, node in self._node_by_host.items():
             if host not in wired:
-                yield from self._node_texts("node", path, rank, 0)
+                yield from self._node_texts("node", path, node, 0)
 
-    def _chassis_texts(self, number: int, chassis: Chassis) -> Iterator[GraphText]:
+    def _chassis_texts(self, number: int, chassis: ChassisTopology) -> Iterator[GraphText]:
         path = f"/{self._cluster}/chassis{number}"
         vertex_id = self._next_id
         properties = {"rabbit": chassis.rabbit, "ssdcount": str(self._ssd_count)}
         metadata = {"id": number, "properties": properties}
-        yield self._vertex(Vertex(type="chassis", path=path, metadata=metadata), 0)
-        ssd_gib = chassis.capacity // self._ssd_count // GIB
+        yield self._vertex_text(Vertex(type="chassis", path=path, metadata=metadata), 0)
+        ssd_gib = chassis.capacity_bytes // self._ssd_count // GIB
         ssd = {"unit": "GiB", "size": ssd_gib, "status": 1}
         for index in range(self._ssd_count):
-            yield self._vertex(
+            yield self._vertex_text(
                 Vertex(type="ssd", path=f"{path}/ssd{index}", metadata=ssd), vertex_id
             )
         for host in chassis.hosts:
-            if host in self._rank_by_host:
-                yield from self._node_texts("node", path, self._rank_by_host[host], vertex_id)
-        if chassis.rabbit in self._rank_by_host:
+            if host in self._node_by_host:
+                yield from self._node_texts("node", path, self._node_by_host[host], vertex_id)
+        if chassis.rabbit in self._node_by_host:
             yield from self._node_texts(
-                "storage_node", path, self._rank_by_host[chassis.rabbit], vertex_id
+                "storage_node", path, self._node_by_host[chassis.rabbit], vertex_id
             )
 
     def _node_texts(
-        self, kind: str, parent: str, rank: NodeResources, parent_id: int
+        self, vertex_type: str, parent_path: str, node: NodeResources, parent_id: int
     ) -> Iterator[GraphText]:
-        path = f"{parent}/{rank.host}"
+        path = f"{parent_path}/{node.host}"
         vertex_id = self._next_id
-        metadata: dict[str, object] = {"name": rank.host, "rank": rank.rank}
-        if kind == "storage_node":
+        metadata: dict[str, object] = {"name": node.host, "rank": node.rank}
+        if vertex_type == "storage_node":
             metadata["exclusive"] = True
-        if rank.rank in self._properties_by_rank:
-            metadata["properties"] = self._properties_by_rank[rank.rank]
-        yield self._vertex(Vertex(type=kind, path=path, metadata=metadata), parent_id)
-        for name, ids in (("gpu", rank.gpus), ("core", rank.cores)):
+        if node.rank in self._properties_by_rank:
+            metadata["properties"] = self._properties_by_rank[node.rank]
+        yield self._vertex_text(Vertex(type=vertex_type, path=path, metadata=metadata), parent_id)
+        for name, ids in (("gpu", node.gpus), ("core", node.cores)):
             if ids:
-                yield jgf.leaves_text(name, ids, rank.rank, path, self._next_id, vertex_id)
+                yield jgf.leaves_text(name, ids, node.rank, path, self._next_id, vertex_id)
                 self._next_id += len(ids)
 
-    def _vertex(self, vertex: Vertex, parent: int | None = None) -> GraphText:
+    def _vertex_text(self, vertex: Vertex, parent_id: int | None = None) -> GraphText:
         self._next_id += 1
-        return jgf.vertex_text(vertex, self._next_id - 1, parent)
+        return jgf.vertex_text(vertex, self._next_id - 1, parent_id)
 
 
-def _rank_by_host(resources: ResourceSet, excluded: Collection[str]) -> dict[str, NodeResources]:
-    rank_by_host: dict[str, NodeResources] = {}
-    for rank in resources.nodes:
-        if rank_by_host.setdefault(rank.host, rank) is not rank:
+def _node_by_host(resources: ResourceSet, excluded: Collection[str]) -> dict[str, NodeResources]:
+    node_by_host: dict[str, NodeResources] = {}
+    for node in resources.nodes:
+        if node_by_host.setdefault(node.host, node) is not node:
             raise UserMistake(
-                f"R has {rank.host} as rank {rank_by_host[rank.host].rank} and as rank "
-                f"{rank.rank}: a graph has one node of a name."
+                f"R has {node.host} as rank {node_by_host[node.host].rank} and as rank "
+                f"{node.rank}: a graph has one node of a name."
             )
-    return {host: rank for host, rank in rank_by_host.items() if host not in excluded}
+    return {host: node for host, node in node_by_host.items() if host not in excluded}
 
 
 def _properties_by_rank(

@@ -11,7 +11,7 @@ from warren.base.words import number_asked_for, plural
 from warren.rfc import hostlist, query
 from warren.rfc.errors import BadFormat
 from warren.scheduling.free import FreeResources
-from warren.scheduling.inventory import Inventory, ids
+from warren.scheduling.inventory import Inventory, bit_numbers
 from warren.scheduling.reasons import ReasonKind
 from warren.scheduling.request import Request
 from warren.scheduling.tags import TAG
@@ -119,10 +119,9 @@ def _missing_nodes(request: Request, view: SystemView) -> str:
         return problem
     able_count = view.whole.suitable_nodes(request, view.ever_usable).bit_count()
     if able_count < wanted:
-        each = f"{clause} with {_slot_text(wanted, cores, gpus)}"
-        return (
-            f"{number_asked_for(wanted, 'node', each)}, and the cluster has {able_count or 'none'}."
-        )
+        clause_text = f"{clause} with {_slot_text(wanted, cores, gpus)}"
+        asked = number_asked_for(wanted, "node", clause_text)
+        return f"{asked}, and the cluster has {able_count or 'none'}."
     problem = _missing_chassis(request, view)
     if problem is not None:
         return problem
@@ -145,7 +144,7 @@ def _missing_chassis(request: Request, view: SystemView) -> str | None:
         request.nodes_per_chassis,
     )
     suitable_count = sum(
-        (one.node_mask & suitable).bit_count() >= per_chassis for one in view.inventory.chassis
+        (each.node_mask & suitable).bit_count() >= per_chassis for each in view.inventory.chassis
     )
     if suitable_count >= request.chassis_count:
         return None
@@ -220,8 +219,8 @@ def _missing_rabbits(
     count_by_key: dict[str, int] = {}
     for each in request.shared_flash:
         there = sum(
-            has_labels(one, each.labels) and has_labels(one, request.labels)
-            for one in labels_of_rabbits
+            has_labels(labels, each.labels) and has_labels(labels, request.labels)
+            for labels in labels_of_rabbits
         )
         if not there:
             whose = "" if request.any_rabbit else " of its nodes"
@@ -265,10 +264,10 @@ def _missing_per_node(
     request: Request, view: SystemView, cores: int, gpus: int, where: str
 ) -> str | None:
     meets = f" that meets {_constraint_text(request)}" if request.constraint else ""
-    widest, most_gpus = view.whole.largest_per_node(view.ever_usable)
-    if cores > widest:
+    most_cores, most_gpus = view.whole.largest_per_node(view.ever_usable)
+    if cores > most_cores:
         asked = number_asked_for(cores, "core", f" {where}")
-        return f"{asked}, and the widest node{meets} has {widest}."
+        return f"{asked}, and the widest node{meets} has {most_cores}."
     if gpus > most_gpus:
         more = f"more than {most_gpus}" if most_gpus else "one"
         return f"{number_asked_for(gpus, 'gpu', f' {where}')}, and no node{meets} has {more}."
@@ -297,8 +296,8 @@ def shortage_text(request: Request, view: SystemView) -> str:
     if request.shared_flash:
         return f"{_flash_text(request)}, on rabbits of {plural(wanted, 'node')}{clause}"
     if not request.wants_flash:
-        each = plural(request.nodes_per_chassis, "node")
-        return f"{each} on each of {request.chassis_count} chassis{clause}"
+        nodes_text = plural(request.nodes_per_chassis, "node")
+        return f"{nodes_text} on each of {request.chassis_count} chassis{clause}"
     flash = format_gib(request.ssd_gib, up=True)
     beside = "1 node" if wanted == 1 else f"each of {wanted} nodes"
     on = f" of rabbits with {' and '.join(request.labels)}" if request.labels else ""
@@ -335,7 +334,7 @@ def unavailable_text(
     match kind:
         case ReasonKind.RABBITS:
             names_by_state: dict[str, list[str]] = {}
-            for each in filter(view.free.unready_units, chassis_indexes):
+            for each in filter(view.free.unready_flash_units, chassis_indexes):
                 name = view.inventory.chassis[each].rabbit
                 names_by_state.setdefault(_unready_text(view, each), []).append(name)
             parts = [f"{hostlist.encode(names)}{state}" for state, names in names_by_state.items()]
@@ -368,8 +367,10 @@ def _unready_text(view: SystemView, chassis_index: int) -> str:
     """Say why some or all of a rabbit's flash cannot be used, in brackets; empty if not known."""
     chassis = view.inventory.chassis[chassis_index]
     state = view.state_by_rabbit.get(chassis.rabbit)
-    if not view.free.not_ready(chassis_index):
-        size = format_gib(view.free.unready_units(chassis_index) * chassis.flash.unit_gib, up=True)
+    if not view.free.has_no_ready_flash(chassis_index):
+        size = format_gib(
+            view.free.unready_flash_units(chassis_index) * chassis.flash.unit_gib, up=True
+        )
         state = f"{size} of {format_gib(chassis.flash.gib, up=True)} down"
     return f" ({state})" if state else ""
 
@@ -412,4 +413,4 @@ def _constraint_text(request: Request) -> str:
 
 
 def _hosts(inventory: Inventory, nodes: int) -> str:
-    return hostlist.encode(inventory.nodes[node_index].host for node_index in ids(nodes))
+    return hostlist.encode(inventory.nodes[node_index].host for node_index in bit_numbers(nodes))

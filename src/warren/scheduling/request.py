@@ -23,7 +23,7 @@ from warren.rfc.errors import BadFormat
 from warren.scheduling import tags
 
 Part = Literal["nodes", "slots", "cores", "gpus"]
-Vertex = Mapping[str, Any]
+ResourceVertex = Mapping[str, Any]
 
 _KINDS_TEXT: Final = "node, slot, core, gpu and ssd"
 
@@ -45,6 +45,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     cores: int
     """Of each slot."""
     gpus: int = 0
+    """Of each slot."""
     exclusive: bool = False
     """Whether the nodes are to be idle, and are given whole."""
     chassis_count: int = 0
@@ -131,7 +132,7 @@ class _Reader:
         system = (spec["attributes"] or {}).get("system") or {}
         self._constraint, self._needs_untagged = _read_constraint(system.get("constraints"))
 
-    def request(self, top: Vertex) -> Request:
+    def request(self, top: ResourceVertex) -> Request:
         path = "resources[0]"
         if top["type"] == "node":
             return self._node(top, path, top, path)
@@ -149,7 +150,7 @@ class _Reader:
         cores, gpus = self._cores_and_gpus(top, path)
         return self._request(nodes=None, slots=slots, cores=cores, gpus=gpus)
 
-    def _on_chassis(self, chassis: Vertex, path: str) -> Request:
+    def _on_chassis(self, chassis: ResourceVertex, path: str) -> Request:
         """Read `chassis > [node, ssd]`: so many nodes of each, and flash for all of these."""
         parts = _children(chassis, path, ("node", "ssd"))
         if "node" not in parts:
@@ -162,7 +163,7 @@ class _Reader:
             self._node(all_nodes, node_path, all_nodes, node_path, gib), chassis_count=count
         )
 
-    def _around_node(self, slot: Vertex, path: str) -> Request:
+    def _around_node(self, slot: ResourceVertex, path: str) -> Request:
         """Read `slot > node`: the task's slot, or one that holds a node with flash beside it."""
         parts = _children(slot, path, ("node", "ssd"))
         node, node_path = parts["node"]
@@ -194,9 +195,9 @@ class _Reader:
 
     def _node(
         self,
-        node: Vertex,
+        node: ResourceVertex,
         path: str,
-        counted: Vertex,
+        counted: ResourceVertex,
         counted_path: str,
         gib: int = 0,
         inner_count: int = 1,
@@ -225,14 +226,14 @@ class _Reader:
             open_counts=tuple(self._open_counts),
         )
 
-    def _check_label(self, slot: Vertex, path: str) -> None:
+    def _check_label(self, slot: ResourceVertex, path: str) -> None:
         if slot.get("label") != self._label:
             raise BadFormat(
                 f"jobspec: {path}.label is {slot.get('label')!r}, "
                 f"and the job's tasks are for the slot {self._label!r}"
             )
 
-    def _cores_and_gpus(self, holder: Vertex, path: str) -> tuple[int, int]:
+    def _cores_and_gpus(self, holder: ResourceVertex, path: str) -> tuple[int, int]:
         """Return the least numbers of cores and gpus that something holds."""
         parts = _children(holder, path, ("core", "gpu"))
         if "core" not in parts:
@@ -240,7 +241,7 @@ class _Reader:
         cores = self._count("cores", *parts["core"])
         return cores, self._count("gpus", *parts["gpu"]) if "gpu" in parts else 0
 
-    def _count(self, part: Part, vertex: Vertex, path: str) -> int:
+    def _count(self, part: Part, vertex: ResourceVertex, path: str) -> int:
         """Return the least of what a count allows, and keep in mind what else it does."""
         count = vertex["count"]
         if type(count) is int:
@@ -306,7 +307,9 @@ class _Constraints(msgspec.Struct, frozen=True):
     colocation: tuple[_Colocation, ...] = ()
 
 
-def _read_shared_flash(top: Vertex, path: str, demands: Mapping[str, _Demand]) -> AllocationSet:
+def _read_shared_flash(
+    top: ResourceVertex, path: str, demands: Mapping[str, _Demand]
+) -> AllocationSet:
     """Read flash that stands next to the nodes."""
     parts = _children(top, path, ("ssd",))
     if "ssd" not in parts:
@@ -318,7 +321,7 @@ def _read_shared_flash(top: Vertex, path: str, demands: Mapping[str, _Demand]) -
     )
 
 
-def _fixed_count(vertex: Vertex, path: str) -> int:
+def _fixed_count(vertex: ResourceVertex, path: str) -> int:
     count = _parse_count(vertex["count"], path)
     if _leaves_choice(count):
         raise BadFormat(f"jobspec: {path}.count leaves a choice, which it cannot")
@@ -336,9 +339,11 @@ def _leaves_choice(count: Count) -> bool:
     return count.greatest(ranges.LARGEST) != count.min
 
 
-def _children(holder: Vertex, path: str, allowed: Sequence[str]) -> dict[str, tuple[Vertex, str]]:
+def _children(
+    holder: ResourceVertex, path: str, allowed: Sequence[str]
+) -> dict[str, tuple[ResourceVertex, str]]:
     """Return what something holds, with its paths, by type; each type once."""
-    child_by_type: dict[str, tuple[Vertex, str]] = {}
+    child_by_type: dict[str, tuple[ResourceVertex, str]] = {}
     for index, child in enumerate(holder.get("with", ())):
         kind, child_path = child["type"], f"{path}.with[{index}]"
         if kind not in allowed:

@@ -144,7 +144,7 @@ def _node_numbers(request: Request, view: SystemView) -> dict[str, int]:
 def _rabbit_numbers(request: Request, view: SystemView) -> Iterator[dict[str, Any]]:
     """Yield what each rabbit whose flash would do has, those that lack the least first."""
     suitable = view.free.suitable_nodes(request, view.usable)
-    entries = []
+    ranked = []
     for index in reachable_chassis_indexes(request, view, suitable):
         chassis = view.inventory.chassis[index]
         if not has_labels(chassis.labels, request.labels):
@@ -152,24 +152,26 @@ def _rabbit_numbers(request: Request, view: SystemView) -> Iterator[dict[str, An
         unit_gib, nodes = chassis.flash.unit_gib, (chassis.node_mask & suitable).bit_count()
         free_units, units_per_node = (
             view.free.available_units(index),
-            chassis.flash.units(request.ssd_gib),
+            chassis.flash.units_for(request.ssd_gib),
         )
-        fit = min(nodes, free_units // units_per_node) if units_per_node else nodes
+        nodes_with_flash = min(nodes, free_units // units_per_node) if units_per_node else nodes
         lacking_gib = (
-            (units_per_node - (free_units - fit * units_per_node)) * unit_gib if fit < nodes else 0
+            (units_per_node - (free_units - nodes_with_flash * units_per_node)) * unit_gib
+            if nodes_with_flash < nodes
+            else 0
         )
-        entry = {
+        numbers = {
             "rabbit": chassis.rabbit,
             "free_gib": free_units * unit_gib,
             "of_gib": chassis.flash.gib,
             "nodes_free": nodes,
-            "nodes_with_flash": fit,
+            "nodes_with_flash": nodes_with_flash,
             "lacks_gib": lacking_gib,
         }
-        if view.free.not_ready(index):
-            entry["not_ready"] = view.state_by_rabbit.get(chassis.rabbit) or "not known"
-        entries.append((lacking_gib, index, entry))
-    yield from (entry for _, _, entry in sorted(entries, key=lambda each: each[:2]))
+        if view.free.has_no_ready_flash(index):
+            numbers["not_ready"] = view.state_by_rabbit.get(chassis.rabbit) or "not known"
+        ranked.append((lacking_gib, index, numbers))
+    yield from (numbers for _, _, numbers in sorted(ranked, key=lambda each: each[:2]))
 
 
 def _numbers(

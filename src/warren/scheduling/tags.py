@@ -12,13 +12,13 @@ from warren.rfc.constraint import Constraint
 
 TAG: Final = "badrabbit"
 
-UNTAGGED: Final[Mapping[str, Any]] = {"not": [{"properties": [TAG]}]}
+UNTAGGED_CONSTRAINT: Final[Mapping[str, Any]] = {"not": [{"properties": [TAG]}]}
 """The constraint of jobs with storage (coral2-spec section 15)."""
 
 
 def strip_untagged(constraint: Constraint) -> tuple[Constraint, bool]:
-    """Return a constraint without `UNTAGGED`, and whether that was in it, as far as one sees it."""
-    if constraint == UNTAGGED:
+    """Return a constraint without `UNTAGGED_CONSTRAINT`, and whether that was seen in it."""
+    if constraint == UNTAGGED_CONSTRAINT:
         return {}, True
     if constraint.keys() != {"and"}:
         return constraint, False

@@ -14,28 +14,28 @@ from warren.rfc import jgf, resource_set
 from warren.scheduling import flash
 
 
-class Chassis(msgspec.Struct, frozen=True, kw_only=True):
-    """One rabbit, its capacity in bytes, and the compute nodes wired to it."""
+class ChassisTopology(msgspec.Struct, frozen=True, kw_only=True):
+    """One rabbit, the bytes of its flash, and the compute nodes wired to it."""
 
     rabbit: str
-    capacity: int
+    capacity_bytes: int
     hosts: tuple[str, ...]
 
 
 def resource_set_with_graph(
-    cluster: str, chassis: Sequence[Chassis], cores: int, quantum_gib: int | None = None
+    cluster: str, chassis: Sequence[ChassisTopology], cores: int, quantum_gib: int | None = None
 ) -> dict[str, Any]:
     """Write the system as R with its graph. Nodes get ranks in the order given.
 
     `cores` is per node. Each rabbit's flash is one pool, or as many ssds of `quantum_gib` GiB as
     there is room for.
     """
-    ranks = [
+    nodes = [
         resource_set.NodeResources(rank, host, tuple(range(cores)))
         for rank, host in enumerate(host for each in chassis for host in each.hosts)
     ]
     return resource_set.encode_nodes(
-        ranks,
+        nodes,
         scheduling=jgf.encode(
             map(jgf.encode_vertex, _vertices(cluster, chassis, cores, quantum_gib))
         ),
@@ -43,13 +43,13 @@ def resource_set_with_graph(
 
 
 def _vertices(
-    cluster: str, chassis: Sequence[Chassis], cores: int, quantum_gib: int | None
+    cluster: str, chassis: Sequence[ChassisTopology], cores: int, quantum_gib: int | None
 ) -> Iterator[jgf.Vertex]:
     yield jgf.Vertex(type="cluster", path=f"/{cluster}", metadata={"name": cluster})
     rank = 0
     for number, each in enumerate(chassis):
         path = f"/{cluster}/chassis{number}"
-        gib = each.capacity // GIB
+        gib = each.capacity_bytes // GIB
         ssd_gib = quantum_gib or gib
         ssd_count = gib // ssd_gib if ssd_gib else 0
         properties = {"rabbit": each.rabbit, "ssdcount": str(ssd_count)}

@@ -22,7 +22,7 @@ from warren.scheduling.backfill import (
     Reservation,
     RunningJob,
     Start,
-    consider,
+    consider_queues,
 )
 from warren.scheduling.graph import Graph
 from warren.scheduling.reasons import Reason, ReasonKind
@@ -47,9 +47,9 @@ def wait_reasons(
     plan = Plan(graph.copy(), running, now, backfilling=backfilling)
     unexplained = {each.job: each for each in jobs}
     reason_by_request: dict[Request, Reason] = {}
-    iterators = [[iter(user) for user in queue] for queue in queues]
-    reached_by_user: dict[int, ReachedLimit] = {}
-    for waiting, outcome in consider(plan, iterators, depth, reached_by_user):
+    iterators = [[iter(user_jobs) for user_jobs in queue] for queue in queues]
+    reached_by_user_index: dict[int, ReachedLimit] = {}
+    for waiting, outcome in consider_queues(plan, iterators, depth, reached_by_user_index):
         if unexplained.pop(waiting.job, None) is not None:
             reason = (
                 _TURN_REASON
@@ -61,19 +61,19 @@ def wait_reasons(
         if not unexplained:
             return
     limit_by_job: dict[JobId, ReachedLimit] = {}
-    if len({(each.limit, each.of_user) for each in reached_by_user.values()}) > 1:
+    if len({(each.limit, each.of_user) for each in reached_by_user_index.values()}) > 1:
         # Whose jobs they are, and of which queue, is seen by what is left of each.
-        iterator_by_user = list(chain.from_iterable(iterators))
+        user_iterators = list(chain.from_iterable(iterators))
         limit_by_job = {
             each.job: limit
-            for number, limit in reached_by_user.items()
-            for each in chain(limit.unseen, iterator_by_user[number])
+            for user_index, limit in reached_by_user_index.items()
+            for each in chain(limit.unseen, user_iterators[user_index])
             if each.job in unexplained
         }
-    usual = next(iter(reached_by_user.values()), None)
+    any_limit = next(iter(reached_by_user_index.values()), None)
     for waiting in unexplained.values():
         reason = _reason(plan, waiting, reason_by_request)
-        limit = limit_by_job.get(waiting.job, usual)
+        limit = limit_by_job.get(waiting.job, any_limit)
         if reason is _TURN_REASON and limit is not None:
             reason = _depth_reason(depth, limit)
         yield waiting.job, reason
@@ -121,13 +121,13 @@ def _reason(plan: Plan, waiting: PendingJob, reason_by_request: dict[Request, Re
     before = plan.blocking_reservations(waiting)
     if not before:
         return _TURN_REASON
-    names = [fluid.f58(each.pending.job) for each in before]
+    job_ids = [fluid.f58(each.pending.job) for each in before]
     t_estimate = min(
         (each.reservation.t_estimate for each in before if each.reservation is not None),
         default=inf,
     )
-    jobs = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    which = "which waits" if len(names) == 1 else "which wait"
+    jobs = job_ids[0] if len(job_ids) == 1 else f"{', '.join(job_ids[:-1])} and {job_ids[-1]}"
+    which = "which waits" if len(job_ids) == 1 else "which wait"
     return Reason(
         kinds=(ReasonKind.RESERVED,),
         sentence=f"waits behind {jobs}, {which} before it: there is room, and it is reserved",

@@ -31,7 +31,7 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Handle, Payload, Request, RpcError
 from warren.scheduling.allocatedflash import allocated_flash
-from warren.scheduling.tags import UNTAGGED
+from warren.scheduling.tags import UNTAGGED_CONSTRAINT
 from warren.wlm import codec, identity, view
 from warren.wlm.codec import EPILOG_TIMEOUT
 from warren.wlm.nodes import drain_reasons
@@ -319,9 +319,9 @@ class FluxJobs:
         daemons: Sequence[str] = (),
     ) -> None:
         # What flux-coral2 calls `exclude` is a constraint, which the plugin adds to the job's own.
-        exclude: Mapping[str, Any] = UNTAGGED
+        exclude: Mapping[str, Any] = UNTAGGED_CONSTRAINT
         if nodes is not None:
-            exclude = {"and": [UNTAGGED, {"hostlist": [hostlist.encode(nodes)]}]}
+            exclude = {"and": [UNTAGGED_CONSTRAINT, {"hostlist": [hostlist.encode(nodes)]}]}
         message = codec.ResourceUpdate(
             id=job.id,
             resources=resources,

@@ -4,10 +4,10 @@ from collections.abc import Collection
 
 from warren.rfc import idset, resource_set
 from warren.rpc.message import Payload
-from warren.scheduling.drains import Hosts
+from warren.scheduling.drains import HostByRank
 
 
-def hosts(status: Payload) -> Hosts:
+def hosts(status: Payload) -> HostByRank:
     """Return the host of each rank. Raises BadFormat."""
     return {each.rank: each.host for each in resource_set.decode_nodes(status["R"])}
 

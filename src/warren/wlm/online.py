@@ -52,7 +52,7 @@ class FluxNodes:
 class _NodeStates:
     """What the journal has said of the nodes so far."""
 
-    def __init__(self, hosts_by_rank: drains.Hosts) -> None:
+    def __init__(self, hosts_by_rank: drains.HostByRank) -> None:
         self._hosts = hosts_by_rank
         self._drains: drains.Drains = {}
         self._offline: frozenset[int] = frozenset()
@@ -61,7 +61,7 @@ class _NodeStates:
         for each in entry["events"]:
             event = Event(each["timestamp"], each["name"], each.get("context", {}))
             try:
-                self._drains = drains.update(self._drains, event, self._hosts)
+                self._drains = drains.update_drains(self._drains, event, self._hosts)
                 self._offline = drains.update_offline(self._offline, event, self._hosts)
             except BadFormat:
                 continue  # it was changed by hand, which the instance logs
