@@ -141,7 +141,7 @@ class World:
         self.mount_prefix = "/mnt/nnf"
         self.machine: Callable[[str, str], LocalNode] = self._simulated
         """Gives a node's machine, by the names of the node and of its rabbit."""
-        self.flash = {each.rabbit: SimulatedFlash(each.capacity) for each in shape.chassis()}
+        self.flash = {each.rabbit: SimulatedFlash(each.capacity_bytes) for each in shape.chassis()}
         self.seen: dict[str, Mapping[str, str]] = {}
         """What environment each task was started with, by `rank`."""
         self.without_storage: list[str] = []

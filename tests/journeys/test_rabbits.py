@@ -116,7 +116,7 @@ def test_the_wiring_of_a_cluster_is_written_down_as_flux_reads_it(
 
     assert mapping["computes"] == {host: each.rabbit for each in chassis for host in each.hosts}
     assert {name: each["capacity"] for name, each in mapping["rabbits"].items()} == {
-        each.rabbit: each.capacity for each in chassis
+        each.rabbit: each.capacity_bytes for each in chassis
     }
     named = own_cluster("rabbitmapping", KUBECONFIG=kubeconfig)
     assert named.stdout == json.dumps(mapping, sort_keys=True)
