@@ -21,7 +21,7 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.instance import keys
 from warren.instance.config import Config
 from warren.instance.simulated import TaskBehavior
-from warren.instance.storagetables import Storage
+from warren.instance.storagetables import StorageTable
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 from warren.scheduling.allocatedflash import allocated_flash
@@ -141,7 +141,7 @@ def test_a_site_has_a_set_shared_out_as_finely_as_it_wants() -> None:
 
     async def main() -> None:
         async with opened(ClusterShape(rabbits=2, capacity=64 * GIB)) as world:
-            world.config = Config(storage=Storage(scale=10))
+            world.config = Config(storage=StorageTable(scale=10))
             await world.live(lambda control: life(world, control))
 
     virtual.run(main())

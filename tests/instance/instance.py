@@ -22,7 +22,7 @@ from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo
 from warren.instance.jobs.manager import JobManager
 from warren.instance.jobs.service import JobManagerService
-from warren.instance.jobtables import Exec
+from warren.instance.jobtables import ExecTable
 from warren.instance.kvs import Kvs, put
 from warren.instance.kvs.service import KvsService
 from warren.instance.queues import Queues
@@ -137,7 +137,7 @@ class Machine:
         """Makes the spawner of a shell."""
         self.plugins: Callable[[int], Sequence[ShellPlugin]] = lambda rank: ()
         self.launcher: Launcher = SimulatedLauncher(group, self._shell)
-        self.config = Exec()
+        self.config = ExecTable()
         self.around = jobtables.JobManagerTable()
         """The site's commands around jobs."""
         self.commands: Commands = SimulatedCommands(lambda argv, environment: TaskBehavior())

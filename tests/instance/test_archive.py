@@ -14,7 +14,7 @@ from tests.instance.lives import PLAIN, Life, R, alive, spec
 from tests.instance.parts import settle, virtually
 from warren.instance import keys
 from warren.instance.config import Config
-from warren.instance.jobs.archive import record
+from warren.instance.jobs.archive import encode_job
 from warren.instance.jobtables import JobManagerTable
 from warren.instance.kvs import put
 from warren.instance.kvs.operations import symlink
@@ -139,7 +139,7 @@ async def test_no_memo_of_a_user_stops_the_purge_of_others_jobs(tmp_path: Path) 
 
 
 def test_what_is_nested_deeply_is_archived() -> None:
-    line = record(JobId(7), [("jobspec", b"[" * 254 + b"]" * 254)])
+    line = encode_job(JobId(7), [("jobspec", b"[" * 254 + b"]" * 254)])
     assert len(line) == len(b'{"id":7,"jobspec":}\n') + 2 * 254
 
 
@@ -147,7 +147,7 @@ def test_a_value_that_cannot_be_read_is_archived_as_text() -> None:
     job = JobId(7)
     values = [("eventlog", b"no event\n"), ("R", b"{"), ("note", b"\xff")]
 
-    assert orjson.loads(record(job, values)) == {
+    assert orjson.loads(encode_job(job, values)) == {
         "id": 7,
         "eventlog": "no event\n",
         "R": "{",

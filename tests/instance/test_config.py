@@ -11,8 +11,8 @@ from warren.base.errors import UserMistake
 from warren.instance import config
 from warren.instance.config import Config
 from warren.instance.configservice import LiveConfig
-from warren.instance.servicetables import Sched
-from warren.instance.storagetables import Storage
+from warren.instance.servicetables import SchedTable
+from warren.instance.storagetables import StorageTable
 from warren.rpc.bus import Bus
 
 
@@ -53,7 +53,7 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
     assert found.queues["debug"].policy.limits.duration == "30m"
     assert found.job_manager.prolog.per_rank
     assert found.job_list.private
-    assert found.sched == Sched(policy="fcfs", queue_depth=8)
+    assert found.sched == SchedTable(policy="fcfs", queue_depth=8)
 
 
 @pytest.mark.parametrize(
@@ -260,4 +260,4 @@ def test_queues_whose_nodes_may_be_drained_are_there() -> None:
     ("text", "seconds"), [("90d", 90 * 86400.0), ("infinity", None), ("1000000d", None)]
 )
 def test_a_lifetime_that_no_calendar_has_is_without_end(text: str, seconds: float | None) -> None:
-    assert Storage(persistent_max=text).max_lifetime == seconds
+    assert StorageTable(persistent_max=text).max_lifetime == seconds

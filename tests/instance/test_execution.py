@@ -14,7 +14,7 @@ from tests.instance.parts import LastWords, settle, virtually
 from warren.instance import keys
 from warren.instance.exec import testexec
 from warren.instance.exec.execution import Launcher, ShellsLost, ShellStuck
-from warren.instance.jobtables import Exec
+from warren.instance.jobtables import ExecTable
 from warren.instance.kvs import put
 from warren.instance.shell.plugins import RunningShell, ShellPlugin
 from warren.instance.simulated import SimulatedSpawner, TaskBehavior
@@ -264,7 +264,7 @@ async def test_nodes_where_something_of_a_shell_does_not_die_are_drained() -> No
 async def test_signals_get_stronger_and_rarer_until_the_nodes_are_drained() -> None:
     async with machine(TaskBehavior(seconds=1000)) as m:
         m.launcher = launcher = Unkillable(m.launcher, 1)
-        m.config = Exec(kill_timeout="1s", max_kill_count=3)
+        m.config = ExecTable(kill_timeout="1s", max_kill_count=3)
         async with m.instance() as instance:
             job = await instance.submit(nodes=3)
             await instance.until(job, "start")
@@ -290,7 +290,7 @@ async def test_signals_get_stronger_and_rarer_until_the_nodes_are_drained() -> N
 async def test_a_job_of_which_something_cannot_be_killed_has_failed_and_lets_go() -> None:
     async with machine(TaskBehavior(seconds=1000, status=0)) as m:
         m.launcher = Unkillable(m.launcher, 0, 1)
-        m.config = Exec(max_kill_count=1)
+        m.config = ExecTable(max_kill_count=1)
         async with m.instance() as instance:
             job = await instance.submit(nodes=2)
             await instance.until(job, "start")
@@ -306,7 +306,7 @@ async def test_a_job_of_which_something_cannot_be_killed_has_failed_and_lets_go(
 async def test_nodes_that_wait_for_a_stuck_one_are_released_before_it() -> None:
     async with machine(TaskBehavior(seconds=1000)) as m:
         m.launcher = Unkillable(m.launcher, 2)
-        m.config = Exec(max_kill_count=1)
+        m.config = ExecTable(max_kill_count=1)
         async with m.instance() as instance:
             job = await instance.submit(nodes=4)
             await instance.until(job, "start")
@@ -341,7 +341,7 @@ class Away(Around):
 async def test_not_even_a_launcher_that_does_not_answer_holds_a_job_for_ever() -> None:
     async with machine() as m:
         m.launcher = Away(m.launcher)
-        m.config = Exec(max_kill_count=1)
+        m.config = ExecTable(max_kill_count=1)
         async with m.instance() as instance:
             job = await instance.submit()
             await instance.until(job, "start")
@@ -550,7 +550,7 @@ async def test_nodes_are_drained_where_a_job_that_is_not_taken_up_again_does_not
     around: Callable[[Launcher], Launcher], stuck: list[int]
 ) -> None:
     async with machine(TaskBehavior(seconds=1000)) as m:
-        m.config = Exec(kill_timeout="1s", max_kill_count=3)
+        m.config = ExecTable(kill_timeout="1s", max_kill_count=3)
         async with m.instance() as instance:
             job = await instance.submit(nodes=2)
             await instance.until(job, "shell.start", "guest.exec.eventlog")
@@ -652,7 +652,7 @@ async def test_a_job_has_not_ended_because_its_user_has_written_so(status: int) 
             job = await instance.submit(nodes=4, exclusive=True)
             await instance.until(job, "shell.start", "guest.exec.eventlog")
             said = Event(1.0, "complete", {"status": status})
-            await instance.kvs.commit([keys.log_execution(job, said)])
+            await instance.kvs.commit([keys.append_execution_event(job, said)])
         async with m.instance() as instance:
             other = await instance.submit(nodes=4, exclusive=True)
             await instance.until(other)

@@ -83,7 +83,7 @@ async def test_a_restart_does_not_read_the_log_of_a_job_that_is_over() -> None:
     journal = await stored(PLAIN)
     async with alive(journal) as life:
         await settle()
-        assert life.kvs.get(keys.summary(JOB)) is not None
+        assert life.kvs.get(keys.summary_key(JOB)) is not None
     async with opened(journal) as kvs:
         await kvs.commit([put(keys.job_key(JOB, "eventlog"), b"rubbish")])
     async with alive(journal) as life:
@@ -99,7 +99,7 @@ async def test_a_summary_that_cannot_be_read_is_made_again_from_the_log(short: b
         await settle()
 
         assert over(life).job.result is Result.COMPLETED
-        written = life.kvs.get(keys.summary(JOB))
+        written = life.kvs.get(keys.summary_key(JOB))
         assert written is not None
         assert summary.decode(written) is not None
 
@@ -196,7 +196,7 @@ async def test_a_job_whose_life_cannot_be_read_is_put_aside_when_it_is_asked_for
         short = over(life).summary
     lifeless = msgspec.msgpack.encode(msgspec.structs.replace(short, job=b"{}"))
     async with opened(journal) as kvs:
-        await kvs.commit([put(keys.summary(JOB), lifeless)])
+        await kvs.commit([put(keys.summary_key(JOB), lifeless)])
     async with alive(journal) as life:
         if asked == "job-list.list":
             assert await life.bus.handle().rpc(asked) == {"jobs": []}
@@ -230,13 +230,13 @@ async def test_the_journal_leaves_out_what_cannot_be_read() -> None:
     ("kept", "ended", "gone"),
     [
         (RetentionLimits(), [1, 2, 3], 0),
-        (RetentionLimits(number=2), [1, 2, 3], 1),
-        (RetentionLimits(number=0), [1, 2, 3], 3),
-        (RetentionLimits(number=9), [1, 2, 3], 0),
-        (RetentionLimits(age=98), [1, 2, 3], 2),
-        (RetentionLimits(age=0), [1, 2, 3], 3),
-        (RetentionLimits(age=98, number=0), [1, 2, 3], 3),
-        (RetentionLimits(age=1000, number=1), [1, 2, 3], 2),
+        (RetentionLimits(max_count=2), [1, 2, 3], 1),
+        (RetentionLimits(max_count=0), [1, 2, 3], 3),
+        (RetentionLimits(max_count=9), [1, 2, 3], 0),
+        (RetentionLimits(max_age_seconds=98), [1, 2, 3], 2),
+        (RetentionLimits(max_age_seconds=0), [1, 2, 3], 3),
+        (RetentionLimits(max_age_seconds=98, max_count=0), [1, 2, 3], 3),
+        (RetentionLimits(max_age_seconds=1000, max_count=1), [1, 2, 3], 2),
     ],
 )
 def test_the_oldest_go_beyond_either_limit(

@@ -217,7 +217,7 @@ async def test_a_jobspec_may_be_checked_and_is_told_as_it_will_be_scheduled() ->
             raise UserMistake("no")
         return {**jobspec, "version": 9999}
 
-    letting_in = Config(access=servicetables.Access(allow_guest_user=True))
+    letting_in = Config(access=servicetables.AccessTable(allow_guest_user=True))
     async with alive(validators=[judged], config=letting_in) as life:
         check = life.bus.handle(OWNER).rpc
         answer = await check("job-ingest.check", {"jobspec": spec()})

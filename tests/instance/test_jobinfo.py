@@ -526,9 +526,9 @@ async def test_a_watch_of_the_execution_follows_it_home_and_ends_with_done() -> 
         job = await life.submit()
         watch = Watch(life, job, "guest.exec.eventlog")
         guest = await execution_begins(life, job)
-        await life.kvs.commit([keys.log_execution(job, Event(1.0, "init"))])
+        await life.kvs.commit([keys.append_execution_event(job, Event(1.0, "init"))])
         assert not await watch.ended()
-        done = keys.log_execution(job, Event(1.0, "done"))
+        done = keys.append_execution_event(job, Event(1.0, "done"))
         await life.kvs.commit([done, graft(keys.job_key(job, "guest"), guest)])
 
         assert await watch.ended()
@@ -610,7 +610,7 @@ async def test_a_sentinel_parts_what_was_there_from_what_comes() -> None:
         )
         await settle()
         guest = await execution_begins(life, job)
-        await life.kvs.commit([keys.log_execution(job, Event(1.0, "done"))])
+        await life.kvs.commit([keys.append_execution_event(job, Event(1.0, "done"))])
         await life.kvs.commit([graft(keys.job_key(job, "guest"), guest)])
         await life.cancel(job)
         await life.until(job)
@@ -709,12 +709,12 @@ async def test_a_watch_begun_after_a_restart_goes_on_where_the_log_was() -> None
     async with alive(journal, generous=False) as life:
         job = await life.submit()
         await execution_begins(life, job)
-        await life.kvs.commit([keys.log_execution(job, Event(1.0, "init"))])
+        await life.kvs.commit([keys.append_execution_event(job, Event(1.0, "init"))])
     async with alive(journal, generous=False) as life:
         watch = Watch(life, job, "guest.exec.eventlog")
         await settle()
         assert watch.names == ["init"]
-        done = keys.log_execution(job, Event(1.0, "done"))
+        done = keys.append_execution_event(job, Event(1.0, "done"))
         await life.kvs.commit([done, graft(keys.job_key(job, "guest"), keys.guest_namespace(job))])
 
         assert await watch.ended()

@@ -12,7 +12,14 @@ from tests.harness.virtual import VirtualClock
 from tests.instance.lives import PLAIN, Life, R, alive
 from tests.instance.parts import GUEST, OWNER, refused, settle, virtually
 from warren.instance.config import Config
-from warren.instance.jobs.jobtap import UNAVAILABLE, Callbacks, Jobtap, Rejected, Update, Verdict
+from warren.instance.jobs.jobtap import (
+    UNAVAILABLE,
+    AllowedUpdate,
+    Callbacks,
+    Jobtap,
+    Rejected,
+    Update,
+)
 from warren.instance.jobs.plugins import builtin
 from warren.instance.jobtables import JobManagerTable
 from warren.journal import MemoryJournal
@@ -275,9 +282,9 @@ async def test_a_job_waits_until_its_priority_can_be_said() -> None:
 async def test_a_plugin_allows_a_change_and_looks_at_what_comes_of_it() -> None:
     seen: list[Any] = []
 
-    def allow(tap: Jobtap, job: Job, update: Update) -> Verdict:
+    def allow(tap: Jobtap, job: Job, update: Update) -> AllowedUpdate:
         seen.append(update.value)
-        return Verdict(updates={"attributes.system.b": 2}, check_feasibility=True)
+        return AllowedUpdate(updates={"attributes.system.b": 2}, check_feasibility=True)
 
     def validate(tap: Jobtap, job: Job) -> None:
         if tap.jobspec(job.id)["attributes"]["system"].get("a") == "bad":

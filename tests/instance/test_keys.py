@@ -25,7 +25,7 @@ def test_other_namespaces_are_no_jobs(name: str) -> None:
 
 def test_an_event_is_appended_as_one_line() -> None:
     """Statement 003.22: events are added to eventlog by KVS append."""
-    operation = keys.log_event(JOB, Event(1.5, "memo", {"note": "two\nlines"}))
+    operation = keys.append_event(JOB, Event(1.5, "memo", {"note": "two\nlines"}))
 
     assert (operation.action, operation.key) == ("append", keys.job_key(JOB, "eventlog"))
     assert operation.value.count(b"\n") == 1

@@ -19,7 +19,7 @@ from warren.instance.kvs import Kvs, append, unlink
 from warren.instance.protocols import SUCCESS, Message
 from warren.instance.resource import Resources, configured_graph
 from warren.instance.scheduler import JobScheduler
-from warren.instance.servicetables import Resource
+from warren.instance.servicetables import ResourceTable
 from warren.journal import Journal, MemoryJournal
 from warren.lifecycle import policy
 from warren.lifecycle.policy import Queue
@@ -348,7 +348,7 @@ async def test_a_request_of_another_shape_is_refused(payload: Payload) -> None:
 
 
 SITE = Config(
-    resource=Resource(exclude="node3", properties={"fast": "node[0-1]"}),
+    resource=ResourceTable(exclude="node3", properties={"fast": "node[0-1]"}),
     queues={
         "batch": Queue(hosts="node[0-2]"),
         "quick": Queue(requires=("fast",)),
@@ -388,7 +388,7 @@ async def test_jobs_find_the_nodes_of_their_queue_and_with_the_properties_of_the
 
 def test_who_excludes_nodes_that_are_not_there_is_told_where() -> None:
     with pytest.raises(UserMistake, match=r"^resource\.exclude: There is no node node9 here"):
-        Desk(MemoryJournal(), config=Config(resource=Resource(exclude="node9")))
+        Desk(MemoryJournal(), config=Config(resource=ResourceTable(exclude="node9")))
 
 
 @virtually
@@ -589,6 +589,6 @@ async def test_what_was_drained_for_a_reason_is_undrained_and_what_an_admin_drai
 
 @virtually
 async def test_an_excluded_node_is_not_drained_for_what_it_has_lost() -> None:
-    async with opened(config=Config(resource=Resource(exclude="node3"))) as desk:
+    async with opened(config=Config(resource=ResourceTable(exclude="node3"))) as desk:
         await desk.resources.keep_drained(["node2", "node3"], "lost")
         assert desk.kept_back == [2]

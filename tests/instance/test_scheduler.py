@@ -17,7 +17,7 @@ from warren.instance import keys
 from warren.instance.kvs import Kvs
 from warren.instance.protocols import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.scheduler import JobScheduler
-from warren.instance.servicetables import Sched
+from warren.instance.servicetables import SchedTable
 from warren.journal import Journal, MemoryJournal
 from warren.rfc import resource_set
 from warren.rfc.fluid import JobId
@@ -470,7 +470,7 @@ async def test_a_job_that_is_over_keeps_nothing(capsys: pytest.CaptureFixture[st
 @virtually
 async def test_the_depth_is_that_of_each_user_and_what_was_foreseen_is_so() -> None:
     async with opened() as desk:
-        desk.scheduler.configure(Sched(queue_depth=2))
+        desk.scheduler.configure(SchedTable(queue_depth=2))
         desk.ask(1, nodes=3, duration=60.0)
         for job in (2, 3):
             desk.ask(job, nodes=4, duration=60.0)
@@ -522,7 +522,7 @@ async def test_another_policy_holds_for_jobs_that_start_from_now_on() -> None:
     scheduler = JobScheduler(kvs, VirtualClock(), graph, answers.append)
     async with living(kvs.run, scheduler.run):
         for job, policy in ((1, MatchPolicy.FIRST), (2, MatchPolicy.SPREAD)):
-            scheduler.configure(Sched(match_policy=policy))
+            scheduler.configure(SchedTable(match_policy=policy))
             wanted = spec(tasks=None, nodes=2)
             scheduler.alloc({"id": job, "priority": 16, "userid": OWNER, "t_submit": EPOCH,
                              "jobspec": wanted})  # fmt: skip

@@ -56,7 +56,7 @@ async def settled() -> None:
 def test_a_user_waits_for_the_turns_of_no_other() -> None:
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
-            work = Work(group, TurnLimits(turns=4, turns_of_own=2, commands=100))
+            work = Work(group, TurnLimits(max_turns=4, turns_of_own=2, max_commands=100))
             await work.ask(*[ALICE] * 10)
             assert work.begun == [ALICE] * 4
 
@@ -72,7 +72,7 @@ def test_a_user_waits_for_the_turns_of_no_other() -> None:
 def test_what_becomes_free_is_given_to_the_user_with_the_fewest_turns() -> None:
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
-            work = Work(group, TurnLimits(turns=4, turns_of_own=1, commands=100))
+            work = Work(group, TurnLimits(max_turns=4, turns_of_own=1, max_commands=100))
             await work.ask(*[ALICE] * 10)
             await work.ask(*[BOB] * 3)
             assert work.begun == [*[ALICE] * 4, BOB]
@@ -92,7 +92,7 @@ def test_what_becomes_free_is_given_to_the_user_with_the_fewest_turns() -> None:
 def test_users_with_as_many_turns_are_served_one_after_the_other() -> None:
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
-            work = Work(group, TurnLimits(turns=1, turns_of_own=1, commands=1))
+            work = Work(group, TurnLimits(max_turns=1, turns_of_own=1, max_commands=1))
             await work.ask(*[ALICE] * 3, *[BOB] * 2, CAROL)
             while len(work.begun) < 6:
                 await work.end(work.begun[-1])
@@ -105,7 +105,7 @@ def test_users_with_as_many_turns_are_served_one_after_the_other() -> None:
 def test_half_of_all_commands_are_left_to_users_who_have_no_turn_yet() -> None:
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
-            work = Work(group, TurnLimits(turns=64, turns_of_own=8, commands=100))
+            work = Work(group, TurnLimits(max_turns=64, turns_of_own=8, max_commands=100))
             await work.ask(*[ALICE] * 10, commands=10)
             assert work.begun == [ALICE] * 5
             await work.ask(*[BOB] * 2, commands=40)
@@ -124,7 +124,7 @@ def test_a_turn_that_there_is_no_room_for_is_passed_for_a_minute_and_then_begins
 
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
-            work = Work(group, TurnLimits(turns=64, turns_of_own=8, commands=100))
+            work = Work(group, TurnLimits(max_turns=64, turns_of_own=8, max_commands=100))
             await work.ask(ALICE, commands=10)
             await work.ask(BOB, commands=100)
             await work.ask(ALICE, CAROL)
@@ -141,7 +141,7 @@ def test_a_turn_that_there_is_no_room_for_is_passed_for_a_minute_and_then_begins
 def test_one_turn_at_a_time_begins_beyond_the_limit() -> None:
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
-            work = Work(group, TurnLimits(turns=64, turns_of_own=8, commands=100))
+            work = Work(group, TurnLimits(max_turns=64, turns_of_own=8, max_commands=100))
             await work.ask(ALICE)
             await work.ask(BOB, CAROL, commands=100)
             await asyncio.sleep(200)
@@ -156,7 +156,7 @@ def test_one_turn_at_a_time_begins_beyond_the_limit() -> None:
 def test_a_users_large_job_beside_an_own_one_that_hangs_holds_up_no_other_user() -> None:
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
-            work = Work(group, TurnLimits(turns=64, turns_of_own=8, commands=100))
+            work = Work(group, TurnLimits(max_turns=64, turns_of_own=8, max_commands=100))
             await work.ask(ALICE)
             await work.ask(ALICE, commands=60)
             await work.ask(BOB, BOB, BOB)
@@ -171,7 +171,7 @@ def test_a_users_large_job_beside_an_own_one_that_hangs_holds_up_no_other_user()
 def test_a_job_that_is_cancelled_waits_for_no_turn() -> None:
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
-            work = Work(group, TurnLimits(turns=1, turns_of_own=1, commands=1))
+            work = Work(group, TurnLimits(max_turns=1, turns_of_own=1, max_commands=1))
             await work.ask(ALICE, ALICE)
             work.cancelled.set()
             await settled()
@@ -185,7 +185,7 @@ def test_a_job_that_is_cancelled_waits_for_no_turn() -> None:
 def test_of_more_commands_than_there_may_be_of_all_jobs_so_many_run_at_a_time() -> None:
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
-            work = Work(group, TurnLimits(commands=100))
+            work = Work(group, TurnLimits(max_commands=100))
             await work.ask(ALICE, commands=250)
             assert work.at_once == [100]
             await work.end_all()
@@ -196,7 +196,7 @@ def test_of_more_commands_than_there_may_be_of_all_jobs_so_many_run_at_a_time() 
 def test_turns_that_are_cancelled_leave_room_for_others() -> None:
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
-            work = Work(group, TurnLimits(turns=1, turns_of_own=1, commands=1))
+            work = Work(group, TurnLimits(max_turns=1, turns_of_own=1, max_commands=1))
             begun, waiting, _ = await work.ask(ALICE, ALICE, BOB)
             waiting.cancel()
             begun.cancel()
@@ -217,4 +217,4 @@ def test_commands_take_a_part_of_the_descriptors_that_there_may_be(
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (descriptors, descriptors))
 
-    assert default_turn_limits().commands == commands
+    assert default_turn_limits().max_commands == commands

@@ -15,13 +15,13 @@ from warren.daemons.compose import Control, placement_policy
 from warren.instance.config import Config
 from warren.instance.rabbittable import RabbitPolicy, RabbitTable
 from warren.instance.simulated import TaskBehavior
-from warren.instance.storagetables import Storage
+from warren.instance.storagetables import StorageTable
 from warren.lifecycle.states import Result, State
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 
 SITE = ClusterShape(rabbits=1, capacity=64 * GIB)
-IN_QUANTA = Config(storage=Storage(flash_quantum="8GiB"))
+IN_QUANTA = Config(storage=StorageTable(flash_quantum="8GiB"))
 PADDING = 300
 """MiB that the default profile puts to each file system of xfs."""
 
@@ -128,8 +128,8 @@ def test_jobs_keep_their_flash_through_a_restart_even_into_a_pool(before: Config
 def test_a_quantum_is_a_whole_number_of_gib() -> None:
     for text in ("4GB", "1.5GiB", "0GiB", "much", ""):
         with pytest.raises(ValueError, match="is not a whole number of GiB: write 4GiB"):
-            Storage(flash_quantum=text)
-    assert msgspec.convert({"flash-quantum": "2TiB"}, Storage).quantum_gib == 2048
+            StorageTable(flash_quantum=text)
+    assert msgspec.convert({"flash-quantum": "2TiB"}, StorageTable).quantum_gib == 2048
 
 
 def test_persistent_storage_and_jobs_share_a_rabbit_out_between_them() -> None:
@@ -163,16 +163,16 @@ def test_persistent_storage_and_jobs_share_a_rabbit_out_between_them() -> None:
 def test_a_scale_and_a_bound_that_are_none_are_refused() -> None:
     for scale in (0, 11):
         with pytest.raises(ValueError, match=f"scale: {scale} is not from 1 to 10"):
-            Storage(scale=scale)
+            StorageTable(scale=scale)
     with pytest.raises(ValueError, match=r"most-allocations\.mdt: 0 is less than 1"):
-        Storage(most_allocations={"mdt": 0})
-    found = msgspec.convert({"scale": 3, "most-allocations": {"mdt": 50}}, Storage)
+        StorageTable(most_allocations={"mdt": 0})
+    found = msgspec.convert({"scale": 3, "most-allocations": {"mdt": 50}}, StorageTable)
     assert (found.scale, found.most_allocations) == (3, {"mdt": 50})
     assert [
-        placement_policy(each).allow_any_rabbit for each in (found, Storage(placement="any"))
+        placement_policy(each).allow_any_rabbit for each in (found, StorageTable(placement="any"))
     ] == [
         False,
         True,
     ]
     with pytest.raises(msgspec.ValidationError, match=r"'every'.*placement"):
-        msgspec.convert({"placement": "every"}, Storage)
+        msgspec.convert({"placement": "every"}, StorageTable)

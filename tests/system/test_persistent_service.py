@@ -22,7 +22,7 @@ from warren.dws.persistent import expiry
 from warren.dws.persistent.sharing import Sharing
 from warren.instance.config import Config
 from warren.instance.simulated import TaskBehavior
-from warren.instance.storagetables import Storage
+from warren.instance.storagetables import StorageTable
 from warren.kube.client import Conflict, NotFound
 from warren.lifecycle.states import Result
 from warren.rpc.message import RpcError
@@ -47,7 +47,7 @@ def told(
     async def main() -> None:
         async with opened(SITE, play) as world:
             workloads = Workloads(world)
-            world.config = Config(storage=Storage(persistent_max=most))
+            world.config = Config(storage=StorageTable(persistent_max=most))
 
             async def life(control: Control) -> None:
                 async with asyncio.timeout(3600):

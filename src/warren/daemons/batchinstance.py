@@ -30,7 +30,7 @@ from warren.daemons.shells import run_shell
 from warren.dws import tolerance
 from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.execution import Launcher
-from warren.instance.exec.launcher import RemoteLauncher, SpreadLauncher
+from warren.instance.exec.launcher import PerNodeLauncher, RemoteLauncher
 from warren.instance.shell import tmpdir
 from warren.instance.shell.affinity import NodeCores
 from warren.instance.shell.builtin import builtin
@@ -192,7 +192,7 @@ def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
         for rank, host in enumerate(hosts):
             nodes[host] = RemoteLauncher(handle, bus.owner, f"-{rank}")
             bus.register(f"{EXEC_SERVICE}-{rank}", nodes[host].methods())
-        return SpreadLauncher(nodes)
+        return PerNodeLauncher(nodes)
 
     dependencies = InstanceDependencies(
         clock=SystemClock(),

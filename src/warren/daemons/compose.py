@@ -232,7 +232,7 @@ def drain_policy(rabbit_table: rabbittable.RabbitTable, resources: Resources) ->
     )
 
 
-def placement_policy(storage: storagetables.Storage) -> PlacementPolicy:
+def placement_policy(storage: storagetables.StorageTable) -> PlacementPolicy:
     """Return what a site wants of how storage is placed."""
     return PlacementPolicy(
         scale=storage.scale,

@@ -13,19 +13,19 @@ import msgspec
 from warren.base import log
 from warren.base.errors import UserMistake
 from warren.instance import users
-from warren.instance.jobtables import Exec, JobManagerTable
+from warren.instance.jobtables import ExecTable, JobManagerTable
 from warren.instance.rabbittable import RabbitTable
 from warren.instance.servicetables import (
-    Access,
+    AccessTable,
     ContentTable,
     IngestTable,
     JobListTable,
     KvsTable,
-    Resource,
-    Sched,
-    Sign,
+    ResourceTable,
+    SchedTable,
+    SignTable,
 )
-from warren.instance.storagetables import Containers, Daemon, Storage
+from warren.instance.storagetables import ContainersTable, DaemonTable, StorageTable
 from warren.journal import files
 from warren.lifecycle import policy, tables
 from warren.lifecycle.policy import Policy, Queue
@@ -38,7 +38,7 @@ _DAEMON_PATTERN: Final = r"^[a-z][a-z0-9-]*$"
 class Config(Table, frozen=True):
     """A whole configuration."""
 
-    access: Access = Access()
+    access: AccessTable = AccessTable()
     content: ContentTable = ContentTable()
     kvs: KvsTable = KvsTable()
     policy: Policy = Policy()
@@ -46,14 +46,14 @@ class Config(Table, frozen=True):
     ingest: IngestTable = IngestTable()
     job_manager: JobManagerTable = JobManagerTable()
     job_list: JobListTable = JobListTable()
-    exec: Exec = Exec()
-    resource: Resource = Resource()
-    sched: Sched = Sched()
-    sign: Sign = Sign()
-    storage: Storage = Storage()
-    containers: Containers = Containers()
+    exec: ExecTable = ExecTable()
+    resource: ResourceTable = ResourceTable()
+    sched: SchedTable = SchedTable()
+    sign: SignTable = SignTable()
+    storage: StorageTable = StorageTable()
+    containers: ContainersTable = ContainersTable()
     rabbit: RabbitTable = RabbitTable()
-    daemons: Mapping[Annotated[str, msgspec.Meta(pattern=_DAEMON_PATTERN)], Daemon] = {}
+    daemons: Mapping[Annotated[str, msgspec.Meta(pattern=_DAEMON_PATTERN)], DaemonTable] = {}
 
 
 def load(path: Path) -> Config:

@@ -112,14 +112,14 @@ class JobInfo:
             names = ", ".join(self._kvs.names(full_key)) or "nothing yet"
             raise RpcError(errno.EISDIR, f"{key} is a directory; it holds {names}") from None
 
-    def _current(self, job: JobId, key: str, until: int | None = None) -> Any:
+    def _current(self, job: JobId, key: str, log_end: int | None = None) -> Any:
         """Return jobspec or R with the updates that the job's eventlog tells of.
 
-        `until` is where in the log those begin that are left out.
+        `log_end` is where in the log those begin that are left out.
         """
         name, apply = _UPDATES[key]
         value = _parse(self._value(job, key), key)
-        log = self._kvs.lookup(keys.job_key(job, "eventlog"))[:until]
+        log = self._kvs.lookup(keys.job_key(job, "eventlog"))[:log_end]
         if name.encode() in log:
             with _refuse_damaged("eventlog"):
                 for event in eventlog.decode(log.decode()):
@@ -271,8 +271,8 @@ def _key(job: JobId, key: str) -> str:
     Raises RpcError: ENOENT for what is no key, or EINVAL for one that is too long or too deep.
     """
     # As long and as deep as what a guest namespace can have: its name comes on top.
-    below = key.removeprefix("guest.")
-    if ".".join(parse_key(below)) != below or not below:
+    inner_key = key.removeprefix("guest.")
+    if ".".join(parse_key(inner_key)) != inner_key or not inner_key:
         raise RpcError(errno.ENOENT, f"{key!r} is no key: names with a dot between them are one")
     return keys.job_key(job, key)
 

@@ -113,7 +113,7 @@ class JobList:
         self._manager = manager
         self._count_by_queue = count_by_queue
         self._private = private
-        self._purged = 0
+        self._purged_count = 0
         self._state_waiters: dict[JobId, list[asyncio.Event]] = {}
         self._listings_by_guest: dict[int, _Listings] = {}
         manager.load(self)
@@ -141,7 +141,7 @@ class JobList:
             changed.set()
 
     def _on_removed(self, job: Job) -> None:
-        self._purged += 1
+        self._purged_count += 1
 
     # Lists
 
@@ -191,7 +191,7 @@ class JobList:
                 comparisons_left = query.selection.comparisons_left
                 await asyncio.sleep(0)
             try:
-                if not self._visible(each, cred) or not query.selection.selects(each):
+                if not self._is_visible(each, cred) or not query.selection.selects(each):
                     continue
                 described = attributes.job_attributes(each, query.names)
             except TooManyComparisons as error:
@@ -254,7 +254,7 @@ class JobList:
 
     def _find_visible(self, job: Any, cred: Cred) -> ListedJob:
         found = self._manager.find(JobId(job)) if isinstance(job, int) else None
-        if found is None or not self._visible(found, cred):
+        if found is None or not self._is_visible(found, cred):
             raise RpcError(errno.ENOENT, "unknown job id")
         return found
 
@@ -273,7 +273,7 @@ class JobList:
             if not self._state_waiters[job]:
                 del self._state_waiters[job]
 
-    def _visible(self, listed: ListedJob, cred: Cred) -> bool:
+    def _is_visible(self, listed: ListedJob, cred: Cred) -> bool:
         return not self._private or cred.is_owner or listed.job.userid == cred.userid
 
     async def _list_attributes(self, request: Request) -> Payload:
@@ -288,7 +288,7 @@ class JobList:
         inactive_counts = Counter(map(_QUEUE_AND_RESULT, self._manager.inactive()))
         stats = {
             **_count(active_counts, inactive_counts),
-            "inactive_purged": self._purged,
+            "inactive_purged": self._purged_count,
             "queues": [],
         }
         if self._count_by_queue:

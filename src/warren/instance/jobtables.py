@@ -34,7 +34,7 @@ class PerilogTable(Table, frozen=True):
         check_kill_timeout(self.kill_timeout)
 
 
-class Housekeeping(Table, frozen=True):
+class HousekeepingTable(Table, frozen=True):
     """Table `job-manager.housekeeping`: known, but refused where it names a command."""
 
     command: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class JobManagerTable(Table, frozen=True):
 
     prolog: PerilogTable = PerilogTable()
     epilog: PerilogTable = PerilogTable()
-    housekeeping: Housekeeping = Housekeeping()
+    housekeeping: HousekeepingTable = HousekeepingTable()
     inactive_age_limit: Duration | None = None
     """FSD or seconds after which inactive jobs are purged; None keeps them."""
     inactive_num_limit: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -64,7 +64,7 @@ class JobManagerTable(Table, frozen=True):
         check_absolute("archive", self.archive)
 
 
-class Exec(Table, frozen=True):
+class ExecTable(Table, frozen=True):
     """Table `exec`."""
 
     kill_timeout: Duration = 5.0

@@ -19,7 +19,7 @@ def _directory(job: int) -> str:
     return fluid.kvs(job)
 
 
-def summary(job: int) -> str:
+def summary_key(job: int) -> str:
     """Return the key of the summary of a job that is over."""
     return job_key(job, "summary")
 
@@ -35,11 +35,11 @@ def job_of(namespace: str) -> JobId | None:
     return JobId(int(number)) if prefix == "job" and number.isdecimal() else None
 
 
-def log_event(job: int, event: Event) -> Operation:
+def append_event(job: int, event: Event) -> Operation:
     """Return what appends an event to a job's primary eventlog."""
     return append(job_key(job, "eventlog"), eventlog.encode(event).encode())
 
 
-def log_execution(job: int, event: Event) -> Operation:
+def append_execution_event(job: int, event: Event) -> Operation:
     """Return what appends an event to the eventlog of a job's execution, in its guest namespace."""
     return append("exec.eventlog", eventlog.encode(event).encode(), guest_namespace(job))

@@ -15,7 +15,7 @@ from warren.base import log
 from warren.base.errors import UserMistake
 from warren.instance import users
 from warren.instance.config import Config
-from warren.instance.jobs.jobtap import Callbacks, Jobtap, Update, Verdict
+from warren.instance.jobs.jobtap import AllowedUpdate, Callbacks, Jobtap, Update
 from warren.instance.jobs.manager import ActiveJob, JobManager
 from warren.instance.kvs import Kvs, put
 from warren.instance.users import UserLookup
@@ -61,7 +61,7 @@ class Queues:
         self._default_queue = policy.default_queue(config.queues, config.policy)
         self._saved_states = self._states = self._load_states()
         """As the next life will find them, and as they are in this one."""
-        manager.set_eligibility(self.eligible)
+        manager.set_eligibility(self.is_eligible)
         manager.load(self)
 
     def configure(self, config: Config) -> None:
@@ -91,19 +91,21 @@ class Queues:
     async def check(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise RpcError where a checked jobspec's queue does not take it now, from this user."""
         try:
-            queue = jobqueue.limits_of(spec, self._limits)
+            queue_limits = jobqueue.limits_of(spec, self._limits)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
-        if queue.restricted:
+        if queue_limits.restricted:
             try:
                 user = await self._look_up_user(userid)
             except TimeoutError:
                 message = "your groups could not be looked up in time: try again later"
                 raise RpcError(errno.EAGAIN, message) from None
-            user_refusal = limits.user_refusal(queue, user.name, user.groups)
+            user_refusal = limits.user_refusal(queue_limits, user.name, user.groups)
             if user_refusal is not None:
                 raise RpcError(errno.EPERM, user_refusal)
-        refusal = queues.refusal(self._states, queue.name) or limits.refusal(spec, queue)
+        refusal = queues.refusal(self._states, queue_limits.name) or limits.refusal(
+            spec, queue_limits
+        )
         if refusal is not None:
             raise RpcError(errno.EINVAL, refusal)
 
@@ -119,7 +121,7 @@ class Queues:
         try:
             updates = jobqueue.expand_updates(spec, requested, self._limits)
             updated_spec = canonical.check(jobspecs.update(spec, updates))
-            queue = jobqueue.limits_of(updated_spec, self._limits)
+            queue_limits = jobqueue.limits_of(updated_spec, self._limits)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
         if by_owner:
@@ -127,12 +129,12 @@ class Queues:
         if jobqueue.queue_of(updated_spec) != jobqueue.queue_of(spec):
             await self.check(updated_spec, userid)
         # Where it is already, the queue may be closed by now.
-        refusal = limits.refusal(updated_spec, queue)
+        refusal = limits.refusal(updated_spec, queue_limits)
         if refusal is not None:
             raise RpcError(errno.EINVAL, refusal)
         return updates
 
-    def eligible(self, spec: Mapping[str, Any]) -> bool:
+    def is_eligible(self, spec: Mapping[str, Any]) -> bool:
         """Return whether a job is for the scheduler now."""
         return queues.is_eligible(self._states, self._limits, jobqueue.queue_of(spec))
 
@@ -150,9 +152,9 @@ class Queues:
             if all(problem.note != note for problem in job.exceptions):
                 tap.raise_exception(job.id, "queue", 4, note)
 
-        def on_move(job: Job, update: Update) -> Verdict:
+        def on_move(job: Job, update: Update) -> AllowedUpdate:
             # The owner may go beyond the limits that are set for others.
-            return Verdict(validated=update.by_owner, check_feasibility=True)
+            return AllowedUpdate(validated=update.by_owner, check_feasibility=True)
 
         return {"job.restart": on_restart, **dict.fromkeys(_MOVE_TOPICS, on_move)}
 
@@ -217,7 +219,12 @@ class Queues:
     async def _idle(self, request: Request) -> Payload:
         jobs = self._jobs_of(request)
         await self._wait_until(
-            lambda: not any(entry.allocating or entry.job.state in RUNNING for entry in jobs())
+            lambda: (
+                not any(
+                    active_job.allocating or active_job.job.state in RUNNING
+                    for active_job in jobs()
+                )
+            )
         )
         return {"pending": sum(1 for _ in jobs())}
 
@@ -233,7 +240,9 @@ class Queues:
             return self._active
         queue = self._queue_name(request)
         return lambda: (
-            entry for entry in self._active() if jobqueue.queue_of(entry.jobspec) == queue
+            active_job
+            for active_job in self._active()
+            if jobqueue.queue_of(active_job.jobspec) == queue
         )
 
     def _active(self) -> Iterator[ActiveJob]:

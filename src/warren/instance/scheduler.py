@@ -21,7 +21,7 @@ from warren.base.errors import UserMistake
 from warren.instance import keys
 from warren.instance.kvs import Kvs, Operation, put
 from warren.instance.protocols import ANNOTATE, CANCEL, DENY, SUCCESS, Message
-from warren.instance.servicetables import Sched
+from warren.instance.servicetables import SchedTable
 from warren.lifecycle import urgency
 from warren.rfc import canonical, fluid, resource_set
 from warren.rfc.errors import BadFormat
@@ -44,7 +44,7 @@ _MOST_EXPLAINED: Final = 100
 _AFTER_ALL_JOBS: Final = 2**64
 """Comes after every job id."""
 
-_DEFAULTS: Final = Sched()
+_DEFAULTS: Final = SchedTable()
 
 
 class QueueUser(NamedTuple):
@@ -63,7 +63,7 @@ class JobScheduler:
         clock: Clock,
         graph: Graph,
         reply: Callable[[Message], None],
-        config: Sched = _DEFAULTS,
+        config: SchedTable = _DEFAULTS,
     ) -> None:
         self._kvs = kvs
         self._clock = clock
@@ -87,7 +87,7 @@ class JobScheduler:
         """When the last news of a rabbit came."""
         self._changed = asyncio.Event()
 
-    def configure(self, config: Sched) -> None:
+    def configure(self, config: SchedTable) -> None:
         """Schedule by another table of the configuration from now on."""
         self._config = config
         self._graph.set_policy(config.match_policy)
@@ -280,7 +280,7 @@ class JobScheduler:
                         self._changed.set()
                         break
                 case Blocked(waiting, reason, t_estimate):
-                    self._explain(waiting.job, reason, t_estimate)
+                    self._annotate(waiting.job, reason, t_estimate)
         for job, _ in given:
             self._dequeue(job)
             self._reasons.pop(job, None)
@@ -326,7 +326,7 @@ class JobScheduler:
         del self._allocated[running.job]
         del self._running[bisect_left(self._running, running)]
 
-    def _explain(self, job: JobId, reason: str, t_estimate: float) -> None:
+    def _annotate(self, job: JobId, reason: str, t_estimate: float) -> None:
         # To the second: a job past its limit ends a little later in each cycle.
         t_estimate = ceil(t_estimate) if t_estimate < inf else inf
         if self._reasons.get(job) != (reason, t_estimate):
@@ -405,7 +405,7 @@ class JobScheduler:
         hypothetical = (user, waiting) if spec is not None else None
         ((_, reason),) = self._reasons_of([waiting], hypothetical)
         users = self._queues.get(user.queue, {})
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "kind": reason.kind.value,
             "kinds": [each.value for each in reason.kinds],
             "reason": reason.sentence,
@@ -414,14 +414,14 @@ class JobScheduler:
             "map": {"read": self._graph_read_at, "heard": self._rabbits_changed_at},
         }
         if reason.t_estimate < inf:
-            told["t_estimate"] = reason.t_estimate
+            answer["t_estimate"] = reason.t_estimate
         if not self._graph.fits(waiting.request):
             found = earliest_reservation(
                 self._graph, self._running, self._clock.now(), waiting.request
             )
             if found is not None and found.freed_by is not None:
-                told["earliest"], told["ends"] = found.t_estimate, found.freed_by
-        return told
+                answer["earliest"], answer["ends"] = found.t_estimate, found.freed_by
+        return answer
 
     def _reasons_of(
         self, asked: Sequence[PendingJob], hypothetical: tuple[QueueUser, PendingJob] | None = None

@@ -13,7 +13,7 @@ from warren.rfc.treeobj import Algorithm
 from warren.scheduling.matching import MatchPolicy
 
 
-class Access(Table, frozen=True):
+class AccessTable(Table, frozen=True):
     """Table `access`: which users besides the owner may connect to the instance."""
 
     allow_guest_user: bool = False
@@ -30,7 +30,7 @@ def _is_idset(text: str) -> bool:
     return True
 
 
-class Resource(Table, frozen=True):
+class ResourceTable(Table, frozen=True):
     """Table `resource`."""
 
     exclude: str = ""
@@ -48,7 +48,7 @@ class Resource(Table, frozen=True):
             policy.check_hosts(f"properties.{name}", hosts)
 
 
-class Sched(Table, frozen=True):
+class SchedTable(Table, frozen=True):
     """Table `sched`."""
 
     policy: Literal["fcfs", "easy"] = "easy"
@@ -73,19 +73,19 @@ class JobListTable(Table, frozen=True):
     """Whether users see no jobs but their own."""
 
 
-class SignMunge(Table, frozen=True):
+class SignMungeTable(Table, frozen=True):
     """Table `sign.munge`."""
 
     socket_path: str | None = None
     """Where munged listens, if not at its usual place."""
 
 
-class Sign(Table, frozen=True):
+class SignTable(Table, frozen=True):
     """Table `sign`: what proves that a request is its user's."""
 
     max_ttl: Annotated[int, msgspec.Meta(ge=1)] = 14 * 24 * 3600
     """Seconds that a signed request holds: a job that waits for longer does not start."""
-    munge: SignMunge = SignMunge()
+    munge: SignMungeTable = SignMungeTable()
 
 
 class KvsTable(Table, frozen=True):

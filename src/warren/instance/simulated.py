@@ -99,9 +99,11 @@ class SimulatedCommands:
 class SimulatedLauncher:
     """A `Launcher` whose shells are tasks of a group that outlives the instance."""
 
-    def __init__(self, group: asyncio.TaskGroup, shell: Callable[[JobId, int, str], Shell]) -> None:
+    def __init__(
+        self, group: asyncio.TaskGroup, make_shell: Callable[[JobId, int, str], Shell]
+    ) -> None:
         self._group = group
-        self._make_shell = shell
+        self._make_shell = make_shell
         self._shells: dict[tuple[JobId, int], tuple[Shell, asyncio.Task[int]]] = {}
 
     async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:

@@ -20,7 +20,7 @@ _ENDLESS_LIFETIME: Final = 100 * 366 * 86400.0
 """Seconds that count as without end: no object has a time that is much later."""
 
 
-class Daemon(Table, frozen=True):
+class DaemonTable(Table, frozen=True):
     """Table `daemons.NAME`, which is ours: a daemon that jobs may name with `requires`."""
 
     prolog: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Daemon(Table, frozen=True):
             check_absolute(name, command[0] if command else None)
 
 
-class Containers(Table, frozen=True):
+class ContainersTable(Table, frozen=True):
     """Table `containers`, which is ours: what containers beside jobs may take of a machine."""
 
     memory: str | None = None
@@ -68,7 +68,7 @@ class Containers(Table, frozen=True):
         return total, total // 2 if self.user_memory is None else capacity.parse(self.user_memory)
 
 
-class Storage(Table, frozen=True):
+class StorageTable(Table, frozen=True):
     """Table `storage`, which is ours: what nodes do about storage that is in use at its end."""
 
     busy_timeout: Duration = 30.0

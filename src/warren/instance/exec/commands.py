@@ -99,14 +99,14 @@ class ProcessCommands:
         return _Process(process, output, log_fields, keeps_children=keep_for_job is not None)
 
     async def kill_leftovers(self, job: str | None = None) -> None:
-        entry = (
+        environment_entry = (
             f"{_PERILOG_VARIABLE}={self._secret}"
             if job is None
             else f"{_LASTING_VARIABLE}={self._secret}.{job}"
         )
 
         def leftovers() -> list[int]:
-            return pids_with_variable(entry)
+            return pids_with_variable(environment_entry)
 
         def any_leftovers() -> bool:
             if not leftovers():

@@ -6,12 +6,12 @@ from warren.base import log
 from warren.rfc import idset
 from warren.rpc.message import Handle, RpcError
 
-Drain = Callable[[Iterable[int], str], Awaitable[None]]
+DrainNodes = Callable[[Iterable[int], str], Awaitable[None]]
 """Drains nodes by their ranks, for a reason; returns when no job gets them any more."""
 
 
-def drainer(handle: Handle) -> Drain:
-    """Return a `Drain` that asks the `resource` service.
+def drainer(handle: Handle) -> DrainNodes:
+    """Return a `DrainNodes` that asks the `resource` service.
 
     A node that cannot be drained, since it is excluded for example, stays as it is: the log
     says so.

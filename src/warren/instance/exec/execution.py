@@ -18,7 +18,7 @@ from warren.base.errors import UserMistake, WarrenError
 from warren.instance import jobtables, keys
 from warren.instance.barrier import Barriers
 from warren.instance.exec import testexec
-from warren.instance.exec.draining import Drain
+from warren.instance.exec.draining import DrainNodes
 from warren.instance.exec.guest import ExecutionHistory, GuestNamespace, LogEntry
 from warren.instance.exec.testexec import SimulatedShells
 from warren.instance.kvs import PRIMARY, Kvs
@@ -46,7 +46,7 @@ class ShellStuck(ShellsLost):
 
 
 class Shells(Protocol):
-    """Has the shells of jobs."""
+    """Has the shells of jobs. `rank` is a shell's among those of its job: 0 is the leader's."""
 
     async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:
         """Start a job's shell on a node, unless it was started before."""
@@ -84,20 +84,20 @@ class _RunningJob(msgspec.Struct, kw_only=True):
     expiration: float
     namespace: GuestNamespace
     shells: Shells
-    exception: str | None = None
+    exception_type: str | None = None
     """The type of the first fatal exception that it has met."""
     changed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set when there is an exception, or another expiration."""
     shells_started: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set when all shells have been started, as far as they can be."""
     shells_to_start: int = 0
-    started: bool = False
+    start_reported: bool = False
     """Whether the job manager has heard, now or in an earlier life, that the job has started."""
     statuses: dict[int, int] = msgspec.field(default_factory=dict)
     """How shells have ended, by their ranks among the job's shells."""
-    released: set[int] = msgspec.field(default_factory=set)
+    released_ranks: set[int] = msgspec.field(default_factory=set)
     """Ranks of nodes that were released before the others."""
-    stuck: set[int] = msgspec.field(default_factory=set)
+    stuck_ranks: set[int] = msgspec.field(default_factory=set)
     """Ranks of nodes where something does not die that a shell has left behind."""
 
     @property
@@ -128,8 +128,8 @@ class JobExec:
         launcher: Launcher,
         barriers: Barriers,
         reply: Callable[[Message], None],
-        drain: Drain,
-        config: jobtables.Exec,
+        drain: DrainNodes,
+        config: jobtables.ExecTable,
     ) -> None:
         self._kvs = kvs
         self._clock = clock
@@ -139,7 +139,7 @@ class JobExec:
         self._drain = drain
         self._config = config
         self._running: dict[JobId, _RunningJob] = {}
-        self._starts: asyncio.Queue[Message] = asyncio.Queue()
+        self._start_requests: asyncio.Queue[Message] = asyncio.Queue()
         self._signals: dict[tuple[JobId, int], None] = {}
         """What is to be passed on, in order. The same twice is passed on once."""
         self._signalled = asyncio.Event()
@@ -151,7 +151,7 @@ class JobExec:
             tasks.create_task(self._end_unclaimed())
             tasks.create_task(self._pass_signals())
             while True:
-                message = await self._starts.get()
+                message = await self._start_requests.get()
                 running = self._running[message["id"]]
                 tasks.create_task(
                     self._run(running, reattach=message["reattach"]), name=running.label
@@ -173,14 +173,14 @@ class JobExec:
             namespace=GuestNamespace(self._kvs, self._clock, job, message["userid"]),
             shells=self._launcher,
             shells_to_start=len(nodes),
-            started=message["reattach"],
+            start_reported=message["reattach"],
         )
-        self._starts.put_nowait(message)
+        self._start_requests.put_nowait(message)
 
     def on_exception(self, job: JobId, type: str) -> None:
         running = self._running.get(job)
-        if running is not None and running.exception is None:
-            running.exception = type
+        if running is not None and running.exception_type is None:
+            running.exception_type = type
             running.changed.set()
 
     def set_expiration(self, job: JobId, expiration: float) -> None:
@@ -237,7 +237,7 @@ class JobExec:
             log.exception("job not executed", job=running.label)
             status = await self._end_lost(running, "internal error; see the instance's log")
         self._barriers.forget(running.userid, running.barrier_prefix)
-        if status is not None and running.started:
+        if status is not None and running.start_reported:
             self._respond(running, "finish", {"status": status})
         del self._running[running.job]
         self._respond(running, "release", {"ranks": "all", "final": True})
@@ -268,7 +268,7 @@ class JobExec:
         shells_known = is_open and (
             mock is not None or running.job in await self._launcher.started_jobs()
         )
-        if running.exception is not None and not (reattach or shells_known):
+        if running.exception_type is not None and not (reattach or shells_known):
             if is_open:
                 await running.namespace.close()
             return None
@@ -298,11 +298,11 @@ class JobExec:
         """End a job that cannot be taken up again, once its shells have ended or are given up."""
         self._report_start(running)
         self._raise_exception(running, note)
-        last = [_log_entry(running, note)]
+        last_entries = [_log_entry(running, note)]
         stuck = await self._kill_shells(running)
         if stuck:
-            last.append(await self._drain_stuck(running, stuck))
-        await running.namespace.close(*last, ("complete", {"status": _FAILED_STATUS}))
+            last_entries.append(await self._drain_stuck(running, stuck))
+        await running.namespace.close(*last_entries, ("complete", {"status": _FAILED_STATUS}))
         return _FAILED_STATUS
 
     async def _kill_shells(self, running: _RunningJob) -> list[int]:
@@ -312,7 +312,7 @@ class JobExec:
         """
         shells = (await self._launcher.started_jobs()).get(running.job, frozenset())
         tasks = {
-            asyncio.create_task(self._ends(running.job, index)): running.nodes[index].rank
+            asyncio.create_task(self._wait_ended(running.job, index)): running.nodes[index].rank
             for index in sorted(shells)
         }
         pending = set(tasks)
@@ -328,7 +328,7 @@ class JobExec:
                 task.cancel()
         return sorted(rank for task, rank in tasks.items() if task in pending or not task.result())
 
-    async def _ends(self, job: JobId, index: int) -> bool:
+    async def _wait_ended(self, job: JobId, index: int) -> bool:
         """Wait for a shell's end. Return False when something of it stays, or nobody can tell."""
         try:
             await self._launcher.wait(job, index)
@@ -341,11 +341,11 @@ class JobExec:
             return False
         return True
 
-    async def _drain_stuck(self, running: _RunningJob, stuck: list[int]) -> LogEntry:
+    async def _drain_stuck(self, running: _RunningJob, ranks: list[int]) -> LogEntry:
         """Drain nodes where something does not die; return what the job's log says of it."""
         reason = f"unkillable user processes for job {running.label}"
-        log.error("processes cannot be killed", job=running.label, ranks=idset.encode(stuck))
-        await self._drain(stuck, reason)
+        log.error("processes cannot be killed", job=running.label, ranks=idset.encode(ranks))
+        await self._drain(ranks, reason)
         return _log_entry(running, reason)
 
     async def _supervise(
@@ -364,20 +364,20 @@ class JobExec:
                 for index in range(len(running.nodes))
             ]
             running_tasks.append(tasks.create_task(self._end_early(running, exits)))
-            if mock is not None and mock.run_exception is not None and not running.exception:
+            if mock is not None and mock.run_exception is not None and not running.exception_type:
                 await running.shells_started.wait()
                 self._raise_exception(running, mock.run_exception)
-            last = await self._collect_exits(running, history, exits)
+            last_entries = await self._collect_exits(running, history, exits)
             for task in running_tasks:
                 task.cancel()
         status = max(running.statuses.values(), default=0)
-        stuck = sorted({*running.active_ranks(), *running.stuck})
+        stuck = sorted({*running.active_ranks(), *running.stuck_ranks})
         if stuck:
-            last.append(await self._drain_stuck(running, stuck))
+            last_entries.append(await self._drain_stuck(running, stuck))
             status = max(status, _UNKILLABLE_STATUS)
-        if status == 0 and running.exception is not None:
+        if status == 0 and running.exception_type is not None:
             status = _FAILED_STATUS
-        await running.namespace.close(*last, ("complete", {"status": status}))
+        await running.namespace.close(*last_entries, ("complete", {"status": status}))
         return status
 
     async def _collect_exits(
@@ -405,10 +405,10 @@ class JobExec:
                 await self._start_shell(running, index)
             status = await running.shells.wait(running.job, index)
         except (ShellsLost, RpcError) as error:
-            if running.exception is None:
+            if running.exception_type is None:
                 self._raise_exception(running, str(error))
             if isinstance(error, ShellStuck):
-                running.stuck.add(running.nodes[index].rank)
+                running.stuck_ranks.add(running.nodes[index].rank)
             status = _FAILED_STATUS
         if status != 0 or index == 0:
             # Others that wait for this shell would wait for ever; for a leader without a failure,
@@ -429,8 +429,8 @@ class JobExec:
             self._report_start(running)
 
     def _report_start(self, running: _RunningJob) -> None:
-        if not running.started:
-            running.started = True
+        if not running.start_reported:
+            running.start_reported = True
             self._respond(running, "start", {})
 
     # Ending jobs before their time
@@ -451,14 +451,14 @@ class JobExec:
                 case KillAction.KILL_TASKS:
                     await self._kill(running, signal.SIGUSR1)
                 case KillAction.KILL_SHELLS:
-                    self._release_others(running)
+                    self._release_ended_nodes(running)
                     await self._kill(running, signal.SIGKILL)
                 case KillAction.GIVE_UP:
                     exits.put_nowait(None)
 
     async def _wait_exception(self, running: _RunningJob) -> str:
         """Wait until a job is to end early, and return the type of the exception."""
-        while running.exception is None:
+        while running.exception_type is None:
             left = running.expiration - self._clock.now() if running.expiration else None
             running.changed.clear()
             try:
@@ -466,13 +466,16 @@ class JobExec:
                     await running.changed.wait()
             except TimeoutError:
                 self._raise_exception(running, "resource allocation expired", "timeout")
-        return running.exception
+        return running.exception_type
 
-    def _release_others(self, running: _RunningJob) -> None:
+    def _release_ended_nodes(self, running: _RunningJob) -> None:
         """Release the nodes whose shells have ended: what is stuck on the rest may take long."""
-        ended = {node.rank for node in running.nodes} - {*running.active_ranks(), *running.released}
+        ended = {node.rank for node in running.nodes} - {
+            *running.active_ranks(),
+            *running.released_ranks,
+        }
         if ended:
-            running.released |= ended
+            running.released_ranks |= ended
             self._respond(running, "release", {"ranks": idset.encode(ended), "final": False})
 
     async def _kill(self, running: _RunningJob, signum: int) -> None:

@@ -93,7 +93,7 @@ class GuestNamespace:
         await self._kvs.commit(
             [
                 create_namespace(self._namespace, self._userid),
-                *(keys.log_execution(self._job, event) for event in first_events),
+                *(keys.append_execution_event(self._job, event) for event in first_events),
                 link(keys.job_key(self._job, "guest"), self._namespace),
             ]
         )
@@ -103,7 +103,7 @@ class GuestNamespace:
         """Write to the log of execution."""
         now = self._clock.now()
         await self._kvs.commit(
-            [keys.log_execution(self._job, Event(now, *entry)) for entry in entries]
+            [keys.append_execution_event(self._job, Event(now, *entry)) for entry in entries]
         )
 
     async def close(self, *entries: LogEntry) -> None:
@@ -116,7 +116,7 @@ class GuestNamespace:
         await self._kvs.commit(
             [
                 *(
-                    keys.log_execution(self._job, Event(now, *entry))
+                    keys.append_execution_event(self._job, Event(now, *entry))
                     for entry in (*entries, ("done", {}))
                 ),
                 graft(keys.job_key(self._job, "guest"), self._namespace),

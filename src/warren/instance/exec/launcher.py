@@ -125,7 +125,7 @@ class RemoteLauncher:
         self._changed = asyncio.Event()
 
 
-class SpreadLauncher:
+class PerNodeLauncher:
     """A `Launcher` over nodes that have a parent of shells each."""
 
     def __init__(self, launcher_by_node: Mapping[str, RemoteLauncher]) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from warren.base import log
 from warren.base.errors import WarrenError
 from warren.instance import jobtables
-from warren.instance.exec.draining import Drain
+from warren.instance.exec.draining import DrainNodes
 from warren.instance.exec.turns import TurnLimits, Turns, default_turn_limits
 from warren.instance.jobs.jobtap import Jobtap
 from warren.lifecycle import tables
@@ -99,7 +99,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What failures are told of, such as `prolog`."""
     argv: tuple[str, ...]
     per_rank: bool
-    seconds: float | None
+    timeout_seconds: float | None
     kill_seconds: float
     exit_on_first_error: bool = False
     drains_on_failure: bool = True
@@ -181,7 +181,7 @@ class Perilog:
         self,
         steps: PerilogSteps,
         commands: Commands,
-        drain: Drain,
+        drain: DrainNodes,
         wait_committed: Callable[[], Awaitable[None]],
         limits: TurnLimits | None = None,
     ) -> None:
@@ -369,7 +369,7 @@ class Perilog:
             try:
                 await asyncio.wait(
                     {end_task, cancellation_task},
-                    timeout=step.seconds,
+                    timeout=step.timeout_seconds,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 if end_task.done():
@@ -399,18 +399,18 @@ _NO_NODES: Final[Mapping[str, Any]] = {"execution": {"R_lite": [], "nodelist": [
 
 
 def _step(subject: str, table: jobtables.PerilogTable, default_seconds: float) -> Step:
-    seconds = default_seconds if table.timeout is None else tables.seconds(table.timeout)
+    timeout_seconds = default_seconds if table.timeout is None else tables.seconds(table.timeout)
     return Step(
         subject=subject,
         argv=table.command,
         per_rank=table.per_rank,
-        seconds=seconds or None,
+        timeout_seconds=timeout_seconds or None,
         kill_seconds=tables.seconds(table.kill_timeout),
         exit_on_first_error=table.exit_on_first_error,
     )
 
 
-_NO_STEP: Final = Step(subject="", argv=(), per_rank=False, seconds=None, kill_seconds=0.0)
+_NO_STEP: Final = Step(subject="", argv=(), per_rank=False, timeout_seconds=None, kill_seconds=0.0)
 """Stands for commands that cannot be found."""
 
 

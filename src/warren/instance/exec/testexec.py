@@ -23,7 +23,7 @@ _DEFAULT_SECONDS: Final = 1e-5
 
 _PATH: Final = "attributes.system.exec.test"
 _KEYS: Final = ("run_duration", "wait_status", "mock_exception")
-_EXCEPTIONS: Final = {
+_NOTE_BY_EXCEPTION: Final = {
     "init": "mock initialization exception generated",
     "run": "mock run exception generated",
 }
@@ -58,7 +58,7 @@ def read_mock_run(jobspec: Mapping[str, Any], *, by_owner: bool) -> MockRun | No
         if name not in _KEYS:
             raise UserMistake(f"{_PATH}.{name} is not offered here: use {', '.join(_KEYS)}.")
     exception, status = test.get("mock_exception"), test.get("wait_status", 0)
-    if exception is not None and exception not in [*_EXCEPTIONS]:
+    if exception is not None and exception not in [*_NOTE_BY_EXCEPTION]:
         raise UserMistake(f"{_PATH}.mock_exception is {exception!r}: make it init or run.")
     if not isinstance(status, int) or not 0 <= status <= 0xFFFF:
         raise UserMistake(f"{_PATH}.wait_status is {status!r}: make it a number up to 65535.")
@@ -66,8 +66,8 @@ def read_mock_run(jobspec: Mapping[str, Any], *, by_owner: bool) -> MockRun | No
     return MockRun(
         seconds=seconds or float(system.get("duration") or _DEFAULT_SECONDS),
         wait_status=status,
-        init_exception=_EXCEPTIONS["init"] if exception == "init" else None,
-        run_exception=_EXCEPTIONS["run"] if exception == "run" else None,
+        init_exception=_NOTE_BY_EXCEPTION["init"] if exception == "init" else None,
+        run_exception=_NOTE_BY_EXCEPTION["run"] if exception == "run" else None,
     )
 
 

@@ -28,10 +28,10 @@ may never end, and those of a job may wait for each other."""
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many turns and commands there are at a time."""
 
-    turns: int = 64
+    max_turns: int = 64
     turns_of_own: int = 8
-    """Turns that a user has whatever others do, also beyond `turns`: those may take long."""
-    commands: int = _MOST_COMMANDS
+    """Turns that a user has whatever others do, also beyond `max_turns`: those may take long."""
+    max_commands: int = _MOST_COMMANDS
     """Commands of all turns together, but for one that has waited for long. Half of them are for
     users who have no turn yet."""
 
@@ -40,11 +40,11 @@ def default_turn_limits() -> TurnLimits:
     """Return the limits that suit what this process may have open."""
     # A command takes a descriptor or two, and guests' connections take three quarters.
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return TurnLimits(commands=max(1, min(_MOST_COMMANDS, descriptors // 8)))
+    return TurnLimits(max_commands=max(1, min(_MOST_COMMANDS, descriptors // 8)))
 
 
 class _Turn(msgspec.Struct):
-    commands: int
+    command_count: int
     overdue_at: float
     begun: asyncio.Future[None]
 
@@ -66,7 +66,7 @@ class Turns:
 
     @asynccontextmanager
     async def take(
-        self, userid: int, commands: int, cancelled: asyncio.Event
+        self, userid: int, command_count: int, cancelled: asyncio.Event
     ) -> AsyncIterator[int]:
         """Wait for a turn with so many commands, and bring how many may run at a time.
 
@@ -75,7 +75,7 @@ class Turns:
         """
         loop = asyncio.get_running_loop()
         turn = _Turn(
-            commands=min(commands, self._limits.commands),
+            command_count=min(command_count, self._limits.max_commands),
             overdue_at=loop.time() + _LONGEST_WAIT,
             begun=loop.create_future(),
         )
@@ -83,12 +83,12 @@ class Turns:
         self._begin_due()
         timer = loop.call_at(turn.overdue_at, self._begin_due)
         try:
-            yield turn.commands if await _wait_turn(turn.begun, cancelled) else 1
+            yield turn.command_count if await _wait_turn(turn.begun, cancelled) else 1
         finally:
             timer.cancel()
             if turn.begun.done() and not turn.begun.cancelled():
                 self._turn_counts[userid] -= 1
-                self._command_count -= turn.commands
+                self._command_count -= turn.command_count
             else:
                 turn.begun.cancel()
             self._begin_due()
@@ -106,7 +106,7 @@ class Turns:
                 del self._waiting[userid]
             if not turn.begun.done():
                 self._turn_counts[userid] += 1
-                self._command_count += turn.commands
+                self._command_count += turn.command_count
                 self._last_turns[userid] = next(self._turn_numbers)
                 turn.begun.set_result(None)
 
@@ -123,13 +123,13 @@ class Turns:
 
     def _has_room(self, userid: int, turn: _Turn) -> bool:
         limits, count = self._limits, self._turn_counts[userid]
-        if count >= limits.turns_of_own and self._turn_counts.total() >= limits.turns:
+        if count >= limits.turns_of_own and self._turn_counts.total() >= limits.max_turns:
             return False
-        most_commands = limits.commands // 2 if count else limits.commands
-        if self._command_count + turn.commands <= most_commands:
+        most_commands = limits.max_commands // 2 if count else limits.max_commands
+        if self._command_count + turn.command_count <= most_commands:
             return True
         is_overdue = asyncio.get_running_loop().time() >= turn.overdue_at
-        return is_overdue and self._command_count <= limits.commands
+        return is_overdue and self._command_count <= limits.max_commands
 
 
 async def _wait_turn(begun: asyncio.Future[None], cancelled: asyncio.Event) -> bool:

@@ -45,7 +45,7 @@ class Archive:
         """
         for first in range(0, len(jobs), _BATCH_JOBS):
             batch = jobs[first : first + _BATCH_JOBS]
-            lines = [record(job, self._stored.archived_values(job)) for job in batch]
+            lines = [encode_job(job, self._stored.archived_values(job)) for job in batch]
             try:
                 await asyncio.to_thread(self._append, b"".join(lines))
             except OSError as error:
@@ -56,7 +56,7 @@ class Archive:
             files.append(self.path, lines)
 
 
-def record(job: JobId, values: Iterable[tuple[str, bytes]]) -> bytes:
+def encode_job(job: JobId, values: Iterable[tuple[str, bytes]]) -> bytes:
     """Return a job's line: an object with `id`, and what its directory in the KVS holds (RFC 16).
 
     An eventlog is the array of its events, JSON is what it says, anything else is text.

@@ -47,34 +47,34 @@ class PluginStack:
         """Return whether a plugin has a callback on a topic."""
         return topic in self._callbacks
 
-    def call(self, topic: str, entry: ActiveJob) -> None:
+    def call(self, topic: str, active_job: ActiveJob) -> None:
         """Call all plugins for a job. One that fails costs the job; the others are called, too."""
         callbacks = self._callbacks.get(topic)
         if callbacks is not None:
             for callback in callbacks:
-                self._call_guarded(callback, topic, entry, entry.job)
+                self._call_guarded(callback, topic, active_job, active_job.job)
 
-    def call_subscribers(self, entry: ActiveJob, event: Event) -> None:
+    def call_subscribers(self, active_job: ActiveJob, event: Event) -> None:
         """Call the plugins that have subscribed to the events of a job."""
         for callback in self._callbacks.get("job.event.*", ()):
-            if callback.plugin in entry.subscribers:
-                self._call_guarded(callback, "job.event.*", entry, entry.job, event)
+            if callback.plugin in active_job.subscribers:
+                self._call_guarded(callback, "job.event.*", active_job, active_job.job, event)
 
-    def check(self, topic: str, entry: ActiveJob, *arguments: Any) -> None:
+    def check(self, topic: str, active_job: ActiveJob, *arguments: Any) -> None:
         """Ask all plugins for objections. Raises Rejected at the first objection, or failure."""
-        for _ in self.collect(topic, entry, *arguments):
+        for _ in self.collect(topic, active_job, *arguments):
             pass
 
-    def collect(self, topic: str, entry: ActiveJob, *arguments: Any) -> Iterator[Any]:
+    def collect(self, topic: str, active_job: ActiveJob, *arguments: Any) -> Iterator[Any]:
         """Return the answers of all plugins. Raises Rejected at the first objection, or failure."""
         for callback in self._callbacks.get(topic, ()):
-            before, self.current = self.current, entry
+            before, self.current = self.current, active_job
             try:
-                answer = callback.call(entry.job, *arguments)
+                answer = callback.call(active_job.job, *arguments)
             except Rejected:
                 raise
             except Exception as error:
-                self._report(callback.plugin, topic, entry.job.id, error)
+                self._report(callback.plugin, topic, active_job.job.id, error)
                 raise Rejected(f"plugin {callback.plugin} failed on {topic}") from error
             finally:
                 self.current = before
@@ -101,14 +101,14 @@ class PluginStack:
             callback.call(config)
 
     def _call_guarded(
-        self, callback: _Callback, topic: str, entry: ActiveJob, *arguments: Any
+        self, callback: _Callback, topic: str, active_job: ActiveJob, *arguments: Any
     ) -> None:
-        before, self.current = self.current, entry
+        before, self.current = self.current, active_job
         try:
             callback.call(*arguments)
         except Exception as error:  # a bug may cost one job, not all
-            self._report(callback.plugin, topic, entry.job.id, error)
-            self._on_failure(entry, f"plugin {callback.plugin} failed on {topic}")
+            self._report(callback.plugin, topic, active_job.job.id, error)
+            self._on_failure(active_job, f"plugin {callback.plugin} failed on {topic}")
         finally:
             self.current = before
 

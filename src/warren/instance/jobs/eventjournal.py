@@ -77,19 +77,19 @@ class EventJournal:
     def reader_count(self) -> int:
         return len(self._readers)
 
-    def publish(self, active: ActiveJob, event: Event) -> None:
+    def publish(self, active_job: ActiveJob, event: Event) -> None:
         """Send an event to all readers that want it."""
-        record: dict[str, Any] | None = None
+        entry: dict[str, Any] | None = None
         for reader in self._readers:
             if not reader.event_filter.allows(event):
                 continue
-            if record is None:
-                record = {"id": active.job.id, "events": [_to_dict(event)]}
+            if entry is None:
+                entry = {"id": active_job.job.id, "events": [_to_dict(event)]}
                 if event.name == "submit":
-                    record["jobspec"] = active.jobspec
-                if event.name == "alloc" and active.r is not None:
-                    record["R"] = resource_set.without_scheduling(active.r)
-            reader.offer(record)
+                    entry["jobspec"] = active_job.jobspec
+                if event.name == "alloc" and active_job.r is not None:
+                    entry["R"] = resource_set.without_scheduling(active_job.r)
+            reader.offer(entry)
 
     async def follow(self, event_filter: EventFilter) -> AsyncIterator[Payload]:
         """Return what a reader wants: of jobs that are over, of active ones, and from now on.
@@ -123,12 +123,18 @@ class EventJournal:
                     yield partial(_inactive_entry, each, event_filter)
 
     def _active_backlog(self, event_filter: EventFilter) -> Iterator[Callable[[], Payload | None]]:
-        for active in (*self._known.active.values(), *self._known.leaving.values()):
-            if active.durable_count:
-                durable_count = active.durable_count
-                spec, r = active.jobspec, active.r
+        for active_job in (*self._known.active.values(), *self._known.leaving.values()):
+            if active_job.durable_count:
+                durable_count = active_job.durable_count
+                spec, r = active_job.jobspec, active_job.r
                 yield partial(
-                    _entry, active.job.id, active.events, durable_count, spec, r, event_filter
+                    _entry,
+                    active_job.job.id,
+                    active_job.events,
+                    durable_count,
+                    spec,
+                    r,
+                    event_filter,
                 )
 
 

@@ -71,7 +71,7 @@ class EventProcessor:
         self._journal = journal
         self._retire = retire
         self.stack = PluginStack(self._on_plugin_failure)
-        self.eligible: Callable[[Mapping[str, Any]], bool] = lambda jobspec: True
+        self.is_eligible: Callable[[Mapping[str, Any]], bool] = lambda jobspec: True
         """Returns whether the queue of a jobspec is started now."""
         self._ready: deque[ActiveJob] = deque()
         self._busy = False
@@ -85,39 +85,41 @@ class EventProcessor:
 
     # Posting
 
-    def post(self, entry: ActiveJob, name: str, context: Mapping[str, Any] | None = None) -> None:
+    def post(
+        self, active_job: ActiveJob, name: str, context: Mapping[str, Any] | None = None
+    ) -> None:
         """Post an event. One that the job's state does not allow when its turn comes is lost."""
-        self._enqueue(entry, name, context or {})
-        self.process(entry)
+        self._enqueue(active_job, name, context or {})
+        self.process(active_job)
 
-    def check(self, entry: ActiveJob, name: str, context: Mapping[str, Any]) -> None:
+    def check(self, active_job: ActiveJob, name: str, context: Mapping[str, Any]) -> None:
         """Raise RpcError(EINVAL) for an event that would be lost if it were posted now."""
         event = Event(self._clock.now(), name, context)
         try:
-            update(entry.with_pending_events(), event)
-            keys.log_event(entry.job.id, event)
+            update(active_job.with_pending_events(), event)
+            keys.append_event(active_job.job.id, event)
             if name == "jobspec-update":
-                jobspecs.check(updated_jobspec(entry.jobspec, context))
+                jobspecs.check(updated_jobspec(active_job.jobspec, context))
         except UserMistake as error:
             raise RpcError(errno.EINVAL, str(error)) from None
 
-    def post_volatile(self, entry: ActiveJob, name: str, context: Mapping[str, Any]) -> None:
+    def post_volatile(self, active_job: ActiveJob, name: str, context: Mapping[str, Any]) -> None:
         """Post an event that no restart survives. Raises RpcError(EINVAL)."""
         event = Event(self._clock.now(), name, context)
         try:
-            keys.log_event(entry.job.id, event)  # what cannot be written cannot be told
-            entry.job = update(entry.job, event)
+            keys.append_event(active_job.job.id, event)  # what cannot be written cannot be told
+            active_job.job = update(active_job.job, event)
         except UserMistake as error:
             raise RpcError(errno.EINVAL, str(error)) from None
         # Not at once: a client must hear of the job itself before it hears of this.
-        self._commits.when_durable(partial(self._journal.publish, entry, event))
+        self._commits.when_durable(partial(self._journal.publish, active_job, event))
 
-    def process(self, entry: ActiveJob) -> None:
+    def process(self, active_job: ActiveJob) -> None:
         """Apply the events that are queued. Those that callbacks and actions post wait their turn.
 
         Also where it is another job's: one that ends may end thousands that depend on it.
         """
-        self._ready.append(entry)
+        self._ready.append(active_job)
         if self._busy:
             return
         self._busy = True
@@ -129,65 +131,67 @@ class EventProcessor:
         finally:
             self._busy = False
 
-    def advance(self, entry: ActiveJob) -> None:
+    def advance(self, active_job: ActiveJob) -> None:
         """Take the actions that the job's state asks for and that are not taken yet."""
-        self._act(entry)
-        self.process(entry)
+        self._act(active_job)
+        self.process(active_job)
 
-    def publish(self, entry: ActiveJob, event: Event) -> None:
+    def publish(self, active_job: ActiveJob, event: Event) -> None:
         """Tell the readers of the journal of an event, which is durable."""
-        entry.durable_count += 1
-        self._journal.publish(entry, event)
+        active_job.durable_count += 1
+        self._journal.publish(active_job, event)
 
     # Applying
 
-    def _enqueue(self, entry: ActiveJob, name: str, context: Mapping[str, Any]) -> None:
-        entry.pending_events.append(Event(self._clock.now(), name, context))
+    def _enqueue(self, active_job: ActiveJob, name: str, context: Mapping[str, Any]) -> None:
+        active_job.pending_events.append(Event(self._clock.now(), name, context))
 
-    def _apply(self, entry: ActiveJob, event: Event) -> None:
-        before = entry.job
+    def _apply(self, active_job: ActiveJob, event: Event) -> None:
+        before = active_job.job
         try:
             after = update(before, event)
-            operation = keys.log_event(after.id, event)
+            operation = keys.append_event(after.id, event)
             if event.name == "jobspec-update":
-                entry.jobspec = updated_jobspec(entry.jobspec, event.context)
+                active_job.jobspec = updated_jobspec(active_job.jobspec, event.context)
         except UserMistake as error:
             log.error("event refused", job=before.id, event_name=event.name, reason=str(error))
             return
-        entry.job = after
-        entry.events.append(event)
+        active_job.job = after
+        active_job.events.append(event)
         self._commits.add(operation)
-        self._commits.when_durable(partial(self.publish, entry, event))
-        self._act_on_event(entry, event, before)
-        self.stack.call(f"job.event.{event.name}", entry)
-        if entry.subscribers:
-            self.stack.call_subscribers(entry, event)
+        self._commits.when_durable(partial(self.publish, active_job, event))
+        self._act_on_event(active_job, event, before)
+        self.stack.call(f"job.event.{event.name}", active_job)
+        if active_job.subscribers:
+            self.stack.call_subscribers(active_job, event)
         if event.name == "jobspec-update":
-            self.stack.call("job.update", entry)
+            self.stack.call("job.update", active_job)
         if after.state is not before.state:
-            entry.previous_state = before.state
-            self.stack.call(_STATE_TOPICS[after.state], entry)
-        self._act(entry)
+            active_job.previous_state = before.state
+            self.stack.call(_STATE_TOPICS[after.state], active_job)
+        self._act(active_job)
         if after.state is State.INACTIVE:
-            self._retire(entry)
+            self._retire(active_job)
 
-    def _act_on_event(self, entry: ActiveJob, event: Event, before: Job) -> None:
+    def _act_on_event(self, active_job: ActiveJob, event: Event, before: Job) -> None:
         """Take the actions that an event asks for, besides those of the state."""
-        job = entry.job
+        job = active_job.job
         match event.name:
-            case "exception" if job.fatal_exception is not None and entry.executing:
+            case "exception" if job.fatal_exception is not None and active_job.executing:
                 self._commits.when_durable(
                     partial(self._execution.on_exception, job.id, job.fatal_exception.type)
                 )
-            case "priority" if before.state is State.SCHED and entry.allocating and job.priority:
+            case "priority" if (
+                before.state is State.SCHED and active_job.allocating and job.priority
+            ):
                 self._commits.when_durable(
                     partial(self._scheduler.prioritize, [(job.id, job.priority)])
                 )
             case "jobspec-update" if job.state is State.RUN and DURATION_KEY in event.context:
-                moment = expiration(entry.r or {}, event.context[DURATION_KEY])
-                self._enqueue(entry, "resource-update", {"expiration": moment})
-            case "resource-update" if job.expiration is not None and entry.r is not None:
-                entry.r = subset.with_expiration(entry.r, job.expiration)
+                moment = expiration(active_job.r or {}, event.context[DURATION_KEY])
+                self._enqueue(active_job, "resource-update", {"expiration": moment})
+            case "resource-update" if job.expiration is not None and active_job.r is not None:
+                active_job.r = subset.with_expiration(active_job.r, job.expiration)
                 if not job.alloc_bypass:
                     self._commits.when_durable(
                         partial(self._scheduler.set_expiration, job.id, job.expiration)
@@ -196,120 +200,124 @@ class EventProcessor:
                     partial(self._execution.set_expiration, job.id, job.expiration)
                 )
 
-    def _act(self, entry: ActiveJob) -> None:
+    def _act(self, active_job: ActiveJob) -> None:
         outstanding = OutstandingRequests(
-            alloc=entry.allocating,
-            execution=entry.executing,
-            begun=entry.begun,
-            events=frozenset(event.name for event in entry.pending_events),
-            queue_eligible=entry.job.state is not State.SCHED or self.eligible(entry.jobspec),
+            alloc=active_job.allocating,
+            execution=active_job.executing,
+            begun=active_job.begun,
+            events=frozenset(event.name for event in active_job.pending_events),
+            queue_eligible=active_job.job.state is not State.SCHED or self.is_eligible(active_job.jobspec),
         )
-        for action in decide(entry.job, outstanding):
-            self._perform(entry, action)
+        for action in decide(active_job.job, outstanding):
+            self._perform(active_job, action)
 
-    def _perform(self, entry: ActiveJob, action: Action) -> None:
-        job = entry.job
+    def _perform(self, active_job: ActiveJob, action: Action) -> None:
+        job = active_job.job
         if job.flags & DEBUG and type(action) in _DEBUG_EVENTS:
-            self._enqueue(entry, _DEBUG_EVENTS[type(action)], {})
+            self._enqueue(active_job, _DEBUG_EVENTS[type(action)], {})
         match action:
             case Post():
-                self._enqueue(entry, action.name, action.context)
+                self._enqueue(active_job, action.name, action.context)
             case Prioritize():
-                priority = self.priority(entry)
+                priority = self.priority(active_job)
                 if priority is not UNAVAILABLE:
-                    self._enqueue(entry, "priority", {"priority": priority})
+                    self._enqueue(active_job, "priority", {"priority": priority})
             case RequestAllocation():
-                entry.allocating = True
+                active_job.allocating = True
                 request = {
                     "id": job.id,
                     "priority": job.priority,
                     "userid": job.userid,
                     "t_submit": job.times[State.NEW],
-                    "jobspec": entry.jobspec,
+                    "jobspec": active_job.jobspec,
                 }
                 self._commits.when_durable(partial(self._scheduler.alloc, request))
             case WithdrawAllocation():
-                entry.withdrawn = True
+                active_job.withdrawn = True
                 self._commits.when_durable(partial(self._scheduler.cancel, job.id))
             case Execute():
-                entry.executing = True
+                active_job.executing = True
                 start_request = {
                     "id": job.id,
                     "userid": job.userid,
-                    "jobspec": entry.jobspec,
-                    "R": entry.r,
+                    "jobspec": active_job.jobspec,
+                    "R": active_job.r,
                     "reattach": action.reattach,
                 }
-                self._commits.when_durable(partial(self._start, entry, start_request))
+                self._commits.when_durable(partial(self._start, active_job, start_request))
             case PartialFree():
-                self._free(entry, action.ranks, final=False)
+                self._free(active_job, action.ranks, final=False)
             case Free():
-                self._free(entry, job.freed_ranks, final=True)
+                self._free(active_job, job.freed_ranks, final=True)
 
-    def _start(self, entry: ActiveJob, start_request: Message) -> None:
+    def _start(self, active_job: ActiveJob, start_request: Message) -> None:
         self._execution.start(start_request)
-        fatal = entry.job.fatal_exception
+        fatal = active_job.job.fatal_exception
         if fatal is not None:
             # It came while the request was waiting for the disk, or before a restart.
-            self._execution.on_exception(entry.job.id, fatal.type)
+            self._execution.on_exception(active_job.job.id, fatal.type)
 
-    def _on_plugin_failure(self, entry: ActiveJob, failure: str) -> None:
+    def _on_plugin_failure(self, active_job: ActiveJob, failure: str) -> None:
         """End a job that a plugin has failed: what the plugin is there for has not been done."""
         if (
-            entry.job.state in (State.INACTIVE, State.CLEANUP)
-            or entry.job.fatal_exception is not None
+            active_job.job.state in (State.INACTIVE, State.CLEANUP)
+            or active_job.job.fatal_exception is not None
         ):
             return  # it ends anyway, and must not be kept from it
         note = f"{failure}: the instance's log says why"
-        self.post(entry, "exception", {"type": "plugin", "severity": 0, "note": note})
+        self.post(active_job, "exception", {"type": "plugin", "severity": 0, "note": note})
 
     # Releasing resources
 
-    def release(self, entry: ActiveJob, ranks: Collection[int]) -> None:
+    def release(self, active_job: ActiveJob, ranks: Collection[int]) -> None:
         """Release nodes of a job whose only epilog is done with them.
 
         Raises RpcError(EINVAL) for other nodes than the job's, and outside of CLEANUP.
         """
-        job = entry.with_pending_events()
-        job_ranks = subset.ranks(entry.r) if entry.r is not None else frozenset()
+        job = active_job.with_pending_events()
+        job_ranks = subset.ranks(active_job.r) if active_job.r is not None else frozenset()
         if job.state is not State.CLEANUP or not job_ranks.issuperset(ranks):
             raise RpcError(errno.EINVAL, "only nodes of a job in CLEANUP can be given back")
         to_free = frozenset(ranks) - job.freed_ranks
-        is_held = entry.may_have_shells or bool(job.prologs) or len(job.epilogs) > 1
+        is_held = active_job.may_have_shells or bool(job.prologs) or len(job.epilogs) > 1
         if to_free and job.allocated and not is_held:
-            self._free(entry, to_free, final=False)
-            self.post(entry, "partial-free", {"ranks": idset.encode(to_free)})
+            self._free(active_job, to_free, final=False)
+            self.post(active_job, "partial-free", {"ranks": idset.encode(to_free)})
 
-    def _free(self, entry: ActiveJob, ranks: Collection[int], *, final: bool) -> None:
+    def _free(self, active_job: ActiveJob, ranks: Collection[int], *, final: bool) -> None:
         """Release these ranks, and not yet the rest; or, at last, all but these ranks."""
-        assert entry.r is not None
-        r = subset.without_freed(entry.r, ranks) if final else subset.only_ranks(entry.r, ranks)
-        if not entry.job.alloc_bypass:
-            self._commits.when_durable(partial(self._scheduler.free, entry.job.id, r, final))
+        assert active_job.r is not None
+        r = (
+            subset.without_freed(active_job.r, ranks)
+            if final
+            else subset.only_ranks(active_job.r, ranks)
+        )
+        if not active_job.job.alloc_bypass:
+            self._commits.when_durable(partial(self._scheduler.free, active_job.job.id, r, final))
 
     # Priorities
 
-    def priority(self, entry: ActiveJob) -> Priority:
+    def priority(self, active_job: ActiveJob) -> Priority:
         """Return the priority that a job is to have, if that can be said now."""
-        job_urgency = entry.job.urgency
+        job_urgency = active_job.job.urgency
         is_fixed = job_urgency in (urgency.HOLD, urgency.EXPEDITE)
         if is_fixed or not self.stack.has_callback("job.priority.get"):
             return urgency.priority(job_urgency, None)
         try:
-            answers = list(self.stack.collect("job.priority.get", entry))
+            answers = list(self.stack.collect("job.priority.get", active_job))
         except Rejected:
             answers = []  # a plugin has failed, which is in the log by now
         answer = next((each for each in answers if each is not None), None)
         return answer if answer is UNAVAILABLE else urgency.priority(job_urgency, answer)
 
-    def reprioritize(self, entry: ActiveJob) -> None:
+    def reprioritize(self, active_job: ActiveJob) -> None:
         """Ask again what priority a job has, if it waits for resources."""
-        if entry.job.state is State.PRIORITY:
-            self.advance(entry)
-        elif entry.job.state is State.SCHED:
-            priority = self.priority(entry)
-            if priority is not UNAVAILABLE and priority != entry.job.priority:
-                self.post(entry, "priority", {"priority": priority})
+        if active_job.job.state is State.PRIORITY:
+            self.advance(active_job)
+        elif active_job.job.state is State.SCHED:
+            priority = self.priority(active_job)
+            if priority is not UNAVAILABLE and priority != active_job.job.priority:
+                self.post(active_job, "priority", {"priority": priority})
 
 
 def updated_jobspec(jobspec: Mapping[str, Any], updates: Mapping[str, Any]) -> Mapping[str, Any]:

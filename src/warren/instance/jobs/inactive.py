@@ -61,23 +61,25 @@ class InactiveJobs:
 
     # Coming in
 
-    def track_waitable(self, entry: ActiveJob) -> None:
+    def track_waitable(self, active_job: ActiveJob) -> None:
         """Note that there is an active job, if it may be waited for."""
-        if entry.job.flags & WAITABLE:
-            self._waitable.add(entry.job.id)
+        if active_job.job.flags & WAITABLE:
+            self._waitable.add(active_job.job.id)
 
-    def add(self, entry: ActiveJob) -> None:
+    def add(self, active_job: ActiveJob) -> None:
         """Replace a job that has just ended by its summary, and commit that with its last event."""
-        job = entry.job.id
-        quota_bytes = self._stored.count_record(job, entry.job.userid)
-        summary_bytes = summary.encode(entry.job, entry.jobspec, entry.r, quota_bytes)
-        self._commits.add(put(keys.summary(job), summary_bytes))
+        job = active_job.job.id
+        quota_bytes = self._stored.count_record(job, active_job.job.userid)
+        summary_bytes = summary.encode(
+            active_job.job, active_job.jobspec, active_job.r, quota_bytes
+        )
+        self._commits.add(put(keys.summary_key(job), summary_bytes))
         self._known.leaving[job] = self._known.active.pop(job)
-        self._known.inactive[job] = self._inactive(job, summary_bytes)
+        self._known.inactive[job] = self._make_inactive(job, summary_bytes)
 
         def on_durable() -> None:
             del self._known.leaving[job]
-            if entry.job.flags & WAITABLE:
+            if active_job.job.flags & WAITABLE:
                 self._waitable.mark_ended(job)
             self._changed.set()
 
@@ -88,13 +90,15 @@ class InactiveJobs:
         summary_bytes = self._stored.summary(job)
         if summary_bytes is None or summary.decode(summary_bytes) is None:
             return None
-        return self._inactive(job, summary_bytes)
+        return self._make_inactive(job, summary_bytes)
 
-    def summarize(self, entry: ActiveJob) -> InactiveJob:
+    def summarize(self, active_job: ActiveJob) -> InactiveJob:
         """Return a job that was over before there were summaries; its own is written later."""
-        job = entry.job.id
-        self._unwritten_summaries[job] = summary.encode(entry.job, entry.jobspec, entry.r)
-        return self._inactive(job, self._unwritten_summaries[job])
+        job = active_job.job.id
+        self._unwritten_summaries[job] = summary.encode(
+            active_job.job, active_job.jobspec, active_job.r
+        )
+        return self._make_inactive(job, self._unwritten_summaries[job])
 
     def restore(self, inactive: list[InactiveJob]) -> None:
         """Take all jobs that were over before a restart."""
@@ -104,7 +108,7 @@ class InactiveJobs:
             if each.summary.waitable:
                 self._waitable.mark_ended(each.id)
 
-    def _inactive(self, job: JobId, summary_bytes: bytes) -> InactiveJob:
+    def _make_inactive(self, job: JobId, summary_bytes: bytes) -> InactiveJob:
         return InactiveJob(job, summary_bytes, self._stored, self._on_damage)
 
     async def write_summaries(self) -> None:
@@ -113,7 +117,7 @@ class InactiveJobs:
             for job in list(islice(self._unwritten_summaries, _SUMMARIES_PER_COMMIT)):
                 summary_bytes = self._unwritten_summaries.pop(job)
                 if job in self._known.inactive and job not in self._removing:
-                    self._commits.add(put(keys.summary(job), summary_bytes))
+                    self._commits.add(put(keys.summary_key(job), summary_bytes))
             await self._commits.wait_durable()
 
     def _on_damage(self, job: JobId, reason: str, lost: bool) -> None:
@@ -216,7 +220,7 @@ class InactiveJobs:
         ended = self._known.inactive.get(ended_job)
         if ended is None or ended_job in self._removing:
             raise RpcError(errno.ECHILD, "the job was purged")
-        self._known.inactive[ended_job] = self._inactive(ended_job, ended.without_waitable())
-        self._commits.add(put(keys.summary(ended_job), ended.without_waitable()))
+        self._known.inactive[ended_job] = self._make_inactive(ended_job, ended.without_waitable())
+        self._commits.add(put(keys.summary_key(ended_job), ended.without_waitable()))
         await self._commits.wait_durable()
         return ended

@@ -15,34 +15,37 @@ from warren.rpc.message import Cred, RpcError
 
 
 async def update_jobspec(
-    manager: JobManager, entry: ActiveJob, updates: Mapping[str, Any], cred: Cred
+    manager: JobManager, active_job: ActiveJob, updates: Mapping[str, Any], cred: Cred
 ) -> None:
     """Change an active job's jobspec. Returns when that is durable.
 
     Raises RpcError, and changes nothing, where a plugin objects.
     """
-    _check_state(entry, updates, cred)
-    all_updates, validated, check_feasibility = _ask_plugins(manager, entry, updates, cred)
-    previous_jobspec = entry.jobspec
-    spec = _check(manager, entry, all_updates, validated=validated)
+    _check_state(active_job, updates, cred)
+    all_updates, validated, check_feasibility = _ask_plugins(manager, active_job, updates, cred)
+    previous_jobspec = active_job.jobspec
+    spec = _checked_jobspec(manager, active_job, all_updates, validated=validated)
     if check_feasibility:
         try:
             await manager.rpc("feasibility.check", {"jobspec": spec})
         except RpcError as error:
             if error.errnum != errno.ENOSYS:
                 raise RpcError(errno.EINVAL, str(error)) from None
-        if entry.jobspec is not previous_jobspec or manager.find(entry.job.id) is not entry:
+        if (
+            active_job.jobspec is not previous_jobspec
+            or manager.find(active_job.job.id) is not active_job
+        ):
             raise RpcError(errno.EAGAIN, "the job has changed in the meantime")
-        _check_state(entry, updates, cred)
-    if cred.is_owner and entry.job.userid != cred.userid and not entry.job.immutable:
+        _check_state(active_job, updates, cred)
+    if cred.is_owner and active_job.job.userid != cred.userid and not active_job.job.immutable:
         # What the owner has set, the job's user must not set back.
-        manager.processor.post(entry, "set-flags", {"flags": ["immutable"]})
-    manager.processor.post(entry, "jobspec-update", all_updates)
+        manager.processor.post(active_job, "set-flags", {"flags": ["immutable"]})
+    manager.processor.post(active_job, "jobspec-update", all_updates)
     await manager.wait_committed()
 
 
-def _check_state(entry: ActiveJob, updates: Mapping[str, Any], cred: Cred) -> None:
-    job = entry.with_pending_events()
+def _check_state(active_job: ActiveJob, updates: Mapping[str, Any], cred: Cred) -> None:
+    job = active_job.with_pending_events()
     if job.immutable and not cred.is_owner:
         raise RpcError(
             errno.EPERM,
@@ -55,7 +58,7 @@ def _check_state(entry: ActiveJob, updates: Mapping[str, Any], cred: Cred) -> No
 
 
 def _ask_plugins(
-    manager: JobManager, entry: ActiveJob, updates: Mapping[str, Any], cred: Cred
+    manager: JobManager, active_job: ActiveJob, updates: Mapping[str, Any], cred: Cred
 ) -> tuple[dict[str, Any], bool, bool]:
     """Ask about each key.
 
@@ -67,30 +70,34 @@ def _ask_plugins(
     for key, value in updates.items():
         update = Update(key=key, value=value, userid=cred.userid, by_owner=cred.is_owner)
         try:
-            verdicts = [each for each in stack.collect(f"job.update.{key}", entry, update) if each]
+            allowed_updates = [
+                each for each in stack.collect(f"job.update.{key}", active_job, update) if each
+            ]
         except Rejected as error:
             raise RpcError(errno.EINVAL, str(error)) from None
-        if not verdicts:
+        if not allowed_updates:
             raise RpcError(errno.EINVAL, f"update of {key} not supported")
-        validated = validated and any(each.validated for each in verdicts)
-        check_feasibility = check_feasibility or any(each.check_feasibility for each in verdicts)
-        for each in verdicts:
+        validated = validated and any(each.validated for each in allowed_updates)
+        check_feasibility = check_feasibility or any(
+            each.check_feasibility for each in allowed_updates
+        )
+        for each in allowed_updates:
             all_updates.update(each.updates)
     return all_updates, validated, check_feasibility
 
 
-def _check(
-    manager: JobManager, entry: ActiveJob, updates: Mapping[str, Any], *, validated: bool
+def _checked_jobspec(
+    manager: JobManager, active_job: ActiveJob, updates: Mapping[str, Any], *, validated: bool
 ) -> Mapping[str, Any]:
     """Return the jobspec as it would be. Raises RpcError(EINVAL) where it must not be so."""
-    before = entry.jobspec
+    before = active_job.jobspec
     try:
         spec = jobspecs.check(updated_jobspec(before, updates))
         if not validated:
-            entry.jobspec = spec  # which is what plugins look at
-            manager.processor.stack.check("job.validate", entry)
+            active_job.jobspec = spec  # which is what plugins look at
+            manager.processor.stack.check("job.validate", active_job)
     except (UserMistake, Rejected) as error:
         raise RpcError(errno.EINVAL, str(error)) from None
     finally:
-        entry.jobspec = before
+        active_job.jobspec = before
     return spec

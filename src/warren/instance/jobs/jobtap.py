@@ -17,7 +17,7 @@ no more than that.
 | `job.update` | job | the jobspec has changed |
 | `job.state.NAME` | job | the state was entered, before there is done what it asks for |
 | `job.priority.get` | job | gives a priority, None for no opinion, or UNAVAILABLE |
-| `job.update.KEY` | job, Update | a user wants to change KEY: gives a Verdict, or raises Rejected |
+| `job.update.KEY` | job, Update | a user changes KEY: gives an AllowedUpdate, or raises Rejected |
 | `job.inactive-add`, `-remove` | job | it is over; it is purged |
 | `job.destroy` | job | it is over, or was rejected: what is kept for it may go |
 | `conf.update` | the configuration | the plugin is loaded |
@@ -68,7 +68,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the user is the instance's owner."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class AllowedUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """That a change is allowed, and what else is to happen."""
 
     validated: bool = False

@@ -81,15 +81,15 @@ class JobManager:
         self._execution = execution
         self.processor.connect(scheduler, execution)
 
-    def set_eligibility(self, eligible: Callable[[Mapping[str, Any]], bool]) -> None:
-        """Set `eligible`, which returns whether the queue of a jobspec is started now."""
-        self.processor.eligible = eligible
+    def set_eligibility(self, is_eligible: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Set `is_eligible`, which returns whether the queue of a jobspec is started now."""
+        self.processor.is_eligible = is_eligible
 
     def recheck_eligibility(self) -> None:
         """Ask again which jobs are for the scheduler: a queue was started, or stopped."""
-        for entry in self.active():
-            if entry.job.state is State.SCHED:
-                self.processor.advance(entry)
+        for active_job in self.active():
+            if active_job.job.state is State.SCHED:
+                self.processor.advance(active_job)
 
     def load(self, plugin: Plugin) -> None:
         """Load a plugin, before the jobs. Raises ValueError for a second one of one name."""
@@ -128,11 +128,11 @@ class JobManager:
 
     def active_job(self, job: JobId) -> ActiveJob:
         """Return an active job. Raises RpcError(ENOENT) for any other."""
-        entry = self._known.active.get(job)
-        if entry is None:
+        active_job = self._known.active.get(job)
+        if active_job is None:
             problem = "job is inactive" if job in self._known.inactive else "unknown job id"
             raise RpcError(errno.ENOENT, problem)
-        return entry
+        return active_job
 
     def max_jobid(self) -> JobId:
         """Return the greatest id that there ever was; 0 if there were none."""
@@ -160,9 +160,11 @@ class JobManager:
     def allocations(self) -> dict[str, Any]:
         """Return as R what jobs have of that which the scheduler gives."""
         return subset.union(
-            subset.without_freed(entry.r, entry.job.freed_ranks)
-            for entry in self._known.active.values()
-            if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass
+            subset.without_freed(active_job.r, active_job.job.freed_ranks)
+            for active_job in self._known.active.values()
+            if active_job.job.allocated
+            and active_job.r is not None
+            and not active_job.job.alloc_bypass
         )
 
     # Submission
@@ -180,33 +182,35 @@ class JobManager:
         """
         event = Event(self._clock.now(), "submit", submit_context)
         # Held: what plugins post now comes after the submit, or not at all.
-        entry = ActiveJob(job=from_submit(job, event), jobspec=jobspec, events=[event], paused=True)
+        active_job = ActiveJob(
+            job=from_submit(job, event), jobspec=jobspec, events=[event], paused=True
+        )
         accepted = False
         # Before anything that plugins tell of the job.
         self._commits.when_durable(
-            lambda: self.processor.publish(entry, event) if accepted else None
+            lambda: self.processor.publish(active_job, event) if accepted else None
         )
-        self._known.active[job] = entry
+        self._known.active[job] = active_job
         try:
-            self._stack.check("job.create", entry)
-            self._stack.check("job.validate", entry)
-            self._add_dependencies(entry)
-            self._stack.check("job.new", entry)
+            self._stack.check("job.create", active_job)
+            self._stack.check("job.validate", active_job)
+            self._add_dependencies(active_job)
+            self._stack.check("job.new", active_job)
         except Rejected as error:
-            self._stack.call("job.destroy", entry)
+            self._stack.call("job.destroy", active_job)
             del self._known.active[job]
             raise RpcError(errno.EINVAL, str(error)) from None
         accepted = True
-        self.inactive_jobs.track_waitable(entry)
-        self._commits.add(*operations, keys.log_event(job, event))
-        entry.pending_events.append(Event(self._clock.now(), "validate"))
-        entry.paused = False
-        self.processor.process(entry)
+        self.inactive_jobs.track_waitable(active_job)
+        self._commits.add(*operations, keys.append_event(job, event))
+        active_job.pending_events.append(Event(self._clock.now(), "validate"))
+        active_job.paused = False
+        self.processor.process(active_job)
         await self.wait_committed()
 
-    def _add_dependencies(self, entry: ActiveJob) -> None:
+    def _add_dependencies(self, active_job: ActiveJob) -> None:
         """Find the plugin of each of the job's dependencies. Raises Rejected."""
-        encoded = jobspecs.system(entry.jobspec).get("dependencies")
+        encoded = jobspecs.system(active_job.jobspec).get("dependencies")
         if encoded is None:
             return
         try:
@@ -217,7 +221,7 @@ class JobManager:
             topic = f"job.dependency.{each.scheme}"
             if not self._stack.has_callback(topic):
                 raise Rejected(f'dependency scheme "{each.scheme}" not supported')
-            self._stack.check(topic, entry, each)
+            self._stack.check(topic, active_job, each)
 
     # Events
 
@@ -225,88 +229,92 @@ class JobManager:
         """Post an event to an active job. Raises RpcError(ENOENT) for any other."""
         self.processor.post(self.active_job(job), name, context)
 
-    def charge(self, entry: ActiveJob, size: int) -> None:
+    def charge(self, active_job: ActiveJob, size: int) -> None:
         """Count bytes that its user adds to a job. Raises RpcError(ENOSPC) for too many."""
-        self._stored.quota.charge(keys.guest_namespace(entry.job.id), entry.job.userid, size)
+        self._stored.quota.charge(
+            keys.guest_namespace(active_job.job.id), active_job.job.userid, size
+        )
 
     async def wait_committed(self) -> None:
         """Wait until everything that has been posted is durable."""
         await self._commits.wait_durable()
 
-    def _retire(self, entry: ActiveJob) -> None:
-        self._stack.call("job.inactive-add", entry)
-        self._stack.call("job.destroy", entry)
-        entry.aux.clear()
-        self.inactive_jobs.add(entry)
-        self._commits.when_durable(partial(self._scheduler.retire, entry.job.id))
+    def _retire(self, active_job: ActiveJob) -> None:
+        self._stack.call("job.inactive-add", active_job)
+        self._stack.call("job.destroy", active_job)
+        active_job.aux.clear()
+        self.inactive_jobs.add(active_job)
+        self._commits.when_durable(partial(self._scheduler.retire, active_job.job.id))
 
     def reprioritize(self) -> None:
         """Ask again what priority each job has that waits for resources."""
-        for entry in self.active():
-            self.processor.reprioritize(entry)
+        for active_job in self.active():
+            self.processor.reprioritize(active_job)
 
     # Answers of the scheduler and of execution
 
     def alloc_response(self, message: Message) -> None:
         """Take a scheduler's answer."""
-        entry = self._known.active.get(message["id"])
-        if entry is None or not entry.allocating:
+        active_job = self._known.active.get(message["id"])
+        if active_job is None or not active_job.allocating:
             if message["type"] == SUCCESS:
                 self._scheduler.free(message["id"], message["R"], True)
             return
         # What was decided before the scheduler heard of the withdrawal is about what the job was
         # then: before an update, or before it was held.
-        valid = not entry.withdrawn and entry.job.state is State.SCHED
+        valid = not active_job.withdrawn and active_job.job.state is State.SCHED
         if message["type"] != ANNOTATE:
-            entry.allocating = entry.withdrawn = False
+            active_job.allocating = active_job.withdrawn = False
         match message["type"]:
             case code if code == SUCCESS and valid:
-                entry.r = message["R"]
-                annotations = merge_annotations(entry.job, message.get("annotations") or {})
-                self.processor.post(entry, "alloc", {"annotations": annotations})
+                active_job.r = message["R"]
+                annotations = merge_annotations(active_job.job, message.get("annotations") or {})
+                self.processor.post(active_job, "alloc", {"annotations": annotations})
             case code if code == SUCCESS:
                 self._scheduler.free(message["id"], message["R"], True)
-                self.processor.advance(entry)
+                self.processor.advance(active_job)
             case code if code == DENY and valid:
                 note = message.get("note", "")
                 context = {"type": "alloc", "severity": 0, "note": note}
-                self.processor.post(entry, "exception", context)
+                self.processor.post(active_job, "exception", context)
             case code if code in (DENY, CANCEL):
-                self.processor.advance(entry)
+                self.processor.advance(active_job)
             case code if code == ANNOTATE:
                 annotations = message["annotations"]
-                self.processor.post_volatile(entry, "annotations", {"annotations": annotations})
+                self.processor.post_volatile(
+                    active_job, "annotations", {"annotations": annotations}
+                )
 
-    def allocate(self, entry: ActiveJob, r: Mapping[str, Any]) -> None:
+    def allocate(self, active_job: ActiveJob, r: Mapping[str, Any]) -> None:
         """Allocate resources to a job without the scheduler. Raises RpcError(EINVAL)."""
-        self.processor.check(entry, "alloc", {"bypass": True})
-        if not entry.with_pending_events().alloc_bypass:
+        self.processor.check(active_job, "alloc", {"bypass": True})
+        if not active_job.with_pending_events().alloc_bypass:
             raise RpcError(errno.EINVAL, "the job's resources come from the scheduler")
-        entry.r = r
-        self._commits.add(put(keys.job_key(entry.job.id, "R"), orjson.dumps(r)))
-        self.processor.post(entry, "alloc", {"bypass": True})
+        active_job.r = r
+        self._commits.add(put(keys.job_key(active_job.job.id, "R"), orjson.dumps(r)))
+        self.processor.post(active_job, "alloc", {"bypass": True})
 
     def start_response(self, message: Message) -> None:
         """Take an answer of execution."""
-        entry = self._known.active.get(message["id"])
-        if entry is None:
+        active_job = self._known.active.get(message["id"])
+        if active_job is None:
             return
         data = message.get("data") or {}
         match message["type"]:
             case "start":
-                if not entry.job.started:
-                    self.processor.post(entry, "start")
+                if not active_job.job.started:
+                    self.processor.post(active_job, "start")
             case "finish":
-                if entry.job.wait_status is None:
-                    status = finish_status(entry.job, data["status"])
-                    self.processor.post(entry, "finish", {"status": status})
+                if active_job.job.wait_status is None:
+                    status = finish_status(active_job.job, data["status"])
+                    self.processor.post(active_job, "finish", {"status": status})
             case "exception":
-                self.processor.post(entry, "exception", data)
+                self.processor.post(active_job, "exception", data)
             case "release":
                 if data["final"]:
-                    entry.executing = entry.begun = False
-                if not entry.job.all_released:
-                    self.processor.post(entry, "release", data)
+                    active_job.executing = active_job.begun = False
+                if not active_job.job.all_released:
+                    self.processor.post(active_job, "release", data)
 
     # Restarting
 
@@ -328,34 +336,42 @@ class JobManager:
                 inactive.append(found)
                 self._stored.count_quota(job, found.userid, found.quota_bytes)
         self.inactive_jobs.restore(inactive)
-        for entry in self.active():
-            if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass:
-                why = self._scheduler.hello(entry.job.id, entry.r, sorted(entry.job.freed_ranks))
+        for active_job in self.active():
+            if (
+                active_job.job.allocated
+                and active_job.r is not None
+                and not active_job.job.alloc_bypass
+            ):
+                why = self._scheduler.hello(
+                    active_job.job.id, active_job.r, sorted(active_job.job.freed_ranks)
+                )
                 if why is not None:
-                    lost_reasons[entry.job.id] = why
-        for entry in self.active():
-            may_have_begun = not entry.job.all_released
-            entry.begun = may_have_begun and self._execution.has_begun(entry.job.id)
-            self._restart_job(entry)
-            if entry.job.id in lost_reasons:
-                note = lost_reasons[entry.job.id]
+                    lost_reasons[active_job.job.id] = why
+        for active_job in self.active():
+            may_have_begun = not active_job.job.all_released
+            active_job.begun = may_have_begun and self._execution.has_begun(active_job.job.id)
+            self._restart_job(active_job)
+            if active_job.job.id in lost_reasons:
+                note = lost_reasons[active_job.job.id]
                 context = {"type": SCHEDULER_RESTART, "severity": 0, "note": note}
-                self.processor.post(entry, "exception", context)
+                self.processor.post(active_job, "exception", context)
         # Not before all of them are known: what one waits for may be any other.
-        for entry in self.active():
-            self._stack.call("job.restart", entry)
-        for entry in self.active():
-            entry.paused = False
-            if entry.job.state is State.SCHED:
-                self.processor.process(entry)  # which begins with its way back through PRIORITY
+        for active_job in self.active():
+            self._stack.call("job.restart", active_job)
+        for active_job in self.active():
+            active_job.paused = False
+            if active_job.job.state is State.SCHED:
+                self.processor.process(
+                    active_job
+                )  # which begins with its way back through PRIORITY
             else:
-                self.processor.advance(entry)
+                self.processor.advance(active_job)
         self.restarting = False
         self._commits.when_durable(self._execution.end_unclaimed_shells)
 
     def _replay(self, job: JobId) -> ActiveJob | InactiveJob:
         replayed, events = self._stored.replay(job)
-        entry = ActiveJob(
+        active_job = ActiveJob(
             job=replayed,
             jobspec=self._stored.jobspec(replayed),
             r=self._stored.r(replayed),
@@ -363,24 +379,26 @@ class JobManager:
             durable_count=len(events),
         )
         return (
-            entry if replayed.state is not State.INACTIVE else self.inactive_jobs.summarize(entry)
+            active_job
+            if replayed.state is not State.INACTIVE
+            else self.inactive_jobs.summarize(active_job)
         )
 
-    def _restart_job(self, entry: ActiveJob) -> None:
+    def _restart_job(self, active_job: ActiveJob) -> None:
         """Call the plugins for a job that is active at a restart. What they post waits for all."""
-        self.inactive_jobs.track_waitable(entry)
-        entry.paused = True
-        if entry.job.state is State.SCHED:
-            self.processor.post(entry, "flux-restart")
-        self._stack.call("job.create", entry)
-        if entry.job.state is State.DEPEND:
+        self.inactive_jobs.track_waitable(active_job)
+        active_job.paused = True
+        if active_job.job.state is State.SCHED:
+            self.processor.post(active_job, "flux-restart")
+        self._stack.call("job.create", active_job)
+        if active_job.job.state is State.DEPEND:
             try:
-                self._add_dependencies(entry)
+                self._add_dependencies(active_job)
             except Rejected as error:
                 note = f"{error}: job may be stuck in DEPEND state"
                 context = {"type": "dependency", "severity": 4, "note": note}
-                self.processor.post(entry, "exception", context)
-        self._stack.call("job.new", entry)
+                self.processor.post(active_job, "exception", context)
+        self._stack.call("job.new", active_job)
 
     # Serving
 

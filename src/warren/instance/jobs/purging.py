@@ -17,21 +17,21 @@ PURGE_BATCH: Final = 100
 class RetentionLimits(msgspec.Struct, frozen=True):
     """What is kept: seconds since a job's end, and a number of jobs. None is no limit."""
 
-    age: float | None = None
-    number: int | None = None
+    max_age_seconds: float | None = None
+    max_count: int | None = None
 
     def exceeded(self, ended_at: float, now: float, job_count: int) -> bool:
         """Return whether the oldest job of so many is to go."""
-        if self.number is not None and job_count > self.number:
+        if self.max_count is not None and job_count > self.max_count:
             return True
-        return self.age is not None and now - ended_at >= self.age
+        return self.max_age_seconds is not None and now - ended_at >= self.max_age_seconds
 
     def seconds_left(self, oldest_ended_at: float, now: float) -> float | None:
         """Return the seconds until the oldest job is too old; None if it never will be."""
         return (
             None
-            if self.age is None or self.age == inf
-            else max(oldest_ended_at + self.age - now, 0.0)
+            if self.max_age_seconds is None or self.max_age_seconds == inf
+            else max(oldest_ended_at + self.max_age_seconds - now, 0.0)
         )
 
 

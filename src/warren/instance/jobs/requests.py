@@ -126,10 +126,10 @@ class Jobtap(msgspec.Struct, frozen=True, kw_only=True):
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def read(request: Request, kind: type[T]) -> T:
+def read(request: Request, payload_type: type[T]) -> T:
     """Read a request's payload. Raises RpcError(EPROTO) with the place of the mistake."""
     try:
-        return msgspec.convert(request.payload, kind)
+        return msgspec.convert(request.payload, payload_type)
     except (msgspec.ValidationError, RecursionError) as error:
         raise RpcError(errno.EPROTO, f"{request.topic}: {_path_first(str(error))}") from None
 
@@ -169,22 +169,22 @@ def charge_own_job(
 
     Raises RpcError as `own_active_job` and `charge_quota` do.
     """
-    entry = own_active_job(manager, request, inactive_errnum)
-    charge_quota(manager, entry, request)
-    return entry
+    active_job = own_active_job(manager, request, inactive_errnum)
+    charge_quota(manager, active_job, request)
+    return active_job
 
 
-def charge_quota(manager: JobManager, entry: ActiveJob, request: Request) -> None:
+def charge_quota(manager: JobManager, active_job: ActiveJob, request: Request) -> None:
     """Count what a guest adds to a log in its quota.
 
     Raises RpcError, ENOSPC or EFBIG, for more than may be in a log, which is in memory, and read
     again with every restart; and ENOSPC for more than may be in all of its jobs.
     """
-    if not request.cred.is_owner and is_log_full(entry):
+    if not request.cred.is_owner and is_log_full(active_job):
         raise RpcError(errno.ENOSPC, f"the job's log has {_MOST_EVENTS} events: no more fit")
     size = check_size(request)
     if not request.cred.is_owner:
-        manager.charge(entry, size)
+        manager.charge(active_job, size)
 
 
 def check_size(request: Request) -> int:
@@ -206,9 +206,9 @@ def check_memo_depth(memo: Mapping[str, Any]) -> None:
         raise RpcError(errno.EINVAL, f"memo: {error}") from None
 
 
-def check_memo_size(entry: ActiveJob, memo: Mapping[str, Any]) -> None:
+def check_memo_size(active_job: ActiveJob, memo: Mapping[str, Any]) -> None:
     """Raise RpcError(EFBIG) where a memo would be longer than is shown of a guest's job."""
-    updated = update(entry.with_pending_events(), Event(0.0, "memo", memo))
+    updated = update(active_job.with_pending_events(), Event(0.0, "memo", memo))
     size = len(msgspec.json.encode(updated.memo))
     if size > _LONGEST_MEMO:
         message = f"the job's memo would have {size} bytes, and {_LONGEST_MEMO} at most"
@@ -225,9 +225,9 @@ def check_exception_type(type_: str) -> None:
         raise RpcError(errno.EINVAL, message)
 
 
-def is_log_full(entry: ActiveJob) -> bool:
+def is_log_full(active_job: ActiveJob) -> bool:
     """Return whether a job's log is as long as its user may make it."""
-    return len(entry.events) + len(entry.pending_events) >= _MOST_EVENTS
+    return len(active_job.events) + len(active_job.pending_events) >= _MOST_EVENTS
 
 
 def own_changeable_job(manager: JobManager, request: Request) -> ActiveJob:
@@ -252,7 +252,11 @@ def selected_jobs(manager: JobManager, request: Request, many: ManyJobs) -> list
     userid = request.cred.userid if many.userid is None else many.userid
     if userid != request.cred.userid and not request.cred.is_owner:
         raise RpcError(errno.EPERM, "guests can only act on their own jobs")
-    return [entry for entry in manager.active() if userid in ANY or entry.job.userid == userid]
+    return [
+        active_job
+        for active_job in manager.active()
+        if userid in ANY or active_job.job.userid == userid
+    ]
 
 
 def _path_first(message: str) -> str:

@@ -88,72 +88,72 @@ class JobManagerService:
     # One job
 
     async def _raise(self, request: Request) -> Payload:
-        entry = own_active_job(self._manager, request)
+        active_job = own_active_job(self._manager, request)
         payload = read(request, requests.Raise)
         check_exception_type(payload.type)
         check_size(request)
-        if not _ends_job(entry, payload):
+        if not _ends_job(active_job, payload):
             charge_own_job(self._manager, request)
         context = _exception_context(request, payload)
         if payload.wait_status is not None:
             context["wait_status"] = payload.wait_status
-        self._manager.processor.post(entry, "exception", context)
+        self._manager.processor.post(active_job, "exception", context)
         await self._manager.wait_committed()
         return {}
 
     async def _kill(self, request: Request) -> Payload:
-        entry = own_changeable_job(self._manager, request)
+        active_job = own_changeable_job(self._manager, request)
         signum = check_signal(read(request, requests.Kill).signum)
-        if entry.job.state is not State.RUN:
+        if active_job.job.state is not State.RUN:
             raise RpcError(errno.EINVAL, "job is not running")
-        self._execution.kill(entry.job.id, signum)
+        self._execution.kill(active_job.job.id, signum)
         return {}
 
     async def _urgency(self, request: Request) -> Payload:
-        entry = own_changeable_job(self._manager, request)
-        charge_quota(self._manager, entry, request)
+        active_job = own_changeable_job(self._manager, request)
+        charge_quota(self._manager, active_job, request)
         payload = read(request, requests.Urgency)
         if not urgency.HOLD <= payload.urgency <= urgency.EXPEDITE:
             least, most = urgency.HOLD, urgency.EXPEDITE
             raise RpcError(errno.EINVAL, f"urgency is a number from {least} to {most}")
-        before = entry.job.urgency
+        before = active_job.job.urgency
         if not request.cred.is_owner and payload.urgency > urgency.DEFAULT:
             raise RpcError(errno.EPERM, f"guests have an urgency of at most {urgency.DEFAULT}")
-        if entry.job.state not in PENDING:
+        if active_job.job.state not in PENDING:
             raise RpcError(errno.EINVAL, "urgency means nothing once a job has its resources")
         context = {"urgency": payload.urgency, "userid": request.cred.userid}
-        self._manager.processor.post(entry, "urgency", context)
+        self._manager.processor.post(active_job, "urgency", context)
         await self._manager.wait_committed()
         return {"old_urgency": before}
 
     async def _update(self, request: Request) -> Payload:
-        entry = charge_own_job(self._manager, request, errno.EINVAL)
+        active_job = charge_own_job(self._manager, request, errno.EINVAL)
         updates: Mapping[str, Any] = read(request, requests.JobspecUpdate).updates
         if not updates:
             return {}
         if self._resolve_updates is not None:
             cred = request.cred
             updates = await self._resolve_updates(
-                entry.jobspec, updates, cred.userid, by_owner=cred.is_owner
+                active_job.jobspec, updates, cred.userid, by_owner=cred.is_owner
             )
-        await update_jobspec(self._manager, entry, updates, request.cred)
+        await update_jobspec(self._manager, active_job, updates, request.cred)
         return {}
 
     async def _memo(self, request: Request) -> Payload:
-        entry = own_active_job(self._manager, request)
+        active_job = own_active_job(self._manager, request)
         payload = read(request, requests.Memo)
         if payload.memo:
             check_memo_depth(payload.memo)
-            self._manager.processor.check(entry, "memo", payload.memo)
+            self._manager.processor.check(active_job, "memo", payload.memo)
             if not request.cred.is_owner:
-                check_memo_size(entry, payload.memo)
-        charge_quota(self._manager, entry, request)
+                check_memo_size(active_job, payload.memo)
+        charge_quota(self._manager, active_job, request)
         if not payload.memo:
             return {}
         if payload.volatile:
-            self._manager.processor.post_volatile(entry, "memo", payload.memo)
+            self._manager.processor.post_volatile(active_job, "memo", payload.memo)
         else:
-            self._manager.processor.post(entry, "memo", payload.memo)
+            self._manager.processor.post(active_job, "memo", payload.memo)
         await self._manager.wait_committed()
         return {}
 
@@ -193,46 +193,52 @@ class JobManagerService:
         size = check_size(request)
         errors = 0
 
-        def is_selected(entry: ActiveJob) -> bool:
-            return bool(entry.job.state.bit & payload.states) and (
-                request.cred.is_owner or not is_log_full(entry) or _ends_job(entry, payload)
+        def is_selected(active_job: ActiveJob) -> bool:
+            return bool(active_job.job.state.bit & payload.states) and (
+                request.cred.is_owner
+                or not is_log_full(active_job)
+                or _ends_job(active_job, payload)
             )
 
-        def act(entry: ActiveJob) -> None:
+        def act(active_job: ActiveJob) -> None:
             nonlocal errors
             # Now, not before the first turn: others may have added to its log, or ended it.
-            if self._manager.find(entry.job.id) is not entry or not is_selected(entry):
+            if self._manager.find(active_job.job.id) is not active_job or not is_selected(
+                active_job
+            ):
                 return
-            if not (request.cred.is_owner or _ends_job(entry, payload)):
+            if not (request.cred.is_owner or _ends_job(active_job, payload)):
                 try:
-                    self._manager.charge(entry, size)
+                    self._manager.charge(active_job, size)
                 except RpcError:
                     errors += 1  # the next one may have to end, which takes no room
                     return
-            self._manager.processor.post(entry, "exception", _exception_context(request, payload))
+            self._manager.processor.post(
+                active_job, "exception", _exception_context(request, payload)
+            )
 
-        entries = [*filter(is_selected, selected_jobs(self._manager, request, payload))]
+        active_jobs = [*filter(is_selected, selected_jobs(self._manager, request, payload))]
         if not payload.dry_run:
-            await _in_turns(entries, act)
+            await _in_turns(active_jobs, act)
             await self._manager.wait_committed()
-        return {"count": len(entries), "errors": errors}
+        return {"count": len(active_jobs), "errors": errors}
 
     async def _kill_all(self, request: Request) -> Payload:
         payload = read(request, requests.KillAll)
         signum = check_signal(payload.signum)
 
-        def act(entry: ActiveJob) -> None:
-            if entry.job.state is State.RUN:  # it may have ended in another turn
-                self._execution.kill(entry.job.id, signum)
+        def act(active_job: ActiveJob) -> None:
+            if active_job.job.state is State.RUN:  # it may have ended in another turn
+                self._execution.kill(active_job.job.id, signum)
 
-        entries = [
-            entry
-            for entry in selected_jobs(self._manager, request, payload)
-            if entry.job.state is State.RUN
+        active_jobs = [
+            active_job
+            for active_job in selected_jobs(self._manager, request, payload)
+            if active_job.job.state is State.RUN
         ]
         if not payload.dry_run:
-            await _in_turns(entries, act)
-        return {"count": len(entries), "errors": 0}
+            await _in_turns(active_jobs, act)
+        return {"count": len(active_jobs), "errors": 0}
 
     async def _purge(self, request: Request) -> Payload:
         payload = read(request, requests.PurgeAll)
@@ -273,11 +279,11 @@ class JobManagerService:
 
     async def _alloc_query(self, request: Request) -> Payload:
         active = self._manager.active()
-        in_sched = [entry for entry in active if entry.job.state is State.SCHED]
+        in_sched = [active_job for active_job in active if active_job.job.state is State.SCHED]
         return {
-            "queue_length": sum(not entry.allocating for entry in in_sched),
-            "alloc_pending": sum(entry.allocating for entry in in_sched),
-            "running": sum(entry.job.state in RUNNING for entry in active),
+            "queue_length": sum(not active_job.allocating for active_job in in_sched),
+            "alloc_pending": sum(active_job.allocating for active_job in in_sched),
+            "running": sum(active_job.job.state in RUNNING for active_job in active),
         }
 
     async def _resource_status(self, request: Request) -> Payload:
@@ -305,11 +311,11 @@ class JobManagerService:
             yield entry
 
 
-async def _in_turns(entries: Sequence[ActiveJob], act: Callable[[ActiveJob], None]) -> None:
+async def _in_turns(active_jobs: Sequence[ActiveJob], act: Callable[[ActiveJob], None]) -> None:
     """Do something to jobs while others have their turns: to all, though the client hangs up."""
     hung_up = False
-    for number, entry in enumerate(entries, 1):
-        act(entry)
+    for number, active_job in enumerate(active_jobs, 1):
+        act(active_job)
         if number % _JOBS_PER_TURN == 0:
             # No task of its own, which would take more than the user's share of the time.
             try:
@@ -331,9 +337,9 @@ def _exception_context(
     }
 
 
-def _ends_job(entry: ActiveJob, payload: requests.Raise | requests.RaiseAll) -> bool:
+def _ends_job(active_job: ActiveJob, payload: requests.Raise | requests.RaiseAll) -> bool:
     """Return whether an exception ends a job: that must not fail."""
-    return payload.severity == 0 and entry.job.fatal_exception is None
+    return payload.severity == 0 and active_job.job.fatal_exception is None
 
 
 def _chosen_names(names: dict[str, int]) -> frozenset[str]:

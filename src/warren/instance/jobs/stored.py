@@ -100,7 +100,7 @@ class StoredJobs:
 
     def summary(self, job: JobId) -> bytes | None:
         """Return what is kept in short of a job that is over."""
-        return self._kvs.get(keys.summary(job))
+        return self._kvs.get(keys.summary_key(job))
 
     def events(self, job: JobId) -> list[Event]:
         """Read a job's log."""
@@ -146,8 +146,8 @@ class StoredJobs:
         value = self._kvs.get(key)
         if value is not None:
             yield name, value
-        for below in self._kvs.names(key):
-            yield from self._values_below(f"{name}.{below}", f"{key}.{below}")
+        for child in self._kvs.names(key):
+            yield from self._values_below(f"{name}.{child}", f"{key}.{child}")
 
     def replay(self, job: JobId) -> tuple[Job, list[Event]]:
         """Return a job as its log tells it."""

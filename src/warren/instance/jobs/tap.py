@@ -31,8 +31,8 @@ class Tap:
     # What is known
 
     def lookup(self, job: JobId) -> Arguments:
-        entry = self._manager.active_job(job)
-        known = entry.job
+        active_job = self._manager.active_job(job)
+        known = active_job.job
         return Arguments(
             id=job,
             userid=known.userid,
@@ -40,11 +40,11 @@ class Tap:
             priority=known.priority,
             t_submit=known.times[State.NEW],
             state=known.state,
-            prev_state=entry.previous_state,
-            jobspec=entry.jobspec,
+            prev_state=active_job.previous_state,
+            jobspec=active_job.jobspec,
             r=self.resources(job),
-            entry=entry.events[-1],
-            end_event=next(filter(_is_end_event, entry.events), None),
+            entry=active_job.events[-1],
+            end_event=next(filter(_is_end_event, active_job.events), None),
         )
 
     def job(self, job: JobId) -> Job | None:
@@ -72,8 +72,8 @@ class Tap:
         return isinstance(found, ActiveJob) and found.may_have_shells
 
     def event_posted(self, job: JobId, name: str) -> bool:
-        entry = self._manager.active_job(job)
-        return any(event.name == name for event in (*entry.events, *entry.pending_events))
+        active_job = self._manager.active_job(job)
+        return any(event.name == name for event in (*active_job.events, *active_job.pending_events))
 
     def result(self, job: JobId) -> Result:
         found = self.job(job)
@@ -86,17 +86,17 @@ class Tap:
     # Holding and letting go
 
     def dependency_add(self, job: JobId, description: str) -> None:
-        entry = self._manager.active_job(job)
+        active_job = self._manager.active_job(job)
         context = {"description": description}
-        self._processor.check(entry, "dependency-add", context)
-        pending = entry.with_pending_events()
+        self._processor.check(active_job, "dependency-add", context)
+        pending = active_job.with_pending_events()
         if description in pending.dependencies:
             return
         if description in pending.ever_dependencies:
             if self._manager.restarting:
                 return  # its plugin has forgotten that it let go
             raise RpcError(errno.EEXIST, f"dependency {description} has held the job before")
-        self._processor.post(entry, "dependency-add", context)
+        self._processor.post(active_job, "dependency-add", context)
 
     def dependency_remove(self, job: JobId, description: str) -> None:
         if description not in self._manager.active_job(job).with_pending_events().dependencies:
@@ -126,18 +126,18 @@ class Tap:
         self.post(job, "exception", {"type": type, "severity": severity, "note": note})
 
     def post(self, job: JobId, name: str, context: Mapping[str, Any]) -> None:
-        entry = self._manager.active_job(job)
-        self._processor.check(entry, name, context)
-        self._processor.post(entry, name, context)
+        active_job = self._manager.active_job(job)
+        self._processor.check(active_job, name, context)
+        self._processor.post(active_job, name, context)
 
     def set_flag(self, job: JobId, flag: str) -> None:
         self.post(job, "set-flags", {"flags": [flag]})
 
     def update_jobspec(self, job: JobId, updates: Mapping[str, Any]) -> None:
-        entry = self._manager.active_job(job)
+        active_job = self._manager.active_job(job)
         if (
-            self._processor.stack.current is not entry
-            and entry.with_pending_events().state is State.RUN
+            self._processor.stack.current is not active_job
+            and active_job.with_pending_events().state is State.RUN
         ):
             raise RpcError(errno.EINVAL, "the job has its resources already")
         self.post(job, "jobspec-update", updates)
@@ -146,8 +146,8 @@ class Tap:
         self._manager.allocate(self._manager.active_job(job), r)
 
     def reprioritize_job(self, job: JobId, priority: int) -> None:
-        entry = self._manager.active_job(job)
-        pending = entry.with_pending_events()
+        active_job = self._manager.active_job(job)
+        pending = active_job.with_pending_events()
         if pending.state is not State.SCHED or pending.priority != priority:
             self.post(job, "priority", {"priority": priority})
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from warren.instance.exec.perilog import CommandNotStarted, Step
-from warren.instance.storagetables import Daemon
+from warren.instance.storagetables import DaemonTable
 from warren.lifecycle import tables
 from warren.lifecycle.perilog import Settings
 from warren.rfc import jobspec as jobspecs
@@ -23,7 +23,7 @@ class DaemonCommands:
     name: Final = "daemons"
     keeps_background: Final = True
 
-    def __init__(self, table: Mapping[str, Daemon]) -> None:
+    def __init__(self, table: Mapping[str, DaemonTable]) -> None:
         self._table = table
 
     def settings(self, spec: Mapping[str, Any]) -> Settings:
@@ -59,7 +59,7 @@ class DaemonCommands:
                         subject=f"{'prolog' if is_start else 'epilog'} of the daemon {name!r}",
                         argv=command,
                         per_rank=True,
-                        seconds=tables.seconds(daemon.timeout) or None,
+                        timeout_seconds=tables.seconds(daemon.timeout) or None,
                         kill_seconds=tables.seconds(daemon.kill_timeout),
                         exit_on_first_error=is_start,
                         drains_on_failure=not is_start,

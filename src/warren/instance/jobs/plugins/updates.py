@@ -5,7 +5,7 @@ from typing import Final
 
 from warren.base.clock import Clock
 from warren.instance.jobs.eventprocessor import DURATION_KEY, expiration
-from warren.instance.jobs.jobtap import Callbacks, Jobtap, Rejected, Update, Verdict
+from warren.instance.jobs.jobtap import AllowedUpdate, Callbacks, Jobtap, Rejected, Update
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import State
 
@@ -27,7 +27,7 @@ class Updates:
             f"job.update.{_NAME_KEY}": self._job_name,
         }
 
-    def _duration(self, job: Job, update: Update) -> Verdict:
+    def _duration(self, job: Job, update: Update) -> AllowedUpdate:
         value = update.value
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise Rejected(f"{DURATION_KEY} is not a number of seconds")
@@ -40,9 +40,9 @@ class Updates:
             if end and end <= self._clock.now():
                 raise Rejected(f"with {DURATION_KEY} {value} the job's time would be over already")
         # The owner may go beyond the limits that are set for others.
-        return Verdict(validated=update.by_owner)
+        return AllowedUpdate(validated=update.by_owner)
 
-    def _job_name(self, job: Job, update: Update) -> Verdict:
+    def _job_name(self, job: Job, update: Update) -> AllowedUpdate:
         if not isinstance(update.value, str) or not update.value:
             raise Rejected(f"{_NAME_KEY} is not a name")
-        return Verdict(validated=True)
+        return AllowedUpdate(validated=True)
