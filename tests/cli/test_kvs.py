@@ -17,7 +17,7 @@ from warren.cli.main import cli
 from warren.instance.content import Content
 from warren.instance.kvs import Kvs
 from warren.instance.kvs.service import KvsService
-from warren.instance.kvs.watching import KvsWatch
+from warren.instance.kvs.watchservice import KvsWatch
 from warren.journal import MemoryJournal
 from warren.rfc import treeobj
 from warren.rpc.bus import Bus

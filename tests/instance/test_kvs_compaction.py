@@ -140,7 +140,7 @@ async def test_what_is_left_of_a_pack_is_packed_anew() -> None:
             await lived(kvs, job)
     async with opened(kvs=Kvs(journal, OWNER, pack_bytes=4000)) as kvs:
         compacted(kvs)
-        counts = [found.count for found in packs(kvs.root("primary"))]
+        counts = [found.initial_count for found in packs(kvs.root("primary"))]
         await kvs.commit([unlink(job) for index, job in enumerate(jobs(50)) if index % 4])
         fewer = compacted(kvs)
         assert max(counts) > 5

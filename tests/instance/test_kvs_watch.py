@@ -21,7 +21,7 @@ from warren.instance.kvs import (
     unlink,
 )
 from warren.instance.kvs.operations import remove_namespace
-from warren.instance.kvs.watching import KvsWatch
+from warren.instance.kvs.watchservice import KvsWatch
 from warren.rfc import fluid, treeobj
 from warren.rfc.kvsflags import (
     READDIR,

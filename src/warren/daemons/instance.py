@@ -24,7 +24,7 @@ from warren.instance.jobs.plugins import builtin
 from warren.instance.jobs.service import JobManagerService
 from warren.instance.kvs import Kvs, Quota
 from warren.instance.kvs.service import KvsService
-from warren.instance.kvs.watching import KvsWatch
+from warren.instance.kvs.watchservice import KvsWatch
 from warren.instance.queues import Queues
 from warren.instance.resource import Resources, configured_graph
 from warren.instance.scheduler import JobScheduler

@@ -16,7 +16,7 @@ from warren.instance import keys
 from warren.instance.jobs.manager import JobManager
 from warren.instance.kvs import Kvs
 from warren.instance.kvs.spelling import parse_key
-from warren.instance.kvs.tree import VALUE, split_key
+from warren.instance.kvs.tree import VALUE_TYPES, split_key
 from warren.lifecycle.states import State
 from warren.rfc import eventlog, stdio
 from warren.rfc import jobspec as jobspecs
@@ -100,7 +100,7 @@ class JobInfo:
     def _stored_value(self, job: JobId, key: str) -> bytes | bytearray | None:
         """Return a value itself, which is not to be changed; None where there is none."""
         node = self._kvs.find(split_key(_key(job, key))).node
-        return node if isinstance(node, VALUE) else None
+        return node if isinstance(node, VALUE_TYPES) else None
 
     def _value(self, job: JobId, key: str) -> bytes:
         full_key = _key(job, key)

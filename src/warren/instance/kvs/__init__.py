@@ -9,7 +9,7 @@
 - `spelling`: keys as users write them.
 - `quota`: what guests' jobs hold, by user; `cost`: what a guest's operations are counted for.
 - `store`: all of it together.
-- `service`, `watching`: what may be asked of it over the bus.
+- `service`, `watchservice`: what may be asked of it over the bus.
 """
 
 from warren.instance.kvs.operations import (

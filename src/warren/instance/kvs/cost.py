@@ -19,19 +19,19 @@ MOST_ENTRIES: Final = 2**13
 """Entries that one commit of a guest's may make: nothing else is done meanwhile."""
 
 
-def entries(operation: Operation) -> int:
+def entry_count(operation: Operation) -> int:
     """Return how many entries an operation may make: of directories on the way to its key, too."""
     if operation.action == "unlink":
         return 1
-    below = 0
+    nested_count = 0
     if operation.action == "tree":
-        below = sum(1 for _ in _names_below(msgspec.msgpack.decode(operation.value)))
-    return operation.key.count(".") + 1 + below
+        nested_count = sum(1 for _ in _names_below(msgspec.msgpack.decode(operation.value)))
+    return operation.key.count(".") + 1 + nested_count
 
 
-def size(operation: Operation) -> int:
+def byte_count(operation: Operation) -> int:
     """Return how many bytes an operation may take: as if all directories were to be made."""
-    directories = entries(operation) - 1
+    directories = entry_count(operation) - 1
     return len(operation.key) + len(operation.value) + ENTRY_BYTES + directories * DIRECTORY_BYTES
 
 

@@ -13,7 +13,7 @@ from warren.instance.kvs import operations as ops
 from warren.instance.kvs.operations import Operation
 from warren.instance.kvs.pastroot import BlobLookup
 from warren.instance.kvs.spelling import parse_key, writable_key
-from warren.instance.kvs.tree import DEEPEST
+from warren.instance.kvs.tree import MAX_DEPTH
 from warren.rfc import treeobj
 from warren.rfc.errors import BadFormat
 from warren.rfc.kvsflags import TXN_APPEND
@@ -23,10 +23,10 @@ _MAX_COPIED_BYTES: Final = 64 * 2**20
 """Bytes that one commit may copy from blobs."""
 
 
-def read_operation(entry: Any, namespace: str, blobs: BlobLookup | None) -> Operation:
+def read_operation(entry: Any, namespace: str, find_blob: BlobLookup | None) -> Operation:
     """Read one entry of a commit: `{key, flags, dirent}`.
 
-    Without `blobs` it is a guest's, which names none, and makes no links: what guests write is
+    Without `find_blob` it is a guest's, which names none, and makes no links: what guests write is
     read for them by the instance, and in the end stands in its own namespace.
 
     Raises RpcError: EPERM for that, EPROTO for what is malformed, EINVAL for what is no tree
@@ -46,7 +46,7 @@ def read_operation(entry: Any, namespace: str, blobs: BlobLookup | None) -> Oper
         if flags:
             return ops.append(key, treeobj.read_val(dirent), namespace)
         treeobj.check(dirent)
-        node = TreeReader(blobs).node(dirent, DEEPEST - len(parse_key(key)))
+        node = TreeReader(find_blob).node(dirent, MAX_DEPTH - len(parse_key(key)))
     except BadFormat as error:
         raise RpcError(errno.EINVAL, str(error)) from None
     if isinstance(node, bytes):
@@ -60,11 +60,11 @@ def read_operation(entry: Any, namespace: str, blobs: BlobLookup | None) -> Oper
 class TreeReader:
     """Reads tree objects with everything that they name, up to so many bytes."""
 
-    def __init__(self, blobs: BlobLookup | None) -> None:
-        self._blobs = blobs
+    def __init__(self, find_blob: BlobLookup | None) -> None:
+        self._find_blob = find_blob
         self._bytes_left = _MAX_COPIED_BYTES
 
-    def node(self, obj: Mapping[str, Any], depth_left: int = DEEPEST) -> Any:
+    def node(self, obj: Mapping[str, Any], depth_left: int = MAX_DEPTH) -> Any:
         """Return a value, a link as (target, namespace), or a directory of such."""
         match obj["type"]:
             case "val":
@@ -72,7 +72,7 @@ class TreeReader:
             case "valref":
                 return b"".join(map(self._blob, obj["data"]))
             case "symlink":
-                if self._blobs is None:
+                if self._find_blob is None:
                     raise RpcError(errno.EPERM, "links are the instance owner's to make")
                 target = ".".join(parse_key(obj["data"]["target"], "the target")) or "."
                 return target, obj["data"].get("namespace", "")
@@ -82,7 +82,7 @@ class TreeReader:
                 return self.directory_of(obj["data"][0], depth_left)
         raise RpcError(errno.EINVAL, f"directories of type {obj['type']} are not known here")
 
-    def directory_of(self, ref: str, depth_left: int = DEEPEST) -> dict[str, Any]:
+    def directory_of(self, ref: str, depth_left: int = MAX_DEPTH) -> dict[str, Any]:
         """Return the directory that a blob is. Raises RpcError(ENOTDIR) where it is none."""
         try:
             obj = treeobj.decode(self._blob(ref))
@@ -95,13 +95,13 @@ class TreeReader:
     def directory(self, obj: Mapping[str, Any], depth_left: int) -> dict[str, Any]:
         """Return what is in a `dir`."""
         if depth_left <= 0:
-            raise RpcError(errno.EINVAL, f"a directory is more than {DEEPEST} names deep")
+            raise RpcError(errno.EINVAL, f"a directory is more than {MAX_DEPTH} names deep")
         return {name: self.node(each, depth_left - 1) for name, each in obj["data"].items()}
 
     def _blob(self, ref: str) -> bytes:
-        if self._blobs is None:
+        if self._find_blob is None:
             raise RpcError(errno.EPERM, "blobs are the instance owner's to name")
-        blob = self._blobs(ref)
+        blob = self._find_blob(ref)
         if blob is None:
             raise RpcError(errno.ENOENT, f"there is no blob {ref}")
         self._bytes_left -= len(blob)

@@ -29,6 +29,10 @@ SET_VERSION: Final = "at"
 """The action that sets a namespace's version. It keeps its name: journals have it."""
 
 
+class JournalUnreadable(UserMistake):
+    """The KVS's journal has what this Warren cannot read: its admin can mend that."""
+
+
 class Operation(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """One step of a transaction."""
 
@@ -122,17 +126,17 @@ def encode(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
-def decode(text: bytes, number: int) -> Record:
-    """Read a record, the `number`-th of its journal. Raises UserMistake for what is none."""
+def decode(encoded: bytes, number: int) -> Record:
+    """Read a record, the `number`-th of its journal. Raises JournalUnreadable for what is none."""
     try:
-        return _decoder.decode(text)
+        return _decoder.decode(encoded)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise unreadable(number, str(error)) from error
 
 
-def unreadable(number: int, reason: str) -> UserMistake:
+def unreadable(number: int, reason: str) -> JournalUnreadable:
     """Return the error for a journal with something that this Warren cannot have written."""
-    return UserMistake(
+    return JournalUnreadable(
         f"Record {number} of the KVS's journal cannot be read ({reason}): if a newer Warren has "
         "written it, use that one; if the disk has failed, restore the state file from a copy."
     )

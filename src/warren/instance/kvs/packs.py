@@ -27,11 +27,11 @@ _OUTDATED_BYTES: Final = 16 * 2**20
 class Pack:
     """Some directories by name, compressed. `PackCache.entries` decompresses them."""
 
-    __slots__ = ("compressed", "count", "digests", "last_snapshot")
+    __slots__ = ("compressed", "digests", "initial_count", "last_snapshot")
 
-    def __init__(self, compressed: bytes, count: int, last_snapshot: int) -> None:
+    def __init__(self, compressed: bytes, directory_count: int, last_snapshot: int) -> None:
         self.compressed = compressed
-        self.count = count
+        self.initial_count = directory_count
         """How many directories were in it when it was made, or read from the journal."""
         self.last_snapshot = last_snapshot
         """The last snapshot that has it."""

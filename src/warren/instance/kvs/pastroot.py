@@ -16,8 +16,8 @@ BlobLookup = Callable[[str], bytes | None]
 class PastRoot:
     """Lookups in blobs. All raise RpcError: ENOENT also for a blob that is kept no more."""
 
-    def __init__(self, blobs: BlobLookup) -> None:
-        self._blobs = blobs
+    def __init__(self, find_blob: BlobLookup) -> None:
+        self._find_blob = find_blob
 
     def find(
         self, root: Mapping[str, Any], names: Sequence[str], *, follow_symlinks: bool
@@ -60,7 +60,7 @@ class PastRoot:
         return b"".join(map(self._blob, obj["data"]))
 
     def _blob(self, ref: str) -> bytes:
-        blob = self._blobs(ref)
+        blob = self._find_blob(ref)
         if blob is None:
             raise RpcError(errno.ENOENT, f"the blob {ref} is not known any more")
         return blob

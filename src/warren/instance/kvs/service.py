@@ -20,7 +20,7 @@ from warren.instance.kvs.packs import Pack
 from warren.instance.kvs.pastroot import BlobLookup, PastRoot
 from warren.instance.kvs.spelling import parse_key, resolve
 from warren.instance.kvs.store import Kvs, LookupResult
-from warren.instance.kvs.tree import VALUE, Directory, Link
+from warren.instance.kvs.tree import VALUE_TYPES, Directory, Link
 from warren.rfc import treeobj
 from warren.rfc.errors import BadFormat
 from warren.rfc.kvsflags import READDIR, READLINK, TREEOBJ
@@ -69,7 +69,7 @@ class KvsService:
     async def _list(self, request: Request) -> Payload:
         lookup = Lookup(self._kvs, request, 0)
         found = lookup.directory(lookup.find())
-        return {"entries": {name: _kind(node) for name, node in sorted(found.items())}}
+        return {"entries": {name: _node_type(node) for name, node in sorted(found.items())}}
 
     async def _getroot(self, request: Request) -> Payload:
         name = permitted_namespace(self._kvs, request)
@@ -110,13 +110,15 @@ class KvsService:
             raise RpcError(errno.EPROTO, "kvs.commit takes ops, flags, writer and sequence")
         if flags & ~_COMMIT_FLAGS or (flags & _SYNC and name != PRIMARY):
             raise RpcError(errno.EINVAL, f"kvs.commit does not know the flags {flags} in {name}")
-        blobs = self._kvs.blob if request.cred.is_owner else None
-        operations = [_operation(index, entry, name, blobs) for index, entry in enumerate(entries)]
+        find_blob = self._kvs.blob if request.cred.is_owner else None
+        operations = [
+            _operation(index, entry, name, find_blob) for index, entry in enumerate(entries)
+        ]
         if not request.cred.is_owner:
-            if sum(map(cost.entries, operations)) > cost.MOST_ENTRIES:
+            if sum(map(cost.entry_count, operations)) > cost.MOST_ENTRIES:
                 message = f"the commit makes over {cost.MOST_ENTRIES} entries: send less in one"
                 raise RpcError(errno.EMSGSIZE, message)
-            size = sum(map(cost.size, operations))
+            size = sum(map(cost.byte_count, operations))
             self._kvs.charge(
                 name, size + len(writer), self._namespace_limit, is_running=bool(writer)
             )
@@ -176,9 +178,11 @@ class KvsService:
         }
 
 
-def _operation(index: int, entry: Any, namespace: str, blobs: BlobLookup | None) -> ops.Operation:
+def _operation(
+    index: int, entry: Any, namespace: str, find_blob: BlobLookup | None
+) -> ops.Operation:
     try:
-        return dirents.read_operation(entry, namespace, blobs)
+        return dirents.read_operation(entry, namespace, find_blob)
     except RpcError as error:
         raise RpcError(error.errnum, f"operation {index}: {error}") from None
 
@@ -228,7 +232,7 @@ class Lookup:
     def value(self, found: LookupResult) -> bytes:
         """Return the value that was found. Raises RpcError."""
         node = self.node(found)
-        if not isinstance(node, VALUE):
+        if not isinstance(node, VALUE_TYPES):
             raise RpcError(errno.EISDIR)
         if len(node) > self._largest_answer:
             raise RpcError(errno.EFBIG, f"it has {len(node)} bytes: read it as a stream")
@@ -284,7 +288,7 @@ def _is_permitted(cred: Cred, name: str, owner: int | None) -> bool:
     return cred.is_owner or (name != PRIMARY and owner == cred.userid)
 
 
-def _kind(node: Any) -> str:
+def _node_type(node: Any) -> str:
     if isinstance(node, Directory | Pack):
         return "dir"
     return "symlink" if isinstance(node, Link) else "val"

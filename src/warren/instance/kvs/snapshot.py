@@ -38,27 +38,32 @@ class Snapshot:
     """One snapshot. It is being made as long as `records` is being read."""
 
     def __init__(
-        self, spaces: Iterable[Namespace], context: WriteContext, largest_pack: int = LARGEST_PACK
+        self,
+        namespaces: Iterable[Namespace],
+        context: WriteContext,
+        largest_pack: int = LARGEST_PACK,
     ) -> None:
         """`largest_pack` is how many bytes go into a pack, and of a directory into a record."""
         context.snapshot_number += 1
         self._context = context
         self._number = context.snapshot_number
         self._largest_pack = largest_pack
-        self._roots = [(space.name, space.root) for space in spaces]
+        self._roots = [(namespace.name, namespace.root) for namespace in namespaces]
         self._opening_operations = [
-            create_namespace(space.name, space.owner) for space in spaces if space.name != PRIMARY
+            create_namespace(namespace.name, namespace.owner)
+            for namespace in namespaces
+            if namespace.name != PRIMARY
         ]
         # To create what is there does nothing: such a record keeps the writer's number alone.
         self._closing_records = [
-            record((create_namespace(space.name, space.owner),), writer, sequence)
-            for space in spaces
-            for writer, sequence in space.applied_sequences.items()
+            record((create_namespace(namespace.name, namespace.owner),), writer, sequence)
+            for namespace in namespaces
+            for writer, sequence in namespace.applied_sequences.items()
         ]
         # The primary namespace last of all: its version ends a snapshot.
         self._closing_records += [
-            record((set_version(space.name, space.version),))
-            for space in sorted(spaces, key=lambda space: space.name == PRIMARY)
+            record((set_version(namespace.name, namespace.version),))
+            for namespace in sorted(namespaces, key=lambda namespace: namespace.name == PRIMARY)
         ]
         self._records: list[bytes] = []
         """Records that are made and not read yet."""
@@ -180,7 +185,7 @@ class Snapshot:
     def _unpack_sparse(self, directory: Directory) -> None:
         """Open packs of which most is gone, so that the rest is packed anew."""
         for packed, names in _packs(directory).items():
-            if 2 * len(names) < packed.count and packed.last_snapshot != self._number:
+            if 2 * len(names) < packed.initial_count and packed.last_snapshot != self._number:
                 entries = self._context.packs.entries(packed)
                 self._context.packs.keep_outdated(packed)
                 for name in names:

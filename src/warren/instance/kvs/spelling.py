@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from warren.instance.kvs.operations import PRIMARY
 from warren.instance.kvs.store import Kvs
-from warren.instance.kvs.tree import DEEPEST
+from warren.instance.kvs.tree import MAX_DEPTH
 from warren.rfc import fluid
 from warren.rfc.errors import BadFormat
 from warren.rpc.message import RpcError
@@ -30,9 +30,9 @@ def parse_key(key: Any, what: str = "key") -> list[str]:
         raise RpcError(errno.EPROTO, f"{what} is not a string")
     # Before it is parted: names without number would take long, and much memory.
     names = [name for name in key.split(".") if name] if len(key) <= _LONGEST_KEY else []
-    if len(key) > _LONGEST_KEY or len(names) > DEEPEST:
+    if len(key) > _LONGEST_KEY or len(names) > MAX_DEPTH:
         raise RpcError(
-            errno.EINVAL, f"{what} has more than {_LONGEST_KEY} characters or {DEEPEST} names"
+            errno.EINVAL, f"{what} has more than {_LONGEST_KEY} characters or {MAX_DEPTH} names"
         )
     return names
 

@@ -19,7 +19,7 @@ from warren.instance.kvs.refs import CACHE_BYTES, Refs
 from warren.instance.kvs.snapshot import Snapshot
 from warren.instance.kvs.tree import (
     MOST_LINKS,
-    VALUE,
+    VALUE_TYPES,
     Directory,
     Link,
     Namespace,
@@ -59,7 +59,7 @@ class Kvs:
         cache_bytes: int = CACHE_BYTES,
         quota: Quota | None = None,
     ) -> None:
-        """Read the journal. Raises UserMistake where it cannot be read.
+        """Read the journal. Raises JournalUnreadable where it cannot be read.
 
         `limit` is that of the committer, `pack_bytes` the bytes of the largest pack, and
         `cache_bytes` how many bytes of blobs are kept for their readers. `quota` counts what
@@ -147,8 +147,11 @@ class Kvs:
 
     def _apply(self, record: Record) -> None:
         if record.writer:
-            space = self._namespaces.get(record.operations[0].namespace)
-            if space is None or space.applied_sequences.get(record.writer, 0) >= record.sequence:
+            namespace = self._namespaces.get(record.operations[0].namespace)
+            if (
+                namespace is None
+                or namespace.applied_sequences.get(record.writer, 0) >= record.sequence
+            ):
                 return
         self._context.transaction_count += 1
         changes: list[tuple[str, str, Any]] = []
@@ -159,16 +162,16 @@ class Kvs:
                 message = f"operation {index} ({operation.action} {operation.key}): {error}"
                 raise RpcError(error.errnum, message) from None
         if record.writer:
-            space = self._namespaces.get(record.operations[0].namespace)
-            if space is not None:
-                space.applied_sequences[record.writer] = record.sequence
+            namespace = self._namespaces.get(record.operations[0].namespace)
+            if namespace is not None:
+                namespace.applied_sequences[record.writer] = record.sequence
         for name in {name for name, _, _ in changes}:
-            space = self._namespaces.get(name)
-            if space is not None:
-                space.version += 1
+            namespace = self._namespaces.get(name)
+            if namespace is not None:
+                namespace.version += 1
         for name, key, before in changes:
-            below = isinstance(before, Directory | Pack | Link)
-            self._watches.wake(name, key, below=below)
+            include_below = isinstance(before, Directory | Pack | Link)
+            self._watches.wake(name, key, include_below=include_below)
 
     def _apply_operation(
         self, operation: Operation, changes: list[tuple[str, str, Any]], *, strict: bool
@@ -177,100 +180,100 @@ class Kvs:
         if operation.action == "create":
             self._create(operation, strict=strict)
             return
-        space = self._namespaces.get(name)
-        if space is None:
+        namespace = self._namespaces.get(name)
+        if namespace is None:
             if strict and operation.action != "remove":
                 raise RpcError(errno.ENOTSUP, f"there is no namespace {name}")
             return  # removed while the writer was writing: it has no reader
         if strict and key:
-            key = space.resolve_writable(key, for_append=operation.action == "append")
+            key = namespace.resolve_writable(key, for_append=operation.action == "append")
         snapshot_number = self._context.snapshot_number
         match operation.action:
             case "put":
-                changes.append((name, key, space.set(key, operation.value)))
+                changes.append((name, key, namespace.set(key, operation.value)))
             case "append":
-                changes.append((name, key, space.append(key, operation.value)))
+                changes.append((name, key, namespace.append(key, operation.value)))
             case "unlink":
-                changes.append((name, key, space.remove(key)))
+                changes.append((name, key, namespace.remove(key)))
             case "link" | "symlink":
                 if operation.action == "link":
                     node = Link(".", operation.value.decode())
                 else:
                     node = Link(*_decode_value(operation.value))
-                space.set(key, node)
+                namespace.set(key, node)
                 changes.append((name, key, node))
             case "tree":
                 node = unpack(_decode_value(operation.value), snapshot_number, snapshot_number)
-                space.set(key, node)
+                namespace.set(key, node)
                 changes.append((name, key, node))
             case "graft":
-                self._graft(space, operation, changes)
+                self._graft(namespace, operation, changes)
             case "remove":
                 self._detach(name)
-                keep_outdated_packs(space.root, self._context.packs)
-                changes.append((name, "", space.root))
+                keep_outdated_packs(namespace.root, self._context.packs)
+                changes.append((name, "", namespace.root))
             case "fill":
-                space.fill(
+                namespace.fill(
                     key, unpack(_decode_value(operation.value), snapshot_number, snapshot_number)
                 )
             case "pack":
                 names, compressed = _decode_value(operation.value)
                 packed = Pack(compressed, len(names), snapshot_number)
-                space.fill(key, dict.fromkeys(names, packed))
+                namespace.fill(key, dict.fromkeys(names, packed))
             case ops.SET_VERSION:
-                space.version = operation.owner_or_version
-        if space.replaced:
-            changes += [(name, *each) for each in space.replaced]
-            space.replaced = []
+                namespace.version = operation.owner_or_version
+        if namespace.replaced:
+            changes += [(name, *each) for each in namespace.replaced]
+            namespace.replaced = []
 
     def _create(self, operation: Operation, *, strict: bool) -> None:
         name = operation.namespace
         if name not in self._namespaces:
-            space = self._namespaces[name] = Namespace(
+            namespace = self._namespaces[name] = Namespace(
                 name, operation.owner_or_version, self._context
             )
             if operation.value:
                 snapshot_number = self._context.snapshot_number
-                space.set_root(
+                namespace.set_root(
                     unpack(_decode_value(operation.value), snapshot_number, snapshot_number)
                 )
             # A client that waits for something in it waits from before there was such a namespace.
-            self._watches.wake(name, "", below=True)
+            self._watches.wake(name, "", include_below=True)
         elif strict:
             raise RpcError(errno.EEXIST, f"there is a namespace {name} already")
 
     def _graft(
-        self, space: Namespace, operation: Operation, changes: list[tuple[str, str, Any]]
+        self, namespace: Namespace, operation: Operation, changes: list[tuple[str, str, Any]]
     ) -> None:
         source = operation.value.decode()
         if source not in self._namespaces or source == operation.namespace:
             return
         root = self._detach(source).root
-        space.remove(operation.key)
+        namespace.remove(operation.key)
         if root:  # no directory is empty
-            space.set(operation.key, root)
+            namespace.set(operation.key, root)
         changes.append((source, "", root))
         changes.append((operation.namespace, operation.key, root))
 
     def _detach(self, name: str) -> Namespace:
-        space = self._namespaces.pop(name)
+        namespace = self._namespaces.pop(name)
         if self._context.snapshot is not None:
-            self._context.snapshot.take_all(name, "", space.root)
-        return space
+            self._context.snapshot.take_all(name, "", namespace.root)
+        return namespace
 
     # Reading
 
     def lookup(self, key: str, namespace: str = PRIMARY) -> bytes:
         """Return a value. Raises RpcError: ENOENT, ELOOP, or EISDIR for a directory."""
         found = self.find(split_key(key), namespace)
-        if isinstance(found.node, VALUE):
+        if isinstance(found.node, VALUE_TYPES):
             return bytes(found.node)
         raise found.refusal or RpcError(errno.ENOENT if found.node is None else errno.EISDIR)
 
     def get(self, key: str, namespace: str = PRIMARY) -> bytes | None:
         """Return a value, or None where there is none."""
         found = self.find(split_key(key), namespace).node
-        return bytes(found) if isinstance(found, VALUE) else None
+        return bytes(found) if isinstance(found, VALUE_TYPES) else None
 
     def names(self, key: str, namespace: str = PRIMARY) -> list[str]:
         """Return the names in a directory, sorted; none if there is no such directory."""
@@ -294,13 +297,13 @@ class Kvs:
         Raises RpcError: ENOTSUP, or ENOSPC over `namespace_limit` and over what its user's jobs may
         hold.
         """
-        space = self._space(namespace)
-        if space.guest_bytes + size > namespace_limit:
+        charged = self._existing_namespace(namespace)
+        if charged.guest_bytes + size > namespace_limit:
             raise RpcError(
-                errno.ENOSPC, f"{space.guest_bytes} bytes were written to {namespace} already"
+                errno.ENOSPC, f"{charged.guest_bytes} bytes were written to {namespace} already"
             )
-        self.quota.charge(namespace, space.owner, size, is_running=is_running)
-        space.guest_bytes += size
+        self.quota.charge(namespace, charged.owner, size, is_running=is_running)
+        charged.guest_bytes += size
 
     def size(self, key: str, namespace: str = PRIMARY) -> int:
         """Return how many bytes a value takes, or all that is in a directory; 0 for none.
@@ -310,7 +313,7 @@ class Kvs:
         total, pending = 0, [self.find(split_key(key), namespace).node]
         while pending:
             node = pending.pop()
-            if isinstance(node, VALUE):
+            if isinstance(node, VALUE_TYPES):
                 total += len(node) + cost.ENTRY_BYTES
             elif isinstance(node, Pack):
                 total += len(node.compressed)
@@ -321,15 +324,15 @@ class Kvs:
 
     def version(self, namespace: str) -> int:
         """Return how many transactions have changed a namespace. Raises RpcError(ENOTSUP)."""
-        return self._space(namespace).version
+        return self._existing_namespace(namespace).version
 
     def root(self, namespace: str) -> Directory:
         """Return the root of a namespace. Raises RpcError(ENOTSUP)."""
-        return self._space(namespace).root
+        return self._existing_namespace(namespace).root
 
     def blob(self, ref: str) -> bytes | None:
         """Return a blob, or None."""
-        return self.refs.load(ref, (space.root for space in self._namespaces.values()))
+        return self.refs.load(ref, (each.root for each in self._namespaces.values()))
 
     def watcher(self, *, recursive: bool = False) -> Watcher:
         """Return a watcher of keys that `find` returns; `recursive` for all below them, too."""
@@ -357,7 +360,7 @@ class Kvs:
             while True:
                 found = self.find(names, namespace)
                 watcher.watch({*found.traversed, also_watched})
-                has_grown = isinstance(found.node, VALUE) and len(found.node) > offset
+                has_grown = isinstance(found.node, VALUE_TYPES) and len(found.node) > offset
                 end = part_end(found.node, offset) if has_grown else offset
                 if end > offset:
                     chunk, offset = bytes(found.node[offset:end]), end
@@ -382,8 +385,8 @@ class Kvs:
         traversed: list[NamespacedKey] = []
         for _ in range(MOST_LINKS + 1):
             traversed.append((namespace, tuple(names)))
-            space = self._namespaces.get(namespace)
-            found: Any = space.root if space else None
+            current = self._namespaces.get(namespace)
+            found: Any = current.root if current else None
             for depth, name in enumerate(names):
                 if type(found) is not Directory:
                     return LookupResult(None, traversed)  # below a value there is nothing
@@ -401,7 +404,7 @@ class Kvs:
                 return LookupResult(None, traversed, RpcError(errno.EPERM))
         return LookupResult(None, traversed, RpcError(errno.ELOOP))
 
-    def _space(self, namespace: str) -> Namespace:
+    def _existing_namespace(self, namespace: str) -> Namespace:
         found = self._namespaces.get(namespace)
         if found is None:
             raise RpcError(errno.ENOTSUP, f"there is no namespace {namespace}")

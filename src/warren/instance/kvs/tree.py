@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple, Protocol
 from warren.instance.kvs.packs import Pack, PackCache
 from warren.rpc.message import RpcError
 
-VALUE: Final = (bytes, bytearray)
+VALUE_TYPES: Final = (bytes, bytearray)
 
-DEEPEST: Final = 64
-"""Names in a key: deeper ones are refused where they are asked for."""
+MAX_DEPTH: Final = 64
+"""Names in a key: keys of more are refused where they are asked for."""
 
 
 class Link(NamedTuple):
@@ -39,7 +39,7 @@ class Directory(dict[str, Any]):
         """Its digest, if it was computed and nothing in it or below has changed since."""
 
 
-class Snapshot(Protocol):
+class OngoingSnapshot(Protocol):
     """A snapshot that is being made: what it does not have yet, it takes before it changes."""
 
     def take_entry(self, namespace: str, path: str, directory: Directory, name: str) -> None: ...
@@ -53,7 +53,7 @@ class WriteContext:
     def __init__(self) -> None:
         self.snapshot_number = 0
         """How many snapshots have been begun."""
-        self.snapshot: Snapshot | None = None
+        self.snapshot: OngoingSnapshot | None = None
         self.transaction_count = 0
         """How many transactions have been begun."""
         self.undo: list[Callable[[], object]] | None = None

@@ -39,8 +39,8 @@ class WatchNode(msgspec.Struct, eq=False):
                 break
             del node.children[name]
 
-    def wake(self, names: Sequence[str], *, below: bool) -> None:
-        """Wake the watchers of a key; with `below`, those of keys below it, too."""
+    def wake(self, names: Sequence[str], *, include_below: bool) -> None:
+        """Wake the watchers of a key; with `include_below`, those of keys below it, too."""
         node = self
         for name in names:
             for changed in node.recursive_watchers:
@@ -49,7 +49,7 @@ class WatchNode(msgspec.Struct, eq=False):
             if child is None:
                 return
             node = child
-        if below:
+        if include_below:
             node._wake_all()
         else:
             for changed in (*node.watchers, *node.recursive_watchers):
@@ -72,10 +72,10 @@ class Watches:
         """Return the number of namespaces in which something is waited for."""
         return len(self._namespaces)
 
-    def wake(self, namespace: str, key: str, *, below: bool) -> None:
+    def wake(self, namespace: str, key: str, *, include_below: bool) -> None:
         watched = self._namespaces.get(namespace)
         if watched is not None:
-            watched.wake(split_key(key), below=below)
+            watched.wake(split_key(key), include_below=include_below)
 
     def add(
         self, namespace: str, names: Sequence[str], changed: asyncio.Event, recursive: bool

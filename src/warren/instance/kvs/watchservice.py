@@ -20,7 +20,7 @@ from warren.instance.kvs.operations import PRIMARY
 from warren.instance.kvs.refs import LARGEST_BLOB
 from warren.instance.kvs.service import LARGEST_ANSWER, Lookup
 from warren.instance.kvs.store import Kvs, LookupResult
-from warren.instance.kvs.tree import VALUE
+from warren.instance.kvs.tree import VALUE_TYPES
 from warren.rfc import treeobj
 from warren.rfc.kvsflags import (
     READDIR,
@@ -131,7 +131,7 @@ class _ReaderState:
     def _parts(self, found: LookupResult) -> Iterator[bytes]:
         """Return a value in parts of which none is too large for a message."""
         node = self._lookup_request.node(found)
-        if not isinstance(node, VALUE):
+        if not isinstance(node, VALUE_TYPES):
             raise RpcError(errno.EISDIR)
         if not self._lookup_request.flags & WATCH_APPEND:
             self._offset = 0
