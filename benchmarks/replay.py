@@ -15,7 +15,7 @@ from warren.base.bytesize import TIB
 from warren.rfc.fluid import JobId
 from warren.scheduling.backfill import PendingJob, RunningJob, Start, decide
 from warren.scheduling.graph import Allocation, Graph
-from warren.scheduling.matching import MatchPolicy
+from warren.scheduling.matchpolicy import MatchPolicy
 from warren.scheduling.request import Request
 from warren.scheduling.topology import ChassisTopology, resource_set_with_graph
 
@@ -64,7 +64,7 @@ def system() -> Graph:
         ChassisTopology(rabbit=f"rabbit{number}", capacity_bytes=CAPACITY, hosts=tuple(mine))
         for number, mine in enumerate(hosts)
     ]
-    return Graph(resource_set_with_graph("month", chassis, cores=8))
+    return Graph(resource_set_with_graph("month", chassis, cores_per_node=8))
 
 
 def month(seed: int = 20) -> list[Arrival]:

@@ -38,7 +38,7 @@ def described() -> dict[str, Any]:
         )
         for number in range(720)
     ]
-    return resource_set_with_graph("elcap", chassis, cores=8)
+    return resource_set_with_graph("elcap", chassis, cores_per_node=8)
 
 
 def match() -> Iterator[Result]:
@@ -208,7 +208,7 @@ def whys() -> Iterator[Result]:
         )
         for number in range(696)
     ]
-    graph = Graph(resource_set_with_graph("elcap", chassis, cores=8))
+    graph = Graph(resource_set_with_graph("elcap", chassis, cores_per_node=8))
     running = []
     for number in range(10_000):
         held = graph.match(Request(nodes=1, slots=1, cores=1, exclusive=True, ssd_gib=900))

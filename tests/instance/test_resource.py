@@ -44,7 +44,9 @@ class Desk:
         self, journal: Journal, hosts: tuple[str, ...] = HOSTS, config: Config = INHERIT_NOTHING
     ) -> None:
         self.r = resource_set_with_graph(
-            "test", [ChassisTopology(rabbit="rabbit0", capacity_bytes=GIB, hosts=hosts)], cores=2
+            "test",
+            [ChassisTopology(rabbit="rabbit0", capacity_bytes=GIB, hosts=hosts)],
+            cores_per_node=2,
         )
         self.answers: list[Message] = []
         self.kvs = Kvs(journal, OWNER)

@@ -24,12 +24,14 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
 from warren.rpc.message import RpcError
 from warren.scheduling.graph import Graph
-from warren.scheduling.matching import MatchPolicy
+from warren.scheduling.matchpolicy import MatchPolicy
 from warren.scheduling.topology import ChassisTopology, resource_set_with_graph
 
 HOSTS = ("node0", "node1", "node2", "node3")
 SYSTEM = resource_set_with_graph(
-    "test", [ChassisTopology(rabbit="rabbit0", capacity_bytes=4 * GIB, hosts=HOSTS)], cores=2
+    "test",
+    [ChassisTopology(rabbit="rabbit0", capacity_bytes=4 * GIB, hosts=HOSTS)],
+    cores_per_node=2,
 )
 
 
@@ -518,7 +520,7 @@ async def test_another_policy_holds_for_jobs_that_start_from_now_on() -> None:
     ]
     answers: list[Message] = []
     kvs = Kvs(MemoryJournal(), OWNER)
-    graph = Graph(resource_set_with_graph("test", two, cores=2))
+    graph = Graph(resource_set_with_graph("test", two, cores_per_node=2))
     scheduler = JobScheduler(kvs, VirtualClock(), graph, answers.append)
     async with living(kvs.run, scheduler.run):
         for job, policy in ((1, MatchPolicy.FIRST), (2, MatchPolicy.SPREAD)):

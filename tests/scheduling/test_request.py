@@ -271,7 +271,9 @@ def test_less_than_a_gib_is_no_flash() -> None:
     assert (
         ssds(
             resource_set_with_graph(
-                "c", [ChassisTopology(rabbit="r", capacity_bytes=GIB - 1, hosts=())], cores=1
+                "c",
+                [ChassisTopology(rabbit="r", capacity_bytes=GIB - 1, hosts=())],
+                cores_per_node=1,
             )
         )
         == []

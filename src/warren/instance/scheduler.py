@@ -71,7 +71,7 @@ class JobScheduler:
         self._reply = reply
         self._config = config
         graph.set_policy(config.match_policy)
-        self._waiting: dict[JobId, tuple[QueueUser, PendingJob]] = {}
+        self._pending: dict[JobId, tuple[QueueUser, PendingJob]] = {}
         """The jobs that wait, each with its queue and user."""
         self._queues: dict[str, dict[int, list[tuple[int, int]]]] = {}
         """The positions of the jobs that wait, in order, by queue and user. None is empty."""
@@ -119,7 +119,7 @@ class JobScheduler:
         if refusal is not None:
             self._reply({"id": job, "type": DENY, "note": refusal.reason})
             return
-        if job in self._waiting:
+        if job in self._pending:
             self._dequeue(job)
         system = message["jobspec"]["attributes"]["system"]
         self._enqueue(
@@ -135,13 +135,13 @@ class JobScheduler:
 
     def prioritize(self, jobs: Sequence[tuple[JobId, int]]) -> None:
         for job, priority in jobs:
-            if job in self._waiting:
-                user, waiting = self._dequeue(job)
-                self._enqueue(user, replace(waiting, position=(-priority, job)))
+            if job in self._pending:
+                user, pending = self._dequeue(job)
+                self._enqueue(user, replace(pending, position=(-priority, job)))
         self._changed.set()
 
     def cancel(self, job: JobId) -> None:
-        if job in self._waiting:
+        if job in self._pending:
             self._dequeue(job)
             self._reasons.pop(job, None)
             self._reply({"id": job, "type": CANCEL})
@@ -261,8 +261,8 @@ class JobScheduler:
         )
         for decision in decisions:
             match decision:
-                case Start(waiting, allocation):
-                    expiration = now + waiting.duration
+                case Start(pending, allocation):
+                    expiration = now + pending.duration
                     encoded = self._graph.encode(
                         allocation,
                         starttime=now,
@@ -270,17 +270,17 @@ class JobScheduler:
                     )
                     operations.append(
                         put(
-                            keys.job_key(waiting.job, "R"),
+                            keys.job_key(pending.job, "R"),
                             self._graph.encode_text(allocation, encoded),
                         )
                     )
-                    given.append((waiting.job, encoded))
-                    self._add_running(RunningJob(expiration, waiting.job, allocation))
+                    given.append((pending.job, encoded))
+                    self._add_running(RunningJob(expiration, pending.job, allocation))
                     if len(given) == _ALLOCATIONS_PER_COMMIT:
                         self._changed.set()
                         break
-                case Blocked(waiting, reason, t_estimate):
-                    self._annotate(waiting.job, reason, t_estimate)
+                case Blocked(pending, reason, t_estimate):
+                    self._annotate(pending.job, reason, t_estimate)
         for job, _ in given:
             self._dequeue(job)
             self._reasons.pop(job, None)
@@ -293,24 +293,24 @@ class JobScheduler:
 
     def _in_order(self, positions: Sequence[tuple[int, int]]) -> Iterator[PendingJob]:
         for _, number in positions:
-            if JobId(number) in self._waiting:
-                yield self._waiting[JobId(number)][1]
+            if JobId(number) in self._pending:
+                yield self._pending[JobId(number)][1]
 
-    def _enqueue(self, user: QueueUser, waiting: PendingJob) -> None:
-        self._waiting[waiting.job] = (user, waiting)
+    def _enqueue(self, user: QueueUser, pending: PendingJob) -> None:
+        self._pending[pending.job] = (user, pending)
         users = self._queues.setdefault(user.queue, {})
-        insort(users.setdefault(user.userid, []), waiting.position)
+        insort(users.setdefault(user.userid, []), pending.position)
 
     def _dequeue(self, job: JobId) -> tuple[QueueUser, PendingJob]:
-        user, waiting = self._waiting.pop(job)
+        user, pending = self._pending.pop(job)
         users = self._queues[user.queue]
         positions = users[user.userid]
-        del positions[bisect_left(positions, waiting.position)]
+        del positions[bisect_left(positions, pending.position)]
         if not positions:
             del users[user.userid]
         if not users:
             del self._queues[user.queue]
-        return user, waiting
+        return user, pending
 
     def _free_all(self, running: RunningJob) -> None:
         self._remove_running(running)
@@ -379,9 +379,9 @@ class JobScheduler:
         if not isinstance(ids, list) or not all(type(each) is int for each in ids):
             raise RpcError(errno.EPROTO, "sched.waits takes ids")
         asked = [
-            self._waiting[JobId(number)][1]
+            self._pending[JobId(number)][1]
             for number in ids[:_MOST_EXPLAINED]
-            if JobId(number) in self._waiting
+            if JobId(number) in self._pending
         ]
         found = {}
         for job, reason in self._reasons_of(asked):
@@ -393,31 +393,31 @@ class JobScheduler:
         """Return why a job waits, with the arithmetic; or what one of a jobspec would wait for."""
         number, spec = request.payload.get("id"), request.payload.get("jobspec")
         if spec is not None:
-            user, waiting = _hypothetical_job(
+            user, pending = _hypothetical_job(
                 spec, request.payload.get("priority", urgency.DEFAULT), request.cred.userid
             )
         elif type(number) is not int:
             raise RpcError(errno.EPROTO, "sched.why takes id, or jobspec")
-        elif JobId(number) not in self._waiting:
+        elif JobId(number) not in self._pending:
             raise RpcError(errno.ENOENT, "the job does not wait for resources")
         else:
-            user, waiting = self._waiting[JobId(number)]
-        hypothetical = (user, waiting) if spec is not None else None
-        ((_, reason),) = self._reasons_of([waiting], hypothetical)
+            user, pending = self._pending[JobId(number)]
+        hypothetical = (user, pending) if spec is not None else None
+        ((_, reason),) = self._reasons_of([pending], hypothetical)
         users = self._queues.get(user.queue, {})
         answer: dict[str, Any] = {
             "kind": reason.kind.value,
             "kinds": [each.value for each in reason.kinds],
             "reason": reason.sentence,
-            "before": sum(bisect_left(each, waiting.position) for each in users.values()),
+            "before": sum(bisect_left(each, pending.position) for each in users.values()),
             **reason.numbers,
             "map": {"read": self._graph_read_at, "heard": self._rabbits_changed_at},
         }
         if reason.t_estimate < inf:
             answer["t_estimate"] = reason.t_estimate
-        if not self._graph.fits(waiting.request):
+        if not self._graph.fits(pending.request):
             found = earliest_reservation(
-                self._graph, self._running, self._clock.now(), waiting.request
+                self._graph, self._running, self._clock.now(), pending.request
             )
             if found is not None and found.freed_by is not None:
                 answer["earliest"], answer["ends"] = found.t_estimate, found.freed_by
@@ -434,9 +434,9 @@ class JobScheduler:
             for userid, positions in users.items()
         }
         if hypothetical is not None:
-            user, waiting = hypothetical
+            user, pending = hypothetical
             others = jobs.get(user, iter(()))
-            jobs[user] = merge(others, [waiting], key=lambda each: each.position)
+            jobs[user] = merge(others, [pending], key=lambda each: each.position)
         queues: dict[str, list[Iterator[PendingJob]]] = {}
         for user, theirs in jobs.items():
             queues.setdefault(user.queue, []).append(theirs)

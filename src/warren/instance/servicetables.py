@@ -10,7 +10,7 @@ from warren.lifecycle.tables import Table
 from warren.rfc import idset
 from warren.rfc.errors import BadFormat
 from warren.rfc.treeobj import Algorithm
-from warren.scheduling.matching import MatchPolicy
+from warren.scheduling.matchpolicy import MatchPolicy
 
 
 class AccessTable(Table, frozen=True):

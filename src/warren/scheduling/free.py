@@ -16,7 +16,7 @@ from warren.scheduling import flashplacement
 from warren.scheduling.flash import lowest_bits
 from warren.scheduling.flashplacement import Candidate, Choice
 from warren.scheduling.inventory import Inventory, Piece
-from warren.scheduling.matching import ChassisNodes, MatchPolicy, node_counts
+from warren.scheduling.matchpolicy import ChassisNodes, MatchPolicy, node_counts
 from warren.scheduling.request import Part, Request
 
 _BITS: Final = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))

@@ -20,7 +20,7 @@ from warren.scheduling.inventory import (
     bit_numbers,
     bits,
 )
-from warren.scheduling.matching import MatchPolicy
+from warren.scheduling.matchpolicy import MatchPolicy
 from warren.scheduling.reasons import WITHHELD_KINDS, Reason, ReasonKind
 from warren.scheduling.refusals import Refusal, SystemView
 from warren.scheduling.request import Request

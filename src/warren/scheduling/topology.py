@@ -23,27 +23,29 @@ class ChassisTopology(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resource_set_with_graph(
-    cluster: str, chassis: Sequence[ChassisTopology], cores: int, quantum_gib: int | None = None
+    cluster: str,
+    chassis: Sequence[ChassisTopology],
+    cores_per_node: int,
+    quantum_gib: int | None = None,
 ) -> dict[str, Any]:
     """Write the system as R with its graph. Nodes get ranks in the order given.
 
-    `cores` is per node. Each rabbit's flash is one pool, or as many ssds of `quantum_gib` GiB as
-    there is room for.
+    Each rabbit's flash is one pool, or as many ssds of `quantum_gib` GiB as there is room for.
     """
     nodes = [
-        resource_set.NodeResources(rank, host, tuple(range(cores)))
+        resource_set.NodeResources(rank, host, tuple(range(cores_per_node)))
         for rank, host in enumerate(host for each in chassis for host in each.hosts)
     ]
     return resource_set.encode_nodes(
         nodes,
         scheduling=jgf.encode(
-            map(jgf.encode_vertex, _vertices(cluster, chassis, cores, quantum_gib))
+            map(jgf.encode_vertex, _vertices(cluster, chassis, cores_per_node, quantum_gib))
         ),
     )
 
 
 def _vertices(
-    cluster: str, chassis: Sequence[ChassisTopology], cores: int, quantum_gib: int | None
+    cluster: str, chassis: Sequence[ChassisTopology], cores_per_node: int, quantum_gib: int | None
 ) -> Iterator[jgf.Vertex]:
     yield jgf.Vertex(type="cluster", path=f"/{cluster}", metadata={"name": cluster})
     rank = 0
@@ -65,7 +67,7 @@ def _vertices(
             yield jgf.Vertex(
                 type="node", path=f"{path}/{host}", metadata={"name": host, "rank": rank}
             )
-            for core in range(cores):
+            for core in range(cores_per_node):
                 yield jgf.Vertex(
                     type="core",
                     path=f"{path}/{host}/core{core}",

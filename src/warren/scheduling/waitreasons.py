@@ -49,15 +49,15 @@ def wait_reasons(
     reason_by_request: dict[Request, Reason] = {}
     iterators = [[iter(user_jobs) for user_jobs in queue] for queue in queues]
     reached_by_user_index: dict[int, ReachedLimit] = {}
-    for waiting, outcome in consider_queues(plan, iterators, depth, reached_by_user_index):
-        if unexplained.pop(waiting.job, None) is not None:
+    for pending, outcome in consider_queues(plan, iterators, depth, reached_by_user_index):
+        if unexplained.pop(pending.job, None) is not None:
             reason = (
                 _TURN_REASON
                 if isinstance(outcome, Start)
-                else _reason(plan, waiting, reason_by_request)
+                else _reason(plan, pending, reason_by_request)
             )
             t_estimate = outcome.t_estimate if isinstance(outcome, Blocked) else inf
-            yield waiting.job, replace(reason, t_estimate=t_estimate)
+            yield pending.job, replace(reason, t_estimate=t_estimate)
         if not unexplained:
             return
     limit_by_job: dict[JobId, ReachedLimit] = {}
@@ -71,12 +71,12 @@ def wait_reasons(
             if each.job in unexplained
         }
     any_limit = next(iter(reached_by_user_index.values()), None)
-    for waiting in unexplained.values():
-        reason = _reason(plan, waiting, reason_by_request)
-        limit = limit_by_job.get(waiting.job, any_limit)
+    for pending in unexplained.values():
+        reason = _reason(plan, pending, reason_by_request)
+        limit = limit_by_job.get(pending.job, any_limit)
         if reason is _TURN_REASON and limit is not None:
             reason = _depth_reason(depth, limit)
-        yield waiting.job, reason
+        yield pending.job, reason
 
 
 def earliest_reservation(
@@ -111,14 +111,14 @@ def _depth_reason(depth: int, reached: ReachedLimit) -> Reason:
     )
 
 
-def _reason(plan: Plan, waiting: PendingJob, reason_by_request: dict[Request, Reason]) -> Reason:
+def _reason(plan: Plan, pending: PendingJob, reason_by_request: dict[Request, Reason]) -> Reason:
     """Return why a job does not start, after those that come before it."""
-    request = waiting.request
+    request = pending.request
     if not plan.fits(request):
         if request not in reason_by_request:
             reason_by_request[request] = plan.explain(request)
         return reason_by_request[request]
-    before = plan.blocking_reservations(waiting)
+    before = plan.blocking_reservations(pending)
     if not before:
         return _TURN_REASON
     job_ids = [fluid.f58(each.pending.job) for each in before]

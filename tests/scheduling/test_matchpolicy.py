@@ -13,7 +13,7 @@ from tests.scheduling.test_properties import requests, systems
 from warren.base.placing import AllocationSet
 from warren.rfc import jgf
 from warren.scheduling.graph import Allocation, Graph
-from warren.scheduling.matching import ChassisNodes, MatchPolicy, node_counts
+from warren.scheduling.matchpolicy import ChassisNodes, MatchPolicy, node_counts
 from warren.scheduling.request import Request
 
 policies = st.sampled_from(MatchPolicy)
