@@ -9,7 +9,7 @@ import pytest
 
 from warren.instance.shell import affinity
 from warren.instance.shell.affinity import CpuAffinity, NodeCores
-from warren.instance.shell.limits import Gpus
+from warren.instance.shell.limits import GpuVisibility
 from warren.instance.shell.plugins import TaskStart
 from warren.rfc.errors import BadFormat
 
@@ -129,13 +129,13 @@ def test_an_option_is_read_as_flux_spells_it_or_refused(
 def test_tasks_see_the_gpus_that_their_job_has_been_given(
     kind: str, gpus: tuple[int, ...], environment: dict[str, str], second: dict[str, str]
 ) -> None:
-    info = SimpleNamespace(options=SimpleNamespace(gpu_affinity=kind), gpus=gpus, ranks=(4, 5))
+    info = SimpleNamespace(options=SimpleNamespace(gpu_affinity=kind), gpus=gpus, task_ranks=(4, 5))
     shell: Any = SimpleNamespace(info=info, environment={})
     task = TaskStart(rank=5, index=1, command=["app"], environment={})
 
     async def begin() -> None:
-        await Gpus().init(shell)
-        await Gpus().task_init(shell, task)
+        await GpuVisibility().init(shell)
+        await GpuVisibility().task_init(shell, task)
 
     asyncio.run(begin())
     assert (shell.environment, task.environment) == (environment, second)

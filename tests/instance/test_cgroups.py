@@ -43,7 +43,7 @@ def made(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     yield Cgroups(base)
     for place in base.iterdir():
         if place.is_dir():
-            assert Cgroup(place).processes() == []
+            assert Cgroup(place).pids() == []
             assert Cgroup(place).remove()
     base.rmdir()
 
@@ -88,8 +88,8 @@ WAYS_OUT = {
 def test_nothing_gets_out_and_all_of_it_is_killed(made: Cgroups, script: str) -> None:
     cgroup = made.make("7-0")
     with inside(cgroup, script) as process:
-        wait_for(lambda: len(cgroup.processes()) > script.count("sleep 1000") - 1)
-        known = cgroup.processes()
+        wait_for(lambda: len(cgroup.pids()) > script.count("sleep 1000") - 1)
+        known = cgroup.pids()
         assert process.pid in known
         assert not cgroup.remove()
         wait_for(lambda: ended(cgroup))
@@ -99,7 +99,7 @@ def test_nothing_gets_out_and_all_of_it_is_killed(made: Cgroups, script: str) ->
 def test_one_is_killed_and_no_other(made: Cgroups) -> None:
     first, second = made.make("7-0"), made.make("7-0")
     with inside(first, "sleep 1000"), inside(second, "sleep 1000") as other:
-        wait_for(lambda: first.processes() and second.processes())
+        wait_for(lambda: first.pids() and second.pids())
         wait_for(lambda: ended(first))
         assert other.poll() is None
         wait_for(lambda: ended(second))
@@ -111,7 +111,7 @@ def test_cgroups_within_go_too(made: Cgroups) -> None:
     inner = outer._path / "inner"
     inner.mkdir()
     with inside(Cgroup(inner), "sleep 1000"):
-        wait_for(outer.processes)
+        wait_for(outer.pids)
         wait_for(lambda: ended(outer))
     assert not inner.exists()
 
@@ -120,7 +120,7 @@ def test_what_is_gone_is_no_trouble(made: Cgroups) -> None:
     cgroup = made.make("7-0")
     assert cgroup.remove()
     cgroup.kill()
-    assert cgroup.processes() == []
+    assert cgroup.pids() == []
     assert cgroup.remove()
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.instance.shells import info
 from warren.instance.shell.plugins import RunningShell
-from warren.instance.shell.pmi import LIBRARY, JobAborted, KeyValues, Pmi, TaskSession
+from warren.instance.shell.pmi import LIBRARY_VARIABLE, JobAborted, KeyValues, Pmi, TaskSession
 from warren.instance.shell.shellinfo import ShellInfo
 
 BUILD = Path(__file__).parents[2] / "tools/pmi"
@@ -63,7 +63,7 @@ def called(library: Path, program: str, found: ShellInfo, rank: int = 0) -> tupl
     with ours:
         with theirs:
             number = theirs.fileno()
-            task = {"PMI_FD": str(number), "PMI_RANK": str(rank), "PMI_SIZE": str(found.size)}
+            task = {"PMI_FD": str(number), "PMI_RANK": str(rank), "PMI_SIZE": str(found.task_count)}
             words: list[str | Path] = [
                 sys.executable,
                 "-c",
@@ -237,7 +237,7 @@ def given(library: Path, *, pmi: str = "simple", **environment: str) -> str | No
     """Return where the tasks of a job look for the library."""
     shell = SimpleNamespace(info=info(options={"pmi": pmi}), environment=environment)
     asyncio.run(Pmi(library).init(cast(RunningShell, shell)))
-    return shell.environment.get(LIBRARY)  # type: ignore[no-any-return]
+    return shell.environment.get(LIBRARY_VARIABLE)  # type: ignore[no-any-return]
 
 
 def test_tasks_are_told_where_the_library_is_unless_they_have_their_own(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_tasks_are_told_where_the_library_is_unless_they_have_their_own(tmp_path
     built.touch()
 
     assert given(built) == str(built)
-    assert given(built, **{LIBRARY: "/flux/libpmi.so"}) == "/flux/libpmi.so"
+    assert given(built, **{LIBRARY_VARIABLE: "/flux/libpmi.so"}) == "/flux/libpmi.so"
 
 
 def test_tasks_are_told_of_no_library_that_would_not_work(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ TWO = ((0, 1), (0, 1))
 
 def ranks(**asked: Any) -> list[list[int]]:
     nodes = asked.get("nodes", ((0, 1, 2, 3),))
-    return [list(info(rank=rank, **asked).ranks) for rank in range(len(nodes))]
+    return [list(info(rank=rank, **asked).task_ranks) for rank in range(len(nodes))]
 
 
 def refusal(**asked: Any) -> str:
@@ -30,7 +30,7 @@ def refusal(**asked: Any) -> str:
 def test_a_part_tells_whose_the_job_is_and_where() -> None:
     found = info(rank=1, nodes=TWO, environment={"A": "1"}, cwd="/work")
 
-    assert (found.userid, found.host, found.size) == (OWNER, "node1", 2)
+    assert (found.userid, found.host, found.task_count) == (OWNER, "node1", 2)
     assert found.environment == {"A": "1"}
     assert found.cwd == "/work"
 

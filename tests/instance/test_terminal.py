@@ -53,7 +53,7 @@ async def test_what_is_printed_is_read_to_the_end() -> None:
 async def test_what_is_typed_is_not_printed_unless_a_user_sits_there() -> None:
     for terminal, printed in ((Terminal(), b"done"), (Terminal(echo=True), b"typed\r\ndone")):
         async with opened(terminal) as task:
-            writer = terminal.writer()
+            writer = terminal.input_descriptor()
             os.write(writer, terminal.encode_input(b"typed\n", eof=False))
             os.close(writer)
             assert os.read(task, 100) == b"typed\n"
@@ -69,7 +69,7 @@ async def test_what_is_typed_is_not_printed_unless_a_user_sits_there() -> None:
 async def test_a_task_that_reads_lines_reads_their_end(typed: bytes) -> None:
     terminal = Terminal()
     async with opened(terminal) as task:
-        writer = terminal.writer()
+        writer = terminal.input_descriptor()
         os.write(writer, terminal.encode_input(typed, eof=False))
         os.write(writer, terminal.encode_input(b"", eof=True))
         os.close(writer)

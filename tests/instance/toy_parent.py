@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from warren.base.processes import die_with_parent
-from warren.instance.shell.guard import run_guarded
 from warren.instance.shell.imp import IdentityRefused
 from warren.instance.shell.parent import ShellParent, StartRequest
+from warren.instance.shell.subreaper import run_under_subreaper
 
 socket, marker, directory = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 patience = float(sys.argv[5])
@@ -81,4 +81,4 @@ def live() -> int:
     return 0
 
 
-sys.exit(run_guarded(live, lambda: (directory / "parent").unlink(), patience))
+sys.exit(run_under_subreaper(live, lambda: (directory / "parent").unlink(), patience))

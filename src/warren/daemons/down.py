@@ -153,9 +153,7 @@ def _shells(state_dir: StateDir) -> list[int]:
 def _processes_in_cgroups(state_dir: StateDir) -> list[int]:
     """Return the processes of jobs, also those that have become daemons."""
     return [
-        process
-        for each in cgroups.base_cgroups(str(state_dir.path))
-        for process in each.processes()
+        process for each in cgroups.base_cgroups(str(state_dir.path)) for process in each.pids()
     ]
 
 

@@ -23,11 +23,11 @@ from warren.instance.shell import imp, tmpdir
 from warren.instance.shell.affinity import NodeCores
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.emulated import UserNamespaceSettings
-from warren.instance.shell.guard import run_guarded
 from warren.instance.shell.parent import ShellParent, StartRequest
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.signals import TASK_SIGNALS
+from warren.instance.shell.subreaper import run_under_subreaper
 from warren.instance.shell.tasks import ProcessSpawner
 from warren.rfc.fluid import JobId
 from warren.rpc import munge
@@ -76,7 +76,7 @@ class NodeShellLife:
         user = imp.account(start.userid)
         if user is None:
             raise imp.IdentityRefused(f"there is no user {start.userid} on this machine")
-        self._give_directory(start, user.userid, user.group)
+        self._give_directory(start, user.userid, user.gid)
         self._nodes.enter(start.host)
         imp.become(user)
         return proven_payload
@@ -183,7 +183,9 @@ def main(state_dir: StateDir, *, isolated: bool) -> int:
                 return 0
 
             # There is no other parent before what this one leaves is gone.
-            return run_guarded(run_parent, on_child_exit=lambda: write_lock_holder(lock_descriptor))
+            return run_under_subreaper(
+                run_parent, on_child_exit=lambda: write_lock_holder(lock_descriptor)
+            )
     except BlockingIOError:
         return 1
 

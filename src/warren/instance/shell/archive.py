@@ -26,12 +26,12 @@ class BadArchive(BadFormat):
 def extract(archive: Any, directory: Path) -> None:
     """Write the files of an archive. Raises BadArchive before anything is written, or OSError."""
     files = [_read_file(path, file) for path, file in _files(archive)]
-    root = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    root_fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for names, mode, data in files:
-            _write(root, names, mode, data)
+            _write(root_fd, names, mode, data)
     finally:
-        os.close(root)
+        os.close(root_fd)
 
 
 def _files(archive: Any) -> Iterator[tuple[Any, Any]]:
@@ -72,8 +72,8 @@ def _read_file(path: Any, file: Any) -> tuple[list[str], int, bytes]:
 def _data(path: str, file: Mapping[str, Any]) -> bytes:
     data, encoding = file.get("data"), file.get("encoding")
     if encoding is None:
-        link = stat.S_ISLNK(file.get("mode", _FILE_MODE))
-        return data.encode() if link and isinstance(data, str) else _json(data)
+        is_link = stat.S_ISLNK(file.get("mode", _FILE_MODE))
+        return data.encode() if is_link and isinstance(data, str) else _json(data)
     if not isinstance(data, str) or encoding not in ("utf-8", "base64"):
         raise BadArchive(f"{path}: encoding {encoding!r} is not utf-8 or base64 with a text")
     try:
@@ -86,43 +86,44 @@ def _json(value: Any) -> bytes:
     return b"" if value is None else orjson.dumps(value)
 
 
-def _write(root: int, names: list[str], mode: int, data: bytes) -> None:
-    with _parent(root, names[:-1]) as parent:
+def _write(root_fd: int, names: list[str], mode: int, data: bytes) -> None:
+    with _parent(root_fd, names[:-1]) as parent_fd:
         name = names[-1]
         if stat.S_ISDIR(mode):
             try:
-                os.mkdir(name, mode & 0o777 | 0o700, dir_fd=parent)
+                os.mkdir(name, mode & 0o777 | 0o700, dir_fd=parent_fd)
             except FileExistsError:
-                _enter(parent, name, close=True)
+                _open_directory(parent_fd, name, close=True)
         elif stat.S_ISLNK(mode):
-            os.symlink(data, name, dir_fd=parent)
+            os.symlink(data, name, dir_fd=parent_fd)
         else:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(name, flags, 0o600, dir_fd=parent)
+            descriptor = os.open(name, flags, 0o600, dir_fd=parent_fd)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 os.fchmod(descriptor, mode & 0o777)
 
 
 @contextmanager
-def _parent(root: int, names: list[str]) -> Iterator[int]:
+def _parent(root_fd: int, names: list[str]) -> Iterator[int]:
     """Enter the directory of a file, which is made if it is not there."""
-    directory = os.dup(root)
+    directory = os.dup(root_fd)
     try:
         for name in names:
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=directory)
-            below = _enter(directory, name)
+            child = _open_directory(directory, name)
             os.close(directory)
-            directory = below
+            directory = child
         yield directory
     finally:
         os.close(directory)
 
 
-def _enter(parent: int, name: str, *, close: bool = False) -> int:
+def _open_directory(parent_fd: int, name: str, *, close: bool = False) -> int:
+    """Open a directory, which no link leads to; with `close`, only see that it is one."""
     flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(name, flags, dir_fd=parent)
+    descriptor = os.open(name, flags, dir_fd=parent_fd)
     if close:
         os.close(descriptor)
     return descriptor

@@ -3,15 +3,15 @@
 from pathlib import Path
 
 from warren.instance.shell.affinity import NodeCores
+from warren.instance.shell.commandpath import CommandPath
 from warren.instance.shell.firstexit import FirstExit
 from warren.instance.shell.input import Stdin
-from warren.instance.shell.limits import Cpus, Gpus, ResourceLimits
+from warren.instance.shell.limits import CpuBinding, GpuVisibility, ResourceLimits
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.pmi import Pmi
-from warren.instance.shell.programs import Programs
 from warren.instance.shell.pty import Pty
 from warren.instance.shell.signals import Kill, SignalBeforeExpiration
-from warren.instance.shell.templates import Variables
+from warren.instance.shell.templates import EnvExpand
 from warren.instance.shell.tmpdir import Tmpdir
 
 
@@ -22,13 +22,13 @@ def builtin(tmp: Path, node: NodeCores) -> list[ShellPlugin]:
     """
     return [
         Tmpdir(tmp),
-        Programs(),
-        Variables(),
+        CommandPath(),
+        EnvExpand(),
         Pty(),
         Stdin(),
         Pmi(),
-        Cpus(node),
-        Gpus(),
+        CpuBinding(node),
+        GpuVisibility(),
         ResourceLimits(),
         Kill(),
         SignalBeforeExpiration(),

@@ -33,12 +33,12 @@ class Cgroup:
         """Put this process in, and whatever it will start. Raises OSError."""
         _write(self._path / "cgroup.procs", "0")
 
-    def processes(self) -> list[int]:
+    def pids(self) -> list[int]:
         """Return the processes that are in it, or below it."""
         found: list[int] = []
         for directory in self._subtree():
             with suppress(OSError):
-                found += _processes(directory)
+                found += _pids(directory)
         return found
 
     def kill(self) -> None:
@@ -56,7 +56,7 @@ class Cgroup:
         except FileNotFoundError:
             return True
         except OSError:
-            if self.processes():
+            if self.pids():
                 return False
             for directory in self._subtree():
                 with suppress(OSError):
@@ -125,14 +125,14 @@ def base_cgroups(cluster: str, proc: Path = Path("/proc/self")) -> list[Cgroup]:
     ]
 
 
-def job_processes(cluster: str) -> dict[int, int]:
+def job_by_pid(cluster: str) -> dict[int, int]:
     """Return the jobs of a cluster by their processes: `make` had names `JOB-RANK`."""
     return {
-        process: int(job)
+        pid: int(job)
         for base in base_cgroups(cluster)
         for name, cgroup in base.children()
         if (job := name.partition("-")[0]).isdecimal()
-        for process in cgroup.processes()
+        for pid in cgroup.pids()
     }
 
 
@@ -167,7 +167,7 @@ def _kill_one(directory: Path) -> None:
             if _is_frozen(directory):
                 break
             time.sleep(_FREEZE_CHECK_PAUSE)
-        send_signal(lambda: _processes(directory), signal.SIGKILL)
+        send_signal(lambda: _pids(directory), signal.SIGKILL)
     except OSError:
         return  # it was removed
     finally:
@@ -175,7 +175,7 @@ def _kill_one(directory: Path) -> None:
             _write(directory / thaw[0], thaw[1])
 
 
-def _processes(directory: Path) -> list[int]:
+def _pids(directory: Path) -> list[int]:
     # Those of other process namespaces are shown as 0.
     return list(filter(None, map(int, (directory / "cgroup.procs").read_text().split())))
 

@@ -21,7 +21,7 @@ class FirstExit(ShellPlugin):
         """How many of this node's tasks have not ended."""
 
     async def init(self, shell: RunningShell) -> None:
-        self._running_count = len(shell.info.ranks)
+        self._running_count = len(shell.info.task_ranks)
         if shell.info.rank != 0:
             shell.serve("running", Method(lambda request: self._serve(shell, request), guest=True))
 
@@ -36,7 +36,7 @@ class FirstExit(ShellPlugin):
             return
         self._exit_seen = True
         info, options = shell.info, shell.info.options
-        task_count = info.size if info.rank == 0 else len(info.ranks)
+        task_count = info.task_count if info.rank == 0 else len(info.task_ranks)
         if status != 0 and options.exit_on_error:
             how = f"signal {status & 0x7F}" if status & 0x7F else f"exit code {status >> 8}"
             # The others are ended for it: how that goes is not what the job has ended with.

@@ -49,8 +49,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     userid: int
     name: str
     home: str
-    group: int
-    groups: Sequence[int]
+    gid: int
+    gids: Sequence[int]
 
 
 def refusal(userid: int) -> str | None:
@@ -82,8 +82,8 @@ def account(userid: int) -> Account | None:
         userid=found.pw_uid,
         name=found.pw_name,
         home=found.pw_dir,
-        group=found.pw_gid,
-        groups=os.getgrouplist(found.pw_name, found.pw_gid),
+        gid=found.pw_gid,
+        gids=os.getgrouplist(found.pw_name, found.pw_gid),
     )
 
 
@@ -117,8 +117,8 @@ def become(user: Account) -> None:
     _, hard_limit = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard_limit))
     userlimits.limit_processes()
-    os.setgroups(list(user.groups))
-    os.setresgid(user.group, user.group, user.group)
+    os.setgroups(list(user.gids))
+    os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.userid, user.userid, user.userid)
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     _set_no_capabilities()
@@ -135,7 +135,7 @@ def become(user: Account) -> None:
 def _check(user: Account) -> None:
     """Raise IdentityRefused unless this process is the user, and cannot be another one again."""
     ids = (os.getresuid(), os.getresgid(), sorted(os.getgroups()), _effective_capabilities())
-    expected = ((user.userid,) * 3, (user.group,) * 3, sorted(user.groups), 0)
+    expected = ((user.userid,) * 3, (user.gid,) * 3, sorted(user.gids), 0)
     if ids != expected:
         raise IdentityRefused(f"the process has not become user {user.userid}")
     with suppress(PermissionError):

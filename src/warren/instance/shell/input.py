@@ -6,7 +6,7 @@ is never ahead of the slowest reader by more than a piece and a pipe. A task tha
 ended, or has closed its input, reads nothing and holds up no other.
 
 A piece whose answer was lost may be sent again: it bears a `sequence` among those of its
-`writer`, and is fed once.
+`input_descriptor`, and is fed once.
 """
 
 import asyncio
@@ -47,9 +47,9 @@ class Stdin(ShellPlugin):
         self._file_descriptors: list[int] = []
         self._bytes_accepted = 0
         self._last_number = 0
-        """Of the last piece that was passed on, or taken."""
+        """The number of the last piece that was passed on, or taken."""
         self._sequences: dict[str, int] = {}
-        """Of the last piece of each writer that was taken."""
+        """The sequence number of the last piece that was taken, by writer."""
         self._closed = False
         self._lock = asyncio.Lock()
 
@@ -58,12 +58,12 @@ class Stdin(ShellPlugin):
     async def init(self, shell: RunningShell) -> None:
         info, stdin = shell.info, shell.info.options.stdin
         now = shell.clock.now()
-        header = stdio.header_event(now, info.size, [STREAM])
+        header = stdio.header_event(now, info.task_count, [STREAM])
         if stdin.type == "service":
             shell.serve(STREAM, Method(lambda request: self._serve(shell, request), guest=True))
             shell.initial_logs[KEY] = [header]
         elif stdin.type == "file":
-            for index in range(len(info.ranks)):
+            for index in range(len(info.task_ranks)):
                 path = Path(info.cwd or "/", fill_in(stdin.path, info, index))
                 try:
                     self._file_descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
@@ -76,7 +76,7 @@ class Stdin(ShellPlugin):
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
         if shell.info.options.stdin.type == "service" and task.terminal is not None:
-            self._input_descriptors[task.rank] = task.terminal.writer()
+            self._input_descriptors[task.rank] = task.terminal.input_descriptor()
             self._terminals[task.rank] = task.terminal
         elif shell.info.options.stdin.type == "service":
             task.stdin, descriptor = os.pipe()

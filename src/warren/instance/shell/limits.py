@@ -49,12 +49,12 @@ class ResourceLimits(ShellPlugin):
             resource.setrlimit(number, soft_and_hard)
 
 
-class Cpus(ShellPlugin):
+class CpuBinding(ShellPlugin):
     """Binds tasks to the job's CPUs: to all of them, or each to its own (`cpu-affinity`)."""
 
     def __init__(self, node: NodeCores) -> None:
         self._node = node
-        self._sets: Sequence[frozenset[int]] = ()
+        self._cpu_sets: Sequence[frozenset[int]] = ()
         """The CPUs of each task of this node; none where they are not bound."""
 
     async def init(self, shell: RunningShell) -> None:
@@ -62,24 +62,26 @@ class Cpus(ShellPlugin):
         # What the shell may use is all that the node has: the machine, or what a batch job was
         # bound to.
         available = sorted(os.sched_getaffinity(0))
-        sets = _sets(shell.info, self._node, available)
+        sets = _choose_cpu_sets(shell.info, self._node, available)
         if option.verbose:
-            for rank, cpus in zip(shell.info.ranks, sets, strict=True):
+            for rank, cpus in zip(shell.info.task_ranks, sets, strict=True):
                 binding = f"bound to CPUs {idset.encode(cpus)}" if cpus else "not bound to CPUs"
                 await shell.log(
                     NOTICE, f"cpu-affinity: task {rank} on {shell.info.host}: {binding}"
                 )
         if not option.dry_run and any(sets):
-            self._sets = sets
+            self._cpu_sets = sets
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
-        if self._sets:
-            task.cpus = self._sets[task.index]
+        if self._cpu_sets:
+            task.cpus = self._cpu_sets[task.index]
 
 
-def _sets(info: ShellInfo, node: NodeCores, available: Sequence[int]) -> list[frozenset[int]]:
+def _choose_cpu_sets(
+    info: ShellInfo, node: NodeCores, available: Sequence[int]
+) -> list[frozenset[int]]:
     """Choose the CPUs of each task of a node; empty sets where they are not bound."""
-    option, tasks = info.options.cpu_affinity, len(info.ranks)
+    option, tasks = info.options.cpu_affinity, len(info.task_ranks)
     if option.kind == "map":
         missing = frozenset().union(*option.sets).difference(available)
         if missing:
@@ -101,7 +103,7 @@ def _sets(info: ShellInfo, node: NodeCores, available: Sequence[int]) -> list[fr
     return [frozenset(those) for those in split_units(cpu_by_core, tasks)]
 
 
-class Gpus(ShellPlugin):
+class GpuVisibility(ShellPlugin):
     """Sets which gpus the tasks may see: all of the job's, or each its share (`gpu-affinity`)."""
 
     async def init(self, shell: RunningShell) -> None:
@@ -113,7 +115,7 @@ class Gpus(ShellPlugin):
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
         if shell.info.options.gpu_affinity == "per-task" and shell.info.gpus:
-            shares = split_units(shell.info.gpus, len(shell.info.ranks))
+            shares = split_units(shell.info.gpus, len(shell.info.task_ranks))
             task.environment[_GPU_VARIABLE] = _comma_list(shares[task.index])
 
 

@@ -35,7 +35,7 @@ class CannotRun(WarrenError):
     """The shell cannot run its part of the job; the job's author reads why."""
 
 
-class Stream(msgspec.Struct, frozen=True, kw_only=True):
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where a stream of the tasks comes from or goes to."""
 
     type: Literal["kvs", "file", "service", "none"]
@@ -63,7 +63,7 @@ class PtyOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.ranks is None or rank in self.ranks
 
 
-_KVS: Final = Stream(type="kvs")
+_KVS: Final = StreamOptions(type="kvs")
 _NO_TERMINALS: Final = PtyOptions()
 _DEFAULT_AFFINITY: Final = CpuAffinity()
 
@@ -73,12 +73,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     verbose: int = 0
     nosetpgrp: bool = False
-    stdout: Stream = _KVS
-    stderr: Stream = Stream(type="kvs", line_buffered=False)
+    stdout: StreamOptions = _KVS
+    stderr: StreamOptions = StreamOptions(type="kvs", line_buffered=False)
     append: bool = False
     """Whether files of output are kept and added to."""
     output_limit: int = OUTPUT_LIMIT
-    stdin: Stream = Stream(type="service")
+    stdin: StreamOptions = StreamOptions(type="service")
     exit_timeout: float | None = EXIT_TIMEOUT
     exit_on_error: bool = False
     rlimits: Mapping[int, int] = msgspec.field(default_factory=dict)
@@ -148,7 +148,7 @@ def per_resource(given: Any, where: str) -> tuple[str, int] | None:
 # Standard I/O
 
 
-def _output(output: Mapping[str, Any], name: str, default: Stream) -> Stream:
+def _output(output: Mapping[str, Any], name: str, default: StreamOptions) -> StreamOptions:
     given = _object(output, name, "output.")
     where = f"output.{name}."
     path = _text(given, "path", where) or default.path
@@ -158,7 +158,7 @@ def _output(output: Mapping[str, Any], name: str, default: Stream) -> Stream:
         _refuse(f"{where}path", "is missing: a file has a path")
     buffer = _object(given, "buffer", where)
     default_buffering = "line" if name == "stdout" else "none"
-    return Stream(
+    return StreamOptions(
         type=type_,  # type: ignore[arg-type]
         path=path if type_ == "file" else "",
         label=_flag(given, "label", where) if "label" in given else default.label,
@@ -169,7 +169,7 @@ def _output(output: Mapping[str, Any], name: str, default: Stream) -> Stream:
     )
 
 
-def _input(given: Mapping[str, Any]) -> Stream:
+def _input(given: Mapping[str, Any]) -> StreamOptions:
     stdin = _object(given, "stdin", "input.")
     path = _text(stdin, "path", "input.stdin.")
     kinds = ("service", "file", "none")
@@ -177,7 +177,7 @@ def _input(given: Mapping[str, Any]) -> Stream:
     type_ = _one_of(stdin, "type", kinds, implied, "input.stdin.")
     if type_ == "file" and not path:
         _refuse("input.stdin.path", "is missing: a file has a path")
-    return Stream(type=type_, path=path if type_ == "file" else "")  # type: ignore[arg-type]
+    return StreamOptions(type=type_, path=path if type_ == "file" else "")  # type: ignore[arg-type]
 
 
 def _output_limit(given: Any) -> int:

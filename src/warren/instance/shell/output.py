@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from warren.base.clock import Clock
-from warren.instance.shell.options import CannotRun, Stream
+from warren.instance.shell.options import CannotRun, StreamOptions
 from warren.instance.shell.plugins import WARNING
 from warren.instance.shell.shellinfo import ShellInfo
 from warren.instance.shell.tasks import Task
@@ -81,7 +81,7 @@ class Output:
             if stream.type == "kvs":
                 continue
             by_path: dict[str | None, list[int]] = {}
-            for index, rank in enumerate(self._info.ranks):
+            for index, rank in enumerate(self._info.task_ranks):
                 path = None
                 if stream.type == "file":
                     path = self._path(stream, index)
@@ -93,13 +93,13 @@ class Output:
             ]
         return events
 
-    def _stream(self, name: str) -> Stream:
+    def _stream(self, name: str) -> StreamOptions:
         return self._info.options.stdout if name == "stdout" else self._info.options.stderr
 
-    def _path(self, stream: Stream, index: int) -> str:
+    def _path(self, stream: StreamOptions, index: int) -> str:
         return str(Path(self._info.cwd or "/", fill_in(stream.path, self._info, index)))
 
-    def _open(self, path: str, stream: Stream) -> None:
+    def _open(self, path: str, stream: StreamOptions) -> None:
         if path in self._files:
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -122,7 +122,7 @@ class Output:
 
     async def forward(self, task: Task, name: str, index: int) -> None:
         """Pass on what a task writes to a stream, to its end."""
-        stream, rank = self._stream(name), self._info.ranks[index]
+        stream, rank = self._stream(name), self._info.task_ranks[index]
         file = self._files[self._path(stream, index)] if stream.type == "file" else None
         # A terminal shows what there is of a line: a user may be asked to go on with it.
         by_line = stream.label or (
@@ -147,11 +147,11 @@ class Output:
         """Close the output of a task which could not start."""
         for name in STREAMS:
             if self._stream(name).type == "kvs":
-                eof = stdio.eof_event(self._clock.now(), name, self._info.ranks[index])
+                eof = stdio.eof_event(self._clock.now(), name, self._info.task_ranks[index])
                 await self._pending.put(eof)
 
     async def _put(
-        self, name: str, rank: int, chunk: bytes, file: _File | None, stream: Stream
+        self, name: str, rank: int, chunk: bytes, file: _File | None, stream: StreamOptions
     ) -> None:
         if file is not None:
             await self._write_file(file, rank, chunk)

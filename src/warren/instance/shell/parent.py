@@ -4,7 +4,7 @@ It has loaded everything that a shell needs, so that starting one is a fork. It
 serves `shells` on the instance's bus, and tells `job-exec` of every end; after a
 restart of the instance it connects again and tells what it has. Shells die with
 their parent, and a new parent ends what it finds in the cgroups of an old one's; what there
-is without cgroups comes to the process above (`guard`).
+is without cgroups comes to the process above (`subreaper`).
 
 A shell has ended when nothing is left of what it has started. What does not die is told
 of, and waited for beside all else; but not what only a tracer holds, which runs no more (ADR 104).
@@ -98,7 +98,7 @@ class ShellLife(Protocol):
 
 class _Shell(msgspec.Struct, eq=False):
     start: StartRequest
-    process: int
+    pid: int
     cgroup: Cgroup | None
     status: int | None = None
     reported: bool = False
@@ -106,7 +106,7 @@ class _Shell(msgspec.Struct, eq=False):
     note: str = ""
     output: int | None = None
     """The end of a pipe, with what it has printed."""
-    survivors: list[int] = msgspec.field(default_factory=list)
+    surviving_pids: list[int] = msgspec.field(default_factory=list)
     """What has not died, long after it was killed."""
 
     @property
@@ -120,7 +120,7 @@ class _Shell(msgspec.Struct, eq=False):
             "rank": self.start.rank,
             "status": self.status if self.reported else None,
             "note": self.note,
-            "left": self.survivors,
+            "left": self.surviving_pids,
         }
 
 
@@ -132,7 +132,7 @@ class _DyingShell(msgspec.Struct):
     pause: float = _FIRST_PAUSE
     """Seconds between the last look at it and the next."""
     next_check: float = 0.0
-    freeing_process: int = 0
+    freeing_pid: int = 0
     """The process that ends what keeps the rest from dying, if there has been any."""
 
 
@@ -141,7 +141,7 @@ class ShellParent:
 
     def __init__(
         self,
-        path: Path,
+        socket_path: Path,
         life: ShellLife,
         unique_name: str,
         *,
@@ -157,7 +157,7 @@ class ShellParent:
         does not outlive the instance (`outlives_instance`) ends when the instance has gone.
         `kill_timeout` is how many seconds what has been killed has to die before it is told of.
         """
-        self._path = path
+        self._socket_path = socket_path
         self._life = life
         self._unique_name = unique_name
         self._suffix = suffix
@@ -170,7 +170,7 @@ class ShellParent:
         self._dying: list[_DyingShell] = []
         self._held_cgroups: deque[Cgroup] = deque()
         """Those of shells that have ended, with what a tracer holds in them."""
-        self._cleaning_processes: set[int] = set()
+        self._cleaning_pids: set[int] = set()
         """Processes that remove what shells have left."""
         self._connection: socket.socket | None = None
         self._buffer = b""
@@ -228,7 +228,7 @@ class ShellParent:
         if self._connection is not None:
             return
         try:
-            connection = sockets.connect(self._path)
+            connection = sockets.connect(self._socket_path)
         except OSError:
             return  # the instance is not there now; `run` waits a little
         if sockets.peer_userid(connection) != os.geteuid():
@@ -301,14 +301,14 @@ class ShellParent:
         key = (start.id, start.rank)
         if key in self._shells:
             return
-        cgroup, process = None, -1
+        cgroup, pid = None, -1
         output, write_end = _open_output()
         try:
             if self._cgroups is not None:
                 cgroup = self._cgroups.make(f"{start.id}-{start.rank}")
             # They would kill a shell that has no handlers yet.
             signal.pthread_sigmask(signal.SIG_BLOCK, TASK_SIGNALS)
-            process = os.fork()
+            pid = os.fork()
         except OSError as error:
             if cgroup is not None:
                 cgroup.remove()
@@ -320,13 +320,13 @@ class ShellParent:
             self._report(shell)
             return
         finally:
-            if process != 0:
+            if pid != 0:
                 os.close(write_end)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, TASK_SIGNALS)
-        if process == 0:
+        if pid == 0:
             self._become_shell(start, cgroup, write_end)
-        shell = _Shell(start, process, cgroup, output=output)
-        self._shells[key] = self._living[process] = shell
+        shell = _Shell(start, pid, cgroup, output=output)
+        self._shells[key] = self._living[pid] = shell
 
     def _become_shell(self, start: StartRequest, cgroup: Cgroup | None, output: int) -> None:
         code = 1
@@ -372,11 +372,11 @@ class ShellParent:
         self._read_notes()
         with suppress(ChildProcessError):
             while True:
-                process, status = os.waitpid(-1, os.WNOHANG)
-                if process == 0:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
                     return
-                self._cleaning_processes.discard(process)
-                shell = self._living.pop(process, None)
+                self._cleaning_pids.discard(pid)
+                shell = self._living.pop(pid, None)
                 if shell is not None:  # not an orphan that another process has left behind
                     shell.status = status
                     self._log_output(shell)
@@ -415,12 +415,12 @@ class ShellParent:
             dying.next_check = now + dying.pause
             dying.pause = min(dying.pause * 2, _LONGEST_PAUSE)
             if is_overdue:
-                shell.survivors = self._leftovers(shell)
-                if not shell.survivors:
+                shell.surviving_pids = self._leftovers(shell)
+                if not shell.surviving_pids:
                     continue  # the last has died meanwhile, or hides: the next look tells
                 # What was forked since was not killed, and may go on.
-                was_killed = set(killed).issuperset(shell.survivors)
-                if was_killed and all(map(tracers.is_over, shell.survivors)):
+                was_killed = set(killed).issuperset(shell.surviving_pids)
+                if was_killed and all(map(tracers.is_over, shell.surviving_pids)):
                     self._warn(shell, "are held by tracers, and run no more")
                     self._end_dying(dying)
                 else:
@@ -430,7 +430,7 @@ class ShellParent:
         """Forget a shell of which nothing is left that runs."""
         self._dying.remove(dying)
         shell = dying.shell
-        shell.survivors = []
+        shell.surviving_pids = []
         if shell.cgroup is not None:
             self._held_cgroups.appendleft(shell.cgroup)
         # Tracers that have let go since have told nobody. A user may have thousands, of which a few
@@ -439,21 +439,21 @@ class ShellParent:
             cgroup = self._held_cgroups.popleft()
             if not cgroup.remove():
                 self._held_cgroups.append(cgroup)
-        cleaning_process = self._life.clean(shell.start)
-        if cleaning_process is not None:
-            self._cleaning_processes.add(cleaning_process)
+        cleaning_pid = self._life.clean(shell.start)
+        if cleaning_pid is not None:
+            self._cleaning_pids.add(cleaning_pid)
         self._report(shell)
 
     def _free_leftovers(self, dying: "_DyingShell") -> None:
         """Have a process end what keeps the rest of a shell from dying, as that may take long."""
-        if dying.freeing_process in self._cleaning_processes:
+        if dying.freeing_pid in self._cleaning_pids:
             return
         leftovers = self._leftovers(dying.shell)
         try:
-            process = os.fork()
+            pid = os.fork()
         except OSError:
             return  # it is tried again
-        if process == 0:
+        if pid == 0:
             try:
                 signal.set_wakeup_fd(-1)
                 tracers.kill_tracers(leftovers, dying.shell.start.userid)
@@ -462,20 +462,20 @@ class ShellParent:
                 traceback.print_exc()  # nothing else could report it
             finally:
                 os._exit(0)
-        dying.freeing_process = process
-        self._cleaning_processes.add(process)
+        dying.freeing_pid = pid
+        self._cleaning_pids.add(pid)
 
     def _report(self, shell: _Shell) -> None:
         if not shell.reported and self._shells.get(shell.key) is shell:
             shell.reported = True
-            if shell.survivors:
+            if shell.surviving_pids:
                 self._warn(shell, "do not die")
             self._ask(f"{EXEC_SERVICE}{self._suffix}.exited", shell.report())
 
     def _warn(self, shell: _Shell, trouble: str) -> None:
         """Tell the log what is the matter with the survivors of a shell."""
         job, rank = shell.key
-        warning = f"job {job}, shell {rank}: processes {trouble}: {shell.survivors}"
+        warning = f"job {job}, shell {rank}: processes {trouble}: {shell.surviving_pids}"
         print(warning, file=sys.stderr, flush=True)
 
     def _is_gone(self, shell: _Shell) -> bool:
@@ -487,11 +487,11 @@ class ShellParent:
     def _leftovers(self, shell: _Shell) -> list[int]:
         """Return what is there of a shell."""
         if shell.cgroup is not None:
-            return shell.cgroup.processes()
+            return shell.cgroup.pids()
         if shell.status is None:
-            return [shell.process, *descendants(shell.process)]
+            return [shell.pid, *descendants(shell.pid)]
         # What shells leave behind is ours, and it cannot be told any more which one has left it.
-        return descendants(os.getpid(), excluded=self._living.keys() | self._cleaning_processes)
+        return descendants(os.getpid(), excluded=self._living.keys() | self._cleaning_pids)
 
     def _kill_all(self, shell: _Shell) -> None:
         if shell.cgroup is not None:
@@ -515,7 +515,7 @@ class ShellParent:
                 self._dying.append(_DyingShell(shell, now, next_check=now + _FIRST_PAUSE))
         # Also then: it may have been too early for it to be in its cgroup.
         with suppress(ProcessLookupError):
-            os.kill(shell.process, signum)
+            os.kill(shell.pid, signum)
 
     def _forget(self, payload: dict[str, Any]) -> None:
         for key in [key for key in self._shells if key[0] == payload["id"]]:
@@ -534,14 +534,14 @@ class ShellParent:
             cgroup.kill()
         kill(self._all_leftovers)
         # It is not known any more whose jobs they were of.
-        for userid, processes in tracers.by_userid(self._all_leftovers()).items():
-            tracers.kill_tracers(processes, userid)
+        for userid, pids in tracers.by_userid(self._all_leftovers()).items():
+            tracers.kill_tracers(pids, userid)
 
     def _all_leftovers(self) -> set[int]:
         leftovers = set(descendants(os.getpid()))
         for cgroup in cgroups.base_cgroups(self._unique_name):
             if not cgroup.remove():
-                leftovers.update(cgroup.processes())
+                leftovers.update(cgroup.pids())
         return leftovers
 
 

@@ -26,8 +26,8 @@ from warren.rpc.message import RpcError
 NAME_MAX: Final = 64
 KEY_MAX: Final = 64
 VALUE_MAX: Final = 1024
-MAPPING: Final = "PMI_process_mapping"
-LIBRARY: Final = "FLUX_PMI_LIBRARY_PATH"
+MAPPING_KEY: Final = "PMI_process_mapping"
+LIBRARY_VARIABLE: Final = "FLUX_PMI_LIBRARY_PATH"
 
 _LINE_MAX: Final = 4096
 _SPAWN_MAX: Final = 2**20
@@ -58,7 +58,7 @@ class KeyValues:
     def __init__(self, info: ShellInfo) -> None:
         self.name = fluid.f58plain(info.job)
         mapping = taskmap.to_pmi(info.taskmap)
-        self._exchanged = {MAPPING: mapping if len(mapping) < VALUE_MAX else ""}
+        self._exchanged = {MAPPING_KEY: mapping if len(mapping) < VALUE_MAX else ""}
         self._unexchanged: dict[str, str] = {}
 
     def put(self, key: str, value: str) -> bool:
@@ -145,7 +145,7 @@ class TaskSession:
             case "get_my_kvsname":
                 return f"cmd=my_kvsname rc=0 kvsname={self._pairs.name}"
             case "get_universe_size":
-                return f"cmd=universe_size rc=0 size={self._info.size}"
+                return f"cmd=universe_size rc=0 size={self._info.task_count}"
             case "put":
                 return self._put(arguments, text)
             case "get":
@@ -233,7 +233,7 @@ class Pmi(ShellPlugin):
         self._shell_sockets: dict[int, socket.socket] = {}
         """The shell's ends of the tasks' sockets, by rank."""
         self._task_sockets: dict[int, socket.socket] = {}
-        self._clients: dict[TaskSession, socket.socket] = {}
+        self._socket_by_session: dict[TaskSession, socket.socket] = {}
         self._in_barrier: list[TaskSession] = []
         self._exchange_count = 0
         self._pairs: KeyValues | None = None
@@ -243,7 +243,7 @@ class Pmi(ShellPlugin):
             self._pairs = KeyValues(shell.info)
             if self._library.is_file():
                 # A user's own, as Flux's, speaks the same protocol.
-                shell.environment.setdefault(LIBRARY, str(self._library))
+                shell.environment.setdefault(LIBRARY_VARIABLE, str(self._library))
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
         if self._pairs is None:
@@ -254,7 +254,7 @@ class Pmi(ShellPlugin):
         task.descriptors.append(task_socket.fileno())
         task.environment["PMI_FD"] = str(task_socket.fileno())
         task.environment["PMI_RANK"] = str(task.rank)
-        task.environment["PMI_SIZE"] = str(shell.info.size)
+        task.environment["PMI_SIZE"] = str(shell.info.task_count)
         task.environment.pop("PMI_SPAWNED", None)  # of a job that this one was submitted from
 
     async def task_fork(self, shell: RunningShell, task: TaskStart) -> None:
@@ -264,11 +264,11 @@ class Pmi(ShellPlugin):
         task_socket.close()
         assert self._pairs is not None
         shell_socket = self._shell_sockets[task.rank]
-        client = TaskSession(shell.info, self._pairs, lambda entered: self._enter(shell, entered))
-        self._clients[client] = shell_socket
+        session = TaskSession(shell.info, self._pairs, lambda entered: self._enter(shell, entered))
+        self._socket_by_session[session] = shell_socket
         buffer = bytearray()
         asyncio.get_running_loop().add_reader(
-            shell_socket.fileno(), self._receive, shell, task.rank, client, buffer
+            shell_socket.fileno(), self._receive, shell, task.rank, session, buffer
         )
 
     async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
@@ -287,7 +287,7 @@ class Pmi(ShellPlugin):
     # From a task
 
     def _receive(
-        self, shell: RunningShell, rank: int, client: TaskSession, buffer: bytearray
+        self, shell: RunningShell, rank: int, session: TaskSession, buffer: bytearray
     ) -> None:
         try:
             data = self._shell_sockets[rank].recv(_LINE_MAX)
@@ -303,9 +303,9 @@ class Pmi(ShellPlugin):
             while (end := buffer.find(b"\n")) >= 0:
                 line = bytes(buffer[:end])
                 del buffer[: end + 1]
-                answer = client.answer(line)
+                answer = session.answer(line)
                 if answer is not None:
-                    self._send(client, answer)
+                    self._send(session, answer)
             if len(buffer) > _LINE_MAX:
                 raise ProtocolError("a line without an end")
         except ProtocolError as error:
@@ -317,10 +317,10 @@ class Pmi(ShellPlugin):
             note = f"task {rank} aborts the job with code {error.code[:10]}{message[:200]}"
             shell.background(shell.fail(note))
 
-    def _send(self, client: TaskSession, answer: str) -> None:
+    def _send(self, session: TaskSession, answer: str) -> None:
         line = f"{answer}\n".encode()
         try:
-            sent = self._clients[client].send(line)
+            sent = self._socket_by_session[session].send(line)
         except BlockingIOError:
             sent = 0
         except OSError:
@@ -330,9 +330,9 @@ class Pmi(ShellPlugin):
 
     # Barriers
 
-    def _enter(self, shell: RunningShell, client: TaskSession) -> None:
-        self._in_barrier.append(client)
-        if len(self._in_barrier) == len(shell.info.ranks):
+    def _enter(self, shell: RunningShell, session: TaskSession) -> None:
+        self._in_barrier.append(session)
+        if len(self._in_barrier) == len(shell.info.task_ranks):
             entered, self._in_barrier = self._in_barrier, []
             shell.background(self._exchange(shell, entered))
 
@@ -349,9 +349,9 @@ class Pmi(ShellPlugin):
         else:
             self._pairs.add_exchanged(everything)
             answer = "cmd=barrier_out rc=0"
-        for client in entered:
-            client.in_barrier = False
+        for session in entered:
+            session.in_barrier = False
             try:
-                self._send(client, answer)
+                self._send(session, answer)
             except ProtocolError as error:
                 await shell.fail(f"a task breaks the PMI protocol: {error}")

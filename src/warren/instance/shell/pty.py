@@ -30,7 +30,7 @@ class Pty(ShellPlugin):
     """The plugin."""
 
     def __init__(self, drain_timeout: float = DRAIN_TIMEOUT) -> None:
-        """`drain_timeout` is how many seconds a viewer has for the last of what was printed."""
+        """`drain_timeout` is how many seconds a client has for the last of what was printed."""
         self._drain_timeout = drain_timeout
         self._terminals: dict[int, Terminal] = {}
         self._terminal_ready = Event()
@@ -40,7 +40,7 @@ class Pty(ShellPlugin):
         info = shell.info
         if not info.options.pty.interactive or info.rank != 0:
             return
-        if INTERACTIVE_RANK not in info.ranks:
+        if INTERACTIVE_RANK not in info.task_ranks:
             raise CannotRun("shell option pty.interactive: task 0 is not on the job's first node")
         shell.init_context["pty"] = {"capture": info.options.pty.capture}
         shell.serve(RESIZE, Method(lambda request: self._resize(shell, request), guest=True))

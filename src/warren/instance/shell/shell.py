@@ -22,8 +22,8 @@ from warren.instance import keys
 from warren.instance.shell import output, plugins, shellinfo, usershell
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.output import Output
+from warren.instance.shell.peers import ShellPeers
 from warren.instance.shell.plugins import ERROR, NOTICE, WARNING, Connection, ShellPlugin, TaskStart
-from warren.instance.shell.rendezvous import ShellPeers
 from warren.instance.shell.shellinfo import ShellInfo
 from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.instance.shell.tasks import CannotStart, Inherited, Spawner, Task
@@ -125,7 +125,7 @@ class Shell:
         self.environment.update(
             FLUX_URI=self.uri,
             FLUX_JOB_ID=fluid.f58(info.job),
-            FLUX_JOB_SIZE=str(info.size),
+            FLUX_JOB_SIZE=str(info.task_count),
             FLUX_JOB_NNODES=str(len(info.hosts)),
             FLUX_KVS_NAMESPACE=keys.guest_namespace(info.job),
         )
@@ -171,7 +171,7 @@ class Shell:
         if self._methods:
             init["service"] = self.peers.service(0)
         logs = {
-            "output": [stdio.header_event(now, self.info.size)],
+            "output": [stdio.header_event(now, self.info.task_count)],
             "exec.eventlog": [Event(now, "shell.init", init)],
             **self.initial_logs,
         }
@@ -192,7 +192,7 @@ class Shell:
         info = self.info
         async with asyncio.TaskGroup() as work:
             exit_tasks = []
-            for index in range(len(info.ranks)):
+            for index in range(len(info.task_ranks)):
                 start, task = await self._start_task(index, task_output)
                 exit_tasks.append(work.create_task(self._wait_task(start, task)))
                 if task is not None:
@@ -211,7 +211,7 @@ class Shell:
 
     async def _start_task(self, index: int, task_output: Output) -> tuple[TaskStart, Task | None]:
         info = self.info
-        rank = info.ranks[index]
+        rank = info.task_ranks[index]
         start = TaskStart(
             rank=rank,
             index=index,

@@ -33,9 +33,9 @@ class ShellInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Of the shell: 0 is the leader."""
     hosts: Sequence[str]
     taskmap: Sequence[Block]
-    size: int
+    task_count: int
     """How many tasks the job has."""
-    ranks: Sequence[int]
+    task_ranks: Sequence[int]
     """The ranks of the tasks of this node."""
     jobspec: Mapping[str, Any]
     r: Mapping[str, Any]
@@ -102,8 +102,8 @@ def read(
             rank=rank,
             hosts=hosts,
             taskmap=blocks,
-            size=sum(per_node),
-            ranks=tuple(taskmap.ranks_of(blocks, rank)),
+            task_count=sum(per_node),
+            task_ranks=tuple(taskmap.ranks_of(blocks, rank)),
             jobspec=spec,
             r=r,
             # What is null is to be unset, and nothing else is handed down.

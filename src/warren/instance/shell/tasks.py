@@ -96,8 +96,8 @@ class Readable(Protocol):
 class ProcessTask:
     """A task that is a process, in a process group of its own."""
 
-    def __init__(self, process: int, readers: Mapping[str, "Readable"], *, group: bool) -> None:
-        self._process = process
+    def __init__(self, pid: int, readers: Mapping[str, "Readable"], *, group: bool) -> None:
+        self._pid = pid
         self._readers = readers
         self._has_group = group
         self._status: int | None = None
@@ -114,15 +114,15 @@ class ProcessTask:
     def signal(self, signum: int) -> None:
         if self._status is None:  # no process has its number, or its group's, before it is reaped
             with suppress(ProcessLookupError):
-                (os.killpg if self._has_group else os.kill)(self._process, signum)
+                (os.killpg if self._has_group else os.kill)(self._pid, signum)
         elif self._has_group:
             send_signal(self._left_in_group, signum)
 
     def _left_in_group(self) -> list[int]:
         """Return what the task has left in its group, which is below us as all that it starts."""
-        return [each for each in descendants(os.getpid()) if _group_of(each) == self._process]
+        return [each for each in descendants(os.getpid()) if _group_of(each) == self._pid]
 
-    def end(self, status: int) -> None:
+    def mark_ended(self, status: int) -> None:
         """Note that the process has ended, with its wait status."""
         self._status = status
         self._ended.set()
@@ -201,19 +201,19 @@ class ProcessSpawner:
         """
         try:
             while True:
-                process, status = os.waitpid(-1, os.WNOHANG)
-                if process == 0:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
                     return True
-                task = self._tasks.pop(process, None)
+                task = self._tasks.pop(pid, None)
                 if task is not None:  # not an orphan
-                    task.end(status)
+                    task.mark_ended(status)
         except ChildProcessError:
             return False
 
 
-def _group_of(process: int) -> int | None:
+def _group_of(pid: int) -> int | None:
     try:
-        return os.getpgid(process)
+        return os.getpgid(pid)
     except ProcessLookupError:
         return None
 

@@ -17,8 +17,8 @@ _OF_JOB: Final[Mapping[str, Callable[[ShellInfo], str]]] = {
     "jobid": lambda info: fluid.f58(info.job),
     "id": lambda info: fluid.f58(info.job),
     "nnodes": lambda info: str(len(info.hosts)),
-    "ntasks": lambda info: str(info.size),
-    "size": lambda info: str(info.size),
+    "ntasks": lambda info: str(info.task_count),
+    "size": lambda info: str(info.task_count),
 }
 _OF_NODE: Final[Mapping[str, Callable[[ShellInfo], str]]] = {
     "node.id": lambda info: str(info.rank),
@@ -35,7 +35,7 @@ _OF_TASK: Final = ("taskid", "task.id", "task.rank")
 _OF_LOCAL_RANK: Final = ("localid", "task.index", "task.localid")
 
 
-class Variables(ShellPlugin):
+class EnvExpand(ShellPlugin):
     """Fills in those variables of the environment that are templates (`env-expand`)."""
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
@@ -64,7 +64,7 @@ def fill_in(template: str, info: ShellInfo, task_index: int = 0) -> str:
 
 def _value(name: str, info: ShellInfo, task_index: int) -> str | None:
     if name in _OF_TASK:
-        return str(info.ranks[task_index])
+        return str(info.task_ranks[task_index])
     if name in _OF_LOCAL_RANK:
         return str(task_index)
     for prefix in ("id.", "jobid."):

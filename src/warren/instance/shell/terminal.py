@@ -1,7 +1,7 @@
 """Pseudo-terminals: what a task has for its standard streams instead of pipes.
 
-Of a terminal without a viewer, what is printed is written down as other output is. Of one with
-a viewer, what was not shown yet is kept, up to a limit: then the task has to wait, as
+Of a terminal without a client, what is printed is written down as other output is. Of one with
+a client, what was not shown yet is kept, up to a limit: then the task has to wait, as
 before any terminal that is slower than it. What was not shown in the end is written down.
 """
 
@@ -78,7 +78,7 @@ class Terminal:
 
     # What is typed
 
-    def writer(self) -> int:
+    def input_descriptor(self) -> int:
         """Return a descriptor of the caller's own to type with. It does not block."""
         return os.dup(self._master)
 
@@ -171,7 +171,7 @@ class WatchedTerminal(Terminal):
         self._max_unseen = max_unseen
         self._drain_timeout = drain_timeout
         self._task_exited = asyncio.Event()
-        self._viewer_gone = False
+        self._client_gone = False
         """Whether no client is attached any more."""
 
     def on_task_exit(self) -> None:
@@ -179,14 +179,14 @@ class WatchedTerminal(Terminal):
 
     async def read(self) -> bytes:
         while chunk := await self._reader.read():
-            if self._viewer_gone:
+            if self._client_gone:
                 return chunk
             self.unseen.add(chunk)
             if not await self._wait_seen(self._max_unseen):
                 # The task has ended, and has left a process that prints on.
-                self._viewer_gone = True
+                self._client_gone = True
                 return self.unseen.take()
-        self._viewer_gone = self._viewer_gone or not await self._wait_seen(1)
+        self._client_gone = self._client_gone or not await self._wait_seen(1)
         remaining = self.unseen.take()
         if not remaining:
             self.unseen.end()

@@ -5,7 +5,7 @@ cannot remove it: the parent of shells does (`remove`), or the next one (`sweep`
 shell lives. Where shells are of several users, only root makes names there, which all users
 can foresee: the parent makes a user's directory (`make_for_user`), and removes it.
 
-Where root has mounted a file system on the root of them all, each is one as well, in memory and
+Where root has mounted a file system on `rundir`, each is one as well, in memory and
 of a size: no job fills the disk by it, or takes the room of another job (ADR 030).
 """
 
@@ -27,14 +27,14 @@ VARIABLE: Final = "FLUX_JOB_TMPDIR"
 
 
 class Tmpdir(ShellPlugin):
-    """The plugin. Directories are made below `root`, unless `make_for_user` has made them."""
+    """The plugin. Directories are made below `rundir`, unless `make_for_user` has made them."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, rundir: Path) -> None:
+        self._rundir = rundir
         self._directory: Path | None = None
 
     async def init(self, shell: RunningShell) -> None:
-        path = job_directory(self._root, shell.info.job, shell.info.rank)
+        path = job_directory(self._rundir, shell.info.job, shell.info.rank)
         try:
             _make(path)
         except OSError as error:
@@ -55,29 +55,31 @@ class Tmpdir(ShellPlugin):
             _remove(self._directory)
 
 
-def job_directory(root: Path, job: int, rank: int) -> Path:
+def job_directory(rundir: Path, job: int, rank: int) -> Path:
     """Return where a shell's directory is."""
-    return root / f"jobtmp-{rank}-{fluid.f58plain(job)}"
+    return rundir / f"jobtmp-{rank}-{fluid.f58plain(job)}"
 
 
-def make_for_user(root: Path, job: int, rank: int, userid: int, group: int, limit: int) -> None:
-    """As root: make the directory of a user's shell, of `limit` bytes. Raises OSError."""
-    path = job_directory(root, job, rank)
+def make_for_user(
+    rundir: Path, job: int, rank: int, userid: int, gid: int, limit_bytes: int
+) -> None:
+    """As root: make the directory of a user's shell, of `limit_bytes`. Raises OSError."""
+    path = job_directory(rundir, job, rank)
     _detach(path)
     if path.exists():  # of a shell before this one
         subprocess.run(_removal_command(path), check=False)
     path.mkdir(0o700)
-    os.chown(path, userid, group)
-    if root.is_mount():
-        tmpfs.mount(path, limit, userid, group)
+    os.chown(path, userid, gid)
+    if rundir.is_mount():
+        tmpfs.mount(path, limit_bytes, userid, gid)
 
 
-def remove(root: Path, job: int, rank: int) -> int | None:
+def remove(rundir: Path, job: int, rank: int) -> int | None:
     """Remove what a shell that is dead has left, if anything.
 
     Return the id of the process that does it where that may take long; it is to be waited for.
     """
-    path = job_directory(root, job, rank)
+    path = job_directory(rundir, job, rank)
     _detach(path)
     try:
         path.rmdir()  # nearly always empty
@@ -92,9 +94,9 @@ def remove(root: Path, job: int, rank: int) -> int | None:
     return None
 
 
-def sweep(root: Path) -> None:
+def sweep(rundir: Path) -> None:
     """Remove what all shells have left, of which none lives."""
-    for path in root.glob("jobtmp-*"):
+    for path in rundir.glob("jobtmp-*"):
         _detach(path)
         if os.geteuid() == 0:
             subprocess.run(_removal_command(path), check=False)

@@ -35,10 +35,10 @@ def mount_shared(path: Path) -> None:
         raise
 
 
-def mount(path: Path, size: int, userid: int, group: int) -> None:
+def mount(path: Path, size: int, userid: int, gid: int) -> None:
     """Mount a tmpfs of `size` bytes on a directory, for its user alone. Raises OSError."""
     files = max(1024, size // _BYTES_PER_FILE)
-    _mount(path, f"size={size},nr_inodes={files},mode=0700,uid={userid},gid={group}")
+    _mount(path, f"size={size},nr_inodes={files},mode=0700,uid={userid},gid={gid}")
 
 
 def detach(path: Path) -> None:

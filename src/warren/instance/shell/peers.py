@@ -32,7 +32,7 @@ class _Meeting(msgspec.Struct):
     complete: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     @property
-    def exchanged(self) -> bool:
+    def holds_data(self) -> bool:
         """Whether all have come, and brought something that takes space."""
         return self.complete.is_set() and any(self.given_by_rank.values())
 
@@ -111,8 +111,8 @@ class ShellPeers:
         meeting.given_by_rank.setdefault(rank, given)
         if len(meeting.given_by_rank) == self._size:
             meeting.complete.set()
-            exchanged_names = [each for each, other in self._meetings.items() if other.exchanged]
-            for old_name in exchanged_names[:-_MEETINGS_KEPT]:
+            names_with_data = [each for each, other in self._meetings.items() if other.holds_data]
+            for old_name in names_with_data[:-_MEETINGS_KEPT]:
                 del self._meetings[old_name]
         await meeting.complete.wait()
         return meeting.result()

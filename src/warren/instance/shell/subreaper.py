@@ -15,7 +15,7 @@ from collections.abc import Callable
 from warren.base.processes import adopt_orphans, descendants, kill, kill_until_gone
 
 
-def run_guarded(
+def run_under_subreaper(
     run_child: Callable[[], int], on_child_exit: Callable[[], None], kill_timeout: float = 10.0
 ) -> int:
     """Run `run_child` in a child process, and return its exit code once no process below is left.

@@ -11,7 +11,7 @@ from warren.instance.shell.plugins import RunningShell, ShellPlugin
 _COMMAND: Final = "warren"
 
 
-class Programs(ShellPlugin):
+class CommandPath(ShellPlugin):
     """Adds the directory of the command to the PATH of tasks that would not find it."""
 
     def __init__(self, directory: Path = Path(sys.executable).parent) -> None:
