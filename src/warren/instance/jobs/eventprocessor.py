@@ -206,7 +206,8 @@ class EventProcessor:
             execution=active_job.executing,
             begun=active_job.begun,
             events=frozenset(event.name for event in active_job.pending_events),
-            queue_eligible=active_job.job.state is not State.SCHED or self.is_eligible(active_job.jobspec),
+            queue_eligible=active_job.job.state is not State.SCHED
+            or self.is_eligible(active_job.jobspec),
         )
         for action in decide(active_job.job, outstanding):
             self._perform(active_job, action)
