@@ -7,7 +7,7 @@ from benchmarks.measure import Result
 from warren.daemons.clusterobjects import manifests
 from warren.directives.diagnostics import did_you_mean
 from warren.directives.rules import check_directives, rules_of
-from warren.dws.node import RawVolumes
+from warren.dws.node import RawVolumeAccess
 from warren.dws.objects.lustrefilesystems import LustreFileSystem, LustreSpec
 from warren.dws.objects.meta import Meta
 from warren.dws.validation.facts import Facts
@@ -20,7 +20,7 @@ def checking() -> Iterator[Result]:
     """Directives of which each third makes storage that the others copy to and from."""
     rules = rules_of(obj for obj in manifests("rules.yaml") if obj["kind"] == "DWDirectiveRule")
     shared = LustreFileSystem(Meta("lus"), LustreSpec("lus", "/lus"))
-    facts = Facts(userid=1000, file_systems=[shared], raw_volumes=RawVolumes.NONE)
+    facts = Facts(userid=1000, file_systems=[shared], raw_volume_access=RawVolumeAccess.NONE)
     good = [
         text
         for n in range(MANY // 3 + 1)

@@ -63,6 +63,26 @@ def test_it_may_be_elsewhere_and_each_cluster_has_its_own_there(
     assert directory != rundir.directory(StateDir(tmp_path), settings)
 
 
+@pytest.mark.parametrize("end", ["down", "up"])
+def test_what_was_mounted_goes_though_the_configuration_names_another_place_by_now(
+    state: StateDir, tmp_path: Path, end: str
+) -> None:
+    """As after `warren config reload`, which says that it holds from the next start on."""
+    (tmp_path / "new").mkdir()
+    old = config.parse(f'exec.rundir = "{tmp_path}"')
+    new = f'exec.rundir = "{tmp_path}/new"'
+    rundir.prepare(state, old)
+    state.config_file.write_text(new)
+
+    if end == "down":
+        rundir.release(state)
+    else:
+        rundir.prepare(state, config.parse(new))
+
+    assert not rundir.directory(state, old).exists()
+    assert rundir.directory(state, config.parse(new)).exists() == (end == "up")
+
+
 def test_a_place_that_is_not_there_is_refused(state: StateDir, tmp_path: Path) -> None:
     settings = config.parse(f'exec.rundir = "{tmp_path}/none"')
 

@@ -196,8 +196,8 @@ def test_a_part_is_never_mounted_on_a_rabbit_and_elsewhere_at_a_time(
 
 def test_an_access_without_a_finalizer_is_known_by_its_lock() -> None:
     long = Key("default", "x" * 64)
-    assert not locks.has_access_finalizer(held(), long)
-    assert locks.has_access_finalizer(held(), ONE)
+    assert not locks.can_have_access_finalizer(held(), long)
+    assert locks.can_have_access_finalizer(held(), ONE)
     found = taken(held(), long)
     assert locks.other_holders(found, long) == []
     assert locks.other_holders(found, ONE) == [long]

@@ -21,7 +21,7 @@ from warren.dws.copies.staging import (
     plan,
 )
 from warren.dws.copies.staging import parse as parse_path
-from warren.dws.node import RawVolumes
+from warren.dws.node import RawVolumeAccess
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.findings import findings
@@ -210,7 +210,7 @@ def test_a_movement_says_whose_it_is_and_what_each_end_is() -> None:
 
 
 def facts(*file_systems: LustreFileSystem) -> Facts:
-    return Facts(userid=7, file_systems=file_systems, raw_volumes=RawVolumes.NONE)
+    return Facts(userid=7, file_systems=file_systems, raw_volume_access=RawVolumeAccess.NONE)
 
 
 def check(directives: list[Directive], known: Facts) -> None:

@@ -36,7 +36,7 @@ from warren.dws import children, kinds, labels
 from warren.dws.breakdown.servers import check, report
 from warren.dws.faults import Fault
 from warren.dws.jobs.placement import allocation_sets
-from warren.dws.node import RawVolumes
+from warren.dws.node import RawVolumeAccess
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
 from warren.dws.objects.decoding import read
@@ -756,7 +756,7 @@ def test_only_flash_of_rabbits_that_are_ready_is_given_to_jobs(
     assert rabbitstorages.is_usable(rabbit("r0", spec, status=status)) is expected
 
 
-def offering(name: str, raw: RawVolumes = RawVolumes.FOR_USERS) -> NnfNode:
+def offering(name: str, raw: RawVolumeAccess = RawVolumeAccess.FOR_USERS) -> NnfNode:
     carried = {labels.RAW_VOLUMES: raw}
     return read({"metadata": meta("nnf-nlc", name, labels=carried), "status": READY}, NnfNode)
 
@@ -765,22 +765,22 @@ def test_raw_volumes_are_for_users_where_every_rabbit_offers_them() -> None:
     offered = settle(rabbit("r0"), offering("r0"))
     other = settle(rabbit("r0"), node("r0", **READY))
 
-    assert rabbitstorages.raw_volumes([offered]) is RawVolumes.FOR_USERS
-    assert rabbitstorages.raw_volumes([offered, other]) is RawVolumes.FOR_ROOT
-    assert rabbitstorages.raw_volumes([]) is RawVolumes.FOR_ROOT
+    assert rabbitstorages.raw_volume_access([offered]) is RawVolumeAccess.FOR_USERS
+    assert rabbitstorages.raw_volume_access([offered, other]) is RawVolumeAccess.FOR_ROOT
+    assert rabbitstorages.raw_volume_access([]) is RawVolumeAccess.FOR_ROOT
 
 
 def test_raw_volumes_are_for_no_user_where_a_rabbit_has_no_devices() -> None:
     offered = settle(rabbit("r0"), offering("r0"))
-    without = settle(rabbit("r1"), offering("r1", RawVolumes.NONE))
+    without = settle(rabbit("r1"), offering("r1", RawVolumeAccess.NONE))
 
-    assert rabbitstorages.raw_volumes([offered, without]) is RawVolumes.NONE
+    assert rabbitstorages.raw_volume_access([offered, without]) is RawVolumeAccess.NONE
 
 
 def test_a_rabbit_that_offers_raw_volumes_no_more_is_believed() -> None:
     found = settle(settle(rabbit("r0"), offering("r0")), node("r0", **READY))
 
-    assert rabbitstorages.raw_volumes([found]) is RawVolumes.FOR_ROOT
+    assert rabbitstorages.raw_volume_access([found]) is RawVolumeAccess.FOR_ROOT
 
 
 @pytest.mark.parametrize("said", [None, node("r0", **READY), node("r0", **READY, fenced=True)])

@@ -12,7 +12,7 @@ from tests.rfc.vectors import vector
 from warren.directives.parse import parse
 from warren.directives.rules import check_directives
 from warren.dws.containers import containerprofiles
-from warren.dws.node import RawVolumes
+from warren.dws.node import RawVolumeAccess
 from warren.dws.persistent.sharing import Sharing
 from warren.dws.validation.facts import NO_FACTS, Facts, InstanceFacts, instance_facts
 from warren.dws.validation.findings import findings
@@ -36,7 +36,11 @@ INSTANCES = {
 
 
 def facts(**more: Any) -> Facts:
-    known = {"userid": 7, "file_systems": [lustre()], "raw_volumes": RawVolumes.FOR_USERS}
+    known = {
+        "userid": 7,
+        "file_systems": [lustre()],
+        "raw_volume_access": RawVolumeAccess.FOR_USERS,
+    }
     return Facts(**{**known, "instances": INSTANCES, **more})
 
 
@@ -180,7 +184,10 @@ OFFLOAD = facts(has_offload=True, runs_containers=True, supported_types=("gfs2",
             "This job has no persistentdw named 'mine'. Add #DW persistentdw name=mine.",
         ),
         (
-            ["#DW persistentdw name=bare"], facts(raw_volumes=RawVolumes.FOR_ROOT), 0, "bare",
+            ["#DW persistentdw name=bare"],
+            facts(raw_volume_access=RawVolumeAccess.FOR_ROOT),
+            0,
+            "bare",
             "The persistent storage 'bare' is raw, and raw volumes are for root alone here: the "
             "rabbits make them as loop devices, and who holds one reaches the storage of others.",
         ),

@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 from warren.controllers.localnode import LocalNode
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import Copy, LustreMount, Progress, RawVolumes, Volume
+from warren.dws.node import Copy, LustreMount, Progress, RawVolumeAccess, Volume
 from warren.dws.persistent.sharing import Sharing
 from warren.instance.exec.execution import Launcher
 from warren.instance.exec.perilog import Command, Commands
@@ -75,8 +75,8 @@ class SeamMachine:
     async def capacity(self) -> int:
         return await self._inner.capacity()
 
-    async def raw_volumes(self) -> RawVolumes:
-        return await self._inner.raw_volumes()
+    async def raw_volume_access(self) -> RawVolumeAccess:
+        return await self._inner.raw_volume_access()
 
     async def unsupported_types(self) -> Mapping[str, str]:
         return await self._inner.unsupported_types()

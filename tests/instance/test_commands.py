@@ -64,7 +64,7 @@ def test_what_a_command_prints_is_told_as_far_as_it_is_bearable(
     assert lines[:3] == ["x" * 1000, "0", "1"]
     assert len(lines) == 100
     assert told[0]["FLUX_JOB_ID"] == "f1"
-    assert told[-1]["lines"] == 101
+    assert told[-1]["lines"] == 102
 
 
 def test_a_command_that_is_not_there_is_said_to_be_so(commands: ProcessCommands) -> None:

@@ -592,7 +592,7 @@ async def test_what_a_job_leaves_on_rabbits_is_never_free_in_between() -> None:
         await settle()
         assert desk.served == [1]
         # The job has it in its R: there is room for another one.
-        desk.scheduler.set_external("default/kept", {"rabbit0": 3 * GIB}, JobId(1))
+        desk.scheduler.set_storage("default/kept", {"rabbit0": 3 * GIB}, JobId(1))
         for job, gib in ((2, 1), (3, 2)):
             jobspec = {**spec(tasks=1), "resources": flash(gib)}
             desk.scheduler.alloc({"id": job, "userid": OWNER, "priority": 16, "jobspec": jobspec})
@@ -602,7 +602,7 @@ async def test_what_a_job_leaves_on_rabbits_is_never_free_in_between() -> None:
         await desk.give_back(1)
         await desk.give_back(2)
         assert desk.served == [1, 2]
-        desk.scheduler.set_external("default/kept", None)
+        desk.scheduler.set_storage("default/kept", None)
         await settle()
         assert desk.served == [1, 2, 3]
 
@@ -616,7 +616,7 @@ async def test_after_a_restart_a_job_holds_again_what_it_has_made() -> None:
         r = orjson.loads(desk.kvs.lookup(keys.job_key(1, "R")))
         async with opened() as other:
             # What there is may be known before the jobs are, or after them.
-            other.scheduler.set_external("default/kept", {"rabbit0": 3 * GIB}, JobId(1))
+            other.scheduler.set_storage("default/kept", {"rabbit0": 3 * GIB}, JobId(1))
             assert other.scheduler.hello(JobId(1), r, ()) is None
             jobspec = {**spec(tasks=1), "resources": flash(1)}
             other.scheduler.alloc({"id": 2, "userid": OWNER, "priority": 16, "jobspec": jobspec})

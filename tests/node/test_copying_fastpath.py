@@ -12,7 +12,7 @@ import pytest
 
 from tests.node.copied import OLD, Copier
 from warren.node.copying import fastpath, metadata
-from warren.node.copying.transfer import SMALL_FILE
+from warren.node.copying.transfer import SMALL_FILE_BYTES
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def old(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o600, 0o777, 0o400, 0o000])
-@pytest.mark.parametrize("size", [0, 1, SMALL_FILE])
+@pytest.mark.parametrize("size", [0, 1, SMALL_FILE_BYTES])
 def test_a_small_file_arrives_with_mode_and_times(
     tmp_path: Path, ends: tuple[int, int], size: int, mode: int
 ) -> None:
@@ -76,7 +76,7 @@ def attributed(path: Path) -> None:
 
 def sparse(path: Path) -> None:
     with path.open("wb") as file:
-        file.truncate(SMALL_FILE)
+        file.truncate(SMALL_FILE_BYTES)
 
 
 def linked(path: Path) -> None:
@@ -91,7 +91,7 @@ def linked(path: Path) -> None:
         os.mkdir,
         lambda path: path.symlink_to("elsewhere"),
         lambda path: None,
-        lambda path: path.write_bytes(bytes(SMALL_FILE + 1)),
+        lambda path: path.write_bytes(bytes(SMALL_FILE_BYTES + 1)),
         attributed,
         sparse,
         linked,
@@ -190,7 +190,7 @@ def test_what_goes_the_short_way_and_what_goes_the_long_one_arrive_together(copy
         (source / f"d{at}").mkdir(parents=True)
         for number in range(40):
             (source / f"d{at}" / str(number)).write_bytes(bytes([number]) * (number % 7))
-        (source / f"d{at}" / "large").write_bytes(os.urandom(SMALL_FILE + 1))
+        (source / f"d{at}" / "large").write_bytes(os.urandom(SMALL_FILE_BYTES + 1))
         os.link(source / "d0" / "7", source / f"d{at}" / "linked")
         for path in (source / f"d{at}").iterdir():
             os.utime(path, ns=(OLD, OLD))

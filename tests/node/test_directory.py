@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.node.copied import User
-from warren.dws.node import NodeTrouble, RawVolumes, Volume
+from warren.dws.node import NodeTrouble, RawVolumeAccess, Volume
 from warren.node import directory
 from warren.node.directory import DirectoryFlash
 from warren.node.linking import node_path
@@ -76,7 +76,7 @@ def test_a_raw_volume_is_no_directory(flash: DirectoryFlash) -> None:
         asyncio.run(flash.make(raw))
 
     assert caught.value.fatal
-    assert asyncio.run(flash.raw_volumes("rabbit1")) is RawVolumes.NONE
+    assert asyncio.run(flash.raw_volume_access("rabbit1")) is RawVolumeAccess.NONE
 
 
 def test_a_narrow_umask_does_not_shut_the_user_out(flash: DirectoryFlash) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from warren.base.bytesize import MIB
-from warren.dws.node import NodeTrouble, RawVolumes, Volume
+from warren.dws.node import NodeTrouble, RawVolumeAccess, Volume
 from warren.node.directory import DirectoryFlash
 from warren.node.exportedflash import ExportedFlash
 
@@ -40,4 +40,4 @@ def test_no_user_is_promised_a_bare_device(tmp_path: Path) -> None:
 
     offered = ExportedFlash(DirectoryFlash(tmp_path, MIB), withdraw)
 
-    assert asyncio.run(offered.raw_volumes("r0")) is RawVolumes.NONE
+    assert asyncio.run(offered.raw_volume_access("r0")) is RawVolumeAccess.NONE

@@ -16,7 +16,7 @@ from warren.controllers.localnode import LocalNode
 from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
+from warren.dws.node import Copy, LustreMount, NodeTrouble, Progress, RawVolumeAccess, Volume
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeStorage
 from warren.dws.persistent.sharing import Sharing
@@ -48,8 +48,8 @@ class Flaky:
     async def capacity(self) -> int:
         return await self._inner.capacity()
 
-    async def raw_volumes(self) -> RawVolumes:
-        return await self._inner.raw_volumes()
+    async def raw_volume_access(self) -> RawVolumeAccess:
+        return await self._inner.raw_volume_access()
 
     async def unsupported_types(self) -> Mapping[str, str]:
         return await self._inner.unsupported_types()

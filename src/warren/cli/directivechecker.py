@@ -83,7 +83,7 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
         now=time.time(),
         groups=frozenset(os.getgroups()),
         file_systems=[read(obj, LustreFileSystem) for obj in file_systems],
-        raw_volumes=rabbitstorages.raw_volumes(rabbit_storages),
+        raw_volume_access=rabbitstorages.raw_volume_access(rabbit_storages),
         why_not_made=lambda fs_type: rabbitstorages.why_not_made(fs_type, rabbit_storages),
         # Whose controllers run them on its nodes is not known.
         runs_containers=None if nodes else False,

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import Copy, LustreMount, Progress, RawVolumes, Volume
+from warren.dws.node import Copy, LustreMount, Progress, RawVolumeAccess, Volume
 from warren.dws.persistent.sharing import Sharing
 
 
@@ -18,7 +18,7 @@ class LocalNode(Protocol):
         """Return how many bytes of flash the node has in all, having tried that it can be used."""
         ...
 
-    async def raw_volumes(self) -> RawVolumes:
+    async def raw_volume_access(self) -> RawVolumeAccess:
         """Return whom a volume of the node may be given as a bare device."""
         ...
 

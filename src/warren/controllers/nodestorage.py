@@ -136,7 +136,7 @@ class NodeStorageReconciler:
     async def _metadata(self) -> dict[str, dict[str, str | None]]:
         """Return the labels and annotations of the rabbit's NnfNode. Raises NodeTrouble."""
         return {
-            "labels": {labels.RAW_VOLUMES: await self._local_node.raw_volumes()},
+            "labels": {labels.RAW_VOLUMES: await self._local_node.raw_volume_access()},
             "annotations": {
                 labels.UNSUPPORTED_TYPES: rabbitstorages.encode_unsupported_types(
                     await self._local_node.unsupported_types()

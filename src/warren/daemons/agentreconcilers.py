@@ -79,7 +79,7 @@ def build_agent(
     )
     reconcilers: list[Reconciler[Any]] = [mount_reconciler.reconciler]
     if is_rabbit:
-        rabbit_reconciler = NodeStorageReconciler(
+        node_storage_reconciler = NodeStorageReconciler(
             client,
             informers,
             local_node,
@@ -104,9 +104,9 @@ def build_agent(
         runnables[f"{node} mgs"] = RunGroup(runnables=mgs_runnables).run
         separate_reconcilers += mgs_reconcilers
         reconcilers += [
-            rabbit_reconciler.reconciler,
-            rabbit_reconciler.block_reconciler,
-            rabbit_reconciler.nnf_node_reconciler,
+            node_storage_reconciler.reconciler,
+            node_storage_reconciler.block_reconciler,
+            node_storage_reconciler.nnf_node_reconciler,
             movement_reconciler.reconciler,
         ]
         if exports is not None:

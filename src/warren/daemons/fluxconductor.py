@@ -62,7 +62,7 @@ def broker_connector(
     some are named.
     """
     inspect = partial(
-        _inspect,
+        _build_connected,
         min_allocation=min_allocation,
         use_fluxion=use_fluxion,
         drain_queues=drain_queues,
@@ -70,7 +70,7 @@ def broker_connector(
     return InstanceConnector(connect=brokerclient.connect, inspect=inspect)
 
 
-async def _inspect(
+async def _build_connected(
     handle: InstanceConnection,
     *,
     min_allocation: int,
@@ -136,6 +136,20 @@ async def _read_graph(handle: InstanceConnection) -> FlashGraph | None:
     return flash_graph
 
 
+def settings_of(rabbit_table: RabbitTable, *, scheduler_places_flash: bool) -> Settings:
+    """Return the settings of a conductor for a real Flux, of its table `rabbit`."""
+    settings = compose.conductor_settings(Config(rabbit=rabbit_table))
+    placement_policy = replace(
+        settings.placement_policy,
+        scheduler_places_flash=scheduler_places_flash,
+        max_gib_per_node={
+            str(file_system): gib for file_system, gib in rabbit_table.policy.maximums.items()
+        },
+    )
+    # Which daemons a site has, its Flux says in the properties of nodes.
+    return replace(settings, placement_policy=placement_policy, daemons=None)
+
+
 class _BrokerConductor:
     """The parts of a broker's conductor."""
 
@@ -190,14 +204,7 @@ class _BrokerConductor:
         }
 
     def _settings(self, rabbit_table: RabbitTable) -> Settings:
-        conductor_settings = compose.conductor_settings(Config(rabbit=rabbit_table))
-        maximums = {str(kind): gib for kind, gib in rabbit_table.policy.maximums.items()}
-        placement_policy = replace(
-            conductor_settings.placement_policy,
-            scheduler_places_flash=self._scheduler_places_flash,
-            maximums=maximums,
-        )
-        return replace(conductor_settings, placement_policy=placement_policy, daemons=None)
+        return settings_of(rabbit_table, scheduler_places_flash=self._scheduler_places_flash)
 
     def _userid_of(self, job_id: int) -> int:
         job = self._jobs.job(job_id)

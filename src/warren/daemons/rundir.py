@@ -1,4 +1,5 @@
-"""Where the directories of jobs are, FLUX_JOB_TMPDIR, and what bounds them (ADR 030)."""
+"""Where the directories of jobs are, FLUX_JOB_TMPDIR, and the file system in memory that
+bounds what they hold (ADR 030)."""
 
 import hashlib
 import os
@@ -12,6 +13,7 @@ from warren.daemons.statedir import StateDir, lock_holder
 from warren.instance import config as configuration
 from warren.instance.config import Config
 from warren.instance.shell import tmpfs
+from warren.journal import files
 
 
 def directory(state_dir: StateDir, config: Config) -> Path:
@@ -34,6 +36,8 @@ def prepare(state_dir: StateDir, config: Config) -> None:
         _make(path)
         if is_in_use(state_dir):
             return
+        _release_recorded(state_dir, except_for=path)
+        files.replace(state_dir.rundir_record, os.fsencode(path))
         is_bounded = os.geteuid() == 0 and config.exec.tmpdir_limit > 0
         if os.geteuid() == 0 and path.is_mount() and not is_bounded:
             tmpfs.detach(path)
@@ -50,11 +54,26 @@ def prepare(state_dir: StateDir, config: Config) -> None:
 
 
 def release(state_dir: StateDir) -> None:
-    """Unmount what bounds them, when no job runs any more."""
+    """Unmount what bounds the directories, when no job runs any more, and remove theirs.
+
+    The configuration may name another directory by now.
+    """
+    _release_recorded(state_dir)
     try:
-        path = directory(state_dir, configuration.load(state_dir.config_file))
+        _release(state_dir, directory(state_dir, configuration.load(state_dir.config_file)))
     except UserMistake:
-        path = state_dir.tmp
+        _release(state_dir, state_dir.tmp)
+
+
+def _release_recorded(state_dir: StateDir, *, except_for: Path | None = None) -> None:
+    with suppress(FileNotFoundError):
+        path = Path(os.fsdecode(state_dir.rundir_record.read_bytes()))
+        if path != except_for:
+            _release(state_dir, path)
+            state_dir.rundir_record.unlink()
+
+
+def _release(state_dir: StateDir, path: Path) -> None:
     if os.geteuid() == 0:
         for each in {path, state_dir.tmp}:
             try:

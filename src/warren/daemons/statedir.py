@@ -155,6 +155,11 @@ class StateDir:
         return self.path / "shells.lock"
 
     @property
+    def rundir_record(self) -> Path:
+        """Names the directory of jobs' directories that was mounted, wherever it is."""
+        return self.path / "rundir"
+
+    @property
     def owner(self) -> int | None:
         """The user whose directory it is; None where there is none, or it cannot be seen."""
         try:

@@ -47,7 +47,7 @@ COPY_OFFLOAD: Final = "warren.cluster/copy-offload"
 """Annotates the SystemConfiguration with where the service is that running jobs ask for copies, as
 JSON (`dws.offload`)."""
 RAW_VOLUMES: Final = "warren.cluster/raw-volumes"
-"""Says of a rabbit who may have its volumes as bare devices (`RawVolumes`)."""
+"""Says of a rabbit who may have its volumes as bare devices (`RawVolumeAccess`)."""
 UNSUPPORTED_TYPES: Final = "warren.cluster/lacks"
 """Annotates a rabbit with the types of file systems that it does not make, and why, as JSON."""
 SUPPORTED_TYPE_PREFIX: Final = "warren.cluster/makes-"

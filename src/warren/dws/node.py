@@ -78,7 +78,7 @@ FILE_SYSTEM_TYPES: Final = (*FLASH_TYPES, LUSTRE)
 """All types of file systems. Which of them a machine makes, it says itself (ADR 090)."""
 
 
-class RawVolumes(StrEnum):
+class RawVolumeAccess(StrEnum):
     """Whom a rabbit gives volumes as bare devices, as its label says it (ADR 027)."""
 
     FOR_USERS = "true"

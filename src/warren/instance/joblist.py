@@ -35,9 +35,9 @@ _JOBS_PER_TURN: Final = 20
 """Jobs that are looked at before other requests have their turn."""
 _COMPARISONS_PER_TURN: Final = 20_000
 """Comparisons that are made before other requests have their turn."""
-_BATCH_JOBS: Final = 500
+_JOBS_PER_ANSWER: Final = 500
 """Jobs in one answer of a stream."""
-_BATCH_BYTES: Final = 2**20
+_BYTES_PER_ANSWER: Final = 2**20
 """Bytes of jobs after which an answer of a stream is sent, however few these are."""
 _MAX_STREAMS: Final = 100
 """Streams of one guest that are under way at a time: each goes through a list of its own."""
@@ -308,7 +308,7 @@ async def _batch(jobs: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
     async for each in jobs:
         batch.append(each)
         size += _size(each)
-        if len(batch) == _BATCH_JOBS or size > _BATCH_BYTES:
+        if len(batch) == _JOBS_PER_ANSWER or size > _BYTES_PER_ANSWER:
             break
     return batch
 

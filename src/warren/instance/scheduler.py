@@ -78,7 +78,7 @@ class JobScheduler:
         self._allocated: dict[JobId, RunningJob] = {}
         self._running: list[RunningJob] = []
         """The jobs that have resources, by when they end."""
-        self._external = StorageAccounts()
+        self._storage_accounts = StorageAccounts()
         self._reasons: dict[JobId, tuple[str, float]] = {}
         """Why the first jobs wait and until when, as they were told last."""
         self._graph_read_at = 0.0
@@ -169,7 +169,7 @@ class JobScheduler:
         conflict = self._graph.conflict(kept)
         if conflict is None:
             self._graph.take(kept)
-            self._set_external_gib(self._external.set_allocated(job, allocated=True))
+            self._set_external_gib(self._storage_accounts.set_allocated(job, allocated=True))
             self._add_running(RunningJob(r["execution"].get("expiration") or inf, job, kept))
         return conflict
 
@@ -208,7 +208,7 @@ class JobScheduler:
         self._rabbits_changed_at = self._clock.now()
         self._changed.set()
 
-    def set_external(
+    def set_storage(
         self, name: str, bytes_by_rabbit: Mapping[str, int] | None, job: JobId | None = None
     ) -> None:
         """Set what storage there is of a name; None if there is none any more.
@@ -221,7 +221,9 @@ class JobScheduler:
             if bytes_by_rabbit is None
             else ExistingStorage(bytes_by_rabbit=bytes_by_rabbit, job=job)
         )
-        self._set_external_gib(self._external.set(name, storage, allocated=job in self._allocated))
+        self._set_external_gib(
+            self._storage_accounts.set(name, storage, allocated=job in self._allocated)
+        )
 
     def _set_external_gib(self, gib_by_rabbit: Mapping[str, int]) -> None:
         for rabbit, gib in gib_by_rabbit.items():
@@ -229,8 +231,11 @@ class JobScheduler:
         if gib_by_rabbit:
             self._changed.set()
 
-    def set_tagged(self, source: str, hosts: Iterable[str]) -> None:
-        """Set which nodes one source has tagged, in place of those that it had before."""
+    def set_badrabbit_nodes(self, source: str, hosts: Iterable[str]) -> None:
+        """Set which nodes one source tags `badrabbit`, in place of those that it had before.
+
+        A job with storage gets none of them.
+        """
         self._graph.set_tagged(source, hosts)
         self._changed.set()
 
@@ -316,7 +321,7 @@ class JobScheduler:
         self._remove_running(running)
         self._graph.give_back(running.allocation)
         # In the same step: what the job leaves on rabbits is not free in between.
-        self._set_external_gib(self._external.set_allocated(running.job, allocated=False))
+        self._set_external_gib(self._storage_accounts.set_allocated(running.job, allocated=False))
 
     def _add_running(self, running: RunningJob) -> None:
         self._allocated[running.job] = running

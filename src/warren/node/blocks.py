@@ -18,7 +18,7 @@ from warren.dws.node import (
     Kept,
     LustreTarget,
     NodeTrouble,
-    RawVolumes,
+    RawVolumeAccess,
     Volume,
 )
 from warren.node import commands, filesystems, filesystemsupport, lustre, usercommands
@@ -139,8 +139,10 @@ class BlockFlash:
     async def capacity(self, rabbit: str) -> int:
         return await self._disk(rabbit).capacity()
 
-    async def raw_volumes(self, rabbit: str) -> RawVolumes:
-        return RawVolumes.FOR_USERS if self._disk(rabbit).offers_raw else RawVolumes.FOR_ROOT
+    async def raw_volume_access(self, rabbit: str) -> RawVolumeAccess:
+        return (
+            RawVolumeAccess.FOR_USERS if self._disk(rabbit).offers_raw else RawVolumeAccess.FOR_ROOT
+        )
 
     async def unsupported_types(self, rabbit: str) -> Mapping[str, str]:
         if self._unsupported_types is None:

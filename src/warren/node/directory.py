@@ -18,7 +18,7 @@ from typing import Final, ParamSpec
 import msgspec
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import LUSTRE, NodeTrouble, RawVolumes, Volume
+from warren.dws.node import LUSTRE, NodeTrouble, RawVolumeAccess, Volume
 from warren.journal import files
 from warren.node import probing
 from warren.node.flash import MountSource, out_of_space, path_component
@@ -50,8 +50,8 @@ class DirectoryFlash:
         await probing.check(probing.probe_directory, self._root / path_component(rabbit))
         return self._capacity
 
-    async def raw_volumes(self, rabbit: str) -> RawVolumes:
-        return RawVolumes.NONE
+    async def raw_volume_access(self, rabbit: str) -> RawVolumeAccess:
+        return RawVolumeAccess.NONE
 
     async def unsupported_types(self, rabbit: str) -> Mapping[str, str]:
         return {kind: "volumes are directories" for kind in ("raw", LUSTRE)}

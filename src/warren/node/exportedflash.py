@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import RawVolumes, Volume
+from warren.dws.node import RawVolumeAccess, Volume
 from warren.node.flash import Flash, MountSource
 
 
@@ -17,9 +17,9 @@ class ExportedFlash:
     async def capacity(self, rabbit: str) -> int:
         return await self._flash.capacity(rabbit)
 
-    async def raw_volumes(self, rabbit: str) -> RawVolumes:
+    async def raw_volume_access(self, rabbit: str) -> RawVolumeAccess:
         # Nodes have file systems attached, and no bare devices.
-        return RawVolumes.NONE
+        return RawVolumeAccess.NONE
 
     async def unsupported_types(self, rabbit: str) -> Mapping[str, str]:
         return await self._flash.unsupported_types(rabbit)

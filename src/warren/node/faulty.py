@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import Copy, LustreMount, Progress, RawVolumes, Volume
+from warren.dws.node import Copy, LustreMount, Progress, RawVolumeAccess, Volume
 from warren.dws.persistent.sharing import Sharing
 from warren.node.behaviour import Behaviour
 from warren.node.linking import LinkingNode
@@ -25,8 +25,8 @@ class FaultyNode:
     async def capacity(self) -> int:
         return await self._node.capacity()
 
-    async def raw_volumes(self) -> RawVolumes:
-        return await self._node.raw_volumes()
+    async def raw_volume_access(self) -> RawVolumeAccess:
+        return await self._node.raw_volume_access()
 
     async def unsupported_types(self) -> Mapping[str, str]:
         return await self._node.unsupported_types()

@@ -9,7 +9,7 @@ import msgspec
 from warren.base.errors import UserMistake
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import FILE_SYSTEM_TYPES, NodeTrouble, Volume
-from warren.node.flash import OTHER_TYPE, MountSource
+from warren.node.flash import NOT_THE_ASKED_TYPE, MountSource
 
 PROTO: Final = "{proto}"
 """Stands in a command for the path of a file with the type's `proto` text."""
@@ -219,7 +219,7 @@ def mount_command(source: MountSource, path: str, profile: ProfileCommands) -> l
     """
     device = source.arguments[-1]
     arguments = None
-    if source.type != OTHER_TYPE or source.is_file:
+    if source.type != NOT_THE_ASKED_TYPE or source.is_file:
         values = {"$DEVICE": device, "$MOUNT_PATH": path}
         for side in ("rabbit", "compute"):
             arguments = arguments or profile_arguments(
@@ -237,6 +237,6 @@ def source(file_system: str, device: str, cluster: DlmCluster | None = None) -> 
     fs_type = _type_of(file_system, cluster)
     if fs_type.is_raw:
         return MountSource(("--bind", device), is_file=True)
-    mount_type = fs_type.type if fs_type.type == file_system else OTHER_TYPE
+    mount_type = fs_type.type if fs_type.type == file_system else NOT_THE_ASKED_TYPE
     arguments = ("-t", fs_type.type, "-o", fs_type.options, device)
     return MountSource(arguments, type=mount_type, options=fs_type.options)

@@ -1,4 +1,4 @@
-"""The port to flash: where a machine's volumes are, and how one is mounted."""
+"""What agents do with rabbits' flash: where a machine's volumes are, how one is mounted."""
 
 from collections.abc import Mapping
 from typing import Final, Protocol
@@ -6,10 +6,11 @@ from typing import Final, Protocol
 import msgspec
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import NodeTrouble, RawVolumes, Volume
+from warren.dws.node import NodeTrouble, RawVolumeAccess, Volume
 
-OTHER_TYPE: Final = ""
-"""The type of what stands in for the volume's own type: what a profile says does not fit it."""
+NOT_THE_ASKED_TYPE: Final = ""
+"""Stands for the type of what is mounted as another type than was asked for, as ext4 is for a gfs2
+that one node alone mounts: the profile's mount commands do not apply to it."""
 
 
 class MountSource(msgspec.Struct, frozen=True):
@@ -19,8 +20,8 @@ class MountSource(msgspec.Struct, frozen=True):
     """Everything but the mount point."""
     is_file: bool = False
     """Whether the mount point is a file, and not a directory."""
-    type: str = OTHER_TYPE
-    """As which mount(8) knows it."""
+    type: str = NOT_THE_ASKED_TYPE
+    """As which mount(8) knows it, where that is the type that was asked for."""
     options: str = ""
     """What it is mounted with, whatever a profile says."""
 
@@ -35,7 +36,7 @@ class Flash(Protocol):
         """Return how many bytes a rabbit has in all, having tried that it can be used."""
         ...
 
-    async def raw_volumes(self, rabbit: str) -> RawVolumes:
+    async def raw_volume_access(self, rabbit: str) -> RawVolumeAccess:
         """Return whom a volume of a rabbit may be given as a bare device."""
         ...
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
+from warren.dws.node import Copy, LustreMount, NodeTrouble, Progress, RawVolumeAccess, Volume
 from warren.dws.persistent.sharing import Sharing
 from warren.node import copiers, rootaccess
 from warren.node.directory import DirectoryFlash
@@ -32,8 +32,8 @@ class LinkingNode:
     async def capacity(self) -> int:
         return await self._flash.capacity(self._name)
 
-    async def raw_volumes(self) -> RawVolumes:
-        return await self._flash.raw_volumes(self._name)
+    async def raw_volume_access(self) -> RawVolumeAccess:
+        return await self._flash.raw_volume_access(self._name)
 
     async def unsupported_types(self) -> Mapping[str, str]:
         return await self._flash.unsupported_types(self._name)

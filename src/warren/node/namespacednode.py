@@ -16,7 +16,7 @@ from warren.dws.node import (
     LustreMount,
     NodeTrouble,
     Progress,
-    RawVolumes,
+    RawVolumeAccess,
     Volume,
 )
 from warren.dws.persistent.sharing import Sharing
@@ -85,8 +85,8 @@ class NamespacedNode:
     async def capacity(self) -> int:
         return await self._flash.capacity(self._name)
 
-    async def raw_volumes(self) -> RawVolumes:
-        return await self._flash.raw_volumes(self._name)
+    async def raw_volume_access(self) -> RawVolumeAccess:
+        return await self._flash.raw_volume_access(self._name)
 
     async def unsupported_types(self) -> Mapping[str, str]:
         return await self._flash.unsupported_types(self._name)

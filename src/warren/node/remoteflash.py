@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import NodeTrouble, RawVolumes, Volume
+from warren.dws.node import NodeTrouble, RawVolumeAccess, Volume
 from warren.node import filesystems
 from warren.node.filesystems import NO_DLM_CLUSTER, DlmCluster
 from warren.node.flash import MountSource
@@ -22,8 +22,8 @@ class RemoteFlash:
     async def capacity(self, rabbit: str) -> int:
         return 0
 
-    async def raw_volumes(self, rabbit: str) -> RawVolumes:
-        return RawVolumes.NONE
+    async def raw_volume_access(self, rabbit: str) -> RawVolumeAccess:
+        return RawVolumeAccess.NONE
 
     async def unsupported_types(self, rabbit: str) -> Mapping[str, str]:
         return {}

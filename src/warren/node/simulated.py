@@ -10,7 +10,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import msgspec
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import LUSTRE, Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
+from warren.dws.node import (
+    LUSTRE,
+    Copy,
+    LustreMount,
+    NodeTrouble,
+    Progress,
+    RawVolumeAccess,
+    Volume,
+)
 from warren.dws.persistent.sharing import Sharing
 from warren.node.behaviour import NO_FAULTS, Behaviour
 
@@ -63,8 +71,8 @@ class SimulatedNode:
     async def capacity(self) -> int:
         return self._flash.capacity
 
-    async def raw_volumes(self) -> RawVolumes:
-        return RawVolumes.FOR_USERS if self._flash.offers_raw else RawVolumes.FOR_ROOT
+    async def raw_volume_access(self) -> RawVolumeAccess:
+        return RawVolumeAccess.FOR_USERS if self._flash.offers_raw else RawVolumeAccess.FOR_ROOT
 
     async def unsupported_types(self) -> Mapping[str, str]:
         return self._flash.unsupported_types

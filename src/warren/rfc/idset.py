@@ -41,18 +41,14 @@ def decode(text: str, *, limit: int = MOST_IDS) -> tuple[int, ...]:
         first = int(low)
         if first <= previous:
             raise BadFormat(f"idset {brief(text)}: {first} at {position} does not ascend")
-        if high is None:
-            last = first
-            ids.append(first)
-        else:
-            last = int(high)
-            if last <= first:
-                raise BadFormat(
-                    f"idset {brief(text)}: the range '{element}' at {position} does not ascend"
-                )
-            if last - first >= limit - len(ids):
-                raise BadFormat(f"idset {brief(text)}: it holds more than {limit} ids")
-            ids.extend(range(first, last + 1))
+        last = first if high is None else int(high)
+        if high is not None and last <= first:
+            raise BadFormat(
+                f"idset {brief(text)}: the range '{element}' at {position} does not ascend"
+            )
+        if last - first >= limit - len(ids):
+            raise BadFormat(f"idset {brief(text)}: it holds more than {limit} ids")
+        ids.extend(range(first, last + 1))
         if last > LARGEST:
             raise BadFormat(f"idset {brief(text)}: {last} at {position} is larger than {LARGEST}")
         previous = last

@@ -275,7 +275,7 @@ def _missing_per_node(
 
 
 def busy_reason(request: Request, view: SystemView) -> str:
-    """Return what a request waits for, without a close look: for that see `shortage`."""
+    """Return what a request waits for, without a close look: for that see `scheduling.shortage`."""
     also = f"{_withheld_flash_text(request, view)}{_withheld_nodes_text(request, view)}"
     return f"waits for {shortage_text(request, view)}{also}"
 

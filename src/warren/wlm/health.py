@@ -38,7 +38,7 @@ class Scheduler(Protocol):
         labels: Iterable[str] | None = None,
     ) -> None: ...
 
-    def set_external(
+    def set_storage(
         self, name: str, bytes_by_rabbit: Mapping[str, int] | None, job: JobId | None = None
     ) -> None:
         """Count as taken the flash of one NnfStorage that is in no job's R.
@@ -48,7 +48,7 @@ class Scheduler(Protocol):
         """
         ...
 
-    def set_tagged(self, source: str, hosts: Iterable[str]) -> None: ...
+    def set_badrabbit_nodes(self, source: str, hosts: Iterable[str]) -> None: ...
 
 
 class NodeDrainer(Protocol):
@@ -88,7 +88,7 @@ async def follow_health(
         if storage is not None:
             decisions[name] = now
         if now.nodes_to_tag != before.nodes_to_tag:
-            scheduler.set_tagged(name, now.nodes_to_tag)
+            scheduler.set_badrabbit_nodes(name, now.nodes_to_tag)
         if now.nodes_to_drain or before.nodes_to_drain:
             drain_changes.put_nowait((now.nodes_to_drain, before.nodes | now.nodes))
 
@@ -121,10 +121,10 @@ async def follow_health(
         key = key_of(obj)
         raw = nnf_storages.get(key)
         if raw is None:
-            scheduler.set_external(str(key), None)
+            scheduler.set_storage(str(key), None)
             return
         storage = read(raw, NnfStorage)
-        scheduler.set_external(str(key), bytes_by_rabbit(storage), _creating_job(storage, binding))
+        scheduler.set_storage(str(key), bytes_by_rabbit(storage), _creating_job(storage, binding))
 
     # First what is taken: until that is known, there is no telling what is free.
     await nnf_storages.wait_synced()

@@ -104,7 +104,7 @@ def test_flash_of_which_nothing_is_known_is_left_as_the_graph_has_it() -> None:
 def test_a_fluxion_that_was_loaded_anew_is_told_everything_again() -> None:
     async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
         fluxion.set_rabbit("r0", up=True, capacity_gib=12)
-        fluxion.set_tagged("r0", ["n0"])
+        fluxion.set_badrabbit_nodes("r0", ["n0"])
         await told()
         broker.status.clear()
         broker.tags.clear()
@@ -149,10 +149,10 @@ def test_only_what_has_changed_is_told() -> None:
 def test_storage_of_no_job_takes_flash_from_jobs() -> None:
     async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
         fluxion.set_rabbit("r0", up=True, capacity_gib=12)
-        fluxion.set_external("default/p", {"r0": 5 * GIB})
+        fluxion.set_storage("default/p", {"r0": 5 * GIB})
         await told()
         assert broker.up == {"/c/0/ssd2"}  # Fluxion gives jobs the last ones
-        fluxion.set_external("default/p", None)
+        fluxion.set_storage("default/p", None)
         await told()
         assert len(broker.up) == 3
 
@@ -163,7 +163,7 @@ def test_storage_of_a_job_counts_from_when_the_job_gives_its_resources_back() ->
     async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
         holding.add(7)
         fluxion.set_rabbit("r0", up=True, capacity_gib=12)
-        fluxion.set_external("default/p", {"r0": 4 * GIB}, JobId(7))
+        fluxion.set_storage("default/p", {"r0": 4 * GIB}, JobId(7))
         await told()
         assert len(broker.up) == 3
         holding.clear()
@@ -176,14 +176,14 @@ def test_storage_of_a_job_counts_from_when_the_job_gives_its_resources_back() ->
 
 def test_nodes_are_tagged_as_long_as_some_rabbit_says_so() -> None:
     async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
-        fluxion.set_tagged("r0", ["n0", "of another system"])
-        fluxion.set_tagged("r1", ["n0", "n1"])
+        fluxion.set_badrabbit_nodes("r0", ["n0", "of another system"])
+        fluxion.set_badrabbit_nodes("r1", ["n0", "n1"])
         await told()
         assert broker.tags == {"/c/0/n0": "badrabbit=bad", "/c/1/n1": "badrabbit=bad"}
-        fluxion.set_tagged("r0", [])
+        fluxion.set_badrabbit_nodes("r0", [])
         await told()
         assert len(broker.tags) == 2
-        fluxion.set_tagged("r1", [])
+        fluxion.set_badrabbit_nodes("r1", [])
         await told()
         assert broker.tags == {}
 
@@ -194,7 +194,7 @@ def test_what_fluxion_did_not_take_is_told_again() -> None:
     async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
         broker.failing = 2
         fluxion.set_rabbit("r0", up=True, capacity_gib=12)
-        fluxion.set_tagged("r0", ["n0"])
+        fluxion.set_badrabbit_nodes("r0", ["n0"])
         await told(60)
         assert len(broker.up) == 3
         assert broker.tags == {"/c/0/n0": "badrabbit=bad"}
@@ -209,7 +209,7 @@ def test_what_fluxion_refuses_of_one_ssd_costs_neither_the_others_nor_the_tags(e
         with capture_logs() as logs:
             fluxion.set_rabbit("r0", up=True, capacity_gib=12)
             fluxion.set_rabbit("r1", up=True, capacity_gib=4)
-            fluxion.set_tagged("r0", ["n0", "n1"])
+            fluxion.set_badrabbit_nodes("r0", ["n0", "n1"])
             await told(60)
             assert broker.up == {"/c/0/ssd1", "/c/0/ssd2", "/c/1/ssd0"}
             assert broker.tags == {"/c/1/n1": "badrabbit=bad"}
@@ -224,8 +224,8 @@ def test_what_fluxion_refuses_of_one_ssd_costs_neither_the_others_nor_the_tags(e
 
         broker.refusals = {}
         fluxion.set_rabbit("r0", up=True, capacity_gib=12)
-        fluxion.set_tagged("r0", ["n1"])
-        fluxion.set_tagged("r0", ["n0"])
+        fluxion.set_badrabbit_nodes("r0", ["n1"])
+        fluxion.set_badrabbit_nodes("r0", ["n0"])
         await told(60)
         assert "/c/0/ssd0" in broker.up
         assert broker.tags == {"/c/0/n0": "badrabbit=bad"}
@@ -245,7 +245,7 @@ def test_fluxion_is_looked_for_seldom_where_there_is_none() -> None:
 
 def test_no_node_is_asked_for_where_no_rabbit_is() -> None:
     async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
-        fluxion.set_tagged("r0", ["n0"])
+        fluxion.set_badrabbit_nodes("r0", ["n0"])
         fluxion.set_rabbit("r0", up=True)
         await told(60)
         assert broker.asked == 0

@@ -24,7 +24,7 @@ def hold(snapshot: AccessSnapshot, new_mounts: Iterable[ClientMountSpec]) -> lis
         # Several Workflows may have persistent storage at a time, each on nodes of its own.
         own_holding = holding(snapshot.access, snapshot.computes)
         locks.check_allocations_free(storage, own_holding, snapshot.other_holdings)
-        exclusive = own_holding.nodes is None or not locks.has_access_finalizer(storage, key)
+        exclusive = own_holding.nodes is None or not locks.can_have_access_finalizer(storage, key)
     change = locks.change_to_hold(storage, key, exclusive=exclusive)
     return [] if change is None else [change]
 

@@ -73,9 +73,7 @@ def depends_on_held_flash(snapshot: JobSnapshot) -> bool:
         snapshot.job.phase is Phase.STARTING
         and snapshot.workflow is not None
         and is_complete(snapshot.workflow, State.PROPOSAL)
-        and any(
-            placement.may_have_sets_across_nodes(needs) for needs in needs_of(snapshot).values()
-        )
+        and any(placement.may_have_shared_sets(needs) for needs in needs_of(snapshot).values())
     )
 
 

@@ -154,8 +154,8 @@ def allocation_sets(
 ) -> list[dict[str, Any]]:
     """Return the allocation sets that serve a job with so many nodes on each rabbit.
 
-    `held` is the flash that its R holds, in the order of the job's nodes; it is looked at where
-    a set is not beside each node. `reserved_counts` are those that `reservation` came to, where
+    `held_flash` is the flash that its R holds, in the order of the job's nodes; it is looked at
+    where a set is not beside each node. `reserved_counts` are those that `reservation` came to, where
     they are known, and `localities` what it was given. Raises Fault for what cannot be placed, and
     where R holds less than was to be reserved.
     """
@@ -198,7 +198,7 @@ def unreserved_flash(node_counts_by_rabbit: Mapping[str, int]) -> list[HeldFlash
     ]
 
 
-def may_have_sets_across_nodes(needs: Sequence[AllocationNeed]) -> bool:
+def may_have_shared_sets(needs: Sequence[AllocationNeed]) -> bool:
     """Return whether R may have to say which rabbits hold a set: it is not one beside each node."""
     return any(need.allocation_strategy != PER_COMPUTE for need in needs)
 

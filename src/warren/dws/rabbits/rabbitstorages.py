@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from warren.base.objects import Change, Create, Object, Remove, Write
 from warren.dws import kinds, labels, reports
-from warren.dws.node import FILE_SYSTEM_TYPES, LUSTRE, RawVolumes
+from warren.dws.node import FILE_SYSTEM_TYPES, LUSTRE, RawVolumeAccess
 from warren.dws.objects.decoding import Malformed, read_json
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import (
@@ -194,22 +194,27 @@ def _is_drained(storage: Storage) -> bool:
     return labels.DRAINED in storage.metadata.annotations
 
 
-def raw_volumes(rabbits: Iterable[Storage]) -> RawVolumes:
+def raw_volume_access(rabbits: Iterable[Storage]) -> RawVolumeAccess:
     """Return who may have raw volumes, whichever of the rabbits they are on."""
-    all_offered = {_raw_volumes(rabbit.metadata) for rabbit in rabbits} or {RawVolumes.FOR_ROOT}
-    return min(all_offered, key=[RawVolumes.NONE, RawVolumes.FOR_ROOT, RawVolumes.FOR_USERS].index)
+    all_offered = {_raw_volume_access(rabbit.metadata) for rabbit in rabbits} or {
+        RawVolumeAccess.FOR_ROOT
+    }
+    return min(
+        all_offered,
+        key=[RawVolumeAccess.NONE, RawVolumeAccess.FOR_ROOT, RawVolumeAccess.FOR_USERS].index,
+    )
 
 
 def _metadata_patch(node_meta: Meta, storage_meta: Meta, lost: Mapping[str, LostLink]) -> Object:
     """Return what a Storage is to carry of what its nodes say, where it does not do so yet."""
     patch: dict[str, Any] = {}
-    raw_volumes_offered, unsupported_text = (
-        _raw_volumes(node_meta),
+    raw_access_offered, unsupported_text = (
+        _raw_volume_access(node_meta),
         node_meta.annotations.get(labels.UNSUPPORTED_TYPES),
     )
     changed_labels: dict[str, str | None] = {}
-    if raw_volumes_offered != _raw_volumes(storage_meta):
-        changed_labels[labels.RAW_VOLUMES] = raw_volumes_offered
+    if raw_access_offered != _raw_volume_access(storage_meta):
+        changed_labels[labels.RAW_VOLUMES] = raw_access_offered
     supported_labels = {
         f"{labels.SUPPORTED_TYPE_PREFIX}{fs_type}": "true"
         for fs_type in _supported_types(unsupported_text)
@@ -319,9 +324,9 @@ def _shortened_list(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _raw_volumes(meta: Meta) -> RawVolumes:
+def _raw_volume_access(meta: Meta) -> RawVolumeAccess:
     label = meta.labels.get(labels.RAW_VOLUMES)
-    return RawVolumes(label) if label in set(RawVolumes) else RawVolumes.FOR_ROOT
+    return RawVolumeAccess(label) if label in set(RawVolumeAccess) else RawVolumeAccess.FOR_ROOT
 
 
 def _new_storage(configuration: SystemConfiguration, rabbit: StorageNode) -> Object:

@@ -82,8 +82,11 @@ def other_holders(storage: NnfStorage, access: Key) -> list[Key]:
     return [each for each in dict.fromkeys(all_holders) if each != access]
 
 
-def has_access_finalizer(storage: NnfStorage, access: Key) -> bool:
-    """Return whether an access that holds a storage has a finalizer there."""
+def can_have_access_finalizer(storage: NnfStorage, access: Key) -> bool:
+    """Return whether an access that holds a storage shows it by a finalizer there.
+
+    One of another namespace, or of a long name, cannot: the storage is its alone then.
+    """
     return _finalizer(storage, access) is not None
 
 
@@ -92,7 +95,7 @@ def check_allocations_free(storage: NnfStorage, own: Holding, others: Sequence[H
 
     An access that holds the storage has been let in.
     """
-    if _holds(storage, own.access, exclusive=not has_access_finalizer(storage, own.access)):
+    if _holds(storage, own.access, exclusive=not can_have_access_finalizer(storage, own.access)):
         return
     for other in others:
         if own.conflicts_with(other):

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from warren.dws.containers.containerprofiles import ContainerProfile
-from warren.dws.node import FILE_SYSTEM_TYPES, RawVolumes
+from warren.dws.node import FILE_SYSTEM_TYPES, RawVolumeAccess
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.persistent import expiry, sharing
@@ -62,8 +62,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     groups: Collection[int] = ()
     """The groups that this user is in, where persistent storage is shared with some."""
     file_systems: Sequence[LustreFileSystem] | None
-    raw_volumes: RawVolumes | None
-    """Who may have raw volumes (`rabbitstorages.raw_volumes`)."""
+    raw_volume_access: RawVolumeAccess | None
+    """Who may have raw volumes (`rabbitstorages.raw_volume_access`)."""
     instances: Mapping[str, InstanceFacts] | None = None
     """The instances of the Workflow's namespace by name."""
     storage_profiles: Sequence[NnfStorageProfile] | None = None
@@ -106,7 +106,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 NO_FACTS: Final = Facts(
     userid=None,
     file_systems=None,
-    raw_volumes=None,
+    raw_volume_access=None,
     supported_types=None,
     runs_containers=None,
     copy_profiles=None,

@@ -9,7 +9,7 @@ from warren.directives.diagnostics import Mistake, alternatives
 from warren.directives.parse import Directive
 from warren.dws.breakdown import allocationneeds
 from warren.dws.faults import Fault
-from warren.dws.node import RawVolumes
+from warren.dws.node import RawVolumeAccess
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.storage import storageprofiles
 from warren.dws.validation.facts import Facts
@@ -38,7 +38,7 @@ def type_mistakes(directive: Directive, facts: Facts) -> Iterator[Mistake]:
             f"make {alternatives(facts.supported_types)}.",
             "Try type=xfs, of which each compute node has its own.",
         )
-    elif type_token.text == "raw" and facts.raw_volumes is RawVolumes.NONE:
+    elif type_token.text == "raw" and facts.raw_volume_access is RawVolumeAccess.NONE:
         yield directive.mistake(
             type_token,
             "Volumes of type raw cannot be made here: a raw volume is a block device, "
@@ -51,7 +51,11 @@ def type_mistakes(directive: Directive, facts: Facts) -> Iterator[Mistake]:
             f"No rabbit makes file systems of type {type_token.text}: {why}.",
             "Take another type, or ask an admin for this one.",
         )
-    elif type_token.text == "raw" and facts.raw_volumes is RawVolumes.FOR_ROOT and facts.userid:
+    elif (
+        type_token.text == "raw"
+        and facts.raw_volume_access is RawVolumeAccess.FOR_ROOT
+        and facts.userid
+    ):
         yield directive.mistake(
             type_token,
             "Volumes of type raw are for root alone here: the rabbits make them as loop devices, "

@@ -5,7 +5,7 @@ from typing import Final
 
 from warren.directives.diagnostics import Mistake, did_you_mean
 from warren.directives.parse import Directive, Token
-from warren.dws.node import RawVolumes
+from warren.dws.node import RawVolumeAccess
 from warren.dws.persistent import expiry
 from warren.dws.persistent.instances import asks_for_same
 from warren.dws.reservednames import reserved_prefix
@@ -137,7 +137,11 @@ def _use_mistakes(
             f"The persistent storage {name.text!r} is still being made.",
             "Submit again when its state is Active, or with --dependency=afterok:JOBID.",
         )
-    elif instance.fs_type == "raw" and facts.raw_volumes is RawVolumes.FOR_ROOT and facts.userid:
+    elif (
+        instance.fs_type == "raw"
+        and facts.raw_volume_access is RawVolumeAccess.FOR_ROOT
+        and facts.userid
+    ):
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is raw, and raw volumes are for root alone "

@@ -44,7 +44,7 @@ def needs_live_read(snapshot: WorkflowSnapshot) -> bool:
     )
     if workflow.metadata.deleting:
         return not remaining and not snapshot.dependents
-    if offloadsteps.may_end_post_run(snapshot):
+    if offloadsteps.is_about_to_end_post_run(snapshot):
         return True
     is_torn_down = workflow.status.state is State.TEARDOWN and workflow.status.ready
     return workflow.spec.desired_state is State.TEARDOWN and not remaining and not is_torn_down

@@ -80,8 +80,8 @@ def _requested_copies(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
     ]
 
 
-def may_end_post_run(snapshot: WorkflowSnapshot) -> bool:
-    """Return whether PostRun may be about to say that no copy is left.
+def is_about_to_end_post_run(snapshot: WorkflowSnapshot) -> bool:
+    """Return whether PostRun is about to say that no copy is left: movements are read anew first.
 
     What was seen of copies may be older than the job's end, and one that was asked for in its last
     moment would be lost, with what the application was told.

@@ -109,7 +109,9 @@ class WorkflowSnapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         facts = Facts(
             userid=self.workflow.spec.user_id,
             file_systems=self.file_systems,
-            raw_volumes=rabbitstorages.raw_volumes(self.rabbits.values()) if names_raw else None,
+            raw_volume_access=rabbitstorages.raw_volume_access(self.rabbits.values())
+            if names_raw
+            else None,
             why_not_made=self.why_not_made,
             groupid=self.workflow.spec.group_id,
             copy_profiles=frozenset(self.copy_profiles),

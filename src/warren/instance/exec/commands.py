@@ -159,7 +159,7 @@ class _Output:
         self._transport = transport
 
     async def log_lines(self, log_fields: Mapping[str, str]) -> None:
-        count, line = 0, b""
+        count, line = 0, b""  # lines so far, and the beginning of the next
         while chunk := await self._reader.read(_CHUNK):
             *lines, line = (line + chunk).split(b"\n")
             line = line[:_LONGEST_LINE]
@@ -171,8 +171,10 @@ class _Output:
                         line=each[:_LONGEST_LINE].decode(errors="replace"),
                         **log_fields,
                     )
-        if line and count < _MOST_LINES:
-            log.info("command says", line=line.decode(errors="replace"), **log_fields)
+        if line:
+            count += 1
+            if count <= _MOST_LINES:
+                log.info("command says", line=line.decode(errors="replace"), **log_fields)
         if count > _MOST_LINES:
             log.info("command says more than is kept", lines=count - _MOST_LINES, **log_fields)
 

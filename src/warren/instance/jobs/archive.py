@@ -17,7 +17,7 @@ from warren.rfc import eventlog
 from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
 
-_BATCH_JOBS: Final = 100
+_JOBS_PER_WRITE: Final = 100
 """Jobs that are written together."""
 
 
@@ -43,8 +43,8 @@ class Archive:
 
         A job that was not purged after all comes again: its lines are equal.
         """
-        for first in range(0, len(jobs), _BATCH_JOBS):
-            batch = jobs[first : first + _BATCH_JOBS]
+        for first in range(0, len(jobs), _JOBS_PER_WRITE):
+            batch = jobs[first : first + _JOBS_PER_WRITE]
             lines = [encode_job(job, self._stored.archived_values(job)) for job in batch]
             try:
                 await asyncio.to_thread(self._append, b"".join(lines))

@@ -28,7 +28,7 @@ from warren.node.copying.ratelimit import RateLimit
 from warren.node.copying.retry import MARK, CopyAttempt
 from warren.node.copying.tally import NotCopied, Tally, error_text
 from warren.node.copying.target import TargetInUse, close_locked, open_locked
-from warren.node.copying.transfer import SMALL_FILE, Transfer, first_difference
+from warren.node.copying.transfer import SMALL_FILE_BYTES, Transfer, first_difference
 from warren.node.copying.workers import BATCH, Batch, Workers, is_local, worker_count
 from warren.node.nofollow import (
     Directory,
@@ -470,7 +470,7 @@ class Copier:
         source_dir, source, _, _ = pair
         with suppress(OSError):
             status = os.stat(source, dir_fd=source_dir.descriptor, follow_symlinks=False)
-            return status.st_size > SMALL_FILE
+            return status.st_size > SMALL_FILE_BYTES
         return False  # what is the matter with it, its copy tells
 
     def _copy_submitted(self, pair: FilePair, mode: int) -> None:

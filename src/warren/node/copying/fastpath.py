@@ -14,7 +14,7 @@ import msgspec
 
 from warren.node.copying import metadata, quiescence
 from warren.node.copying.latency import Latency
-from warren.node.copying.transfer import SMALL_FILE
+from warren.node.copying.transfer import SMALL_FILE_BYTES
 from warren.node.nofollow import open_to_look, open_to_make
 
 _MODE_BITS: Final = 0o777
@@ -67,7 +67,7 @@ def copy(name: str, source_dir_fd: int, target_dir_fd: int) -> int | None:
 def _copy_open(name: str, source_fd: int, target_dir_fd: int) -> int | None:
     status = os.fstat(source_fd)
     size, mode = status.st_size, status.st_mode & _MODE_BITS
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or size > SMALL_FILE:
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or size > SMALL_FILE_BYTES:
         return None
     if status.st_blocks * 512 < size or metadata.copied_attributes(source_fd):
         return None

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from warren.node import identity
-from warren.node.copying.transfer import SMALL_FILE
+from warren.node.copying.transfer import SMALL_FILE_BYTES
 from warren.node.nofollow import open_to_write, replace
 
 _NO_LOCKS_ERRORS: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
@@ -107,4 +107,4 @@ def _may_be_incomplete(status: os.stat_result) -> bool:
     That one goes on with its own then, which has no name any more. One that has attributes, as a
     layout of Lustre, was made by a user, for what is to be copied there.
     """
-    return status.st_size <= SMALL_FILE and status.st_ctime > time.time() - _FAST_PATH_SECONDS
+    return status.st_size <= SMALL_FILE_BYTES and status.st_ctime > time.time() - _FAST_PATH_SECONDS

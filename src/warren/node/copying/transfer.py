@@ -9,8 +9,8 @@ from warren.node.copying.ratelimit import RateLimit
 from warren.node.copying.tally import Tally
 
 _CHUNK_BYTES: Final = 32 * 2**20
-SMALL_FILE: Final = 2**18
-"""Bytes that are copied at once."""
+SMALL_FILE_BYTES: Final = 2**18
+"""Files of this size, or smaller, are copied at once."""
 _COMPARED_BYTES: Final = 2**20
 _NO_COPY_RANGE_ERRORS: Final = (
     errno.EXDEV,
@@ -31,7 +31,7 @@ class Transfer:
 
     def copy(self, source_fd: int, target_fd: int, status: os.stat_result, offset: int = 0) -> int:
         """Copy a file from byte `offset` on; return how long the copy is. Raises OSError."""
-        if status.st_size <= SMALL_FILE and status.st_blocks * 512 >= status.st_size:
+        if status.st_size <= SMALL_FILE_BYTES and status.st_blocks * 512 >= status.st_size:
             return self._copy_small(source_fd, target_fd, status.st_size)
         position = offset
         while (data := next_data(source_fd, position)) is not None:

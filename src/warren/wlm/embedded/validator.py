@@ -150,7 +150,7 @@ class StorageValidator:
             may_create=self._creator in (None, userid),
             file_systems=self._file_systems(),
             # All rabbits are looked at only where that can matter.
-            raw_volumes=rabbitstorages.raw_volumes(self._rabbits())
+            raw_volume_access=rabbitstorages.raw_volume_access(self._rabbits())
             if self._may_name_raw_storage(texts)
             else None,
             why_not_made=self._why_not_made,

@@ -46,7 +46,7 @@ class Fluxion:
         self._holds_resources = holds_resources
         self._flash_states: dict[str, tuple[bool, int | None]] = {}
         """Whether the flash of a rabbit may be given out, and how many GiB it has."""
-        self._external = StorageAccounts()
+        self._storage_accounts = StorageAccounts()
         self._external_gib: dict[str, int] = {}
         """How many GiB of each rabbit storage takes that is in no job's R."""
         self._hosts_by_source: dict[str, frozenset[str]] = {}
@@ -77,7 +77,7 @@ class Fluxion:
         self._flash_states[rabbit] = (up, capacity_gib)
         self._mark_changed({rabbit})
 
-    def set_external(
+    def set_storage(
         self, name: str, bytes_by_rabbit: Mapping[str, int] | None, job: JobId | None = None
     ) -> None:
         """Set what storage there is of a name; None if there is none any more.
@@ -90,9 +90,9 @@ class Fluxion:
             if bytes_by_rabbit is None
             else ExistingStorage(bytes_by_rabbit=bytes_by_rabbit, job=job)
         )
-        self._update_external(self._external.set(name, storage, allocated=is_allocated))
+        self._update_external(self._storage_accounts.set(name, storage, allocated=is_allocated))
 
-    def set_tagged(self, source: str, hosts: Iterable[str]) -> None:
+    def set_badrabbit_nodes(self, source: str, hosts: Iterable[str]) -> None:
         """Set which nodes one source has tagged, in place of those that it had before."""
         before, now = self._hosts_by_source.get(source, frozenset()), frozenset(hosts)
         self._hosts_by_source[source] = now
@@ -102,7 +102,7 @@ class Fluxion:
     def job_changed(self, job: int) -> None:
         """Look again whether a job has its resources."""
         self._update_external(
-            self._external.set_allocated(JobId(job), allocated=self._holds_resources(job))
+            self._storage_accounts.set_allocated(JobId(job), allocated=self._holds_resources(job))
         )
 
     async def run(self) -> None:
