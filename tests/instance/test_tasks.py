@@ -169,7 +169,7 @@ ON_A_TERMINAL = """
     from warren.instance.shell.tasks import Inherited
     from warren.instance.shell.terminal import Terminal
     terminal = Terminal((30, 90), echo=True)
-    writer = terminal.writer()
+    writer = terminal.input_descriptor()
     started = spawner.start(["sh", "-c", words[0]], os.environ, None, Inherited(terminal=terminal))
     task = await started
     terminal.close_slave()
