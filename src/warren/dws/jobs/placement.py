@@ -155,9 +155,9 @@ def allocation_sets(
     """Return the allocation sets that serve a job with so many nodes on each rabbit.
 
     `held_flash` is the flash that its R holds, in the order of the job's nodes; it is looked at
-    where a set is not beside each node. `reserved_counts` are those that `reservation` came to, where
-    they are known, and `localities` what it was given. Raises Fault for what cannot be placed, and
-    where R holds less than was to be reserved.
+    where a set is not beside each node. `reserved_counts` are those that `reservation` came to,
+    where they are known, and `localities` what it was given. Raises Fault for what cannot be
+    placed, and where R holds less than was to be reserved.
     """
     node_count = sum(node_counts_by_rabbit.values())
     layouts = _layouts(needs, node_count, min_allocation_bytes, None, reserved_counts)
