@@ -981,5 +981,5 @@ class _Idle:
     def listen(self, listener: Callable[[int], None]) -> None:
         pass
 
-    def user(self, job: int) -> int:
+    def userid(self, job: int) -> int:
         raise LookupError(job)

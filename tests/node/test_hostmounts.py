@@ -26,7 +26,7 @@ async def main():
     point.mkdir()
     for _ in range(2):
         subprocess.run(["mount", "-t", "tmpfs", "none", str(point)], check=True)
-    node = Namespace(root / "nodes" / "node1", root / "nnf")
+    node = HeldMountNamespace(root / "nodes" / "node1", root / "nnf")
     await node.ensure()
     following = asyncio.create_task(hostmounts.follow_unmounts([node]))
     assert str(point) in node.mounts()
