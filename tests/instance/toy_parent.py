@@ -4,12 +4,17 @@ A toy shell writes its process id into a file named `<job>-<rank>`, and ends whe
 there is a file `<job>-<rank>.end` with its exit code. On a host called `messy`
 it leaves a process of its job's user behind, whose id it writes down as well, with MARKER in its
 environment; on one called `scrubbed` that process has nothing by which it could be known.
-On one called `talkative` it writes to standard error until that takes no more. On one
+On one called `talkative` it writes to standard error until that takes no more; on one called
+`stalling` a process that it leaves has a write to that which does not end. On one
 called `waiting` it becomes its job's user and looks at what a file named `look` says. WAY says
 whether there are `cgroups`. The parent writes its own process id into a file named `parent`.
 """
 
+import ctypes
+import fcntl
 import os
+import platform
+import struct
 import subprocess
 import sys
 import time
@@ -23,6 +28,18 @@ from warren.instance.shell.subreaper import run_under_subreaper
 
 socket, marker, directory = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 patience = float(sys.argv[5])
+
+
+def write_a_page_that_never_comes() -> None:
+    """Write memory to standard error whose pages only userfaultfd(2) would give: it never does."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    number = {"x86_64": 323, "aarch64": 282}[platform.machine()]
+    pages = libc.syscall(number, os.O_CLOEXEC)
+    fcntl.ioctl(pages, 0xC018AA3F, struct.pack("QQQ", 0xAA, 0, 0))  # UFFDIO_API
+    address = libc.mmap(None, 4096, 3, 0x22, -1, 0)
+    fcntl.ioctl(pages, 0xC020AA00, struct.pack("QQQQ", address, 4096, 1, 0))  # UFFDIO_REGISTER
+    libc.write(2, ctypes.c_void_p(address), 4096)
 
 
 class ToyShell:
@@ -42,9 +59,11 @@ class ToyShell:
         die_with_parent()
         if start.host == "talkative":
             os.write(2, b"\x1b[2Jfirst\n")
-            with suppress(BlockingIOError):
+            with suppress(OSError):
                 while True:
                     os.write(2, b"x" * 999 + b"\n")
+        if start.host == "stalling" and os.fork() == 0:
+            write_a_page_that_never_comes()
         if start.host == "broken":
             raise RuntimeError("a shell with a bug")
         said = [str(os.getpid()), start.host]

@@ -11,8 +11,10 @@ of, and waited for beside all else; but not what only a tracer holds, which runs
 """
 
 import errno
+import fcntl
 import gc
 import os
+import resource
 import select
 import signal
 import socket
@@ -48,10 +50,14 @@ _LARGEST_FD: Final = 2**31 - 1
 _LONGEST_NOTE: Final = 1000
 """Characters of the words with which a shell has not started; less than a pipe takes whole."""
 
-_MOST_LINES: Final = 100
-"""Lines of what a shell prints that are kept."""
-_LONGEST_LINE: Final = 1000
-"""Characters of a line that are kept."""
+_OUTPUT_BYTES: Final = 2**16
+"""Bytes that a shell may print."""
+_LOGGED_BYTES: Final = 2**12
+"""Bytes of that which are logged: the last, as of a traceback the end says most."""
+_MOST_LINES: Final = 40
+_SEALS: Final = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+_SPARE_DESCRIPTORS: Final = 320
+"""How many open files are left for all else, whatever shells there are: to kill takes most."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0
 """Seconds after which what has been killed is looked at again, at first and at last."""
@@ -105,7 +111,7 @@ class _Shell(msgspec.Struct, eq=False):
     """Whether the instance knows of the end."""
     note: str = ""
     output: int | None = None
-    """The end of a pipe, with what it has printed."""
+    """A file in memory, with what it has printed."""
     surviving_pids: list[int] = msgspec.field(default_factory=list)
     """What has not died, long after it was killed."""
 
@@ -302,7 +308,7 @@ class ShellParent:
         if key in self._shells:
             return
         cgroup, pid = None, -1
-        output, write_end = _open_output()
+        output = _open_output()
         try:
             if self._cgroups is not None:
                 cgroup = self._cgroups.make(f"{start.id}-{start.rank}")
@@ -321,16 +327,17 @@ class ShellParent:
             return
         finally:
             if pid != 0:
-                os.close(write_end)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, TASK_SIGNALS)
         if pid == 0:
-            self._become_shell(start, cgroup, write_end)
+            self._become_shell(start, cgroup, output)
         shell = _Shell(start, pid, cgroup, output=output)
         self._shells[key] = self._living[pid] = shell
 
-    def _become_shell(self, start: StartRequest, cgroup: Cgroup | None, output: int) -> None:
+    def _become_shell(self, start: StartRequest, cgroup: Cgroup | None, output: int | None) -> None:
         code = 1
         try:
+            if output is None:
+                output = os.open(os.devnull, os.O_WRONLY)
             # Our log is not a user's to write to, who may have what a process of theirs has open.
             os.dup2(output, 1)
             os.dup2(output, 2)
@@ -389,15 +396,13 @@ class ShellParent:
             return
         output, shell.output = shell.output, None
         try:
-            lines = os.read(output, _CHUNK).decode(errors="replace").splitlines()
-        except BlockingIOError:
-            return  # nothing, and a process that was passed the other end
+            printed = os.pread(output, _OUTPUT_BYTES, 0).rstrip(b"\0")
         finally:
             os.close(output)
         job, rank = shell.key
-        for line in lines[-_MOST_LINES:]:  # of a traceback, the end says most
-            said = f"job {job}, shell {rank}: {printable(line[:_LONGEST_LINE])}"
-            print(said, file=sys.stderr, flush=True)
+        lines = printed[-_LOGGED_BYTES:].decode(errors="replace").splitlines()
+        for line in lines[-_MOST_LINES:]:
+            print(f"job {job}, shell {rank}: {printable(line)}", file=sys.stderr, flush=True)
 
     def _check_dying(self) -> None:
         """Forget shells of which nothing is left, and kill what is left of the others."""
@@ -545,13 +550,24 @@ class ShellParent:
         return leftovers
 
 
-def _open_output() -> tuple[int | None, int]:
-    """Return both ends of a pipe for what a shell prints; the former is None where it is lost.
+def _open_output() -> int | None:
+    """Return a file for what a shell prints; None, and it is lost, with too many open files.
 
-    It is read when the shell has ended: what the pipe does not take then is lost. So a user, who
-    may write to it without end and pass it on, fills no disk, and keeps nobody busy.
+    It is in memory, has its size from the beginning, and takes nothing beyond. So a user, who may
+    write to it without end and pass it on, fills no disk. Nor does that keep this process waiting,
+    as it does with a pipe while a write to that waits for a page of a file server of the user's.
     """
     try:
-        return os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # too many open files: no reason to refuse a shell
-        return None, os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        output = os.memfd_create("output", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError:
+        return None  # no reason to refuse a shell
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        if output >= soft_limit - _SPARE_DESCRIPTORS:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        os.ftruncate(output, _OUTPUT_BYTES)
+        fcntl.fcntl(output, fcntl.F_ADD_SEALS, _SEALS)
+    except OSError:
+        os.close(output)
+        return None
+    return output
