@@ -13,7 +13,7 @@ from warren.base.objects import Key
 from warren.controllers.mounts import WORKERS, MountReconciler
 from warren.dws import commandlines, kinds, labels
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Volume
+from warren.dws.node import LUSTRE, InUse, Kept, LustreMount, NodeTrouble, Volume
 from warren.dws.persistent.sharing import PRIVATE, NotShared, Sharing
 from warren.wlm.jobdirectives import MAX_DIRECTIVES
 
@@ -262,6 +262,43 @@ def test_what_cannot_be_unmounted_is_not_let_go(fatal: bool) -> None:
         found = api.find(kinds.CLIENT_MOUNT, KEY)
         assert found["metadata"]["finalizers"] == keeping
         assert found["status"]["error"]["debugMessage"] == "in use"
+
+    with_node(story)
+
+
+@pytest.mark.parametrize("deleting", [True, False])
+def test_all_that_is_in_use_waits_at_a_time_and_is_looked_at_when_it_is_asked_for(
+    deleting: bool,
+) -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        machine.troubles[UNMOUNTS[0]] = Kept("kept")
+        machine.troubles[UNMOUNTS[1]] = InUse("in use", delay=3)
+        metadata = {"finalizers": [labels.CLIENT_MOUNT_FINALIZER], **(DELETING if deleting else {})}
+        await api.add(kinds.CLIENT_MOUNT, client_mount("unmounted", **metadata))
+        async with informed(api):
+            for _ in range(2):
+                assert await mounts.reconcile(KEY) == 3
+                await caught_up()
+
+        assert machine.asked == 2 * UNMOUNTS
+        assert status(api)["error"]["debugMessage"] == "in use"
+        assert (
+            labels.CLIENT_MOUNT_FINALIZER
+            in api.find(kinds.CLIENT_MOUNT, KEY)["metadata"]["finalizers"]
+        )
+
+    with_node(story)
+
+
+def test_what_is_kept_keeps_no_other_mount() -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        machine.troubles[UNMOUNTS[0]] = Kept("kept")
+        await api.add(kinds.CLIENT_MOUNT, client_mount("unmounted"))
+        async with informed(api):
+            with pytest.raises(Kept):
+                await mounts.reconcile(KEY)
+
+        assert machine.asked == UNMOUNTS
 
     with_node(story)
 

@@ -13,7 +13,7 @@ from warren.base.objects import Key
 from warren.controllers.nodestorage import WORKERS, NodeStorageReconciler
 from warren.dws import commandlines, kinds, labels
 from warren.dws.commandlines import ProfileCommands
-from warren.dws.node import NodeTrouble, Volume
+from warren.dws.node import InUse, Kept, NodeTrouble, Volume
 
 KEY = Key("r0", "s")
 NODE = Key("r0", "nnf-nlc")
@@ -254,6 +254,26 @@ def test_flash_that_is_not_given_back_is_told_of_and_keeps_its_record(fatal: boo
         found = api.find(STORAGE, KEY)
         assert found["metadata"]["finalizers"] == keeping
         assert found["status"]["error"]["debugMessage"] == "mounted"
+
+    with_rabbit(story)
+
+
+def test_all_flash_that_is_in_use_waits_at_a_time_and_is_looked_at_when_it_is_asked_for() -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
+        keeping = [labels.NODE_STORAGE_FINALIZER]
+        made = await api.add(STORAGE, share(finalizers=keeping, deletionTimestamp=STAMP))
+        releases = [("release", "r0", f"{made['metadata']['uid']}-{number}") for number in range(2)]
+        machine.troubles = {releases[0]: Kept("kept"), releases[1]: InUse("in use", delay=3)}
+        async with informed(api):
+            assert await rabbit.reconcile(KEY) == 3
+            await caught_up()
+            assert status(api)["error"]["debugMessage"] == "in use"
+            del machine.troubles[releases[1]]
+            with pytest.raises(Kept):
+                await rabbit.reconcile(KEY)
+
+        assert machine.asked == 2 * releases
+        assert api.find(STORAGE, KEY)["metadata"]["finalizers"] == keeping
 
     with_rabbit(story)
 

@@ -611,6 +611,110 @@ def _take(rabbit: Rabbit, process: "subprocess.Popen[bytes]") -> None:
         pytest.skip(str(trouble))
 
 
+HOLD_UNKILLED = {
+    "a descriptor that only names the directory": "f = os.open('.', os.O_PATH); os.chdir('/')",
+    "a descriptor on its way in a socket": f"""
+c = ctypes.CDLL(None)
+{HIDE["a socket from which it was not received"]}
+""",
+}
+"""By what any user can keep the storage of others in use, for ever: it is never killed."""
+
+
+@pytest.mark.parametrize("what", HOLD_UNKILLED)
+def test_what_only_another_user_uses_is_taken_after_a_moment_and_nothing_killed(
+    rabbit: Rabbit, what: str
+) -> None:
+    other_user = OTHER_USER.format(rabbit.user.userid + 1)
+    with rabbit.used(HOLD_UNKILLED[what] + other_user) as process:
+        with pytest.raises(InUse) as in_use:
+            rabbit.unmount()
+        rabbit.clock.seconds += in_use.value.delay
+        rabbit.unmount()
+        assert rabbit.nodes.mounts() == set()
+
+        with pytest.raises(InUse) as in_use:
+            rabbit.release()
+        rabbit.clock.seconds += in_use.value.delay
+        _take(rabbit, process)
+
+        assert rabbit.clock.seconds < 1000 + SECONDS
+        assert rabbit.volumes() == []
+        assert process.poll() is None
+    eventually(lambda: rabbit.disk.loops() == [])
+
+
+@pytest.mark.parametrize("what", HOLD_UNKILLED)
+def test_what_the_jobs_user_uses_has_all_its_time_seen_or_not(rabbit: Rabbit, what: str) -> None:
+    with rabbit.used(HOLD_UNKILLED[what], userid=rabbit.user.userid) as process:
+        for _ in range(2):
+            with pytest.raises(InUse):
+                rabbit.unmount()
+            rabbit.clock.seconds += SECONDS - 1
+        assert process.poll() is None
+        rabbit.unmount()
+    assert rabbit.nodes.mounts() == set()
+
+
+def test_a_user_who_looks_on_makes_no_site_wait_that_lets_processes_live(
+    loop_devices: Path, nodes: Nodes, user: User
+) -> None:
+    rabbit = Rabbit(loop_devices, nodes, user, policy="keep")
+    rabbit.mount()
+    code = HOLD_UNKILLED["a descriptor that only names the directory"]
+    with rabbit.used(code + OTHER_USER.format(user.userid + 1)) as process:
+        for giving_back in (rabbit.unmount, rabbit.release):
+            with pytest.raises(InUse) as in_use:
+                giving_back()
+            rabbit.clock.seconds += in_use.value.delay
+            with suppress(Kept):
+                giving_back()
+
+        assert nodes.mounts() == set()
+        assert rabbit.volumes() == ["a"], "it is never taken there"
+        assert process.poll() is None
+    eventually(lambda: _released(rabbit))
+
+
+def test_what_is_used_is_looked_at_ever_more_seldom_and_at_once_when_its_time_is_over() -> None:
+    clock = Time()
+    grace_period = GracePeriod(seconds=SECONDS, clock=clock)
+    root = usage.Process(pid=NO_IDS, userid=0, name="sh", started_at=None)
+    delays = []
+    while clock.seconds < 1000 + SECONDS:
+        with pytest.raises(InUse) as in_use:
+            asyncio.run(grace_period.enforce("it", 0, lambda: [root]))
+        delays.append(in_use.value.delay)
+        clock.seconds += in_use.value.delay
+
+    assert clock.seconds == 1000 + SECONDS
+    assert delays[0] == 1
+    assert delays[:-1] == sorted(delays[:-1])
+    assert max(delays) <= 5
+
+
+def test_what_was_written_is_on_the_flash_before_it_is_unmounted_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = Pinned(tmp_path / "job")
+    ran: list[str] = []
+
+    async def run(argv: Sequence[str], **_: object) -> str:
+        ran.append(" ".join(argv))
+        if argv[0] == "umount" and "--lazy" in argv:
+            space.is_mounted = False
+            return ""
+        raise NodeTrouble("it is busy")
+
+    monkeypatch.setattr(commands, "run", run)
+    flash = DirectoryFlash(tmp_path / "flash", SIZE)
+    machine = NamespacedNode("node1", flash, space, GracePeriod(seconds=0, clock=Time()))
+    asyncio.run(machine.unmount(str(space.path)))
+
+    path = space.path
+    assert ran == [f"umount {path}", f"sync --file-system {path}", f"umount --lazy {path}"]
+
+
 def test_flash_that_is_mounted_where_a_user_has_more_ids_than_one_is_taken(
     rabbit: Rabbit,
 ) -> None:

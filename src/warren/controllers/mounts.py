@@ -12,7 +12,7 @@ from warren.controllers.profilecommands import commands_of
 from warren.controllers.users import UserKey, user_getter
 from warren.dws import kinds, labels, reports
 from warren.dws.commandlines import ProfileCommands
-from warren.dws.node import LustreMount, NodeTrouble
+from warren.dws.node import InUse, Kept, LustreMount, NodeTrouble, raise_in_use
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
 from warren.dws.persistent import sharing
@@ -87,8 +87,7 @@ class MountReconciler:
             return None
         current = read(raw, ClientMount)
         if current.metadata.deleting:
-            await self._finalize(current)
-            return None
+            return await self._finalize(current)
         trouble = None
         try:
             if current.spec.desired_state == "mounted":
@@ -99,13 +98,18 @@ class MountReconciler:
             trouble = error
             self._on_failure()
         await self._report(current, trouble)
+        if isinstance(trouble, InUse):
+            return trouble.delay
         if trouble is not None and not trouble.fatal:
             raise trouble
         return None
 
-    async def _finalize(self, current: ClientMount) -> None:
+    async def _finalize(self, current: ClientMount) -> float | None:
         try:
             await self._unmount(current)
+        except InUse as trouble:
+            await self._report(current, trouble)
+            return trouble.delay
         except NodeTrouble as trouble:
             await self._report(current, trouble)
             raise
@@ -113,6 +117,7 @@ class MountReconciler:
             kinds.CLIENT_MOUNT, current.metadata, labels.CLIENT_MOUNT_FINALIZER
         )
         await perform(self._client, [change])
+        return None
 
     async def _mount(self, current: ClientMount) -> None:
         text = current.metadata.annotations.get(labels.SHARED_WITH)
@@ -147,6 +152,7 @@ class MountReconciler:
 
     async def _unmount(self, current: ClientMount) -> None:
         commands = commands_of(current.metadata)
+        in_use: list[NodeTrouble] = []
         for mount in reversed(current.spec.mounts):
             own_commands = commands
             if mount.device.lustre is not None:
@@ -156,11 +162,16 @@ class MountReconciler:
                     "$FS_NAME": file_system.file_system_name,
                 }
                 own_commands = self._commands_of_side(commands).with_variables(values)
-            await self._local_node.unmount(mount.mount_path, mount.user_id, own_commands)
-            if self._disconnect_volume is not None and mount.device.lvm is not None:
-                await self._disconnect_volume(
-                    mount.device.lvm.volume_group, mount.device.lvm.logical_volume
-                )
+            # All wait at the same time, and not one after the other.
+            try:
+                await self._local_node.unmount(mount.mount_path, mount.user_id, own_commands)
+                if self._disconnect_volume is not None and mount.device.lvm is not None:
+                    await self._disconnect_volume(
+                        mount.device.lvm.volume_group, mount.device.lvm.logical_volume
+                    )
+            except (InUse, Kept) as trouble:
+                in_use.append(trouble)
+        raise_in_use(in_use)
 
     def _commands_of_side(self, commands: ProfileCommands) -> ProfileCommands:
         """Return what this node runs around a Lustre.

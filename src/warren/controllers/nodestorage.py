@@ -9,7 +9,7 @@ from warren.controllers.profilecommands import commands_of
 from warren.controllers.users import user_getter
 from warren.dws import kinds, labels, reports
 from warren.dws.commandlines import ProfileCommands
-from warren.dws.node import LustreTarget, NodeTrouble, Volume
+from warren.dws.node import InUse, Kept, LustreTarget, NodeTrouble, Volume, raise_in_use
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.dws.objects.storages import NnfNode
@@ -153,8 +153,7 @@ class NodeStorageReconciler:
             return None  # what it had is released, and its record is another reconciler's
         current = read(raw_share, NnfNodeStorage)
         if current.metadata.deleting:
-            await self._finalize(current)
-            return None
+            return await self._finalize(current)
         if current.spec.block_reference is not None and (block is None or block.metadata.deleting):
             return None  # its size is not known yet, or it is about to go: an event of either comes
         try:
@@ -177,13 +176,24 @@ class NodeStorageReconciler:
             await self._finalize_block(read(raw_block, NnfNodeBlockStorage))
         return None
 
-    async def _finalize(self, current: NnfNodeStorage) -> None:
+    async def _finalize(self, current: NnfNodeStorage) -> float | None:
         # First the flash, then the record of it: an agent that dies in between leaves the
         # record behind, and the next reconcile releases once more, which is harmless.
         try:
             commands = _commands(current)
+            in_use: list[NodeTrouble] = []
             for number in range(current.spec.count):
-                await self._local_node.release(*volume_group_and_name(current, number), commands)
+                # All wait at the same time, and not one after the other.
+                try:
+                    await self._local_node.release(
+                        *volume_group_and_name(current, number), commands
+                    )
+                except (InUse, Kept) as trouble:
+                    in_use.append(trouble)
+            raise_in_use(in_use)
+        except InUse as trouble:
+            await self._report(current, trouble)
+            return trouble.delay
         except NodeTrouble as trouble:
             await self._report(current, trouble)
             raise
@@ -191,6 +201,7 @@ class NodeStorageReconciler:
             kinds.NNF_NODE_STORAGE, current.metadata, labels.NODE_STORAGE_FINALIZER
         )
         await perform(self._client, [change])
+        return None
 
     async def _finalize_block(self, block: NnfNodeBlockStorage) -> None:
         """Let go of a record of flash, whose volumes have none any more."""

@@ -44,9 +44,14 @@ class CannotBeCutOff(NodeTrouble):
 
 
 class InUse(NodeTrouble):
-    """Something is in use that is to be given back, and is waited for: nothing is wrong yet."""
+    """Something is in use that is to be given back, and is waited for: nothing is wrong yet.
 
-    delay = 1.0
+    It is looked at again after `delay` seconds, however often it was in use before.
+    """
+
+    def __init__(self, message: str, *, delay: float = 1.0) -> None:
+        super().__init__(message)
+        self.delay = delay
 
     def as_error(self) -> dict[str, str]:
         return {**super().as_error(), "severity": IN_USE_SEVERITY}
@@ -57,6 +62,12 @@ class Kept(NodeTrouble):
 
     def as_error(self) -> dict[str, str]:
         return {**super().as_error(), "type": _KEPT_TYPE}
+
+
+def raise_in_use(troubles: Sequence[NodeTrouble]) -> None:
+    """Raise the first of some that is waited for, or else the first, if there are any."""
+    if troubles:
+        raise next((each for each in troubles if isinstance(each, InUse)), troubles[0])
 
 
 def says_in_use(error: Error | None) -> bool:

@@ -3,17 +3,29 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from warren.base import log
 from warren.base.clock import Clock, SystemClock
 from warren.dws.node import InUse
 from warren.node.threads import in_thread
-from warren.node.usage import Process, describe, leaving_out_others, send_signal
+from warren.node.usage import (
+    Process,
+    describe,
+    leaving_out_others,
+    processes_with_hidden_files,
+    send_signal,
+)
 
 GRACE_SECONDS: Final = 30.0
 """Seconds that something may be in use before it is taken away, unless a site says otherwise."""
+
+_PASSING_SECONDS: Final = 1.0
+"""Seconds for what is in use by what is never killed: that is not waited for, but it may pass."""
+
+_MAX_LOOK_SECONDS: Final = 5.0
+"""The longest between two looks at what is in use: each goes over all that processes have open."""
 
 BusyPolicy = Literal["kill", "keep"]
 """Whether processes of a job's user are ended that still use its storage then."""
@@ -55,13 +67,19 @@ class GracePeriod:
         """Raise InUse until the time is over; then return the processes that keep `resource`.
 
         Those of the user `userid`, if that is not root, are killed then, and left out.
+        What neither root nor that user is seen or suspected to use has a moment, not all that
+        time: any user can keep others' storage in use, by what is never killed, for ever.
         """
         now = self._clock.now()
         since = self._since.setdefault(resource, now)
         processes = await in_thread(find_processes)
+        elapsed, left = now - since, since + self._seconds - now
         # A clock that was set back must not make it longer.
-        if since <= now < since + self._seconds:
-            raise InUse(f"{resource} is in use by {describe(processes)}")
+        if elapsed >= 0 and left > 0:
+            if elapsed < _PASSING_SECONDS or await in_thread(_is_waited_for, processes, userid):
+                words = f"{resource} is in use by {describe(processes)}"
+                raise InUse(words, delay=_seconds_to_next_look(elapsed, left))
+            return processes
         if not self.may_kill(userid):
             return processes
         await self.kill(resource, userid, find_processes)
@@ -85,6 +103,18 @@ class GracePeriod:
     def forget(self, resource: str) -> None:
         """Forget what is not in use any more."""
         self._since.pop(resource, None)
+
+
+def _is_waited_for(processes: Sequence[Process], userid: int) -> bool:
+    """Return whether root or a user is among `processes`, or the user may use it unseen."""
+    if any(each.userid in (0, userid) for each in processes):
+        return True
+    return userid != 0 and bool(processes_with_hidden_files(userid))
+
+
+def _seconds_to_next_look(elapsed: float, left: float) -> float:
+    """Return when to look again: seldom at what is used for long, and once the time is over."""
+    return min(max(_PASSING_SECONDS, elapsed / 4), _MAX_LOOK_SECONDS, left)
 
 
 def _kill(

@@ -225,6 +225,11 @@ class NamespacedNode:
         # Those that are not ended keep what they have open, and no other process finds it any more:
         # the node is free of it, and the volume cannot be released before they are gone.
         log.warning("unmounted while in use", path=path, by=describe(processes))
+        try:
+            # A lazy unmount writes nothing, and the volume may be let go of right after it.
+            await commands.run([*nsenter, "sync", "--file-system", path])
+        except NodeTrouble as trouble:  # of a file system that has failed, no more can be saved
+            log.warning("not known to be written", path=path, why=str(trouble))
         await commands.run([*nsenter, "umount", "--lazy", path])
         if path in self._namespace.mounts():
             # By one program: no other can be started between its calls as fast, to mount there.
