@@ -177,12 +177,12 @@ def test_what_a_directive_has_made_owns_storage_as_a_workflow_does() -> None:
 
 def test_a_rabbit_that_is_listed_twice_gets_two_shares() -> None:
     twice = nnf_storage(("r0", 1), ("r1", 1), ("r0", 2))
-    assert [str(key) for key in nnfstorage.set_label_by_share(twice)] == [
+    assert [str(key) for key in nnfstorage.label_by_share(twice)] == [
         "r0/default-wf-0-xfs-0",
         "r1/default-wf-0-xfs-0",
         "r0/default-wf-0-xfs-1",
     ]
-    assert set(nnfstorage.set_label_by_share(twice).values()) == {"xfs"}
+    assert set(nnfstorage.label_by_share(twice).values()) == {"xfs"}
 
 
 def test_only_the_shares_that_are_missing_are_made() -> None:

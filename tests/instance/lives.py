@@ -163,7 +163,7 @@ class PaperExecution:
     def set_expiration(self, job: JobId, expiration: float) -> None:
         self.expirations.append((job, expiration))
 
-    def has_begun(self, job: JobId) -> bool:
+    def may_have_old_shells(self, job: JobId) -> bool:
         return self._kvs.owner(keys.guest_namespace(job)) is not None
 
     def end_unclaimed_shells(self) -> None:

@@ -169,6 +169,12 @@ def test_a_part_of_a_hierarchy_that_is_mounted_is_enough(tmp_path: Path) -> None
     assert found(proc) == [("/c", "/c/ours", "cgroup.kill")]
 
 
+def test_another_part_whose_name_begins_the_same_is_not_ours(tmp_path: Path) -> None:
+    proc = machine(tmp_path, "0::/pods/ours\n", "/pod /c rw - cgroup2 cgroup2 rw")
+
+    assert found(proc) == []
+
+
 def test_without_hierarchies_there_are_no_cgroups(tmp_path: Path) -> None:
     for proc in (tmp_path / "nowhere", machine(tmp_path, "", "/ /tmp rw - tmpfs tmpfs rw")):
         assert cgroups.cluster_cgroups("x", proc) is None

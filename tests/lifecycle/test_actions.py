@@ -27,7 +27,7 @@ IDLE = OutstandingRequests()
 ASKED = OutstandingRequests(alloc=True)
 STOPPED = OutstandingRequests(queue_eligible=False)
 EXECUTING = OutstandingRequests(execution=True)
-BEGUN = OutstandingRequests(begun=True)
+BEGUN = OutstandingRequests(may_have_old_shells=True)
 QUEUED = ["validate", "depend", "priority"]
 RUN = [*QUEUED, "alloc"]
 CANCEL = event("exception")
@@ -130,7 +130,7 @@ under_ways = st.builds(
     OutstandingRequests,
     alloc=st.booleans(),
     execution=st.booleans(),
-    begun=st.booleans(),
+    may_have_old_shells=st.booleans(),
     events=st.frozensets(st.sampled_from(EVENTS)),
 )
 
@@ -229,7 +229,7 @@ class Manager:
             else:
                 self.shells = False
                 self.post("release", ranks="all", final=True)
-                self.under_way = replace(self.under_way, execution=False, begun=False)
+                self.under_way = replace(self.under_way, execution=False, may_have_old_shells=False)
         elif self.job.dependencies and self.job.state is State.DEPEND:
             self.post("dependency-remove", description="dws-create")
         elif self.job.prologs:
@@ -239,7 +239,7 @@ class Manager:
 
     def restart(self) -> None:
         """Forget all requests, as a process that died has."""
-        self.under_way = OutstandingRequests(begun=self.shells)
+        self.under_way = OutstandingRequests(may_have_old_shells=self.shells)
         if self.job.state is State.SCHED:
             self.post("flux-restart")
 

@@ -211,6 +211,13 @@ def test_when_storage_expires_is_read_of_a_job_that_was_not_looked_at(
     assert view.conductor_view(after(1), spec, None, 0, 0).expires == seen
 
 
+def test_one_wish_that_cannot_be_read_takes_no_other_away() -> None:
+    wishes = {"dw_expires": "never", "dw_failure_tolerance": 3, "dw_unsaved_results": "drop"}
+    spec = jobspec.make(["true"], nodes=1, attributes=wishes)
+    seen = view.conductor_view(after(1), spec, None, 0, 0)
+    assert (seen.expires, seen.max_lost_nodes, seen.unsaved_policy) == (None, 3, "drop")
+
+
 def test_a_job_has_lost_the_nodes_that_the_instance_or_its_owner_says() -> None:
     def told(note: str, **who: int) -> Event:
         context = {"type": "dws-node-failure", "severity": 1, "note": note, **who}

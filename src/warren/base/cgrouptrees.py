@@ -10,8 +10,8 @@ from warren.base import mountinfo
 def find(version: int, controller: str, proc: Path) -> Iterator[tuple[Path, Path]]:
     """Return where hierarchies of a version are mounted, and where a process is in each.
 
-    It is that of a directory of /proc. Of version 1, it is those of a controller; version 2 has
-    one hierarchy, whose controllers are another question, and `controller` is empty.
+    The process is that of a directory of /proc. Of version 1, these are the hierarchies of a
+    controller; version 2 has one, whose controllers are another question: `controller` is empty.
     """
     mount_type = "cgroup2" if version == 2 else "cgroup"
     try:
@@ -26,6 +26,6 @@ def find(version: int, controller: str, proc: Path) -> Iterator[tuple[Path, Path
         if controller and controller not in mount.super_options.split(","):
             continue
         for _, controllers, path in memberships:
-            if controller in controllers.split(",") and path.startswith(mount.root):
-                relative = path.removeprefix(mount.root).lstrip("/")
+            if controller in controllers.split(",") and Path(path).is_relative_to(mount.root):
+                relative = Path(path).relative_to(mount.root)
                 yield Path(mount.point), Path(mount.point) / relative

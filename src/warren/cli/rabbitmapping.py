@@ -24,7 +24,7 @@ if TYPE_CHECKING:
               help="Indent the JSON document by N.")  # fmt: skip
 @click.option("--nosort", is_flag=True, help="Do not sort keys.")
 @click.option("--ignore-external-allocations", "ignore_external", is_flag=True,
-              help="Count flash that is allocated outside of Flux, too.")  # fmt: skip
+              help="Print the whole capacity, whatever is allocated outside of Flux.")  # fmt: skip
 def rabbitmapping(
     kubeconfig: Path | None,
     context: str | None,

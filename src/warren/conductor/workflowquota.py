@@ -31,7 +31,7 @@ class Lane(Enum):
     """Of urgency 0, or with other dependencies."""
     DESTROY_ONLY = auto()
     """Others may wait for the flash that they free."""
-    EXPEDITED = auto()
+    RAISED = auto()
     """Of an urgency that only an admin gives: these wait for none."""
 
 
@@ -56,7 +56,7 @@ def quota_key_of(job: Job) -> QuotaKey:
     if not job.urgency:
         lane = Lane.HELD
     elif job.urgency > DEFAULT_URGENCY:
-        lane = Lane.EXPEDITED
+        lane = Lane.RAISED
     elif instances.only_destroys(job.directives):
         lane = Lane.DESTROY_ONLY
     else:
@@ -210,7 +210,7 @@ class WorkflowQuota:
                 return self._max_directives // 2
             case Lane.DESTROY_ONLY:
                 return self._max_directives // 16
-            case Lane.EXPEDITED:
+            case Lane.RAISED:
                 return math.inf
 
     def _wake_next(self, usage: _Usage) -> None:

@@ -234,7 +234,7 @@ class StorageController:
         if raw is None or current.metadata.deleting:
             return []
         labels_by_share = {
-            key.name: label for key, label in nnfstorage.set_label_by_share(current).items()
+            key.name: label for key, label in nnfstorage.label_by_share(current).items()
         }
         now = self._clock.now()
         change = servers.report(read(raw, Servers), node_storages, labels_by_share, now)

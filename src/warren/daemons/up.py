@@ -36,7 +36,7 @@ from warren.dws.offload import copyservice
 from warren.instance import config
 from warren.journal.sqlite import RESERVE_BYTES, SqliteJournal
 from warren.kube import http, kubeconfig
-from warren.kube.client import Client, NotFound, Unavailable
+from warren.kube.client import Client, Expired, NotFound, Unavailable
 from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.local import LocalClient
 from warren.node import loops, namespaces, volumegroup
@@ -393,7 +393,7 @@ async def _wait_instance_ready(state_dir: StateDir, topic: str) -> None:
 
 async def _wait_offload_ready(client: Client) -> None:
     """Wait until running jobs may ask for copies; not for ever, for that may be broken."""
-    with suppress(TimeoutError):
+    with suppress(TimeoutError, Unavailable):
         async with asyncio.timeout(_READY_SECONDS):
             while True:
                 system = await client.get(kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION_KEY)
@@ -404,16 +404,26 @@ async def _wait_offload_ready(client: Client) -> None:
 
 async def _wait_rabbits_ready(client: Client, count: int) -> None:
     """Wait until every rabbit has said that it is there; not for ever, for one may be broken."""
-    listing = await client.list(kinds.STORAGE)
-    rabbits = {obj["metadata"]["name"]: obj for obj in listing.items}
     with suppress(TimeoutError):
-        async with (
-            asyncio.timeout(_READY_SECONDS),
-            aclosing(client.watch(kinds.STORAGE, listing.resource_version)) as events,  # type: ignore[type-var]
-        ):
+        async with asyncio.timeout(_READY_SECONDS):
+            # Again where the API server is away, or has ended the watch.
+            while not await _have_become_ready(client, count):  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_INTERVAL)
+
+
+async def _have_become_ready(client: Client, count: int) -> bool:
+    """Wait until every rabbit has said that it is there; return whether that was to be seen."""
+    try:
+        listing = await client.list(kinds.STORAGE)
+        rabbits = {obj["metadata"]["name"]: obj for obj in listing.items}
+        watch = client.watch(kinds.STORAGE, listing.resource_version)
+        async with aclosing(watch) as events:  # type: ignore[type-var]
             while [*map(_status, rabbits.values())].count("Ready") < count:
                 event = await anext(events)
                 rabbits[event.object["metadata"]["name"]] = event.object
+    except (Unavailable, Expired, StopAsyncIteration):
+        return False
+    return True
 
 
 def _status(storage: Object) -> str:

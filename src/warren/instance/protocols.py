@@ -70,7 +70,7 @@ class Execution(Protocol):
         """Change when a job's time is up; 0 for never."""
         ...
 
-    def has_begun(self, job: JobId) -> bool:
+    def may_have_old_shells(self, job: JobId) -> bool:
         """Return whether shells of a job may be there that an earlier life has started."""
         ...
 

@@ -23,7 +23,7 @@ class OutstandingRequests(msgspec.Struct, frozen=True, kw_only=True):
 
     alloc: bool = False
     execution: bool = False
-    begun: bool = False
+    may_have_old_shells: bool = False
     """Whether an earlier life may have left shells of the job, whatever its log says."""
     events: frozenset[str] = frozenset()
     """Names of events that are queued but not applied yet."""
@@ -119,7 +119,7 @@ def _clean_up(job: Job, outstanding: OutstandingRequests) -> list[Action]:
             if is_held or job.wait_status is None
             else _partial_free(job, job.released_ranks, outstanding)
         )
-    if (job.started or outstanding.begun) and not job.all_released:
+    if (job.started or outstanding.may_have_old_shells) and not job.all_released:
         # Restarted between the first shell and the last `release`: only execution knows what is
         # left. `start` comes when all shells have been started, and may never have come.
         return [Execute(reattach=job.started)]

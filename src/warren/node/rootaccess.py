@@ -61,9 +61,9 @@ def _set_access(descriptor: int, sharing: Sharing) -> Sharing:
         _write_access(descriptor, current, current.let_in)
         return current.let_in
     # What is taken away takes no room.
-    everyone = Sharing(everyone=sharing.everyone)
-    _write_access(descriptor, current, everyone)
-    return everyone
+    without_names = Sharing(everyone=sharing.everyone)
+    _write_access(descriptor, current, without_names)
+    return without_names
 
 
 class _Access(NamedTuple):

@@ -191,7 +191,8 @@ class Graph:
                     units_there, capacity_gib // flash.unit_gib if flash.unit_gib else 0
                 )
             external_units = min(flash.units_for(external_gib), units_there)
-            external_gib -= external_units * flash.unit_gib
+            # The last unit may be larger than what is left of it.
+            external_gib = max(external_gib - external_units * flash.unit_gib, 0)
             yield index, flash.unit_count(flash.whole_portion) - units_there + external_units
 
     def set_policy(self, policy: MatchPolicy) -> None:

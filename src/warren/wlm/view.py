@@ -118,9 +118,12 @@ def conductor_view(
         # Until its other dependencies are met: those jobs may still make that storage, or use it.
         current_phase = Phase.NEW
     expires, max_lost_nodes, unsaved_policy = None, 0, None
-    with suppress(UserMistake):  # it was submitted without being looked at
+    # It may have been submitted without being looked at: what can be read of it holds.
+    with suppress(UserMistake):
         expires = storage_expiry(spec)
+    with suppress(UserMistake):
         max_lost_nodes = failure_tolerance(spec)
+    with suppress(UserMistake):
         unsaved_policy = unsaved_results(spec)
     queue = jobspecs.system(spec).get("queue")
     nodes, unreadable_reason = list[str](), None

@@ -66,7 +66,7 @@ def test_presets_stand_for_their_directives() -> None:
         (spec(JOBDW, dw_unsaved_results="keep"), "dw_unsaved_results"),
         (spec(JOBDW, dw_expires="tomorrow"), "dw_expires"),
         (spec([JOBDW] * 65), "64 at most"),
-        (spec(CREATE), "Only the instance's owner"),
+        (spec(CREATE), "Only the owner of the Flux instance"),
     ],
 )
 def test_what_ingest_would_refuse_is_refused(jobspec: Any, words: str) -> None:

@@ -23,7 +23,7 @@ from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.storage import locks, lustre, storageprofiles
-from warren.dws.storage.nnfstorage import commands_of, set_label_by_share, volume_group_and_name
+from warren.dws.storage.nnfstorage import commands_of, label_by_share, volume_group_and_name
 
 
 def mount_name(access: Key) -> str:
@@ -151,7 +151,7 @@ def _check_complete(snapshot: AccessSnapshot) -> None:
     some may be seen only after it, and half of the storage would be mounted.
     """
     present = {node_storage.metadata.key for node_storage in snapshot.node_storages}
-    if snapshot.storage is None or not set_label_by_share(snapshot.storage).keys() <= present:
+    if snapshot.storage is None or not label_by_share(snapshot.storage).keys() <= present:
         raise Fault("not all of the storage is there yet", severity="Minor")
     needs_computes = snapshot.access.spec.target != "all" or names_clients(snapshot.access)
     if needs_computes and not (snapshot.computes and snapshot.computes.data):

@@ -110,7 +110,7 @@ def bytes_by_rabbit(storage: NnfStorage) -> dict[str, int]:
     return bytes_by_rabbit
 
 
-def set_label_by_share(storage: NnfStorage) -> dict[Key, str]:
+def label_by_share(storage: NnfStorage) -> dict[Key, str]:
     """Return the label of the allocation set that each share belongs to, by the share's key."""
     return {
         key: obj["metadata"]["labels"][_SET_LABEL_KEY]
@@ -328,11 +328,11 @@ def health(severity: str | None) -> str:
 def _set_statuses(
     storage: NnfStorage, shares: Mapping[Key, NnfNodeStorage | None]
 ) -> list[dict[str, Any]]:
-    label_by_share = set_label_by_share(storage)
+    labels_of_sets = label_by_share(storage)
     reported = []
     for each in storage.spec.allocation_sets:
         shares_of_set = [
-            share for key, share in shares.items() if label_by_share.get(key) == each.name
+            share for key, share in shares.items() if labels_of_sets.get(key) == each.name
         ]
         present = [share for share in shares_of_set if share is not None]
         ready = [share for share in present if share.status.ready and not share.status.error]

@@ -194,7 +194,7 @@ class JobExec:
         self._signals[job, signum + TASK_SIGNAL_OFFSET] = None
         self._signalled.set()
 
-    def has_begun(self, job: JobId) -> bool:
+    def may_have_old_shells(self, job: JobId) -> bool:
         # It is durable before the first shell is started, and goes when the last has ended.
         return self._kvs.owner(keys.guest_namespace(job)) is not None
 

@@ -204,7 +204,7 @@ class EventProcessor:
         outstanding = OutstandingRequests(
             alloc=active_job.allocating,
             execution=active_job.executing,
-            begun=active_job.begun,
+            may_have_old_shells=active_job.may_have_old_shells,
             events=frozenset(event.name for event in active_job.pending_events),
             queue_eligible=active_job.job.state is not State.SCHED
             or self.is_eligible(active_job.jobspec),

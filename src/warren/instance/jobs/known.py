@@ -38,7 +38,7 @@ class ActiveJob(msgspec.Struct):
     """Whether the request for resources was withdrawn, and is not answered yet."""
     executing: bool = False
     """Whether execution was asked to run the job, and has not let go of it."""
-    begun: bool = False
+    may_have_old_shells: bool = False
     """Whether it was in an earlier life, and may have shells of which it has not let go yet."""
     previous_state: State | None = None
     """The state before the present one, where it was entered in this life."""
@@ -50,7 +50,7 @@ class ActiveJob(msgspec.Struct):
     @property
     def may_have_shells(self) -> bool:
         """Whether tasks may be on the job's nodes, for all that execution has said."""
-        return self.executing or self.begun
+        return self.executing or self.may_have_old_shells
 
     def with_pending_events(self) -> Job:
         """Return the job with its pending events applied."""

@@ -312,7 +312,7 @@ class JobManager:
                 self.processor.post(active_job, "exception", data)
             case "release":
                 if data["final"]:
-                    active_job.executing = active_job.begun = False
+                    active_job.executing = active_job.may_have_old_shells = False
                 if not active_job.job.all_released:
                     self.processor.post(active_job, "release", data)
 
@@ -348,8 +348,10 @@ class JobManager:
                 if why is not None:
                     lost_reasons[active_job.job.id] = why
         for active_job in self.active():
-            may_have_begun = not active_job.job.all_released
-            active_job.begun = may_have_begun and self._execution.has_begun(active_job.job.id)
+            is_not_released = not active_job.job.all_released
+            active_job.may_have_old_shells = (
+                is_not_released and self._execution.may_have_old_shells(active_job.job.id)
+            )
             self._restart_job(active_job)
             if active_job.job.id in lost_reasons:
                 note = lost_reasons[active_job.job.id]

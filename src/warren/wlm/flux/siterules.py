@@ -18,7 +18,7 @@ class SiteRules:
     """Presets, and the limits of users. A `jobs.Rules`."""
 
     def __init__(self, table: RabbitTable, owner: int) -> None:
-        self._owner = owner
+        self._instance_owner = owner
         self.configure(table)
 
     def configure(self, table: RabbitTable) -> None:
@@ -44,6 +44,8 @@ class SiteRules:
         view.failure_tolerance(jobspec)
         view.unsaved_results(jobspec, self._table.unsaved_results)
         view.storage_expiry(jobspec)
-        created_instances = instances.instance_names(texts, ("create_persistent",))
-        if created_instances and self._table.restricts_persistent and userid != self._owner:
-            raise UserMistake("Only the instance's owner creates persistent storage at this site.")
+        created_names = instances.instance_names(texts, ("create_persistent",))
+        if created_names and self._table.restricts_persistent and userid != self._instance_owner:
+            raise UserMistake(
+                "Only the owner of the Flux instance creates persistent storage at this site."
+            )
