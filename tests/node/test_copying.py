@@ -28,6 +28,7 @@ from tests.node.copied import OLD, Copier, User, copier_at, shape, tree
 from tests.node.processes import alive, eventually
 from tests.node.test_acl import USER, list_of
 from warren.base.bytesize import MIB
+from warren.base.processes import descendants
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
 from warren.node import acl, commands, copiers, copying, nofollow
 from warren.node.nofollow import Directory, Tree
@@ -321,6 +322,29 @@ def test_what_is_not_writable_can_be_copied_again(copy: Copier) -> None:
 
 
 # What fails
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("locked/file", "Permission denied"),
+        ("in/file", "Not a directory"),
+        ("a\0b", "embedded null byte"),
+    ],
+)
+def test_a_source_that_cannot_be_reached_is_told_with_the_reason(
+    copy: Copier, source: str, reason: str
+) -> None:
+    locked = copy.place / "locked"
+    locked.mkdir()
+    locked.chmod(0)
+    (copy.place / "in").touch()
+
+    outcome = copy(source, "out")
+
+    locked.chmod(0o700)
+    assert outcome.status == copying.FAILED
+    assert outcome.complaints == [f"{copy.place}/{source}: {reason}"]
 
 
 def test_a_source_that_is_not_there_is_told(copy: Copier) -> None:
@@ -914,6 +938,32 @@ def test_a_copier_that_waits_for_a_silent_server_of_its_users_is_ended_all_the_s
         ended, _ = await asyncio.wait({copying}, timeout=60)
         assert ended
         assert process not in alive()
+
+    asyncio.run(main())
+
+
+def test_the_command_of_a_profile_that_waits_for_a_silent_server_is_ended_with_its_copier(
+    silent: Silent,  # noqa: F811 - a fixture
+) -> None:
+    work = Copy(
+        source="/etc/passwd",
+        destination=f"/tmp/nowhere-{TEST_USER}",
+        index=None,
+        userid=TEST_USER,
+        groupid=TEST_USER,
+        command=["ls", str(silent.place)],
+    )
+
+    async def main() -> None:
+        lines = copiers.run(work)
+        await anext(lines)
+        assert await asyncio.to_thread(silent.asked.wait, 60)
+        (copier,) = copier_at(Path(work.destination))
+        (command,) = descendants(copier)
+        ending = asyncio.ensure_future(lines.aclose())  # type: ignore[attr-defined]
+        ended, _ = await asyncio.wait({ending}, timeout=60)
+        assert ended
+        assert not {copier, command} & alive()
 
     asyncio.run(main())
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Self
 
+from warren.base.processes import descendants, parents
 from warren.dws.node import TIMED_OUT, NodeTrouble
 
 COMMAND_TIMEOUT: Final = 20.0
@@ -23,6 +24,10 @@ _LAST_CHARACTERS: Final = 4000
 
 _KILL_INTERVAL: Final = 2.0
 """Seconds that a command has to die before something is done about it, and done again."""
+
+_PAUSES_BELOW: Final = (0.05, 0.5, 2.0, 2.0)
+"""Seconds between the looks at what was below a command that is dead: it may have left its group,
+and so not have been killed."""
 
 _KILL_TIMEOUT: Final = 10.0
 """Seconds that are left for a command to die whose time is over: one that waits for a device or a
@@ -86,12 +91,13 @@ async def run_site_command(
 
 
 async def stream_lines(
-    argv: Sequence[str], unblock: Callable[[int], object] = lambda process: None
+    argv: Sequence[str], unblock: Callable[[Sequence[int]], object] | None = None
 ) -> AsyncIterator[str]:
     """Run a command for as long as it takes and return its lines as they come.
 
     Raises CommandFailed, with the last of its standard error, if it fails. Closing the iterator
-    ends the command: `unblock` is called in a thread, with its process, while that does not die.
+    ends the command: `unblock` is called in a thread, with its process and those that were below
+    it, while they do not die. What is below it is waited for only for some seconds.
     """
     async with _running(argv, unblock=unblock) as process:
         assert process.stdout is not None
@@ -190,7 +196,7 @@ async def _running(
     stderr: int = PIPE,
     environment: Mapping[str, str] | None = None,
     stdout: int = PIPE,
-    unblock: Callable[[int], object] = lambda process: None,
+    unblock: Callable[[Sequence[int]], object] | None = None,
     has_input: bool = False,
     grace: float | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
@@ -242,20 +248,35 @@ async def _run_to_completion(
 
 
 async def _end_started(
-    start: "asyncio.Future[asyncio.subprocess.Process]", unblock: Callable[[int], object]
+    start: "asyncio.Future[asyncio.subprocess.Process]",
+    unblock: Callable[[Sequence[int]], object] | None,
 ) -> None:
     await asyncio.wait({start})
     if start.exception() is None:
         await _end(start.result(), unblock)
 
 
-async def _end(process: asyncio.subprocess.Process, unblock: Callable[[int], object]) -> None:
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        waiting = asyncio.ensure_future(process.wait())
-        while not (await asyncio.wait({waiting}, timeout=_KILL_INTERVAL))[0]:
-            await asyncio.to_thread(unblock, process.pid)
+async def _end(
+    process: asyncio.subprocess.Process, unblock: Callable[[Sequence[int]], object] | None
+) -> None:
+    if process.returncode is not None:
+        return
+    # Now: what it has started is below another process once it is dead.
+    below = [] if unblock is None else await asyncio.to_thread(descendants, process.pid)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    waiting = asyncio.ensure_future(process.wait())
+    while not (await asyncio.wait({waiting}, timeout=_KILL_INTERVAL))[0]:
+        if unblock is not None:
+            await asyncio.to_thread(unblock, [process.pid, *below])
+    if unblock is None:
+        return
+    for pause in _PAUSES_BELOW:
+        below = sorted(set(below) & (await asyncio.to_thread(parents)).keys())
+        if not below:
+            return
+        await asyncio.sleep(pause)
+        await asyncio.to_thread(unblock, below)
 
 
 def _last_words(output: bytes) -> str:

@@ -15,11 +15,11 @@ async def run(copy: Copy, nsenter: Sequence[str] = ()) -> AsyncIterator[Progress
 
     Raises CopyFailed with what the copier could not copy, and NodeTrouble for a copier that has
     ended in any other way. Closing the iterator ends the copier, also one that is stopped, or that
-    waits for a file server of its user's.
+    waits for a file server of its user's, as the command of a profile may.
     """
 
-    def unblock(pid: int) -> None:
-        fuse.abort_servers([pid], copy.userid)
+    def unblock(pids: Sequence[int]) -> None:
+        fuse.abort_servers(pids, copy.userid)
 
     lines = commands.stream_lines([*nsenter, *copying.command(copy)], unblock)
     try:

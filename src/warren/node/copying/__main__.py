@@ -33,8 +33,10 @@ def main(arguments: list[str]) -> int:
     # Its agent may have died before that, also before a line of this was run.
     if os.getppid() != int(arguments[1]):
         return 1
-    if not os.path.lexists(copy.source.rstrip("/")):
-        print(f"{copy.source}: No such file or directory", file=sys.stderr)
+    try:
+        os.lstat(copy.source.rstrip("/"))
+    except (OSError, ValueError) as error:  # the latter for a name with a zero byte
+        print(f"{copy.source}: {getattr(error, 'strerror', error)}", file=sys.stderr)
         return FAILED
     is_tree = os.path.isdir(copy.source)
     plan = staging.plan(
