@@ -120,6 +120,68 @@ def test_a_limit_that_is_not_there_is_no_limit_of_no_consequence() -> None:
         assert errno.EINVAL not in last.tolerated
 
 
+def test_a_kernel_that_kills_no_whole_containers_runs_them_all_the_same(tmp_path: Path) -> None:
+    memory = PodMemory(tmp_path / "base", 2, OTHERS)
+    container = memory.path("pod", 0, 1000)
+    container.mkdir(parents=True)
+    for directory in (container, container.parent, container.parent.parent):
+        (directory / "memory.max").touch()
+        (directory / "cgroup.subtree_control").touch()
+
+    assert memory.make("pod", 0, 1000, MIB) == container  # without memory.oom.group
+
+
+OTHER_USER = 12345
+
+
+@pytest.fixture
+def as_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("it takes cgroups of two users")
+
+
+@pytest.mark.usefixtures("as_root")
+@pytest.mark.parametrize(
+    ("above", "owner", "is_taken"),
+    [(0, 0, True), (0, OTHER_USER, False), (OTHER_USER, 0, False), (OTHER_USER, OTHER_USER, False)],
+)
+def test_a_cgroup_that_another_user_has_power_over_is_never_taken_nor_removed(
+    tree: Tree, above: int, owner: int, *, is_taken: bool
+) -> None:
+    top = tree.cgroup("")
+    tree.enter("")
+    base = top / "user.slice" / "session" / podmemory._name("cluster")
+    base.mkdir(parents=True)
+    os.chown(base, owner, owner)
+    os.chown(base.parent.parent, above, above)
+
+    assert podmemory._bases("cluster", tree.proc) == ([(base, 2)] if is_taken else [])
+    podmemory.remove_all("cluster", tree.proc)
+    assert base.exists() != is_taken
+
+
+@pytest.mark.usefixtures("as_root")
+def test_no_cgroup_is_made_in_one_that_another_user_has_power_over(tree: Tree) -> None:
+    tree.cgroup("", has="memory", gives="memory")
+    session = tree.cgroup("session", has="memory", gives="memory")
+    tree.cgroup("session/own", has="memory", gives="memory")
+    os.chown(session, OTHER_USER, OTHER_USER)
+    tree.enter("session/own")
+
+    assert tree.places() == [(".", 2)]
+    assert (session / "own/cgroup.subtree_control").read_text() == "memory\n"
+
+
+@pytest.mark.usefixtures("as_root")
+def test_a_containers_cgroup_is_not_made_in_one_that_is_another_users(tmp_path: Path) -> None:
+    memory = PodMemory(tmp_path / "base", 1, OTHERS)
+    memory.path("pod", 0, 1000).mkdir(parents=True)
+    os.chown(tmp_path / "base", OTHER_USER, OTHER_USER)
+
+    with pytest.raises(PermissionError, match="this cgroup is another user's"):
+        memory.make("pod", 0, 1000, None)
+
+
 # As the kernel keeps them
 
 
@@ -168,7 +230,7 @@ def test_memory_in_a_file_that_outlives_its_container_counts_as_its_users(cluste
     fill = f"import os; os.write({descriptor}, bytes(24 * 2**20))"
     try:
         assert run(first, fill, pass_fds=(descriptor,)) == 0
-        memory.remove("first")
+        assert podmemory.remove([str(first)])
         assert not first.exists()
 
         take = "held = bytearray(16 * 2**20)"
@@ -203,3 +265,19 @@ def test_a_cluster_that_starts_elsewhere_goes_on_with_what_is_there(
         assert memory.make("pod", 1, 1000, None).parent == first.parent
     finally:
         elsewhere.rmdir()
+
+
+@pytest.mark.usefixtures("as_root")
+def test_a_cgroup_of_the_name_that_a_user_has_made_bounds_nobody(cluster: str) -> None:
+    place = found(cluster)._base.parent
+    podmemory.remove_all(cluster)
+    delegated = place / f"0-delegated-{cluster}"
+    users_base = delegated / podmemory._name(cluster)
+    users_base.mkdir(parents=True)
+    for each in (delegated, users_base):
+        os.chown(each, OTHER_USER, OTHER_USER)
+    try:
+        assert delegated not in found(cluster).make("pod", 0, 1000, None).parents
+    finally:
+        users_base.rmdir()
+        delegated.rmdir()

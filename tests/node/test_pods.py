@@ -336,6 +336,59 @@ def test_a_container_whose_cgroup_is_gone_does_not_run_without_a_limit(bounded: 
     assert "cgroup.procs: No such file or directory" in ended["message"]
 
 
+class FullMemory(PodMemory):
+    """Cgroups that take no process."""
+
+    def make(self, pod: str, number: int, userid: int, limit: int | None) -> Path:
+        container = self.path(pod, number, userid)
+        container.mkdir(parents=True)
+        (container / "cgroup.procs").symlink_to("/dev/full")
+        return container
+
+
+def test_a_container_that_cannot_enter_its_cgroup_does_not_run(machine: Machine) -> None:
+    memory = FullMemory(machine.nodes.root / "full", 2, podmemory.Limits(2**28, 2**27))
+    machine.pods = _pods(machine.nodes, machine.network, memory=memory)
+
+    [ended] = machine.run(container("exit 0")).containers
+    assert ended["exitCode"] == 128
+    assert ended["message"] == f"it cannot be put into its cgroup {memory.path('a', 0, USERID)}"
+    shutil.rmtree(machine.nodes.root / "full")  # plain files: rmdir leaves them
+
+
+def test_a_pods_cgroups_are_removed_with_it_and_no_others_are(bounded: Machine) -> None:
+    async def story() -> tuple[list[Path], list[Path]]:
+        made = []
+        for uid in ("a", "b"):
+            await bounded.start(plan(container("sleep 60"), container("sleep 60", "other")), uid)
+            cgroups = json.loads((bounded.place(uid) / "machine.json").read_text())["cgroups"]
+            made.append([Path(each) for each in cgroups])
+        await bounded.pods.remove("a")
+        return made[0], made[1]
+
+    removed, others = asyncio.run(story())
+    assert [each.exists() for each in (*removed, *others)] == [False, False, True, True]
+
+
+def test_a_cgroup_that_was_held_beyond_its_pods_end_goes_with_the_next_pod(
+    bounded: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(podmemory, "_PAUSES", (0.01,))
+    bounded.run(container("exit 0"))
+    [cgroup] = json.loads((bounded.place() / "machine.json").read_text())["cgroups"]
+    with subprocess.Popen(["sleep", "60"]) as holder:
+        Path(cgroup, "cgroup.procs").write_text(str(holder.pid))
+        asyncio.run(bounded.pods.remove("a"))
+        assert Path(cgroup).exists()
+        assert bounded.pods.uids() == []
+        holder.kill()
+    # Also by an agent that was restarted, and now has no memory to divide.
+    bounded.pods = _pods(bounded.nodes, bounded.network)
+    asyncio.run(bounded.start(plan(container("exit 0")), "next"))
+    assert not Path(cgroup).exists()
+    assert not list(bounded.place().parent.glob(".old-*"))
+
+
 # Its volumes
 
 

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -96,7 +97,8 @@ async def sweep(state_dir: StateDir) -> None:
             await nodes.release_all()
     # Agents die with the cluster, and holders were told to; until they have, they hold mounts.
     await _wait_ended(lambda: cluster_processes(state_dir), seconds=5.0)
-    podmemory.remove_all(str(state_dir.path))
+    # Containers end with the process of their pod, but a moment later.
+    await podmemory.remove_of_killed(partial(podmemory.remove_all, str(state_dir.path)))
     rundir.release(state_dir)
 
 

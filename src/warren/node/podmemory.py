@@ -5,21 +5,30 @@ a descriptor that was passed to another process, and counts then as what its use
 that one stays, with its limit, as long as the cluster does, and the user has less for the next.
 
 Where version 2 of cgroups has a memory controller, it is taken; or else version 1 (cgroups(7)).
+
+A user that cgroups have been delegated to can make one of any name, and has power over all that is
+in it. So one is taken only where it is this user's, and all above it are this user's or root's.
 """
 
+import asyncio
 import errno
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from warren.base import cgrouptrees
+from warren.node.threads import in_thread
 
 NO_CONTROLLER: Final = "this user may make no cgroups that have a memory controller"
 
 _CONTROL: Final = "cgroup.subtree_control"
+
+_PAUSES: Final = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 0.8)
+"""Seconds before each time that a cgroup is tried to be removed again."""
 
 
 class Limits(NamedTuple):
@@ -65,29 +74,27 @@ class PodMemory:
 
         Without a limit of its own it has what its user has.
         """
-        user = self._base / str(userid)
+        container = self.path(pod, number, userid)
+        user = container.parent
         for directory, bytes_ in ((self._base, self._limits.total), (user, self._limits.user)):
             self._make_one(directory, bytes_)
             if self._version == 2:
                 _write(directory, _Write(_CONTROL, "+memory"))
-        container = user / f"{pod}-{number}"
         self._make_one(container, limit)
         if self._version == 2:
-            # What is left of a container that lacks one of its processes is of no use.
-            _write(container, _Write("memory.oom.group", "1"))
+            # What is left of a container that lacks one of its processes is of no use. Before
+            # Linux 4.19 there is no such file.
+            _write(container, _Write("memory.oom.group", "1", (errno.ENOENT,)))
         return container
 
-    def remove(self, pod: str) -> None:
-        """Remove the cgroups of a pod of which nothing is left."""
-        with suppress(FileNotFoundError):
-            for user in self._base.iterdir():
-                for container in user.iterdir() if user.is_dir() else ():
-                    if container.name.rpartition("-")[0] == pod:
-                        with suppress(OSError):  # what a tracer holds is removed with the cluster
-                            container.rmdir()
+    def path(self, pod: str, number: int, userid: int) -> Path:
+        """Return where the cgroup of a pod's container is, or will be."""
+        return self._base / str(userid) / f"{pod}-{number}"
 
     def _make_one(self, directory: Path, limit: int | None) -> None:
         directory.mkdir(exist_ok=True)
+        if not _is_of(directory, os.geteuid()):
+            raise PermissionError(errno.EPERM, "this cgroup is another user's", str(directory))
         for each in limit_writes(self._version, limit) if limit is not None else ():
             _write(directory, each)
 
@@ -110,12 +117,38 @@ def find(cluster: str, limits: Limits, proc: Path = Path("/proc/self")) -> PodMe
     return None
 
 
-def remove_all(cluster: str, proc: Path = Path("/proc/self")) -> None:
-    """Remove all cgroups of a cluster's containers of which nothing is left."""
-    for base, _ in _bases(cluster, proc):
-        for directory, _, _ in os.walk(base, topdown=False):
-            with suppress(OSError):
-                os.rmdir(directory)
+def remove(cgroups: Iterable[str]) -> bool:
+    """Remove cgroups in which nothing runs, in their order; return whether all are gone."""
+    are_gone = True
+    for cgroup in cgroups:
+        try:
+            os.rmdir(cgroup)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            are_gone = False
+    return are_gone
+
+
+def remove_all(cluster: str, proc: Path = Path("/proc/self")) -> bool:
+    """Remove the cgroups of a cluster's containers, as `remove` does."""
+    return remove(
+        directory
+        for base, _ in _bases(cluster, proc)
+        for directory, _, _ in os.walk(base, topdown=False)
+    )
+
+
+async def remove_of_killed(removal: Callable[[], bool]) -> None:
+    """Remove cgroups of what was just killed: it is gone in a moment, unless somebody traces it.
+
+    `removal` returns whether there was nothing in the way.
+    """
+    for pause in _PAUSES:
+        if await in_thread(removal):
+            return
+        await asyncio.sleep(pause)
+    await in_thread(removal)
 
 
 def _name(cluster: str) -> str:
@@ -125,12 +158,34 @@ def _name(cluster: str) -> str:
 def _bases(cluster: str, proc: Path) -> list[tuple[Path, int]]:
     """Return the cgroups that those of a cluster's containers are in, wherever, and the version."""
     name = _name(cluster)
+    tops = dict.fromkeys((top, version) for top, _, version in _hierarchies(proc))
     return [
         (Path(directory, name), version)
-        for top, version in {(top, version) for top, _, version in _hierarchies(proc)}
-        for directory, names, _ in os.walk(top)
-        if name in names
+        for top, version in tops
+        for directory, names in _walk_trusted(top)
+        if name in names and _is_of(Path(directory, name), os.geteuid())
     ]
+
+
+def _walk_trusted(top: Path) -> Iterator[tuple[str, list[str]]]:
+    """Return the cgroups that no other user has power over, with the names of those in each."""
+    if not _is_trusted(top):
+        return
+    for directory, names, _ in os.walk(top):
+        names[:] = [each for each in names if _is_trusted(Path(directory, each))]
+        yield directory, names
+
+
+def _is_trusted(directory: Path) -> bool:
+    """Return whether a cgroup is this user's, or root's."""
+    return _is_of(directory, os.geteuid(), 0)
+
+
+def _is_of(directory: Path, *userids: int) -> bool:
+    """Return whether a cgroup is one of these users'; one that is gone is nobody's."""
+    with suppress(OSError):
+        return directory.lstat().st_uid in userids
+    return False
 
 
 def _places(proc: Path) -> Iterator[tuple[Path, int]]:
@@ -140,17 +195,26 @@ def _places(proc: Path) -> Iterator[tuple[Path, int]]:
     one that has processes cannot begin with that (cgroups(7), "no internal processes").
     """
     for top, own_directory, version in _hierarchies(proc):
+        trusted = _trusted_upwards(own_directory, top)
         if version == 1:
-            yield own_directory, version
+            for directory in trusted[:1]:
+                yield directory, version
             continue
-        with suppress(OSError):
-            if "memory" in (own_directory / "cgroup.controllers").read_text().split():
-                _write(own_directory, _Write(_CONTROL, "+memory", (errno.EBUSY,)))
-        directories = [own_directory, *own_directory.parents]
-        for directory in directories[: directories.index(top) + 1]:
+        if own_directory in trusted:
+            with suppress(OSError):
+                if "memory" in (own_directory / "cgroup.controllers").read_text().split():
+                    _write(own_directory, _Write(_CONTROL, "+memory", (errno.EBUSY,)))
+        for directory in trusted:
             with suppress(OSError):
                 if "memory" in (directory / _CONTROL).read_text().split():
                     yield directory, version
+
+
+def _trusted_upwards(directory: Path, top: Path) -> list[Path]:
+    """Return a cgroup and those above it, the innermost first, but for those in another user's."""
+    directories = [directory, *directory.parents]
+    downwards = reversed(directories[: directories.index(top) + 1])
+    return list(takewhile(_is_trusted, downwards))[::-1]
 
 
 def _hierarchies(proc: Path) -> Iterator[tuple[Path, Path, int]]:

@@ -15,6 +15,7 @@ import struct
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,7 @@ from warren.dws.node import NodeTrouble
 from warren.dws.pods.plans import Image
 from warren.dws.pods.pod import PodState
 from warren.journal.files import replace
+from warren.node import podmemory
 from warren.node.images import Images
 from warren.node.namespaces import HeldMountNamespace
 from warren.node.pidfds import wait_process_ended
@@ -49,6 +51,9 @@ _PROGRAM: Final = (
 
 _OWN_LOG: Final = ".process.log"
 """What a pod's process says of itself: no container has such a name."""
+
+_REMOVED: Final = ".old-"
+"""What the directory of a pod that was removed has before its name."""
 
 _START_TIMEOUT: Final = 30.0
 """Seconds that are waited for a pod's process to say how its containers are."""
@@ -149,8 +154,12 @@ class Pods:
         directory = self._pod_directory(uid)
         if _lock_holder(directory / "lock") is not None:
             raise NodeTrouble("the pod takes long to begin: it is waited for")
+        # A pod of that uid that was removed has had the same cgroups: they are this one's now.
+        await in_thread(shutil.rmtree, self._removed_directory(uid), ignore_errors=True)
+        await in_thread(self._forget_removed)
         async with self._address_lock:
             await in_thread(self._prepare_plan, directory, make_plan)
+        containers = await in_thread(_planned_containers, directory)
         bwrap = shutil.which("bwrap")
         if bwrap is None:
             raise NodeTrouble("bwrap cannot be run: it is not there")
@@ -160,9 +169,11 @@ class Pods:
             "bwrap": bwrap,
             "oomScoreAdj": userlimits.OOM_SCORE_ADJ,
             "processes": userlimits.process_limits(),
-            "cgroups": await in_thread(self._make_cgroups, uid),
+            "cgroups": self._cgroups(uid, containers),
         }
+        # Before they are made: what is not written down here is not removed with the pod.
         await in_thread(_write, directory, "machine.json", json.dumps(machine))
+        await in_thread(self._make_cgroups, uid, containers)
         await self._start_process(uid)
 
     def _prepare_plan(self, directory: Path, make_plan: Callable[[str], Object]) -> None:
@@ -181,19 +192,25 @@ class Pods:
         plan = {**make_plan(address.partition("/")[0]), "address": address}
         _write(directory, "plan.json", json.dumps(plan))
 
-    def _make_cgroups(self, uid: str) -> list[str]:
-        """Make the cgroups of a pod's containers, in their order; none where there is no memory."""
+    def _cgroups(self, uid: str, containers: list[Object]) -> list[str]:
+        """Return the cgroups of a pod's containers, in their order; none where none are made."""
         if self._memory is None:
             return []
+        return [
+            str(self._memory.path(uid, number, each["userid"]))
+            for number, each in enumerate(containers)
+        ]
+
+    def _make_cgroups(self, uid: str, containers: list[Object]) -> None:
+        if self._memory is None:
+            return
         try:
-            plan = json.loads((self._pod_directory(uid) / "plan.json").read_bytes())
-            # One that an older agent has written limits no memory.
-            return [
-                str(self._memory.make(uid, number, each["userid"], each.get("memory")))
-                for number, each in enumerate((*plan["init"], *plan["containers"]))
-            ]
+            for number, each in enumerate(containers):
+                # A plan that an older agent has written limits no memory.
+                self._memory.make(uid, number, each["userid"], each.get("memory"))
         except OSError as error:
-            raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
+            why = f"the cgroup of a container cannot be made: {error.filename}: {error.strerror}"
+            raise NodeTrouble(why) from error
 
     async def _start_process(self, uid: str) -> None:
         directory = self._pod_directory(uid)
@@ -264,12 +281,17 @@ class Pods:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             await self._wait_ended(uid)
-        if self._memory is not None:
-            await in_thread(self._memory.remove, uid)
-        removed = self._directory / f".old-{uid}"
+        removed = self._removed_directory(uid)
         with suppress(FileNotFoundError):
             self._pod_directory(uid).rename(removed)
-        await in_thread(shutil.rmtree, removed, ignore_errors=True)
+        # Its containers end with its process, but a moment later.
+        await podmemory.remove_of_killed(partial(_forget, removed))
+        await in_thread(self._forget_removed)
+
+    def _forget_removed(self) -> None:
+        """Forget the pods that were removed when something yet ran in their cgroups."""
+        for removed in self._directory.glob(f"{_REMOVED}*"):
+            _forget(removed)
 
     async def _wait_ended(self, uid: str) -> None:
         lock = self._pod_directory(uid) / "lock"
@@ -297,10 +319,33 @@ class Pods:
                 why = f"/etc/hosts of the pod {uid} cannot be written: {error.strerror}"
                 raise NodeTrouble(why) from error
 
+    def _removed_directory(self, uid: str) -> Path:
+        return self._directory / f"{_REMOVED}{uid}"
+
     def _pod_directory(self, uid: str) -> Path:
         if not uid or "/" in uid or uid.startswith("."):
             raise NodeTrouble(f"{uid!r} is no uid of a pod", fatal=True)
         return self._directory / uid
+
+
+def _forget(removed: Path) -> bool:
+    """Remove what is left of a pod, if nothing runs in its cgroups; return whether all is gone."""
+    cgroups: list[str] = []
+    with suppress(OSError, ValueError):  # one that had not begun has no such record
+        cgroups = json.loads((removed / "machine.json").read_bytes()).get("cgroups", [])
+    if not podmemory.remove(cgroups):
+        return False
+    shutil.rmtree(removed, ignore_errors=True)
+    return True
+
+
+def _planned_containers(directory: Path) -> list[Object]:
+    """Return the containers of a pod's plan, in the order in which the pod's process has them."""
+    try:
+        plan = json.loads((directory / "plan.json").read_bytes())
+    except OSError as error:
+        raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
+    return [*plan["init"], *plan["containers"]]
 
 
 def _read_address(directory: Path) -> str | None:

@@ -56,7 +56,9 @@ class Container:
         try:
             output_reader, info_reader = self._start(argv, options)
         except OSError as error:
-            return self._set_ended(128, f"{error.filename or argv[0]}: {error.strerror}")
+            return self._set_ended(
+                128, f"it cannot be started: {error.filename or argv[0]}: {error.strerror}"
+            )
         except subprocess.SubprocessError:
             return self._set_ended(128, f"it cannot be put into its cgroup {self._cgroup}")
         self.state["startedAt"] = time.time()
