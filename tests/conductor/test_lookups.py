@@ -23,6 +23,7 @@ from tests.conductor.test_alone import (  # fmt: skip
 )
 from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.dws.builders import BINDING, JOBDW, configuration, meta, need, raw_workflow, settled
+from tests.harness.logs import capture_logs
 from warren.base.bytesize import GIB
 from warren.base.objects import Key
 from warren.base.times import parse_rfc3339, rfc3339_micro
@@ -35,6 +36,7 @@ from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.node import TIMED_OUT, Kept, NodeTrouble
 from warren.dws.objects.meta import Meta
 from warren.dws.rabbits import selftest
+from warren.kube.client import Forbidden
 
 RUNNING = replace(WITH_NODES, phase=Phase.RUNNING, ran=True)
 VOLUME = {"type": "lvm", "lvm": {"volumeGroup": "r0", "logicalVolume": "v"}}
@@ -275,6 +277,39 @@ def test_others_are_kept_from_what_has_storage_of_a_job_that_was_let_go_before_i
         ]
         assert disabled == (["r2"] if out_of_reach else ["r0", "r2"])
         assert labels.ABORTED in api.find(kinds.WORKFLOW, KEY)["metadata"]["annotations"]
+
+    conducted(story, replace(ENDING, phase=Phase.OVER))
+
+
+def test_with_a_role_of_before_all_rabbits_of_a_job_that_was_let_go_are_disabled() -> None:
+    """Its node was not drained and its flash not given back until an admin applied the role."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        jobs.aborted.add(7)
+        made = await workflow(api, "PreRun", ready=True)
+        await child(api, kinds.COMPUTES, made, KEY, data=[{"name": "n0"}])
+        await mount(api, made, "n0", "mounted")
+        held = {"label": "xfs", "storage": {"r0": {"allocationSize": GIB, "ready": True}}}
+        first = Key("default", f"{KEY.name}-0")
+        await child(api, kinds.SERVERS, made, first, spec={}, status={"allocationSets": [held]})
+        for name in ("r0", "r1"):
+            await rabbit(api, name)
+        async with informed(api):
+            with capture_logs("warning") as logs:
+                for _ in range(2):
+                    api.refusals["list", kinds.NNF_NODE_STORAGE] = Forbidden("no role")
+                    await conductor.reconcile(7)
+                    unmarked = {"metadata": {"annotations": {labels.ABORTED: None}}}
+                    await api.change(kinds.WORKFLOW, KEY, unmarked)
+
+        assert jobs.asked == [("drain", ("n0",), abort.DRAIN_REASON)] * 2
+        disabled = [
+            name
+            for name in ("r0", "r1")
+            if api.find(kinds.STORAGE, Key("default", name))["spec"].get("state") == "Disabled"
+        ]
+        assert disabled == ["r0"]
+        assert [each["reason"] for each in logs if "rbac" in each["event"]] == ["no role"]
 
     conducted(story, replace(ENDING, phase=Phase.OVER))
 

@@ -106,6 +106,7 @@ class Conductor:
         self.on_state_ready: Callable[[str, float], None] = lambda state, seconds: None
         """Called with the seconds that a Workflow took until it was ready in a state."""
         self._refusals = RefusalLog()
+        self._has_logged_no_shares = False
         self._trouble_since: dict[int, float] = {}
         self._shown_memos: dict[int, dict[str, str]] = {}
         self._observed_timings: dict[int, set[str]] = {}
@@ -316,15 +317,31 @@ class Conductor:
             return snapshot
         assert snapshot.workflow is not None  # it was asked for
         rabbits = abort.rabbits_with_allocations(snapshot.servers.values())
-        own_labels = labels.of_workflow(snapshot.workflow)
-        shares = await self._client.list(kinds.NNF_NODE_STORAGE, labels=own_labels)
         leftovers = Leftovers(
             mounts=self._mounts(snapshot.job),
-            shares=[read_other(raw, NnfNodeStorage) for raw in shares.items],
+            shares=await self._shares(snapshot.workflow),
             storages=self._rabbits(rabbits),
             unreachable_nodes=await self._unreachable_nodes(),
         )
         return replace(snapshot, leftovers=leftovers)
+
+    async def _shares(self, workflow: Workflow) -> Sequence[NnfNodeStorage] | None:
+        """Return the shares of a job's flash on rabbits; None where we may not list them."""
+        try:
+            shares = await self._client.list(
+                kinds.NNF_NODE_STORAGE, labels=labels.of_workflow(workflow)
+            )
+        except Forbidden as error:
+            # The role is of before ADR 110. The job's storage must go all the same.
+            if not self._has_logged_no_shares:
+                log.warning(
+                    "all rabbits of jobs that epilog_timeout lets go are disabled: apply "
+                    "deploy/rbac/conductor.yaml anew",
+                    reason=str(error),
+                )
+            self._has_logged_no_shares = True
+            return None
+        return [read_other(raw, NnfNodeStorage) for raw in shares.items]
 
     async def _unreachable_nodes(self) -> frozenset[str]:
         """Return the nodes that the SystemStatus says are out of reach."""

@@ -39,7 +39,8 @@ class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
 
     mounts: Sequence[ClientMount] = ()
     """On its nodes, and on its rabbits."""
-    shares: Sequence[NnfNodeStorage] = ()
+    shares: Sequence[NnfNodeStorage] | None = ()
+    """Of its flash on rabbits; None where they cannot be listed."""
     storages: Mapping[str, Storage] = {}
     """The rabbits that hold flash of it, by name."""
     unreachable_nodes: Collection[str] = ()
@@ -79,13 +80,17 @@ def rabbits_to_disable(servers: Iterable[Servers], leftovers: Leftovers) -> list
 
     They are not heard of, or have been asked to give it back, or nodes to unmount it, and have not
     done so, for another reason than that it is in use. Copies and containers may take their time.
+    Where it is not known what was asked of them, it is all of them.
     """
     rabbits = rabbits_with_allocations(servers)
-    suspects = {
-        each.metadata.namespace
-        for each in leftovers.shares
-        if each.metadata.deleting and not says_in_use(each.status.error)
-    }
+    if leftovers.shares is None:
+        suspects = set(rabbits)
+    else:
+        suspects = {
+            each.metadata.namespace
+            for each in leftovers.shares
+            if each.metadata.deleting and not says_in_use(each.status.error)
+        }
     for mount in leftovers.mounts:
         # A node that is out of reach says nothing of its rabbit.
         if _hangs(mount) and mount.metadata.namespace not in leftovers.unreachable_nodes:
