@@ -1124,6 +1124,12 @@ def rabbit(name: str = "r0", state: str = "Enabled", status: str = "Ready") -> S
     )
 
 
+A_LUSTRE = {"type": "lustre", "lustre": {"fileSystemName": "f", "mgsAddresses": "a"}}
+HPES_VOLUME = {"type": "lvm", "lvm": {"volumeGroup": "uid-0-xfs-0_0", "logicalVolume": "lv"}}
+OWN = {"labels": {labels.TARGET_OWNER: "uid-wf"}}
+FOREIGN = {"labels": {labels.TARGET_OWNER: "an-instance"}}
+
+
 def mount_on(
     node: str, desired: str, error: Any = None, device: Any = None, **metadata: Any
 ) -> ClientMount:
@@ -1216,21 +1222,42 @@ def test_a_rabbit_is_disabled_that_gives_no_flash_back_unless_it_is_in_use(
         (mount_on("r0", "unmounted", FAILED), [], ["r0"]),
         (mount_on("r0", "unmounted", WAITED_FOR), [], []),
         # Of a Lustre any rabbit may keep it.
-        (
-            mount_on(
-                "n1",
-                "unmounted",
-                device={"type": "lustre", "lustre": {"fileSystemName": "f", "mgsAddresses": "a"}},
-            ),
-            ["n1"],
-            ["r0", "r2"],
-        ),
+        (mount_on("n1", "unmounted", device=A_LUSTRE), ["n1"], ["r0", "r2"]),
+        (mount_on("n1", "unmounted", device=A_LUSTRE, **OWN), ["n1"], ["r0", "r2"]),
+        # But none of the job's, if it is another's.
+        (mount_on("n1", "unmounted", device=A_LUSTRE, **FOREIGN), ["n1"], []),
     ],
 )
 def test_a_mount_that_hangs_takes_its_node_and_its_rabbit_out_of_service_unless_it_is_in_use(
     mount: ClientMount, drained: list[str], disabled: list[str]
 ) -> None:
     assert out_of_service(let_go(mounts=[mount])) == (drained, disabled)
+
+
+@pytest.mark.parametrize(
+    ("mount", "wiring", "disabled"),
+    [
+        (("n1", HPES_VOLUME, {}), {"n1": "r2"}, ["r2"]),
+        (("n1", HPES_VOLUME, {}), {}, ["r0", "r2"]),
+        # Mounts of rabbits say by their namespace whose they are.
+        (("r0", HPES_VOLUME, {}), {}, ["r0"]),
+        # It is on a rabbit that has nothing of the job.
+        (("n1", HPES_VOLUME, {}), {"n1": "r7"}, []),
+        (("n1", None, {}), {"n1": "r2"}, ["r0"]),
+        # What is another's tells on rabbits that it is on, and on no others.
+        (("n1", HPES_VOLUME, FOREIGN), {"n1": "r2"}, ["r2"]),
+        (("n1", HPES_VOLUME, FOREIGN), {}, []),
+        (("n1", None, FOREIGN), {}, ["r0"]),
+    ],
+)
+def test_a_mount_that_hangs_is_of_its_nodes_rabbit_if_its_volume_does_not_say(
+    mount: tuple[str, Any, Any], wiring: dict[str, str], disabled: list[str]
+) -> None:
+    """HPE's volume groups are called by UIDs: their rabbits stayed in service."""
+    node, device, metadata = mount
+    mounts = [mount_on(node, "unmounted", FAILED, device, **metadata)]
+
+    assert out_of_service(let_go(mounts=mounts, rabbits_of_nodes=wiring))[1] == disabled
 
 
 def test_a_node_that_is_out_of_reach_says_nothing_of_its_rabbit() -> None:

@@ -317,11 +317,13 @@ class Conductor:
             return snapshot
         assert snapshot.workflow is not None  # it was asked for
         rabbits = abort.rabbits_with_allocations(snapshot.servers.values())
+        wiring = snapshot.configuration.rabbits_of_computes() if snapshot.configuration else {}
         leftovers = Leftovers(
             mounts=self._mounts(snapshot.job),
             shares=await self._shares(snapshot.workflow),
             storages=self._rabbits(rabbits),
             unreachable_nodes=await self._unreachable_nodes(),
+            rabbits_of_nodes=wiring,
         )
         return replace(snapshot, leftovers=leftovers)
 

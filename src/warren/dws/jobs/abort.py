@@ -45,6 +45,8 @@ class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
     """The rabbits that hold flash of it, by name."""
     unreachable_nodes: Collection[str] = ()
     """The nodes that the SystemStatus says are out of reach."""
+    rabbits_of_nodes: Mapping[str, str] = {}
+    """The rabbit of each node, as far as that is known."""
 
 
 def nodes_to_drain(computes: Computes | None, mounts: Iterable[ClientMount]) -> tuple[str, ...]:
@@ -75,7 +77,9 @@ def rabbits_with_allocations(servers: Iterable[Servers]) -> list[str]:
     )
 
 
-def rabbits_to_disable(servers: Iterable[Servers], leftovers: Leftovers) -> list[str]:
+def rabbits_to_disable(
+    workflow: Workflow, servers: Iterable[Servers], leftovers: Leftovers
+) -> list[str]:
     """Return the rabbits that hold an allocation and may not be well.
 
     They are not heard of, or have been asked to give it back, or nodes to unmount it, and have not
@@ -94,7 +98,7 @@ def rabbits_to_disable(servers: Iterable[Servers], leftovers: Leftovers) -> list
     for mount in leftovers.mounts:
         # A node that is out of reach says nothing of its rabbit.
         if _hangs(mount) and mount.metadata.namespace not in leftovers.unreachable_nodes:
-            suspects |= _rabbits_of(mount, rabbits)
+            suspects |= _rabbits_of(mount, rabbits, workflow, leftovers.rabbits_of_nodes)
     return [
         rabbit
         for rabbit in rabbits
@@ -109,15 +113,29 @@ def _hangs(mount: ClientMount) -> bool:
     return is_asked and not (mount.all_in("unmounted") or says_in_use(mount.status.error))
 
 
-def _rabbits_of(mount: ClientMount, rabbits: Collection[str]) -> set[str]:
-    """Return the rabbits that a mount is of; of a Lustre all `rabbits` of the job."""
-    if any(each.device.lustre is not None for each in mount.spec.mounts):
-        return set(rabbits)
-    volumes = (each.device.lvm for each in mount.spec.mounts)
-    return {
-        mount.metadata.namespace,
-        *(volume.volume_group for volume in volumes if volume is not None),
-    }
+def _rabbits_of(
+    mount: ClientMount,
+    rabbits: Collection[str],
+    workflow: Workflow,
+    rabbits_of_nodes: Mapping[str, str],
+) -> set[str]:
+    """Return the rabbits that a mount is of; where that cannot be told, all `rabbits` of the job.
+
+    A Lustre is on any of them, if it is the job's own.
+    """
+    node = mount.metadata.namespace
+    devices = [each.device for each in mount.spec.mounts]
+    if all(each.lustre is None for each in devices):
+        # Only our volume groups are called as their rabbit.
+        names = {node, *(each.lvm.volume_group for each in devices if each.lvm is not None)}
+        if not names.isdisjoint(rabbits):
+            return names
+        if node in rabbits_of_nodes:
+            return {rabbits_of_nodes[node]}
+    # Mounts of before may not say whose they are.
+    uid = workflow.metadata.uid
+    is_own = mount.metadata.labels.get(labels.TARGET_OWNER, uid) == uid
+    return set(rabbits) if is_own else set()
 
 
 def disable_rabbits(
@@ -125,7 +143,7 @@ def disable_rabbits(
 ) -> Iterator[Change]:
     """Disable the rabbits that may not be well, but for those that are Disabled."""
     reason = f"workflow {workflow.metadata.name} timed out with an active allocation on this rabbit"
-    for rabbit in rabbits_to_disable(servers, leftovers):
+    for rabbit in rabbits_to_disable(workflow, servers, leftovers):
         storage = leftovers.storages[rabbit]
         if storage.spec.state != "Disabled":
             annotations = {
