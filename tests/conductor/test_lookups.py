@@ -33,7 +33,7 @@ from warren.dws.binding import Phase
 from warren.dws.jobs import abort
 from warren.dws.jobs.jobactions import CONTAINER_LOG, SUMMARY_KEY
 from warren.dws.jobs.timeouts import Timeouts
-from warren.dws.node import TIMED_OUT, Kept, NodeTrouble
+from warren.dws.node import TIMED_OUT, InUse, Kept, NodeTrouble
 from warren.dws.objects.meta import Meta
 from warren.dws.rabbits import selftest
 from warren.kube.client import Forbidden
@@ -310,6 +310,40 @@ def test_with_a_role_of_before_all_rabbits_of_a_job_that_was_let_go_are_disabled
         ]
         assert disabled == ["r0"]
         assert [each["reason"] for each in logs if "rbac" in each["event"]] == ["no role"]
+
+    conducted(story, replace(ENDING, phase=Phase.OVER))
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_rabbit_that_fails_is_disabled_though_its_agent_waits_as_for_what_is_in_use(
+    says_so: bool,
+) -> None:
+    """Whether it says so then, or waits on. It was looked at once, and nobody came back to it."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        jobs.aborted.add(7)
+        made = await workflow(api, "PreRun", ready=True)
+        await child(api, kinds.COMPUTES, made, KEY, data=[{"name": "n1"}])
+        await mount(api, made, "n1", "unmounted", error=InUse("m is in use by process 7"))
+        held = {"label": "xfs", "storage": {"r0": {"allocationSize": GIB, "ready": True}}}
+        first = Key("default", f"{KEY.name}-0")
+        await child(api, kinds.SERVERS, made, first, spec={}, status={"allocationSets": [held]})
+        await rabbit(api, "r0")
+        async with informed(api):
+            assert await conductor.reconcile(7) == 30
+            assert jobs.asked == []
+            if says_so:
+                error = {"status": {"error": FAILING.as_error()}}
+                await api.change(kinds.CLIENT_MOUNT, Key("n1", "m"), error, status=True)
+            else:
+                await asyncio.sleep(299)
+                assert await conductor.reconcile(7) == 30
+                await asyncio.sleep(1)
+            assert await conductor.reconcile(7) is None
+
+        assert jobs.asked == [("drain", ("n1",), abort.DRAIN_REASON)]
+        found = api.find(kinds.STORAGE, Key("default", "r0"))
+        assert found["spec"]["state"] == "Disabled"
 
     conducted(story, replace(ENDING, phase=Phase.OVER))
 

@@ -1159,7 +1159,7 @@ def let_go(state: str = "Teardown", **leftovers: Any) -> JobSnapshot:
     return seen(
         job(Phase.OVER),
         at(state, ready=False),
-        leftovers=Leftovers(**{"storages": storages, **leftovers}),
+        leftovers=Leftovers(**{"seconds": 300.0, "storages": storages, **leftovers}),
         computes=computes("n0", "n1"),
         servers={"wf-0": HOLDING},
     )
@@ -1197,7 +1197,8 @@ def test_what_hangs_with_the_storage_of_a_job_that_was_let_go_is_kept_from_other
     [
         (going_share(), ["r0"]),
         (going_share(FAILED), ["r0"]),
-        (going_share(WAITED_FOR), []),
+        # It was to say by now what came of that.
+        (going_share(WAITED_FOR), ["r0"]),
         (going_share(KEPT), []),
         # Copies are at work, or the controllers away: nothing was asked of the rabbit.
         (going_share(deletionTimestamp=None), []),
@@ -1217,10 +1218,11 @@ def test_a_rabbit_is_disabled_that_gives_no_flash_back_unless_it_is_in_use(
         (mount_on("n1", "mounted", **DELETING), ["n1"], ["r0"]),
         # It was not asked to unmount, which says nothing of the rabbit.
         (mount_on("n1", "mounted"), ["n1"], []),
-        (mount_on("n1", "unmounted", WAITED_FOR), [], []),
+        (mount_on("n1", "unmounted", WAITED_FOR), ["n1"], ["r0"]),
         (mount_on("n1", "unmounted", KEPT), [], []),
         (mount_on("r0", "unmounted", FAILED), [], ["r0"]),
-        (mount_on("r0", "unmounted", WAITED_FOR), [], []),
+        (mount_on("r0", "unmounted", WAITED_FOR), [], ["r0"]),
+        (mount_on("r0", "unmounted", KEPT), [], []),
         # Of a Lustre any rabbit may keep it.
         (mount_on("n1", "unmounted", device=A_LUSTRE), ["n1"], ["r0", "r2"]),
         (mount_on("n1", "unmounted", device=A_LUSTRE, **OWN), ["n1"], ["r0", "r2"]),
@@ -1232,6 +1234,46 @@ def test_a_mount_that_hangs_takes_its_node_and_its_rabbit_out_of_service_unless_
     mount: ClientMount, drained: list[str], disabled: list[str]
 ) -> None:
     assert out_of_service(let_go(mounts=[mount])) == (drained, disabled)
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        {"mounts": [mount_on("n1", "unmounted", WAITED_FOR)]},
+        {"mounts": [mount_on("r0", "unmounted", WAITED_FOR)]},
+        {"shares": [going_share(WAITED_FOR)]},
+        {"shares": None, "mounts": [mount_on("n1", "unmounted", WAITED_FOR)]},
+        {"shares": [going_share(FAILED), going_share(WAITED_FOR)]},
+    ],
+)
+@pytest.mark.parametrize("deleted", [False, True])
+def test_what_an_agent_waits_for_is_looked_at_again_before_anything_is_out_of_service(
+    waiting: dict[str, Any], deleted: bool
+) -> None:
+    """Whatever fails was taken for in use while the agent waited, and nobody looked again."""
+    view = let_go(seconds=299.0, **waiting)
+    if deleted:
+        metadata = {**DELETING, "finalizers": [BINDING.finalizer]}
+        going = workflow(JOBDW, state="Teardown", metadata=metadata)
+        view = replace(view, workflow=going)
+
+    assert decide(view) == [RequeueAfter(30.0)]
+
+
+@pytest.mark.parametrize(
+    "settled_leftovers",
+    [
+        {"mounts": [mount_on("n1", "unmounted", KEPT)]},
+        {"mounts": [mount_on("n1", "unmounted", FAILED)]},
+        {"shares": [going_share(FAILED)]},
+        {"shares": [going_share(WAITED_FOR, deletionTimestamp=None)]},
+        {},
+    ],
+)
+def test_nothing_else_is_waited_for(settled_leftovers: dict[str, Any]) -> None:
+    actions = decide(let_go(seconds=0.0, **settled_leftovers))
+
+    assert not any(isinstance(each, RequeueAfter) for each in actions)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Reconciles jobs with their Workflows: look at the job and its Workflow, decide, act.
 
 News of either has the job reconciled. Nothing is remembered in between but when a
-Workflow was first seen in TransientCondition or Error, what a job has been shown, and the nodes
-that a Workflow has left drained.
+Workflow was first seen in TransientCondition or Error, or that its job was let go, what a job has
+been shown, and the nodes that a Workflow has left drained.
 """
 
 import asyncio
@@ -108,6 +108,7 @@ class Conductor:
         self._refusals = RefusalLog()
         self._has_logged_no_shares = False
         self._trouble_since: dict[int, float] = {}
+        self._let_go_since: dict[int, float] = {}
         self._shown_memos: dict[int, dict[str, str]] = {}
         self._observed_timings: dict[int, set[str]] = {}
         self._nodes_to_undrain: dict[int, Collection[str]] = {}
@@ -312,13 +313,18 @@ class Conductor:
     async def _with_abort_check(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up whether a job was aborted, and what it has left behind."""
         if not conduct.depends_on_abort(snapshot):
+            self._let_go_since.pop(snapshot.job.id, None)
             return snapshot
         if not await self._wlm.ended_by_epilog_timeout(snapshot.job):
             return snapshot
         assert snapshot.workflow is not None  # it was asked for
         rabbits = abort.rabbits_with_allocations(snapshot.servers.values())
         wiring = snapshot.configuration.rabbits_of_computes() if snapshot.configuration else {}
+        # Not since the time limit was over: an agent that was started anew waits anew, and both are
+        # by an upgrade.
+        now = asyncio.get_running_loop().time()
         leftovers = Leftovers(
+            seconds=now - self._let_go_since.setdefault(snapshot.job.id, now),
             mounts=self._mounts(snapshot.job),
             shares=await self._shares(snapshot.workflow),
             storages=self._rabbits(rabbits),

@@ -70,9 +70,14 @@ def raise_in_use(troubles: Sequence[NodeTrouble]) -> None:
         raise next((each for each in troubles if isinstance(each, InUse)), troubles[0])
 
 
-def says_in_use(error: Error | None) -> bool:
+def says_waiting(error: Error | None) -> bool:
+    """Return whether a node waits for what is in use, or fails and has not waited long enough."""
+    return error is not None and error.severity == IN_USE_SEVERITY and not says_kept(error)
+
+
+def says_kept(error: Error | None) -> bool:
     """Return whether a node gives something not back for no other reason than that it is in use."""
-    return error is not None and (error.severity == IN_USE_SEVERITY or error.type == _KEPT_TYPE)
+    return error is not None and error.type == _KEPT_TYPE
 
 
 class CopyFailed(NodeTrouble):

@@ -13,7 +13,7 @@ import msgspec
 from warren.base.objects import Change, Object
 from warren.base.times import rfc3339
 from warren.dws import kinds, labels
-from warren.dws.node import says_in_use
+from warren.dws.node import says_kept, says_waiting
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.nnfstorages import NnfNodeStorage
@@ -34,9 +34,16 @@ _WELL_STATUSES: Final = ("Ready", "Drained")
 """The statuses of rabbits that are heard of, and whose flash can be used."""
 
 
+_WAIT_SECONDS: Final = 300.0
+"""For how long it is waited for what nodes and rabbits wait for themselves, so that they say then
+whether it is kept or fails. Longer than `busy-timeout` is with most sites."""
+
+
 class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
     """What is seen of a job's storage when it is let go."""
 
+    seconds: float
+    """For how long it has been looked at."""
     mounts: Sequence[ClientMount] = ()
     """On its nodes, and on its rabbits."""
     shares: Sequence[NnfNodeStorage] | None = ()
@@ -49,16 +56,25 @@ class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
     """The rabbit of each node, as far as that is known."""
 
 
-def nodes_to_drain(computes: Computes | None, mounts: Iterable[ClientMount]) -> tuple[str, ...]:
-    """Return the compute nodes that have a job's storage mounted, and not for that it is in use.
+def is_waited_for(leftovers: Leftovers) -> bool:
+    """Return whether to look again before anything is taken out of service.
 
-    What is in use is unmounted when its time is over (ADR 028).
+    An agent waits for whatever it cannot give back, and says only then why that is (ADR 028).
     """
+    errors = [
+        *(each.status.error for each in leftovers.mounts if not each.all_in("unmounted")),
+        *(each.status.error for each in leftovers.shares or () if each.metadata.deleting),
+    ]
+    return leftovers.seconds < _WAIT_SECONDS and any(says_waiting(error) for error in errors)
+
+
+def nodes_to_drain(computes: Computes | None, mounts: Iterable[ClientMount]) -> tuple[str, ...]:
+    """Return the compute nodes that have a job's storage mounted, and not for that it is in use."""
     # By the namespace of the mount: its node's agent may write the rest.
     nodes = {
         each.metadata.namespace
         for each in mounts
-        if not (each.all_in("unmounted") or says_in_use(each.status.error))
+        if not (each.all_in("unmounted") or says_kept(each.status.error))
     }
     data = computes.data if computes is not None else ()
     return tuple(sorted({each.name for each in data if each.name in nodes}))
@@ -93,7 +109,7 @@ def rabbits_to_disable(
         suspects = {
             each.metadata.namespace
             for each in leftovers.shares
-            if each.metadata.deleting and not says_in_use(each.status.error)
+            if each.metadata.deleting and not says_kept(each.status.error)
         }
     for mount in leftovers.mounts:
         # A node that is out of reach says nothing of its rabbit.
@@ -110,7 +126,7 @@ def rabbits_to_disable(
 def _hangs(mount: ClientMount) -> bool:
     """Return whether a mount was to be taken away and is there, and not for that it is in use."""
     is_asked = mount.metadata.deleting or mount.spec.desired_state == "unmounted"
-    return is_asked and not (mount.all_in("unmounted") or says_in_use(mount.status.error))
+    return is_asked and not (mount.all_in("unmounted") or says_kept(mount.status.error))
 
 
 def _rabbits_of(

@@ -544,6 +544,8 @@ def _drain_and_disable(snapshot: JobSnapshot, workflow: Workflow) -> list[Action
     """Keep other jobs from what still has the storage of an aborted job."""
     leftovers = snapshot.leftovers
     assert leftovers is not None  # the job is newly aborted
+    if abort.is_waited_for(leftovers):
+        return [RequeueAfter(_LEFTOVERS_INTERVAL)]
     nodes = abort.nodes_to_drain(snapshot.computes, leftovers.mounts)
     return [
         # First: a node that is drained is out of reach, and nothing is seen of its rabbit any more.
@@ -565,6 +567,9 @@ def _undrain(snapshot: JobSnapshot, nodes: Collection[str]) -> list[Action]:
     nodes = {*nodes} - {*snapshot.nodes_shared_with_aborted}
     return [Undrain(tuple(sorted(nodes)), abort.DRAIN_REASON)] if nodes else []
 
+
+_LEFTOVERS_INTERVAL: Final = 30.0
+"""Seconds between looks at what is left behind and waited for."""
 
 _TROUBLE_STATUSES: Final = ("TransientCondition", "Error")
 
