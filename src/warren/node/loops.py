@@ -131,12 +131,19 @@ async def wait_unmounted(loop: Loop) -> None:
 async def detach(loop: Loop) -> None:
     """Detach a device, and see that it is. Raises Kept while something has it open.
 
-    The kernel only remembers the wish then, and fulfils it when the last user goes.
+    The kernel only remembers the wish then, and fulfils it when the last user goes. Raises
+    NodeTrouble where it is not asked, or refuses for another reason.
     """
-    with suppress(NodeTrouble):  # it may have gone by itself; the list tells
+    failure = None
+    try:
         await commands.run(["losetup", "--detach", loop.device])
-    if not await _eventually(lambda: loop not in _attached_loops()):
+    except NodeTrouble as trouble:
+        failure = trouble  # it may have gone by itself; the list tells
+    if await _eventually(lambda: loop not in _attached_loops()):
+        return
+    if failure is None or os.strerror(errno.EBUSY) in str(failure):
         raise Kept(f"{loop.device} is in use, and cannot be detached")
+    raise NodeTrouble(f"{loop.device} cannot be detached: {failure}") from failure
 
 
 async def cut_off(loop: Loop) -> None:
