@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from warren.dws.node import NodeTrouble
+from warren.dws.node import TIMED_OUT, NodeTrouble
 from warren.node import commands, filewriter
 from warren.node.filesystems import DlmCluster
 from warren.node.nvmehost import (
@@ -193,11 +193,26 @@ def test_a_rabbit_that_does_not_answer_is_told_by_its_address(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def silent(argv: Sequence[str], *, text: str) -> str:
-        raise NodeTrouble(f"{argv[0]} did not end within 20 s")
+        raise NodeTrouble(f"{argv[0]} {TIMED_OUT} 20 s")
 
     monkeypatch.setattr(commands, "run", silent)
 
-    words = "cannot be reached: 127.0.0.1 port 4421: no answer within 20 s$"
+    # Nodes that say so are only slow, and none is drained for it (ADR 111).
+    words = f"127.0.0.1 port 4421: no answer: the request {TIMED_OUT} 20 s$"
+    with pytest.raises(NodeTrouble, match=words):
+        asyncio.run(node.host().connect("rabbit-0", "uid-0"))
+
+
+def test_a_rabbit_whose_address_is_looked_up_for_long_is_told_as_what_takes_long(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(commands, "COMMAND_TIMEOUT", 0.01)
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", silent)
+
+    words = rf"has no address: the look-up {TIMED_OUT} 0\.01 s$"
     with pytest.raises(NodeTrouble, match=words):
         asyncio.run(node.host().connect("rabbit-0", "uid-0"))
 

@@ -184,7 +184,7 @@ def test_nodes_that_are_lost_in_setup_are_not_mounted_and_their_rabbit_is_to_bla
 
 def test_nodes_that_do_not_mount_are_drained() -> None:
     """Statement 000.55: drained, so that they are not scheduled until they were looked at."""
-    found = lived(4, SECOND, "mount", limits=RabbitTable(prerun_timeout=90))
+    found = lived(4, SECOND, "mount", limits=RabbitTable(prerun_timeout=200))
 
     assert found.lost == "compute-[04-07]"
     assert found.drained == dict.fromkeys(sorted(SECOND), "rabbit storage is not there")
@@ -192,7 +192,7 @@ def test_nodes_that_do_not_mount_are_drained() -> None:
 
 @pytest.mark.parametrize("limits", [{"drain_compute_nodes": False}])
 def test_they_are_not_drained_where_a_site_does_not_want_that(limits: dict[str, Any]) -> None:
-    found = lived(4, SECOND, "mount", limits=RabbitTable(prerun_timeout=90, **limits))
+    found = lived(4, SECOND, "mount", limits=RabbitTable(prerun_timeout=200, **limits))
 
     assert found.ended.result is Result.COMPLETED
     assert found.drained == {}

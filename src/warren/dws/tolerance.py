@@ -24,9 +24,13 @@ DRAIN_REASON: Final = "rabbit storage is not there"
 """Why nodes are drained that have not mounted it."""
 
 
-_ANSWER_SECONDS: Final = 60.0
-"""Seconds after which a node says what came of a mount that it was asked for, if it says anything:
-more than a command takes, and to end one that hangs."""
+_ANSWER_SECONDS: Final = 180.0
+"""Seconds after which a node says what came of a mount that it was asked for, if it says anything.
+
+A mount is several commands, and each has its own time limit, and 10 s to die then. To look up a
+rabbit, connect a volume and mount it takes 110 s at most, and a Lustre 130 s; in what is left two
+commands of a profile may hang, or one.
+"""
 
 
 def says_it_cannot_mount(mount: ClientMount) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from warren.base import log
-from warren.dws.node import NodeTrouble
+from warren.dws.node import TIMED_OUT, NodeTrouble
 from warren.node import commands, filewriter
 from warren.node.nvmenames import NvmeVolume, dhchap_key, host_id, host_nqn
 from warren.node.tcpprobe import why_unanswered
@@ -233,7 +233,8 @@ class NvmeHost:
         except NodeTrouble as trouble:
             # The kernel's words, and not by whom they were read.
             message = str(trouble).removeprefix(f"{argv[0]}: ")
-            raise NodeTrouble(message.replace(f"{argv[0]} did not end", "no answer")) from trouble
+            slow, slow_here = f"{argv[0]} {TIMED_OUT}", f"no answer: the request {TIMED_OUT}"
+            raise NodeTrouble(message.replace(slow, slow_here)) from trouble
 
     def _connections(self, target: NvmeVolume) -> list[NvmeController]:
         own_pair = (target.nqn, host_nqn(self._node))
@@ -286,8 +287,10 @@ async def _resolve(rabbit_address: TransportAddress) -> str:
             addresses = await loop.getaddrinfo(
                 rabbit_address.host, rabbit_address.port, type=socket.SOCK_STREAM
             )
-    except (OSError, TimeoutError) as error:
-        raise NodeTrouble(f"has no address: {getattr(error, 'strerror', None) or error}") from error
+    except OSError as error:
+        # The time limit has no words of its own.
+        slow = f"the look-up {TIMED_OUT} {commands.COMMAND_TIMEOUT:g} s"
+        raise NodeTrouble(f"has no address: {error.strerror or slow}") from error
     return str(addresses[0][4][0])
 
 
