@@ -617,6 +617,7 @@ HOLD_UNKILLED = {
 c = ctypes.CDLL(None)
 {HIDE["a socket from which it was not received"]}
 """,
+    "a file that is only mapped": f"{HOLD['a mapped file']}; os.chdir('/')",
 }
 """By what any user can keep the storage of others in use, for ever: it is never killed."""
 

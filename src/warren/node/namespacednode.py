@@ -26,6 +26,9 @@ from warren.node.flash import Flash, MountSource
 from warren.node.threads import in_thread
 from warren.node.usage import Process, describe, processes_using_mounts
 
+_SYNC_SECONDS: Final = 200.0
+"""Seconds to write out what is in memory, which may be tens of GB over a link."""
+
 _MAX_UNMOUNTS: Final = 10
 """How often a path is unmounted before it counts as in use: users own what is mounted there, and
 may mount on top of it without end."""
@@ -227,7 +230,8 @@ class NamespacedNode:
         log.warning("unmounted while in use", path=path, by=describe(processes))
         try:
             # A lazy unmount writes nothing, and the volume may be let go of right after it.
-            await commands.run([*nsenter, "sync", "--file-system", path])
+            sync = [*nsenter, "sync", "--file-system", path]
+            await commands.run(sync, seconds=_SYNC_SECONDS)
         except NodeTrouble as trouble:  # of a file system that has failed, no more can be saved
             log.warning("not known to be written", path=path, why=str(trouble))
         await commands.run([*nsenter, "umount", "--lazy", path])

@@ -209,6 +209,24 @@ def _mounts_used(pid: int) -> Iterator[int]:
         for descriptor in _bound_files(thread_directory):
             with suppress(OSError, ValueError):
                 yield _mount_of(_own_fdinfo(descriptor))
+    for link in _mapped_files(pid):  # which need no descriptor any more
+        with suppress(OSError, ValueError):
+            yield _mount_of_link(link)
+
+
+def _mapped_files(pid: int) -> Iterator[Path]:
+    """Return links to the files that a process has mapped: one of each, of several parts."""
+    directory = _PROC / str(pid)
+    files: set[tuple[bytes, bytes]] = set()
+    with suppress(OSError):
+        for line in (directory / "maps").read_bytes().split(b"\n"):
+            fields = line.split(maxsplit=5)
+            if len(fields) < 5 or fields[4] == b"0" or (fields[3], fields[4]) in files:
+                continue  # memory, or the rest of a name with a line feed
+            files.add((fields[3], fields[4]))
+            start, _, end = fields[0].partition(b"-")
+            with suppress(ValueError):
+                yield directory / "map_files" / f"{int(start, 16):x}-{int(end, 16):x}"
 
 
 def _files_used(pid: int) -> Iterator[tuple[Path, int]]:
