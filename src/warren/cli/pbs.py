@@ -103,7 +103,9 @@ def status(name: str, as_json: bool) -> None:
     hooksetup.check_name(name)
     check_results = [*checks.check_server(name), *checks.check_node(name)]
     if as_json:
-        print_json([vars(check) for check in check_results])
+        print_json(
+            [{"name": each.name, "met": each.met, "words": each.message} for each in check_results]
+        )
     else:
         _print_checks(check_results)
     results = [check.met for check in check_results if check.met is not None]
@@ -169,7 +171,7 @@ def test(
     for result in trial.run_events():
         accepted = result.accepted
         if as_json:
-            print_json(vars(result))
+            print_json({"event": result.event, "happenings": result.reports})
             continue
         click.echo(result.event)
         for line in (*result.log, result.verdict):
