@@ -171,6 +171,13 @@ def test_files_go_along_with_their_mode_and_bytes(tmp_path: Path) -> None:
     assert files["files"]["t"]["data"] == "a\nb"
 
 
+@pytest.mark.parametrize("option", ["--cc=", "--cc=[]", "--bcc="])
+def test_a_set_of_no_copies_is_refused(option: str) -> None:
+    done = CliRunner().invoke(cli, ["submit", "--dry-run", option, "true"])
+    assert isinstance(done.exception, UserMistake)
+    assert "names no copy: write 0-3, for example" in str(done.exception)
+
+
 def test_copies_have_their_number_in_command_files_and_environment() -> None:
     done = CliRunner().invoke(
         cli, ["submit", "--dry-run", "--cc=3-4", "--output=o.{cc}", "echo", "{cc}"]

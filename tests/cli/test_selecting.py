@@ -64,7 +64,9 @@ def test_a_day_begins_at_midnight_also_where_clocks_have_changed_since(
     assert selecting.past_time(text, now_seconds) == datetime.fromisoformat(moment).timestamp()
 
 
-@pytest.mark.parametrize("text", ["", "soon", "2h", "2026-13-01", "-", "-x", "x ago", "5e3", "nan"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "2h", "2026-13-01", "-", "-x", "x ago", "5e3", "nan", "inf ago"]
+)
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(UserMistake, match="is not a time: write seconds since the epoch"):
         selecting.past_time(text, NOW)

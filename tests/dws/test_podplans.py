@@ -84,7 +84,7 @@ def test_a_plan_has_what_its_containers_need() -> None:
     [
         ({}, ["/bin/index", "--all"]),
         ({"args": ["--one"]}, ["/bin/index", "--one"]),
-        ({"args": []}, ["/bin/index"]),
+        ({"command": [], "args": []}, ["/bin/index", "--all"]),
         ({"command": ["/bin/sh"]}, ["/bin/sh"]),
         ({"command": ["/bin/sh"], "args": ["-c", "true"]}, ["/bin/sh", "-c", "true"]),
     ],

@@ -5,6 +5,7 @@ import pwd
 import re
 from collections.abc import Iterable
 from datetime import datetime, time, timedelta
+from math import isfinite
 from typing import Any
 
 from warren.base.errors import UserMistake
@@ -107,11 +108,14 @@ def _parse_time(text: str, now: float) -> float:
     past_match = re.fullmatch(r"-\s*(\S+)|(\S+)\s+ago", text)
     try:
         if past_match is not None:
-            return now - duration.parse(past_match[1] or past_match[2])
+            span = duration.parse(past_match[1] or past_match[2])
+            if not isfinite(span):
+                raise ValueError(span)
+            return now - span
         if re.fullmatch(r"[0-9]+(\.[0-9]*)?", text):
             return float(text)
         return datetime.fromisoformat(text).astimezone().timestamp()
-    except (BadFormat, ValueError):
+    except (BadFormat, ValueError, OverflowError, OSError):
         raise UserMistake(
             f"{text!r} is not a time: write seconds since the epoch, 2026-01-31, "
             "2026-01-31T12:00, -2h, today or yesterday."

@@ -302,7 +302,11 @@ def _specs_of_copies(
     if ids is None:
         yield make_jobspec(**options)
         return
-    for number in idset.decode(ids):
+    numbers = idset.decode(ids)
+    if not numbers:
+        option = "--bcc" if cc is None else "--cc"
+        raise UserMistake(f"{option} {ids!r} names no copy: write 0-3, for example.")
+    for number in numbers:
         copy_options = {name: _fill_cc(value, number) for name, value in options.items()}
         spec = make_jobspec(**copy_options)
         if cc is not None:

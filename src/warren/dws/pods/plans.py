@@ -275,7 +275,7 @@ def _container(container: Object, pod: Object, references: References) -> Object
     image = references.images[container["image"]]
     variables = _own_variables(container, pod, references)
     argv = [*(container.get("command") or image.entrypoint)]
-    if "args" in container:
+    if container.get("args"):
         argv += container["args"]
     elif not container.get("command"):
         argv += image.command

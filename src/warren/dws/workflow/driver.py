@@ -538,6 +538,7 @@ def _mount_on_rabbits(
 ) -> Outcome:
     """Have rabbits mount the storage of the directive at `target_index` until Teardown."""
     access = snapshot.accesses.get(f"{snapshot.child_name(target_index)}-{SERVERS}")
+    # Copies while the job runs have it so, too: until Teardown, as containers do.
     mounted_for = (target_index, "container")
     if access is None:
         if not may_mount(snapshot, target_index, target_indexes, SERVERS):
