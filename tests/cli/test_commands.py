@@ -168,6 +168,22 @@ def test_a_command_without_an_output_says_nothing(words: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    "words", [["--help"], ["job", "--help"], ["submit", "--dry-run", "--cc=0-99", "true"]]
+)
+def test_a_command_whose_reader_has_gone_ends_as_others_do(words: list[str]) -> None:
+    """As of `warren jobs | head -1`, whose exit status says that nothing went wrong with it."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        command = [sys.executable, "-m", "warren", *words]
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writer)
+
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def test_what_is_left_to_be_written_at_the_end_is_no_exception_either() -> None:
     script = (
         "import sys\nfrom warren.cli import main\n"

@@ -12,8 +12,27 @@ CommandTable = Mapping[str, tuple[str, str, str]]
 """By the command's name: its module, its attribute there, and its help in a line."""
 
 
+class ReaderGone(Exception):
+    """The reader of standard output has closed it.
+
+    Click ends by itself on BrokenPipeError, as on a failure.
+    """
+
+
 class Group(click.Group):
     """A group in which long options, its own and its commands', may be cut short."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **options)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, expand_long_options(self, ctx, args))

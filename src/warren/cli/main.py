@@ -17,7 +17,10 @@ import click
 
 from warren import __version__
 from warren.base.errors import WarrenError
-from warren.cli.commandgroups import LazyGroup
+from warren.cli.commandgroups import LazyGroup, ReaderGone
+
+_READER_GONE: Final = 128 + signal.SIGPIPE
+"""The exit code of a program that ends as others do whose reader closes the pipe."""
 
 _WRITE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -113,10 +116,10 @@ def main() -> None:
     except WarrenError as error:
         click.echo(f"warren: {error}", err=True)
         sys.exit(1)
-    except BrokenPipeError:
-        # The reader of our output has closed the pipe.
-        sys.stderr.close()
-        sys.exit(141)
+    except (ReaderGone, BrokenPipeError):
+        # What is left to be written would be tried again at the end, and be a failure.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(_READER_GONE)
     except OSError as error:
         if error.errno not in _WRITE_ERRORS:
             raise
