@@ -1,4 +1,7 @@
-"""What a process with a conductor counts for Prometheus. Imported only where metrics are served."""
+"""What control, a conductor or an agent counts for Prometheus.
+
+Imported only where metrics are served.
+"""
 
 from collections.abc import Iterable
 from typing import Any, Final

@@ -3,10 +3,10 @@
 These shapes are understood: slots of cores, alone or on nodes, and gpus beside the cores;
 slots of whole nodes; and what the storage side has rewritten, `slot(rabbit) > [node, ssd]`,
 where each node's ssds must be of its own chassis; or `chassis > [node, ssd]`, with as many nodes
-on each of so many chassis, whose flash is shared out between them. Next to the entry with the
-nodes there may be `chassis > ssd`: so many allocations of so many GiB, each on any chassis that
-has nodes of the job, or on any at all. The system attribute `dw_constraints` says what either
-demands of rabbits. Counts may leave a choice.
+on each of so many chassis, and so many GiB for each node. Next to the entry with the nodes there
+may be `chassis > ssd`, the flash that nodes share (`shared_flash`): so many allocations of so
+many GiB, each on any chassis that has nodes of the job, or on any at all. The system attribute
+`dw_constraints` says what either demands of rabbits. Counts may leave a choice.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -247,9 +247,9 @@ class EventProcessor:
                 }
                 self._commits.when_durable(partial(self._start, active_job, start_request))
             case PartialFree():
-                self._free(active_job, action.ranks, final=False)
+                self._free_ranks(active_job, action.ranks)
             case Free():
-                self._free(active_job, job.freed_ranks, final=True)
+                self._free_rest(active_job)
 
     def _start(self, active_job: ActiveJob, start_request: Message) -> None:
         self._execution.start(start_request)
@@ -282,17 +282,21 @@ class EventProcessor:
         to_free = frozenset(ranks) - job.freed_ranks
         is_held = active_job.may_have_shells or bool(job.prologs) or len(job.epilogs) > 1
         if to_free and job.allocated and not is_held:
-            self._free(active_job, to_free, final=False)
+            self._free_ranks(active_job, to_free)
             self.post(active_job, "partial-free", {"ranks": idset.encode(to_free)})
 
-    def _free(self, active_job: ActiveJob, ranks: Collection[int], *, final: bool) -> None:
-        """Release these ranks, and not yet the rest; or, at last, all but these ranks."""
+    def _free_ranks(self, active_job: ActiveJob, ranks: Collection[int]) -> None:
+        """Give some ranks back, and not yet the rest."""
         assert active_job.r is not None
-        r = (
-            subset.without_freed(active_job.r, ranks)
-            if final
-            else subset.only_ranks(active_job.r, ranks)
-        )
+        self._free(active_job, subset.only_ranks(active_job.r, ranks), final=False)
+
+    def _free_rest(self, active_job: ActiveJob) -> None:
+        """Give back what is left of a job's resources."""
+        assert active_job.r is not None
+        r = subset.without_freed(active_job.r, active_job.job.freed_ranks)
+        self._free(active_job, r, final=True)
+
+    def _free(self, active_job: ActiveJob, r: Mapping[str, Any], *, final: bool) -> None:
         if not active_job.job.alloc_bypass:
             self._commits.when_durable(partial(self._scheduler.free, active_job.job.id, r, final))
 
