@@ -64,7 +64,8 @@ async def _nobody_may_more_than_its_role(cluster: Cluster) -> None:
         lambda client: client.list(SECRET),
         lambda client: client.delete(Remove(kind=kinds.STORAGE, key=default)),
         lambda client: client.create(kinds.SERVERS, {"metadata": {"name": "x"}}),
-        lambda client: client.list(kinds.NNF_NODE_STORAGE),
+        lambda client: client.patch(Change(kind=kinds.NNF_NODE_STORAGE, key=default, patch={})),
+        lambda client: client.list(kinds.NNF_NODE_BLOCK_STORAGE),
     )
     await _refused(
         cluster,
