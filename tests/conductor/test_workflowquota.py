@@ -296,3 +296,72 @@ def test_however_often_a_waiting_job_changes_its_place_it_takes_no_more_memory()
     quota.remove(1)
     assert not quota._usages
     assert not quota._quota_keys
+
+
+def test_what_a_job_that_does_not_come_first_was_takes_no_more_memory_either() -> None:
+    quota = WorkflowQuota(lambda job_id: None, max_directives=2)
+    quota_key = QuotaKey(1001, "")
+    quota.count(1, quota_key, 2)
+    assert not quota.admit(job(3, urgency=16))
+    for number in range(1000):
+        assert not quota.admit(job(2, urgency=1 + number % 15))
+    assert len(quota._usages[quota_key].order) < 100
+
+
+def test_the_order_of_many_that_wait_holds_however_often_they_change() -> None:
+    woken = list[int]()
+    quota = WorkflowQuota(woken.append, max_directives=2)
+    quota.count(1, QuotaKey(1001, ""), 2)
+    for number in range(1000):
+        assert not quota.admit(job(2 + number % 7, urgency=1 + number % 13))
+    for number in range(2, 9):
+        assert not quota.admit(job(number, urgency=16 - number))
+    for number in range(1, 8):
+        quota.remove(number)
+        assert woken[-1] == number + 1
+        assert quota.admit(job(number + 1, urgency=15 - number))
+
+
+def test_a_waiting_job_that_goes_to_another_queue_waits_there_alone() -> None:
+    quota = WorkflowQuota(lambda job_id: None, max_directives=2)
+    quota.count(1, QuotaKey(1001, "a"), 2)
+    assert not quota.admit(job(2, queue="a"))
+    assert quota.quota_key(2) == QuotaKey(1001, "a")
+
+    assert quota.admit(job(2, queue="b"))
+    assert quota.quota_key(2) == QuotaKey(1001, "b")
+    assert not quota._usages[QuotaKey(1001, "a")].waiting
+    quota.remove(2)
+    assert quota.quota_key(2) is None
+    assert quota._usages.keys() == {QuotaKey(1001, "a")}
+
+
+def test_a_workflow_goes_to_another_queue_only_if_there_is_room() -> None:
+    here, there = QuotaKey(1001, "a"), QuotaKey(1001, "b")
+    quota = WorkflowQuota(lambda job_id: None, max_directives=4)
+    quota.count(1, here, 2)
+    quota.count(2, there, 3)
+
+    quota.count(1, there, 2)
+    assert (quota.quota_key(1), quota._usages[here].total, quota._usages[there].total) == (
+        here, 2, 3,
+    )  # fmt: skip
+    quota.count(2, there, 2)
+    quota.count(1, there, 2)
+    assert (quota.quota_key(1), quota._usages[there].total) == (there, 4)
+    assert here not in quota._usages
+    # One that is new counts where it is: its Workflow is there.
+    quota.count(3, there, 2)
+    assert (quota.quota_key(3), quota._usages[there].total) == (there, 6)
+
+
+def test_a_job_that_is_let_in_wakes_the_next_for_which_there_is_room() -> None:
+    woken = list[int]()
+    quota = WorkflowQuota(woken.append, max_directives=4)
+    quota.count(1, QuotaKey(1001, ""), 4)
+    for number in (2, 3):
+        assert not quota.admit(job(number, directives=(JOBDW,)))
+    quota.count(1, QuotaKey(1001, ""), 0)
+
+    assert quota.admit(job(2, directives=(JOBDW,)))
+    assert woken[-1] == 3
