@@ -237,3 +237,32 @@ def test_what_waits_for_a_server_at_its_own_end_dies_when_the_server_is_given_up
 def process_status(process: int) -> str:
     """The state of a process, which does not answer much else."""
     return processes.process_status(Path(f"/proc/{process}"))["State"]
+
+
+# Whether there is any
+
+
+def test_without_the_control_file_system_there_may_be_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in (tmp_path, tmp_path / "nowhere"):
+        monkeypatch.setattr(fuse, "_CONTROL", each)
+        assert fuse.may_be_mounted()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts it")
+def test_the_control_file_system_says_whether_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fuse, "_CONTROL", tmp_path)
+    command = ["mount", "-t", "fusectl", "none", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"the control file system cannot be mounted: {done.stderr}")
+    try:
+        with silent_of(TEST_USER):
+            assert fuse.may_be_mounted()
+        # Others of this machine may have some.
+        assert fuse.may_be_mounted() == any(tmp_path.iterdir())
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)

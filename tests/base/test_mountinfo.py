@@ -52,3 +52,15 @@ def test_what_this_process_sees_mounted_can_be_read() -> None:
 def test_a_process_that_is_gone_is_an_oserror(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         mountinfo.read(tmp_path)
+
+
+def test_mounts_of_some_types_are_read_whatever_others_are_called() -> None:
+    table = [
+        rb"1 0 0:1 / /a\040-\040fuse rw - ext4 x rw" + b"\n",
+        b"2 0 0:2 / /b rw - tmpfs fuse rw\n",
+        rb"3 0 0:3 / /c rw - fuse.a\040b x rw,user_id=8" + b"\n",
+    ]
+
+    found = list(mountinfo.read_of_types(table, b"fuse"))
+    assert [(each.id, each.type) for each in found] == [(3, "fuse.a b")]
+    assert found[0].super_options == "rw,user_id=8"

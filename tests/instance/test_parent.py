@@ -25,7 +25,14 @@ from warren.base.processes import parents, pids_with_variable, process_status
 from warren.instance.exec.execution import ShellsLost, ShellStuck
 from warren.instance.exec.launcher import RemoteLauncher, ShellRefused
 from warren.instance.shell import cgroups
-from warren.instance.shell.parent import ShellParent, StartRequest, _DyingShell, _Shell
+from warren.instance.shell.parent import (
+    DetachLeft,
+    ShellParent,
+    StartRequest,
+    _Detaching,
+    _DyingShell,
+    _Shell,
+)
 from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus, Method
@@ -46,6 +53,8 @@ class Site:
     """How processes are known: by their `cgroups`, or by their `parents`."""
     patience: float = 10.0
     """Seconds that what was killed has to die."""
+    detach_timeout: float = 100.0
+    """Seconds without work in which what detaches users' mounts hangs."""
 
     def __post_init__(self) -> None:
         self._parents: list[subprocess.Popen[bytes]] = []
@@ -56,7 +65,8 @@ class Site:
 
     def parent(self) -> "subprocess.Popen[bytes]":
         """Start a parent."""
-        words = [str(self.socket), self.marker, str(self.place), self.way, str(self.patience)]
+        words = [str(self.socket), self.marker, str(self.place), self.way]
+        words += [str(self.patience), str(self.detach_timeout)]
         with (self.place / "log").open("ab") as log:
             program = [sys.executable, str(PROGRAM), *words]
             started = subprocess.Popen(program, stdout=log, stderr=log)
@@ -78,6 +88,11 @@ class Site:
         await until(lambda: place.exists() and int(place.read_text().split()[0]) != but)
         process, _, *left = place.read_text().split()
         return [int(process), *map(int, left)]
+
+    def mounts(self) -> list[str]:
+        """Return what has been said of users' mounts."""
+        lines = (self.place / "log").read_text().splitlines()
+        return [each for each in lines if each.startswith(("looking", "detached"))]
 
     def let_end(self, job: int, rank: int, code: int) -> None:
         end = self.place / f"{job}-{rank}.end"
@@ -541,6 +556,9 @@ class NoShell:
     def clean(self, start: StartRequest) -> int | None:
         raise AssertionError
 
+    def left_mounts(self, host: str) -> DetachLeft | None:
+        raise AssertionError
+
 
 def test_signals_to_shells_that_have_ended_are_no_trouble(site: Site) -> None:
     site.parent()
@@ -638,6 +656,155 @@ def test_a_write_that_never_ends_keeps_no_other_shell_waiting(site: Site) -> Non
             site.let_end(other, 0, 0)
             await launcher.wait(JOB, 0)
             await launcher.wait(other, 0)
+
+    lived(main)
+
+
+# What users have left mounted
+
+ONE, OTHER = TEST_USER, TEST_USER + 1
+
+
+async def end(site: Site, launcher: RemoteLauncher, job: int, rank: int = 0) -> None:
+    site.let_end(job, rank, 0)
+    await launcher.wait(JobId(job), rank)
+
+
+def test_what_users_have_mounted_goes_from_a_host_with_the_last_of_their_shells_there(
+    site: Site,
+) -> None:
+    (site.place / "mounted").write_text(f"{ONE} {OTHER}")
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await launcher.start(JobId(1), 0, "node0", ONE)
+            await launcher.start(JobId(2), 0, "node0", ONE)
+            await launcher.start(JobId(2), 1, "node1", ONE)
+            await launcher.start(JobId(3), 0, "node0", OTHER)
+            await launcher.start(JobId(4), 0, "node2", os.geteuid())
+            await end(site, launcher, 4)
+            await end(site, launcher, 2, 1)
+            told = ["looking node1", f"detached node1 {ONE} {OTHER}"]
+            await until(lambda: site.mounts() == told)
+            await end(site, launcher, 2)
+            (site.place / "looking").touch()
+            await end(site, launcher, 1)
+            await until(lambda: site.mounts()[2:] == ["looking node0"])
+            # One process at a time, and then another for what has ended meanwhile.
+            await end(site, launcher, 3)
+            (site.place / "looking").unlink()
+            again = ["looking node0", f"detached node0 {ONE} {OTHER}"] * 2
+            await until(lambda: site.mounts()[2:] == again)
+
+    lived(main)
+
+
+def test_what_a_user_mounts_whose_next_shell_starts_while_it_is_looked_stays(site: Site) -> None:
+    (site.place / "mounted").write_text(f"{ONE} {OTHER}")
+    (site.place / "looking").touch()
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await launcher.start(JobId(1), 0, "node0", ONE)
+            await end(site, launcher, 1)
+            await until(lambda: site.mounts() == ["looking node0"])
+            await launcher.start(JobId(2), 0, "node0", ONE)
+            (site.place / "looking").unlink()
+            await until(lambda: site.mounts()[1:] == [f"detached node0 {OTHER}"])
+
+    lived(main)
+
+
+def test_where_no_process_can_be_made_for_it_what_users_have_mounted_goes_later(
+    site: Site,
+) -> None:
+    (site.place / "mounted").write_text(f"{ONE}")
+    (site.place / "forkless").touch()
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await launcher.start(JobId(1), 0, "node0", ONE)
+            await end(site, launcher, 1)
+            await until(lambda: site.mounts() == ["looking node0", f"detached node0 {ONE}"])
+            assert not (site.place / "forkless").exists()
+
+    lived(main)
+
+
+def test_what_hangs_at_what_users_have_mounted_is_killed_and_the_next_host_has_its_turn(
+    site: Site,
+) -> None:
+    site.detach_timeout = 0.2
+    (site.place / "mounted").write_text(f"{ONE}")
+    (site.place / "silent").write_text("node0")
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await launcher.start(JobId(1), 0, "node0", ONE)
+            await launcher.start(JobId(1), 1, "node1", ONE)
+            await end(site, launcher, 1)
+            await until(lambda: site.mounts() == ["looking node0"])
+            await end(site, launcher, 1, 1)
+            await until(lambda: f"detached node1 {ONE}" in site.mounts())
+            log = (site.place / "log").read_text()
+            assert log.count("node0: the process that detaches what users have left") == 1
+            (site.place / "silent").unlink()
+            await launcher.start(JobId(2), 0, "node0", ONE)
+            await end(site, launcher, 2)
+            await until(lambda: f"detached node0 {ONE}" in site.mounts())
+
+    lived(main)
+
+
+def test_what_works_at_what_users_have_mounted_is_given_time_and_what_is_killed_is_alone_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users choose how long the table is that is read; and what hangs may not even die."""
+    parent = ShellParent(tmp_path / "local", NoShell(), str(tmp_path), detach_timeout=10.0)
+    worked = iter(["1 0", "1 1", "1 1"])
+    monkeypatch.setattr("warren.instance.shell.parent._cpu_ticks", lambda _: next(worked))
+    process = subprocess.Popen(["sleep", "1000"])
+    try:
+        parent._detaching = _Detaching("node0", process.pid, 5.0, None)
+        for now in (5.0, 15.0):
+            parent._check_hanging(parent._detaching, now)
+            assert parent._detaching.deadline == now + 10.0
+        parent._check_hanging(parent._detaching, 25.0)
+        assert parent._detaching is None
+        assert process.wait() == -signal.SIGKILL
+        parent._left_hosts["node0"] = None
+        assert parent._next_left_host() is None
+        parent._end_detaching(process.pid, signal.SIGKILL)
+        assert parent._next_left_host() == "node0"
+    finally:
+        process.kill()
+        os.close(parent._notes_reader)
+        os.close(parent._notes_writer)
+
+
+def test_of_more_users_than_can_be_asked_for_the_others_are_asked_for_next(site: Site) -> None:
+    userids = range(10**9, 10**9 + 500)
+    (site.place / "mounted").write_text(" ".join(map(str, userids)))
+    site.parent()
+
+    async def main() -> None:
+        async with instance(site) as launcher:
+            await launcher.start(JobId(1), 0, "node0", ONE)
+            (site.place / "looking").touch()
+            await end(site, launcher, 1)
+            await until(lambda: site.mounts() == ["looking node0"])
+            (site.place / "looking").unlink()
+            await until(lambda: len(site.mounts()) > 1)
+            first = {int(each) for each in site.mounts()[1].split()[2:]}
+            assert 300 < len(first) < 400
+            others = set(userids) - first
+            (site.place / "mounted").write_text(" ".join(map(str, others)))
+            told = " ".join(["detached node0", *map(str, sorted(others))])
+            await until(lambda: told in site.mounts())
 
     lived(main)
 

@@ -1,4 +1,4 @@
-"""A parent of toy shells, as a program: SOCKET MARKER DIRECTORY WAY PATIENCE.
+"""A parent of toy shells, as a program: SOCKET MARKER DIRECTORY WAY PATIENCE DETACH_TIMEOUT.
 
 A toy shell writes its process id into a file named `<job>-<rank>`, and ends when
 there is a file `<job>-<rank>.end` with its exit code. On a host called `messy`
@@ -8,26 +8,33 @@ On one called `talkative` it writes to standard error until that takes no more; 
 `stalling` a process that it leaves has a write to that which does not end. On one
 called `waiting` it becomes its job's user and looks at what a file named `look` says. WAY says
 whether there are `cgroups`. The parent writes its own process id into a file named `parent`.
+
+A file named `mounted` says which users have left something mounted. What detaches it waits while
+there is a file `looking`, and for ever on the host that a file `silent` names; where there is a
+file `forkless`, it cannot be started at first.
 """
 
 import ctypes
+import errno
 import fcntl
 import os
 import platform
+import signal
 import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from warren.base.processes import die_with_parent
 from warren.instance.shell.imp import IdentityRefused
-from warren.instance.shell.parent import ShellParent, StartRequest
+from warren.instance.shell.parent import AskAbsent, DetachLeft, ShellParent, StartRequest
 from warren.instance.shell.subreaper import run_under_subreaper
 
 socket, marker, directory = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-patience = float(sys.argv[5])
+patience, detach_timeout = map(float, sys.argv[5:7])
 
 
 def write_a_page_that_never_comes() -> None:
@@ -42,6 +49,16 @@ def write_a_page_that_never_comes() -> None:
     libc.write(2, ctypes.c_void_p(address), 4096)
 
 
+def failing_once(fork: Callable[[], int]) -> Callable[[], int]:
+    """Return what fails, and is not there the next time."""
+
+    def fail() -> int:
+        os.fork = fork
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    return fail
+
+
 class ToyShell:
     """Does what the host's name says."""
 
@@ -53,6 +70,27 @@ class ToyShell:
     def clean(self, start: StartRequest) -> int | None:
         print("cleaned", start.host, flush=True)
         return None
+
+    def left_mounts(self, host: str) -> DetachLeft | None:
+        if not (directory / "mounted").exists():
+            return None
+        if (directory / "forkless").exists():
+            (directory / "forkless").unlink()
+            os.fork = failing_once(os.fork)
+
+        def detach_left(ask_absent: AskAbsent) -> int:
+            userids = [int(each) for each in (directory / "mounted").read_text().split()]
+            print("looking", host, flush=True)
+            silent = directory / "silent"
+            if silent.exists() and silent.read_text() == host:
+                signal.pause()
+            while (directory / "looking").exists():
+                time.sleep(0.01)
+            absent = ask_absent(userids)
+            print("detached", host, *sorted(absent), flush=True)
+            return len(absent)
+
+        return detach_left
 
     def run_shell(self, start: StartRequest, proven_payload: bytes | None) -> int:
         assert proven_payload == b"proven"
@@ -93,7 +131,13 @@ def live() -> int:
     unfinished = directory / "parent.new"
     unfinished.write_text(str(os.getpid()))
     unfinished.rename(directory / "parent")
-    here = ShellParent(socket, ToyShell(), str(directory), kill_timeout=patience)
+    here = ShellParent(
+        socket,
+        ToyShell(),
+        str(directory),
+        kill_timeout=patience,
+        detach_timeout=detach_timeout,
+    )
     if sys.argv[4] != "cgroups":
         here._cgroups = None
     here.run()

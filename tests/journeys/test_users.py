@@ -22,6 +22,8 @@ import pytest
 
 from tests.harness import users
 from tests.journeys.conftest import Cluster, running, wait_for
+from tests.node.usermounting import mount_dead
+from warren.base import mountinfo
 from warren.base.processes import parents
 from warren.cli import main as cli
 from warren.daemons import munged
@@ -483,6 +485,33 @@ def test_no_process_of_a_user_is_left_when_any_part_is_killed(other: User, whole
     ended = over(cluster, job)
     assert "shells were lost" in str(ended["exception_note"])
     assert of_user(other.userid) == []
+
+
+def test_what_a_user_mounts_over_a_common_directory_goes_with_the_last_job_there(
+    one: User, other: User
+) -> None:
+    cluster = other.cluster
+    common, end = cluster.shared / "group", other.home / "end"
+    common.mkdir()
+    (common / "file").touch()
+    script = f'mkdir "$FLUX_JOB_TMPDIR/m"; until [ -e {end} ]; do sleep 0.05; done'
+    job = other.submit("sh", "-c", script, dw="#DW jobdw type=xfs capacity=64MiB name=scratch")
+    cluster.wait_event(job, "start")
+    node = cluster.job(job)["nodelist"]
+    holder = int((cluster.state.nodes / node / "holder").read_text())
+
+    def own_points() -> set[str]:
+        points = {each.point for each in mountinfo.read(Path(f"/proc/{holder}"))}
+        return {each for each in points if each == str(common) or "/jobtmp-" in each}
+
+    wait_for(lambda: any(Path(each, "m").is_dir() for each in own_points()))
+    [directory] = own_points()
+    mount_dead(holder, other.userid, common, f"{directory}/m")
+    assert own_points() == {str(common), directory, f"{directory}/m"}
+    end.touch()
+    over(cluster, job)
+    wait_for(lambda: not own_points())
+    assert one.output(one.submit("ls", str(common))) == "file\n"
 
 
 # Directories of jobs

@@ -23,7 +23,26 @@ _CLOEXEC: Final = 1
 _FSCONFIG_CMD_CREATE: Final = 6
 _FUSE_WAIT_CHANNELS: Final = ("request_wait_answer", "fuse_")
 """Where Linux waits for a server's answer, as /proc/PID/task/TID/wchan begins (proc(5))."""
-_syscall: Final = ctypes.CDLL(None, use_errno=True).syscall
+_CONTROL: Final = Path("/sys/fs/fuse/connections")
+"""Where the control file system usually is, with a directory for each FUSE file system."""
+_CONTROL_MAGIC: Final = 0x65735543
+"""FUSE_CTL_SUPER_MAGIC, the type by which statfs(2) knows it."""
+_STATFS_BYTES: Final = 256
+"""More than its answer takes, which begins with the type."""
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_syscall: Final = _libc.syscall
+
+
+def may_be_mounted() -> bool:
+    """Return whether there may be any FUSE file system on this machine, in whatever namespace.
+
+    It takes no longer if there are many.
+    """
+    answer = (ctypes.c_long * (_STATFS_BYTES // ctypes.sizeof(ctypes.c_long)))()
+    if _libc.statfs(os.fsencode(_CONTROL), answer) != 0 or answer[0] != _CONTROL_MAGIC:
+        return True  # it is not known
+    with os.scandir(_CONTROL) as connections:
+        return next(connections, None) is not None
 
 
 def abort_servers(pids: Iterable[int], userid: int, proc: Path = Path("/proc")) -> list[int]:

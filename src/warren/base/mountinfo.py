@@ -6,6 +6,7 @@ them alone: all else, such as bytes that are no text or other white space, is pa
 
 import os
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,10 +30,23 @@ class Mount(NamedTuple):
 def read(process_dir: Path) -> list[Mount]:
     """Return the mounts that a process sees, which has this directory of /proc. Raises OSError."""
     table = (process_dir / "mountinfo").read_bytes()
-    return [_mount(line) for line in table.split(b"\n") if line]
+    return [parse(line) for line in table.split(b"\n") if line]
 
 
-def _mount(line: bytes) -> Mount:
+def read_of_types(table: Iterable[bytes], *prefixes: bytes) -> Iterator[Mount]:
+    """Yield the mounts of a table whose types begin so, one line after the other.
+
+    A table may be of any length: what is not asked for is not kept, nor looked at any further.
+    """
+    # Blanks in names are escaped: what is found is the separator with the type after it.
+    beginnings = [b" - " + each for each in prefixes]
+    for line in table:
+        if any(each in line for each in beginnings):
+            yield parse(line.rstrip(b"\n"))
+
+
+def parse(line: bytes) -> Mount:
+    """Return what a line of the table says, which has no line feed."""
     fields = line.split(b" ")
     major, _, minor = fields[2].partition(b":")
     separator = fields.index(b"-", _FIRST_OPTIONAL_FIELD)

@@ -133,6 +133,9 @@ class _BatchShellLife:
     def clean(self, start: StartRequest) -> int | None:
         return tmpdir.remove(self._tmp, start.id, start.rank)
 
+    def left_mounts(self, host: str) -> None:
+        return None  # they go with the job that this instance is
+
 
 def _run_shell_parent(socket: Path, task: BatchTask, resources: ResourceSet) -> None:
     """Run the parent of a node's shells until the instance has gone."""

@@ -3,14 +3,16 @@
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from warren.base import fuse, userlimits
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
-from warren.node import loops, volumegroup
+from warren.node import loops, usermounts, volumegroup
 from warren.node.blocks import BlockFlash, Disk
 from warren.node.busy import GracePeriod
 from warren.node.directory import DirectoryFlash
@@ -26,6 +28,7 @@ from warren.node.podnetwork import PodNetwork, host_address
 from warren.node.pods import Pods
 from warren.node.threads import in_thread
 from warren.node.usage import Process, processes_using_mounts
+from warren.node.usermounts import AskAbsent
 from warren.node.volumegroup import VolumeGroup
 
 _AGENT_SECONDS: Final = 60.0
@@ -140,6 +143,30 @@ class Nodes:
             if time.monotonic() > deadline:
                 raise NodeTrouble(f"{node} has lost its mount namespace, and its agent makes none")
             time.sleep(_POLL_INTERVAL)
+
+    def left_mounts(self, node: str) -> Callable[[AskAbsent], int] | None:
+        """Return what detaches what users have left mounted on a node; None if there is nothing.
+
+        It is called in a process of its own, which it puts onto the node, and returns how many
+        mounts it has detached. Where a node has no namespace of its own, users mount on the machine
+        as any login does there; and without root's rights theirs are not ours to unmount.
+        """
+        if not self._isolated or self._owner != 0 or not fuse.may_be_mounted():
+            return None
+        holder = self.namespace(node).holder
+        if holder is None:
+            return None
+
+        def detach_left(ask_absent: AskAbsent) -> int:
+            userlimits.raise_oom_score()  # users choose how long tables are
+            own_table = Path("/proc/self/mountinfo")
+            with own_table.open("rb") as machine_table, suppress(HolderEnded):
+                join(holder, node)
+                with own_table.open("rb") as node_table:
+                    return usermounts.detach_left(node_table, machine_table, ask_absent)
+            return 0
+
+        return detach_left
 
     def has_storage(self, node: str, path: str) -> bool:
         """Return whether a process that has entered a node finds the storage that is at `path`."""

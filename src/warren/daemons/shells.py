@@ -23,7 +23,7 @@ from warren.instance.shell import imp, tmpdir
 from warren.instance.shell.affinity import NodeCores
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.emulated import UserNamespaceSettings
-from warren.instance.shell.parent import ShellParent, StartRequest
+from warren.instance.shell.parent import DetachLeft, ShellParent, StartRequest
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.signals import TASK_SIGNALS
@@ -101,6 +101,9 @@ class NodeShellLife:
 
     def clean(self, start: StartRequest) -> int | None:
         return tmpdir.remove(self._rundir, start.id, start.rank)
+
+    def left_mounts(self, host: str) -> DetachLeft | None:
+        return self._nodes.left_mounts(host)
 
 
 class _NodePaths(msgspec.Struct, frozen=True):

@@ -7,25 +7,40 @@ spared. Nothing else is ever unmounted.
 import ctypes
 import errno
 import os
+import struct
 import sys
 from pathlib import Path
 from typing import Final
 
+from warren.node import nofollow
+
 _MNT_DETACH: Final = 0x2
+_AT_EMPTY_PATH: Final = 0x1000
+_AT_STATX_DONT_SYNC: Final = 0x4000
+_STATX_BYTES: Final = 256
+_STATX_DEVICE: Final = 0x88
+"""Where in its answer statx(2) says the device, as two numbers of 32 bits."""
+_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
-def detach(mount_id: int, path: str) -> bool:
-    """Detach a mount, if it still is at a path; return whether it was. Raises OSError."""
+def detach(mount_id: int, path: str, device: int | None = None) -> bool:
+    """Detach a mount, if it still is at a path; return whether it was. Raises OSError.
+
+    Where `device` is said, it is one of that file system only: ids of mounts are given anew. Its
+    file server is asked nothing, nor need it be there.
+    """
     try:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = nofollow.open_place(path)
     except OSError:
         return False  # it is at another one, which is its user's doing
     try:
         fd_path = f"/proc/self/fd/{descriptor}"
         if f"mnt_id:\t{mount_id}\n" not in Path(f"/proc/self/fdinfo/{descriptor}").read_text():
             return False
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.umount2(os.fsencode(fd_path), _MNT_DETACH) != 0:
+        if device not in (None, _device(descriptor)):
+            return False
+        # Not with UMOUNT_NOFOLLOW, for which this is a link. What is open is none.
+        if _libc.umount2(os.fsencode(fd_path), _MNT_DETACH) != 0:
             code = ctypes.get_errno()
             if code == errno.EINVAL:  # a directory in it
                 return False
@@ -33,6 +48,18 @@ def detach(mount_id: int, path: str) -> bool:
         return True
     finally:
         os.close(descriptor)
+
+
+def _device(descriptor: int) -> int:
+    """Return the device of what is open, without asking its file server. Raises OSError."""
+    answer = ctypes.create_string_buffer(_STATX_BYTES)
+    flags = _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC
+    # With no field asked for: then FUSE says what the kernel knows, whoever asks.
+    if _libc.statx(descriptor, b"", flags, 0, answer) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    major, minor = struct.unpack_from("=II", answer, _STATX_DEVICE)
+    return os.makedev(major, minor)
 
 
 if __name__ == "__main__":

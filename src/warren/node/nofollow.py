@@ -56,6 +56,15 @@ def make_directories(path: str, within: str = "") -> None:
         os.close(_descend(path, within, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, make=True))
 
 
+def open_place(path: str) -> int:
+    """Return a descriptor, with O_PATH, of whatever is at an absolute path, through no link.
+
+    The path may be longer than the kernel takes, as those are that users go to by parts. Where
+    something is mounted, it is the top of that, which is not asked for anything. Raises OSError.
+    """
+    return _descend(path, os.sep, os.O_PATH | os.O_CLOEXEC, make=False)
+
+
 def _descend(path: str, within: str, flags: int, *, make: bool) -> int:
     top = os.path.realpath(within)
     names = [each for each in os.path.relpath(path, top).split("/") if each != os.curdir]
@@ -69,9 +78,8 @@ def _descend(path: str, within: str, flags: int, *, make: bool) -> int:
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=directory_fd)
-            inner_fd = os.open(
-                name, (os.O_PATH if names_left else flags) | _IN_PARENT_FLAGS, dir_fd=directory_fd
-            )
+            inner_flags = os.O_PATH | _IN_PARENT_FLAGS if names_left else flags | os.O_NOFOLLOW
+            inner_fd = os.open(name, inner_flags, dir_fd=directory_fd)
             os.close(directory_fd)
             directory_fd = inner_fd
     except OSError as error:

@@ -14,6 +14,7 @@ import errno
 import fcntl
 import gc
 import os
+import random
 import resource
 import select
 import signal
@@ -21,9 +22,10 @@ import socket
 import sys
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -65,8 +67,26 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0
 KILL_TIMEOUT: Final = 10.0
 """Seconds that what was killed has to die before it is told of."""
 
+DETACH_TIMEOUT: Final = 30.0
+"""Seconds without work in which what detaches users' mounts hangs: it is looked at so often."""
+_DETACH_RETRY_DELAY: Final = 1.0
+"""Seconds until it is tried again to start such a process."""
+_LONGEST_QUESTION: Final = 4096
+"""Bytes in which it asks who is absent, and is answered: what one message takes at once."""
+_BYTES_PER_USERID: Final = 11
+_MORE_IS_LEFT: Final = 3
+"""The exit code of one that has asked for some of the users only."""
+_LOWEST_PRIORITY: Final = 19
+_CPU_TICKS: Final = slice(11, 13)
+"""CPU time in user and kernel mode, among the fields of /proc/PID/stat after the name."""
+
 _HELD_AT_ONCE: Final = 4
 """How many cgroups with processes that tracers hold are looked at when a shell has ended."""
+
+AskAbsent = Callable[[Sequence[int]], Collection[int]]
+"""Return those of some users, by their ids, of whom no shell is on a host now."""
+DetachLeft = Callable[[AskAbsent], int]
+"""Detach what users have left mounted; return how many mounts."""
 
 
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +118,13 @@ class ShellLife(Protocol):
         """In the parent: remove what a shell that is dead has left on its node.
 
         Gives the process that does it, where that may take long.
+        """
+        ...
+
+    def left_mounts(self, host: str) -> DetachLeft | None:
+        """In the parent: return what detaches what users have left mounted on a host.
+
+        It is called in a process of its own; None if there can be nothing.
         """
         ...
 
@@ -142,6 +169,19 @@ class _DyingShell(msgspec.Struct):
     """The process that ends what keeps the rest from dying, if there has been any."""
 
 
+class _Detaching(msgspec.Struct):
+    """A process that detaches what users have left mounted on a host."""
+
+    host: str
+    pid: int
+    deadline: float
+    """When it is looked whether it has worked since the last time."""
+    connection: socket.socket | None
+    """By which it asks who is absent; None when it is answered."""
+    cpu_ticks: str | None = None
+    """What it had worked when it was looked at last."""
+
+
 class ShellParent:
     """Forks shells on request, until it is told to end."""
 
@@ -154,6 +194,7 @@ class ShellParent:
         suffix: str = "",
         outlives_instance: bool = True,
         kill_timeout: float = KILL_TIMEOUT,
+        detach_timeout: float = DETACH_TIMEOUT,
     ) -> None:
         """`unique_name` is what no other parent on the machine is called, but its predecessors.
 
@@ -161,7 +202,8 @@ class ShellParent:
 
         `suffix` ends the names of the services, where each node has a parent of its own. One that
         does not outlive the instance (`outlives_instance`) ends when the instance has gone.
-        `kill_timeout` is how many seconds what has been killed has to die before it is told of.
+        `kill_timeout` is how many seconds what has been killed has to die before it is told of, and
+        `detach_timeout` how many seconds without work what detaches users' mounts is let hang.
         """
         self._socket_path = socket_path
         self._life = life
@@ -169,6 +211,7 @@ class ShellParent:
         self._suffix = suffix
         self._outlives_instance = outlives_instance
         self._kill_timeout = kill_timeout
+        self._detach_timeout = detach_timeout
         self._cgroups = cgroups.cluster_cgroups(unique_name)
         self._shells: dict[tuple[int, int], _Shell] = {}
         self._living: dict[int, _Shell] = {}
@@ -178,6 +221,15 @@ class ShellParent:
         """Those of shells that have ended, with what a tracer holds in them."""
         self._cleaning_pids: set[int] = set()
         """Processes that remove what shells have left."""
+        self._shell_counts: Counter[tuple[str, int]] = Counter()
+        """How many shells that are not gone a user has on a host."""
+        self._left_hosts: dict[str, None] = {}
+        """Hosts on which a user has nothing any more, who may have left something mounted."""
+        self._detaching: _Detaching | None = None
+        self._next_detaching = 0.0
+        """When another can be started, since there could be none."""
+        self._hanging_detachers: dict[int, str] = {}
+        """Those that were killed and have not died yet, with their hosts."""
         self._connection: socket.socket | None = None
         self._buffer = b""
         self._tag = 0
@@ -205,6 +257,8 @@ class ShellParent:
             self._check_dying()
             if self._connection is not None and self._connection.fileno() in ready:
                 self._receive()
+            self._answer_detaching(ready)
+            self._check_detaching()
         for shell in self._shells.values():
             self._kill(shell, signal.SIGKILL)
         self._end_all_leftovers()
@@ -218,6 +272,8 @@ class ShellParent:
         readable.register(wakeup_reader, select.POLLIN)
         if self._connection is not None:
             readable.register(self._connection, select.POLLIN)
+        if self._detaching is not None and self._detaching.connection is not None:
+            readable.register(self._detaching.connection, select.POLLIN)
         seconds = self._idle_seconds()
         return {each for each, _ in readable.poll(None if seconds is None else 1000 * seconds)}
 
@@ -226,6 +282,10 @@ class ShellParent:
         waits = [] if self._connection is not None else [_RETRY_DELAY]
         now = time.monotonic()
         waits += [max(0.0, dying.next_check - now) for dying in self._dying]
+        if self._detaching is not None:
+            waits.append(max(0.0, self._detaching.deadline - now))
+        elif self._next_left_host() is not None:
+            waits.append(max(0.0, self._next_detaching - now))
         return min(waits, default=None)
 
     # The instance
@@ -332,6 +392,7 @@ class ShellParent:
             self._become_shell(start, cgroup, output)
         shell = _Shell(start, pid, cgroup, output=output)
         self._shells[key] = self._living[pid] = shell
+        self._shell_counts[start.host, start.userid] += 1
 
     def _become_shell(self, start: StartRequest, cgroup: Cgroup | None, output: int | None) -> None:
         code = 1
@@ -383,6 +444,7 @@ class ShellParent:
                 if pid == 0:
                     return
                 self._cleaning_pids.discard(pid)
+                self._end_detaching(pid, status)
                 shell = self._living.pop(pid, None)
                 if shell is not None:  # not an orphan that another process has left behind
                     shell.status = status
@@ -447,6 +509,7 @@ class ShellParent:
         cleaning_pid = self._life.clean(shell.start)
         if cleaning_pid is not None:
             self._cleaning_pids.add(cleaning_pid)
+        self._leave_host(shell.start.host, shell.start.userid)
         self._report(shell)
 
     def _free_leftovers(self, dying: "_DyingShell") -> None:
@@ -454,21 +517,133 @@ class ShellParent:
         if dying.freeing_pid in self._cleaning_pids:
             return
         leftovers = self._leftovers(dying.shell)
-        try:
-            pid = os.fork()
-        except OSError:
-            return  # it is tried again
+
+        def free() -> None:
+            tracers.kill_tracers(leftovers, dying.shell.start.userid)
+            fuse.abort_servers(leftovers, dying.shell.start.userid)
+
+        with suppress(OSError):  # it is tried again
+            dying.freeing_pid = self._fork_cleaning(free)
+
+    def _fork_cleaning(self, clean: Callable[[], int | None], kept_fd: int = 2) -> int:
+        """Start a process that does what may take long, and return it. Raises OSError.
+
+        It has nothing open but its standard streams and `kept_fd`. What `clean` returns is its
+        exit code.
+        """
+        pid = os.fork()
         if pid == 0:
+            code = 1
             try:
                 signal.set_wakeup_fd(-1)
-                tracers.kill_tracers(leftovers, dying.shell.start.userid)
-                fuse.abort_servers(leftovers, dying.shell.start.userid)
+                for signum in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+                    signal.signal(signum, signal.SIG_DFL)
+                # With our connection and our locks it would be taken for us, should it outlive us.
+                os.closerange(3, kept_fd)
+                os.closerange(max(kept_fd, 2) + 1, _LARGEST_FD)
+                code = clean() or 0
             except Exception:
                 traceback.print_exc()  # nothing else could report it
             finally:
-                os._exit(0)
-        dying.freeing_pid = pid
+                os._exit(code)
         self._cleaning_pids.add(pid)
+        return pid
+
+    # What users have left mounted
+
+    def _leave_host(self, host: str, userid: int) -> None:
+        """Count a shell that is gone; note down its host if it was the last of an ordinary user."""
+        self._shell_counts[host, userid] -= 1
+        if not self._shell_counts[host, userid]:
+            del self._shell_counts[host, userid]
+            if userid != os.geteuid():
+                self._left_hosts[host] = None
+
+    def _next_left_host(self) -> str | None:
+        hanging = self._hanging_detachers.values()
+        return next((each for each in self._left_hosts if each not in hanging), None)
+
+    def _check_detaching(self) -> None:
+        """Have what users have left mounted detached, on one host at a time."""
+        now = time.monotonic()
+        if self._detaching is not None:
+            if self._detaching.deadline <= now:
+                self._check_hanging(self._detaching, now)
+            return
+        if self._next_detaching > now:
+            return
+        while self._detaching is None and (host := self._next_left_host()) is not None:
+            try:
+                detach_left = self._life.left_mounts(host)
+                if detach_left is not None:
+                    self._start_detaching(host, detach_left)
+            except OSError:  # there are too many processes or open files
+                self._next_detaching = now + _DETACH_RETRY_DELAY
+                return
+            del self._left_hosts[host]
+
+    def _start_detaching(self, host: str, detach_left: DetachLeft) -> None:
+        """Start a process that detaches; it asks us who is absent when it has seen what there is.
+
+        The tables of mounts are as long as users make them, and are not for us to read.
+        """
+        connection, childs_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with childs_end:
+            try:
+                connection.setblocking(False)
+                detach = partial(_detach, detach_left, childs_end)
+                pid = self._fork_cleaning(detach, childs_end.fileno())
+            except OSError:
+                connection.close()
+                raise
+        deadline = time.monotonic() + self._detach_timeout
+        self._detaching = _Detaching(host, pid, deadline, connection)
+
+    def _answer_detaching(self, ready: Collection[int]) -> None:
+        """Tell a process that detaches which users have nothing on its host now.
+
+        What the jobs mount that begin later is safe: it was not there when the process looked.
+        """
+        detaching = self._detaching
+        if detaching is None or detaching.connection is None:
+            return
+        if detaching.connection.fileno() not in ready:
+            return
+        with detaching.connection as connection, suppress(OSError):
+            question = connection.recv(_LONGEST_QUESTION)
+            if question:  # or it has ended
+                userids = msgspec.json.decode(question, type=list[int])
+                absent = [each for each in userids if not self._shell_counts[detaching.host, each]]
+                connection.send(msgspec.json.encode(absent))
+        detaching.connection = None
+
+    def _check_hanging(self, detaching: _Detaching, now: float) -> None:
+        """Kill a process that detaches if it has not worked for so long."""
+        cpu_ticks = _cpu_ticks(detaching.pid)
+        if cpu_ticks != detaching.cpu_ticks:
+            detaching.cpu_ticks = cpu_ticks
+            detaching.deadline = now + self._detach_timeout
+            return
+        host = detaching.host
+        trouble = "the process that detaches what users have left mounted hangs, and is killed"
+        print(f"{host}: {trouble}", file=sys.stderr, flush=True)
+        self._hanging_detachers[detaching.pid] = host
+        with suppress(ProcessLookupError):
+            os.kill(detaching.pid, signal.SIGKILL)
+        self._close_detaching()
+
+    def _end_detaching(self, pid: int, status: int) -> None:
+        """Forget a process that has ended, if it is one that detaches."""
+        self._hanging_detachers.pop(pid, None)
+        if self._detaching is not None and self._detaching.pid == pid:
+            if os.waitstatus_to_exitcode(status) == _MORE_IS_LEFT:
+                self._left_hosts[self._detaching.host] = None
+            self._close_detaching()
+
+    def _close_detaching(self) -> None:
+        if self._detaching is not None and self._detaching.connection is not None:
+            self._detaching.connection.close()
+        self._detaching = None
 
     def _report(self, shell: _Shell) -> None:
         if not shell.reported and self._shells.get(shell.key) is shell:
@@ -548,6 +723,34 @@ class ShellParent:
             if not cgroup.remove():
                 leftovers.update(cgroup.pids())
         return leftovers
+
+
+def _detach(detach_left: DetachLeft, connection: socket.socket) -> int:
+    """In a process for it: detach what users have left mounted; return an exit code."""
+    os.nice(_LOWEST_PRIORITY)
+    is_partial = False
+
+    def ask_absent(userids: Sequence[int]) -> Collection[int]:
+        nonlocal is_partial
+        most = _LONGEST_QUESTION // _BYTES_PER_USERID
+        if len(userids) > most:
+            # Any of them: those that come first may all be present.
+            is_partial, userids = True, random.sample(userids, most)
+        connection.send(msgspec.json.encode(userids))
+        answer = connection.recv(_LONGEST_QUESTION)
+        return set(msgspec.json.decode(answer, type=list[int])) if answer else ()
+
+    detached_count = detach_left(ask_absent)
+    return _MORE_IS_LEFT if is_partial and detached_count else 0
+
+
+def _cpu_ticks(pid: int) -> str:
+    """Return the CPU time of a process of ours; "" if that is not to be had."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return " ".join(fields[_CPU_TICKS])
 
 
 def _open_output() -> int | None:

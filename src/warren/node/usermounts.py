@@ -1,0 +1,99 @@
+"""File systems that users have mounted on a node (FUSE), and that go when they have nothing there.
+
+fusermount(1) mounts for any user, in the node's mount namespace. What is mounted does not go with
+its server: others find a dead mount where their files were, and FUSE mounts only so many.
+"""
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
+
+from warren.base.mountinfo import Mount, read_of_types
+from warren.node.detaching import detach
+
+AskAbsent = Callable[[Sequence[int]], Collection[int]]
+"""Return those of some users who have nothing on the node now, by their ids."""
+
+_TYPES: Final = ("fuse", "fuseblk")
+_USER_OPTION: Final = "user_id="
+_ROOT: Final = 0
+
+
+def detach_left(
+    node_table: Iterable[bytes],
+    machine_table: Iterable[bytes],
+    ask_absent: AskAbsent,
+) -> int:
+    """Detach what users have left mounted in this process's namespace; return how many mounts.
+
+    The tables are those of the namespace and of the machine's, as files of mountinfo. Nothing is
+    detached of root, nor what was not there when it was asked who is absent: a job of theirs may
+    have begun since. It may wait for ever, where paths lead over what does not answer.
+    """
+    mounts = list(read_of_types(node_table, b"fuse"))
+    # After the other: what the machine mounts meanwhile comes to the node, too.
+    machine_devices = {each.device for each in read_of_types(machine_table, b"fuse")}
+    userids = {
+        userid
+        for mount in mounts
+        if (userid := _userid(mount)) is not None and mount.device not in machine_devices
+    }
+    candidates = sorted(userids - {_ROOT})
+    absent = ask_absent(candidates) if candidates else ()
+    detached, error = 0, None
+    for mount in left_behind(mounts, machine_devices, absent):
+        try:
+            detached += detach(mount.id, mount.point, mount.device)
+        except OSError as each:
+            error = each
+    if error is not None:
+        print(f"mounts of users stay: {error.strerror}", file=sys.stderr, flush=True)
+    return detached
+
+
+def left_behind(
+    mounts: Sequence[Mount], machine_devices: Collection[int], absent_userids: Collection[int]
+) -> list[Mount]:
+    """Return those of a node's FUSE mounts that are of absent users, in the order to detach.
+
+    What the machine has mounted as well came from there, whatever its path on the node. Left out is
+    also what is below a mount of a user's that stays, whose server might never answer who goes
+    there; and what has any mounted in it that stays, which would go with it.
+    """
+    left: list[Mount] = []
+    staying: list[Mount] = []
+    for mount in mounts:
+        is_left = mount.device not in machine_devices and _userid(mount) in absent_userids
+        (left if is_left else staying).append(mount)
+    if not left:
+        return []
+    prefixes = tuple(f"{each.point}/" for each in staying if _userid(each) not in (None, _ROOT))
+    carrying = _ancestors(staying, {mount.id: mount for mount in left})
+    left = [
+        mount for mount in left if mount.id not in carrying and not mount.point.startswith(prefixes)
+    ]
+    # The shortest path first: none that is long holds up what is in the way of many. What is in
+    # others goes with them, and of several at one point the last is on top.
+    return sorted(reversed(left), key=lambda each: len(each.point))
+
+
+def _ancestors(mounts: Iterable[Mount], candidates: dict[int, Mount]) -> set[int]:
+    """Return the ids of those of `candidates` that others are mounted in, at whatever depth."""
+    ancestors: set[int] = set()
+    for mount in mounts:
+        parent_id = mount.parent_id
+        while parent_id in candidates and parent_id not in ancestors:
+            ancestors.add(parent_id)
+            parent_id = candidates[parent_id].parent_id
+    return ancestors
+
+
+def _userid(mount: Mount) -> int | None:
+    """Return the user who has mounted a FUSE file system."""
+    if mount.type.partition(".")[0] not in _TYPES:
+        return None
+    for option in mount.super_options.split(","):
+        userid = option.removeprefix(_USER_OPTION)
+        if userid != option and userid.isdecimal():
+            return int(userid)
+    return None
