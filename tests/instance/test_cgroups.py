@@ -201,3 +201,74 @@ def test_what_a_predecessor_has_made_elsewhere_is_found(tmp_path: Path) -> None:
     assert [each._path for each in cgroups.base_cgroups("/a/cluster", proc)] == [
         tmp_path / "c" / "there" / name
     ]
+
+
+# Other users
+
+OTHER_USER = 12345
+
+
+@pytest.fixture
+def as_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("it takes cgroups of two users")
+
+
+def session_with_base(place: Path) -> tuple[Path, Path]:
+    """A machine's /proc/self, and the cgroup of a cluster's jobs, in a session in a slice."""
+    proc = machine(place, "0::/slice/session\n", f"/ {place}/c rw - cgroup2 cgroup2 rw")
+    base = place / "c" / "slice" / "session" / cgroups._name("/a/cluster")
+    (base / "7-0.1").mkdir(parents=True)
+    return proc, base
+
+
+@pytest.mark.usefixtures("as_root")
+@pytest.mark.parametrize("depth", range(4))
+@pytest.mark.parametrize(
+    ("of", "asked_for", "is_found"),
+    [(OTHER_USER, None, False), (OTHER_USER, 0, False), (OTHER_USER, OTHER_USER, True)],
+)
+def test_a_cgroup_that_another_user_has_power_over_is_no_clusters(
+    tmp_path: Path, depth: int, of: int, asked_for: int | None, *, is_found: bool
+) -> None:
+    """It has a cluster's name, which is no secret, and what is in it is killed as the cluster's."""
+    proc, base = session_with_base(tmp_path)
+    os.chown([base, *base.parents][depth], of, of)
+
+    found = cgroups.base_cgroups("/a/cluster", proc, owner=asked_for)
+    assert [each._path for each in found] == ([base] if is_found else [])
+
+
+@pytest.mark.usefixtures("as_root")
+def test_cgroups_of_other_users_are_not_gone_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proc, base = session_with_base(tmp_path)
+    os.chown(base.parent, OTHER_USER, OTHER_USER)
+    listed: list[str] = []
+    scandir = os.scandir
+
+    def noting_scandir(path: str) -> Iterator["os.DirEntry[str]"]:
+        listed.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", noting_scandir)
+
+    assert cgroups.base_cgroups("/a/cluster", proc) == []
+    assert [Path(each).name for each in listed] == ["c", "slice"]
+
+
+@pytest.mark.usefixtures("as_root")
+def test_cgroups_are_made_where_no_other_user_has_power_over_them(tmp_path: Path) -> None:
+    """As where root starts a cluster with sudo in a user's session, which was delegated."""
+    proc, base = session_with_base(tmp_path)
+    session, above = base.parent, base.parent.parent
+    os.chown(session, OTHER_USER, OTHER_USER)
+    for each in (session, above):
+        (each / "cgroup.procs").touch()
+    (above / base.name).mkdir()
+    (above / base.name / "cgroup.kill").touch()
+
+    found = cgroups.cluster_cgroups("/a/cluster", proc)
+    assert found is not None
+    assert found._base == above / base.name

@@ -1,7 +1,14 @@
-"""The hierarchies of cgroups that this machine has (cgroups(7))."""
+"""The hierarchies of cgroups that this machine has (cgroups(7)).
+
+A user that cgroups have been delegated to can make one of any name, and has power over all that is
+in it. So one is taken for a cluster's only where no other user has power over it: it and all above
+it are root's, or of the user whose cluster it is.
+"""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 from warren.base import mountinfo
@@ -29,3 +36,28 @@ def find(version: int, controller: str, proc: Path) -> Iterator[tuple[Path, Path
             if controller in controllers.split(",") and Path(path).is_relative_to(mount.root):
                 relative = Path(path).relative_to(mount.root)
                 yield Path(mount.point), Path(mount.point) / relative
+
+
+def find_named(top: Path, name: str, userids: Collection[int]) -> Iterator[Path]:
+    """Return the cgroups of a name in a hierarchy that nobody but these users has power over."""
+    if not is_of(top, userids):
+        return
+    for directory, names, _ in os.walk(top):
+        # What is below another user's is not looked at: they may have made very many.
+        names[:] = [each for each in names if is_of(Path(directory, each), userids)]
+        if name in names:
+            yield Path(directory, name)
+
+
+def trusted_upwards(directory: Path, top: Path, userids: Collection[int]) -> list[Path]:
+    """Return a cgroup and those above it, the innermost first, but for those in another user's."""
+    directories = [directory, *directory.parents]
+    downwards = reversed(directories[: directories.index(top) + 1])
+    return list(takewhile(lambda each: is_of(each, userids), downwards))[::-1]
+
+
+def is_of(directory: Path, userids: Collection[int]) -> bool:
+    """Return whether a cgroup is one of these users'; one that is gone is nobody's."""
+    with suppress(OSError):
+        return directory.lstat().st_uid in userids
+    return False

@@ -151,7 +151,7 @@ class Doctor:
 
         Where there are no cgroups, only the parent of the shells can tell what is whose.
         """
-        job_by_process = cgroups.job_by_pid(str(self._state_dir.path))
+        job_by_process = cgroups.job_by_pid(str(self._state_dir.path), owner=self._state_dir.owner)
         return {process: fluid.f58(fluid.JobId(job)) for process, job in job_by_process.items()}
 
     async def _active_jobs(self) -> set[str]:

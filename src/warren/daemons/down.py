@@ -87,7 +87,7 @@ async def sweep(state_dir: StateDir) -> None:
             lambda: list(filter(None, [lock_holder(state_dir.shells_lock)])), seconds=_KILL_TIMEOUT
         )
     await _wait_ended(lambda: _processes_in_cgroups(state_dir), seconds=0.0)
-    for cgroup in cgroups.base_cgroups(str(state_dir.path)):
+    for cgroup in _base_cgroups(state_dir):
         cgroup.remove()
     nodes = _nodes(state_dir)
     if nodes is not None:
@@ -154,9 +154,12 @@ def _shells(state_dir: StateDir) -> list[int]:
 
 def _processes_in_cgroups(state_dir: StateDir) -> list[int]:
     """Return the processes of jobs, also those that have become daemons."""
-    return [
-        process for each in cgroups.base_cgroups(str(state_dir.path)) for process in each.pids()
-    ]
+    return [process for each in _base_cgroups(state_dir) for process in each.pids()]
+
+
+def _base_cgroups(state_dir: StateDir) -> list[cgroups.Cgroup]:
+    # Root may end another user's cluster.
+    return cgroups.base_cgroups(str(state_dir.path), owner=state_dir.owner)
 
 
 def _processes_on_nodes(state_dir: StateDir) -> list[int]:

@@ -6,17 +6,16 @@ that one stays, with its limit, as long as the cluster does, and the user has le
 
 Where version 2 of cgroups has a memory controller, it is taken; or else version 1 (cgroups(7)).
 
-A user that cgroups have been delegated to can make one of any name, and has power over all that is
-in it. So one is taken only where it is this user's, and all above it are this user's or root's.
+One is taken only where it is this user's, and all above it are this user's or root's
+(`base/cgrouptrees.py`).
 """
 
 import asyncio
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from itertools import takewhile
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -93,7 +92,7 @@ class PodMemory:
 
     def _make_one(self, directory: Path, limit: int | None) -> None:
         directory.mkdir(exist_ok=True)
-        if not _is_of(directory, os.geteuid()):
+        if not cgrouptrees.is_of(directory, {os.geteuid()}):
             raise PermissionError(errno.EPERM, "this cgroup is another user's", str(directory))
         for each in limit_writes(self._version, limit) if limit is not None else ():
             _write(directory, each)
@@ -160,32 +159,15 @@ def _bases(cluster: str, proc: Path) -> list[tuple[Path, int]]:
     name = _name(cluster)
     tops = dict.fromkeys((top, version) for top, _, version in _hierarchies(proc))
     return [
-        (Path(directory, name), version)
+        (base, version)
         for top, version in tops
-        for directory, names in _walk_trusted(top)
-        if name in names and _is_of(Path(directory, name), os.geteuid())
+        for base in cgrouptrees.find_named(top, name, _trusted_userids())
+        if cgrouptrees.is_of(base, {os.geteuid()})
     ]
 
 
-def _walk_trusted(top: Path) -> Iterator[tuple[str, list[str]]]:
-    """Return the cgroups that no other user has power over, with the names of those in each."""
-    if not _is_trusted(top):
-        return
-    for directory, names, _ in os.walk(top):
-        names[:] = [each for each in names if _is_trusted(Path(directory, each))]
-        yield directory, names
-
-
-def _is_trusted(directory: Path) -> bool:
-    """Return whether a cgroup is this user's, or root's."""
-    return _is_of(directory, os.geteuid(), 0)
-
-
-def _is_of(directory: Path, *userids: int) -> bool:
-    """Return whether a cgroup is one of these users'; one that is gone is nobody's."""
-    with suppress(OSError):
-        return directory.lstat().st_uid in userids
-    return False
+def _trusted_userids() -> Collection[int]:
+    return {0, os.geteuid()}
 
 
 def _places(proc: Path) -> Iterator[tuple[Path, int]]:
@@ -195,7 +177,7 @@ def _places(proc: Path) -> Iterator[tuple[Path, int]]:
     one that has processes cannot begin with that (cgroups(7), "no internal processes").
     """
     for top, own_directory, version in _hierarchies(proc):
-        trusted = _trusted_upwards(own_directory, top)
+        trusted = cgrouptrees.trusted_upwards(own_directory, top, _trusted_userids())
         if version == 1:
             for directory in trusted[:1]:
                 yield directory, version
@@ -208,13 +190,6 @@ def _places(proc: Path) -> Iterator[tuple[Path, int]]:
             with suppress(OSError):
                 if "memory" in (directory / _CONTROL).read_text().split():
                     yield directory, version
-
-
-def _trusted_upwards(directory: Path, top: Path) -> list[Path]:
-    """Return a cgroup and those above it, the innermost first, but for those in another user's."""
-    directories = [directory, *directory.parents]
-    downwards = reversed(directories[: directories.index(top) + 1])
-    return list(takewhile(_is_trusted, downwards))[::-1]
 
 
 def _hierarchies(proc: Path) -> Iterator[tuple[Path, Path, int]]:

@@ -3,7 +3,8 @@
 A process leaves neither its session nor its parent nor its environment behind and escapes:
 its cgroup stays. There is nothing to limit in them, so any hierarchy serves: version 2, or
 the freezer of version 1, as the machine has it. They are made below the cgroup that this
-process is in, which is as far as a user may have been given the right to.
+process is in, which is as far as a user may have been given the right to; or if another user has
+power over that one, as where root has begun in a user's session, below the nearest above it.
 """
 
 import hashlib
@@ -100,36 +101,46 @@ class Cgroups:
 
 def cluster_cgroups(cluster: str, proc: Path = Path("/proc/self")) -> Cgroups | None:
     """Return the cgroups for a cluster's jobs; None where this process may not make any."""
-    for _, own_directory, kill_files in _hierarchies(proc):
-        base = own_directory / _name(cluster)
+    for top, own_directory, kill_files in _hierarchies(proc):
+        trusted = cgrouptrees.trusted_upwards(own_directory, top, {0, os.geteuid()})
+        if not trusted:
+            continue
+        base = trusted[0] / _name(cluster)
         try:
             base.mkdir(exist_ok=True)
         except OSError:
             continue
         # A process is moved by a user that may write at both ends and where they meet.
-        movable = os.access(own_directory / "cgroup.procs", os.W_OK)
+        movable = all(
+            os.access(each / "cgroup.procs", os.W_OK) for each in (own_directory, trusted[0])
+        )
         if movable and any((base / each).exists() for each in kill_files):
             return Cgroups(base)
         base.rmdir()
     return None
 
 
-def base_cgroups(cluster: str, proc: Path = Path("/proc/self")) -> list[Cgroup]:
-    """Return the cgroups that those of a cluster's jobs are in, wherever in the hierarchies."""
+def base_cgroups(
+    cluster: str, proc: Path = Path("/proc/self"), *, owner: int | None = None
+) -> list[Cgroup]:
+    """Return the cgroups that those of a cluster's jobs are in, wherever in the hierarchies.
+
+    The cluster is of the user `owner`, or of the one that asks. One that another user than that
+    and root has power over is not the cluster's: its name is no secret.
+    """
+    userids = {0, os.geteuid() if owner is None else owner}
     return [
-        Cgroup(Path(directory) / name)
+        Cgroup(base)
         for top in {top for top, _, _ in _hierarchies(proc)}
-        for directory, names, _ in os.walk(top)
-        for name in names
-        if name == _name(cluster)
+        for base in cgrouptrees.find_named(top, _name(cluster), userids)
     ]
 
 
-def job_by_pid(cluster: str) -> dict[int, int]:
+def job_by_pid(cluster: str, *, owner: int | None = None) -> dict[int, int]:
     """Return the jobs of a cluster by their processes: `make` had names `JOB-RANK`."""
     return {
         pid: int(job)
-        for base in base_cgroups(cluster)
+        for base in base_cgroups(cluster, owner=owner)
         for name, cgroup in base.children()
         if (job := name.partition("-")[0]).isdecimal()
         for pid in cgroup.pids()
