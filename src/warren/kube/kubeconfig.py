@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
+from warren.base import memoryfiles
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.kube.credentials import (
@@ -106,7 +107,7 @@ class ClusterAccess:
 
 def _load_certificate(context: ssl.SSLContext, identity: Identity) -> None:
     # OpenSSL takes keys from files alone; this one is never on a disk.
-    with open(os.memfd_create("client"), "wb") as file:
+    with open(memoryfiles.create("client"), "wb") as file:
         file.write(identity.certificate + b"\n" + identity.key)
         file.flush()
         # Without a password it would ask the terminal for that of an encrypted key.

@@ -31,7 +31,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from warren.base import fuse, tracers
+from warren.base import fuse, memoryfiles, tracers
 from warren.base.errors import WarrenError
 from warren.base.printable import printable
 from warren.base.processes import adopt_orphans, descendants, kill, kill_until_gone
@@ -761,7 +761,7 @@ def _open_output() -> int | None:
     as it does with a pipe while a write to that waits for a page of a file server of the user's.
     """
     try:
-        output = os.memfd_create("output", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        output = memoryfiles.create("output", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError:
         return None  # no reason to refuse a shell
     soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -17,6 +17,7 @@ from typing import IO, Final
 
 from msgspec.structs import asdict
 
+from warren.base import memoryfiles
 from warren.dws.copies import commands, staging
 from warren.dws.node import Copy, Progress
 from warren.node import identity, nofollow
@@ -51,7 +52,7 @@ class Command:
             if self._copy.makes_directories:
                 self._make_directories()
             # In memory, and inherited: nothing is left of it, however the copier ends.
-            with open(os.memfd_create("hosts"), "w") as hosts:
+            with open(memoryfiles.create("hosts"), "w") as hosts:
                 hosts.write(self._copy.hosts)
                 hosts.flush()
                 hosts_path = f"/proc/self/fd/{hosts.fileno()}"

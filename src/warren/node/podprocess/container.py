@@ -12,6 +12,7 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from warren.base import memoryfiles
 from warren.node.podprocess.kernel import PodTrouble
 from warren.node.podprocess.outputlog import OutputLog
 from warren.node.podprocess.podfiles import HOSTS, TOP, mount_root, mount_source
@@ -90,7 +91,7 @@ class Container:
         with ExitStack() as pod_ends, ExitStack() as child_ends:
             output_reader, output_writer = _pipe(pod_ends, child_ends)
             info_reader, info_writer = _pipe(pod_ends, child_ends)
-            arguments_fd = os.memfd_create("arguments", 0)
+            arguments_fd = memoryfiles.create("arguments", 0)
             child_ends.callback(os.close, arguments_fd)
             cgroup_fd = None
             if self._cgroup is not None:
