@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -180,13 +181,35 @@ def test_no_argument_of_a_process_has_the_key(node: Node, monkeypatch: pytest.Mo
     assert not any("DHHC" in word for word in seen)
 
 
-def test_a_connection_that_is_being_made_again_is_waited_for_and_told_of(node: Node) -> None:
-    node.connected(state="connecting")
-    node.device("nvme0n1")
+@pytest.mark.parametrize(("state", "has_device"), [("connecting", True), ("live", False)])
+def test_a_connection_that_is_under_way_is_waited_for_and_told_as_what_takes_long(
+    node: Node, state: str, *, has_device: bool
+) -> None:
+    node.connected(state=state)
+    if has_device:
+        node.device("nvme0n1")
 
-    with pytest.raises(NodeTrouble, match="its connection is connecting"):
+    # Nodes that say so are only slow, and none is drained for it (ADR 111).
+    words = f"the wait for its device {TIMED_OUT} 0 s: its connection is {state}$"
+    with pytest.raises(NodeTrouble, match=words):
         asyncio.run(node.host().connect("rabbit-0", "uid-0"))
     assert (node.root / "fabrics").read_text() == ""
+
+
+def test_what_the_kernel_said_before_a_connection_was_under_way_does_not_count(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(argv: Sequence[str], *, text: str) -> str:
+        node.connected(state="connecting")
+        raise NodeTrouble("Operation already in progress")
+
+    monkeypatch.setattr(commands, "run", refuse)
+    monkeypatch.setattr("warren.node.nvmehost._POLL_INTERVAL", 0.0)
+    clock = SimpleNamespace(monotonic=iter(range(3)).__next__)
+    monkeypatch.setattr("warren.node.nvmehost.time", clock)
+
+    with pytest.raises(NodeTrouble, match=TIMED_OUT):
+        asyncio.run(node.host(connect=2.0).connect("rabbit-0", "uid-0"))
 
 
 def test_a_rabbit_that_does_not_answer_is_told_by_its_address(

@@ -145,7 +145,6 @@ class NvmeHost:
         """Return the device of a volume, connected and ready."""
         target = NvmeVolume(rabbit, volume)
         deadline = time.monotonic() + self._timeouts.connect
-        why = ""
         while True:
             connections = self._connections(target)
             device = self._device(target)
@@ -153,8 +152,10 @@ class NvmeHost:
                 return device
             if not connections:
                 why = await self._connect(target)
-            elif not why:
-                why = f"its connection is {connections[0].state}"
+            else:
+                # It is under way, and that is only slow, whatever was refused before (ADR 111).
+                wait = f"the wait for its device {TIMED_OUT} {self._timeouts.connect:g} s"
+                why = f"{wait}: its connection is {connections[0].state}"
             if time.monotonic() >= deadline:
                 raise NodeTrouble(f"{rabbit}/{volume} cannot be reached: {why}")
             await asyncio.sleep(_POLL_INTERVAL)
