@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -584,7 +585,7 @@ def test_flash_that_another_user_was_given_is_taken_and_the_process_left_alone(
 ) -> None:
     with rabbit.used(HOLD[what] + OTHER_USER.format(rabbit.user.userid + 1)) as process:
         rabbit.unmount_at_last()
-        with pytest.raises(InUse, match=f"in use by process {process.pid} "):
+        with pytest.raises(InUse, match="in use by something that /proc does not show as root's"):
             rabbit.release()
         rabbit.clock.seconds += SECONDS
         _take(rabbit, process)
@@ -1028,7 +1029,7 @@ def test_what_others_have_open_delays_no_look_at_the_users_own(
     def named(id: int) -> usage.Process:
         return usage.Process(pid=id, userid=users[id], name="sh", started_at=None)
 
-    def answered(_: object, ids: Sequence[int], *__: object, timeout: float) -> list[None]:
+    def answered(_: object, ids: Sequence[int], *__: object, timeout: float = 30) -> list[None]:
         asked.append([*ids])
         return [None] * len(ids)
 
@@ -1050,13 +1051,25 @@ class FakeProcesses:
     namespaces: dict[int, int] = field(default_factory=dict)
     """By users."""
     asked: list[tuple[str, list[int]]] = field(default_factory=list)
+    seconds_each: float = 0.0
+    """That a look at some of them takes, if it may."""
+    monotonic: Time = field(default_factory=Time)
+    timeouts: list[float] = field(default_factory=list)
+    """The time that looks had which are bounded."""
 
     def named(self, id: int) -> usage.Process:
         return usage.Process(pid=id, userid=self.userids[id], name="sh", started_at=None)
 
     def call_in_child(
-        self, function: Callable[..., object], subjects: Sequence[int], *args: str, **_: float
+        self,
+        function: Callable[..., object],
+        subjects: Sequence[int],
+        *args: str,
+        timeout: float | None = None,
     ) -> list[object]:
+        if timeout is not None and subjects:
+            self.timeouts.append(timeout)
+            self.monotonic.seconds += min(self.seconds_each, timeout)
         if function is openfiles.send_signal:
             return [None] * len(subjects)
         if function is openfiles.mount_namespace:
@@ -1066,12 +1079,72 @@ class FakeProcesses:
         return [((self.userids[id], "sh", 1), self._answer(id, args[0])) for id in subjects]
 
     def _answer(self, id: int, question: str) -> object:
-        return True if question == "uses_mounts" else (self.namespaces[self.userids[id]], False)
+        if question == "uses_mounts":
+            return True
+        return self.namespaces.get(self.userids[id], 0), False
 
     def fake(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(usage, "pids", lambda: [*self.userids])
         monkeypatch.setattr(usage, "_process_by_status", self.named)
         monkeypatch.setattr(usage, "call_in_child", self.call_in_child)
+        monkeypatch.setattr(usage, "time", SimpleNamespace(monotonic=self.monotonic.now))
+
+
+def test_what_others_have_open_is_looked_at_only_when_they_are_to_be_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    others = NO_IDS
+    processes = FakeProcesses({others: 1002})
+    processes.fake(monkeypatch)
+    clock = Time()
+    grace_period = GracePeriod(seconds=SECONDS, clock=clock)
+    find = partial(usage.processes_using_mounts, [1], 1001)
+
+    with pytest.raises(InUse, match="it is in use by something that"):
+        asyncio.run(grace_period.enforce("it", 1001, find))
+    assert [question for question, ids in processes.asked if ids] == []
+
+    clock.seconds += 2
+    kept_by = asyncio.run(grace_period.enforce("it", 1001, find))
+    assert [each.pid for each in kept_by] == [others]
+    assert [each for each in processes.asked if each[1]] == [("uses_mounts", [others])]
+
+
+def test_looks_at_others_have_one_bound_together_and_each_of_its_own_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    processes = FakeProcesses({NO_IDS: 1002}, seconds_each=1.5)
+    processes.fake(monkeypatch)
+
+    def look() -> int:
+        return len(usage.processes_using_mounts([1], 1001))
+
+    with usage.bounding_others(2.0):
+        assert [look(), look(), look()] == [1, 1, 0]
+    assert [look(), look()] == [1, 1]
+    assert processes.timeouts == [2.0, 0.5, 10.0, 10.0]
+
+
+def test_which_namespaces_others_are_in_is_asked_before_what_they_have_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who has so much open that there is no time left has no processes killed by that."""
+    users, others = NO_IDS, NO_IDS + 1
+    processes = FakeProcesses({users: 1001, others: 1002}, {1001: 77, 1002: 77}, seconds_each=1.9)
+    processes.fake(monkeypatch)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(usage, "_devices_mounted", lambda pid: [os.stat("/dev/null").st_rdev])
+    killed: list[usage.Process] = []
+    monkeypatch.setattr(busy, "send_signal", lambda found, signum: killed.extend(found))
+    find = partial(usage.processes_using_devices, ["/dev/null"], 1001)
+
+    asyncio.run(GracePeriod(seconds=0, clock=Time()).enforce("it", 1001, find))
+
+    assert killed == []
+    assert [question for question, ids in processes.asked if others in ids] == [
+        "mount_namespace",
+        "uses_devices",
+    ]
 
 
 def test_what_others_have_open_is_looked_at_once_however_often_is_looked_for_what_is_killed(

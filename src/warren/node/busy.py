@@ -12,10 +12,12 @@ from warren.dws.node import InUse
 from warren.node.threads import in_thread
 from warren.node.usage import (
     Process,
+    bounding_others,
     describe,
     leaving_out_others,
     processes_with_hidden_files,
     send_signal,
+    user_name,
 )
 
 GRACE_SECONDS: Final = 30.0
@@ -23,6 +25,12 @@ GRACE_SECONDS: Final = 30.0
 
 _PASSING_SECONDS: Final = 1.0
 """Seconds for what is in use by what is never killed: that is not waited for, but it may pass."""
+
+_OTHERS_SECONDS: Final = 2.0
+"""Seconds in all, each time, for what those have open who are neither root nor the storage's user.
+
+It decides nothing, and users could have all wait with much that they have open.
+"""
 
 _MAX_LOOK_SECONDS: Final = 5.0
 """The longest between two looks at what is in use: each goes over all that processes have open."""
@@ -68,28 +76,42 @@ class GracePeriod:
 
         Those of the user `userid`, if that is not root, are killed then, and left out.
         What neither root nor that user is seen or suspected to use has a moment, not all that
-        time: any user can keep others' storage in use, by what is never killed, for ever.
+        time: any user can keep others' storage in use, by what is never killed, for ever. So it is
+        looked at only when the time is over, to be named.
         """
+        with bounding_others(_OTHERS_SECONDS):
+            return await self._enforce(resource, userid, find_processes)
+
+    async def _enforce(
+        self, resource: str, userid: int, find_processes: Callable[[], list[Process]]
+    ) -> list[Process]:
         now = self._clock.now()
         since = self._since.setdefault(resource, now)
-        processes = await in_thread(find_processes)
         elapsed, left = now - since, since + self._seconds - now
         # A clock that was set back must not make it longer.
         if elapsed >= 0 and left > 0:
-            if elapsed < _PASSING_SECONDS or await in_thread(_is_waited_for, processes, userid):
-                words = f"{resource} is in use by {describe(processes)}"
+            with leaving_out_others():
+                processes = await in_thread(find_processes)
+                is_waited_for = elapsed < _PASSING_SECONDS or await in_thread(
+                    _is_waited_for, processes, userid
+                )
+            if is_waited_for:
+                words = f"{resource} is in use by {_describe_own(processes, userid)}"
                 raise InUse(words, delay=_seconds_to_next_look(elapsed, left))
-            return processes
+            return await in_thread(find_processes)
         if not self.may_kill(userid):
-            return processes
+            return await in_thread(find_processes)
+        # First: in which namespaces others are decides who is killed, and has the time for it.
         await self.kill(resource, userid, find_processes)
-        return [each for each in processes if each.userid != userid]
+        return [each for each in await in_thread(find_processes) if each.userid != userid]
 
     async def kill(
         self, resource: str, userid: int, find_processes: Callable[[], list[Process]]
     ) -> None:
         """Kill the processes of a user that keep `resource`, or may."""
-        for each in await in_thread(_kill, find_processes, userid, self._monotonic):
+        with bounding_others(_OTHERS_SECONDS):
+            killed = await in_thread(_kill, find_processes, userid, self._monotonic)
+        for each in killed:
             log.warning("process killed", uses=resource, process=str(each))
 
     def may_kill(self, userid: int) -> bool:
@@ -110,6 +132,14 @@ def _is_waited_for(processes: Sequence[Process], userid: int) -> bool:
     if any(each.userid in (0, userid) for each in processes):
         return True
     return userid != 0 and bool(processes_with_hidden_files(userid))
+
+
+def _describe_own(processes: Sequence[Process], userid: int) -> str:
+    """Return the words for what root and a user are seen to use, if there is anything."""
+    if processes:
+        return describe(processes)
+    owners = "root's" if userid == 0 else f"root's or {user_name(userid)}'s"
+    return f"{describe([])} as {owners}"
 
 
 def _seconds_to_next_look(elapsed: float, left: float) -> float:

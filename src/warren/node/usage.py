@@ -11,6 +11,7 @@ what is its own user's, and nothing that is another's.
 import os
 import pwd
 import signal
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -19,7 +20,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from warren.base.childcalls import SILENT, TIMEOUT, call_in_child
+from warren.base.childcalls import SILENT, Silent, call_in_child
 from warren.base.processes import pids, process_status
 from warren.node import openfiles
 
@@ -34,6 +35,19 @@ They are only named: whatever they keep is cut off, seen or not.
 
 _looks_at_others: Final = ContextVar("looks_at_others", default=True)
 """Whether it is looked at what those have open who are neither root nor the storage's user."""
+
+
+class _SecondsLeft:
+    """The seconds that are left for others."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+
+_left_for_others: Final[ContextVar[_SecondsLeft | None]] = ContextVar(
+    "left_for_others", default=None
+)
+"""The seconds that several looks have together; None where each has `_OTHERS_SECONDS`."""
 
 T = TypeVar("T")
 
@@ -114,6 +128,19 @@ def leaving_out_others() -> Iterator[None]:
         _looks_at_others.reset(token)
 
 
+@contextmanager
+def bounding_others(seconds: float) -> Iterator[None]:
+    """Give all looks at those who are neither root nor the storage's user so much time together.
+
+    Within another such bound that one holds.
+    """
+    token = _left_for_others.set(_left_for_others.get() or _SecondsLeft(seconds))
+    try:
+        yield
+    finally:
+        _left_for_others.reset(token)
+
+
 def processes_using_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
     """Return the processes with files or directories open on mounts, by the ids of these.
 
@@ -144,31 +171,32 @@ def processes_using_devices(devices: Collection[str], userid: int = 0) -> list[P
         first_userid=userid,
         includes_others=includes_others,
     )
-    if not includes_others:
-        # Where they are is quickly told, and a namespace that they are in is not one user's.
-        answers += [(each, (where, False)) for each, where in _namespaces_of_others(userid)]
     for process, (namespace, uses) in answers:
         if namespace:
             namespaces.setdefault(namespace, []).append(process)
         if uses:
             processes_by_id[process.pid] = process
-    for members in namespaces.values():
-        of_one_user = len({each.userid for each in members}) == 1
-        if of_one_user and not device_numbers.isdisjoint(_devices_mounted(members[0].pid)):
-            processes_by_id |= {each.pid: each for each in members}
+    of_one_user = {
+        namespace: members
+        for namespace, members in namespaces.items()
+        if len({each.userid for each in members}) == 1
+        and not device_numbers.isdisjoint(_devices_mounted(members[0].pid))
+    }
+    if of_one_user and not includes_others:
+        for namespace in _namespaces_of_others(userid):
+            of_one_user.pop(namespace, None)
+    for members in of_one_user.values():
+        processes_by_id |= {each.pid: each for each in members}
     return [processes_by_id[pid] for pid in sorted(processes_by_id)]
 
 
-def _namespaces_of_others(userid: int) -> list[tuple[Process, int]]:
-    """Return the processes that are neither root's nor of a user, and their mount namespaces."""
-    others = [each for each in _all_processes_by_status() if each.userid not in (0, userid)]
-    ids = [each.pid for each in others]
-    replies = call_in_child(openfiles.mount_namespace, ids, timeout=_OTHERS_SECONDS)
-    return [
-        (process, namespace)
-        for process, namespace in zip(others, replies, strict=True)
-        if namespace is not SILENT
-    ]
+def _namespaces_of_others(userid: int) -> set[int]:
+    """Return the mount namespaces of the processes that are neither root's nor of a user.
+
+    One that does not answer in time is elsewhere.
+    """
+    ids = [each.pid for each in _all_processes_by_status() if each.userid not in (0, userid)]
+    return {each for each in _call_for_others(openfiles.mount_namespace, ids) if each is not SILENT}
 
 
 def are_mounted_by_root(devices: Collection[str]) -> bool:
@@ -210,20 +238,17 @@ def processes_with_hidden_files(userid: int) -> list[Process]:
     any more, which may be made of others. Or they do not answer.
     """
     machine_namespace = openfiles.mount_namespace(os.getpid())
-    answers, silent = _ask(openfiles.may_hide_files, userid, first_userid=userid)
-    userids_by_namespace: dict[int, set[int]] = {}
-    for process, (namespace, _) in answers:
-        userids_by_namespace.setdefault(namespace, set()).add(process.userid)
-    hiding = [
-        process
-        for process, (namespace, hides) in answers
-        # Not the nodes' namespaces, which a process of root holds.
-        if process.userid == userid
-        and (
-            hides
-            or (namespace != machine_namespace and userids_by_namespace[namespace] == {userid})
-        )
-    ]
+    answers, silent = _ask(
+        openfiles.may_hide_files, userid, first_userid=userid, includes_others=False
+    )
+    own = [(process, reply) for process, reply in answers if process.userid == userid]
+    # Not the nodes' namespaces, which a process of root holds.
+    shared = {machine_namespace} | {
+        namespace for process, (namespace, _) in answers if process.userid != userid
+    }
+    if any(namespace not in shared for _, (namespace, _) in own):
+        shared |= _namespaces_of_others(userid)
+    hiding = [process for process, (namespace, hides) in own if hides or namespace not in shared]
     return [*hiding, *_of_user(silent, userid)]
 
 
@@ -236,9 +261,9 @@ def process(pid: int) -> Process | None:
 def _ask(
     question: Callable[..., T], *args: object, first_userid: int, includes_others: bool = True
 ) -> tuple[list[tuple[Process, T]], list[Process]]:
-    """Return what all processes but this one answer, and those that do not.
+    """Return what all processes but this one answer, and those first ones that do not.
 
-    Root's are asked first, with those of the user `first_userid`, and others have a few seconds
+    Root's are the first, with those of the user `first_userid`, and others have a few seconds
     then: what they have open may be so much that there is no time for all. Without
     `includes_others`, these are not asked at all.
     """
@@ -250,17 +275,29 @@ def _ask(
     other_ids = [each.pid for each in processes[len(first_ids) :]] if includes_others else []
     answers: list[tuple[Process, T]] = []
     silent: list[Process] = []
-    for ids, seconds in ((first_ids, TIMEOUT), (other_ids, _OTHERS_SECONDS)):
-        replies = call_in_child(
-            openfiles.facts_and_answer, ids, question.__name__, *args, timeout=seconds
-        )
+    for ids, call in ((first_ids, call_in_child), (other_ids, _call_for_others)):
+        replies = call(openfiles.facts_and_answer, ids, question.__name__, *args)
         for pid, reply in zip(ids, replies, strict=True):
-            if reply is SILENT:
+            if reply is SILENT and call is call_in_child:
                 silent += filter(None, [_process_by_status(pid)])
-            elif reply is not None:
+            elif reply is not SILENT and reply is not None:
                 facts, answer = reply
                 answers.append((_process(pid, facts), answer))
     return answers, silent
+
+
+def _call_for_others(
+    function: Callable[..., T], ids: Sequence[int], *args: object
+) -> list[T | Silent]:
+    """Call a function for processes of others, for as long as there is time for these."""
+    left = _left_for_others.get() or _SecondsLeft(_OTHERS_SECONDS)
+    if left.seconds <= 0:
+        return [SILENT] * len(ids)
+    started_at = time.monotonic()
+    try:
+        return call_in_child(function, ids, *args, timeout=left.seconds)
+    finally:
+        left.seconds -= time.monotonic() - started_at
 
 
 def _of_user(processes: Iterable[Process], userid: int) -> list[Process]:
