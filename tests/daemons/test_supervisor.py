@@ -69,3 +69,42 @@ def test_a_child_does_not_outlive_a_parent_that_dies_while_the_child_is_still_lo
         time.sleep(0.01)
 
     assert said.read_text() == "it is loading\nit has ended\n"
+
+
+TALKATIVE = """
+import os, sys
+from warren.base import log
+from warren.daemons.child import run_child
+
+async def life():
+    for number in range(2):
+        log.info("in vain", number=number)
+        os.write(2, bytes(2**24))
+    log.info("it has said all", environment=[each for each in os.environ if "LOG" in each])
+
+run_child(life())
+"""
+
+
+def test_a_childs_log_is_bounded_while_it_runs(tmp_path: Path) -> None:
+    """What users ask agents for in vain is told there, as often as they ask."""
+    (tmp_path / "talkative.py").write_text(TALKATIVE)
+    said = tmp_path / "talkative.log"
+    path = f"{tmp_path}:{Path(supervisor.__file__).parents[2]}"
+    child = Child(
+        name="talkative",
+        module="talkative",
+        arguments=(),
+        log_file=said,
+        environment={"PYTHONPATH": path},
+    )
+
+    asyncio.run(supervisor._run_once(child))
+
+    assert sorted(each.name for each in tmp_path.glob("*.log*")) == [
+        "talkative.log",
+        "talkative.log.1",
+    ]
+    assert "number=1" in said.with_suffix(".log.1").read_text()
+    assert "it has said all" in said.read_text()
+    assert "WARREN_LOG_FILE" not in said.read_text()

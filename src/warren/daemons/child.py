@@ -5,13 +5,17 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine
-from typing import Final, NoReturn
+from pathlib import Path
+from typing import Final, NoReturn, TextIO, cast
 
 from warren.base.processes import die_with_parent
 from warren.daemons import logs
 
 PARENT_VARIABLE: Final = "WARREN_PARENT"
 """The variable that names a child's parent to it."""
+
+LOG_VARIABLE: Final = "WARREN_LOG_FILE"
+"""The variable that names the log to a child that its standard error was led into."""
 
 
 def run_child(work: Coroutine[None, None, None]) -> NoReturn:
@@ -23,7 +27,12 @@ def run_child(work: Coroutine[None, None, None]) -> NoReturn:
     if os.getppid() != parent:
         work.close()
         sys.exit(1)
-    logs.configure()
+    # Supervisors of before do not name it.
+    log_file = os.environ.pop(LOG_VARIABLE, None)
+    if log_file is None:
+        logs.configure()
+    else:
+        logs.configure(cast(TextIO, logs.RotatingStandardError(Path(log_file), sys.stderr)))
     try:
         asyncio.run(_until_stopped(work))
     except asyncio.CancelledError:

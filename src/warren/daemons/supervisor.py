@@ -13,7 +13,7 @@ import msgspec
 
 from warren.base import log
 from warren.daemons import logs
-from warren.daemons.child import PARENT_VARIABLE
+from warren.daemons.child import LOG_VARIABLE, PARENT_VARIABLE
 from warren.daemons.statedir import lock_holder
 
 _RESTART_DELAY: Final = 1.0
@@ -90,7 +90,8 @@ async def _start(child: Child, variables: Mapping[str, str] = {}) -> asyncio.sub
 
 
 async def _run_once(child: Child) -> int:
-    process = await _start(child, {PARENT_VARIABLE: str(os.getpid())})
+    variables = {PARENT_VARIABLE: str(os.getpid()), LOG_VARIABLE: str(child.log_file)}
+    process = await _start(child, variables)
     try:
         return await process.wait()
     finally:
