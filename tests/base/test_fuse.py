@@ -245,9 +245,16 @@ def process_status(process: int) -> str:
 def test_without_the_control_file_system_there_may_be_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for each in (tmp_path, tmp_path / "nowhere"):
-        monkeypatch.setattr(fuse, "_CONTROL", each)
+    for each in ("", "nowhere", "no/where"):
+        monkeypatch.setattr(fuse, "_CONTROL", tmp_path / each)
         assert fuse.may_be_mounted()
+
+
+def test_where_sysfs_knows_of_no_fuse_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuse, "_CONTROL", Path("/sys/fs/no/connections"))
+    assert fuse.may_be_mounted() == (not os.path.ismount("/sys"))
+    monkeypatch.setattr(fuse, "_CONTROL", Path("/sys/fs/connections"))  # it is said otherwise
+    assert fuse.may_be_mounted()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts it")

@@ -1,5 +1,6 @@
 """The table of mounts, some of whose names users choose."""
 
+import io
 import os
 from pathlib import Path
 
@@ -54,13 +55,17 @@ def test_a_process_that_is_gone_is_an_oserror(tmp_path: Path) -> None:
         mountinfo.read(tmp_path)
 
 
-def test_mounts_of_some_types_are_read_whatever_others_are_called() -> None:
-    table = [
-        rb"1 0 0:1 / /a\040-\040fuse rw - ext4 x rw" + b"\n",
-        b"2 0 0:2 / /b rw - tmpfs fuse rw\n",
-        rb"3 0 0:3 / /c rw - fuse.a\040b x rw,user_id=8" + b"\n",
-    ]
+@pytest.mark.parametrize("length", [2**16 - 1, 2**16, 2**16 + 1, 3 * 2**16 - 8, 10**6])
+def test_of_a_line_that_users_make_long_only_the_names_before_its_type_are_left_out(
+    length: int,
+) -> None:
+    end = rb" rw shared:1 - fuse.a\040-\040b \040-\040 rw,user_id=8" + b"\n"
+    path = b"/" + b"d" * (length - len(end) - 15)
+    table = b"31 30 0:44 /r " + path + end
 
-    found = list(mountinfo.read_of_types(table, b"fuse"))
-    assert [(each.id, each.type) for each in found] == [(3, "fuse.a b")]
-    assert found[0].super_options == "rw,user_id=8"
+    first, long, last = mountinfo.read_each(io.BytesIO(CGROUP + table + CGROUP))
+
+    assert first == last == mountinfo.parse(CGROUP.rstrip())
+    assert len(table) == length
+    kept = ("/r", path.decode()) if length <= 2**16 else ("", "")
+    assert long == Mount(31, 30, os.makedev(0, 44), *kept, "fuse.a - b", "rw,user_id=8")

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -32,6 +33,7 @@ from warren.instance.shell.parent import (
     _Detaching,
     _DyingShell,
     _Shell,
+    _state_and_cpu_ticks,
 )
 from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.rfc.fluid import JobId
@@ -53,8 +55,6 @@ class Site:
     """How processes are known: by their `cgroups`, or by their `parents`."""
     patience: float = 10.0
     """Seconds that what was killed has to die."""
-    detach_timeout: float = 100.0
-    """Seconds without work in which what detaches users' mounts hangs."""
 
     def __post_init__(self) -> None:
         self._parents: list[subprocess.Popen[bytes]] = []
@@ -65,8 +65,7 @@ class Site:
 
     def parent(self) -> "subprocess.Popen[bytes]":
         """Start a parent."""
-        words = [str(self.socket), self.marker, str(self.place), self.way]
-        words += [str(self.patience), str(self.detach_timeout)]
+        words = [str(self.socket), self.marker, str(self.place), self.way, str(self.patience)]
         with (self.place / "log").open("ab") as log:
             program = [sys.executable, str(PROGRAM), *words]
             started = subprocess.Popen(program, stdout=log, stderr=log)
@@ -737,7 +736,6 @@ def test_where_no_process_can_be_made_for_it_what_users_have_mounted_goes_later(
 def test_what_hangs_at_what_users_have_mounted_is_killed_and_the_next_host_has_its_turn(
     site: Site,
 ) -> None:
-    site.detach_timeout = 0.2
     (site.place / "mounted").write_text(f"{ONE}")
     (site.place / "silent").write_text("node0")
     site.parent()
@@ -751,7 +749,10 @@ def test_what_hangs_at_what_users_have_mounted_is_killed_and_the_next_host_has_i
             await end(site, launcher, 1, 1)
             await until(lambda: f"detached node1 {ONE}" in site.mounts())
             log = (site.place / "log").read_text()
-            assert log.count("node0: the process that detaches what users have left") == 1
+            assert (
+                log.count("node0: mounts of users may stay: the process that detaches them hangs")
+                == 1
+            )
             (site.place / "silent").unlink()
             await launcher.start(JobId(2), 0, "node0", ONE)
             await end(site, launcher, 2)
@@ -760,30 +761,89 @@ def test_what_hangs_at_what_users_have_mounted_is_killed_and_the_next_host_has_i
     lived(main)
 
 
-def test_what_works_at_what_users_have_mounted_is_given_time_and_what_is_killed_is_alone_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Users choose how long the table is that is read; and what hangs may not even die."""
+Detacher = tuple[ShellParent, "subprocess.Popen[bytes]", list[tuple[str, str]]]
+
+
+@pytest.fixture
+def detacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Detacher]:
+    """A parent, at the time 0.0, with a process that detaches since then, and its next states."""
+    states: list[tuple[str, str]] = []
+    module = "warren.instance.shell.parent"
+    monkeypatch.setattr(f"{module}._state_and_cpu_ticks", lambda _: states.pop(0))
     parent = ShellParent(tmp_path / "local", NoShell(), str(tmp_path), detach_timeout=10.0)
-    worked = iter(["1 0", "1 1", "1 1"])
-    monkeypatch.setattr("warren.instance.shell.parent._cpu_ticks", lambda _: next(worked))
-    process = subprocess.Popen(["sleep", "1000"])
-    try:
-        parent._detaching = _Detaching("node0", process.pid, 5.0, None)
-        for now in (5.0, 15.0):
-            parent._check_hanging(parent._detaching, now)
-            assert parent._detaching.deadline == now + 10.0
-        parent._check_hanging(parent._detaching, 25.0)
-        assert parent._detaching is None
-        assert process.wait() == -signal.SIGKILL
-        parent._left_hosts["node0"] = None
-        assert parent._next_left_host() is None
-        parent._end_detaching(process.pid, signal.SIGKILL)
-        assert parent._next_left_host() == "node0"
-    finally:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        parent._detaching = _Detaching("node0", process.pid, 0.0, 10.0, None)
+        yield parent, process, states
         process.kill()
-        os.close(parent._notes_reader)
-        os.close(parent._notes_writer)
+    os.close(parent._notes_reader)
+    os.close(parent._notes_writer)
+
+
+def look(parent: ShellParent, *times: float) -> None:
+    """Look at what is not to be killed yet."""
+    for now in times:
+        assert parent._detaching is not None
+        assert parent._detaching.deadline == now
+        parent._check_hanging(parent._detaching, now)
+    assert parent._detaching is not None
+
+
+def test_what_works_at_what_users_have_mounted_is_given_time_and_what_is_killed_is_alone_there(
+    detacher: Detacher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What hangs may not even die. What waits for a CPU does not hang."""
+    parent, process, states = detacher
+    states += [("S", "1 0"), ("S", "1 1"), ("R", "1 1"), ("S", "1 1")]
+    look(parent, 10.0, 20.0, 30.0)
+    assert parent._detaching is not None
+    parent._check_hanging(parent._detaching, 40.0)
+    assert parent._detaching is None
+    assert process.wait() == -signal.SIGKILL
+    parent._left_hosts["node0"] = None
+    assert parent._next_left_host() is None
+    parent._end_detaching(process.pid, signal.SIGKILL)
+    assert parent._next_left_host() == "node0"
+    said = "node0: mounts of users may stay: the process that detaches them hangs, and is killed\n"
+    assert capsys.readouterr().err == said
+
+
+def test_what_works_without_end_at_what_users_have_mounted_is_killed_and_leaves_others_time(
+    detacher: Detacher, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users choose how long the table is that is read."""
+    parent, process, states = detacher
+    states += [("R", str(each)) for each in range(10)]
+    look(parent, *[10.0 * each for each in range(1, 10)])
+    assert parent._detaching is not None
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    parent._check_hanging(parent._detaching, 100.0)
+    assert parent._detaching is None
+    assert process.wait() == -signal.SIGKILL
+    assert "node0: mounts of users may stay: the process" in (said := capsys.readouterr().err)
+    assert "takes too long" in said
+    parent._left_hosts["node1"] = None
+    assert parent._next_left_host() == "node1"
+    assert parent._next_detaching == 200.0
+
+
+def test_what_runs_is_told_from_what_waits_and_from_what_is_gone() -> None:
+    state, cpu_ticks = _state_and_cpu_ticks(os.getpid())
+    assert state == "R"
+    assert all(each.isdecimal() for each in cpu_ticks.split())
+    assert _state_and_cpu_ticks(2**22 + 1) == ("", "")  # there are no such processes
+
+
+@pytest.mark.parametrize(("status", "told"), [(0, ""), (1 << 8, "1"), (signal.SIGKILL, "-9")])
+def test_that_what_detaches_has_failed_or_was_killed_is_told(
+    detacher: Detacher, capsys: pytest.CaptureFixture[str], status: int, told: str
+) -> None:
+    """The kernel kills it where memory is short."""
+    parent, process, _ = detacher
+    parent._end_detaching(process.pid, status)
+    assert parent._detaching is None
+    said = capsys.readouterr().err
+    assert said.startswith("node0: mounts of users may stay: ") == bool(told)
+    assert said.rstrip().endswith(told)
 
 
 def test_of_more_users_than_can_be_asked_for_the_others_are_asked_for_next(site: Site) -> None:

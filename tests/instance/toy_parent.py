@@ -1,4 +1,4 @@
-"""A parent of toy shells, as a program: SOCKET MARKER DIRECTORY WAY PATIENCE DETACH_TIMEOUT.
+"""A parent of toy shells, as a program: SOCKET MARKER DIRECTORY WAY PATIENCE.
 
 A toy shell writes its process id into a file named `<job>-<rank>`, and ends when
 there is a file `<job>-<rank>.end` with its exit code. On a host called `messy`
@@ -34,7 +34,7 @@ from warren.instance.shell.parent import AskAbsent, DetachLeft, ShellParent, Sta
 from warren.instance.shell.subreaper import run_under_subreaper
 
 socket, marker, directory = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-patience, detach_timeout = map(float, sys.argv[5:7])
+patience = float(sys.argv[5])
 
 
 def write_a_page_that_never_comes() -> None:
@@ -62,6 +62,8 @@ def failing_once(fork: Callable[[], int]) -> Callable[[], int]:
 class ToyShell:
     """Does what the host's name says."""
 
+    parent: ShellParent
+
     def prepare(self, start: StartRequest) -> bytes | None:
         if start.host == "refusing":
             raise IdentityRefused(f"not as user {start.userid} by {start.J}")
@@ -77,12 +79,15 @@ class ToyShell:
         if (directory / "forkless").exists():
             (directory / "forkless").unlink()
             os.fork = failing_once(os.fork)
+        silent = directory / "silent"
+        is_silent = silent.exists() and silent.read_text() == host
+        # What answers may be slow.
+        self.parent._detach_timeout = 0.2 if is_silent else 100.0
 
         def detach_left(ask_absent: AskAbsent) -> int:
             userids = [int(each) for each in (directory / "mounted").read_text().split()]
             print("looking", host, flush=True)
-            silent = directory / "silent"
-            if silent.exists() and silent.read_text() == host:
+            if is_silent:
                 signal.pause()
             while (directory / "looking").exists():
                 time.sleep(0.01)
@@ -131,13 +136,8 @@ def live() -> int:
     unfinished = directory / "parent.new"
     unfinished.write_text(str(os.getpid()))
     unfinished.rename(directory / "parent")
-    here = ShellParent(
-        socket,
-        ToyShell(),
-        str(directory),
-        kill_timeout=patience,
-        detach_timeout=detach_timeout,
-    )
+    life = ToyShell()
+    here = life.parent = ShellParent(socket, life, str(directory), kill_timeout=patience)
     if sys.argv[4] != "cgroups":
         here._cgroups = None
     here.run()

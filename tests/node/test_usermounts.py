@@ -1,6 +1,7 @@
 """What users have mounted on a node goes when they have nothing there any more."""
 
 import asyncio
+import io
 import json
 import os
 import subprocess
@@ -14,37 +15,40 @@ from tests.harness.users import TEST_USER
 from tests.node.conftest import Nodes as NodesOfTest
 from tests.node.usermounting import mount_dead, mounted_silent
 from warren.base import mountinfo
-from warren.base.mountinfo import Mount
-from warren.node import detaching
-from warren.node.usermounts import detach_left, left_behind
+from warren.node import detaching, usermounts
+from warren.node.usermounts import UserMount, detach_left, left_behind
 
 GONE, PRESENT = 1000, 1001
 
 
-def mount(
-    number: int, point: str, userid: int | None = GONE, kind: str = "fuse.sshfs", parent: int = 1
-) -> Mount:
+def mount(number: int, point: str | None, userid: int | None = GONE, parent: int = 1) -> UserMount:
     """A mount whose file system has the same number as it has."""
-    options = "rw" if userid is None else f"rw,user_id={userid},group_id=7,allow_other"
-    return Mount(number, parent, number, "/", point, kind, options)
+    return UserMount(number, parent, number, userid, point)
 
 
-def points(node: Sequence[Mount], machine_devices: Sequence[int] = ()) -> list[str]:
+def line(
+    number: int, point: str, kind: str = "fuse.sshfs", options: str = "rw,user_id=1000"
+) -> bytes:
+    return f"{number} 1 0:{number} / {point} rw shared:1 - {kind} x {options}\n".encode()
+
+
+def points(node: Sequence[UserMount], machine_devices: Sequence[int] = ()) -> list[str | None]:
     return [each.point for each in left_behind(node, machine_devices, {GONE})]
 
 
 def test_mounts_of_absent_users_are_left_behind() -> None:
-    node = [
-        mount(2, "/fuse", kind="fuse"),
-        mount(3, "/sshfs"),
-        mount(4, "/block", kind="fuseblk"),
-        mount(5, "/of one who is there", PRESENT),
-        mount(6, "/root's", 0),
-        mount(7, "/another type", kind="fusectl"),
-        mount(8, "/nobody says whose", None),
+    table = [
+        line(2, "/fuse", "fuse"),
+        line(3, "/sshfs"),
+        line(4, "/block", "fuseblk"),
+        line(5, "/of_one_who_is_there", options="rw,user_id=1001,group_id=1000"),
+        line(6, "/roots", options="rw,user_id=0"),
+        line(7, "/another_type", "fusectl"),
+        line(8, "/nobody_says_whose", options="rw"),
     ]
 
-    assert sorted(points(node)) == ["/block", "/fuse", "/sshfs"]
+    node = usermounts.read(io.BytesIO(b"".join(table)))
+    assert set(points(node)) == {"/fuse", "/sshfs", "/block"}
 
 
 def test_what_the_machine_has_mounted_as_well_is_not_whatever_its_path() -> None:
@@ -78,6 +82,52 @@ def test_what_has_a_mount_in_it_that_stays_does_so_too_and_not_what_only_hides_o
     assert points(node) == ["/d"]
 
 
+def test_what_has_anything_in_it_that_is_not_fuse_stays() -> None:
+    """Storage, say: it would go with it."""
+    table = [line(2, "/a"), line(3, "/a/b", "xfs", "rw").replace(b"3 1", b"3 2"), line(4, "/c")]
+
+    assert points(usermounts.read(io.BytesIO(b"".join(table)))) == ["/c"]
+
+
+def test_mounts_whose_paths_users_make_long_keep_nothing_else_where_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detached: list[int] = []
+
+    def detach_one(mount_id: int, *_: object) -> bool:
+        detached.append(mount_id)
+        return True
+
+    monkeypatch.setattr(usermounts, "detach", detach_one)
+    inner = line(3, "/a" + "/d" * 2**20).replace(b"3 1", b"3 2")
+    node = io.BytesIO(line(2, "/a") + inner + line(4, "/b"))
+
+    assert detach_left("node7", node, io.BytesIO(), lambda userids: userids) == 2
+    assert sorted(detached) == [2, 4]
+    said = "node7: mounts of users may stay: File name too long\n"
+    assert capsys.readouterr().err == said
+
+
+def test_of_paths_that_are_too_long_in_all_the_shortest_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(usermounts, "_MOST_CHARACTERS", 10)
+    table = [
+        line(2, "/1234"),
+        line(3, "/1"),
+        line(4, "/123"),
+        line(5, "/12"),
+        line(6, "/" + 9 * "d"),
+    ]
+
+    kept = [each.point for each in usermounts.read(io.BytesIO(b"".join(table)))]
+    assert kept == [None, "/1", "/123", "/12", None]
+
+
+def test_a_path_that_is_not_kept_of_one_who_is_there_keeps_no_other_where_it_is() -> None:
+    assert points([mount(2, None, PRESENT), mount(3, "/a")]) == ["/a"]
+
+
 def test_only_ordinary_users_of_the_nodes_own_fuse_mounts_are_asked_for() -> None:
     node = [
         b"30 1 0:30 / /a rw,relatime shared:1 - fuse.sshfs u@h:/ rw,user_id=1000,group_id=1\n",
@@ -93,10 +143,10 @@ def test_only_ordinary_users_of_the_nodes_own_fuse_mounts_are_asked_for() -> Non
         asked.append(userids)
         return ()
 
-    assert detach_left(node, machine, nobody) == 0
-    assert asked == [[1000]]
-    assert detach_left(node[1:], machine, nobody) == 0
-    assert asked == [[1000]]
+    for lines in (node, node[1:]):
+        node_table, machine_table = (io.BytesIO(b"".join(each)) for each in (lines, machine))
+        assert detach_left("node1", node_table, machine_table, nobody) == 0
+        assert asked == [[1000]]
 
 
 # As root, with mounts

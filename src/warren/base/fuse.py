@@ -27,6 +27,7 @@ _CONTROL: Final = Path("/sys/fs/fuse/connections")
 """Where the control file system usually is, with a directory for each FUSE file system."""
 _CONTROL_MAGIC: Final = 0x65735543
 """FUSE_CTL_SUPER_MAGIC, the type by which statfs(2) knows it."""
+_SYSFS_MAGIC: Final = 0x62656572
 _STATFS_BYTES: Final = 256
 """More than its answer takes, which begins with the type."""
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -38,11 +39,18 @@ def may_be_mounted() -> bool:
 
     It takes no longer if there are many.
     """
-    answer = (ctypes.c_long * (_STATFS_BYTES // ctypes.sizeof(ctypes.c_long)))()
-    if _libc.statfs(os.fsencode(_CONTROL), answer) != 0 or answer[0] != _CONTROL_MAGIC:
-        return True  # it is not known
+    if _file_system_type(_CONTROL) != _CONTROL_MAGIC:
+        # Where Linux has not loaded FUSE, sysfs has no place for it. Else it is not known.
+        place = _CONTROL.parent
+        return place.exists() or _file_system_type(place.parent) != _SYSFS_MAGIC
     with os.scandir(_CONTROL) as connections:
         return next(connections, None) is not None
+
+
+def _file_system_type(path: Path) -> int | None:
+    """Return the type by which statfs(2) knows the file system at a path; None if it does not."""
+    answer = (ctypes.c_long * (_STATFS_BYTES // ctypes.sizeof(ctypes.c_long)))()
+    return answer[0] if _libc.statfs(os.fsencode(path), answer) == 0 else None
 
 
 def abort_servers(pids: Iterable[int], userid: int, proc: Path = Path("/proc")) -> list[int]:

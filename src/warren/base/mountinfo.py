@@ -6,10 +6,12 @@ them alone: all else, such as bytes that are no text or other white space, is pa
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
+LONGEST_LINE: Final = 2**16
+"""Bytes of a line of which `read_each` looks at all: any path that programs can name fits in."""
 _FIRST_OPTIONAL_FIELD: Final = 6
 
 
@@ -33,16 +35,20 @@ def read(process_dir: Path) -> list[Mount]:
     return [parse(line) for line in table.split(b"\n") if line]
 
 
-def read_of_types(table: Iterable[bytes], *prefixes: bytes) -> Iterator[Mount]:
-    """Yield the mounts of a table whose types begin so, one line after the other.
+def read_each(table: BinaryIO) -> Iterator[Mount]:
+    """Yield the mounts of a table, one line after the other, whatever their number and length.
 
-    A table may be of any length: what is not asked for is not kept, nor looked at any further.
+    Of a line longer than LONGEST_LINE the root and the point are left out: "".
     """
-    # Blanks in names are escaped: what is found is the separator with the type after it.
-    beginnings = [b" - " + each for each in prefixes]
-    for line in table:
-        if any(each in line for each in beginnings):
-            yield parse(line.rstrip(b"\n"))
+    while line := table.readline(LONGEST_LINE):
+        end = line
+        while not end.endswith(b"\n") and (more := table.readline(LONGEST_LINE)):
+            end = end[-LONGEST_LINE:] + more
+        if end is not line:
+            # Blanks in names are escaped, and what comes after is shorter: the kernel bounds that.
+            numbers = line.split(b" ", 3)[:3]
+            line = b" ".join([*numbers, b"", b"", b"", b"-", end.rpartition(b" - ")[2]])
+        yield parse(line.rstrip(b"\n"))
 
 
 def parse(line: bytes) -> Mount:

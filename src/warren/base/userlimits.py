@@ -14,6 +14,8 @@ from typing import Final
 
 OOM_SCORE_ADJ: Final = 500
 """The `oom_score_adj` of what is ended first: as if half of all memory were the process's."""
+LARGEST_OOM_SCORE_ADJ: Final = 1000
+"""That of what is ended before all else."""
 
 _COPIERS: Final = 8
 """Copiers that a rabbit usually has at a time: together they may fill its memory, and no more."""
@@ -23,11 +25,11 @@ _MIN_MEMORY: Final = 2**30
 _ADJUSTMENT: Final = Path("/proc/self/oom_score_adj")
 
 
-def raise_oom_score() -> None:
+def raise_oom_score(score: int = OOM_SCORE_ADJ) -> None:
     """Have this process, and what it starts, ended first where memory is short."""
     with suppress(OSError):
-        if int(_ADJUSTMENT.read_text()) < OOM_SCORE_ADJ:
-            _ADJUSTMENT.write_text(str(OOM_SCORE_ADJ))
+        if int(_ADJUSTMENT.read_text()) < score:
+            _ADJUSTMENT.write_text(str(score))
 
 
 def copier_memory_limit() -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from warren.base import fuse, userlimits
+from warren.base.mountinfo import LONGEST_LINE
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
@@ -158,12 +159,13 @@ class Nodes:
             return None
 
         def detach_left(ask_absent: AskAbsent) -> int:
-            userlimits.raise_oom_score()  # users choose how long tables are
+            # Users choose how long tables are, of which the kernel keeps each line whole.
+            userlimits.raise_oom_score(userlimits.LARGEST_OOM_SCORE_ADJ)
             own_table = Path("/proc/self/mountinfo")
-            with own_table.open("rb") as machine_table, suppress(HolderEnded):
+            with own_table.open("rb", LONGEST_LINE) as machine_table, suppress(HolderEnded):
                 join(holder, node)
-                with own_table.open("rb") as node_table:
-                    return usermounts.detach_left(node_table, machine_table, ask_absent)
+                with own_table.open("rb", LONGEST_LINE) as node_table:
+                    return usermounts.detach_left(node, node_table, machine_table, ask_absent)
             return 0
 
         return detach_left

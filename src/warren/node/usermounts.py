@@ -4,11 +4,15 @@ fusermount(1) mounts for any user, in the node's mount namespace. What is mounte
 its server: others find a dead mount where their files were, and FUSE mounts only so many.
 """
 
+import errno
+import heapq
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final
+from typing import BinaryIO, Final, NamedTuple
 
-from warren.base.mountinfo import Mount, read_of_types
+from warren.base import mountinfo
+from warren.base.mountinfo import Mount
 from warren.node.detaching import detach
 
 AskAbsent = Callable[[Sequence[int]], Collection[int]]
@@ -17,67 +21,104 @@ AskAbsent = Callable[[Sequence[int]], Collection[int]]
 _TYPES: Final = ("fuse", "fuseblk")
 _USER_OPTION: Final = "user_id="
 _ROOT: Final = 0
+_MOST_CHARACTERS: Final = 2**22
+"""Of all paths that are kept: the shortest ones, which keep others out."""
+
+
+class UserMount(NamedTuple):
+    """What is kept of a mount."""
+
+    id: int
+    parent_id: int
+    device: int
+    userid: int | None
+    """Who has mounted it; None where it is not FUSE."""
+    point: str | None
+    """None where it is not needed, or too long."""
 
 
 def detach_left(
-    node_table: Iterable[bytes],
-    machine_table: Iterable[bytes],
-    ask_absent: AskAbsent,
+    node: str, node_table: BinaryIO, machine_table: BinaryIO, ask_absent: AskAbsent
 ) -> int:
     """Detach what users have left mounted in this process's namespace; return how many mounts.
 
-    The tables are those of the namespace and of the machine's, as files of mountinfo. Nothing is
-    detached of root, nor what was not there when it was asked who is absent: a job of theirs may
-    have begun since. It may wait for ever, where paths lead over what does not answer.
+    The tables are those of the node's namespace and of the machine's, as files of mountinfo.
+    Nothing is detached of root, nor what was not there when it was asked who is absent: a job of
+    theirs may have begun since. It may wait for ever, where paths lead over what does not answer.
     """
-    mounts = list(read_of_types(node_table, b"fuse"))
+    mounts = read(node_table)
     # After the other: what the machine mounts meanwhile comes to the node, too.
-    machine_devices = {each.device for each in read_of_types(machine_table, b"fuse")}
+    machine_devices = {each.device for each in mountinfo.read_each(machine_table)}
     userids = {
-        userid
+        mount.userid
         for mount in mounts
-        if (userid := _userid(mount)) is not None and mount.device not in machine_devices
+        if mount.userid is not None and mount.device not in machine_devices
     }
     candidates = sorted(userids - {_ROOT})
     absent = ask_absent(candidates) if candidates else ()
     detached, error = 0, None
     for mount in left_behind(mounts, machine_devices, absent):
+        if mount.point is None:
+            error = OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+            continue
         try:
             detached += detach(mount.id, mount.point, mount.device)
         except OSError as each:
             error = each
     if error is not None:
-        print(f"mounts of users stay: {error.strerror}", file=sys.stderr, flush=True)
+        print(f"{node}: mounts of users may stay: {error.strerror}", file=sys.stderr, flush=True)
     return detached
 
 
+def read(table: BinaryIO) -> list[UserMount]:
+    """Return all mounts of a table, of which users choose the size, as far as they are kept."""
+    mounts: list[UserMount] = []
+    kept: list[tuple[int, int]] = []
+    """The lengths of paths, negated, with their places: the longest one first."""
+    characters = 0
+    for mount in mountinfo.read_each(table):
+        userid = _userid(mount)
+        point = None if userid is None else mount.point or None
+        if point is not None:
+            characters += len(point)
+            heapq.heappush(kept, (-len(point), len(mounts)))
+        mounts.append(UserMount(mount.id, mount.parent_id, mount.device, userid, point))
+        while characters > _MOST_CHARACTERS:
+            length, place = heapq.heappop(kept)
+            characters += length
+            mounts[place] = mounts[place]._replace(point=None)
+    return mounts
+
+
 def left_behind(
-    mounts: Sequence[Mount], machine_devices: Collection[int], absent_userids: Collection[int]
-) -> list[Mount]:
-    """Return those of a node's FUSE mounts that are of absent users, in the order to detach.
+    mounts: Sequence[UserMount], machine_devices: Collection[int], absent_userids: Collection[int]
+) -> list[UserMount]:
+    """Return those of a node's mounts that are of absent users, in the order to detach.
 
     What the machine has mounted as well came from there, whatever its path on the node. Left out is
     also what is below a mount of a user's that stays, whose server might never answer who goes
-    there; and what has any mounted in it that stays, which would go with it.
+    there; and what has any mounted in it that stays, FUSE or not, which would go with it.
     """
-    left: list[Mount] = []
-    staying: list[Mount] = []
+    left: list[UserMount] = []
+    staying: list[UserMount] = []
     for mount in mounts:
-        is_left = mount.device not in machine_devices and _userid(mount) in absent_userids
+        is_left = mount.device not in machine_devices and mount.userid in absent_userids
         (left if is_left else staying).append(mount)
     if not left:
         return []
-    prefixes = tuple(f"{each.point}/" for each in staying if _userid(each) not in (None, _ROOT))
+    prefixes = tuple(f"{each.point}/" for each in staying if each.userid and each.point)
     carrying = _ancestors(staying, {mount.id: mount for mount in left})
     left = [
-        mount for mount in left if mount.id not in carrying and not mount.point.startswith(prefixes)
+        mount
+        for mount in left
+        if mount.id not in carrying and not (mount.point or "").startswith(prefixes)
     ]
     # The shortest path first: none that is long holds up what is in the way of many. What is in
     # others goes with them, and of several at one point the last is on top.
-    return sorted(reversed(left), key=lambda each: len(each.point))
+    return sorted(reversed(left), key=lambda each: len(each.point or ""))
 
 
-def _ancestors(mounts: Iterable[Mount], candidates: dict[int, Mount]) -> set[int]:
+def _ancestors(mounts: Iterable[UserMount], candidates: dict[int, UserMount]) -> set[int]:
     """Return the ids of those of `candidates` that others are mounted in, at whatever depth."""
     ancestors: set[int] = set()
     for mount in mounts:
@@ -89,7 +130,7 @@ def _ancestors(mounts: Iterable[Mount], candidates: dict[int, Mount]) -> set[int
 
 
 def _userid(mount: Mount) -> int | None:
-    """Return the user who has mounted a FUSE file system."""
+    """Return the user who has mounted a FUSE file system; None for another."""
     if mount.type.partition(".")[0] not in _TYPES:
         return None
     for option in mount.super_options.split(","):

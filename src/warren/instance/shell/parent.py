@@ -69,6 +69,8 @@ KILL_TIMEOUT: Final = 10.0
 
 DETACH_TIMEOUT: Final = 30.0
 """Seconds without work in which what detaches users' mounts hangs: it is looked at so often."""
+_MOST_DETACH_TIMEOUTS: Final = 10
+"""As many of these may it take in all: users choose how much there is to do."""
 _DETACH_RETRY_DELAY: Final = 1.0
 """Seconds until it is tried again to start such a process."""
 _LONGEST_QUESTION: Final = 4096
@@ -76,9 +78,10 @@ _LONGEST_QUESTION: Final = 4096
 _BYTES_PER_USERID: Final = 11
 _MORE_IS_LEFT: Final = 3
 """The exit code of one that has asked for some of the users only."""
-_LOWEST_PRIORITY: Final = 19
 _CPU_TICKS: Final = slice(11, 13)
 """CPU time in user and kernel mode, among the fields of /proc/PID/stat after the name."""
+_RUNNING: Final = "R"
+"""The first of these fields, the state, of what runs or waits for a CPU."""
 
 _HELD_AT_ONCE: Final = 4
 """How many cgroups with processes that tracers hold are looked at when a shell has ended."""
@@ -174,6 +177,7 @@ class _Detaching(msgspec.Struct):
 
     host: str
     pid: int
+    since: float
     deadline: float
     """When it is looked whether it has worked since the last time."""
     connection: socket.socket | None
@@ -596,8 +600,8 @@ class ShellParent:
             except OSError:
                 connection.close()
                 raise
-        deadline = time.monotonic() + self._detach_timeout
-        self._detaching = _Detaching(host, pid, deadline, connection)
+        now = time.monotonic()
+        self._detaching = _Detaching(host, pid, now, now + self._detach_timeout, connection)
 
     def _answer_detaching(self, ready: Collection[int]) -> None:
         """Tell a process that detaches which users have nothing on its host now.
@@ -618,15 +622,17 @@ class ShellParent:
         detaching.connection = None
 
     def _check_hanging(self, detaching: _Detaching, now: float) -> None:
-        """Kill a process that detaches if it has not worked for so long."""
-        cpu_ticks = _cpu_ticks(detaching.pid)
-        if cpu_ticks != detaching.cpu_ticks:
+        """Kill a process that detaches if it has not worked for so long, or takes too long."""
+        state, cpu_ticks = _state_and_cpu_ticks(detaching.pid)
+        has_worked = state == _RUNNING or cpu_ticks != detaching.cpu_ticks
+        end = detaching.since + _MOST_DETACH_TIMEOUTS * self._detach_timeout
+        if has_worked and now < end:
             detaching.cpu_ticks = cpu_ticks
-            detaching.deadline = now + self._detach_timeout
+            detaching.deadline = min(now + self._detach_timeout, end)
             return
         host = detaching.host
-        trouble = "the process that detaches what users have left mounted hangs, and is killed"
-        print(f"{host}: {trouble}", file=sys.stderr, flush=True)
+        trouble = "takes too long" if has_worked else "hangs"
+        _warn_of_mounts(host, f"the process that detaches them {trouble}, and is killed")
         self._hanging_detachers[detaching.pid] = host
         with suppress(ProcessLookupError):
             os.kill(detaching.pid, signal.SIGKILL)
@@ -636,13 +642,20 @@ class ShellParent:
         """Forget a process that has ended, if it is one that detaches."""
         self._hanging_detachers.pop(pid, None)
         if self._detaching is not None and self._detaching.pid == pid:
-            if os.waitstatus_to_exitcode(status) == _MORE_IS_LEFT:
-                self._left_hosts[self._detaching.host] = None
+            host, code = self._detaching.host, os.waitstatus_to_exitcode(status)
+            if code == _MORE_IS_LEFT:
+                self._left_hosts[host] = None
+            elif code != 0:  # as when the kernel kills it where memory is short
+                _warn_of_mounts(host, f"the process that detaches them has ended with {code}")
             self._close_detaching()
 
     def _close_detaching(self) -> None:
-        if self._detaching is not None and self._detaching.connection is not None:
-            self._detaching.connection.close()
+        """Forget a process that detaches. The next one waits as long as it took."""
+        if self._detaching is not None:
+            now = time.monotonic()
+            self._next_detaching = now + (now - self._detaching.since)
+            if self._detaching.connection is not None:
+                self._detaching.connection.close()
         self._detaching = None
 
     def _report(self, shell: _Shell) -> None:
@@ -727,7 +740,6 @@ class ShellParent:
 
 def _detach(detach_left: DetachLeft, connection: socket.socket) -> int:
     """In a process for it: detach what users have left mounted; return an exit code."""
-    os.nice(_LOWEST_PRIORITY)
     is_partial = False
 
     def ask_absent(userids: Sequence[int]) -> Collection[int]:
@@ -744,13 +756,17 @@ def _detach(detach_left: DetachLeft, connection: socket.socket) -> int:
     return _MORE_IS_LEFT if is_partial and detached_count else 0
 
 
-def _cpu_ticks(pid: int) -> str:
-    """Return the CPU time of a process of ours; "" if that is not to be had."""
+def _warn_of_mounts(host: str, trouble: str) -> None:
+    print(f"{host}: mounts of users may stay: {trouble}", file=sys.stderr, flush=True)
+
+
+def _state_and_cpu_ticks(pid: int) -> tuple[str, str]:
+    """Return the state of a process of ours and its CPU time; "" if they are not to be had."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
-        return ""
-    return " ".join(fields[_CPU_TICKS])
+        return "", ""
+    return fields[0], " ".join(fields[_CPU_TICKS])
 
 
 def _open_output() -> int | None:
