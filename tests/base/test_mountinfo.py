@@ -69,3 +69,14 @@ def test_of_a_line_that_users_make_long_only_the_names_before_its_type_are_left_
     assert len(table) == length
     kept = ("/r", path.decode()) if length <= 2**16 else ("", "")
     assert long == Mount(31, 30, os.makedev(0, 44), *kept, "fuse.a - b", "rw,user_id=8")
+
+
+def test_what_is_at_a_path_that_no_program_takes_has_a_device_and_is_no_mount_point(
+    tmp_path: Path,
+) -> None:
+    deep = b"/d" * 2**17
+    lines = [b"40 24 0:50 / " + deep + b" rw - fuse.x x rw,user_id=1000\n", CGROUP]
+
+    assert [each.point for each in read(tmp_path, *lines)] == ["/sys/fs/cgroup"]
+    devices = list(mountinfo.read_devices(tmp_path))
+    assert devices == [(40, os.makedev(0, 50)), (30, os.makedev(0, 26))]

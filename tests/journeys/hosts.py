@@ -192,8 +192,7 @@ class Host:
 
     def mounts(self) -> set[str]:
         """Return what is mounted there below the directory of jobs' storage."""
-        below = f"{self._cluster.state.mounts}/"
-        return {path for path in self._namespace.mounts() if path.startswith(below)}
+        return self._namespace.mounts_below_prefix()
 
     def close(self) -> None:
         """End the machine, with its agent."""

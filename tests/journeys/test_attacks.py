@@ -77,7 +77,7 @@ def test_no_user_lists_or_reads_anothers_storage_on_the_same_node(pair: tuple[Us
     nodes = one.cluster.nodes()
     hosts = [host for chassis in one.cluster.shape().chassis() for host in chassis.hosts]
     spaces = [nodes.namespace(host) for host in hosts]
-    (there,) = [space for space in spaces if path in space.mounts()]
+    (there,) = [space for space in spaces if space.mount_id(path) is not None]
     nsenter = asyncio.run(there.nsenter_command())
     become = [f"--reuid={other.userid}", f"--regid={other.userid}", "--clear-groups"]
     tried = subprocess.run(

@@ -27,6 +27,12 @@ def reason() -> str | None:
     return asyncio.run(namespaces.why_unavailable())
 
 
+def mounts_of(namespace: HeldMountNamespace) -> set[str]:
+    """Return all mount points of a namespace; none if it is not held."""
+    holder = namespace.holder
+    return set() if holder is None else mount_points(holder)
+
+
 @dataclass(frozen=True)
 class Nodes:
     """The emulated nodes of one test. The same paths are there on all of them."""
@@ -51,7 +57,7 @@ class Nodes:
     def mounts(self, name: str = "node1") -> set[str]:
         """What is mounted on a node, besides the file system that it has for mount points."""
         prefix = f"{self.prefix}/"
-        return {path for path in self.namespace(name).mounts() if path.startswith(prefix)}
+        return {path for path in mounts_of(self.namespace(name)) if path.startswith(prefix)}
 
     def seen(self) -> set[str]:
         """Every mount point of any node that any process still sees."""

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.harness import virtual
-from tests.node.conftest import Nodes
+from tests.node.conftest import Nodes, mounts_of
 from warren.node import hostmounts
 from warren.node.namespaces import HeldMountNamespace
 
 PRIVATE = """
 import asyncio, os, pathlib, subprocess, sys
 from warren.node import hostmounts
-from warren.node.namespaces import HeldMountNamespace
+from warren.node.namespaces import HeldMountNamespace, mount_points
 
 root = pathlib.Path(sys.argv[1])
 
@@ -29,15 +29,16 @@ async def main():
     node = HeldMountNamespace(root / "nodes" / "node1", root / "nnf")
     await node.ensure()
     following = asyncio.create_task(hostmounts.follow_unmounts([node]))
-    assert str(point) in node.mounts()
+    assert str(point) in mount_points(node.holder)
     await asyncio.sleep(0)
     for _ in range(2):
         subprocess.run(["umount", str(point)], check=True)
     for _ in range(3000):
-        if str(point) not in node.mounts():
+        if str(point) not in mount_points(node.holder):
             break
         await asyncio.sleep(0.02)
-    print("kept" if str(point) in node.mounts() else "gone", len(node.mounts()) > 3)
+    left = mount_points(node.holder)
+    print("kept" if str(point) in left else "gone", len(left) > 3)
     following.cancel()
     await asyncio.wait({following})
     node.end()
@@ -91,11 +92,11 @@ def test_nodes_are_looked_at_once_a_second_however_often_the_machines_mounts_cha
 def test_a_node_whose_machine_has_unmounted_nothing_keeps_what_it_has(nodes: Nodes) -> None:
     node = nodes.namespace()
     asyncio.run(node.ensure())
-    before = node.mounts()
+    before = mounts_of(node)
 
     asyncio.run(node.drop_unmounted())
 
-    assert node.mounts() == before
+    assert mounts_of(node) == before
     assert Path("/proc").as_posix() in before
 
 
@@ -108,15 +109,15 @@ def test_no_mount_is_detached_that_has_come_to_the_path_of_one_that_is_to_go(
     for point in (own, others):
         point.mkdir()
         subprocess.run([*nsenter, "mount", "-t", "tmpfs", "none", str(point)], check=True)
-    (mount,) = node.mount_ids(str(own))
+    mount = node.mount_id(str(own))
     # A mount point of another namespace: its directory's owner may rename it.
     own.rename(tmp_path / "renamed")
     own.symlink_to(others)
     program = [*nsenter, sys.executable, "-P", "-m", "warren.node.detaching", str(mount)]
 
     subprocess.run([*program, str(own)], check=True)
-    assert {str(others), str(tmp_path / "renamed")} <= node.mounts()
+    assert {str(others), str(tmp_path / "renamed")} <= mounts_of(node)
     subprocess.run([*program, str(tmp_path / "renamed")], check=True)
-    assert str(tmp_path / "renamed") not in node.mounts()
+    assert str(tmp_path / "renamed") not in mounts_of(node)
     subprocess.run([*program, str(tmp_path / "none")], check=True)
     subprocess.run([*nsenter, "umount", str(others)], check=True)

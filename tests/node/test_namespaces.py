@@ -14,7 +14,7 @@ import pytest
 
 from tests.harness import stuck
 from tests.harness.users import TEST_USER
-from tests.node.conftest import Nodes
+from tests.node.conftest import Nodes, mounts_of
 from tests.node.processes import alive, eventually
 from warren.dws.node import InUse, NodeTrouble, Volume
 from warren.node import commands, namespaces
@@ -45,7 +45,7 @@ def test_a_node_has_no_holder_before_it_is_wanted(nodes: Nodes) -> None:
     namespace = nodes.namespace()
 
     assert namespace.holder is None
-    assert namespace.mounts() == set()
+    assert mounts_of(namespace) == set()
     namespace.end()
 
 
@@ -199,7 +199,7 @@ def test_what_users_mount_in_their_storage_is_none_of_the_nodes_mounts(nodes: No
     mount(nodes.namespace(), storage)
     mount(nodes.namespace(), storage / "passwd")
 
-    assert {str(storage), str(storage / "passwd")} <= nodes.namespace().mounts()
+    assert {str(storage), str(storage / "passwd")} <= mounts_of(nodes.namespace())
     assert nodes.namespace().mounts_below_prefix() == {str(storage)}
 
     run(nodes.namespace(), "umount", str(storage / "passwd"))

@@ -30,9 +30,19 @@ class Mount(NamedTuple):
 
 
 def read(process_dir: Path) -> list[Mount]:
-    """Return the mounts that a process sees, which has this directory of /proc. Raises OSError."""
-    table = (process_dir / "mountinfo").read_bytes()
-    return [parse(line) for line in table.split(b"\n") if line]
+    """Return the mounts that a process sees, which has this directory of /proc. Raises OSError.
+
+    Left out are those at paths that are too long for any program, as users can make them.
+    """
+    with (process_dir / "mountinfo").open("rb", LONGEST_LINE) as table:
+        return [mount for mount in read_each(table) if mount.point]
+
+
+def read_devices(process_dir: Path) -> Iterator[tuple[int, int]]:
+    """Yield the ids and devices of all mounts that a process sees. Raises OSError."""
+    with (process_dir / "mountinfo").open("rb", LONGEST_LINE) as table:
+        for mount in read_each(table):
+            yield mount.id, mount.device
 
 
 def read_each(table: BinaryIO) -> Iterator[Mount]:

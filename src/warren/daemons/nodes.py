@@ -13,7 +13,7 @@ from warren.base.mountinfo import LONGEST_LINE
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
-from warren.node import loops, usermounts, volumegroup
+from warren.node import loops, mountpoints, usermounts, volumegroup
 from warren.node.blocks import BlockFlash, Disk
 from warren.node.busy import GracePeriod
 from warren.node.directory import DirectoryFlash
@@ -23,7 +23,7 @@ from warren.node.linking import LinkingNode, node_path
 from warren.node.loopdisk import LoopDisk
 from warren.node.loops import Loop
 from warren.node.namespacednode import NamespacedNode
-from warren.node.namespaces import HeldMountNamespace, HolderEnded, join, mount_points, pids_in
+from warren.node.namespaces import HeldMountNamespace, HolderEnded, join, pids_in
 from warren.node.podmemory import PodMemory
 from warren.node.podnetwork import PodNetwork, host_address
 from warren.node.pods import Pods
@@ -173,7 +173,7 @@ class Nodes:
     def has_storage(self, node: str, path: str) -> bool:
         """Return whether a process that has entered a node finds the storage that is at `path`."""
         if self._isolated:
-            return path in mount_points(os.getpid())
+            return mountpoints.mount_id(path) is not None
         return Path(self.path_on_node(node, path)).exists()
 
     def path_on_node(self, node: str, path: str) -> str:
@@ -240,7 +240,8 @@ class Nodes:
 
     async def processes_using_mount(self, node: str, path: str) -> list[Process]:
         """Return the processes with something open on what is mounted on a node."""
-        return await in_thread(processes_using_mounts, self.namespace(node).mount_ids(path))
+        mount_id = self.namespace(node).mount_id(path)
+        return [] if mount_id is None else await in_thread(processes_using_mounts, [mount_id])
 
     def _loop_disks(self) -> list[tuple[str, LoopDisk]]:
         return [(name, disk) for name, disk in self._disks.items() if isinstance(disk, LoopDisk)]

@@ -9,10 +9,10 @@ import errno
 import os
 import struct
 import sys
-from pathlib import Path
 from typing import Final
 
-from warren.node import nofollow
+from warren.node import mountpoints, nofollow
+from warren.node.mountpoints import fd_mount_id
 
 _MNT_DETACH: Final = 0x2
 _AT_EMPTY_PATH: Final = 0x1000
@@ -20,6 +20,8 @@ _AT_STATX_DONT_SYNC: Final = 0x4000
 _STATX_BYTES: Final = 256
 _STATX_DEVICE: Final = 0x88
 """Where in its answer statx(2) says the device, as two numbers of 32 bits."""
+_MOST_ON_TOP: Final = 2000
+"""How often what is mounted at one path is detached. FUSE mounts a thousand times for a user."""
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -35,7 +37,7 @@ def detach(mount_id: int, path: str, device: int | None = None) -> bool:
         return False  # it is at another one, which is its user's doing
     try:
         fd_path = f"/proc/self/fd/{descriptor}"
-        if f"mnt_id:\t{mount_id}\n" not in Path(f"/proc/self/fdinfo/{descriptor}").read_text():
+        if fd_mount_id(descriptor) != mount_id:
             return False
         if device not in (None, _device(descriptor)):
             return False
@@ -48,6 +50,18 @@ def detach(mount_id: int, path: str, device: int | None = None) -> bool:
         return True
     finally:
         os.close(descriptor)
+
+
+def detach_all(path: str) -> None:
+    """Detach what is mounted at a path, with what is on top of it. Raises OSError.
+
+    By one program: users, who may mount there, can start none as often between its calls.
+    """
+    for _ in range(_MOST_ON_TOP):
+        mount_id = mountpoints.mount_id(path)
+        if mount_id is None:
+            return
+        detach(mount_id, path)
 
 
 def _device(descriptor: int) -> int:
@@ -64,6 +78,10 @@ def _device(descriptor: int) -> int:
 
 if __name__ == "__main__":
     try:
-        detach(int(sys.argv[1]), sys.argv[2])
+        match sys.argv[1:]:
+            case [path]:
+                detach_all(path)
+            case [mount_id, path]:
+                detach(int(mount_id), path)
     except OSError as error:
         sys.exit(f"{error.filename}: {error.strerror}")

@@ -4,11 +4,10 @@ Nothing holds it, and nothing ends it but the machine: an agent that is stopped 
 as it is.
 """
 
-import os
 from pathlib import Path
 from typing import Final
 
-from warren.node.namespaces import mount_ids, mount_points, mount_points_below
+from warren.node import mountpoints
 
 _ROOT: Final = Path("/proc/self/root")
 
@@ -30,11 +29,8 @@ class HostNamespace:
     async def nsenter_command(self) -> list[str]:
         return []
 
-    def mounts(self) -> set[str]:
-        return mount_points(os.getpid())
-
     def mounts_below_prefix(self) -> set[str]:
-        return mount_points_below(os.getpid(), self._prefix)
+        return set(mountpoints.mount_points_below(str(self._prefix)))
 
-    def mount_ids(self, path: str) -> set[int]:
-        return mount_ids(os.getpid(), path)
+    def mount_id(self, path: str) -> int | None:
+        return mountpoints.mount_id(path)

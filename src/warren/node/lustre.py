@@ -15,9 +15,8 @@ from warren.base import log
 from warren.base.errors import UserMistake
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LustreMount, LustreTarget, NodeTrouble, Volume
-from warren.node import commands, usercommands
+from warren.node import commands, mountpoints, usercommands
 from warren.node.filesystems import profile_arguments
-from warren.node.namespaces import mount_points
 from warren.node.threads import in_thread
 
 COMMAND_SECONDS: Final = 120.0
@@ -198,7 +197,7 @@ async def _has_pool(pool: str) -> bool:
 
 
 def _is_mounted(mount_point: Path) -> bool:
-    return str(mount_point) in mount_points(os.getpid())
+    return mountpoints.mount_id(str(mount_point)) is not None
 
 
 def _make_mount_point(mount_point: Path) -> None:

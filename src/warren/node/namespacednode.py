@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -33,9 +34,6 @@ _MAX_UNMOUNTS: Final = 10
 """How often a path is unmounted before it counts as in use: users own what is mounted there, and
 may mount on top of it without end."""
 
-_SPARE_UNMOUNTS: Final = 100
-"""For what is mounted on top while the last unmount of a path is started."""
-
 
 class MountNamespace(Protocol):
     """The mount namespace of a node: one of its own, or the machine's."""
@@ -54,16 +52,18 @@ class MountNamespace(Protocol):
         """Return the words to put before a command that is to run in it. Raises NodeTrouble."""
         ...
 
-    def mounts(self) -> set[str]:
-        """Return its mount points."""
-        ...
-
     def mounts_below_prefix(self) -> set[str]:
-        """Return those below `prefix`, but for what users have mounted in their storage."""
+        """Return the mount points below `prefix`, but for those in the storage of users.
+
+        Raises OSError.
+        """
         ...
 
-    def mount_ids(self, path: str) -> set[int]:
-        """Return the ids of what is mounted at a path (proc_pid_mountinfo(5))."""
+    def mount_id(self, path: str) -> int | None:
+        """Return the id of what is mounted at a path, on top; None if nothing is.
+
+        Raises OSError.
+        """
         ...
 
 
@@ -116,7 +116,7 @@ class NamespacedNode:
         source = await self._flash.source(rabbit, name, file_system)
         nsenter = await self._namespace.nsenter_command()
         values = {"$MOUNT_PATH": path, "$DEVICE": source.arguments[-1]}
-        if path not in self._namespace.mounts():
+        if not self._is_mounted(path):
             command = filesystems.mount_command(source, path, profile)
             self._make_mount_point(source, path)
             await usercommands.run(profile, usercommands.PRE_MOUNT, values, nsenter=nsenter)
@@ -134,7 +134,7 @@ class NamespacedNode:
     ) -> None:
         nsenter = await self._namespace.nsenter_command()
         values = lustre.client_variables(source, path)
-        if path not in self._namespace.mounts():
+        if not self._is_mounted(path):
             mount_source = MountSource(("-t", LUSTRE, f"{source.address}:/{source.name}"))
             command = lustre.mount_client_command(source, path, profile)
             self._make_mount_point(mount_source, path)
@@ -150,20 +150,20 @@ class NamespacedNode:
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
-        was_mounted = path in self._namespace.mounts()
+        was_mounted = self._is_mounted(path)
         if was_mounted and profile:
             await self._run_unmount_commands(path, profile, usercommands.PRE_UNMOUNT)
         # More than once, should an agent have died while its mount command did not.
         for _ in range(_MAX_UNMOUNTS):
-            if path not in self._namespace.mounts():
+            if not self._is_mounted(path):
                 break
             nsenter = await self._namespace.nsenter_command()
             try:
                 await commands.run([*nsenter, "umount", path])
             except NodeTrouble:
-                if path in self._namespace.mounts():
+                if self._is_mounted(path):
                     await self._unmount_busy(nsenter, path, userid)
-        if path in self._namespace.mounts():
+        if self._is_mounted(path):
             # A user mounts there (fusermount(1)) as fast as it is unmounted, and so uses it.
             await self._unmount_busy(await self._namespace.nsenter_command(), path, userid)
         self._grace_period.forget(self._grace_key(path))
@@ -234,21 +234,27 @@ class NamespacedNode:
             await commands.run(sync, seconds=_SYNC_SECONDS)
         except NodeTrouble as trouble:  # of a file system that has failed, no more can be saved
             log.warning("not known to be written", path=path, why=str(trouble))
-        await commands.run([*nsenter, "umount", "--lazy", path])
-        if path in self._namespace.mounts():
-            # By one program: no other can be started between its calls as fast, to mount there.
-            times = len(self._namespace.mount_ids(path)) + _SPARE_UNMOUNTS
-            with suppress(NodeTrouble):  # the last of them find nothing mounted
-                await commands.run([*nsenter, "umount", "--lazy", *[path] * times])
-        if path in self._namespace.mounts():
+        # Not by umount(8), which reads the table of all mounts for a lazy one.
+        await commands.run([*nsenter, sys.executable, "-P", "-m", "warren.node.detaching", path])
+        if self._is_mounted(path):
             raise Kept(f"{path} is mounted again as often as it is unmounted")
+
+    def _is_mounted(self, path: str) -> bool:
+        return self._mount_id(path) is not None
+
+    def _mount_id(self, path: str) -> int | None:
+        try:
+            return self._namespace.mount_id(path)
+        except OSError as error:
+            raise NodeTrouble(f"{path}: {error.strerror}") from error
 
     def _grace_key(self, path: str) -> str:
         """Return what is waited for: all nodes of a job mount at one path, each for itself."""
         return f"{self._name}:{path}"
 
     def _processes_using(self, path: str, userid: int) -> list[Process]:
-        return processes_using_mounts(self._namespace.mount_ids(path), userid)
+        mount_id = self._mount_id(path)
+        return [] if mount_id is None else processes_using_mounts([mount_id], userid)
 
     async def _mount(self, nsenter: Sequence[str], command: Sequence[str], device: str) -> None:
         """Mount. Raises NodeTrouble with the device, which mount(8) does not always name."""

@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -26,7 +27,7 @@ from warren.base.childcalls import call_in_child
 from warren.base.mountinfo import Mount
 from warren.base.processes import pids, process_status
 from warren.dws.node import NodeTrouble
-from warren.node import commands
+from warren.node import commands, mountpoints
 from warren.node.openfiles import mount_namespace
 from warren.node.threads import in_thread
 
@@ -103,7 +104,8 @@ class HeldMountNamespace:
                 directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
-        self._remember_mounts()
+        # In a thread: the tables are as long as users make them.
+        await in_thread(self._remember_mounts)
         record = self._directory / "holder"
         unshare = ["unshare", *_unshare_options(self._namespace_options), "--propagation", "slave"]
         # The lock is held by the holder itself, so that two agents cannot both start one;
@@ -134,17 +136,13 @@ class HeldMountNamespace:
         holder = self.holder
         return None if holder is None else Path(f"/proc/{holder}/root")
 
-    def mounts(self) -> set[str]:
-        """Return the mount points of the namespace; none if it is not held."""
-        holder = self.holder
-        if holder is None:
-            return set()
-        return mount_points(holder)
-
     def mounts_below_prefix(self) -> set[str]:
-        """Return what is mounted below `prefix`, as `mount_points_below` says."""
-        holder = self.holder
-        return set() if holder is None else mount_points_below(holder, self._prefix)
+        """Return what is mounted below `prefix`, as `mount_points_below` says. Raises OSError."""
+        root = self.root
+        if root is None:
+            return set()
+        found = mountpoints.mount_points_below(f"{root}{self._prefix}")
+        return {each.removeprefix(str(root)) for each in found}
 
     async def drop_unmounted(self) -> None:
         """Unmount what the machine had mounted when the namespace was made, and has no more.
@@ -154,7 +152,6 @@ class HeldMountNamespace:
         holder = self.holder
         if holder is None:
             return
-        # In a thread: the tables are as long as users make them.
         for mount in await in_thread(self._stale_mounts, holder):
             # By its id: a user who owns its directory may have another mount at its path by now.
             program = [sys.executable, "-P", "-m", "warren.node.detaching"]
@@ -171,8 +168,8 @@ class HeldMountNamespace:
 
     def _remember_mounts(self) -> None:
         """Write down what the machine has mounted, whole or not at all."""
-        # With a name of our own: another process may be at the same.
-        unfinished = self._directory / f"mounts.{os.getpid()}"
+        # With a name of our own: another process or thread may be at the same.
+        unfinished = self._directory / f"mounts.{os.getpid()}.{threading.get_ident()}"
         try:
             unfinished.write_text(json.dumps(sorted(mount_points(os.getpid()))))
             unfinished.rename(self._directory / "mounts")
@@ -189,10 +186,13 @@ class HeldMountNamespace:
     def __str__(self) -> str:
         return self._directory.name
 
-    def mount_ids(self, path: str) -> set[int]:
-        """Return the ids of what is mounted at a path of the namespace."""
-        holder = self.holder
-        return set() if holder is None else mount_ids(holder, path)
+    def mount_id(self, path: str) -> int | None:
+        """Return the id of what is mounted at a path of the namespace, on top; None if nothing is.
+
+        Raises OSError.
+        """
+        root = self.root
+        return None if root is None else mountpoints.mount_id(f"{root}{path}")
 
     def end(self) -> None:
         """Kill the holder, and so unmount everything that no process uses any more."""
@@ -231,21 +231,6 @@ def nsenter_command(holder: int) -> list[str]:
 def mount_points(pid: int) -> set[str]:
     """Return the mount points that a process sees. The kernel writes blanks as octal."""
     return {mount.point for mount in _mount_table(pid)}
-
-
-def mount_points_below(pid: int, directory: Path) -> set[str]:
-    """Return what a process sees mounted below a directory, but for mounts below those mounts.
-
-    Users mount in their own storage. Where that is, they may change at any moment, and it goes
-    with the file system that it is in.
-    """
-    below = {each.id: each for each in _mount_table(pid) if each.point.startswith(f"{directory}/")}
-    return {each.point for each in below.values() if each.parent_id not in below}
-
-
-def mount_ids(pid: int, path: str) -> set[int]:
-    """Return the ids of what a process sees mounted at a path (proc_pid_mountinfo(5))."""
-    return {mount.id for mount in _mount_table(pid) if mount.point == path}
 
 
 def _mount_table(pid: int) -> list[Mount]:

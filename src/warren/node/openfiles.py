@@ -17,6 +17,7 @@ from typing import Any, Final
 from warren.base import mountinfo
 from warren.base.processes import process_status
 from warren.node import unixsockets
+from warren.node.mountpoints import fd_mount_id, fdinfo_mount_id
 
 _PROC: Final = Path("/proc")
 _IO_URING: Final = "anon_inode:[io_uring]"
@@ -202,13 +203,13 @@ def _mounts_used(pid: int) -> Iterator[int]:
     for thread_directory in _threads(pid):
         for fdinfo in _entries(thread_directory / "fdinfo"):
             with suppress(OSError, ValueError):
-                yield _mount_of(fdinfo)
+                yield fdinfo_mount_id(fdinfo)
         for name in ("cwd", "root", "exe"):
             with suppress(OSError, ValueError):
                 yield _mount_of_link(thread_directory / name)
         for descriptor in _bound_files(thread_directory):
             with suppress(OSError, ValueError):
-                yield _mount_of(_own_fdinfo(descriptor))
+                yield fd_mount_id(descriptor)
     for link in _mapped_files(pid):  # which need no descriptor any more
         with suppress(OSError, ValueError):
             yield _mount_of_link(link)
@@ -240,7 +241,7 @@ def _files_used(pid: int) -> Iterator[tuple[Path, int]]:
                 yield link, _mount_of_link(link)
         for descriptor in _bound_files(thread_directory):
             with suppress(OSError, ValueError):
-                yield _PROC / "self" / "fd" / str(descriptor), _mount_of(_own_fdinfo(descriptor))
+                yield _PROC / "self" / "fd" / str(descriptor), fd_mount_id(descriptor)
     for link in _entries(_PROC / str(pid) / "map_files"):
         with suppress(OSError, ValueError):
             yield link, _mount_of_link(link)
@@ -249,20 +250,9 @@ def _files_used(pid: int) -> Iterator[tuple[Path, int]]:
 def _mount_of_link(link: Path) -> int:
     descriptor = os.open(link, os.O_PATH | os.O_CLOEXEC)
     try:
-        return _mount_of(_own_fdinfo(descriptor))
+        return fd_mount_id(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _own_fdinfo(descriptor: int) -> Path:
-    return _PROC / "self" / "fdinfo" / str(descriptor)
-
-
-def _mount_of(fdinfo: Path) -> int:
-    for line in fdinfo.read_text(errors="replace").splitlines():
-        if line.startswith("mnt_id:"):
-            return int(line.split()[1])
-    raise ValueError(fdinfo)
 
 
 def _devices_of(link: Path) -> tuple[int, int]:
@@ -293,5 +283,4 @@ def _devices_used(pid: int) -> Iterator[int]:
 def mounted_devices(pid: int) -> Iterator[tuple[int, int]]:
     """Return the ids and devices of what a process sees mounted."""
     with suppress(OSError):
-        for mount in mountinfo.read(_PROC / str(pid)):
-            yield mount.id, mount.device
+        yield from mountinfo.read_devices(_PROC / str(pid))
