@@ -17,6 +17,8 @@ from warren.instance.jobs.plugins.after import SCHEMES, DependencyState, depende
 from warren.instance.jobs.plugins.singleton import SameNameJobs
 from warren.instance.kvs import unlink
 from warren.journal import MemoryJournal
+from warren.lifecycle import job as lifecycle
+from warren.lifecycle.job import Job
 from warren.lifecycle.states import Result, State
 from warren.rfc import dependency, fluid
 from warren.rfc.dependency import Dependency
@@ -154,6 +156,65 @@ async def test_thousands_may_end_with_one() -> None:
             Result.CANCELED,
             Result.FAILED,
         }
+
+
+@virtually
+async def test_each_event_of_a_job_with_many_dependencies_is_applied_a_few_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    applied: list[str] = []
+    apply = lifecycle._apply
+
+    def count(job: Job, event: Event) -> Job:
+        applied.append(event.name)
+        return apply(job, event)
+
+    monkeypatch.setattr(lifecycle, "_apply", count)
+    async with alive(plugins=plugins(), generous=False) as life:
+        jobs = [await life.submit() for _ in range(60)]
+        last = await dependent(
+            life,
+            *[after("afterany", job) for job in jobs],
+            *[f"begin-time:{moment}" for moment in range(60)],
+        )
+        for job in jobs:
+            await life.cancel(job)
+        await settle()
+
+        assert not life.job(last).dependencies
+        # To see whether it may be posted, to know what comes of it, and in its turn.
+        assert applied.count("dependency-add") <= 3 * 120
+        assert applied.count("dependency-remove") <= 3 * 120
+
+
+@virtually
+async def test_one_job_is_waited_for_once_however_its_id_is_spelled() -> None:
+    async with alive(plugins=plugins(), generous=False) as life:
+        first = await life.submit()
+        hexadecimal = f"afterany:{first:#x}"
+        second = await dependent(
+            life, hexadecimal, f"afterany:0x00{first:x}", f"afterok:{first}", f"afterany:{first}"
+        )
+        assert life.job(second).dependencies == {
+            f"after-finish={first:#x}",
+            f"after-success={first}",
+        }
+
+
+@virtually
+async def test_a_job_that_waits_for_many_spellings_of_one_since_an_upgrade_goes_on() -> None:
+    journal = MemoryJournal()
+    async with alive(journal, plugins=plugins(), generous=False) as life:
+        first = await life.submit()
+        spellings = [f"afterany:{first:#x}", f"afterany:{first}"]
+        second = await dependent(life, *spellings)
+        # As the log was when each of them counted.
+        life.manager.post(second, "dependency-add", {"description": f"after-finish={first}"})
+        await settle()
+    async with alive(journal, plugins=plugins(), generous=False) as life:
+        assert len(life.job(second).dependencies) == 2
+        await life.cancel(first)
+        await life.until(second, "depend")
 
 
 @pytest.mark.parametrize(
@@ -313,6 +374,55 @@ async def test_others_have_their_turn_while_many_jobs_are_told_of_one() -> None:
         counting.cancel()
         assert released[-1] == len(jobs)
         assert max(now - before for before, now in pairwise(released)) <= 100
+
+
+@virtually
+async def test_others_have_their_turn_while_one_job_waits_no_more_for_many() -> None:
+    async with alive(plugins=plugins(), generous=False) as life:
+        over = [await life.submit() for _ in range(200)]
+        for job in over:
+            await life.cancel(job)
+        await settle()
+        outstanding: list[int] = []
+
+        async def count() -> None:
+            while True:
+                outstanding.append(
+                    sum(len(each.job.dependencies) for each in life.manager.active())
+                )
+                await asyncio.sleep(0)
+
+        counting = asyncio.ensure_future(count())
+        await dependent(
+            life,
+            *[after("afterany", job) for job in over],
+            *[f"begin-time:{moment}" for moment in range(200)],
+        )
+        await settle()
+        counting.cancel()
+        assert (max(outstanding), outstanding[-1]) == (400, 0)
+        assert max(before - now for before, now in pairwise(outstanding)) <= 100
+
+
+@virtually
+async def test_others_have_their_turn_while_jobs_end_with_those_that_end_with_one() -> None:
+    async with alive(plugins=plugins(), generous=False) as life:
+        jobs = [await life.submit()]
+        for number in range(400):
+            jobs.append(await dependent(life, after("afterok", jobs[number // 20])))
+        counts: list[int] = []
+
+        async def count() -> None:
+            while True:
+                counts.append(len(life.manager.active()))
+                await asyncio.sleep(0)
+
+        counting = asyncio.ensure_future(count())
+        await life.cancel(jobs[0])
+        await settle()
+        counting.cancel()
+        assert counts[-1] == 0
+        assert max(before - now for before, now in pairwise(counts)) <= 100
 
 
 # One at a time

@@ -128,7 +128,7 @@ def test_the_logs_of_a_life_tell_what_was_lived(actions: list[Action]) -> None:
 def parts() -> list[Any]:
     return [
         After(OWNER),
-        BeginTime(VirtualClock()),
+        BeginTime(),
         Singleton(),
         Updates(VirtualClock()),
         Perilog(),
@@ -138,7 +138,8 @@ def parts() -> list[Any]:
 def waits(plugins: Sequence[Any]) -> list[dict[JobId, Any]]:
     """What the plugins know of jobs that wait."""
     after, begin_time, singleton, *_ = plugins
-    return [after._dependencies, begin_time._moments, singleton._keys]
+    moments = {job: len(cancels) for job, cancels in begin_time._cancels.items()}
+    return [after._waiting, moments, singleton._keys]
 
 
 def known(told: dict[JobId, Any], waiting: set[JobId]) -> dict[JobId, Any]:

@@ -109,6 +109,7 @@ class EventProcessor:
         try:
             keys.append_event(active_job.job.id, event)  # what cannot be written cannot be told
             active_job.job = update(active_job.job, event)
+            active_job.forget_foreseen()
         except UserMistake as error:
             raise RpcError(errno.EINVAL, str(error)) from None
         # Not at once: a client must hear of the job itself before it hears of this.
@@ -127,7 +128,7 @@ class EventProcessor:
             while self._ready:
                 ready = self._ready.popleft()
                 while ready.pending_events and not ready.paused:
-                    self._apply(ready, ready.pending_events.popleft())
+                    self._apply(ready, ready.next_pending_event())
         finally:
             self._busy = False
 
@@ -155,6 +156,7 @@ class EventProcessor:
                 active_job.jobspec = updated_jobspec(active_job.jobspec, event.context)
         except UserMistake as error:
             log.error("event refused", job=before.id, event_name=event.name, reason=str(error))
+            active_job.forget_foreseen()
             return
         active_job.job = after
         active_job.events.append(event)

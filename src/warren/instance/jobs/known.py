@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from sys import intern
 from typing import Any, TypeVar
 
@@ -30,6 +31,9 @@ class ActiveJob(msgspec.Struct):
     durable_count: int = 0
     """How many of the events are on disk."""
     pending_events: deque[Event] = msgspec.field(default_factory=deque)
+    _foreseen: Job | None = None
+    _foreseen_count: int = 0
+    """How many of the pending events are applied in `_foreseen`."""
     paused: bool = False
     """Whether its pending events have to wait: the job is being taken in, or an event applied."""
     allocating: bool = False
@@ -53,12 +57,33 @@ class ActiveJob(msgspec.Struct):
         return self.executing or self.may_have_old_shells
 
     def with_pending_events(self) -> Job:
-        """Return the job with its pending events applied."""
-        job = self.job
-        for event in self.pending_events:
+        """Return the job with its pending events applied, each of them once for all who ask.
+
+        A job with a thousand dependencies has as many pending events, and is asked for with each.
+        """
+        if not self.pending_events:
+            return self.job
+        job = self.job if self._foreseen is None else self._foreseen
+        for event in islice(self.pending_events, self._foreseen_count, None):
             with suppress(UserMistake):
                 job = update(job, event)
+        self._foreseen, self._foreseen_count = job, len(self.pending_events)
         return job
+
+    def next_pending_event(self) -> Event:
+        """Take the first pending event off, which is to be applied to `job` before anything else.
+
+        Where that fails, or another event is applied, `forget_foreseen` is to be called.
+        """
+        if self._foreseen_count > 1:
+            self._foreseen_count -= 1
+        else:
+            self.forget_foreseen()
+        return self.pending_events.popleft()
+
+    def forget_foreseen(self) -> None:
+        """Have pending events applied anew: the job has become another than was foreseen."""
+        self._foreseen, self._foreseen_count = None, 0
 
 
 class InactiveJob:

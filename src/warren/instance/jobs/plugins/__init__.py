@@ -11,4 +11,4 @@ from warren.instance.jobs.plugins.updates import Updates
 
 def builtin(clock: Clock, owner: int) -> list[Plugin]:
     """Return all of them, for an instance of this owner."""
-    return [After(owner), BeginTime(clock), Singleton(), Updates(clock), AllocBypass(owner)]
+    return [After(owner), BeginTime(), Singleton(), Updates(clock), AllocBypass(owner)]

@@ -4,7 +4,6 @@ Which job waits for which is in the jobspecs, and what came of it in the logs: w
 is made again from them after a restart.
 """
 
-from collections.abc import Mapping
 from enum import Enum, auto
 from functools import partial
 from typing import Final
@@ -19,9 +18,6 @@ from warren.rfc.dependency import Dependency
 from warren.rfc.fluid import JobId
 
 SCHEMES: Final = ("after", "afterstart", "afterany", "afterok", "afternotok", "afterexcept")
-
-_JOBS_AT_ONCE: Final = 50
-"""Jobs that are told at once what has become of one that they wait for: there may be thousands."""
 
 
 class DependencyState(Enum):
@@ -59,6 +55,18 @@ class _DependsOn(msgspec.Struct, frozen=True):
     antecedent: JobId
     scheme: str
 
+    @property
+    def meaning(self) -> str:
+        """The description that is one for all spellings of the other's id."""
+        return dependency.description(Dependency(self.scheme, fluid.f58(self.antecedent)))
+
+
+class _Waiting(msgspec.Struct):
+    """What a job waits for."""
+
+    by_description: dict[str, _DependsOn] = msgspec.field(default_factory=dict)
+    meanings: set[str] = msgspec.field(default_factory=set)
+
 
 class After:
     """The plugin."""
@@ -67,10 +75,9 @@ class After:
 
     def __init__(self, owner: int) -> None:
         self._owner = owner
-        self._dependencies: dict[JobId, dict[str, _DependsOn]] = {}
-        """What jobs wait for, by description."""
-        self._dependents: dict[JobId, set[JobId]] = {}
-        """The jobs that wait for a job."""
+        self._waiting: dict[JobId, _Waiting] = {}
+        self._dependents: dict[JobId, dict[JobId, dict[str, str]]] = {}
+        """The schemes by which jobs wait for a job, by description."""
 
     def load(self, tap: Jobtap) -> Callbacks:
         self._tap = tap
@@ -85,37 +92,32 @@ class After:
 
     def _depend(self, job: Job, wanted: Dependency) -> None:
         """Hold a job. Raises Rejected for a job that it cannot wait for."""
-        antecedent = fluid.parse(wanted.value)
-        found = self._tap.job(antecedent)
+        depends_on = _DependsOn(fluid.parse(wanted.value), wanted.scheme)
+        found = self._tap.job(depends_on.antecedent)
         allowed = found is not None and job.userid in (found.userid, self._owner)
         if not allowed and job.state is State.NEW:
             raise Rejected(f"{wanted.scheme}:{wanted.value}: no such job, or another user's")
         description = dependency.description(wanted)
-        self._dependencies.setdefault(job.id, {})[description] = _DependsOn(
-            antecedent, wanted.scheme
-        )
-        self._dependents.setdefault(antecedent, set()).add(job.id)
+        waiting = self._waiting.setdefault(job.id, _Waiting())
+        # Each id has very many spellings. What the log says is held, though, as before an upgrade.
+        if depends_on.meaning in waiting.meanings and description not in job.ever_dependencies:
+            return
+        waiting.meanings.add(depends_on.meaning)
+        waiting.by_description[description] = depends_on
+        dependents = self._dependents.setdefault(depends_on.antecedent, {})
+        dependents.setdefault(job.id, {})[description] = wanted.scheme
         self._tap.dependency_add(job.id, description)
 
     def _on_change(self, antecedent: Job) -> None:
-        dependents = sorted(self._dependents.get(antecedent.id, ()))
-        for job in dependents[:_JOBS_AT_ONCE]:
-            self._tell(job, antecedent)
-        for job in dependents[_JOBS_AT_ONCE:]:
-            # In turns with all else.
-            self._tap.call_at(0.0, partial(self._tell, job, antecedent))
-
-    def _tell(self, dependent: JobId, antecedent: Job) -> None:
-        """Tell a job what another has become that it may wait for."""
-        for description, depends_on in self._outstanding(dependent).items():
-            if depends_on.antecedent == antecedent.id:
-                self._act_on(
-                    dependent, description, dependency_state(depends_on.scheme, antecedent)
-                )
+        states = {scheme: dependency_state(scheme, antecedent) for scheme in SCHEMES}
+        for job, schemes in sorted(self._dependents.get(antecedent.id, {}).items()):
+            for description, scheme in schemes.items():
+                self._act_later(job, description, states[scheme])
 
     def _check_all(self, job: Job) -> None:
         """Look at everything that a job waits for, as it is now."""
-        for description, depends_on in self._outstanding(job.id).items():
+        waiting = self._waiting.get(job.id)
+        for description, depends_on in waiting.by_description.items() if waiting else ():
             antecedent = self._tap.job(depends_on.antecedent)
             # One that was lost in a restart never does anything again.
             state = (
@@ -123,31 +125,32 @@ class After:
                 if antecedent is None
                 else dependency_state(depends_on.scheme, antecedent)
             )
-            self._act_on(job.id, description, state)
+            self._act_later(job.id, description, state)
+
+    def _act_later(self, job: JobId, description: str, state: DependencyState) -> None:
+        """Have a dependency settled in turns with all else: there may be many, also of one job.
+
+        Others may depend on that job in turn. A restart looks at all of them again.
+        """
+        if state is not DependencyState.WAIT:
+            self._tap.call_at(0.0, partial(self._act_on, job, description, state))
 
     def _act_on(self, job: JobId, description: str, state: DependencyState) -> None:
         pending = self._tap.with_pending_events(job)
         if pending is None or pending.state is not State.DEPEND:
-            return  # another of its dependencies has ended it
+            return  # it is not validated yet, or another of its dependencies has ended it
+        if description not in pending.dependencies:
+            return
         if state is DependencyState.MET:
             self._tap.dependency_remove(job, description)
-        elif state is DependencyState.NEVER:
+        else:
             note = f"dependency {description} can never be met"
             self._tap.raise_exception(job, "dependency", 0, note)
 
-    def _outstanding(self, job: JobId) -> Mapping[str, _DependsOn]:
-        """Return what still holds a job; nothing before it is validated, or once it is over."""
-        pending = self._tap.with_pending_events(job)
-        if pending is None or pending.state is not State.DEPEND:
-            return {}
-        by_description = self._dependencies.get(job, {})
-        return {
-            name: by_description[name] for name in by_description if name in pending.dependencies
-        }
-
     def _forget(self, job: Job) -> None:
-        for depends_on in self._dependencies.pop(job.id, {}).values():
-            dependents = self._dependents.get(depends_on.antecedent, set())
-            dependents.discard(job.id)
+        waiting = self._waiting.pop(job.id, _Waiting())
+        for antecedent in {each.antecedent for each in waiting.by_description.values()}:
+            dependents = self._dependents[antecedent]
+            del dependents[job.id]
             if not dependents:
-                self._dependents.pop(depends_on.antecedent, None)
+                del self._dependents[antecedent]
