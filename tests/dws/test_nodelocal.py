@@ -71,7 +71,11 @@ def test_a_job_is_for_the_nodes_that_have_all_of_its_persistent_storage() -> Non
 def test_what_is_reached_over_the_network_is_for_all_nodes() -> None:
     """Statements 002.5, 002.23: by the type of access, never by the type of a file system."""
     assert allowed(use("one", NETWORK), one=servers("one", 1)) is None
-    assert allowed(use("one", NETWORK, PHYSICAL), one=servers("one", 1)) is None
+
+
+def test_what_must_be_wired_to_as_well_is_for_the_nodes_that_have_a_part() -> None:
+    """Statement 002.20: all constraints of a gfs2, which is reached both ways, must be met."""
+    assert allowed(use("one", NETWORK, PHYSICAL), one=servers("one", 1)) == ("n0-0",)
 
 
 def test_what_is_merely_better_near_is_for_all_nodes() -> None:

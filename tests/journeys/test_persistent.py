@@ -111,6 +111,27 @@ def test_the_command_line_creates_lists_shares_and_destroys(cluster: Cluster) ->
     cluster.wait_clean()
 
 
+def test_a_job_waits_for_the_node_that_has_its_part_of_a_gfs2(cluster: Cluster) -> None:
+    made = cluster("persistent", "create", "keep", "--type=gfs2", f"--capacity={SIZE}", "-N1")
+    assert made.returncode == 0, made.stderr
+    first_node = ("--exclusive", "-N1", "--requires=host:compute-00")
+    other = cluster.submit(*first_node, "sleep", "600")
+    cluster.wait_event(other, "start")
+
+    use = cluster.script("use.sh", "hostname", "#DW persistentdw name=keep")
+    refused = cluster("run", "-N2", use)
+    assert "asks for 2 nodes, and its persistent storage has allocations for 1" in refused.stderr
+    job = cluster.submit("-N1", use)
+    cluster.wait_event(job, "depend")
+    cluster("cancel", other)
+    cluster.wait_event(job, "clean")
+    assert cluster.job(job)["result"] == 1
+    assert cluster.job(job)["nodelist"] == "compute-00"
+    destroyed = cluster("persistent", "destroy", "keep")
+    assert destroyed.returncode == 0, destroyed.stderr
+    cluster.wait_clean()
+
+
 @pytest.mark.skipif(
     loops.why_unavailable() is not None, reason=f"no disk images: {loops.why_unavailable()}"
 )

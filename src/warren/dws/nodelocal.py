@@ -2,9 +2,10 @@
 
 One node at a time may mount a node-local file system, and jobs that use persistent storage come
 and go, several at once. So each allocation is one node's: the n-th of a rabbit is for the n-th
-compute node of that rabbit, as the SystemConfiguration lists them. A node finds in it what the
-last job on this node has left. Nodes behind one that leaves the SystemConfiguration have other
-allocations since, and wait for nodes that still mount them (ADR 053, `storage.locks`).
+compute node of that rabbit, as the SystemConfiguration lists them. So is each of a gfs2, which is
+made for as many nodes. A node finds in it what the last job on this node has left. Nodes behind one
+that leaves the SystemConfiguration have other allocations since, and wait for nodes that still
+mount them (ADR 053, `storage.locks`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -76,7 +77,8 @@ def existing_storage_constraints(
 ) -> dict[Key, list[LocationConstraint]]:
     """Return what breakdowns say of node-local storage that they do not make, by its Servers.
 
-    The type of access says that storage is node-local, never the type of a file system.
+    The type of access says that storage is node-local, never the type of a file system: that nodes
+    must be wired to it, whatever else they must.
     """
     constraints_by_servers: dict[Key, list[LocationConstraint]] = {}
     for breakdown in breakdowns:
@@ -84,10 +86,11 @@ def existing_storage_constraints(
         if status.compute is None or status.storage is not None:
             continue
         for constraint in status.compute.constraints.location:
-            mandatory_types = [
-                each.type for each in constraint.access if each.priority == "mandatory"
-            ]
-            if constraint.reference.kind == kinds.SERVERS.name and mandatory_types == ["physical"]:
+            is_for_wired_nodes = any(
+                (each.type, each.priority) == ("physical", "mandatory")
+                for each in constraint.access
+            )
+            if constraint.reference.kind == kinds.SERVERS.name and is_for_wired_nodes:
                 constraints_by_servers.setdefault(constraint.reference.key, []).append(constraint)
     return constraints_by_servers
 

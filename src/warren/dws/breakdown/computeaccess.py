@@ -30,5 +30,5 @@ def access_constraints(
 
 
 def is_node_local(fs_type: str) -> bool:
-    """Return whether one node mounts each allocation of a file system of this type."""
-    return fs_type != "lustre" and ACCESS_CONSTRAINTS.get(fs_type, (_PHYSICAL,)) == (_PHYSICAL,)
+    """Return whether each allocation of a file system of this type is one compute node's."""
+    return fs_type != "lustre" and _PHYSICAL in ACCESS_CONSTRAINTS.get(fs_type, (_PHYSICAL,))
