@@ -1140,3 +1140,27 @@ def test_a_copier_copies_nothing_whose_agent_has_died_before_it_has_begun(copy: 
     done = subprocess.run(begun, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
     assert not (copy.place / "out").exists()
+
+
+def test_a_destination_may_be_as_many_directories_deep_as_a_path_can_name(tmp_path: Path) -> None:
+    (tmp_path / "stays").touch()
+    levels = (4000 - len(str(tmp_path))) // 2
+    deep = str(tmp_path) + "/d" * levels
+    nofollow.make_directories(deep)
+    nofollow.make_directories(deep)
+    assert os.path.isdir(deep)
+    os.removedirs(deep)  # shutil.rmtree, which pytest takes, calls itself for each level
+
+
+def test_of_a_destination_whose_path_is_too_long_nothing_is_made(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="File name too long"):
+        nofollow.make_directories(str(tmp_path) + "/d" * 3000)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_file_in_the_place_of_a_destination_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        nofollow.make_directories(f"{tmp_path}/file")
+    with pytest.raises(NotADirectoryError):
+        nofollow.make_directories(f"{tmp_path}/file/in/it")

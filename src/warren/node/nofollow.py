@@ -51,9 +51,34 @@ def open_directory(path: str, flags: int, within: str = "") -> int:
 def make_directories(path: str, within: str = "") -> None:
     """Make a directory with those above it, through no link below `within`. Raises OSError."""
     if not within:
-        os.makedirs(path, exist_ok=True)
+        _make_with_parents(path)
     else:
         os.close(_descend(path, within, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, make=True))
+
+
+def _make_with_parents(path: str) -> None:
+    # Not by os.makedirs, which calls itself for each level: users name a thousand and more.
+    missing = [path]
+    while parent := _parent_if_missing(missing[-1]):
+        missing.append(parent)
+    for each in reversed(missing):
+        try:
+            os.mkdir(each)
+        except FileExistsError:
+            if not os.path.isdir(each):
+                raise
+
+
+def _parent_if_missing(path: str) -> str:
+    """Return the path of the parent of what is not there; an empty one otherwise.
+
+    Raises OSError where it cannot be told.
+    """
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return os.path.dirname(path.rstrip(os.sep))
+    return ""
 
 
 def open_place(path: str) -> int:
