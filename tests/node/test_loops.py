@@ -46,7 +46,7 @@ def test_a_device_that_cannot_be_detached_is_in_use_only_if_nothing_else_is_wron
         return ""
 
     monkeypatch.setattr(commands, "run", run)
-    monkeypatch.setattr(loops, "_attached_loops", lambda: iter(() if is_gone else (LOOP,)))
+    monkeypatch.setattr(loops, "_read_loop", lambda name: None if is_gone else LOOP)
 
     if is_gone:
         virtual.run(loops.detach(LOOP))

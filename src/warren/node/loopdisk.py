@@ -17,6 +17,7 @@ from warren.node.blocks import VolumeRecord
 from warren.node.extents import DiskSize, Extent, Extents
 from warren.node.loops import Loop
 from warren.node.threads import in_thread
+from warren.node.turns import Turns
 
 _LOCK_PAUSE: Final = 0.005
 _LOCK_TRIES: Final = 6000
@@ -62,7 +63,7 @@ class LoopDisk:
         self._piece = piece
         self._backing = device or directory / "disk.img"
         self._extents = Extents(directory / "volumes")
-        self._turns = asyncio.Lock()
+        self._turns = Turns()
         """Of this process, at the lock that all processes have."""
         self._times_busy = 0
         """How often the lock could not be had."""
@@ -85,14 +86,14 @@ class LoopDisk:
         return None if extent is None else _record_of(extent)
 
     async def reserve(self, volume: Volume) -> VolumeRecord:
-        async with self._locked():
+        async with self._locked(volume.userid):
             extent = await in_thread(self._extents.allocate, volume, self._disk_size())
             if self._device is None and not extent.formatted:
                 await self._allocate_blocks(volume, extent)
         return _record_of(extent)
 
     async def attach(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
-        async with self._locked():
+        async with self._locked(self._userid_of(name)):
             extent = self._extents.get(name)
             if extent is None:
                 raise NodeTrouble(f"{self._rabbit}/{name} does not exist")
@@ -104,11 +105,11 @@ class LoopDisk:
         return [] if extent is None else [loop.device for loop in self._loops_of(extent)]
 
     async def set_formatted(self, name: str) -> None:
-        async with self._locked():
+        async with self._locked(self._userid_of(name)):
             await in_thread(self._extents.set_formatted, name)
 
     async def cut_off(self, name: str) -> None:
-        async with self._locked():
+        async with self._locked(self._userid_of(name)):
             extent = self._extents.get(name)
             for loop in self._loops_of(extent) if extent else []:
                 await loops.cut_off(loop)
@@ -117,7 +118,7 @@ class LoopDisk:
         extent = self._extents.get(name)
         start = 0
         while extent is not None and start < extent.size:
-            async with self._locked():
+            async with self._locked(extent.userid):
                 current = self._extents.get(name)
                 if current is None or (current.offset, current.size) != (
                     extent.offset,
@@ -151,7 +152,11 @@ class LoopDisk:
         return loops.find_attached(self._backing)
 
     def _loops_of(self, extent: Extent) -> list[Loop]:
-        return [loop for loop in self.loops() if loop.overlaps(extent.offset, extent.size)]
+        return loops.find_overlapping(self._backing, extent.offset, extent.size)
+
+    def _userid_of(self, name: str) -> int | None:
+        extent = self._extents.get(name)
+        return None if extent is None else extent.userid
 
     def strays(self) -> list[Loop]:
         """Return what is attached and shows no volume as its record says."""
@@ -164,7 +169,7 @@ class LoopDisk:
 
     async def detach_stray(self, device: str) -> None:
         """Detach a device if it shows no volume as its record says. Raises NodeTrouble."""
-        async with self._locked():
+        async with self._locked(None):
             for loop in self.strays():
                 if loop.device != device:
                     continue
@@ -263,12 +268,15 @@ class LoopDisk:
         return DiskSize(capacity=min(size, self._capacity), address_limit=size)
 
     @asynccontextmanager
-    async def _locked(self) -> AsyncIterator[None]:
-        """Keep all others away from the disk's records and loop devices, in any process."""
+    async def _locked(self, userid: int | None) -> AsyncIterator[None]:
+        """Keep all others away from the disk's records and loop devices, in any process.
+
+        Users have it in turns, in this process: `userid` says for whom; None where it is not known.
+        """
         try:
             # One after the other: of many that look for the lock now and then, one has it by luck.
             times_busy = self._times_busy
-            async with self._turns:
+            async with self._turns.turn(userid):
                 if self._times_busy != times_busy:
                     raise self._busy()  # in vain for one that came before, it would be for this
                 await in_thread(_make_private, self._directory)

@@ -11,8 +11,7 @@ import fcntl
 import os
 import shutil
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +21,12 @@ from warren.dws.node import CannotBeCutOff, Kept, NodeTrouble
 from warren.node import commands, filesystems
 from warren.node.threads import in_thread
 
-_SYS_BLOCK: Final = Path("/sys/block")
+_BLOCK_DEVICES: Final = Path("/sys/devices/virtual/block")
+"""Where the kernel tells of loop devices, with no link to follow for each."""
 _REMOVED_SUFFIX: Final = " (deleted)"
 """What the kernel puts after the name of a file that has none any more."""
+_PAGE_SIZE: Final = 4096
+"""More than the kernel tells in one of its files."""
 _POLL_INTERVAL: Final = 0.02
 _MAX_POLLS: Final = 50
 
@@ -63,16 +65,31 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
 
     def overlaps(self, offset: int, size: int) -> bool:
         """Return whether the device shows anything of a part of what is behind it."""
-        end = self.offset + self.size if self.size else None
-        return self.offset < offset + size and (end is None or offset < end)
+        return _overlaps((self.offset, self.size), (offset, size))
+
+
+_Part = tuple[int, int]
+"""Offset and size of a part of what is behind a device, in bytes."""
+
+
+def _overlaps(shown: _Part, part: _Part) -> bool:
+    (shown_offset, shown_size), (offset, size) = shown, part
+    return shown_offset < offset + size and (not shown_size or offset < shown_offset + shown_size)
 
 
 def find_attached(backing: Path) -> list[Loop]:
     """Return the loop devices on a file or block device, and on one removed from there."""
+    return _on(backing, _attached_loops())
+
+
+def find_overlapping(backing: Path, offset: int, size: int) -> list[Loop]:
+    """Return those of `find_attached` that show something of a part, for a fraction of the time."""
+    return _on(backing, _attached_loops((offset, size)))
+
+
+def _on(backing: Path, attached: Iterable[Loop]) -> list[Loop]:
     path = _kernel_path(backing)
-    return [
-        loop for loop in _attached_loops() if loop.backing in (path, f"{path}{_REMOVED_SUFFIX}")
-    ]
+    return [loop for loop in attached if loop.backing in (path, f"{path}{_REMOVED_SUFFIX}")]
 
 
 def _kernel_path(backing: Path) -> str:
@@ -80,15 +97,38 @@ def _kernel_path(backing: Path) -> str:
     return os.path.realpath(backing)
 
 
-def _attached_loops() -> Iterator[Loop]:
-    for entry in _SYS_BLOCK.glob("loop*/loop"):
-        with suppress(OSError, ValueError):  # it is being detached
-            yield Loop(
-                device=f"/dev/{entry.parent.name}",
-                backing=(entry / "backing_file").read_text().removesuffix("\n"),
-                offset=int((entry / "offset").read_text()),
-                size=int((entry / "sizelimit").read_text()),
-            )
+def _attached_loops(part: _Part | None = None) -> Iterator[Loop]:
+    for name in os.listdir(_BLOCK_DEVICES):
+        loop = _read_loop(name, part) if name.startswith("loop") else None
+        if loop is not None:
+            yield loop
+
+
+def _read_loop(name: str, part: _Part | None = None) -> Loop | None:
+    """Return a loop device; None where it is not attached, or shows nothing of a part.
+
+    Of the hundreds that show other parts, no more is read than tells that: others wait meanwhile.
+    """
+    directory = f"{_BLOCK_DEVICES}/{name}/loop"
+    try:
+        offset = int(_read(f"{directory}/offset"))
+        if part is not None and not _overlaps((offset, 0), part):
+            return None
+        size = int(_read(f"{directory}/sizelimit"))
+        if part is not None and not _overlaps((offset, size), part):
+            return None
+        backing = _read(f"{directory}/backing_file").removesuffix("\n")
+    except (OSError, ValueError):
+        return None  # it may be being detached
+    return Loop(device=f"/dev/{name}", backing=backing, offset=offset, size=size)
+
+
+def _read(path: str) -> str:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.fsdecode(os.read(descriptor, _PAGE_SIZE))
+    finally:
+        os.close(descriptor)
 
 
 def why_unavailable() -> str | None:
@@ -109,7 +149,7 @@ def why_unavailable() -> str | None:
 async def attach(backing: Path, offset: int, size: int) -> str:
     """Return the device of a part, attached now if it was not. One caller at a time for a part."""
     path = _kernel_path(backing)
-    for loop in _attached_loops():
+    for loop in _attached_loops((offset, size)):
         if (loop.backing, loop.offset, loop.size) == (path, offset, size):
             return loop.device
     # Alone on the machine: of two that have found the same free device, the loser would hold
@@ -139,7 +179,7 @@ async def detach(loop: Loop) -> None:
         await commands.run(["losetup", "--detach", loop.device])
     except NodeTrouble as trouble:
         failure = trouble  # it may have gone by itself; the list tells
-    if await _eventually(lambda: loop not in _attached_loops()):
+    if await _eventually(lambda: _read_loop(Path(loop.device).name) != loop):
         return
     if failure is None or os.strerror(errno.EBUSY) in str(failure):
         raise Kept(f"{loop.device} is in use, and cannot be detached")
@@ -154,7 +194,7 @@ async def cut_off(loop: Loop) -> None:
     """
     try:
         await in_thread(_set_offset_nowhere, loop.device)
-        size = int((_SYS_BLOCK / Path(loop.device).name / "size").read_text())
+        size = int((_BLOCK_DEVICES / Path(loop.device).name / "size").read_text())
     except OSError as error:
         raise NodeTrouble(f"{loop.device} cannot be cut off: {error.strerror}") from error
     if size:
