@@ -202,6 +202,19 @@ async def test_one_job_is_waited_for_once_however_its_id_is_spelled() -> None:
 
 
 @virtually
+async def test_an_id_that_is_spelled_at_length_is_described_in_short() -> None:
+    journal = MemoryJournal()
+    async with alive(journal, plugins=plugins(), generous=False) as life:
+        first = await life.submit()
+        second = await dependent(life, f"afterany:0x{first:099x}", f"afterany:{first}")
+        assert life.job(second).dependencies == {described("afterany", first)}
+    async with alive(journal, plugins=plugins(), generous=False) as life:
+        assert life.job(second).dependencies == {described("afterany", first)}
+        await life.cancel(first)
+        await life.until(second, "depend")
+
+
+@virtually
 async def test_a_job_that_waits_for_many_spellings_of_one_since_an_upgrade_goes_on() -> None:
     journal = MemoryJournal()
     async with alive(journal, plugins=plugins(), generous=False) as life:

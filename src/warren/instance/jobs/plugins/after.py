@@ -19,6 +19,9 @@ from warren.rfc.fluid import JobId
 
 SCHEMES: Final = ("after", "afterstart", "afterany", "afterok", "afternotok", "afterexcept")
 
+_LONGEST_SPELLING: Final = 64
+"""Characters of an id that are shown as given: every user has them in every list of jobs."""
+
 
 class DependencyState(Enum):
     """What a job that is waited for means to one that waits."""
@@ -100,8 +103,11 @@ class After:
         description = dependency.description(wanted)
         waiting = self._waiting.setdefault(job.id, _Waiting())
         # Each id has very many spellings. What the log says is held, though, as before an upgrade.
-        if depends_on.meaning in waiting.meanings and description not in job.ever_dependencies:
-            return
+        if description not in job.ever_dependencies:
+            if depends_on.meaning in waiting.meanings:
+                return
+            if len(wanted.value) > _LONGEST_SPELLING:
+                description = depends_on.meaning
         waiting.meanings.add(depends_on.meaning)
         waiting.by_description[description] = depends_on
         dependents = self._dependents.setdefault(depends_on.antecedent, {})
