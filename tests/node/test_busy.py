@@ -1,6 +1,7 @@
 """What is in use when it is to be given back: waited for, then taken away."""
 
 import asyncio
+import errno
 import fcntl
 import inspect
 import os
@@ -25,8 +26,9 @@ from tests.node import rings
 from tests.node.conftest import Nodes
 from tests.node.copied import User
 from tests.node.processes import eventually
-from warren.base import fuse
+from warren.base import fuse, mountinfo
 from warren.base.bytesize import MIB
+from warren.base.mountinfo import Mount
 from warren.base.processes import process_status
 from warren.dws.node import CannotBeCutOff, InUse, Kept, NodeTrouble, Volume
 from warren.node import blocks, busy, commands, openfiles, usage
@@ -716,6 +718,26 @@ def test_what_was_written_is_on_the_flash_before_it_is_unmounted_in_use(
     asyncio.run(machine.unmount(path))
 
     assert ran == [f"umount {path}", f"sync --file-system {path}", " ".join(detach)]
+
+
+def test_a_device_counts_as_mounted_while_it_is_not_known_unless_it_can_be_had_alone(
+    rabbit: Rabbit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user can have a mount of which the kernel cannot write the line."""
+
+    def unreadable(table: object) -> Iterator[Mount]:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    (device,) = asyncio.run(rabbit.disk.devices("a"))
+    with monkeypatch.context() as patched:
+        patched.setattr(mountinfo, "read_each", unreadable)
+        assert usage.are_mounted_by_root([device])
+    rabbit.unmount()
+    assert not usage.are_mounted_by_root([device])
+    with monkeypatch.context() as patched:
+        patched.setattr(mountinfo, "read_each", unreadable)
+        assert not usage.are_mounted_by_root([device])
+        assert not openfiles.may_hide_files(os.getpid(), os.geteuid())[1]
 
 
 def test_flash_that_is_mounted_where_a_user_has_more_ids_than_one_is_taken(

@@ -1,18 +1,23 @@
 """What the machine unmounts goes from nodes, also where the kernel does not see to it."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from tests.harness import virtual
 from tests.node.conftest import Nodes, mounts_of
+from warren.base import mountinfo
+from warren.base.mountinfo import Mount
 from warren.node import hostmounts
-from warren.node.namespaces import HeldMountNamespace
+from warren.node.namespaces import HeldMountNamespace, mount_points
 
 PRIVATE = """
 import asyncio, os, pathlib, subprocess, sys
@@ -63,7 +68,7 @@ class Counting(HeldMountNamespace):
 
     looks = 0
 
-    async def drop_unmounted(self) -> None:
+    async def drop_unmounted(self, machine_mounts: Collection[str]) -> None:
         self.looks += 1
 
 
@@ -75,6 +80,9 @@ def test_nodes_are_looked_at_once_a_second_however_often_the_machines_mounts_cha
             yield
             await asyncio.sleep(0)
 
+    async def at_once(look: Callable[[int], set[str]], pid: int) -> set[str]:
+        return look(pid)
+
     async def main() -> None:
         following = asyncio.create_task(hostmounts.follow_unmounts([node]))
         await asyncio.sleep(9.5)
@@ -84,6 +92,7 @@ def test_nodes_are_looked_at_once_a_second_however_often_the_machines_mounts_cha
     node = Counting(tmp_path / "node1", tmp_path / "nnf")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(hostmounts, "_changes", changes)
+    monkeypatch.setattr(hostmounts, "in_thread", at_once)
     virtual.run(main())
 
     assert node.looks == 10
@@ -94,10 +103,57 @@ def test_a_node_whose_machine_has_unmounted_nothing_keeps_what_it_has(nodes: Nod
     asyncio.run(node.ensure())
     before = mounts_of(node)
 
-    asyncio.run(node.drop_unmounted())
+    asyncio.run(node.drop_unmounted(mount_points(os.getpid())))
 
     assert mounts_of(node) == before
     assert Path("/proc").as_posix() in before
+
+
+def unreadable_after(count: int) -> Callable[[BinaryIO], Iterator[Mount]]:
+    """Tables of which the kernel cannot write a line: a user has made its path that long."""
+    read_each = mountinfo.read_each
+
+    def read(table: BinaryIO) -> Iterator[Mount]:
+        yield from islice(read_each(table), count)
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    return read
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root unmounts what came from outside")
+@pytest.mark.parametrize("count", [0, 3])
+def test_nothing_is_unmounted_while_it_is_not_known_what_the_machine_has(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    async def changes() -> AsyncIterator[None]:
+        for _ in range(3):
+            yield
+
+    node = nodes.namespace()
+    asyncio.run(node.ensure())
+    before = mounts_of(node)
+    with monkeypatch.context() as patched:
+        patched.setattr(mountinfo, "read_each", unreadable_after(count))
+        patched.setattr(hostmounts, "_changes", changes)
+        patched.setattr(hostmounts, "_PAUSE_WHILE_UNKNOWN", 0.0)
+        asyncio.run(hostmounts.follow_unmounts([node]))
+
+    assert mounts_of(node) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root unmounts what came from outside")
+def test_a_node_that_was_made_while_that_was_not_known_keeps_what_it_has(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = nodes.namespace()
+    with monkeypatch.context() as patched:
+        patched.setattr(mountinfo, "read_each", unreadable_after(3))
+        asyncio.run(node.ensure())
+    before = mounts_of(node)
+
+    asyncio.run(node.drop_unmounted(set()))
+
+    assert mounts_of(node) == before
 
 
 def test_no_mount_is_detached_that_has_come_to_the_path_of_one_that_is_to_go(

@@ -1,6 +1,7 @@
 """What users have mounted on a node goes when they have nothing there any more."""
 
 import asyncio
+import errno
 import io
 import json
 import os
@@ -47,7 +48,7 @@ def test_mounts_of_absent_users_are_left_behind() -> None:
         line(8, "/nobody_says_whose", options="rw"),
     ]
 
-    node = usermounts.read(io.BytesIO(b"".join(table)))
+    node = usermounts.read(mountinfo.read_each(io.BytesIO(b"".join(table))))
     assert set(points(node)) == {"/fuse", "/sshfs", "/block"}
 
 
@@ -77,6 +78,7 @@ def test_what_has_a_mount_in_it_that_stays_does_so_too_and_not_what_only_hides_o
         mount(4, "/a/b/c", PRESENT, parent=3),
         mount(5, "/d/e", PRESENT),
         mount(6, "/d"),
+        mount(7, "/a/z", parent=2),  # through a server that might never answer
     ]
 
     assert points(node) == ["/d"]
@@ -86,7 +88,7 @@ def test_what_has_anything_in_it_that_is_not_fuse_stays() -> None:
     """Storage, say: it would go with it."""
     table = [line(2, "/a"), line(3, "/a/b", "xfs", "rw").replace(b"3 1", b"3 2"), line(4, "/c")]
 
-    assert points(usermounts.read(io.BytesIO(b"".join(table)))) == ["/c"]
+    assert points(usermounts.read(mountinfo.read_each(io.BytesIO(b"".join(table))))) == ["/c"]
 
 
 def test_mounts_whose_paths_users_make_long_keep_nothing_else_where_it_is(
@@ -120,7 +122,9 @@ def test_of_paths_that_are_too_long_in_all_the_shortest_are_kept(
         line(6, "/" + 9 * "d"),
     ]
 
-    kept = [each.point for each in usermounts.read(io.BytesIO(b"".join(table)))]
+    kept = [
+        each.point for each in usermounts.read(mountinfo.read_each(io.BytesIO(b"".join(table))))
+    ]
     assert kept == [None, "/1", "/123", "/12", None]
 
 
@@ -147,6 +151,28 @@ def test_only_ordinary_users_of_the_nodes_own_fuse_mounts_are_asked_for() -> Non
         node_table, machine_table = (io.BytesIO(b"".join(each)) for each in (lines, machine))
         assert detach_left("node1", node_table, machine_table, nobody) == 0
         assert asked == [[1000]]
+
+
+def test_what_comes_before_a_line_that_the_kernel_cannot_write_is_asked_for_all_the_same(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    class CutOff(io.BytesIO):
+        def readline(self, size: int | None = -1) -> bytes:
+            line = super().readline(-1 if size is None else size)
+            if not line:
+                raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+            return line
+
+    asked: list[Sequence[int]] = []
+
+    def nobody(userids: Sequence[int]) -> Sequence[int]:
+        asked.append(userids)
+        return ()
+
+    line = b"30 1 0:30 / /a rw - fuse x rw,user_id=1000\n"
+    assert detach_left("node1", CutOff(line), CutOff(b""), nobody) == 0
+    assert asked == [[1000]]
+    assert "node1: mounts of users may stay: Cannot allocate memory" in capfd.readouterr().err
 
 
 # As root, with mounts

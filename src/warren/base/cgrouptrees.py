@@ -12,6 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from warren.base import mountinfo
+from warren.base.mountinfo import Mount
 
 
 def find(version: int, controller: str, proc: Path) -> Iterator[tuple[Path, Path]]:
@@ -24,10 +25,9 @@ def find(version: int, controller: str, proc: Path) -> Iterator[tuple[Path, Path
     try:
         lines = os.fsdecode((proc / "cgroup").read_bytes()).split("\n")
         memberships = [line.split(":", 2) for line in lines if line]
-        mounts = mountinfo.read(proc)
     except OSError:
         return
-    for mount in mounts:
+    for mount in _mounts(proc):
         if mount.type != mount_type:
             continue
         if controller and controller not in mount.super_options.split(","):
@@ -36,6 +36,15 @@ def find(version: int, controller: str, proc: Path) -> Iterator[tuple[Path, Path
             if controller in controllers.split(",") and Path(path).is_relative_to(mount.root):
                 relative = Path(path).relative_to(mount.root)
                 yield Path(mount.point), Path(mount.point) / relative
+
+
+def _mounts(proc: Path) -> Iterator[Mount]:
+    """Yield what a process has mounted, up to a line that the kernel cannot write, if there is one.
+
+    Such are users' mounts. Cgroups are mounted before there are users.
+    """
+    with suppress(OSError), mountinfo.open_table(proc) as table:
+        yield from mountinfo.read_each(table)
 
 
 def find_named(top: Path, name: str, userids: Collection[int]) -> Iterator[Path]:

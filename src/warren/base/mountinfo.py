@@ -4,6 +4,7 @@ Users choose names of mounts, and the kernel escapes blanks, tabs, line feeds an
 them alone: all else, such as bytes that are no text or other white space, is part of a name.
 """
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -12,6 +13,11 @@ from typing import BinaryIO, Final, NamedTuple
 
 LONGEST_LINE: Final = 2**16
 """Bytes of a line of which `read_each` looks at all: any path that programs can name fits in."""
+ENDED: Final = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
+"""What the table of a process that has ended fails with. Any other error says nothing of mounts.
+
+A user can make a path of which the kernel has no memory to write the line (ENOMEM).
+"""
 _FIRST_OPTIONAL_FIELD: Final = 6
 
 
@@ -34,13 +40,18 @@ def read(process_dir: Path) -> list[Mount]:
 
     Left out are those at paths that are too long for any program, as users can make them.
     """
-    with (process_dir / "mountinfo").open("rb", LONGEST_LINE) as table:
+    with open_table(process_dir) as table:
         return [mount for mount in read_each(table) if mount.point]
+
+
+def open_table(process_dir: Path) -> BinaryIO:
+    """Return the table of the process that has this directory of /proc. Raises OSError."""
+    return (process_dir / "mountinfo").open("rb", LONGEST_LINE)
 
 
 def read_devices(process_dir: Path) -> Iterator[tuple[int, int]]:
     """Yield the ids and devices of all mounts that a process sees. Raises OSError."""
-    with (process_dir / "mountinfo").open("rb", LONGEST_LINE) as table:
+    with open_table(process_dir) as table:
         for mount in read_each(table):
             yield mount.id, mount.device
 
@@ -48,7 +59,8 @@ def read_devices(process_dir: Path) -> Iterator[tuple[int, int]]:
 def read_each(table: BinaryIO) -> Iterator[Mount]:
     """Yield the mounts of a table, one line after the other, whatever their number and length.
 
-    Of a line longer than LONGEST_LINE the root and the point are left out: "".
+    Of a line longer than LONGEST_LINE the root and the point are left out: "". Raises OSError, also
+    after some mounts, where the kernel cannot write the next line.
     """
     while line := table.readline(LONGEST_LINE):
         end = line

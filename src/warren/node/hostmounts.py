@@ -16,12 +16,17 @@ from typing import Final
 
 from warren.base import log
 from warren.dws.node import NodeTrouble
-from warren.node.namespaces import HeldMountNamespace
+from warren.node.namespaces import HeldMountNamespace, mount_points
+from warren.node.threads import in_thread
 
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 
 _PAUSE: Final = 1.0
 """Seconds between two looks at all nodes: users may mount and unmount without end (FUSE)."""
+
+
+_PAUSE_WHILE_UNKNOWN: Final = 60.0
+"""While the table cannot be read. To try takes the kernel seconds, in which none can mount."""
 
 
 async def follow_unmounts(namespaces: Sequence[HeldMountNamespace]) -> None:
@@ -32,9 +37,16 @@ async def follow_unmounts(namespaces: Sequence[HeldMountNamespace]) -> None:
     if os.geteuid() != 0:
         return
     async for _ in _changes():
+        try:
+            # Once for all nodes, and in a thread: the table is as long as users make it.
+            machine_mounts = await in_thread(mount_points, os.getpid())
+        except OSError as error:
+            log.warning("mounts of the machine are not followed", why=error.strerror)
+            await asyncio.sleep(_PAUSE_WHILE_UNKNOWN)
+            continue
         for namespace in namespaces:
             try:
-                await namespace.drop_unmounted()
+                await namespace.drop_unmounted(machine_mounts)
             except NodeTrouble as trouble:
                 log.warning("mount kept", node=str(namespace), reason=str(trouble))
         await asyncio.sleep(_PAUSE)

@@ -17,12 +17,12 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from warren.base import mountinfo
+from warren.base import log, mountinfo
 from warren.base.childcalls import call_in_child
 from warren.base.mountinfo import Mount
 from warren.base.processes import pids, process_status
@@ -144,34 +144,40 @@ class HeldMountNamespace:
         found = mountpoints.mount_points_below(f"{root}{self._prefix}")
         return {each.removeprefix(str(root)) for each in found}
 
-    async def drop_unmounted(self) -> None:
+    async def drop_unmounted(self, machine_mounts: Collection[str]) -> None:
         """Unmount what the machine had mounted when the namespace was made, and has no more.
 
-        Raises NodeTrouble.
+        `machine_mounts` are all mount points that it has. Raises NodeTrouble.
         """
         holder = self.holder
-        if holder is None:
+        unmounted = self._remembered_mounts().difference(machine_mounts)
+        if holder is None or not unmounted:
             return
-        for mount in await in_thread(self._stale_mounts, holder):
+        try:
+            stale_mounts = await in_thread(_mounts_at, holder, unmounted)
+        except OSError as error:
+            raise NodeTrouble(f"its mounts are not known: {error.strerror}") from error
+        for mount in stale_mounts:
             # By its id: a user who owns its directory may have another mount at its path by now.
             program = [sys.executable, "-P", "-m", "warren.node.detaching"]
             await commands.run(
                 [*await self.nsenter_command(), *program, str(mount.id), mount.point]
             )
 
-    def _stale_mounts(self, holder: int) -> list[Mount]:
-        """Return what the machine has unmounted and the namespace has not, what is on top first."""
-        unmounted = self._remembered_mounts() - mount_points(os.getpid())
-        stale_mounts = [mount for mount in _mount_table(holder) if mount.point in unmounted]
-        # Of several at one point the last is on top.
-        return sorted(reversed(stale_mounts), key=lambda each: each.point, reverse=True)
-
     def _remember_mounts(self) -> None:
-        """Write down what the machine has mounted, whole or not at all."""
+        """Write down what the machine has mounted, whole or not at all.
+
+        If that is not known, it is nothing, and what is unmounted later the node keeps.
+        """
+        try:
+            points = mount_points(os.getpid())
+        except OSError as error:
+            log.warning("mounts of the machine are not known", node=str(self), why=error.strerror)
+            points = set()
         # With a name of our own: another process or thread may be at the same.
         unfinished = self._directory / f"mounts.{os.getpid()}.{threading.get_ident()}"
         try:
-            unfinished.write_text(json.dumps(sorted(mount_points(os.getpid()))))
+            unfinished.write_text(json.dumps(sorted(points)))
             unfinished.rename(self._directory / "mounts")
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
@@ -229,15 +235,27 @@ def nsenter_command(holder: int) -> list[str]:
 
 
 def mount_points(pid: int) -> set[str]:
-    """Return the mount points that a process sees. The kernel writes blanks as octal."""
+    """Return the mount points that a process sees; none if it has ended.
+
+    Raises OSError where they are not known: to take them for none would have all unmounted.
+    """
     return {mount.point for mount in _mount_table(pid)}
+
+
+def _mounts_at(pid: int, points: Collection[str]) -> list[Mount]:
+    """Return what a process sees mounted at some points, what is on top first. Raises OSError."""
+    mounts = [mount for mount in _mount_table(pid) if mount.point in points]
+    # Of several at one point the last is on top.
+    return sorted(reversed(mounts), key=lambda each: each.point, reverse=True)
 
 
 def _mount_table(pid: int) -> list[Mount]:
     try:
         return mountinfo.read(Path(f"/proc/{pid}"))
-    except OSError:
-        return []
+    except OSError as error:
+        if error.errno in mountinfo.ENDED:
+            return []
+        raise
 
 
 def _holder(directory: Path) -> int | None:

@@ -138,7 +138,10 @@ def _uses_unmounted_files(pid: int) -> bool:
     An overlay, for instance, that outlives the namespace in which it was made of a job's storage.
     What is the machine's keeps no storage: shells of jobs have its files open on their nodes.
     """
-    mounts = {mount for each in (pid, os.getpid()) for mount, _ in mounted_devices(each)}
+    try:
+        mounts = {mount for each in (pid, os.getpid()) for mount, _ in mounted_devices(each)}
+    except OSError:
+        return False  # nothing is known, by what may be another user's doing
     return any(mount not in mounts for link, mount in _files_used(pid) if _is_mounted(link))
 
 
@@ -281,6 +284,12 @@ def _devices_used(pid: int) -> Iterator[int]:
 
 
 def mounted_devices(pid: int) -> Iterator[tuple[int, int]]:
-    """Return the ids and devices of what a process sees mounted."""
-    with suppress(OSError):
+    """Yield the ids and devices of what a process sees mounted; none if it has ended.
+
+    Raises OSError where that is not known.
+    """
+    try:
         yield from mountinfo.read_devices(_PROC / str(pid))
+    except OSError as error:
+        if error.errno not in mountinfo.ENDED:
+            raise

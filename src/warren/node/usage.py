@@ -8,6 +8,7 @@ A process can keep /proc from answering (`base/childcalls.py`). It then counts a
 what is its own user's, and nothing that is another's.
 """
 
+import errno
 import os
 import pwd
 import signal
@@ -180,7 +181,7 @@ def processes_using_devices(devices: Collection[str], userid: int = 0) -> list[P
         namespace: members
         for namespace, members in namespaces.items()
         if len({each.userid for each in members}) == 1
-        and not device_numbers.isdisjoint(_devices_mounted(members[0].pid))
+        and _has_mounted(members[0].pid, device_numbers)
     }
     if of_one_user and not includes_others:
         for namespace in _namespaces_of_others(userid):
@@ -203,7 +204,7 @@ def are_mounted_by_root(devices: Collection[str]) -> bool:
     """Return whether a process of root's sees one of some block devices mounted.
 
     So it is in the namespaces of the machine and of the nodes, and in none of a user's alone,
-    also where that user has other ids in it (subuid(5)).
+    also where that user has other ids in it (subuid(5)). Where it is not known, they are.
     """
     device_numbers = _device_numbers(devices)
     root_pids = [each.pid for each in _all_processes_by_status() if each.userid == 0]
@@ -214,7 +215,31 @@ def are_mounted_by_root(devices: Collection[str]) -> bool:
             root_pids, call_in_child(openfiles.mount_namespace, root_pids), strict=True
         )
     }
-    return any(not device_numbers.isdisjoint(_devices_mounted(pid)) for pid in each_once.values())
+    try:
+        return any(
+            not device_numbers.isdisjoint(_devices_mounted(pid)) for pid in each_once.values()
+        )
+    except OSError:
+        return not all(map(_is_free, devices))
+
+
+def _has_mounted(pid: int, device_numbers: Collection[int]) -> bool:
+    """Return whether a process is known to see one of some devices mounted."""
+    with suppress(OSError):
+        return any(each in device_numbers for each in _devices_mounted(pid))
+    return False
+
+
+def _is_free(device: str) -> bool:
+    """Return whether the kernel lets a device be had alone, so that nothing has it mounted.
+
+    Not asked where there is another way: who mounts it at that moment is refused.
+    """
+    try:
+        os.close(os.open(device, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno == errno.ENOENT
+    return True
 
 
 def _device_numbers(devices: Collection[str]) -> set[int]:

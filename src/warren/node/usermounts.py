@@ -8,7 +8,7 @@ import errno
 import heapq
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import BinaryIO, Final, NamedTuple
 
 from warren.base import mountinfo
@@ -46,9 +46,10 @@ def detach_left(
     Nothing is detached of root, nor what was not there when it was asked who is absent: a job of
     theirs may have begun since. It may wait for ever, where paths lead over what does not answer.
     """
-    mounts = read(node_table)
+    errors: list[OSError] = []
+    mounts = read(_until_error(node_table, errors))
     # After the other: what the machine mounts meanwhile comes to the node, too.
-    machine_devices = {each.device for each in mountinfo.read_each(machine_table)}
+    machine_devices = {each.device for each in _until_error(machine_table, errors)}
     userids = {
         mount.userid
         for mount in mounts
@@ -56,27 +57,39 @@ def detach_left(
     }
     candidates = sorted(userids - {_ROOT})
     absent = ask_absent(candidates) if candidates else ()
-    detached, error = 0, None
+    detached = 0
     for mount in left_behind(mounts, machine_devices, absent):
         if mount.point is None:
-            error = OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+            errors.append(OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG)))
             continue
         try:
             detached += detach(mount.id, mount.point, mount.device)
-        except OSError as each:
-            error = each
-    if error is not None:
-        print(f"{node}: mounts of users may stay: {error.strerror}", file=sys.stderr, flush=True)
+        except OSError as error:
+            errors.append(error)
+    if errors:
+        why = errors[0].strerror
+        print(f"{node}: mounts of users may stay: {why}", file=sys.stderr, flush=True)
     return detached
 
 
-def read(table: BinaryIO) -> list[UserMount]:
+def _until_error(table: BinaryIO, errors: list[OSError]) -> Iterator[Mount]:
+    """Yield the mounts of a table, up to a line that the kernel cannot write, if there is one.
+
+    A user can have one; what has been mounted before it is seen to all the same.
+    """
+    try:
+        yield from mountinfo.read_each(table)
+    except OSError as error:
+        errors.append(error)
+
+
+def read(table: Iterable[Mount]) -> list[UserMount]:
     """Return all mounts of a table, of which users choose the size, as far as they are kept."""
     mounts: list[UserMount] = []
     kept: list[tuple[int, int]] = []
     """The lengths of paths, negated, with their places: the longest one first."""
     characters = 0
-    for mount in mountinfo.read_each(table):
+    for mount in table:
         userid = _userid(mount)
         point = None if userid is None else mount.point or None
         if point is not None:
@@ -106,8 +119,9 @@ def left_behind(
         (left if is_left else staying).append(mount)
     if not left:
         return []
-    prefixes = tuple(f"{each.point}/" for each in staying if each.userid and each.point)
     carrying = _ancestors(staying, {mount.id: mount for mount in left})
+    staying += [mount for mount in left if mount.id in carrying]
+    prefixes = tuple(f"{each.point}/" for each in staying if each.userid and each.point)
     left = [
         mount
         for mount in left
