@@ -285,11 +285,11 @@ def test_what_is_in_use_is_not_unmounted_and_may_be_later(nodes: Nodes) -> None:
         assert user.stdout is not None
         assert user.stdout.readline() == b"in\n"
         with pytest.raises(InUse, match=f"in use by process {user.pid} ") as caught:
-            asyncio.run(machine.unmount(path))
+            asyncio.run(machine.unmount(path, os.geteuid()))
         assert nodes.mounts() == {path}
 
     assert not caught.value.fatal
-    asyncio.run(machine.unmount(path))
+    asyncio.run(machine.unmount(path, os.geteuid()))
 
 
 def test_what_is_mounted_is_its_owners_alone_and_users_cannot_list_where(nodes: Nodes) -> None:
